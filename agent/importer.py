@@ -38,7 +38,7 @@ def import_object(use: str) -> object:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        raise ObjectNotImportable(_missing(module_name, error.name)) from error
+        raise ObjectNotImportable(_install_hint(module_name, error.name)) from error
     except ImportError as error:
         raise ObjectNotImportable(f"Could not import module {module_name}: {error}") from error
     try:
@@ -80,10 +80,10 @@ def missing_package_hint(use: str) -> str | None:
     """
     module_name = use.partition(":")[0]
     top = module_name.partition(".")[0]
-    return None if not top or find_spec(top) is not None else _missing(module_name, top)
+    return None if not top or find_spec(top) is not None else _install_hint(module_name, top)
 
 
-def _missing(module_name: str, missing: str | None) -> str:
+def _install_hint(module_name: str, missing: str | None) -> str:
     top = module_name.partition(".")[0]
     package = PACKAGES.get(top)
     if missing == top and package is not None:

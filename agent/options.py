@@ -50,16 +50,16 @@ class RunOptions:
         >>> RunOptions.from_config({"configurable": {"thinking_enabled": "no"}}).thinking_enabled
         True
         """
-        given = _given(config)
+        given = _merged_options(config)
         return cls(
-            model_name=_text(given.get("model_name")),
-            thinking_enabled=_flag(given.get("thinking_enabled"), default=True),
-            reasoning_effort=_text(given.get("reasoning_effort")),
-            is_plan_mode=_flag(given.get("is_plan_mode"), default=False),
-            is_bootstrap=_flag(given.get("is_bootstrap"), default=False),
-            agent_name=_text(given.get("agent_name")),
-            subagent_enabled=_flag(given.get("subagent_enabled"), default=False),
-            max_concurrent_subagents=_count(given.get("max_concurrent_subagents")),
+            model_name=_parse_text(given.get("model_name")),
+            thinking_enabled=_parse_flag(given.get("thinking_enabled"), default=True),
+            reasoning_effort=_parse_text(given.get("reasoning_effort")),
+            is_plan_mode=_parse_flag(given.get("is_plan_mode"), default=False),
+            is_bootstrap=_parse_flag(given.get("is_bootstrap"), default=False),
+            agent_name=_parse_text(given.get("agent_name")),
+            subagent_enabled=_parse_flag(given.get("subagent_enabled"), default=False),
+            max_concurrent_subagents=_parse_count(given.get("max_concurrent_subagents")),
         )
 
 
@@ -97,10 +97,10 @@ class RunContext:
         """
         return cls(
             thread_id=thread_id_for_run(context, config),
-            run_id=_named(context, config, "run_id"),
-            user_id=_named(context, config, "user_id"),
-            memory_scope=_named(context, config, "memory_scope"),
-            agent_name=_named(context, config, "agent_name"),
+            run_id=_lookup(context, config, "run_id"),
+            user_id=_lookup(context, config, "user_id"),
+            memory_scope=_lookup(context, config, "memory_scope"),
+            agent_name=_lookup(context, config, "agent_name"),
         )
 
 
@@ -123,7 +123,7 @@ def language_for_run(context: object, config: Mapping[str, Any] | None) -> str |
     >>> language_for_run({"language": "zh"}, None)
     'zh'
     """
-    return _named(context, config, "language")
+    return _lookup(context, config, "language")
 
 
 def thread_id_for_run(context: object, config: Mapping[str, Any] | None) -> str:
@@ -141,13 +141,13 @@ def thread_id_for_run(context: object, config: Mapping[str, Any] | None) -> str:
     >>> thread_id_for_run(None, {"configurable": {"thread_id": "t1"}})
     't1'
     """
-    found = _named(context, config, "thread_id")
+    found = _lookup(context, config, "thread_id")
     if found is None:
         raise ThreadIdMissing
     return found
 
 
-def _named(context: object, config: Mapping[str, Any] | None, key: str) -> str | None:
+def _lookup(context: object, config: Mapping[str, Any] | None, key: str) -> str | None:
     configurable = (config or {}).get("configurable") or {}
     for source in (context, configurable):
         named = source if isinstance(source, Mapping) else {}
@@ -157,7 +157,7 @@ def _named(context: object, config: Mapping[str, Any] | None, key: str) -> str |
     return None
 
 
-def _given(config: RunnableConfig) -> dict[str, Any]:
+def _merged_options(config: RunnableConfig) -> dict[str, Any]:
     given: dict[str, Any] = dict(config.get("configurable") or {})
     context = config.get("context")
     if isinstance(context, Mapping):
@@ -165,13 +165,13 @@ def _given(config: RunnableConfig) -> dict[str, Any]:
     return given
 
 
-def _text(value: object) -> str | None:
+def _parse_text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _flag(value: object, *, default: bool) -> bool:
+def _parse_flag(value: object, *, default: bool) -> bool:
     return value if isinstance(value, bool) else default
 
 
-def _count(value: object) -> int | None:
+def _parse_count(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None

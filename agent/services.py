@@ -123,7 +123,7 @@ async def open_agent_services(site: AgentSetup) -> AsyncIterator[AgentServices]:
     settings = CurrentConfig(site.config)
     folders = ThreadStorage(site.home)
     extensions = ExtensionsFile(site.extensions_file)
-    skills = _skills(site, settings, extensions)
+    skills = _skill_registry(site, settings, extensions)
     await skills.load()
     sandboxes = site.sandboxes
     if sandboxes is None:
@@ -150,7 +150,7 @@ async def open_agent_services(site: AgentSetup) -> AsyncIterator[AgentServices]:
                 circuit_breakers=CircuitBreakers(lambda: settings.get().circuit_breaker),
                 extensions=extensions,
                 skills=skills,
-                skill_installer=_workshop(skills, settings, models),
+                skill_installer=_skill_installer(skills, settings, models),
                 custom_agents=CustomAgentStore(site.home),
                 acp_agents=AcpAgentRunner(folders),
                 subagents=subagents,
@@ -166,14 +166,16 @@ async def open_agent_services(site: AgentSetup) -> AsyncIterator[AgentServices]:
         await sandboxes.aclose()
 
 
-def _workshop(
+def _skill_installer(
     skills: SkillRegistry, settings: CurrentConfig, models: AuxiliaryModels
 ) -> SkillInstaller:
     scanner = SkillScanner(lambda: settings.get().skills, models.get)
     return SkillInstaller(skills, skills.custom_folder, scanner)
 
 
-def _skills(site: AgentSetup, settings: CurrentConfig, extensions: ExtensionsFile) -> SkillRegistry:
+def _skill_registry(
+    site: AgentSetup, settings: CurrentConfig, extensions: ExtensionsFile
+) -> SkillRegistry:
     return SkillRegistry(
         lambda: settings.get().skills, extensions, home=site.home, base=site.base_dir
     )

@@ -68,7 +68,7 @@ async def open_tracing(asked: TracingConfig) -> AsyncIterator[Tracing]:
     flushes: list[Callable[[], None]] = []
     for service in (asked.langsmith, asked.langfuse):
         if service is not None:
-            recorder, flush = await anyio.to_thread.run_sync(_opened, service)
+            recorder, flush = await anyio.to_thread.run_sync(_open_tracer, service)
             recorders.append(recorder)
             flushes.append(flush)
     try:
@@ -95,7 +95,9 @@ async def _in_thread(work: Callable[[], None]) -> None:
     await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
 
 
-def _opened(service: LangSmithConfig | LangfuseConfig) -> tuple[HandlerFactory, Callable[[], None]]:
+def _open_tracer(
+    service: LangSmithConfig | LangfuseConfig,
+) -> tuple[HandlerFactory, Callable[[], None]]:
     """Return a recorder, and what hands over the rest. Blocking: it imports."""
     return (
         _open_langsmith(service)
@@ -105,10 +107,10 @@ def _opened(service: LangSmithConfig | LangfuseConfig) -> tuple[HandlerFactory, 
 
 
 def _open_langsmith(service: LangSmithConfig) -> tuple[HandlerFactory, Callable[[], None]]:
-    client = _built(
+    client = _construct(
         "LangSmithConfig", "langsmith:Client", api_url=service.endpoint, api_key=service.api_key
     )
-    tracer = _built(
+    tracer = _construct(
         "LangSmithConfig",
         "langchain_core.tracers:LangChainTracer",
         client=client,
@@ -124,20 +126,20 @@ def _open_langsmith(service: LangSmithConfig) -> tuple[HandlerFactory, Callable[
 
 
 def _open_langfuse(service: LangfuseConfig) -> tuple[HandlerFactory, Callable[[], None]]:
-    client = _built(
+    client = _construct(
         "LangfuseConfig",
         "langfuse:Langfuse",
         public_key=service.public_key,
         secret_key=service.secret_key,
         base_url=service.base_url,
         # One of its own: the process' default provider belongs to whoever else uses OpenTelemetry.
-        tracer_provider=_built("LangfuseConfig", "opentelemetry.sdk.trace:TracerProvider"),
+        tracer_provider=_construct("LangfuseConfig", "opentelemetry.sdk.trace:TracerProvider"),
     )
 
     def recorder(run_id: UUID) -> BaseCallbackHandler:
         # The trace is named, and not only begun by the first span: beside LangSmith's recorder some spans have
         # parents that Langfuse never heard of, and each of them would begin a trace of its own.
-        handler: BaseCallbackHandler = _built(
+        handler: BaseCallbackHandler = _construct(
             "LangfuseConfig",
             "langfuse.langchain:CallbackHandler",
             public_key=service.public_key,
@@ -150,7 +152,7 @@ def _open_langfuse(service: LangfuseConfig) -> tuple[HandlerFactory, Callable[[]
     return recorder, client.flush
 
 
-def _built(service: str, use: str, **arguments: object) -> Any:  # noqa: ANN401 - classes of other packages
+def _construct(service: str, use: str, **arguments: object) -> Any:  # noqa: ANN401 - classes of other packages
     try:
         made: Any = import_object(use)
         return made(**arguments)

@@ -27,13 +27,13 @@ class CustomAgentsApi(ClientApi):
     async def list_agents(self) -> JsonObject:
         """Return the custom agents: `{agents}`."""
         return {
-            "agents": [_shown(agent) for agent in await self._systems.custom_agents.list_agents()]
+            "agents": [_to_json(agent) for agent in await self._systems.custom_agents.list_agents()]
         }
 
     async def get_agent(self, name: str) -> JsonObject | None:
         """Return one; None when there is none of this name. Raises AgentInvalid."""
         return (
-            _shown(await self._systems.custom_agents.get(name))
+            _to_json(await self._systems.custom_agents.get(name))
             if await self._systems.custom_agents.exists(name)
             else None
         )
@@ -50,15 +50,17 @@ class CustomAgentsApi(ClientApi):
             AgentInvalid: A field breaks a rule.
         """
         self._require_known(fields)
-        return _shown(await self._systems.custom_agents.create(_made({"name": name, **fields})))
+        return _to_json(
+            await self._systems.custom_agents.create(_validate({"name": name, **fields}))
+        )
 
     async def update_agent(self, name: str, **fields: Unpack[CustomAgentFields]) -> JsonObject:
         """Change the fields that are given, and return the agent. Raises AgentNotFound, AgentInvalid."""
         self._require_known(fields)
         changed = await self._systems.custom_agents.update(
-            name, lambda old: _made({**old.model_dump(), **fields})
+            name, lambda old: _validate({**old.model_dump(), **fields})
         )
-        return _shown(changed)
+        return _to_json(changed)
 
     async def delete_agent(self, name: str) -> None:
         """Remove one with its files. Raises AgentNotFound."""
@@ -91,7 +93,7 @@ class CustomAgentsApi(ClientApi):
             raise AgentInvalid(f"There is no tool group named {strange[0][:80]!r}.")
 
 
-def _made(fields: Mapping[str, Any]) -> CustomAgent:
+def _validate(fields: Mapping[str, Any]) -> CustomAgent:
     try:
         return CustomAgent.model_validate(fields)
     except ValidationError as error:
@@ -100,5 +102,5 @@ def _made(fields: Mapping[str, Any]) -> CustomAgent:
         raise AgentInvalid(f"{key}: {first['msg']}") from None
 
 
-def _shown(agent: CustomAgent) -> JsonObject:
+def _to_json(agent: CustomAgent) -> JsonObject:
     return agent.model_dump(mode="json", exclude={"made_by"})

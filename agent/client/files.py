@@ -40,19 +40,21 @@ class FilesApi(ClientApi):
         """
         if not files:
             raise ValueError("no files were given")
-        paths = await anyio.to_thread.run_sync(_required, files)
-        accepted = await self._systems.uploads.accept(thread_id, _incoming(paths))
+        paths = await anyio.to_thread.run_sync(_existing_files, files)
+        accepted = await self._systems.uploads.accept(thread_id, _iter_uploads(paths))
         return {
             "success": not accepted.skipped,
-            "files": [_stored(thread_id, file) for file in accepted.files],
-            "message": _sentence(accepted),
+            "files": [_file_to_json(thread_id, file) for file in accepted.files],
+            "message": _result_message(accepted),
             "skipped_files": list(accepted.skipped),
         }
 
     async def list_uploads(self, thread_id: str) -> JsonObject:
         """Return the files that were given to a thread: `{files, count}`. Raises ThreadIdInvalid."""
         found = await self._systems.uploads.list_files(thread_id)
-        files = [{**_stored(thread_id, file), "modified": _when(file)} for file in found]
+        files = [
+            {**_file_to_json(thread_id, file), "modified": _modified_at(file)} for file in found
+        ]
         return {"files": files, "count": len(files)}
 
     async def get_upload_limits(self) -> JsonObject:
@@ -88,7 +90,9 @@ class FilesApi(ClientApi):
             ValueError: The path leads elsewhere, or not to a file, or to a part of an archive that is too large.
         """
         try:
-            return await anyio.to_thread.run_sync(_content, self._systems.folders, thread_id, path)
+            return await anyio.to_thread.run_sync(
+                _read_artifact, self._systems.folders, thread_id, path
+            )
         except FileNotFoundError:
             raise FileNotFoundError(f"There is no file {path}.") from None
         except IsADirectoryError:
@@ -112,16 +116,16 @@ def existing_file(file: Path | str) -> Path:
     return path
 
 
-def _required(files: Sequence[Path | str]) -> list[Path]:
+def _existing_files(files: Sequence[Path | str]) -> list[Path]:
     return [existing_file(file) for file in files]
 
 
-async def _incoming(paths: Sequence[Path]) -> AsyncIterator[IncomingFile]:
+async def _iter_uploads(paths: Sequence[Path]) -> AsyncIterator[IncomingFile]:
     for path in paths:
         yield file_from_path(path)
 
 
-def _content(folders: ThreadStorage, thread_id: str, path: str) -> tuple[bytes, str]:
+def _read_artifact(folders: ThreadStorage, thread_id: str, path: str) -> tuple[bytes, str]:
     found = open_artifact(folders, thread_id, f"/{path.lstrip('/')}")
     if isinstance(found, ArchiveMember):
         return found.content, found.mime
@@ -131,33 +135,33 @@ def _content(folders: ThreadStorage, thread_id: str, path: str) -> tuple[bytes, 
         found.close()
 
 
-def _stored(thread_id: str, file: StoredUpload) -> JsonObject:
+def _file_to_json(thread_id: str, file: StoredUpload) -> JsonObject:
     shown: JsonObject = {
         "filename": file.name,
         "size": file.size,
-        **_places(thread_id, file.name),
+        **_paths_and_url(thread_id, file.name),
         "extension": suffix_of(file.name),
     }
     further = {"original_filename": file.original_name, "markdown_error": file.markdown_error}
     shown.update({key: value for key, value in further.items() if value is not None})
     if file.markdown is not None:
         shown["markdown_file"] = file.markdown
-        places = _places(thread_id, file.markdown)
+        places = _paths_and_url(thread_id, file.markdown)
         shown.update({f"markdown_{key}": value for key, value in places.items()})
     return shown
 
 
-def _places(thread_id: str, name: str) -> JsonObject:
+def _paths_and_url(thread_id: str, name: str) -> JsonObject:
     path = f"{UPLOADS}/{name}"
     url = f"/api/threads/{thread_id}/artifacts{quote(path)}"
     return {"path": path, "virtual_path": path, "artifact_url": url}
 
 
-def _when(file: StoredUpload) -> str:
+def _modified_at(file: StoredUpload) -> str:
     return file.modified.isoformat().replace("+00:00", "Z")
 
 
-def _sentence(accepted: UploadResult) -> str:
+def _result_message(accepted: UploadResult) -> str:
     sentence = f"Successfully uploaded {len(accepted.files)} file(s)"
     if accepted.skipped:
         sentence += f"; skipped {len(accepted.skipped)} whose place is not safe to write to"

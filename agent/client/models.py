@@ -12,13 +12,13 @@ class ModelsApi(ClientApi):
 
     async def list_models(self) -> JsonObject:
         """Return the models, the default first: `{models, token_usage}`; no keys, no addresses."""
-        listed = [_shown(model) for model in self._systems.config.get().chat_models]
+        listed = [_to_json(model) for model in self._systems.config.get().chat_models]
         return {"models": listed, "token_usage": {"enabled": False}}
 
     async def get_model(self, name: str) -> JsonObject | None:
         """Return one model; None when there is none of this name."""
         found = self._systems.config.get().model_named(name)
-        return _shown(found) if found is not None else None
+        return _to_json(found) if found is not None else None
 
     async def suggest(
         self, messages: Sequence[Mapping[str, str]], n: int = 3, model_name: str | None = None
@@ -36,7 +36,7 @@ class ModelsApi(ClientApi):
         return {"suggestions": found}
 
 
-def _shown(model: ModelConfig) -> JsonObject:
+def _to_json(model: ModelConfig) -> JsonObject:
     """Return what may be told of a model."""
     return {
         "name": model.name,

@@ -19,12 +19,12 @@ class SkillsApi(ClientApi):
         """Return the skills: `{skills}`; switched-off and broken ones too, unless only enabled ones are wanted."""
         snapshot = await self._systems.skills.load()
         listed = snapshot.enabled if enabled_only else snapshot.skills
-        return {"skills": [_shown(skill) for skill in listed]}
+        return {"skills": [_to_json(skill) for skill in listed]}
 
     async def get_skill(self, name: str) -> JsonObject | None:
         """Return one skill; None when there is none of this name."""
         found = (await self._systems.skills.load()).find(name)
-        return _shown(found) if found is not None else None
+        return _to_json(found) if found is not None else None
 
     async def update_skill(self, name: str, *, enabled: bool) -> JsonObject:
         """Enable or disable a skill; the next turn sees it. Return it.
@@ -34,7 +34,7 @@ class SkillsApi(ClientApi):
             ExtensionsError: It cannot be written down.
         """
         try:
-            return _shown(await self._systems.skills.set_enabled(name, on=enabled))
+            return _to_json(await self._systems.skills.set_enabled(name, on=enabled))
         except SkillNotFound:
             raise ValueError(f"There is no skill named {name!r}.") from None
 
@@ -57,18 +57,18 @@ class SkillsApi(ClientApi):
         """Return this installation's own skills: `{skills}`."""
         snapshot = await self._systems.skills.load()
         return {
-            "skills": [_shown(skill) for skill in snapshot.skills if skill.category == "custom"]
+            "skills": [_to_json(skill) for skill in snapshot.skills if skill.category == "custom"]
         }
 
     async def get_custom_skill(self, name: str) -> JsonObject:
         """Return one of these with the `content` of its SKILL.md. Raises SkillNotFound, SkillInvalid."""
         skill, content = await self._systems.skill_installer.content(name)
-        return {**_shown(skill), "content": content}
+        return {**_to_json(skill), "content": content}
 
     async def update_custom_skill(self, name: str, content: str) -> JsonObject:
         """Replace the text of a SKILL.md. Raises SkillError: nothing was changed."""
         skill = await self._systems.skill_installer.edit(name, content)
-        return {**_shown(skill), "content": content}
+        return {**_to_json(skill), "content": content}
 
     async def delete_custom_skill(self, name: str) -> JsonObject:
         """Remove a custom skill with its files; its history stays. Raises SkillError."""
@@ -89,7 +89,7 @@ class SkillsApi(ClientApi):
         return await self.get_custom_skill(name)
 
 
-def _shown(skill: Skill) -> JsonObject:
+def _to_json(skill: Skill) -> JsonObject:
     return {
         "name": skill.name,
         "description": skill.description,

@@ -30,14 +30,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _waiting(
+def _blocking(
     method: Callable[Concatenate[AsyncParleyClient, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate["ParleyClient", P], T]:
     """Return a method that waits for one of the asynchronous client."""
 
     @wraps(method)
     def wait(self: "ParleyClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._wait(partial(method, self._client, *args, **kwargs))
+        return self._run_blocking(partial(method, self._client, *args, **kwargs))
 
     return wait
 
@@ -88,7 +88,7 @@ class ParleyClient:
         with ExitStack() as stack:
             loop = stack.enter_context(start_blocking_portal(name="parley-client"))
             client = stack.enter_context(loop.wrap_async_context_manager(self._open()))
-            calls = stack.enter_context(loop.wrap_async_context_manager(_calls()))
+            calls = stack.enter_context(loop.wrap_async_context_manager(_open_portal()))
             self._held = stack.pop_all()
         self._running = (calls, client)
         return self
@@ -114,11 +114,13 @@ class ParleyClient:
 
         Leaving the loop early stops the turn at its last finished step.
         """
-        calls, client = self._opened()
-        turn, receive = calls.start_task(_pump, client.stream(message, thread_id, **options))
+        calls, client = self._require_open()
+        turn, receive = calls.start_task(
+            _forward_events, client.stream(message, thread_id, **options)
+        )
         self._unread.add(receive)
         try:
-            while told := self._wait(partial(_waiting_there, receive)):
+            while told := self._run_blocking(partial(_receive_available, receive)):
                 yield from told
             turn.result()
         finally:
@@ -127,71 +129,71 @@ class ParleyClient:
                 self._unread.discard(receive)
                 calls.call(receive.aclose)
 
-    chat = _waiting(AsyncParleyClient.chat)
-    list_threads = _waiting(AsyncParleyClient.list_threads)
-    get_thread = _waiting(AsyncParleyClient.get_thread)
-    delete_thread = _waiting(AsyncParleyClient.delete_thread)
-    reset_agent = _waiting(AsyncParleyClient.reset_agent)
+    chat = _blocking(AsyncParleyClient.chat)
+    list_threads = _blocking(AsyncParleyClient.list_threads)
+    get_thread = _blocking(AsyncParleyClient.get_thread)
+    delete_thread = _blocking(AsyncParleyClient.delete_thread)
+    reset_agent = _blocking(AsyncParleyClient.reset_agent)
 
-    list_models = _waiting(AsyncParleyClient.list_models)
-    get_model = _waiting(AsyncParleyClient.get_model)
-    suggest = _waiting(AsyncParleyClient.suggest)
+    list_models = _blocking(AsyncParleyClient.list_models)
+    get_model = _blocking(AsyncParleyClient.get_model)
+    suggest = _blocking(AsyncParleyClient.suggest)
 
-    list_skills = _waiting(AsyncParleyClient.list_skills)
-    get_skill = _waiting(AsyncParleyClient.get_skill)
-    update_skill = _waiting(AsyncParleyClient.update_skill)
-    install_skill = _waiting(AsyncParleyClient.install_skill)
-    list_custom_skills = _waiting(AsyncParleyClient.list_custom_skills)
-    get_custom_skill = _waiting(AsyncParleyClient.get_custom_skill)
-    update_custom_skill = _waiting(AsyncParleyClient.update_custom_skill)
-    delete_custom_skill = _waiting(AsyncParleyClient.delete_custom_skill)
-    get_custom_skill_history = _waiting(AsyncParleyClient.get_custom_skill_history)
-    rollback_custom_skill = _waiting(AsyncParleyClient.rollback_custom_skill)
+    list_skills = _blocking(AsyncParleyClient.list_skills)
+    get_skill = _blocking(AsyncParleyClient.get_skill)
+    update_skill = _blocking(AsyncParleyClient.update_skill)
+    install_skill = _blocking(AsyncParleyClient.install_skill)
+    list_custom_skills = _blocking(AsyncParleyClient.list_custom_skills)
+    get_custom_skill = _blocking(AsyncParleyClient.get_custom_skill)
+    update_custom_skill = _blocking(AsyncParleyClient.update_custom_skill)
+    delete_custom_skill = _blocking(AsyncParleyClient.delete_custom_skill)
+    get_custom_skill_history = _blocking(AsyncParleyClient.get_custom_skill_history)
+    rollback_custom_skill = _blocking(AsyncParleyClient.rollback_custom_skill)
 
-    get_mcp_config = _waiting(AsyncParleyClient.get_mcp_config)
-    update_mcp_config = _waiting(AsyncParleyClient.update_mcp_config)
-    switch_mcp_server = _waiting(AsyncParleyClient.switch_mcp_server)
-    get_mcp_status = _waiting(AsyncParleyClient.get_mcp_status)
+    get_mcp_config = _blocking(AsyncParleyClient.get_mcp_config)
+    update_mcp_config = _blocking(AsyncParleyClient.update_mcp_config)
+    switch_mcp_server = _blocking(AsyncParleyClient.switch_mcp_server)
+    get_mcp_status = _blocking(AsyncParleyClient.get_mcp_status)
 
-    get_memory = _waiting(AsyncParleyClient.get_memory)
-    export_memory = _waiting(AsyncParleyClient.export_memory)
-    import_memory = _waiting(AsyncParleyClient.import_memory)
-    reload_memory = _waiting(AsyncParleyClient.reload_memory)
-    clear_memory = _waiting(AsyncParleyClient.clear_memory)
-    create_memory_fact = _waiting(AsyncParleyClient.create_memory_fact)
-    update_memory_fact = _waiting(AsyncParleyClient.update_memory_fact)
-    delete_memory_fact = _waiting(AsyncParleyClient.delete_memory_fact)
-    get_memory_config = _waiting(AsyncParleyClient.get_memory_config)
-    get_memory_status = _waiting(AsyncParleyClient.get_memory_status)
-    list_memory_scopes = _waiting(AsyncParleyClient.list_memory_scopes)
+    get_memory = _blocking(AsyncParleyClient.get_memory)
+    export_memory = _blocking(AsyncParleyClient.export_memory)
+    import_memory = _blocking(AsyncParleyClient.import_memory)
+    reload_memory = _blocking(AsyncParleyClient.reload_memory)
+    clear_memory = _blocking(AsyncParleyClient.clear_memory)
+    create_memory_fact = _blocking(AsyncParleyClient.create_memory_fact)
+    update_memory_fact = _blocking(AsyncParleyClient.update_memory_fact)
+    delete_memory_fact = _blocking(AsyncParleyClient.delete_memory_fact)
+    get_memory_config = _blocking(AsyncParleyClient.get_memory_config)
+    get_memory_status = _blocking(AsyncParleyClient.get_memory_status)
+    list_memory_scopes = _blocking(AsyncParleyClient.list_memory_scopes)
 
-    upload_files = _waiting(AsyncParleyClient.upload_files)
-    list_uploads = _waiting(AsyncParleyClient.list_uploads)
-    get_upload_limits = _waiting(AsyncParleyClient.get_upload_limits)
-    delete_upload = _waiting(AsyncParleyClient.delete_upload)
-    get_artifact = _waiting(AsyncParleyClient.get_artifact)
+    upload_files = _blocking(AsyncParleyClient.upload_files)
+    list_uploads = _blocking(AsyncParleyClient.list_uploads)
+    get_upload_limits = _blocking(AsyncParleyClient.get_upload_limits)
+    delete_upload = _blocking(AsyncParleyClient.delete_upload)
+    get_artifact = _blocking(AsyncParleyClient.get_artifact)
 
-    list_agents = _waiting(AsyncParleyClient.list_agents)
-    get_agent = _waiting(AsyncParleyClient.get_agent)
-    create_agent = _waiting(AsyncParleyClient.create_agent)
-    update_agent = _waiting(AsyncParleyClient.update_agent)
-    delete_agent = _waiting(AsyncParleyClient.delete_agent)
-    check_agent_name = _waiting(AsyncParleyClient.check_agent_name)
-    get_user_profile = _waiting(AsyncParleyClient.get_user_profile)
-    update_user_profile = _waiting(AsyncParleyClient.update_user_profile)
+    list_agents = _blocking(AsyncParleyClient.list_agents)
+    get_agent = _blocking(AsyncParleyClient.get_agent)
+    create_agent = _blocking(AsyncParleyClient.create_agent)
+    update_agent = _blocking(AsyncParleyClient.update_agent)
+    delete_agent = _blocking(AsyncParleyClient.delete_agent)
+    check_agent_name = _blocking(AsyncParleyClient.check_agent_name)
+    get_user_profile = _blocking(AsyncParleyClient.get_user_profile)
+    update_user_profile = _blocking(AsyncParleyClient.update_user_profile)
 
     @property
     def _client(self) -> AsyncParleyClient:
-        return self._opened()[1]
+        return self._require_open()[1]
 
-    def _opened(self) -> tuple[BlockingPortal, AsyncParleyClient]:
+    def _require_open(self) -> tuple[BlockingPortal, AsyncParleyClient]:
         if self._running is None:
             raise ClientClosed
         return self._running
 
-    def _wait(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    def _run_blocking(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Wait for work in the loop; when the wait is broken off, by Ctrl-C for example, so is the work."""
-        answer: Future[T] = self._opened()[0].start_task_soon(work)
+        answer: Future[T] = self._require_open()[0].start_task_soon(work)
         try:
             return answer.result()
         finally:
@@ -199,7 +201,7 @@ class ParleyClient:
 
 
 @asynccontextmanager
-async def _calls() -> AsyncIterator[BlockingPortal]:
+async def _open_portal() -> AsyncIterator[BlockingPortal]:
     """Take in calls from other threads; those that are under way at the end are cancelled, and waited for."""
     async with BlockingPortal() as calls:
         try:
@@ -208,7 +210,7 @@ async def _calls() -> AsyncIterator[BlockingPortal]:
             await calls.stop(cancel_remaining=True)
 
 
-async def _pump(
+async def _forward_events(
     events: AsyncGenerator[StreamEvent],
     *,
     task_status: TaskStatus[MemoryObjectReceiveStream[StreamEvent]],
@@ -221,7 +223,7 @@ async def _pump(
             await send.send(event)
 
 
-async def _waiting_there(receive: MemoryObjectReceiveStream[StreamEvent]) -> list[StreamEvent]:
+async def _receive_available(receive: MemoryObjectReceiveStream[StreamEvent]) -> list[StreamEvent]:
     """Return the events that wait, at least one; none at the end. One trip between threads fetches them all."""
     try:
         told = [await receive.receive()]

@@ -59,8 +59,8 @@ class StoredThreadIndex(ThreadIndex):
         return [
             {
                 "thread_id": thread.thread_id,
-                "created_at": _when(thread.created_at),
-                "updated_at": _when(thread.updated_at),
+                "created_at": _format_time(thread.created_at),
+                "updated_at": _format_time(thread.updated_at),
                 "latest_checkpoint_id": await self._latest(thread.thread_id),
                 "title": thread.title,
             }
@@ -124,7 +124,10 @@ async def list_checkpoints(
     checkpointer: BaseCheckpointSaver[Any], thread_id: str
 ) -> list[Mapping[str, Any]]:
     """Return the checkpoints of a thread, the oldest first; none when there is no such thread."""
-    found = [_view(one) async for one in checkpointer.alist(root_checkpoint_config(thread_id))]
+    found = [
+        _checkpoint_to_json(one)
+        async for one in checkpointer.alist(root_checkpoint_config(thread_id))
+    ]
     return sorted(found, key=lambda view: str(view["ts"]))
 
 
@@ -133,7 +136,7 @@ def root_checkpoint_config(thread_id: str) -> RunnableConfig:
     return {"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}}
 
 
-def _view(found: CheckpointTuple) -> View:
+def _checkpoint_to_json(found: CheckpointTuple) -> View:
     parent = found.parent_config
     return {
         "checkpoint_id": found.checkpoint["id"],
@@ -144,5 +147,5 @@ def _view(found: CheckpointTuple) -> View:
     }
 
 
-def _when(at: float) -> str:
+def _format_time(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat()

@@ -43,14 +43,14 @@ class PendingTurnsFile:
         except (OSError, ValueError):
             logger.exception("Could not load pending memory turns")
             return []
-        return list(_read(listed if isinstance(listed, list) else []))
+        return list(_parse_turns(listed if isinstance(listed, list) else []))
 
 
 _OLD_KEYS = {"spot": "scope", "said": "messages", "earlier": "context"}
 """Keys of files written before 0.2, and what they are called now."""
 
 
-def _read(listed: list[Any]) -> Iterator[MemoryTurn]:
+def _parse_turns(listed: list[Any]) -> Iterator[MemoryTurn]:
     for raw in listed:
         try:
             entry = {_OLD_KEYS.get(key, key): value for key, value in raw.items()}

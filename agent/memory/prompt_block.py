@@ -54,30 +54,30 @@ def memory_block(document: MemoryDocument, max_tokens: int) -> str:
     Everything is escaped and stands on one line, so that nothing remembered can end the block or pose as another
     part of it.
     """
-    budget = max_tokens - estimate_tokens(_whole([])) - 2
+    budget = max_tokens - estimate_tokens(_join_block([])) - 2
     share = SUMMARIES_SHARE if document.facts else 1.0
-    lines = _within(_summaries(document), int(budget * share))
-    left = budget - _cost(lines)
-    facts = _within(["Facts:", *_facts(document.facts)], left) if document.facts else []
+    lines = _fit(_summaries(document), int(budget * share))
+    left = budget - _token_cost(lines)
+    facts = _fit(["Facts:", *_facts(document.facts)], left) if document.facts else []
     if len(facts) > 1:
         lines += facts
-    return _whole(lines) if lines else ""
+    return _join_block(lines) if lines else ""
 
 
-def _whole(lines: list[str]) -> str:
+def _join_block(lines: list[str]) -> str:
     return "\n".join(["<memory>", _INTRODUCTION, *lines, "</memory>"])
 
 
 def _summaries(document: MemoryDocument) -> list[str]:
     return [
-        *_headed("User Context:", document.user),
-        *_headed("History:", document.history),
+        *_titled_lines("User Context:", document.user),
+        *_titled_lines("History:", document.history),
     ]
 
 
-def _headed(title: str, sections: Mapping[str, MemorySection]) -> Iterator[str]:
+def _titled_lines(title: str, sections: Mapping[str, MemorySection]) -> Iterator[str]:
     found = [
-        f"- {TITLES[name]}: {_line(section.summary)}"
+        f"- {TITLES[name]}: {_escape_line(section.summary)}"
         for name, section in sections.items()
         if name in TITLES and section.summary.strip()
     ]
@@ -89,25 +89,25 @@ def _headed(title: str, sections: Mapping[str, MemorySection]) -> Iterator[str]:
 def _facts(facts: Iterable[MemoryFact]) -> Iterator[str]:
     """Yield the facts, the most certain first."""
     for fact in sorted(facts, key=lambda fact: -fact.confidence):
-        note = f" (avoid: {_line(fact.source_error)})" if fact.source_error else ""
-        yield f"- [{_line(fact.category)} | {fact.confidence:.2f}] {_line(fact.content)}{note}"
+        note = f" (avoid: {_escape_line(fact.source_error)})" if fact.source_error else ""
+        yield f"- [{_escape_line(fact.category)} | {fact.confidence:.2f}] {_escape_line(fact.content)}{note}"
 
 
-def _line(text: str) -> str:
+def _escape_line(text: str) -> str:
     return html.escape(" ".join(text.split()), quote=False)
 
 
-def _cost(lines: Iterable[str]) -> int:
+def _token_cost(lines: Iterable[str]) -> int:
     return sum(estimate_tokens(line) + 1 for line in lines)
 
 
-def _within(lines: Iterable[str], budget: int) -> list[str]:
+def _fit(lines: Iterable[str], budget: int) -> list[str]:
     """Return the first lines that fit; the one that does not is cut when enough of it is left to be understood."""
     kept: list[str] = []
     for line in lines:
-        room = budget - _cost(kept)
+        room = budget - _token_cost(kept)
         if estimate_tokens(line) + 1 > room:
-            cut = _cut(line, room - 1)
+            cut = _truncate(line, room - 1)
             return [*kept, cut] if cut else _without_empty_title(kept)
         kept.append(line)
     return kept
@@ -117,7 +117,7 @@ MIN_CUT_CHARS = 40
 _LONGEST_ESCAPE = len("&amp;")
 
 
-def _cut(line: str, budget: int) -> str:
+def _truncate(line: str, budget: int) -> str:
     """Return the beginning of a line with dots, or "" when it would say nothing."""
     low, high = 0, len(line)
     while low < high:

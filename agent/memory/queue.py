@@ -107,18 +107,18 @@ class MemoryQueue:
 
         Nothing happens when nobody said anything that is not learnt already.
         """
-        self._put(exchange, is_hurried=False)
+        self._enqueue(exchange, is_hurried=False)
 
     def add_expedited(self, exchange: MemoryTurn) -> None:
         """Put something in that is to be learnt without waiting for the conversation to rest."""
-        self._put(exchange, is_hurried=True)
+        self._enqueue(exchange, is_hurried=True)
 
     def expedite(self, key: MemoryQueueKey) -> None:
         """Let what waits of a conversation be learnt now."""
         work = self._waiting.get(key)
         if work is not None:
             work.is_expedited = True
-            self._tell()
+            self._notify()
 
     def drop(self, spot: MemoryScope) -> None:
         """Take out what was to be learnt for a document; without an agent for the whole scope."""
@@ -127,16 +127,16 @@ class MemoryQueue:
                 work.is_cancelled = True
                 if self._waiting.get(work.key) is work:
                     del self._waiting[work.key]
-        self._tell()
+        self._notify()
 
     async def run(self) -> None:
         """Work off what is due, one after another, for ever."""
         while True:
             work = self._next_due()
             if work is None:
-                await self._until_changed()
+                await self._wait_for_work()
                 continue
-            await self._do(work)
+            await self._process(work)
             await anyio.sleep(self._gap_s)
 
     async def flush(self) -> None:
@@ -145,18 +145,18 @@ class MemoryQueue:
         Cancelling it gives up: `open` is what is left.
         """
         self._is_closing = True
-        self._tell()
+        self._notify()
         limit = anyio.CapacityLimiter(FLUSH_CONCURRENCY)
         while self._waiting or self._busy:
             changed = self._changed
             async with anyio.create_task_group() as tasks:
                 for work in list(self._waiting.values()):
-                    self._begin(work)
+                    self._start(work)
                     tasks.start_soon(self._finish, work, limit)
             if self._busy and not self._waiting:
                 await changed.wait()
 
-    def _put(self, exchange: MemoryTurn, *, is_hurried: bool) -> None:
+    def _enqueue(self, exchange: MemoryTurn, *, is_hurried: bool) -> None:
         key = MemoryQueueKey(thread_id=exchange.thread_id, scope=exchange.scope)
         fresh = tuple(one for one in exchange.messages if (key, one.id) not in self._learnt)
         if not any(one.role == "user" for one in fresh):
@@ -173,7 +173,7 @@ class MemoryQueue:
             before.is_expedited = before.is_expedited or is_hurried
         # Nothing changes for a loop that wakes up earlier anyway, and waking it costs a look at all that waits.
         if due_at(before, self._rest_s()) < self._asleep_until:
-            self._tell()
+            self._notify()
 
     def _next_due(self) -> QueuedTurn | None:
         if self._is_closing:
@@ -182,7 +182,7 @@ class MemoryQueue:
         ready = (work for work in self._waiting.values() if due_at(work, rest_s) <= now)
         return min(ready, key=lambda work: due_at(work, rest_s), default=None)
 
-    async def _until_changed(self) -> None:
+    async def _wait_for_work(self) -> None:
         changed = self._changed
         if self._is_closing or not self._waiting:
             await changed.wait()
@@ -193,11 +193,11 @@ class MemoryQueue:
             await changed.wait()
         self._asleep_until = math.inf
 
-    async def _do(self, work: QueuedTurn) -> None:
-        self._begin(work)
+    async def _process(self, work: QueuedTurn) -> None:
+        self._start(work)
         await self._finish(work, None)
 
-    def _begin(self, work: QueuedTurn) -> None:
+    def _start(self, work: QueuedTurn) -> None:
         del self._waiting[work.key]
         self._busy.append(work)
 
@@ -209,16 +209,16 @@ class MemoryQueue:
                 await self._learn(work)
         # Not in a `finally`: what is given up while closing must stay in `open`.
         self._busy.remove(work)
-        self._note(work.key, work.turn.messages)
-        self._tell()
+        self._record_processed(work.key, work.turn.messages)
+        self._notify()
 
-    def _note(self, key: MemoryQueueKey, said: Iterable[MemoryMessage]) -> None:
+    def _record_processed(self, key: MemoryQueueKey, said: Iterable[MemoryMessage]) -> None:
         for one in said:
             self._learnt[key, one.id] = None
         while len(self._learnt) > MAX_PROCESSED_IDS:
             self._learnt.popitem(last=False)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
 

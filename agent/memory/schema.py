@@ -62,7 +62,7 @@ class MemoryFact:
     source_error: str | None = None
 
 
-def _nothing(names: tuple[str, ...]) -> dict[str, MemorySection]:
+def _empty_sections(names: tuple[str, ...]) -> dict[str, MemorySection]:
     return {name: MemorySection() for name in names}
 
 
@@ -71,8 +71,8 @@ class MemoryDocument:
     """All that is remembered in one place."""
 
     last_updated: str = ""
-    user: Mapping[str, MemorySection] = field(default_factory=lambda: _nothing(USER))
-    history: Mapping[str, MemorySection] = field(default_factory=lambda: _nothing(HISTORY))
+    user: Mapping[str, MemorySection] = field(default_factory=lambda: _empty_sections(USER))
+    history: Mapping[str, MemorySection] = field(default_factory=lambda: _empty_sections(HISTORY))
     facts: tuple[MemoryFact, ...] = ()
 
 
@@ -130,20 +130,20 @@ def document_to_json(document: MemoryDocument) -> dict[str, Any]:
     return {
         "version": VERSION,
         "lastUpdated": document.last_updated,
-        "user": _sections_as_json(document.user),
-        "history": _sections_as_json(document.history),
-        "facts": [_fact_as_json(fact) for fact in document.facts],
+        "user": _sections_to_json(document.user),
+        "history": _sections_to_json(document.history),
+        "facts": [_fact_to_json(fact) for fact in document.facts],
     }
 
 
-def _sections_as_json(sections: Mapping[str, MemorySection]) -> dict[str, dict[str, str]]:
+def _sections_to_json(sections: Mapping[str, MemorySection]) -> dict[str, dict[str, str]]:
     return {
         name: {"summary": section.summary, "updatedAt": section.updated_at}
         for name, section in sections.items()
     }
 
 
-def _fact_as_json(fact: MemoryFact) -> dict[str, Any]:
+def _fact_to_json(fact: MemoryFact) -> dict[str, Any]:
     shown = {
         "id": fact.id,
         "content": fact.content,
@@ -167,34 +167,34 @@ def document_from_json(data: object) -> MemoryDocument:
     if facts is not None and not isinstance(facts, list):
         raise MemoryInvalid("facts must be a list")
     return MemoryDocument(
-        last_updated=_line(data.get("lastUpdated")),
-        user=_sections_of(data.get("user"), USER, "user"),
-        history=_sections_of(data.get("history"), HISTORY, "history"),
-        facts=_facts_of(facts or []),
+        last_updated=_single_line(data.get("lastUpdated")),
+        user=_parse_sections(data.get("user"), USER, "user"),
+        history=_parse_sections(data.get("history"), HISTORY, "history"),
+        facts=_parse_facts(facts or []),
     )
 
 
-def _sections_of(data: object, names: tuple[str, ...], where: str) -> dict[str, MemorySection]:
+def _parse_sections(data: object, names: tuple[str, ...], where: str) -> dict[str, MemorySection]:
     if data is not None and not isinstance(data, dict):
         raise MemoryInvalid(f"{where} must be an object of sections")
     given = data or {}
-    return {name: _summary_of(given.get(name)) for name in names}
+    return {name: _parse_section(given.get(name)) for name in names}
 
 
-def _summary_of(data: object) -> MemorySection:
+def _parse_section(data: object) -> MemorySection:
     if not isinstance(data, dict):
         return MemorySection()
     text = data.get("summary")
     return MemorySection(
         summary=clean_text(text, MAX_SUMMARY_CHARS) if isinstance(text, str) else "",
-        updated_at=_line(data.get("updatedAt")),
+        updated_at=_single_line(data.get("updatedAt")),
     )
 
 
-def _facts_of(listed: list[Any]) -> tuple[MemoryFact, ...]:
+def _parse_facts(listed: list[Any]) -> tuple[MemoryFact, ...]:
     facts: dict[str, MemoryFact] = {}
     for entry in listed:
-        fact = _fact_of(entry, taken=facts)
+        fact = _parse_fact(entry, taken=facts)
         if fact is not None:
             facts[fact.id] = fact
     if len(facts) > MAX_FACTS:
@@ -202,7 +202,7 @@ def _facts_of(listed: list[Any]) -> tuple[MemoryFact, ...]:
     return tuple(facts.values())
 
 
-def _fact_of(entry: object, taken: Mapping[str, MemoryFact]) -> MemoryFact | None:
+def _parse_fact(entry: object, taken: Mapping[str, MemoryFact]) -> MemoryFact | None:
     content = entry.get("content") if isinstance(entry, dict) else None
     if not isinstance(entry, dict) or not isinstance(content, str):
         return None
@@ -217,8 +217,8 @@ def _fact_of(entry: object, taken: Mapping[str, MemoryFact]) -> MemoryFact | Non
         content=content,
         category=parse_category(entry.get("category")),
         confidence=parse_confidence(entry.get("confidence")),
-        created_at=_line(entry.get("createdAt")),
-        source=_line(entry.get("source")) or UNKNOWN,
+        created_at=_single_line(entry.get("createdAt")),
+        source=_single_line(entry.get("source")) or UNKNOWN,
         source_error=(clean_text(error, MAX_FACT_CHARS) or None)
         if isinstance(error, str)
         else None,
@@ -235,5 +235,5 @@ def _derived_id(content: str, taken: Mapping[str, MemoryFact]) -> str:
         turn += 1
 
 
-def _line(value: object) -> str:
+def _single_line(value: object) -> str:
     return " ".join(clean_text(value, 200).split()) if isinstance(value, str) else ""

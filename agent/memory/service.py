@@ -44,7 +44,7 @@ FLUSH_S = 3.0
 """How long a stop may wait for models; what they did not get to is on disk, and learnt after the next start."""
 
 
-def _utc() -> datetime:
+def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
@@ -65,7 +65,7 @@ class MemoryService:
         config: Callable[[], AgentConfig],
         models: ModelSource,
         *,
-        now: Callable[[], datetime] = _utc,
+        now: Callable[[], datetime] = _utc_now,
         flush_s: float = FLUSH_S,
     ) -> None:
         root = home / (config().memory.storage_path or "memory")
@@ -118,13 +118,13 @@ class MemoryService:
 
     async def prompt_block(self, caller: RunContext) -> str:
         """Return what is remembered for a caller, as a block for the prompt; "" when nothing, or when it is off."""
-        if not self._is_shown():
+        if not self._is_injected():
             return ""
         return await anyio.to_thread.run_sync(self.block_now, caller)
 
     def block_now(self, caller: RunContext) -> str:
         """As `block`. Blocking."""
-        where = _scope_of(caller) if self._is_shown() else None
+        where = _scope_of(caller) if self._is_injected() else None
         if where is None:
             return ""
         try:
@@ -188,7 +188,7 @@ class MemoryService:
         self._queue.drop(where)
         await anyio.to_thread.run_sync(self._store.delete, where)
         if self._tasks is not None:
-            await self._save_open()
+            await self._save_pending()
         return await self.get(where)
 
     async def replace(self, where: MemoryScope, data: object) -> MemoryDocument:
@@ -200,8 +200,8 @@ class MemoryService:
         """
         if isinstance(data, dict) and data.keys().isdisjoint(PARTS):
             raise MemoryInvalid(f"not a memory document: it has none of {', '.join(PARTS)}")
-        document = replace(document_from_json(data), last_updated=self._stamp())
-        return await self._change(where, lambda _: document)
+        document = replace(document_from_json(data), last_updated=self._timestamp())
+        return await self._update(where, lambda _: document)
 
     async def create_fact(
         self,
@@ -217,13 +217,13 @@ class MemoryService:
         """
         fact = MemoryFact(
             id=new_fact_id(),
-            content=_content(content),
-            category=_category(category),
-            confidence=_confidence(confidence),
-            created_at=self._stamp(),
+            content=_check_content(content),
+            category=_check_category(category),
+            confidence=_check_confidence(confidence),
+            created_at=self._timestamp(),
             source=MANUAL,
         )
-        return await self._change(where, lambda present: self._with(present, fact))
+        return await self._update(where, lambda present: self._add_fact(present, fact))
 
     async def update_fact(
         self, where: MemoryScope, fact_id: str, changes: dict[str, Any]
@@ -242,9 +242,9 @@ class MemoryService:
             facts = tuple(
                 replace(fact, **checked) if fact.id == fact_id else fact for fact in present.facts
             )
-            return self._with_facts(_having(present, fact_id), facts)
+            return self._replace_facts(_require_fact(present, fact_id), facts)
 
-        return await self._change(where, change)
+        return await self._update(where, change)
 
     async def delete_fact(self, where: MemoryScope, fact_id: str) -> MemoryDocument:
         """Remove a fact; return the whole document.
@@ -255,42 +255,44 @@ class MemoryService:
 
         def change(present: MemoryDocument) -> MemoryDocument:
             facts = tuple(fact for fact in present.facts if fact.id != fact_id)
-            return self._with_facts(_having(present, fact_id), facts)
+            return self._replace_facts(_require_fact(present, fact_id), facts)
 
-        return await self._change(where, change)
+        return await self._update(where, change)
 
-    async def _change(
+    async def _update(
         self, where: MemoryScope, change: Callable[[MemoryDocument], MemoryDocument]
     ) -> MemoryDocument:
         return await anyio.to_thread.run_sync(self._store.update, where, change)
 
-    def _with(self, present: MemoryDocument, fact: MemoryFact) -> MemoryDocument:
+    def _add_fact(self, present: MemoryDocument, fact: MemoryFact) -> MemoryDocument:
         if len(present.facts) >= MAX_FACTS:
             raise MemoryInvalid(f"there are {MAX_FACTS} facts already: delete some first")
-        return self._with_facts(present, (*present.facts, fact))
+        return self._replace_facts(present, (*present.facts, fact))
 
-    def _with_facts(self, present: MemoryDocument, facts: tuple[MemoryFact, ...]) -> MemoryDocument:
-        return replace(present, facts=facts, last_updated=self._stamp())
+    def _replace_facts(
+        self, present: MemoryDocument, facts: tuple[MemoryFact, ...]
+    ) -> MemoryDocument:
+        return replace(present, facts=facts, last_updated=self._timestamp())
 
-    def _stamp(self) -> str:
+    def _timestamp(self) -> str:
         return format_utc(self._now())
 
     # ---- learning ------------------------------------------------------------------------------
 
-    def _is_shown(self) -> bool:
+    def _is_injected(self) -> bool:
         config = self.config
         return config.enabled and config.injection_enabled
 
     async def _close(self) -> None:
         """Write down what is open first: the process may be ended while the models are asked."""
-        await self._save_open()
+        await self._save_pending()
         if not self._queue.unprocessed:
             return
         with anyio.move_on_after(self._flush_s):
             await self._queue.flush()
-        await self._save_open()
+        await self._save_pending()
 
-    async def _save_open(self) -> None:
+    async def _save_pending(self) -> None:
         await anyio.to_thread.run_sync(self._pending.save, self._queue.unprocessed)
 
 
@@ -303,13 +305,13 @@ def _scope_of(caller: RunContext) -> MemoryScope | None:
         return None
 
 
-def _having(document: MemoryDocument, fact_id: str) -> MemoryDocument:
+def _require_fact(document: MemoryDocument, fact_id: str) -> MemoryDocument:
     if all(fact.id != fact_id for fact in document.facts):
         raise FactNotFound
     return document
 
 
-def _content(value: object) -> str:
+def _check_content(value: object) -> str:
     text = clean_text(value, MAX_FACT_CHARS + 1) if isinstance(value, str) else ""
     if not text:
         raise MemoryInvalid("a fact must not be empty")
@@ -318,14 +320,14 @@ def _content(value: object) -> str:
     return text
 
 
-def _category(value: object) -> str:
+def _check_category(value: object) -> str:
     name = value.strip().lower() if isinstance(value, str) else ""
     if name not in CATEGORIES:
         raise MemoryInvalid(f"category must be one of {', '.join(CATEGORIES)}")
     return name
 
 
-def _confidence(value: object) -> float:
+def _check_confidence(value: object) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 <= float(value) <= 1:  # type: ignore[arg-type]  # a number, by the line above
         raise MemoryInvalid("confidence must be a number from 0 to 1")
@@ -333,7 +335,7 @@ def _confidence(value: object) -> float:
 
 
 _CHECKS: Mapping[str, Callable[[object], str | float]] = {
-    "content": _content,
-    "category": _category,
-    "confidence": _confidence,
+    "content": _check_content,
+    "category": _check_category,
+    "confidence": _check_confidence,
 }

@@ -28,7 +28,7 @@ MAX_BYTES = 8_000_000
 
 MAX_CACHED = 512
 
-_Seen = tuple[int, int, int]
+_FileVersion = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class MemoryStore:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._cache: OrderedDict[Path, tuple[_Seen, MemoryDocument]] = OrderedDict()
+        self._cache: OrderedDict[Path, tuple[_FileVersion, MemoryDocument]] = OrderedDict()
         self._changing = threading.Lock()
         self._looking = threading.Lock()
 
@@ -65,7 +65,7 @@ class MemoryStore:
             return self._read(path)
         except MemoryInvalid:
             with self._changing:
-                return self._read_or_keep_aside(path)
+                return self._read_or_move_aside(path)
 
     def update(
         self, spot: MemoryScope, change: Callable[[MemoryDocument], MemoryDocument]
@@ -79,7 +79,7 @@ class MemoryStore:
         """
         path = self._path(spot)
         with self._changing:
-            before = self._read_or_keep_aside(path)
+            before = self._read_or_move_aside(path)
             after = change(before)
             if after is not before:
                 self._write(spot, path, after)
@@ -91,7 +91,7 @@ class MemoryStore:
         Raises:
             MemoryUnavailable: The disk refuses.
         """
-        with self._changing, _told("removed"):
+        with self._changing, _log_disk_errors("removed"):
             if spot.agent is None:
                 self._remove_scope(spot)
             else:
@@ -108,12 +108,12 @@ class MemoryStore:
         Raises:
             MemoryUnavailable: The disk refuses.
         """
-        with _told("listed"):
+        with _log_disk_errors("listed"):
             folders = list(self._root.iterdir()) if self._root.is_dir() else []
-        found = [info for folder in folders for info in self._info(folder)]
+        found = [info for folder in folders for info in self._scope_info(folder)]
         return sorted(found, key=lambda info: info.scope)
 
-    def _info(self, folder: Path) -> Iterator[MemoryScopeInfo]:
+    def _scope_info(self, folder: Path) -> Iterator[MemoryScopeInfo]:
         try:
             scope = (folder / "scope").read_text("utf-8")
         except (OSError, ValueError):
@@ -138,35 +138,35 @@ class MemoryStore:
         return folder / "agents" / f"{spot.agent}.json"
 
     def _read(self, path: Path) -> MemoryDocument:
-        with _told("read"):
+        with _log_disk_errors("read"):
             try:
                 found = path.stat()
             except FileNotFoundError:
                 return EMPTY_DOCUMENT
             seen = (found.st_mtime_ns, found.st_size, found.st_ino)
-            kept = self._kept(path, seen)
+            kept = self._from_cache(path, seen)
             if kept is not None:
                 return kept
             if found.st_size > MAX_BYTES:
                 raise MemoryInvalid("the file is too large")
             raw = path.read_bytes()
-        document = _parsed(raw)
-        self._keep(path, seen, document)
+        document = _parse(raw)
+        self._to_cache(path, seen, document)
         return document
 
-    def _read_or_keep_aside(self, path: Path) -> MemoryDocument:
+    def _read_or_move_aside(self, path: Path) -> MemoryDocument:
         """Read under the lock, so that no good file that has just come is moved away."""
         try:
             return self._read(path)
         except MemoryInvalid:
-            with _told("kept aside"):
-                _keep_aside(path)
+            with _log_disk_errors("kept aside"):
+                _move_aside(path)
             return EMPTY_DOCUMENT
 
     def _write(self, spot: MemoryScope, path: Path, document: MemoryDocument) -> None:
         text = json.dumps(document_to_json(document), ensure_ascii=False, allow_nan=False, indent=1)
         folder = self._root / spot.folder
-        with _told("written"):
+        with _log_disk_errors("written"):
             for needed in (self._root, folder, path.parent):
                 needed.mkdir(mode=0o700, parents=True, exist_ok=True)
             name = folder / "scope"
@@ -174,14 +174,14 @@ class MemoryStore:
                 write_atomically(name, spot.scope)
             write_atomically(path, text)
             found = path.stat()
-        self._keep(path, (found.st_mtime_ns, found.st_size, found.st_ino), document)
+        self._to_cache(path, (found.st_mtime_ns, found.st_size, found.st_ino), document)
 
     def _remove_scope(self, spot: MemoryScope) -> None:
         folder = self._root / spot.folder
         if folder.is_dir() and not folder.is_symlink():
             shutil.rmtree(folder)
 
-    def _kept(self, path: Path, seen: _Seen) -> MemoryDocument | None:
+    def _from_cache(self, path: Path, seen: _FileVersion) -> MemoryDocument | None:
         with self._looking:
             found = self._cache.get(path)
             if found is None or found[0] != seen:
@@ -189,7 +189,7 @@ class MemoryStore:
             self._cache.move_to_end(path)
             return found[1]
 
-    def _keep(self, path: Path, seen: _Seen, document: MemoryDocument) -> None:
+    def _to_cache(self, path: Path, seen: _FileVersion, document: MemoryDocument) -> None:
         with self._looking:
             self._cache[path] = (seen, document)
             self._cache.move_to_end(path)
@@ -215,14 +215,14 @@ def write_atomically(path: Path, text: str) -> None:
         draft.unlink(missing_ok=True)  # is there only when something failed
 
 
-def _parsed(raw: bytes) -> MemoryDocument:
+def _parse(raw: bytes) -> MemoryDocument:
     try:
         return document_from_json(json.loads(raw))
     except (ValueError, RecursionError):
         raise MemoryInvalid("the file is not JSON") from None
 
 
-def _keep_aside(path: Path) -> None:
+def _move_aside(path: Path) -> None:
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     aside = path.with_name(f"{path.stem}.{stamp}.unreadable")
     path.rename(aside)
@@ -230,7 +230,7 @@ def _keep_aside(path: Path) -> None:
 
 
 @contextmanager
-def _told(what: str) -> Iterator[None]:
+def _log_disk_errors(what: str) -> Iterator[None]:
     """Tell the log what the disk refused, and the caller that it did."""
     try:
         yield

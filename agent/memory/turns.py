@@ -80,7 +80,7 @@ def extract_turn(
     spot: MemoryScope, thread_id: str, messages: Sequence[BaseMessage]
 ) -> MemoryTurn | None:
     """Return the last turn of a conversation, or None while nobody said something and was answered."""
-    said = conversation_messages(_end_of(messages))
+    said = conversation_messages(_recent_messages(messages))
     asked = [position for position, one in enumerate(said) if one.role == "user"]
     if not asked or said[-1].role != "assistant":
         return None
@@ -99,7 +99,7 @@ def extract_turn(
     )
 
 
-def _end_of(messages: Sequence[BaseMessage]) -> Sequence[BaseMessage]:
+def _recent_messages(messages: Sequence[BaseMessage]) -> Sequence[BaseMessage]:
     """Return the end of a conversation, from words of a person on: a thread may have thousands of messages."""
     left = MAX_SCANNED_MESSAGES
     for position in range(len(messages) - 1, -1, -1):
@@ -118,7 +118,7 @@ def conversation_messages(messages: Iterable[BaseMessage]) -> list[MemoryMessage
     said: list[MemoryMessage] = []
     is_answered_for = True
     for message in messages:
-        one = _said(message)
+        one = _memory_message(message)
         if is_user_message(message):
             is_answered_for = one is not None
         if one is not None and (is_answered_for or one.role == "user"):
@@ -139,13 +139,13 @@ def detect_feedback(said: Iterable[MemoryMessage]) -> tuple[bool, bool]:
     return corrects, not corrects and any(_REINFORCEMENT.search(text) for text in texts)
 
 
-def _said(message: BaseMessage) -> MemoryMessage | None:
+def _memory_message(message: BaseMessage) -> MemoryMessage | None:
     if is_user_message(message):
         text = strip_framework_blocks(message.text)
-        return MemoryMessage(id=_id_of(message), role="user", text=text) if text else None
+        return MemoryMessage(id=_message_id(message), role="user", text=text) if text else None
     if isinstance(message, AIMessage) and _is_final(message):
         text = _THINKING.sub("", message.text).strip()
-        return MemoryMessage(id=_id_of(message), role="assistant", text=text) if text else None
+        return MemoryMessage(id=_message_id(message), role="assistant", text=text) if text else None
     return None
 
 
@@ -154,5 +154,5 @@ def _is_final(message: AIMessage) -> bool:
     return not (message.tool_calls or message.invalid_tool_calls or raw or is_fallback(message))
 
 
-def _id_of(message: BaseMessage) -> str:
+def _message_id(message: BaseMessage) -> str:
     return message.id or hashlib.sha256(message.text.encode("utf-8", "replace")).hexdigest()[:16]

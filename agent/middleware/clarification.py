@@ -32,7 +32,11 @@ class ClarificationMiddleware(AgentMiddleware[ThreadState, Any]):
         request: ToolCallRequest,
         handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
     ) -> ToolMessage | Command[Any]:
-        return _question(request) if request.tool_call["name"] == NAME else await handler(request)
+        return (
+            _question_message(request)
+            if request.tool_call["name"] == NAME
+            else await handler(request)
+        )
 
     @override
     async def awrap_model_call(
@@ -40,7 +44,7 @@ class ClarificationMiddleware(AgentMiddleware[ThreadState, Any]):
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
-        return _stop() if awaits_answer(request.state["messages"]) else await handler(request)
+        return _end_run() if awaits_answer(request.state["messages"]) else await handler(request)
 
 
 def awaits_answer(messages: Sequence[AnyMessage]) -> bool:
@@ -53,7 +57,7 @@ def awaits_answer(messages: Sequence[AnyMessage]) -> bool:
     return False
 
 
-def _question(request: ToolCallRequest) -> ToolMessage:
+def _question_message(request: ToolCallRequest) -> ToolMessage:
     call = request.tool_call
     return ToolMessage(
         # Made of the call's id: a replayed call replaces its question instead of asking twice.
@@ -64,6 +68,6 @@ def _question(request: ToolCallRequest) -> ToolMessage:
     )
 
 
-def _stop() -> ExtendedModelResponse[Any]:
+def _end_run() -> ExtendedModelResponse[Any]:
     # `Command(goto=END)` alone does not end a run of create_agent; the `jump_to` of its state does.
     return ExtendedModelResponse(ModelResponse(result=[]), Command(update={"jump_to": "end"}))

@@ -21,7 +21,7 @@ INTERRUPTED = "[Tool call was interrupted and did not return a result.]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Needed:
+class _ExpectedResult:
     """A call that must have a result; `invalid` says why it could not be run, None when it could."""
 
     id: str
@@ -38,10 +38,10 @@ class DanglingToolCallMiddleware(AgentMiddleware[ThreadState, Any]):
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any]:
-        return await handler(_with_repairs(request))
+        return await handler(_repair_request(request))
 
 
-def _with_repairs(request: ModelRequest[Any]) -> ModelRequest[Any]:
+def _repair_request(request: ModelRequest[Any]) -> ModelRequest[Any]:
     messages = repair_history(request.messages)
     return request if messages is request.messages else request.override(messages=messages)
 
@@ -52,9 +52,9 @@ def repair_history(messages: list[AnyMessage]) -> list[AnyMessage]:
     A result belongs to the nearest message before it that made a call with its id: ids may return in later turns.
     Results that belong to no call are left out. A history without faults is returned itself, not a copy.
     """
-    if _faultless(messages):
+    if _is_valid(messages):
         return messages
-    named = [_named(message) for message in messages]
+    named = [_with_valid_calls(message) for message in messages]
     results = _results_by_caller(named)
     fixed: list[AnyMessage] = []
     for position, message in enumerate(named):
@@ -62,12 +62,12 @@ def repair_history(messages: list[AnyMessage]) -> list[AnyMessage]:
             continue  # comes behind its caller, or belongs to nobody
         fixed.append(message)
         if isinstance(message, AIMessage):
-            fixed.extend(_answers(message, results[position]))
+            fixed.extend(_results_for(message, results[position]))
     same = len(fixed) == len(messages) and all(a is b for a, b in zip(fixed, messages, strict=True))
     return messages if same else fixed
 
 
-def _faultless(messages: Sequence[AnyMessage]) -> bool:
+def _is_valid(messages: Sequence[AnyMessage]) -> bool:
     """Return whether the calls of each message are answered right behind it, in their order, and nothing else is.
 
     Almost every history is, and looking costs a tenth of what repairing does: a thread may have thousands of messages.
@@ -83,11 +83,11 @@ def _faultless(messages: Sequence[AnyMessage]) -> bool:
         elif message.type != "human" and isinstance(message, AIMessage) and _may_call(message):
             if not has_valid_calls(message):
                 return False
-            open_calls = [call.id for call in reversed(_needed(message))]
+            open_calls = [call.id for call in reversed(_expected_results(message))]
     return not open_calls
 
 
-def _named(message: AnyMessage) -> AnyMessage:
+def _with_valid_calls(message: AnyMessage) -> AnyMessage:
     """Return a message whose calls have ids and names: new answers do, but clients write into threads as well."""
     if not isinstance(message, AIMessage) or has_valid_calls(message):
         return message
@@ -105,25 +105,25 @@ def _results_by_caller(messages: Sequence[AnyMessage]) -> dict[int, dict[str, To
     results: dict[int, dict[str, ToolMessage]] = defaultdict(dict)
     for position, message in enumerate(messages):
         if isinstance(message, AIMessage):
-            caller.update((call.id, position) for call in _needed(message))
+            caller.update((call.id, position) for call in _expected_results(message))
         elif isinstance(message, ToolMessage) and message.tool_call_id in caller:
             results[caller[message.tool_call_id]].setdefault(message.tool_call_id, message)
     return results
 
 
-def _answers(message: AIMessage, results: dict[str, ToolMessage]) -> Iterator[ToolMessage]:
-    for call in _needed(message):
+def _results_for(message: AIMessage, results: dict[str, ToolMessage]) -> Iterator[ToolMessage]:
+    for call in _expected_results(message):
         yield results.get(call.id) or _placeholder(call)
 
 
-def _needed(message: AIMessage) -> list[_Needed]:
+def _expected_results(message: AIMessage) -> list[_ExpectedResult]:
     calls = [
-        _Needed(id=call["id"], name=call["name"] or "unknown_tool")
+        _ExpectedResult(id=call["id"], name=call["name"] or "unknown_tool")
         for call in message.tool_calls
         if call["id"]
     ]
     calls += [
-        _Needed(
+        _ExpectedResult(
             id=bad["id"],
             name=bad["name"] or "unknown_tool",
             invalid=str(bad["error"] or ""),
@@ -132,20 +132,20 @@ def _needed(message: AIMessage) -> list[_Needed]:
         if bad["id"]
     ]
     if not calls:
-        calls = list(_raw_calls(message.additional_kwargs.get("tool_calls")))
+        calls = list(_provider_calls(message.additional_kwargs.get("tool_calls")))
     return list({call.id: call for call in calls}.values())
 
 
-def _raw_calls(raw: object) -> Iterator[_Needed]:
+def _provider_calls(raw: object) -> Iterator[_ExpectedResult]:
     """Read the provider's own form of calls, kept by some classes that parsed none."""
     for call in raw if isinstance(raw, list) else ():
         if isinstance(call, dict) and isinstance(call.get("id"), str) and call["id"]:
             function = call.get("function")
             name = function.get("name") if isinstance(function, dict) else None
-            yield _Needed(id=call["id"], name=str(name or "unknown_tool"))
+            yield _ExpectedResult(id=call["id"], name=str(name or "unknown_tool"))
 
 
-def _placeholder(call: _Needed) -> ToolMessage:
+def _placeholder(call: _ExpectedResult) -> ToolMessage:
     return ToolMessage(
         content=INTERRUPTED if call.invalid is None else invalid_call_text(call.name, call.invalid),
         name=call.name,

@@ -80,20 +80,20 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Answer]]
     ) -> Answer:
-        asked = self._asked(request)
+        asked = self._guardrail_request(request)
         refusal = None
         if self._provider is not None:
             try:
                 with anyio.fail_after(self._config.timeout_seconds):
                     decision = await self._provider.aevaluate(asked)
-                refusal = _refusal(decision)
+                refusal = _denying_decision(decision)
             except GraphBubbleUp:
                 raise
             except Exception as error:  # noqa: BLE001 - a provider may raise anything; it must not be a way round it
-                refusal = self._without_answer(asked, error)
-        return self._refused(asked, refusal) or await handler(request)
+                refusal = self._on_provider_error(asked, error)
+        return self._refusal_message(asked, refusal) or await handler(request)
 
-    def _refused(
+    def _refusal_message(
         self, asked: GuardrailRequest, refusal: GuardrailDecision | None
     ) -> ToolMessage | None:
         """Return why the call is not made; None = it is. A person who has to be asked is asked here."""
@@ -102,11 +102,11 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
         if refusal is None:
             return None
         if getattr(refusal, "ask", False) is not True:
-            return self._denial(asked, refusal)
+            return self._denial_message(asked, refusal)
         if self._is_subagent:
-            return self._denial(asked, deny(APPROVAL_REQUIRED, ONLY_LEAD_ASKS))
+            return self._denial_message(asked, deny(APPROVAL_REQUIRED, ONLY_LEAD_ASKS))
         reason = next(iter(refusal.reasons or ()), NO_REASON)
-        decided = parse_decision(interrupt(approval_request(asked, _sentence(reason.message))))
+        decided = parse_decision(interrupt(approval_request(asked, _clean_reason(reason.message))))
         logger.info(
             "Tool %s %s by a person, thread %s, user %s",
             asked.tool_name,
@@ -114,9 +114,9 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
             asked.thread_id,
             asked.user_id,
         )
-        return None if decided.approved else _rejection(asked, decided.reason)
+        return None if decided.approved else _rejection_message(asked, decided.reason)
 
-    def _asked(self, request: ToolCallRequest) -> GuardrailRequest:
+    def _guardrail_request(self, request: ToolCallRequest) -> GuardrailRequest:
         call = request.tool_call
         runtime = request.runtime
         try:
@@ -137,7 +137,7 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
             mcp_server=metadata.get(SERVER_KEY),
         )
 
-    def _without_answer(
+    def _on_provider_error(
         self, asked: GuardrailRequest, error: Exception
     ) -> GuardrailDecision | None:
         """Return what holds when the provider gave no decision: a refusal, or None."""
@@ -154,10 +154,10 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
         reason = GuardrailReason(EVALUATOR_ERROR, message)
         return GuardrailDecision(allow=False, reasons=(reason,))
 
-    def _denial(self, asked: GuardrailRequest, decision: GuardrailDecision) -> ToolMessage:
+    def _denial_message(self, asked: GuardrailRequest, decision: GuardrailDecision) -> ToolMessage:
         name = asked.tool_name or "unknown_tool"
         reason = next(iter(decision.reasons or ()), NO_REASON)
-        code, message = reason.code or DENIED, _sentence(reason.message)
+        code, message = reason.code or DENIED, _clean_reason(reason.message)
         policy = getattr(decision, "policy_id", None)
         # No arguments here: they may hold secrets.
         logger.warning(
@@ -183,7 +183,7 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
         )
 
 
-def _rejection(asked: GuardrailRequest, reason: str) -> ToolMessage:
+def _rejection_message(asked: GuardrailRequest, reason: str) -> ToolMessage:
     """Return what the model reads when a person did not approve."""
     name = asked.tool_name or "unknown_tool"
     said = f'They said: "{reason}"' if reason else "They gave no reason"
@@ -200,7 +200,7 @@ def _rejection(asked: GuardrailRequest, reason: str) -> ToolMessage:
     )
 
 
-def _refusal(decision: GuardrailDecision) -> GuardrailDecision | None:
+def _denying_decision(decision: GuardrailDecision) -> GuardrailDecision | None:
     """Return the decision when it denies, None when it allows.
 
     Raises:
@@ -212,6 +212,6 @@ def _refusal(decision: GuardrailDecision) -> GuardrailDecision | None:
     return None if allow else decision
 
 
-def _sentence(message: str) -> str:
+def _clean_reason(message: str) -> str:
     said = " ".join(str(message or "").split()).rstrip(".") or NO_REASON.message
     return said if len(said) <= REASON_CHARS else said[: REASON_CHARS - 3] + "..."

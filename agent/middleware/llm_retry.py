@@ -30,7 +30,7 @@ Response = ModelResponse[Any]
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-class _Heard(BaseCallbackHandler):
+class _StreamedText(BaseCallbackHandler):
     """What a model said before it failed, and under which id it was streamed."""
 
     run_inline = True  # else each token would go through a worker thread
@@ -64,11 +64,11 @@ class _Heard(BaseCallbackHandler):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Failed:
+class _FailedCall:
     """A model that was given up."""
 
     failure: ModelFailure
-    heard: _Heard = field(default_factory=_Heard)
+    streamed: _StreamedText = field(default_factory=_StreamedText)
 
 
 class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
@@ -104,23 +104,27 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
 
     @override
     async def awrap_model_call(self, request: Request, handler: Handler) -> Response:
-        first: _Failed | None = None
+        first: _FailedCall | None = None
         for name in self._names:
-            asked = request if first is None else await self._with(request, name, first.failure)
+            asked = (
+                request
+                if first is None
+                else await self._fallback_request(request, name, first.failure)
+            )
             if asked is None:
                 continue
-            outcome = await self._ask(name, asked, handler)
-            if not isinstance(outcome, _Failed):
+            outcome = await self._call_model(name, asked, handler)
+            if not isinstance(outcome, _FailedCall):
                 return outcome
-            if outcome.heard.text:
-                return _told(request, outcome)
+            if outcome.streamed.text:
+                return _failure_response(request, outcome)
             # What is wrong with the model that was asked for is what people should know.
             first = first or outcome
         if first is None:
             raise RuntimeError("no model to call")
-        return _told(request, first)
+        return _failure_response(request, first)
 
-    async def _with(
+    async def _fallback_request(
         self, request: Request, name: str, failure: ModelFailure
     ) -> ModelRequest[Any] | None:
         """Return the request with another model; None when that one cannot be built."""
@@ -141,22 +145,24 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
         )
         return request.override(model=model)
 
-    async def _ask(self, name: str, request: Request, handler: Handler) -> Response | _Failed:
+    async def _call_model(
+        self, name: str, request: Request, handler: Handler
+    ) -> Response | _FailedCall:
         with self._breakers.call(name) as trial:
             if not trial.allowed:
                 logger.warning("Circuit breaker is open for model %s", name)
-                return _Failed(failure=ModelFailure(reason="circuit_open", kind="CircuitOpen"))
-            return await self._persist(name, request, handler, trial)
+                return _FailedCall(failure=ModelFailure(reason="circuit_open", kind="CircuitOpen"))
+            return await self._call_with_retries(name, request, handler, trial)
 
-    async def _persist(
+    async def _call_with_retries(
         self, name: str, request: Request, handler: Handler, trial: BreakerCall
-    ) -> Response | _Failed:
+    ) -> Response | _FailedCall:
         attempt = 0
         while True:
             attempt += 1
-            heard = _Heard()
+            streamed = _StreamedText()
             try:
-                response = await handler(_overheard(request, heard))
+                response = await handler(_with_listener(request, streamed))
             except GraphBubbleUp:
                 raise
             except Exception as error:
@@ -172,18 +178,18 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
                 trial.succeeded()
                 self._breakers.requests[(name, "ok")] += 1
                 return response
-            wait_s = None if heard.text else self._wait_s(attempt, failure)
+            wait_s = None if streamed.text else self._retry_delay_s(attempt, failure)
             if wait_s is None:
                 if failure.retryable:
                     trial.failed()
                 else:
                     trial.succeeded()  # its server works: it answered, if only to refuse
-                return _Failed(failure=failure, heard=heard)
-            self._announce(request, failure, attempt=attempt, wait_s=wait_s)
+                return _FailedCall(failure=failure, streamed=streamed)
+            self._report_retry(request, failure, attempt=attempt, wait_s=wait_s)
             await self._sleep(wait_s)
             self._breakers.retries[name] += 1
 
-    def _wait_s(self, attempt: int, failure: ModelFailure) -> float | None:
+    def _retry_delay_s(self, attempt: int, failure: ModelFailure) -> float | None:
         """Return how long to wait before the next attempt; None = there is none."""
         config = self._config
         if not failure.retryable or attempt >= config.max_attempts:
@@ -193,7 +199,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
         # A longer pause than people wait for: better say so now.
         return failure.retry_after_s if failure.retry_after_s <= config.max_retry_after_s else None
 
-    def _announce(
+    def _report_retry(
         self, request: Request, failure: ModelFailure, *, attempt: int, wait_s: float
     ) -> None:
         request.runtime.stream_writer(
@@ -208,23 +214,25 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
         )
 
 
-def _overheard(request: Request, heard: _Heard) -> Request:
+def _with_listener(request: Request, streamed: _StreamedText) -> Request:
     """Return the request with a listener on its model. The model is copied: runs share it."""
-    return request.override(model=_with_listener(request.model, heard))
+    return request.override(model=_add_callback(request.model, streamed))
 
 
-def _with_listener(model: BaseChatModel, heard: _Heard) -> BaseChatModel:
+def _add_callback(model: BaseChatModel, streamed: _StreamedText) -> BaseChatModel:
     given = model.callbacks
     if given is None or isinstance(given, list):
-        return model.model_copy(update={"callbacks": [*(given or ()), heard]})
+        return model.model_copy(update={"callbacks": [*(given or ()), streamed]})
     manager = given.copy()
-    manager.add_handler(heard, inherit=False)
+    manager.add_handler(streamed, inherit=False)
     return model.model_copy(update={"callbacks": manager})
 
 
-def _told(request: Request, failed: _Failed) -> Response:
-    heard, words = failed.heard, wording_for(request)
-    message = fallback_message(failed.failure, words, said=heard.text, message_id=heard.message_id)
+def _failure_response(request: Request, failed: _FailedCall) -> Response:
+    streamed, wording = failed.streamed, wording_for(request)
+    message = fallback_message(
+        failed.failure, wording, said=streamed.text, message_id=streamed.message_id
+    )
     return ModelResponse(result=[message])
 
 

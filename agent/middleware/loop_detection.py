@@ -71,27 +71,29 @@ class LoopDetectionMiddleware(AgentMiddleware[ThreadState, Any]):
         self, request: Request, handler: Callable[[Request], Awaitable[Response]]
     ) -> Response:
         found = count_calls(request.state["messages"], self._config.window_size)
-        response = await handler(self._warned(request, found))
-        if not self._goes_on_and_on(response, found):
+        response = await handler(self._with_warning(request, found))
+        if not self._exceeds_limit(response, found):
             return response
-        return _ended(response, await handler(_stopped(request)), wording_for(request))
+        return _final_response(
+            response, await handler(_without_tools(request)), wording_for(request)
+        )
 
-    def _warned(self, request: Request, found: CallCounts) -> Request:
+    def _with_warning(self, request: Request, found: CallCounts) -> Request:
         count = found.sets[found.latest] if found.latest else 0
         if count >= self._config.warn_threshold:
-            return _with_word(request, REPEATED_WARNING.format(count=count))
+            return _append_warning(request, REPEATED_WARNING.format(count=count))
         tool, often = next(iter(found.tools.most_common(1)), ("", 0))
         if often >= self._config.tool_freq_warn:
-            return _with_word(request, FREQUENT_WARNING.format(tool=tool, count=often))
+            return _append_warning(request, FREQUENT_WARNING.format(tool=tool, count=often))
         return request
 
-    def _goes_on_and_on(self, response: Response, found: CallCounts) -> bool:
-        calls = [call for message in _answers(response) for call in message.tool_calls]
+    def _exceeds_limit(self, response: Response, found: CallCounts) -> bool:
+        calls = [call for message in _ai_messages(response) for call in message.tool_calls]
         if not calls:
             return False
         often = found.tools + Counter(call["name"] for call in calls)
         is_beyond = (
-            found.sets[_key(calls)] + 1 >= self._config.hard_limit
+            found.sets[_calls_key(calls)] + 1 >= self._config.hard_limit
             or max(often[call["name"]] for call in calls) > self._config.tool_freq_hard_limit
         )
         if is_beyond:
@@ -114,7 +116,7 @@ def count_calls(messages: Sequence[AnyMessage], window: int) -> CallCounts:
             break
         if isinstance(message, AIMessage) and message.tool_calls:
             turn.append(message.tool_calls)
-    sets = [_key(calls) for calls in turn[:window]]
+    sets = [_calls_key(calls) for calls in turn[:window]]
     return CallCounts(
         sets=Counter(sets),
         tools=Counter(call["name"] for calls in turn for call in calls),
@@ -122,17 +124,17 @@ def count_calls(messages: Sequence[AnyMessage], window: int) -> CallCounts:
     )
 
 
-def _key(calls: Iterable[ToolCall]) -> str:
+def _calls_key(calls: Iterable[ToolCall]) -> str:
     """Return the same text for the same calls, in whatever order they and their arguments are."""
     told = (json.dumps([c["name"], c["args"]], sort_keys=True, default=str) for c in calls)
     return "\n".join(sorted(told))
 
 
-def _with_word(request: Request, word: str) -> Request:
+def _append_warning(request: Request, word: str) -> Request:
     return request.override(messages=[*request.messages, HumanMessage(word, name=LOOP_WARNING)])
 
 
-def _stopped(request: Request) -> Request:
+def _without_tools(request: Request) -> Request:
     """Return the request without tools. Anthropic's API wants them named where the history has calls, so they stay.
 
     Its class takes the choice as a mapping, the others as a word.
@@ -140,23 +142,23 @@ def _stopped(request: Request) -> Request:
     kinds = type(request.model).__mro__
     is_anthropic = any("Anthropic" in kind.__name__ for kind in kinds)
     choice: Any = {"type": "none"} if is_anthropic else "none"
-    return _with_word(request, STOP_MESSAGE).override(tool_choice=choice)
+    return _append_warning(request, STOP_MESSAGE).override(tool_choice=choice)
 
 
-def _ended(circling: Response, final: Response, words: AgentMessages) -> Response:
+def _final_response(circling: Response, final: Response, words: AgentMessages) -> Response:
     """Return the last answer without calls, behind what the model said with the calls that are dropped."""
-    said = [_bare(message) for message in _answers(circling) if message.text.strip()]
-    result = [_bare(message) for message in _answers(final)]
+    said = [_without_calls(message) for message in _ai_messages(circling) if message.text.strip()]
+    result = [_without_calls(message) for message in _ai_messages(final)]
     if not any(message.text.strip() for message in result):
         result = [append_note(message, words.went_in_circles) for message in result[-1:]]
     return ModelResponse(result=[*said, *result])
 
 
-def _bare(message: AIMessage) -> AIMessage:
+def _without_calls(message: AIMessage) -> AIMessage:
     if is_fallback(message):
         return message
     return remove_tool_calls(message, lambda _: True).model_copy(update={"invalid_tool_calls": []})
 
 
-def _answers(response: Response) -> list[AIMessage]:
+def _ai_messages(response: Response) -> list[AIMessage]:
     return [message for message in response.result if isinstance(message, AIMessage)]

@@ -17,7 +17,7 @@ from agent.options import RunContext
 from agent.state import ThreadState
 
 
-def _local() -> datetime:
+def _local_now() -> datetime:
     return datetime.now().astimezone()
 
 
@@ -29,7 +29,7 @@ class MemoryMiddleware(AgentMiddleware[ThreadState, Any]):
         now: The time, in the zone whose date is told.
     """
 
-    def __init__(self, memory: MemoryService, now: Callable[[], datetime] = _local) -> None:
+    def __init__(self, memory: MemoryService, now: Callable[[], datetime] = _local_now) -> None:
         super().__init__()
         self._memory = memory
         self._now = now
@@ -41,18 +41,18 @@ class MemoryMiddleware(AgentMiddleware[ThreadState, Any]):
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any]:
         caller = RunContext.from_runtime(request.runtime.context, get_config())
-        response = await handler(self._with_notes(request, await self._memory.prompt_block(caller)))
-        self._hand_over(request, response, caller)
+        response = await handler(self._add_memory(request, await self._memory.prompt_block(caller)))
+        self._enqueue_turn(request, response, caller)
         return response
 
-    def _with_notes(self, request: ModelRequest[Any], block: str) -> ModelRequest[Any]:
+    def _add_memory(self, request: ModelRequest[Any], block: str) -> ModelRequest[Any]:
         # The notes come before the date: they stay the same over midnight, and a cache reads from the front.
         added = "\n\n".join(part for part in (block, date_block(self._now())) if part)
         return request.override(
             system_message=append_to_system_message(request.system_message, added)
         )
 
-    def _hand_over(
+    def _enqueue_turn(
         self, request: ModelRequest[Any], response: ModelResponse[Any], caller: RunContext
     ) -> None:
         if _is_final(response.result):

@@ -48,20 +48,20 @@ class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
         result = await handler(request)
         if self._is_exempt(request):
             return result
-        shorter = {id(m): await self._put_away(request, m) for m in self._long(result)}
-        return _with_messages(result, shorter)
+        shorter = {id(m): await self._save_to_file(request, m) for m in self._long_messages(result)}
+        return _replace_messages(result, shorter)
 
     def _is_exempt(self, request: ToolCallRequest) -> bool:
         return request.tool_call["name"] in self._config.exempt_tools
 
-    def _long(self, result: Result) -> list[ToolMessage]:
+    def _long_messages(self, result: Result) -> list[ToolMessage]:
         return [
             message
             for message in _messages(result)
             if isinstance(message, ToolMessage) and len(message.text) > self._config.max_chars
         ]
 
-    async def _put_away(self, request: ToolCallRequest, message: ToolMessage) -> ToolMessage:
+    async def _save_to_file(self, request: ToolCallRequest, message: ToolMessage) -> ToolMessage:
         """Write the whole result to a file and return its ends; where that fails, only cut it."""
         config, text = self._config, message.text
         path = f"{FOLDER}/{_file_name(request)}"
@@ -73,23 +73,23 @@ class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
             await sandbox.write_file(path, text)
         except (AgentError, OSError) as error:
             logger.warning("Could not save a long tool result: %s", error)
-            return self._cut(message)
+            return self._shorten(message)
         note = f"the whole result ({len(text)} characters) is in {path}; read it in parts, or search in it"
-        return _with_text(
+        return _replace_text(
             message,
-            _ends(text, config.preview_head_chars, config.preview_tail_chars, note),
+            _head_and_tail(text, config.preview_head_chars, config.preview_tail_chars, note),
         )
 
-    def _cut(self, message: ToolMessage) -> ToolMessage:
+    def _shorten(self, message: ToolMessage) -> ToolMessage:
         config, text = self._config, message.text
         if len(text) <= config.fallback_max_chars:
             return message
         note = "ask for less at once to see the rest"
-        ends = _ends(text, config.fallback_head_chars, config.fallback_tail_chars, note)
-        return _with_text(message, ends)
+        ends = _head_and_tail(text, config.fallback_head_chars, config.fallback_tail_chars, note)
+        return _replace_text(message, ends)
 
 
-def _ends(text: str, head: int, tail: int, note: str) -> str:
+def _head_and_tail(text: str, head: int, tail: int, note: str) -> str:
     dropped = len(text) - head - tail
     end = text[-tail:] if tail else ""
     return f"{text[:head]}\n\n... [{dropped} characters left out; {note}]\n\n{end}".rstrip()
@@ -101,7 +101,7 @@ def _file_name(request: ToolCallRequest) -> str:
     return f"{tool}-{uuid4().hex[:12]}.txt"
 
 
-def _with_text(message: ToolMessage, text: str) -> ToolMessage:
+def _replace_text(message: ToolMessage, text: str) -> ToolMessage:
     """Replace the text of a result; blocks that are no text, like images, stay."""
     if isinstance(message.content, str):
         return message.model_copy(update={"content": text})
@@ -117,7 +117,7 @@ def _messages(result: Result) -> list[Any]:
     return list(messages) if isinstance(messages, list) else []
 
 
-def _with_messages(result: Result, shorter: dict[int, ToolMessage]) -> Result:
+def _replace_messages(result: Result, shorter: dict[int, ToolMessage]) -> Result:
     """Put shorter messages in the places of those with these identities."""
     if not shorter:
         return result

@@ -39,7 +39,7 @@ class SandboxMiddleware(AgentMiddleware[ThreadState, Any]):
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ExtendedModelResponse[Any]:
-        wanted = self._wanted(request)
+        wanted = self._sandbox_id(request)
         response = await handler(request)
         if not _calls_tools(response):
             await self._sandboxes.release(wanted)
@@ -51,9 +51,9 @@ class SandboxMiddleware(AgentMiddleware[ThreadState, Any]):
         request: ToolCallRequest,
         handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
     ) -> ToolMessage | Command[Any]:
-        return self._refused(request) or await handler(request)
+        return self._refusal_message(request) or await handler(request)
 
-    def _wanted(self, request: ModelRequest[Any]) -> str:
+    def _sandbox_id(self, request: ModelRequest[Any]) -> str:
         """Return the id of the thread's sandbox.
 
         Raises:
@@ -62,7 +62,7 @@ class SandboxMiddleware(AgentMiddleware[ThreadState, Any]):
         thread_id = thread_id_for_run(request.runtime.context, get_config())
         return self._sandboxes.sandbox_id(thread_id)
 
-    def _refused(self, request: ToolCallRequest) -> ToolMessage | None:
+    def _refusal_message(self, request: ToolCallRequest) -> ToolMessage | None:
         """Answer a call of `bash` where there is none."""
         if self._sandboxes.can_execute or request.tool_call["name"] != BASH:
             return None

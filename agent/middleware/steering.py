@@ -29,14 +29,20 @@ class SteeringMiddleware(AgentMiddleware[ThreadState, Any]):
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any]:
         said = take_steering_messages(get_config())
-        return _kept(await handler(_told(request, said)), said) if said else await handler(request)
+        return (
+            _prepend_messages(await handler(_add_messages(request, said)), said)
+            if said
+            else await handler(request)
+        )
 
 
-def _told(request: ModelRequest[Any], said: Sequence[AnyMessage]) -> ModelRequest[Any]:
+def _add_messages(request: ModelRequest[Any], said: Sequence[AnyMessage]) -> ModelRequest[Any]:
     messages = [*request.messages, *said]
     # What others hand on, memory for one, they read from the state.
     return request.override(messages=messages, state={**request.state, "messages": messages})
 
 
-def _kept(response: ModelResponse[Any], said: Sequence[AnyMessage]) -> ModelResponse[Any]:
+def _prepend_messages(
+    response: ModelResponse[Any], said: Sequence[AnyMessage]
+) -> ModelResponse[Any]:
     return replace(response, result=[*said, *response.result])

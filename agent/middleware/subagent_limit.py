@@ -45,15 +45,15 @@ class SubagentLimitMiddleware(AgentMiddleware[ThreadState, Any]):
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any]:
         left = delegations_left(request.state["messages"])
-        return self._bounded(await handler(_offered(request, left)), left)
+        return self._limit_response(await handler(_without_task_tool(request, left)), left)
 
-    def _bounded(self, response: ModelResponse[Any], left: int) -> ModelResponse[Any]:
-        result = [self._cut(message, left) for message in response.result]
+    def _limit_response(self, response: ModelResponse[Any], left: int) -> ModelResponse[Any]:
+        result = [self._limit_message(message, left) for message in response.result]
         if all(new is old for new, old in zip(result, response.result, strict=True)):
             return response
         return ModelResponse(result=result, structured_response=response.structured_response)
 
-    def _cut(self, message: BaseMessage, left: int) -> BaseMessage:
+    def _limit_message(self, message: BaseMessage, left: int) -> BaseMessage:
         if not isinstance(message, AIMessage):
             return message
         kept = min(self.at_once, left)
@@ -80,11 +80,11 @@ def delegations_left(messages: Sequence[AnyMessage]) -> int:
     return max(0, MAX_PER_RUN - used)
 
 
-def _offered(request: ModelRequest[Any], left: int) -> ModelRequest[Any]:
+def _without_task_tool(request: ModelRequest[Any], left: int) -> ModelRequest[Any]:
     if left:
         return request
-    return request.override(tools=[tool for tool in request.tools if _name(tool) != TASK])
+    return request.override(tools=[tool for tool in request.tools if _tool_name(tool) != TASK])
 
 
-def _name(tool: BaseTool | dict[str, Any]) -> str | None:
+def _tool_name(tool: BaseTool | dict[str, Any]) -> str | None:
     return tool.name if isinstance(tool, BaseTool) else tool.get("name")

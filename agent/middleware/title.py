@@ -54,13 +54,13 @@ class TitleMiddleware(AgentMiddleware[ThreadState, Any]):
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ExtendedModelResponse[Any]:
         response = await handler(request)
-        user = _first_words(request)
+        user = _untitled_text(request)
         if user is None or (self._model is not None and _calls_tools(response)):
             return ExtendedModelResponse(response)
-        written = await self._written(user, _text_of(response)) if self._model else ""
-        return _titled(response, written or fallback_title(user, self._config.max_chars))
+        written = await self._generate_title(user, _response_text(response)) if self._model else ""
+        return _with_title(response, written or fallback_title(user, self._config.max_chars))
 
-    async def _written(self, user: str, assistant: str) -> str:
+    async def _generate_title(self, user: str, assistant: str) -> str:
         """Ask the model for a title; "" when it gives none in time."""
         if self._model is None:
             return ""
@@ -88,7 +88,7 @@ def fallback_title(user: str, max_chars: int) -> str:
     >>> fallback_title("  ", 60)
     'New Conversation'
     """
-    return _cut(" ".join(user.split()), min(max_chars, FALLBACK_CHARS)) or UNNAMED
+    return _truncate(" ".join(user.split()), min(max_chars, FALLBACK_CHARS)) or UNNAMED
 
 
 def clean_title(answer: str, max_chars: int) -> str:
@@ -98,14 +98,16 @@ def clean_title(answer: str, max_chars: int) -> str:
     'Two Contracts'
     """
     lines = _THINKING.sub("", answer).strip().splitlines()
-    return _cut(lines[0].strip().strip("\"'`“”‘’「」《》*#").strip(), max_chars) if lines else ""
+    return (
+        _truncate(lines[0].strip().strip("\"'`“”‘’「」《》*#").strip(), max_chars) if lines else ""
+    )
 
 
-def _cut(text: str, limit: int) -> str:
+def _truncate(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 3].rstrip() + "..."
 
 
-def _first_words(request: ModelRequest[Any]) -> str | None:
+def _untitled_text(request: ModelRequest[Any]) -> str | None:
     """Return the user's first words while the thread has no title, else None."""
     state = request.state
     if state.get("title"):
@@ -125,9 +127,9 @@ def _calls_tools(response: ModelResponse[Any]) -> bool:
     return any(isinstance(m, AIMessage) and m.tool_calls for m in response.result)
 
 
-def _text_of(response: ModelResponse[Any]) -> str:
+def _response_text(response: ModelResponse[Any]) -> str:
     return "".join(message.text for message in response.result)
 
 
-def _titled(response: ModelResponse[Any], title: str) -> ExtendedModelResponse[Any]:
+def _with_title(response: ModelResponse[Any], title: str) -> ExtendedModelResponse[Any]:
     return ExtendedModelResponse(response, Command(update={"title": title}))

@@ -65,35 +65,37 @@ class TodoListMiddleware(AgentMiddleware[ThreadState, Any]):
     async def awrap_model_call(
         self, request: Request, handler: Callable[[Request], Awaitable[Response]]
     ) -> Response:
-        asked, left = _planned(request), _reminders_left(request)
-        response = _checked(await handler(asked))
+        asked, left = _add_plan(request), _reminders_left(request)
+        response = _reject_parallel_calls(await handler(asked))
         said: list[BaseMessage] = []
         while left and _stops_early(request, response):
             said += response.result
             left -= 1
-            response = _checked(await handler(_reminded(asked, said, _open_steps(request))))
-        return _after(said, response)
+            response = _reject_parallel_calls(
+                await handler(_add_reminder(asked, said, _open_todos(request)))
+            )
+        return _join_responses(said, response)
 
 
-def _planned(request: Request) -> Request:
+def _add_plan(request: Request) -> Request:
     """Return the request with the rules, and with the list where the model no longer sees it."""
     asked = request.override(
         system_message=append_to_system_message(request.system_message, PROMPT)
     )
-    todos = _steps(request)
-    if not todos or _is_in_sight(request.messages):
+    todos = _todos(request)
+    if not todos or _is_plan_visible(request.messages):
         return asked
     # In front of everything but the summary: never between a call and its result, nor behind the user's words.
     at = 1 if request.messages and request.messages[0].name == SUMMARY else 0
     reminder = HumanMessage(
-        f"Your list of steps, as you wrote it last:\n{_listed(todos)}",
+        f"Your list of steps, as you wrote it last:\n{_format_todos(todos)}",
         name=PLAN_REMINDER,
         additional_kwargs={"hide_from_ui": True},
     )
     return asked.override(messages=[*request.messages[:at], reminder, *request.messages[at:]])
 
 
-def _is_in_sight(messages: Sequence[AnyMessage]) -> bool:
+def _is_plan_visible(messages: Sequence[AnyMessage]) -> bool:
     return any(
         call["name"] == TOOL
         for message in messages
@@ -102,7 +104,7 @@ def _is_in_sight(messages: Sequence[AnyMessage]) -> bool:
     )
 
 
-def _checked(response: Response) -> Response:
+def _reject_parallel_calls(response: Response) -> Response:
     """Answer parallel calls of write_todos with an error each: which list should count?"""
     calls = [
         call
@@ -121,7 +123,7 @@ def _checked(response: Response) -> Response:
 
 
 def _stops_early(request: Request, response: Response) -> bool:
-    return bool(_open_steps(request)) and _is_final(response.result)
+    return bool(_open_todos(request)) and _is_final(response.result)
 
 
 def _is_final(messages: Sequence[BaseMessage]) -> bool:
@@ -150,9 +152,9 @@ def _reminders_left(request: Request) -> int:
     return max(0, MAX_REMINDERS - used)
 
 
-def _reminded(request: Request, said: Sequence[BaseMessage], steps: Sequence[Todo]) -> Request:
+def _add_reminder(request: Request, said: Sequence[BaseMessage], steps: Sequence[Todo]) -> Request:
     reminder = HumanMessage(
-        f"These steps of your list are still open:\n{_listed(steps)}\n"
+        f"These steps of your list are still open:\n{_format_todos(steps)}\n"
         "Go on with them. If they are done or no longer needed, write the list anew. Then give the whole answer "
         "again: only your last message reaches the user.",
         name=PLAN_REMINDER,
@@ -162,17 +164,17 @@ def _reminded(request: Request, said: Sequence[BaseMessage], steps: Sequence[Tod
     return request.override(messages=messages)
 
 
-def _open_steps(request: Request) -> list[Todo]:
-    return [todo for todo in _steps(request) if todo["status"] != "completed"]
+def _open_todos(request: Request) -> list[Todo]:
+    return [todo for todo in _todos(request) if todo["status"] != "completed"]
 
 
-def _steps(request: Request) -> list[Todo]:
+def _todos(request: Request) -> list[Todo]:
     return cast("list[Todo]", request.state.get("todos") or [])
 
 
-def _listed(todos: Sequence[Todo]) -> str:
+def _format_todos(todos: Sequence[Todo]) -> str:
     return "\n".join(f"- [{todo['status']}] {todo['content']}" for todo in todos)
 
 
-def _after(said: Sequence[BaseMessage], response: Response) -> Response:
+def _join_responses(said: Sequence[BaseMessage], response: Response) -> Response:
     return ModelResponse(result=[*said, *response.result]) if said else response

@@ -57,16 +57,16 @@ class ToolCallRepairMiddleware(AgentMiddleware[ThreadState, Any]):
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any]:
-        return _repaired(await handler(request))
+        return _repair_response(await handler(request))
 
     @override
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Result]]
     ) -> Result:
-        return _refused(request) or await handler(request)
+        return _rejection(request) or await handler(request)
 
 
-def _repaired(response: ModelResponse[Any]) -> ModelResponse[Any]:
+def _repair_response(response: ModelResponse[Any]) -> ModelResponse[Any]:
     result = [repair_message(message) for message in response.result]
     if all(new is old for new, old in zip(result, response.result, strict=True)):
         return response
@@ -78,8 +78,8 @@ def repair_message(message: BaseMessage) -> BaseMessage:
     if not isinstance(message, AIMessage) or is_fallback(message):
         return message
     ids: set[str] = set()
-    read = list(_read(message))
-    calls = [_named(one.call, ids) for one in read]
+    read = list(_parse_calls(message))
+    calls = [_with_valid_name(one.call, ids) for one in read]
     odd = [one.call for one, call in zip(read, calls, strict=True) if one.call is not call]
     odd += [one.call for one in read if one.was_invalid]
     unreadable = {
@@ -97,7 +97,7 @@ def repair_message(message: BaseMessage) -> BaseMessage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Read:
+class _ParsedCall:
     """A call as the model made it; `reason` says why it is not run, None when it is."""
 
     call: ToolCall
@@ -105,21 +105,21 @@ class _Read:
     was_invalid: bool = False
 
 
-def _read(message: AIMessage) -> Iterator[_Read]:
-    cut = _is_cut(message)
+def _parse_calls(message: AIMessage) -> Iterator[_ParsedCall]:
+    cut = _was_truncated(message)
     last = len(message.tool_calls) - 1 if cut and not message.invalid_tool_calls else None
     for position, call in enumerate(message.tool_calls):
-        yield _Read(call=call, reason=CUT_OFF if position == last else None)
+        yield _ParsedCall(call=call, reason=CUT_OFF if position == last else None)
     for bad in message.invalid_tool_calls:
         name = bad["name"] or UNKNOWN_TOOL
-        yield _Read(
+        yield _ParsedCall(
             call=ToolCall(type="tool_call", id=bad["id"], name=name, args={}),
             reason=CUT_OFF if cut else invalid_call_text(name, bad["error"]),
             was_invalid=True,
         )
 
 
-def _named(call: ToolCall, ids: set[str]) -> ToolCall:
+def _with_valid_name(call: ToolCall, ids: set[str]) -> ToolCall:
     """Return a call with a name that providers take and an id of its own; itself when it has both."""
     name = _ODD.sub("_", call["name"] or "")[:NAME_CHARS] or UNKNOWN_TOOL
     call_id = call["id"]
@@ -130,15 +130,15 @@ def _named(call: ToolCall, ids: set[str]) -> ToolCall:
     return call if same else {**call, "name": name, "id": call_id}
 
 
-def _is_cut(message: AIMessage) -> bool:
+def _was_truncated(message: AIMessage) -> bool:
     metadata = message.response_metadata
     reason = metadata.get("finish_reason") or metadata.get("stop_reason")
     return isinstance(reason, str) and reason.lower() in LENGTH_REASONS
 
 
-def _refused(request: ToolCallRequest) -> ToolMessage | None:
+def _rejection(request: ToolCallRequest) -> ToolMessage | None:
     call_id = request.tool_call["id"] or ""
-    reason = _reasons(request.state).get(call_id)
+    reason = _rejection_reasons(request.state).get(call_id)
     if reason is None:
         return None
     return ToolMessage(
@@ -146,7 +146,7 @@ def _refused(request: ToolCallRequest) -> ToolMessage | None:
     )
 
 
-def _reasons(state: Any) -> dict[str, str]:  # noqa: ANN401 - LangGraph's own word for it
+def _rejection_reasons(state: Any) -> dict[str, str]:  # noqa: ANN401 - LangGraph's own word for it
     """Return what the answer that is worked off says of its calls."""
     messages: list[AnyMessage] = state.get("messages") or [] if isinstance(state, dict) else []
     answer = next((m for m in reversed(messages) if isinstance(m, AIMessage)), None)

@@ -24,13 +24,13 @@ def remove_tool_calls(message: AIMessage, dropped: Callable[[ToolCall], bool]) -
     ids = {message.tool_calls[position]["id"] for position in gone} - kept_ids
     raw = dict(message.additional_kwargs)
     if isinstance(raw.get("tool_calls"), list):
-        raw["tool_calls"] = _without(raw["tool_calls"], ids)
+        raw["tool_calls"] = _without_ids(raw["tool_calls"], ids)
         if not raw["tool_calls"]:
             del raw["tool_calls"]
     return message.model_copy(
         update={
             "tool_calls": kept,
-            "content": _bare(message.content, ids),
+            "content": _without_call_blocks(message.content, ids),
             "additional_kwargs": raw,
         }
     )
@@ -46,7 +46,7 @@ def append_note(message: AIMessage, note: str) -> AIMessage:
     return message.model_copy(update={"content": content})
 
 
-def _bare(
+def _without_call_blocks(
     content: str | list[str | dict[Any, Any]], ids: Collection[str | None]
 ) -> str | list[str | dict[Any, Any]]:
     if isinstance(content, str):
@@ -54,13 +54,15 @@ def _bare(
     return [
         block
         for block in content
-        if isinstance(block, str) or block.get("type") not in _CALL_BLOCKS or not _is(block, ids)
+        if isinstance(block, str)
+        or block.get("type") not in _CALL_BLOCKS
+        or not _has_id(block, ids)
     ]
 
 
-def _without(raw: list[Any], ids: Collection[str | None]) -> list[Any]:
-    return [call for call in raw if not (isinstance(call, dict) and _is(call, ids))]
+def _without_ids(raw: list[Any], ids: Collection[str | None]) -> list[Any]:
+    return [call for call in raw if not (isinstance(call, dict) and _has_id(call, ids))]
 
 
-def _is(call: dict[Any, Any], ids: Collection[str | None]) -> bool:
+def _has_id(call: dict[Any, Any], ids: Collection[str | None]) -> bool:
     return call.get("call_id") in ids if call.get("call_id") else call.get("id") in ids

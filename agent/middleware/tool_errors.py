@@ -34,17 +34,17 @@ class ToolErrorMiddleware(AgentMiddleware[ThreadState, Any]):
         handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
     ) -> ToolMessage | Command[Any]:
         try:
-            return _stamped(request, await handler(request))
+            return _add_status(request, await handler(request))
         except GraphBubbleUp:
             raise
         except Exception as error:  # noqa: BLE001 - the boundary of a tool call
-            return _told(request, error)
+            return _error_message(request, error)
 
 
-def _told(request: ToolCallRequest, error: Exception) -> ToolMessage:
+def _error_message(request: ToolCallRequest, error: Exception) -> ToolMessage:
     name = request.tool_call.get("name") or "unknown_tool"
     logger.warning("Tool %s failed", name, exc_info=error)
-    kind, detail = type(error).__name__, _cut(str(error) or type(error).__name__)
+    kind, detail = type(error).__name__, _truncate(str(error) or type(error).__name__)
     return ToolMessage(
         content=(
             f"Error: Tool '{name}' failed with {kind}: {detail}. "
@@ -57,12 +57,12 @@ def _told(request: ToolCallRequest, error: Exception) -> ToolMessage:
     )
 
 
-def _stamped(
+def _add_status(
     request: ToolCallRequest, result: ToolMessage | Command[Any]
 ) -> ToolMessage | Command[Any]:
     is_task = request.tool_call.get("name") == TASK
     return with_status(result) if is_task and isinstance(result, ToolMessage) else result
 
 
-def _cut(detail: str) -> str:
+def _truncate(detail: str) -> str:
     return detail if len(detail) <= DETAIL_CHARS else detail[: DETAIL_CHARS - 3] + "..."

@@ -48,7 +48,7 @@ class TurnLimitMiddleware(AgentMiddleware[ThreadState, Any]):
     ) -> ModelResponse[Any]:
         if not self._is_last(request):
             return await handler(request)
-        return _final(await handler(_told(request)), wording_for(request))
+        return _final_response(await handler(_add_reminder(request)), wording_for(request))
 
     def _is_last(self, request: ModelRequest[Any]) -> bool:
         most = self._max_turns or get_config()["recursion_limit"] // STEPS_PER_MODEL_CALL
@@ -59,16 +59,16 @@ class TurnLimitMiddleware(AgentMiddleware[ThreadState, Any]):
         return said + 1 >= most
 
 
-def _told(request: ModelRequest[Any]) -> ModelRequest[Any]:
+def _add_reminder(request: ModelRequest[Any]) -> ModelRequest[Any]:
     return request.override(messages=[*request.messages, HumanMessage(LAST_TURN_REMINDER)])
 
 
-def _final(response: ModelResponse[Any], words: AgentMessages) -> ModelResponse[Any]:
-    result = [_capped(message, words) for message in response.result]
+def _final_response(response: ModelResponse[Any], words: AgentMessages) -> ModelResponse[Any]:
+    result = [_without_calls(message, words) for message in response.result]
     return ModelResponse(result=result, structured_response=response.structured_response)
 
 
-def _capped(message: BaseMessage, words: AgentMessages) -> BaseMessage:
+def _without_calls(message: BaseMessage, words: AgentMessages) -> BaseMessage:
     if not isinstance(message, AIMessage):
         return message
     capped = remove_tool_calls(message, lambda _: True)

@@ -46,15 +46,17 @@ class UploadsMiddleware(AgentMiddleware[ThreadState, Any]):
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ExtendedModelResponse[Any]:
-        thread_id = _thread_of(request)
-        messages, update = await anyio.to_thread.run_sync(self._told, request, thread_id)
+        thread_id = _thread_id(request)
+        messages, update = await anyio.to_thread.run_sync(
+            self._describe_uploads, request, thread_id
+        )
         return ExtendedModelResponse(await handler(request.override(messages=messages)), update)
 
-    def _told(
+    def _describe_uploads(
         self, request: ModelRequest[Any], thread_id: str
     ) -> tuple[list[AnyMessage], Command[Any] | None]:
         """Return the messages with their blocks, and what changes in the state. Blocking."""
-        told = _Telling(
+        told = _UploadMessages(
             self._views.take(thread_id), request.messages, supports_vision=self._supports_vision
         )
         files = told.newest_files()
@@ -64,14 +66,14 @@ class UploadsMiddleware(AgentMiddleware[ThreadState, Any]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Named:
+class _MessageFiles:
     """A message with the files that came with it and are there."""
 
     files: Sequence[FileReference]
     is_newest: bool
 
 
-class _Telling:
+class _UploadMessages:
     """One request's messages, as they are told."""
 
     def __init__(
@@ -82,7 +84,7 @@ class _Telling:
         self._supports_vision = supports_vision
         people = [i for i, message in enumerate(messages) if is_stored_user_message(message)]
         self._named = {
-            i: _Named(
+            i: _MessageFiles(
                 files=view.present(file_references(messages[i].additional_kwargs)),
                 is_newest=i == people[-1],
             )
@@ -110,21 +112,23 @@ class _Telling:
             for i, message in enumerate(self._messages)
         ]
 
-    def _with_block(self, message: AnyMessage, named: _Named) -> AnyMessage:
+    def _with_block(self, message: AnyMessage, named: _MessageFiles) -> AnyMessage:
         block = self._newest_block(named) if named.is_newest else self._block(named)
         if block is None:
             return message
         images = self._view.images(named.files) if self._supports_vision and named.is_newest else []
-        return message.model_copy(update={"content": _content(message.content, block, images)})
+        return message.model_copy(
+            update={"content": _prepend_block(message.content, block, images)}
+        )
 
-    def _block(self, named: _Named) -> str | None:
+    def _block(self, named: _MessageFiles) -> str | None:
         if not named.files:
             return None
         return uploads_block(
             [self._view.summarize(file) for file in named.files], sees=self._supports_vision
         )
 
-    def _newest_block(self, named: _Named) -> str | None:
+    def _newest_block(self, named: _MessageFiles) -> str | None:
         known = {file.name for told in self._named.values() for file in told.files}
         if not named.files and not self._view.has_unlisted(known):
             return None
@@ -144,7 +148,7 @@ def is_stored_user_message(message: AnyMessage) -> bool:
     return is_user_message(message) and message.id is not None
 
 
-def _content(
+def _prepend_block(
     content: str | list[str | Block], block: str, images: Sequence[Block]
 ) -> str | list[str | Block]:
     """Put a block before the text of a message and images behind it."""
@@ -164,5 +168,5 @@ def _content(
     return [*parts, *images]
 
 
-def _thread_of(request: ModelRequest[Any]) -> str:
+def _thread_id(request: ModelRequest[Any]) -> str:
     return thread_id_for_run(request.runtime.context, get_config())

@@ -44,13 +44,13 @@ class ViewImageMiddleware(AgentMiddleware[ThreadState, Any]):
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ExtendedModelResponse[Any]:
-        viewed, place = _viewed(request), image_insert_position(request.messages)
+        viewed, place = _viewed_images(request), image_insert_position(request.messages)
         if viewed and place is not None:
             thread = self._thread(request)
             message = await anyio.to_thread.run_sync(image_message, thread, viewed)
-            request = _with_message(request, place, message)
+            request = _insert_message(request, place, message)
         response = await handler(request)
-        return ExtendedModelResponse(response, _change(viewed, place, response))
+        return ExtendedModelResponse(response, _clear_viewed_images(viewed, place, response))
 
     def _thread(self, request: ModelRequest[Any]) -> ThreadFolders:
         return self._folders.folders(thread_id_for_run(request.runtime.context, get_config()))
@@ -66,7 +66,7 @@ def image_insert_position(messages: Sequence[AnyMessage]) -> int | None:
         if is_stored_user_message(message):
             return None
         if isinstance(message, AIMessage) and any(c["name"] == NAME for c in message.tool_calls):
-            return _behind_results(messages, position, message)
+            return _position_after_results(messages, position, message)
     return None
 
 
@@ -90,7 +90,9 @@ def image_message(thread: ThreadFolders, viewed: Mapping[str, ViewedImage]) -> H
     return HumanMessage(content, additional_kwargs={"hide_from_ui": True})
 
 
-def _behind_results(messages: Sequence[AnyMessage], position: int, caller: AIMessage) -> int | None:
+def _position_after_results(
+    messages: Sequence[AnyMessage], position: int, caller: AIMessage
+) -> int | None:
     open_calls = {call["id"] for call in caller.tool_calls}
     position += 1
     while position < len(messages):
@@ -102,18 +104,18 @@ def _behind_results(messages: Sequence[AnyMessage], position: int, caller: AIMes
     return None if open_calls else position
 
 
-def _viewed(request: ModelRequest[Any]) -> dict[str, ViewedImage]:
+def _viewed_images(request: ModelRequest[Any]) -> dict[str, ViewedImage]:
     return cast("dict[str, ViewedImage]", request.state.get("viewed_images") or {})
 
 
-def _with_message(
+def _insert_message(
     request: ModelRequest[Any], place: int, message: HumanMessage
 ) -> ModelRequest[Any]:
     messages = [*request.messages[:place], message, *request.messages[place:]]
     return request.override(messages=messages)
 
 
-def _change(
+def _clear_viewed_images(
     viewed: Mapping[str, ViewedImage], place: int | None, response: ModelResponse[Any]
 ) -> Command[Any] | None:
     """Return what clears the images: the turn is over, or they are left from one that was stopped."""

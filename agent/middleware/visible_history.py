@@ -34,8 +34,8 @@ def visible_messages(
     head, kept = messages[:start], messages[start:]
     return [
         summary_message(summary["text"]),
-        *_rescued(head, summary["rescued"]),
-        *_latest_request(head, kept),
+        *_kept_skill_reads(head, summary["rescued"]),
+        *_latest_user_message(head, kept),
         *kept,
     ]
 
@@ -89,7 +89,7 @@ def _reading_calls(
                 yield call["id"]
 
 
-def _rescued(head: Sequence[AnyMessage], call_ids: Collection[str]) -> list[AnyMessage]:
+def _kept_skill_reads(head: Sequence[AnyMessage], call_ids: Collection[str]) -> list[AnyMessage]:
     """Return calls and their results, each pair by itself: what stood beside them is left out."""
     if not call_ids:
         return []
@@ -105,7 +105,9 @@ def _rescued(head: Sequence[AnyMessage], call_ids: Collection[str]) -> list[AnyM
     return pairs
 
 
-def _latest_request(head: Sequence[AnyMessage], kept: Sequence[AnyMessage]) -> list[AnyMessage]:
+def _latest_user_message(
+    head: Sequence[AnyMessage], kept: Sequence[AnyMessage]
+) -> list[AnyMessage]:
     if any(map(is_user_message, kept)):
         return []
     return next(([message] for message in reversed(head) if is_user_message(message)), [])

@@ -80,9 +80,9 @@ class CircuitBreakers:
             yield trial
         finally:
             if trial.allowed:
-                self._settle(breaker, trial, tripped=tripped)
+                self._record(breaker, trial, tripped=tripped)
 
-    def _settle(self, breaker: _Breaker, trial: BreakerCall, *, tripped: bool) -> None:
+    def _record(self, breaker: _Breaker, trial: BreakerCall, *, tripped: bool) -> None:
         config = self._config()
         if trial.outcome is True:
             breaker.failures = 0

@@ -139,16 +139,16 @@ def plan(messages: Sequence[BaseMessage], tools: set[str]) -> ScriptedTurn:
     """
     results = _trailing_results(messages)
     if results:
-        return _report(messages, results, tools)
+        return _report_results(messages, results, tools)
     humans = [message for message in messages if isinstance(message, HumanMessage)]
     said = _BLOCK.sub("", humans[-1].text).strip() if humans else ""
     if any(message.type == "system" and BOOTSTRAP_TAG in message.text for message in messages):
         return ScriptedTurn(text=WELCOME + HINT)
-    turn = _request(said, tools, call_id=f"call_{len(messages)}")
+    turn = _requested_calls(said, tools, call_id=f"call_{len(messages)}")
     return turn or ScriptedTurn(text=_echo(said, humans))
 
 
-def _request(said: str, tools: set[str], *, call_id: str) -> ScriptedTurn | None:
+def _requested_calls(said: str, tools: set[str], *, call_id: str) -> ScriptedTurn | None:
     """Return the tool calls that a request asks for, or None when it asks for none that the demo knows."""
     if "bash" in tools and (found := _RUN.search(said)):
         args = {"description": "run it", "command": found.group(2).strip()}
@@ -167,7 +167,11 @@ def _request(said: str, tools: set[str], *, call_id: str) -> ScriptedTurn | None
         )
         return ScriptedTurn(text="Let me look. ", calls=tuple(calls))
     if _WRITE.search(said) and {"write_file", "present_files"} <= tools:
-        args = {"description": "write it", "path": _target(said), "content": _content(said)}
+        args = {
+            "description": "write it",
+            "path": _target_path(said),
+            "content": _file_content(said),
+        }
         return ScriptedTurn(
             text="I will write it. ",
             calls=(ScriptedCall(name="write_file", args=args, id=call_id),),
@@ -183,7 +187,7 @@ _QUESTION = {
 }
 
 
-def _report(
+def _report_results(
     messages: Sequence[BaseMessage], results: list[ToolMessage], tools: set[str]
 ) -> ScriptedTurn:
     last = results[-1]
@@ -193,7 +197,7 @@ def _report(
             text=f"That did not work. The tool {failed[0].name} said:\n\n{failed[0].text}"
         )
     if last.name == "write_file" and "present_files" in tools:
-        args = {"filepaths": [_written(messages, last)]}
+        args = {"filepaths": [_written_path(messages, last)]}
         return ScriptedTurn(
             calls=(ScriptedCall(name="present_files", args=args, id=f"call_{len(messages)}"),)
         )
@@ -224,7 +228,7 @@ def _trailing_results(messages: Sequence[BaseMessage]) -> list[ToolMessage]:
     return results[::-1]
 
 
-def _written(messages: Sequence[BaseMessage], result: ToolMessage) -> str:
+def _written_path(messages: Sequence[BaseMessage], result: ToolMessage) -> str:
     calls = (
         call
         for message in reversed(messages)
@@ -236,11 +240,11 @@ def _written(messages: Sequence[BaseMessage], result: ToolMessage) -> str:
     return str(call["args"].get("path", "")) if call is not None else ""
 
 
-def _target(said: str) -> str:
+def _target_path(said: str) -> str:
     found = _FILE_NAME.search(said)
     return f"{OUTPUTS}/{found.group(1) if found else 'hello.txt'}"
 
 
-def _content(said: str) -> str:
+def _file_content(said: str) -> str:
     found = _CONTENT.search(said)
     return (found.group(1).strip() if found else "Hello from Parley's demo.") + "\n"

@@ -44,8 +44,8 @@ def create_chat_model(
         model_class = import_class(entry.use, BaseChatModel)  # type: ignore[type-abstract]
     except ObjectNotImportable as error:
         raise ModelUnusable(f"models: {entry.name}: {error}") from error
-    _complete(settings, model_class, http_client)
-    return _built(entry, model_class, settings)
+    _add_defaults(settings, model_class, http_client)
+    return _construct(entry, model_class, settings)
 
 
 def model_arguments(
@@ -78,7 +78,7 @@ def _entry(config: AgentConfig, name: str | None) -> ModelConfig:
     return entry
 
 
-def _complete(
+def _add_defaults(
     settings: dict[str, Any], model_class: type[BaseChatModel], http_client: ModelHttpClient | None
 ) -> None:
     """Add what the class takes and the entry leaves open."""
@@ -86,7 +86,7 @@ def _complete(
     if "stream_usage" in fields and (settings.get("base_url") or settings.get("openai_api_base")):
         # Left alone, ChatOpenAI asks other servers than OpenAI's for no usage numbers.
         settings.setdefault("stream_usage", True)
-    if "use_responses_api" in fields and _is_imitation(settings):
+    if "use_responses_api" in fields and _is_compatible_server(settings):
         # Left alone, ChatOpenAI takes OpenAI's newer API for some names of models; few other servers have it.
         settings.setdefault("use_responses_api", False)
     if "stream_chunk_timeout" in fields:
@@ -97,14 +97,14 @@ def _complete(
         settings.setdefault("http_async_client", http_client.client())
 
 
-def _is_imitation(settings: dict[str, Any]) -> bool:
+def _is_compatible_server(settings: dict[str, Any]) -> bool:
     """Return whether another server than OpenAI's is named, and nothing that only the newer API has."""
     url = str(settings.get("base_url") or settings.get("openai_api_base") or "")
     asks_newer = settings.keys() & {"reasoning", "output_version", "include", "truncation"}
     return bool(url) and "api.openai.com" not in url and not asks_newer
 
 
-def _built(
+def _construct(
     entry: ModelConfig, model_class: type[BaseChatModel], settings: dict[str, Any]
 ) -> BaseChatModel:
     try:

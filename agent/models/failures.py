@@ -43,8 +43,8 @@ _CONNECTIONS = {
     *("APIConnectionError", "TransportError", "ConnectionError", "ClientConnectionError"),
     "ModelConnectionError",
 }
-_OF_A_PROVIDER = {"APIError", "ModelError"}
-_SAID_NOTHING = {"No generation chunks were returned", "No generations found in stream."}
+_PROVIDER_ERRORS = {"APIError", "ModelError"}
+_EMPTY_STREAM = {"No generation chunks were returned", "No generations found in stream."}
 """LangChain's words for a stream that ended before it began."""
 _STATUSES = range(400, 600)
 _BY_STATUS: Mapping[int, FailureReason] = {
@@ -55,7 +55,7 @@ _BY_STATUS: Mapping[int, FailureReason] = {
     429: "rate_limit",
 }
 _QUOTA = re.compile(r"insufficient_quota|billing|credit balance|quota[_ ]exceeded", re.IGNORECASE)
-_TOO_LONG = re.compile(
+_CONTEXT_OVERFLOW = re.compile(
     r"context_length_exceeded|maximum context length|context window|prompt is too long",
     re.IGNORECASE,
 )
@@ -147,8 +147,12 @@ def is_fallback(message: BaseMessage) -> bool:
 
 def _reason(error: Exception, status: int | None, names: set[str]) -> FailureReason | None:
     text = f"{_code(error)} {error}"
-    of_a_provider = bool(names & _OF_A_PROVIDER or _body(error)) or str(error) in _SAID_NOTHING
-    if isinstance(error, ContextOverflowError) or (of_a_provider and _TOO_LONG.search(text)):
+    of_a_provider = (
+        bool(names & _PROVIDER_ERRORS or _error_body(error)) or str(error) in _EMPTY_STREAM
+    )
+    if isinstance(error, ContextOverflowError) or (
+        of_a_provider and _CONTEXT_OVERFLOW.search(text)
+    ):
         return "context"
     if status is not None:
         return _reason_of_status(status, text)
@@ -188,14 +192,14 @@ def _status(error: Exception) -> int | None:
             getattr(one, "status_code", None),
             getattr(response, "status_code", None),
             getattr(one, "code", None),
-            _body(one).get("code"),
+            _error_body(one).get("code"),
         ):
             if isinstance(value, int) and value in _STATUSES:
                 return int(value)
     return None
 
 
-def _body(error: BaseException) -> Mapping[str, object]:
+def _error_body(error: BaseException) -> Mapping[str, object]:
     """Return the error that an answer of status 200 held: ChatOpenAI raises a ValueError with it."""
     held = error.args[0] if isinstance(error, ValueError) and error.args else None
     return held if isinstance(held, Mapping) and "message" in held else {}
@@ -223,11 +227,11 @@ def _seconds(value: object, unit_s: float) -> float | None:
     try:
         seconds = float(value) * unit_s
     except ValueError:
-        return _until(value)
+        return _seconds_until(value)
     return seconds if 0 < seconds < float("inf") else None
 
 
-def _until(date: str) -> float | None:
+def _seconds_until(date: str) -> float | None:
     try:
         moment = parsedate_to_datetime(date)
     except ValueError:

@@ -32,15 +32,15 @@ def thinking_settings(entry: ModelConfig, *, enabled: bool) -> dict[str, Any]:
         return on
     if entry.when_thinking_disabled is not None:
         return dict(entry.when_thinking_disabled)
-    return _derived_off(on)
+    return _derive_disabled(on)
 
 
-def _derived_off(on: Mapping[str, Any]) -> dict[str, Any]:
-    body = _mapping(on.get("extra_body"))
+def _derive_disabled(on: Mapping[str, Any]) -> dict[str, Any]:
+    body = _as_mapping(on.get("extra_body"))
     if "thinking" in body:
         # Gateways in front of several models take both words; "minimal" is left out where effort is unsupported.
         return {"extra_body": {"thinking": {"type": "disabled"}}, "reasoning_effort": "minimal"}
-    template = _mapping(body.get("chat_template_kwargs"))
+    template = _as_mapping(body.get("chat_template_kwargs"))
     switches = [key for key in ("thinking", "enable_thinking") if key in template]
     if switches:
         return {"extra_body": {"chat_template_kwargs": dict.fromkeys(switches, False)}}
@@ -49,5 +49,5 @@ def _derived_off(on: Mapping[str, Any]) -> dict[str, Any]:
     return {"thinking": {"type": "disabled"}} if "thinking" in on else {}
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
+def _as_mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}

@@ -40,7 +40,7 @@ class VllmChatModel(ChatOpenAI):
         )
         if converted is not None and isinstance(converted.message, AIMessageChunk):
             for choice in chunk.get("choices") or ():
-                _keep(converted.message, choice.get("delta"))
+                _copy_reasoning(converted.message, choice.get("delta"))
         return converted
 
     @override
@@ -54,7 +54,7 @@ class VllmChatModel(ChatOpenAI):
         choices = answer.get("choices") or ()
         for generation, choice in zip(result.generations, choices, strict=False):
             if isinstance(generation.message, AIMessage):
-                _keep(generation.message, choice.get("message"))
+                _copy_reasoning(generation.message, choice.get("message"))
         return result
 
     @override
@@ -80,7 +80,7 @@ class VllmChatModel(ChatOpenAI):
         return payload
 
 
-def _keep(message: AIMessage, source: Any) -> None:  # noqa: ANN401 - this is the wire
+def _copy_reasoning(message: AIMessage, source: Any) -> None:  # noqa: ANN401 - this is the wire
     if not isinstance(source, dict):
         return
     for key in REASONING_FIELDS:

@@ -120,29 +120,29 @@ class SubagentExecutor:
         When the caller is cancelled, the subagent is stopped and waited for, `stop_s` at most.
         """
         execution = SubagentRun(job)
-        detached_context().run(self._group.start_soon, self._host, execution)
+        detached_context().run(self._group.start_soon, self._run_in_task, execution)
         self._running.add(execution)
         try:
             with anyio.move_on_after(job.timeout_s + self._stop_s):
                 await execution.has_result.wait()
         finally:
             if execution.result is None:
-                await _stopped(execution, self._stop_s)
+                await _cancel_and_wait(execution, self._stop_s)
         usage = execution.progress.usage
         return execution.set_result(SubagentResult(status="polling_timed_out", usage=usage))
 
-    async def _host(self, execution: SubagentRun) -> None:
+    async def _run_in_task(self, execution: SubagentRun) -> None:
         """Be the task of one subagent: whatever happens in it becomes its outcome."""
         execution.task = asyncio.current_task()
         try:
             if not execution.is_cancelling:
-                execution.set_result(await self._within_deadline(execution))
+                execution.set_result(await self._run_with_deadline(execution))
         except asyncio.CancelledError:
             if not execution.is_cancelling or execution.task is None:
                 raise
             execution.task.uncancel()
         except Exception as error:  # noqa: BLE001 - a subagent: its error is told to the lead agent
-            execution.set_result(_failed(execution, error))
+            execution.set_result(_failure_result(execution, error))
         finally:
             cancelled = SubagentResult(
                 status="cancelled", error=CANCELLED_ERROR, usage=execution.progress.usage
@@ -152,12 +152,12 @@ class SubagentExecutor:
             self._running.discard(execution)
             execution.ended.set()
 
-    async def _within_deadline(self, execution: SubagentRun) -> SubagentResult:
+    async def _run_with_deadline(self, execution: SubagentRun) -> SubagentResult:
         timeout_s = execution.task_spec.timeout_s
         deadline = asyncio.timeout(timeout_s)
         try:
             async with deadline, self._slots:
-                await _drive(execution)
+                await _run_graph(execution)
         except TimeoutError:
             if not deadline.expired():
                 raise
@@ -183,7 +183,7 @@ async def open_subagent_executor(
         raise error from error.__cause__
 
 
-async def _drive(execution: SubagentRun) -> None:
+async def _run_graph(execution: SubagentRun) -> None:
     job = execution.task_spec
     graph = await job.build()
     parts = stream_graph(graph, job.input, job.config, context=job.context, modes=["values"])
@@ -192,7 +192,7 @@ async def _drive(execution: SubagentRun) -> None:
             execution.progress.add_state(values)
 
 
-async def _stopped(execution: SubagentRun, bound_s: float) -> None:
+async def _cancel_and_wait(execution: SubagentRun, bound_s: float) -> None:
     """Stop a subagent whose parent no longer waits for its outcome."""
     execution.cancel()
     with anyio.move_on_after(bound_s, shield=True):
@@ -201,7 +201,7 @@ async def _stopped(execution: SubagentRun, bound_s: float) -> None:
         logger.warning("A subagent ignores its cancellation; its executor keeps waiting for it")
 
 
-def _failed(execution: SubagentRun, error: Exception) -> SubagentResult:
+def _failure_result(execution: SubagentRun, error: Exception) -> SubagentResult:
     logger.warning("Subagent failed with %s", type(error).__name__, exc_info=error)
     # Other errors may quote a request, a path or a key: only their kind is told.
     told = error.user_message if isinstance(error, AgentError) else type(error).__name__

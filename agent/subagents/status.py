@@ -33,7 +33,7 @@ _PREFIXES: tuple[tuple[str, SubagentStatus], ...] = (
 )
 """How texts of the tool begin; the first that fits holds."""
 
-_LEADS = re.compile(r"^(?:Task timed out\.|Task failed\.)?\s*(?:Error:)?\s*")
+_ERROR_PREFIX = re.compile(r"^(?:Task timed out\.|Task failed\.)?\s*(?:Error:)?\s*")
 
 
 def status_kwargs(status: str, error: str | None = None) -> dict[str, str]:
@@ -47,7 +47,7 @@ def status_kwargs(status: str, error: str | None = None) -> dict[str, str]:
     >>> status_kwargs("completed", " ")
     {'subagent_status': 'completed'}
     """
-    if not _known(status):
+    if not _is_status(status):
         raise ValueError(f"there is no subagent status {status!r}")
     stamps = {STATUS_KEY: str(status)}
     if error and error.strip():
@@ -74,7 +74,7 @@ def parse_error(text: str) -> str | None:
     status = parse_status(text)
     if status in (None, "completed", "cancelled"):
         return None
-    return _LEADS.sub("", text.strip(), count=1) or None
+    return _ERROR_PREFIX.sub("", text.strip(), count=1) or None
 
 
 def with_status(message: ToolMessage) -> ToolMessage:
@@ -88,5 +88,5 @@ def with_status(message: ToolMessage) -> ToolMessage:
     return message.model_copy(update={"additional_kwargs": {**message.additional_kwargs, **stamps}})
 
 
-def _known(status: str) -> TypeGuard[SubagentStatus]:
+def _is_status(status: str) -> TypeGuard[SubagentStatus]:
     return status in STATUSES

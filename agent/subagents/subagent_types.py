@@ -54,7 +54,7 @@ class SubagentType:
         ]
 
 
-_HOW = f"""\
+_INSTRUCTIONS = f"""\
 You were given one task by the lead agent; nobody else reads what you write, and nobody can answer questions. Decide \
 what is unclear by what serves the task best and say so. Work until it is done, then give your result as one final \
 message: what was asked for, what you found or made, the full paths of files, and what is uncertain or missing. No \
@@ -68,7 +68,7 @@ GENERAL_PURPOSE = SubagentType(
         "Work of several steps that can be described in one message: research over many sources, reading many "
         "files, comparing, writing a part of something larger. Has the lead agent's tools."
     ),
-    system_prompt=f"You are a capable assistant who works on its own.\n{_HOW}",
+    system_prompt=f"You are a capable assistant who works on its own.\n{_INSTRUCTIONS}",
     disallowed_tools=(TASK, "ask_clarification", "present_files"),
     max_turns=100,
 )
@@ -81,7 +81,7 @@ BASH_SUBAGENT = SubagentType(
     ),
     system_prompt=(
         "You run commands in the conversation's sandbox. Run one step at a time, look at exit codes and errors, "
-        f"and sum up output instead of repeating it.\n{_HOW}"
+        f"and sum up output instead of repeating it.\n{_INSTRUCTIONS}"
     ),
     tools=(BASH, "ls", "read_file", "write_file", "str_replace"),
     disallowed_tools=(TASK, "ask_clarification", "present_files"),
@@ -101,10 +101,10 @@ def configured_types(config: SubagentsConfig) -> dict[str, SubagentType]:
     ['general-purpose', 'bash']
     """
     kinds = {kind.name: _with_defaults(kind, config) for kind in BUILT_IN}
-    kinds |= {name: _custom(name, entry) for name, entry in config.custom_agents.items()}
+    kinds |= {name: _from_config(name, entry) for name, entry in config.custom_agents.items()}
     for name, override in config.agents.items():
         if name in kinds:
-            kinds[name] = _changed(kinds[name], override.model_dump())
+            kinds[name] = _override(kinds[name], override.model_dump())
     return kinds
 
 
@@ -124,11 +124,11 @@ def _with_defaults(kind: SubagentType, config: SubagentsConfig) -> SubagentType:
     )
 
 
-def _custom(name: str, entry: CustomSubagentConfig) -> SubagentType:
+def _from_config(name: str, entry: CustomSubagentConfig) -> SubagentType:
     return SubagentType(
         name=name,
         description=entry.description,
-        system_prompt=f"{entry.system_prompt.rstrip()}\n\n{_HOW}",
+        system_prompt=f"{entry.system_prompt.rstrip()}\n\n{_INSTRUCTIONS}",
         tools=None if entry.tools is None else tuple(entry.tools),
         disallowed_tools=tuple(entry.disallowed_tools),
         skills=None if entry.skills is None else tuple(entry.skills),
@@ -138,7 +138,7 @@ def _custom(name: str, entry: CustomSubagentConfig) -> SubagentType:
     )
 
 
-def _changed(kind: SubagentType, override: Mapping[str, Any]) -> SubagentType:
+def _override(kind: SubagentType, override: Mapping[str, Any]) -> SubagentType:
     known = {field.name for field in dataclasses.fields(SubagentType)}
     given = {key: value for key, value in override.items() if key in known and value is not None}
     if "skills" in given:

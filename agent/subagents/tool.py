@@ -58,7 +58,7 @@ def task_tool(
         kinds: The kinds on offer, by name.
         build: Gives the graph of a kind.
     """
-    desk = _Desk(subagents, kinds, build)
+    desk = _TaskTool(subagents, kinds, build)
     names = "\n".join(f"- {kind.name}: {kind.description}" for kind in kinds.values())
     return StructuredTool.from_function(
         coroutine=desk.task,
@@ -72,7 +72,7 @@ def task_tool(
     )
 
 
-class _Desk:
+class _TaskTool:
     """Takes the calls of task."""
 
     def __init__(
@@ -94,10 +94,10 @@ class _Desk:
         refusal = self._refusal(kind, subagent_type, prompt)
         if kind is None or refusal is not None:
             text = refusal or ""
-            return _told(runtime, text, status_kwargs("failed", parse_error(text)))
+            return _tool_message(runtime, text, status_kwargs("failed", parse_error(text)))
         if max_turns is not None:
             kind = replace(kind, max_turns=max(1, min(max_turns, kind.max_turns)))
-        return await self._delegate(kind, _Errand(description, prompt, runtime))
+        return await self._delegate(kind, _TaskCall(description, prompt, runtime))
 
     def _refusal(self, kind: SubagentType | None, asked: str, prompt: str) -> str | None:
         if kind is None and asked.strip() == BASH:
@@ -109,58 +109,60 @@ class _Desk:
             return "Error: The prompt is empty: describe the whole task in it"
         return None
 
-    async def _delegate(self, kind: SubagentType, errand: "_Errand") -> ToolMessage:
-        errand.started()
-        job = errand.job(kind, self._build)
+    async def _delegate(self, kind: SubagentType, call: "_TaskCall") -> ToolMessage:
+        call.emit_started()
+        job = call.to_subagent_task(kind, self._build)
         outcome = SubagentResult(status="cancelled", error=CANCELLED_ERROR)
         try:
             outcome = await self._subagents.run(job)
         finally:
             # Also when the run is stopped: its stream may still be read.
-            errand.finished(outcome)
-        return _told(errand.runtime, result_text(outcome, kind.timeout_seconds), _stamps(outcome))
+            call.emit_finished(outcome)
+        return _tool_message(
+            call.runtime, result_text(outcome, kind.timeout_seconds), _status_kwargs(outcome)
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class _Errand:
+class _TaskCall:
     """One call of task, and what the run's stream hears of it (mode custom)."""
 
     description: str
     prompt: str
     runtime: ToolRuntime
 
-    def job(self, kind: SubagentType, build: BuildSubagent) -> SubagentTask:
+    def to_subagent_task(self, kind: SubagentType, build: BuildSubagent) -> SubagentTask:
         state = self.runtime.state
         shared = {key: state[key] for key in _SHARED_STATE if state.get(key) is not None}
         return SubagentTask(
             build=lambda: build(kind),
             input={"messages": [HumanMessage(self.prompt)], **shared},
-            config=_config(self.runtime.config, kind),
+            config=_subagent_config(self.runtime.config, kind),
             context=self.runtime.context,
             timeout_s=kind.timeout_seconds,
-            report=self.running,
+            report=self.emit_progress,
         )
 
-    def started(self) -> None:
-        self._say("task_started", description=self.description)
+    def emit_started(self) -> None:
+        self._emit("task_started", description=self.description)
 
-    def running(self, said: SubagentMessage) -> None:
-        self._say(
+    def emit_progress(self, said: SubagentMessage) -> None:
+        self._emit(
             "task_running",
             message=said.message.model_dump(),
             message_index=said.index,
             total_messages=said.index,
         )
 
-    def finished(self, outcome: SubagentResult) -> None:
+    def emit_finished(self, outcome: SubagentResult) -> None:
         usage = None if outcome.usage is None else dict(outcome.usage)
         if outcome.status == "completed":
-            self._say("task_completed", result=outcome.result, usage=usage)
+            self._emit("task_completed", result=outcome.result, usage=usage)
             return
         ended = "timed_out" if outcome.status == "polling_timed_out" else outcome.status
-        self._say(f"task_{ended}", error=_reason(outcome), usage=usage)
+        self._emit(f"task_{ended}", error=_error_text(outcome), usage=usage)
 
-    def _say(self, kind: str, **more: object) -> None:
+    def _emit(self, kind: str, **more: object) -> None:
         self.runtime.stream_writer({"type": kind, "task_id": self.runtime.tool_call_id, **more})
 
 
@@ -187,14 +189,14 @@ def result_text(outcome: SubagentResult, timeout_s: float) -> str:
             return f"Task failed. Error: {outcome.error}"
 
 
-def _reason(outcome: SubagentResult) -> str:
+def _error_text(outcome: SubagentResult) -> str:
     if outcome.status == "polling_timed_out":
         return "It does not stop after its deadline"
     return outcome.error
 
 
-def _stamps(outcome: SubagentResult) -> dict[str, Any]:
-    error = None if outcome.status == "completed" else _reason(outcome)
+def _status_kwargs(outcome: SubagentResult) -> dict[str, Any]:
+    error = None if outcome.status == "completed" else _error_text(outcome)
     stamps: dict[str, Any] = status_kwargs(outcome.status, error)
     if outcome.is_capped:
         stamps[STOP_REASON_KEY] = TURN_CAPPED
@@ -203,7 +205,7 @@ def _stamps(outcome: SubagentResult) -> dict[str, Any]:
     return stamps
 
 
-def _told(runtime: ToolRuntime, text: str, stamps: dict[str, Any]) -> ToolMessage:
+def _tool_message(runtime: ToolRuntime, text: str, stamps: dict[str, Any]) -> ToolMessage:
     return ToolMessage(
         content=text,
         name=TASK,
@@ -213,7 +215,7 @@ def _told(runtime: ToolRuntime, text: str, stamps: dict[str, Any]) -> ToolMessag
     )
 
 
-def _config(parent: RunnableConfig, kind: SubagentType) -> RunnableConfig:
+def _subagent_config(parent: RunnableConfig, kind: SubagentType) -> RunnableConfig:
     """Return the config of a subagent: its parent's, without what ties that to the parent's graph."""
     configurable = {
         key: value

@@ -22,10 +22,10 @@ class _Block:
     content: Data
     text: list[str] = field(default_factory=list)
 
-    def finished(self) -> Data:
+    def final_content(self) -> Data:
         said = "".join(self.text)
         if self.content["type"] == "tool_call_chunk":
-            return _call(self.content, said)
+            return _finished_call(self.content, said)
         return {**self.content, self.content["type"]: said}
 
 
@@ -49,11 +49,11 @@ class ContentBlockEncoder:
         message = self._messages.get(key)
         if message is None:
             message = self._messages[key] = _Message()
-            yield _start(chunk, key)
-        for block_key, content, delta in _pieces(chunk):
-            yield from self._say(message, block_key, content, delta)
+            yield _message_start(chunk, key)
+        for block_key, content, delta in _split_chunk(chunk):
+            yield from self._add_to_block(message, block_key, content, delta)
         if chunk.get("type") != _STREAMED or chunk.get("chunk_position") == "last":
-            yield from self._finish(key, chunk.get("usage_metadata"))
+            yield from self._finish_message(key, chunk.get("usage_metadata"))
 
     def finish_all(self, error: str | None) -> Iterator[Data]:
         """Yield the ends of messages that were cut off."""
@@ -62,14 +62,14 @@ class ContentBlockEncoder:
                 yield {"event": "error", "message": error}
                 del self._messages[key]
             else:
-                yield from self._finish(key, None)
+                yield from self._finish_message(key, None)
 
-    def _say(
+    def _add_to_block(
         self, message: _Message, key: tuple[str, object], content: Data, delta: Data
     ) -> Iterator[Data]:
         block = message.blocks.get(key)
         if block is None:
-            yield from _end(message)
+            yield from _finish_block(message)
             block = message.blocks[key] = _Block(len(message.blocks), content)
             yield {"event": "content-block-start", "index": block.index, "content": content}
         message.open = block
@@ -78,29 +78,29 @@ class ContentBlockEncoder:
             block.text.append(said)
             yield {"event": "content-block-delta", "index": block.index, "delta": delta}
 
-    def _finish(self, key: str, usage: object) -> Iterator[Data]:
-        yield from _end(self._messages.pop(key))
+    def _finish_message(self, key: str, usage: object) -> Iterator[Data]:
+        yield from _finish_block(self._messages.pop(key))
         yield {"event": "message-finish", "usage": usage} if usage else {"event": "message-finish"}
 
 
-def _start(chunk: Mapping[str, Any], key: str) -> Data:
+def _message_start(chunk: Mapping[str, Any], key: str) -> Data:
     start = {"event": "message-start", "role": _ROLES.get(str(chunk.get("type")), "ai"), "id": key}
     if chunk.get("tool_call_id"):
         start["tool_call_id"] = chunk["tool_call_id"]
     return start
 
 
-def _end(message: _Message) -> Iterator[Data]:
+def _finish_block(message: _Message) -> Iterator[Data]:
     if message.open is not None:
         block, message.open = message.open, None
         yield {
             "event": "content-block-finish",
             "index": block.index,
-            "content": block.finished(),
+            "content": block.final_content(),
         }
 
 
-def _call(content: Data, said: str) -> Data:
+def _finished_call(content: Data, said: str) -> Data:
     """Return a whole tool call; one whose arguments are no JSON object keeps them as text."""
     try:
         args = orjson.loads(said or "{}")
@@ -112,20 +112,20 @@ def _call(content: Data, said: str) -> Data:
     return {**content, "type": "invalid_tool_call", "args": said, "error": error}
 
 
-def _pieces(chunk: Mapping[str, Any]) -> Iterator[tuple[tuple[str, object], Data, Data]]:
+def _split_chunk(chunk: Mapping[str, Any]) -> Iterator[tuple[tuple[str, object], Data, Data]]:
     """Yield (which block, how it begins, what is added)."""
     reasoning = (chunk.get("additional_kwargs") or {}).get("reasoning_content")
     if isinstance(reasoning, str) and reasoning:
-        yield _reasoning(reasoning)
+        yield _reasoning_piece(reasoning)
     content = chunk.get("content")
     for part in [content] if isinstance(content, str) else content or []:
         if isinstance(part, str):
             if part:
-                yield _text(part)
+                yield _text_piece(part)
         elif part.get("type") == "text":
-            yield _text(str(part.get("text", "")))
+            yield _text_piece(str(part.get("text", "")))
         elif part.get("type") in {"thinking", "reasoning"}:
-            yield _reasoning(str(part.get("thinking") or part.get("reasoning") or ""))
+            yield _reasoning_piece(str(part.get("thinking") or part.get("reasoning") or ""))
     for number, call in enumerate(chunk.get("tool_call_chunks") or []):
         key = ("tool", call.get("index") if call.get("index") is not None else number)
         start = {"type": "tool_call_chunk", "id": call.get("id"), "name": call.get("name")}
@@ -136,10 +136,10 @@ def _pieces(chunk: Mapping[str, Any]) -> Iterator[tuple[tuple[str, object], Data
         )
 
 
-def _text(said: str) -> tuple[tuple[str, object], Data, Data]:
+def _text_piece(said: str) -> tuple[tuple[str, object], Data, Data]:
     return ("text", 0), {"type": "text", "text": ""}, {"type": "text-delta", "text": said}
 
 
-def _reasoning(said: str) -> tuple[tuple[str, object], Data, Data]:
+def _reasoning_piece(said: str) -> tuple[tuple[str, object], Data, Data]:
     start = {"type": "reasoning", "reasoning": ""}
     return ("reasoning", 0), start, {"type": "reasoning-delta", "reasoning": said}

@@ -60,7 +60,7 @@ class EventLog:
         self._next += 1
         self.bytes += len(data) + _OVERHEAD
         if self.bytes > self._max_bytes:
-            self._shorten()
+            self._drop_oldest()
         self._wake()
 
     def close(self) -> None:
@@ -95,7 +95,7 @@ class EventLog:
             self._changed.set()
             self._changed = None
 
-    def _shorten(self) -> None:
+    def _drop_oldest(self) -> None:
         """Drop the older half, so that the cost of dropping is spread over many events."""
         dropped = 0
         while dropped < len(self._events) - 1 and self.bytes > self._max_bytes // 2:
@@ -119,7 +119,7 @@ class EventLogReader:
         log = self._log
         if log.last_id <= self._after and not log.closed:
             await log.wait_for_change()
-            await self._gather()
+            await self._coalesce()
         else:
             await checkpoint()
         events = log.read(self._after)
@@ -128,7 +128,7 @@ class EventLogReader:
         self._after = events[-1].id
         return events
 
-    async def _gather(self) -> None:
+    async def _coalesce(self) -> None:
         """Wait out the rest of the coalescing window, unless this is the first event after a pause."""
         now = anyio.current_time()
         since = now - self._last_wake

@@ -35,11 +35,11 @@ async def expire_threads(runs: RunManager, discard: DeleteThreadFiles) -> int:
     await runs.items.delete_expired()
     over = await runs.threads.list_expired(now=runs.now())
     for thread in over:
-        await _end(runs, thread, discard)
+        await _expire_thread(runs, thread, discard)
     return len(over)
 
 
-async def _end(runs: RunManager, thread: Thread, discard: DeleteThreadFiles) -> None:
+async def _expire_thread(runs: RunManager, thread: Thread, discard: DeleteThreadFiles) -> None:
     if runs.active_on_thread(thread.thread_id):
         return
     if thread.ttl is not None and thread.ttl.strategy == "keep_latest":

@@ -7,7 +7,7 @@ from gateway.runtime.live_run import LiveRun
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _FinishedRun:
     live: LiveRun
     until: float
     bytes: int
@@ -24,13 +24,13 @@ class FinishedRuns:
     def __init__(self, *, keep_s: float, keep_bytes: int) -> None:
         self._keep_s = keep_s
         self._keep_bytes = keep_bytes
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._kept: OrderedDict[str, _FinishedRun] = OrderedDict()
         self._bytes = 0
 
     def add(self, live: LiveRun, *, now: float) -> None:
         """Keep a run that has ended. `now` is a steady clock's."""
         size = live.log.bytes + len(live.result)
-        self._kept[live.run_id] = _Kept(live, now + self._keep_s, size)
+        self._kept[live.run_id] = _FinishedRun(live, now + self._keep_s, size)
         self._bytes += size
         self.evict(now=now)
 

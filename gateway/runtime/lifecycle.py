@@ -23,7 +23,7 @@ TRANSITIONS: Mapping[RunStatus, frozenset[RunStatus]] = {
     "interrupted": frozenset(),
 }
 
-_TELLING = (
+_SAFE_EXCEPTIONS = (
     ValueError,
     TypeError,
     KeyError,
@@ -101,7 +101,7 @@ def describe_failure(error: BaseException) -> RunFailure:
     said = getattr(error, "user_message", None)
     if isinstance(said, str) and said:
         return RunFailure(error=type(error).__name__, message=said)
-    if isinstance(error, _TELLING):
+    if isinstance(error, _SAFE_EXCEPTIONS):
         return RunFailure(error=type(error).__name__, message=mask_secrets(str(error)))
     return RunFailure(error=type(error).__name__, message="An internal error occurred")
 

@@ -109,10 +109,12 @@ class LiveRun:
             # Not by a cancel scope: a scope would cancel the graph's own cleaning up again and again, and with it
             # the checkpoint of what was done so far.
             self.task.cancel()
-            asyncio.get_running_loop().call_later(CANCEL_RETRY_S, self._insist, CANCEL_RETRIES)
+            asyncio.get_running_loop().call_later(
+                CANCEL_RETRY_S, self._cancel_again, CANCEL_RETRIES
+            )
         self.ticket.ready.set()
 
-    def _insist(self, times: int) -> None:
+    def _cancel_again(self, times: int) -> None:
         """Tell those again who did not hear: in Python 3.11 a cancellation can be lost (in `asyncio.wait_for`).
 
         The run's own task is left alone once the graph runs. It waits for its steps there and then writes the
@@ -123,4 +125,4 @@ class LiveRun:
         deaf = node_tasks(self.run_id) if self.in_graph else [self.task]
         for task in deaf:
             task.cancel()
-        asyncio.get_running_loop().call_later(CANCEL_RETRY_S, self._insist, times - 1)
+        asyncio.get_running_loop().call_later(CANCEL_RETRY_S, self._cancel_again, times - 1)

@@ -31,8 +31,8 @@ MAX_THREADS = 100
 PROTOCOL_STREAM_MODES = ("values", "updates", "messages-tuple", "custom", "tasks", "checkpoints")
 """What a run is asked to stream for the protocol."""
 
-_PASSED_ON = frozenset({"values", "updates", "custom", "tasks", "checkpoints"})
-_ASKS = b'"__interrupt__"'
+_PASSTHROUGH = frozenset({"values", "updates", "custom", "tasks", "checkpoints"})
+_INTERRUPT_KEY = b'"__interrupt__"'
 
 MethodData = tuple[str, Any]
 """Method and data; data that is bytes is JSON already."""
@@ -74,91 +74,95 @@ class ProtocolEncoder:
         self.tree = GraphTree(graph_id)
         self._graph_id = graph_id
         self._messages: dict[tuple[str, ...], ContentBlockEncoder] = {}
-        self._pairs = CheckpointOrdering()
+        self._ordering = CheckpointOrdering()
         self._error: str | None = None
-        self._is_waiting = False
-        self._asked: list[Any] = []
+        self._is_interrupted = False
+        self._interrupts: list[Any] = []
 
     def encode(self, event: RunEvent) -> Iterator[tuple[tuple[str, ...], MethodData]]:
         """Yield (namespace, what is said) for one event; values wait for the event after them."""
-        return self._pairs.reorder(self._told(event))
+        return self._ordering.reorder(self._encode_in_order(event))
 
-    def _told(self, event: RunEvent) -> Iterator[tuple[tuple[str, ...], MethodData]]:
+    def _encode_in_order(self, event: RunEvent) -> Iterator[tuple[tuple[str, ...], MethodData]]:
         mode, _, rest = event.name.partition("|")
         namespace = tuple(rest.split("|")) if rest else ()
         for inner in self.tree.add_namespace(namespace):
             yield inner, ("lifecycle", {"event": "started", "graph_name": graph_name(inner)})
         if mode == "messages":
-            for said in self._message(namespace, event.data):
+            for said in self._encode_message(namespace, event.data):
                 yield namespace, said
-        elif mode in _PASSED_ON:
-            for said in self._pass_on(mode, namespace, event.data):
+        elif mode in _PASSTHROUGH:
+            for said in self._encode_passthrough(mode, namespace, event.data):
                 yield namespace, said
             if mode == "tasks" and (ended := self.tree.finish_task(event.data)) is not None:
-                yield _inner_end(*ended)
+                yield _subgraph_ended(*ended)
         else:
-            yield from self._control(mode, event.data)
+            yield from self._encode_control(mode, event.data)
 
-    def _message(self, namespace: Namespace, data: bytes) -> Iterator[MethodData]:
+    def _encode_message(self, namespace: Namespace, data: bytes) -> Iterator[MethodData]:
         pieces = self._messages.setdefault(namespace, ContentBlockEncoder())
         message = orjson.loads(data)[0]
         for piece in pieces.encode(message):
             yield "messages", piece
             if (piece.get("content") or {}).get("type") == "tool_call":
-                yield "tools", _started(piece["content"])
+                yield "tools", _tool_started(piece["content"])
         if message.get("type") == "tool":
-            yield "tools", _returned(message)
+            yield "tools", _tool_finished(message)
 
-    def _pass_on(self, mode: str, namespace: tuple[str, ...], data: bytes) -> Iterator[MethodData]:
-        if namespace or mode not in {"values", "updates"} or _ASKS not in data:
+    def _encode_passthrough(
+        self, mode: str, namespace: tuple[str, ...], data: bytes
+    ) -> Iterator[MethodData]:
+        if namespace or mode not in {"values", "updates"} or _INTERRUPT_KEY not in data:
             yield mode, data
             return
         whole = orjson.loads(data)
         asked = whole.pop("__interrupt__", None)
-        self._is_waiting = self._is_waiting or asked is not None
+        self._is_interrupted = self._is_interrupted or asked is not None
         if mode == "values":
-            self._asked = asked or []
+            self._interrupts = asked or []
         if whole:
             yield mode, whole
 
-    def _control(self, mode: str, data: bytes) -> Iterator[tuple[tuple[str, ...], MethodData]]:
+    def _encode_control(
+        self, mode: str, data: bytes
+    ) -> Iterator[tuple[tuple[str, ...], MethodData]]:
         if mode == "metadata":
-            yield (), ("lifecycle", self._lifecycle("running"))
+            yield (), ("lifecycle", self._lifecycle_data("running"))
         elif mode == "error":
             self._error = str(orjson.loads(data).get("message"))
         elif mode == "end":
             for namespace, pieces in self._messages.items():
                 for piece in pieces.finish_all(self._error):
                     yield namespace, ("messages", piece)
-            for one in self._asked:
+            for one in self._interrupts:
                 # Told no earlier: who answers must find the question on disk.
                 told = {"interrupt_id": one["id"], "payload": one["value"], "value": one["value"]}
                 yield (), ("input.requested", told)
-            status = self._end(orjson.loads(data)["status"])
+            status = self._final_status(orjson.loads(data)["status"])
             for ended in self.tree.finish(status):
-                yield _inner_end(*ended)
-            yield (), ("lifecycle", self._lifecycle(status))
+                yield _subgraph_ended(*ended)
+            yield (), ("lifecycle", self._lifecycle_data(status))
 
-    def _end(self, status: str) -> str:
+    def _final_status(self, status: str) -> str:
         if status == "success":
-            return "interrupted" if self._is_waiting else "completed"
+            return "interrupted" if self._is_interrupted else "completed"
         return "interrupted" if status == "interrupted" else "failed"
 
-    def _lifecycle(self, event: str) -> dict[str, str]:
+    def _lifecycle_data(self, event: str) -> dict[str, str]:
         told = {"event": event, "graph_name": self._graph_id}
         if event == "failed":
             told["error"] = self._error or "The run failed."
         return told
 
 
-def _inner_end(namespace: Namespace, status: str) -> tuple[Namespace, MethodData]:
+def _subgraph_ended(namespace: Namespace, status: str) -> tuple[Namespace, MethodData]:
     told = {"event": status, "graph_name": graph_name(namespace)}
     if status == "failed":
         told["error"] = "The graph failed."
     return namespace, ("lifecycle", told)
 
 
-def _started(call: Mapping[str, Any]) -> dict[str, Any]:
+def _tool_started(call: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "event": "tool-started",
         "tool_call_id": call["id"],
@@ -167,7 +171,7 @@ def _started(call: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _returned(message: Mapping[str, Any]) -> dict[str, Any]:
+def _tool_finished(message: Mapping[str, Any]) -> dict[str, Any]:
     told = {"tool_call_id": message.get("tool_call_id")}
     if message.get("status") == "error":
         return {"event": "tool-error", **told, "message": str(message.get("content"))}
@@ -181,7 +185,7 @@ class ThreadEventLog:
         self._now = now
         self._events: deque[ProtocolEvent] = deque()
         self._bytes = 0
-        self._read: OrderedDict[str, tuple[ProtocolEncoder, int]] = OrderedDict()
+        self._encoders: OrderedDict[str, tuple[ProtocolEncoder, int]] = OrderedDict()
         self.last_seq = 0
 
     def advance(self, begun: Sequence[LiveRun]) -> None:
@@ -189,15 +193,15 @@ class ThreadEventLog:
         for live in begun:
             if live.row.status == "interrupted" and not live.in_graph:
                 continue  # stopped before it began
-            run, after = self._read.get(live.run_id) or (ProtocolEncoder(live.graph_id), 0)
+            run, after = self._encoders.get(live.run_id) or (ProtocolEncoder(live.graph_id), 0)
             while after < live.log.last_id and (events := live.log.read(after)):
                 for event in events:
-                    self._take(live.run_id, run, event)
+                    self._append(live.run_id, run, event)
                 after = events[-1].id
-            self._read[live.run_id] = run, after
+            self._encoders[live.run_id] = run, after
         known = {live.run_id for live in begun}
-        for run_id in [one for one in self._read if one not in known]:
-            del self._read[run_id]
+        for run_id in [one for one in self._encoders if one not in known]:
+            del self._encoders[run_id]
 
     def read(self, after: int) -> list[ProtocolEvent]:
         """Return the kept events after a number; one from another sequence means all."""
@@ -216,10 +220,10 @@ class ThreadEventLog:
 
     def tree(self, run_id: str) -> GraphTree | None:
         """Return the graphs of a run whose events were read."""
-        found = self._read.get(run_id)
+        found = self._encoders.get(run_id)
         return found[0].tree if found else None
 
-    def _take(self, run_id: str, run: ProtocolEncoder, event: RunEvent) -> None:
+    def _append(self, run_id: str, run: ProtocolEncoder, event: RunEvent) -> None:
         stamp = int(self._now() * 1000)
         for number, (namespace, (method, data)) in enumerate(run.encode(event)):
             self.last_seq += 1
@@ -236,10 +240,10 @@ class ThreadEventLog:
                 stamp,
                 encoded,
             )
-            name = _name_of(encoded) if method == "custom" else None
-            self._keep(ProtocolEvent(self.last_seq, event_id, method, namespace, name, whole))
+            name = _custom_name(encoded) if method == "custom" else None
+            self._retain(ProtocolEvent(self.last_seq, event_id, method, namespace, name, whole))
 
-    def _keep(self, event: ProtocolEvent) -> None:
+    def _retain(self, event: ProtocolEvent) -> None:
         self._events.append(event)
         self._bytes += len(event.data)
         while len(self._events) > MAX_EVENTS or self._bytes > MAX_BYTES:
@@ -262,7 +266,7 @@ class ThreadEventLogs:
         return found
 
 
-def _name_of(data: bytes) -> str | None:
+def _custom_name(data: bytes) -> str | None:
     value = orjson.loads(data)
     name = value.get("name") if isinstance(value, dict) else None
     return name if isinstance(name, str) else None

@@ -25,7 +25,9 @@ MAX_RECURSION = 1000
 
 DEFAULT_RECURSION = 100
 
-_OWN = frozenset({"thread_id", "run_id", "checkpoint_id", "checkpoint_ns", "checkpoint_map"})
+_RESERVED_KEYS = frozenset(
+    {"thread_id", "run_id", "checkpoint_id", "checkpoint_ns", "checkpoint_map"}
+)
 """Options that are no options of the graph: whose they are and where they go on is decided here."""
 
 
@@ -81,9 +83,9 @@ def merge_options(config: Mapping[str, Any], context: Mapping[str, Any]) -> dict
     Raises:
         InvalidRequest: both have a key with different values, or `config` is not of the right form.
     """
-    _check_form(config)
-    configurable = _own_removed(config.get("configurable") or {})
-    context = _own_removed(context)
+    _check_types(config)
+    configurable = _without_reserved(config.get("configurable") or {})
+    context = _without_reserved(context)
     for key in configurable.keys() & context.keys():
         if configurable[key] != context[key]:
             raise InvalidRequest(
@@ -118,7 +120,7 @@ def _checkpoint(request: GraphRunRequest) -> dict[str, Any]:
     """Return where the run goes on from; clients name it in `checkpoint` or among the options."""
     among = request.config.get("configurable") or {}
     named = {"checkpoint_id": among.get("checkpoint_id")} | dict(request.checkpoint)
-    places = _OWN - {"thread_id", "run_id"}
+    places = _RESERVED_KEYS - {"thread_id", "run_id"}
     return {key: value for key, value in named.items() if key in places and value}
 
 
@@ -135,19 +137,19 @@ def graph_input(request: GraphRunRequest) -> object:
 def parse_state_values(given: object) -> object:
     """Return values for a state, with the messages among them converted. Raises InvalidRequest."""
     if isinstance(given, Mapping) and "messages" in given:
-        return {**given, "messages": _messages(given["messages"])}
+        return {**given, "messages": _parse_message_list(given["messages"])}
     return given
 
 
 def parse_messages(given: object) -> list[AnyMessage]:
     """Return messages from any form in which an input may have them, each with an id. Raises InvalidRequest."""
-    messages = _messages(given)
+    messages = _parse_message_list(given)
     for message in messages:
         message.id = message.id or str(uuid4())
     return messages
 
 
-def _check_form(config: Mapping[str, Any]) -> None:
+def _check_types(config: Mapping[str, Any]) -> None:
     for key, kind, form in (
         ("configurable", Mapping, "an object"),
         ("metadata", Mapping, "an object"),
@@ -157,20 +159,20 @@ def _check_form(config: Mapping[str, Any]) -> None:
             raise InvalidRequest(f"config.{key} must be {form}.", malformed=True)
 
 
-def _own_removed(given: Mapping[str, Any]) -> dict[str, Any]:
+def _without_reserved(given: Mapping[str, Any]) -> dict[str, Any]:
     return {
         key: value
         for key, value in given.items()
-        if key not in _OWN and not key.startswith(("__", "langgraph_auth_"))
+        if key not in _RESERVED_KEYS and not key.startswith(("__", "langgraph_auth_"))
     }
 
 
-def _messages(given: object) -> list[AnyMessage]:
+def _parse_message_list(given: object) -> list[AnyMessage]:
     listed = given if isinstance(given, list) else [given]
-    return [_message(index, message) for index, message in enumerate(listed)]
+    return [_parse_message(index, message) for index, message in enumerate(listed)]
 
 
-def _message(index: int, given: object) -> AnyMessage:
+def _parse_message(index: int, given: object) -> AnyMessage:
     """Convert one message; ids, names and additional_kwargs stay, `type` and `role` are both understood."""
     fields = dict(given) if isinstance(given, Mapping) else given
     if isinstance(fields, dict):
@@ -195,11 +197,11 @@ def parse_command(given: Mapping[str, Any]) -> Command[Any]:
     return Command(
         resume=given.get("resume"),
         update=given.get("update"),
-        goto=[_target(target) for target in targets],
+        goto=[_parse_goto(target) for target in targets],
     )
 
 
-def _target(target: object) -> str | Send:
+def _parse_goto(target: object) -> str | Send:
     if isinstance(target, str):
         return target
     if isinstance(target, Mapping) and isinstance(target.get("node"), str):

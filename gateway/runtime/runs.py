@@ -89,13 +89,13 @@ class RunManager:
         self.checkpointer = checkpointer
         self.now = now
         self.counters = RunCounters()
-        self._injections = SteeringQueue()
-        self._ending = RunFinalizer(self.rows, checkpointer, now)
+        self._steering = SteeringQueue()
+        self._finalizer = RunFinalizer(self.rows, checkpointer, now)
         self._settings = settings = settings or RuntimeSettings()
         self._webhooks = webhooks
-        self._lanes = ThreadQueue()
+        self._queue = ThreadQueue()
         self._active: dict[str, LiveRun] = {}
-        self._recent = FinishedRuns(keep_s=settings.keep_s, keep_bytes=settings.keep_bytes)
+        self._finished_runs = FinishedRuns(keep_s=settings.keep_s, keep_bytes=settings.keep_bytes)
         self._tasks: TaskGroup | None = None
 
     async def __aenter__(self) -> Self:
@@ -104,7 +104,7 @@ class RunManager:
             _log.warning("%d run(s) were interrupted when Parley last stopped.", left)
         tasks = anyio.create_task_group()
         await tasks.__aenter__()
-        tasks.start_soon(self._sweep)
+        tasks.start_soon(self._evict_finished)
         self._tasks = tasks
         return self
 
@@ -141,20 +141,20 @@ class RunManager:
         if self._tasks is None:
             raise RuntimeClosing
         await self.validate(request)
-        live = self._enter(request)
+        live = self._register(request)
         try:
             # Finished even if the caller goes away: a row whose run nobody drives would look alive for ever.
             with anyio.CancelScope(shield=True):
-                await self._begin(live, request)
+                await self._save_start(live, request)
         except BaseException:
-            self._lanes.leave(live.ticket)
+            self._queue.leave(live.ticket)
             del self._active[live.run_id]
             raise
         if request.multitask in ("interrupt", "rollback"):
             for other in self.active_on_thread(live.thread_id):
                 if other is not live:
                     other.request_cancel(request.multitask)
-        self._tasks.start_soon(self._serve, live, request)
+        self._tasks.start_soon(self._run, live, request)
         return live
 
     async def validate(self, request: GraphRunRequest) -> None:
@@ -175,7 +175,7 @@ class RunManager:
 
     def find(self, thread_id: str | None, run_id: str) -> LiveRun | None:
         """Return a run that waits, runs or ended a short while ago; of any thread when that is None."""
-        live = self._active.get(run_id) or self._recent.find(run_id)
+        live = self._active.get(run_id) or self._finished_runs.find(run_id)
         return live if live and thread_id in {None, live.thread_id} else None
 
     @property
@@ -196,7 +196,7 @@ class RunManager:
         running = [
             live for live in self.active_on_thread(thread_id) if live.row.status != "pending"
         ]
-        return self._recent.for_thread(thread_id) + running
+        return self._finished_runs.for_thread(thread_id) + running
 
     async def get(self, thread_id: str, run_id: str) -> Run:
         """Return a run. Raises RowNotFound."""
@@ -237,7 +237,7 @@ class RunManager:
         """
         said = parse_messages(messages)
         for live in self.active_on_thread(thread_id):
-            if run_id in {None, live.run_id} and self._injections.offer(live.run_id, said):
+            if run_id in {None, live.run_id} and self._steering.offer(live.run_id, said):
                 return live.run_id
         return None
 
@@ -251,19 +251,19 @@ class RunManager:
                 await live.finished.wait()
         known = await self.threads.delete(thread_id)
         await self.checkpointer.adelete_thread(thread_id)
-        self._recent.remove_thread(thread_id)
+        self._finished_runs.remove_thread(thread_id)
         return known or bool(running)
 
     @asynccontextmanager
     async def lock_thread(self, thread_id: str) -> AsyncIterator[None]:
         """Keep runs off a thread while its state is changed. Raises ThreadBusyError."""
-        if self._lanes.length(thread_id):
+        if self._queue.length(thread_id):
             raise ThreadBusyError
-        ticket = self._lanes.join(thread_id)
+        ticket = self._queue.join(thread_id)
         try:
             yield
         finally:
-            self._lanes.leave(ticket)
+            self._queue.leave(ticket)
 
     async def graph(self, graph_id: str, config: RunnableConfig) -> Graph:
         """Return a graph, with a checkpointer and a key-value store."""
@@ -274,18 +274,18 @@ class RunManager:
             graph.store = self.items
         return graph
 
-    def _enter(self, request: GraphRunRequest) -> LiveRun:
+    def _register(self, request: GraphRunRequest) -> LiveRun:
         """Take a request's place in the line; all in one go, so that nobody can slip in between."""
         graph_id = resolve_graph_id(request.assistant_id, self.graphs)
         thread_id = request.thread_id or str(uuid4())
-        if request.multitask == "reject" and self._lanes.length(thread_id):
+        if request.multitask == "reject" and self._queue.length(thread_id):
             raise ThreadBusyError
         run_id = str(uuid4())
         live = LiveRun(
-            row=self._row(request, run_id=run_id, thread_id=thread_id, graph_id=graph_id),
+            row=self._new_row(request, run_id=run_id, thread_id=thread_id, graph_id=graph_id),
             graph_id=graph_id,
             # A run that is to begin later stands in no line until then.
-            ticket=QueueTicket(thread_id) if request.after_seconds else self._lanes.join(thread_id),
+            ticket=QueueTicket(thread_id) if request.after_seconds else self._queue.join(thread_id),
             temporary=request.thread_id is None and not request.keep_thread,
         )
         live.log = EventLog(state=live.values_json)
@@ -293,7 +293,9 @@ class RunManager:
         self._active[run_id] = live
         return live
 
-    def _row(self, request: GraphRunRequest, *, run_id: str, thread_id: str, graph_id: str) -> Run:
+    def _new_row(
+        self, request: GraphRunRequest, *, run_id: str, thread_id: str, graph_id: str
+    ) -> Run:
         now = self.now()
         shown = request.shown_assistant_id or assistant_id_for_graph(graph_id)
         tags = {"graph_id": graph_id, "assistant_id": shown}
@@ -309,7 +311,7 @@ class RunManager:
             updated_at=now,
         )
 
-    async def _begin(self, live: LiveRun, request: GraphRunRequest) -> None:
+    async def _save_start(self, live: LiveRun, request: GraphRunRequest) -> None:
         if live.temporary:
             return
         tags = {"graph_id": live.graph_id, "assistant_id": live.row.assistant_id}
@@ -322,34 +324,34 @@ class RunManager:
                 create_thread=request.create_thread or request.thread_id is None,
             )
 
-    async def _serve(self, live: LiveRun, request: GraphRunRequest) -> None:
+    async def _run(self, live: LiveRun, request: GraphRunRequest) -> None:
         """Wait for the turn, run, and write down how it ended."""
         CURRENT_RUN.set(RunLogContext(thread_id=live.thread_id, run_id=live.run_id))
         started_at = self.now()
         try:
-            outcome = await self._work(live, request)
+            outcome = await self._wait_and_execute(live, request)
             with anyio.move_on_after(self._settings.write_s, shield=True):
-                await self._ending.finish(
-                    live, outcome, goes_on=self._lanes.has_others(live.ticket)
+                await self._finalizer.finish(
+                    live, outcome, goes_on=self._queue.has_others(live.ticket)
                 )
         except Exception:  # noqa: BLE001 - a run's worker: its trouble must not end the others
             _log.exception("Could not finish run %s.", live.run_id)
             live.row = replace(live.row, status="error", updated_at=self.now())
         finally:
-            self._retire(live)
+            self._finish(live)
         with anyio.move_on_after(self._settings.write_s, shield=True):
-            await self._ending.prune_checkpoints(live)
+            await self._finalizer.prune_checkpoints(live)
         if request.webhook is not None and self._webhooks is not None:
             told = webhook_body(live, started_at=started_at, now=self.now())
             await self._webhooks.send(request.webhook, told)
 
-    async def _work(self, live: LiveRun, request: GraphRunRequest) -> RunResult:
+    async def _wait_and_execute(self, live: LiveRun, request: GraphRunRequest) -> RunResult:
         waited = not live.ticket.ready.is_set()
         if request.after_seconds:
             with anyio.move_on_after(request.after_seconds):
                 await live.ticket.ready.wait()
             if live.cancel_action is None:
-                self._lanes.enter(live.ticket)
+                self._queue.enter(live.ticket)
         await live.ticket.ready.wait()
         if waited and live.cancel_action is None and not live.temporary:
             await self.rows.mark_running(live.run_id, now=self.now())
@@ -357,20 +359,20 @@ class RunManager:
             return RunResult(status="interrupted", is_rolled_back=True)
         live.transition_to("running", now=self.now())
         self.subscribers.publish(live)
-        self._injections.open(live.run_id)
+        self._steering.open(live.run_id)
         try:
             return await execute_run(
-                live, lambda: self._prepare(live, request), lambda: self._ending.roll_back(live)
+                live, lambda: self._prepare(live, request), lambda: self._finalizer.roll_back(live)
             )
         finally:
-            left = self._injections.close(live.run_id)
+            left = self._steering.close(live.run_id)
             live.unconsumed_ids = tuple(str(message.id) for message in left)
 
     async def _prepare(self, live: LiveRun, request: GraphRunRequest) -> PreparedRun:
         config = runnable_config(
             request, run_id=live.run_id, thread_id=live.thread_id, graph_id=live.graph_id
         )
-        config["configurable"][STEERING_SOURCE_KEY] = partial(self._injections.take, live.run_id)
+        config["configurable"][STEERING_SOURCE_KEY] = partial(self._steering.take, live.run_id)
         if live.temporary and request.durability is None:
             request = replace(request, durability="exit")
         prepared = PreparedRun(
@@ -381,7 +383,7 @@ class RunManager:
         )
         return await address_resume(prepared)
 
-    def _retire(self, live: LiveRun) -> None:
+    def _finish(self, live: LiveRun) -> None:
         end: dict[str, Any] = {"run_id": live.run_id, "status": live.row.status}
         if live.unconsumed_ids:
             end["untaken"] = live.unconsumed_ids
@@ -389,11 +391,11 @@ class RunManager:
         live.log.close()
         self.counters.record_finished(live.row.status, live.row.updated_at - live.row.created_at)
         del self._active[live.run_id]
-        self._recent.add(live, now=anyio.current_time())
-        self._lanes.leave(live.ticket)
+        self._finished_runs.add(live, now=anyio.current_time())
+        self._queue.leave(live.ticket)
         live.finished.set()
 
-    async def _sweep(self) -> None:
+    async def _evict_finished(self) -> None:
         while True:
             await anyio.sleep(self._settings.sweep_s)
-            self._recent.evict(now=anyio.current_time())
+            self._finished_runs.evict(now=anyio.current_time())

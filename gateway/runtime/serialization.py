@@ -10,7 +10,7 @@ import orjson
 from langchain_core.messages import BaseMessage
 from pydantic import BaseModel
 
-_HEAVY = frozenset(
+_DROPPED_METADATA = frozenset(
     {
         "lc_versions",
         "langgraph_version",
@@ -44,9 +44,9 @@ def dumps(value: object) -> bytes:
     b'{"a":[1]}'
     """
     try:
-        return escape_line_separators(orjson.dumps(_opened(value), default=json_default))
+        return escape_line_separators(orjson.dumps(_open_messages(value), default=json_default))
     except TypeError:
-        return escape_line_separators(_patiently(value))
+        return escape_line_separators(_dumps_unusual(value))
 
 
 def escape_line_separators(encoded: bytes) -> bytes:
@@ -65,17 +65,17 @@ def escape_line_separators(encoded: bytes) -> bytes:
     return encoded
 
 
-def _opened(value: object) -> object:
+def _open_messages(value: object) -> object:
     """Return `value` with the lists of messages that a state has right inside it turned into mappings.
 
     The JSON is the same. Asking `json_default` for each message of a long thread would take five times as long.
     """
     if type(value) is not dict:
         return value
-    return {key: _opened_list(one) for key, one in value.items()}
+    return {key: _open_message_list(one) for key, one in value.items()}
 
 
-def _opened_list(value: object) -> object:
+def _open_message_list(value: object) -> object:
     if type(value) is not list or not all(
         issubclass(kind, BaseMessage) for kind in set(map(type, value))
     ):
@@ -98,16 +98,16 @@ def json_default(value: object) -> object:
         return dict(value)
     if isinstance(value, tuple | set | frozenset | deque):
         return list(value)
-    return _text(value)
+    return _to_text(value)
 
 
-def _text(value: object) -> str:
+def _to_text(value: object) -> str:
     if isinstance(value, bytes | bytearray):
         return base64.b64encode(value).decode()
     return repr(value) if isinstance(value, BaseException) else str(value)
 
 
-def _patiently(value: object) -> bytes:
+def _dumps_unusual(value: object) -> bytes:
     """Say what orjson refuses: other keys than text, integers beyond 64 bits, lone surrogates."""
     try:
         return orjson.dumps(value, default=json_default, option=orjson.OPT_NON_STR_KEYS)
@@ -130,6 +130,6 @@ class MessageFrameEncoder:
     def metadata(self, metadata: Mapping[str, Any]) -> bytes:
         """Return a token's metadata without what no client reads."""
         if metadata is not self._metadata:
-            self._encoded = dumps({k: v for k, v in metadata.items() if k not in _HEAVY})
+            self._encoded = dumps({k: v for k, v in metadata.items() if k not in _DROPPED_METADATA})
             self._metadata = metadata
         return self._encoded

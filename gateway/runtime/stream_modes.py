@@ -86,27 +86,27 @@ class StreamEncoder:
         """Take one chunk of the graph's stream."""
         if mode == "messages":
             message, metadata = cast("tuple[BaseMessage, Mapping[str, Any]]", chunk)
-            self._message(namespace, message, metadata)
+            self._encode_message(namespace, message, metadata)
             return
         if mode == "values" and not namespace:
             self.values = cast("Mapping[str, Any]", chunk)
             self.encoded_values = None
         if mode in self._asked:
-            cleaned = _clean(chunk) if mode in {"checkpoints", "debug"} else chunk
+            cleaned = _clean_checkpoint(chunk) if mode in {"checkpoints", "debug"} else chunk
             data = dumps(cleaned)
             if mode == "values" and not namespace:
                 self.encoded_values = data
             self._emit(event_name(mode, namespace), data)
 
-    def _message(
+    def _encode_message(
         self, namespace: tuple[str, ...], message: BaseMessage, metadata: Mapping[str, Any]
     ) -> None:
         if "messages-tuple" in self._asked:
             self._emit(event_name("messages", namespace), self._frames.pair(message, metadata))
         if "messages" in self._asked:
-            self._accumulate(namespace, message, metadata)
+            self._encode_accumulated(namespace, message, metadata)
 
-    def _accumulate(
+    def _encode_accumulated(
         self, namespace: tuple[str, ...], message: BaseMessage, metadata: Mapping[str, Any]
     ) -> None:
         """Say the message so far, as the older `messages` mode does."""
@@ -134,13 +134,13 @@ def event_name(mode: str, namespace: tuple[str, ...]) -> str:
     return "|".join((mode, *namespace)) if namespace else mode
 
 
-def _clean(chunk: object) -> object:
+def _clean_checkpoint(chunk: object) -> object:
     """Drop what the graph carries in its configs for itself: live objects, and keys that begin with `__`."""
     if not isinstance(chunk, Mapping):
         return chunk
     cleaned = dict(chunk)
     if "payload" in cleaned:
-        cleaned["payload"] = _placed(_clean(cleaned["payload"]))
+        cleaned["payload"] = _add_checkpoint_ids(_clean_checkpoint(cleaned["payload"]))
     for key in ("config", "parent_config"):
         config = cleaned.get(key)
         if isinstance(config, Mapping):
@@ -150,7 +150,7 @@ def _clean(chunk: object) -> object:
     return cleaned
 
 
-def _placed(payload: object) -> object:
+def _add_checkpoint_ids(payload: object) -> object:
     """Name a debug event's checkpoints as states name theirs: front ends look there."""
     if not isinstance(payload, dict) or "config" not in payload:
         return payload

@@ -16,10 +16,10 @@ from gateway.runtime.runs import RunManager
 from gateway.runtime.worker import Graph, interrupts_by_task
 from store.threads import Thread
 
-_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+_METADATA_KEY = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 """A way to a field of a checkpoint's metadata."""
 
-_INTERNAL = ("__", "branch:", "join:")
+_INTERNAL_CHANNELS = ("__", "branch:", "join:")
 """Channels that LangGraph keeps for itself."""
 
 
@@ -55,11 +55,11 @@ class ThreadStates:
 
     async def values(self, thread_id: str) -> dict[str, Any] | None:
         """Return the newest values as they were saved, without building a graph; None before the first."""
-        found = await self._runs.checkpointer.aget_tuple(_config(thread_id, {}))
+        found = await self._runs.checkpointer.aget_tuple(_checkpoint_config(thread_id, {}))
         if found is None:
             return None
         channels = found.checkpoint["channel_values"]
-        return {k: v for k, v in channels.items() if not k.startswith(_INTERNAL)}
+        return {k: v for k, v in channels.items() if not k.startswith(_INTERNAL_CHANNELS)}
 
     async def snapshot(
         self, thread: Thread, checkpoint: Mapping[str, Any], *, subgraphs: bool = False
@@ -68,7 +68,9 @@ class ThreadStates:
         graph = await self._graph(thread)
         if graph is None:
             return None
-        return await graph.aget_state(_config(thread.thread_id, checkpoint), subgraphs=subgraphs)
+        return await graph.aget_state(
+            _checkpoint_config(thread.thread_id, checkpoint), subgraphs=subgraphs
+        )
 
     async def has_subgraph(self, thread: Thread, namespace: Sequence[str]) -> bool:
         """Return whether a thread's graph has a graph inside, by the way to it (`node:task id` for every step)."""
@@ -94,8 +96,8 @@ class ThreadStates:
         graph = await self._graph(thread)
         if graph is None:
             return []
-        config = _config(thread.thread_id, checkpoint)
-        earlier = _config(thread.thread_id, before) if before else None
+        config = _checkpoint_config(thread.thread_id, checkpoint)
+        earlier = _checkpoint_config(thread.thread_id, before) if before else None
         found = graph.aget_state_history(
             config, filter=dict(metadata or {}) or None, before=earlier, limit=limit
         )
@@ -111,7 +113,7 @@ class ThreadStates:
         graph = await self._graph(thread)
         if graph is None:
             raise InvalidRequest("The thread has no graph yet: start a run on it first.")
-        config = _config(thread.thread_id, change.checkpoint)
+        config = _checkpoint_config(thread.thread_id, change.checkpoint)
         async with self._runs.lock_thread(thread.thread_id):
             try:
                 written = await graph.aupdate_state(
@@ -119,7 +121,7 @@ class ThreadStates:
                 )
             except (ValueError, TypeError, KeyError, InvalidUpdateError) as error:
                 raise InvalidRequest(mask_secrets(str(error))) from error
-            state = await graph.aget_state(_config(thread.thread_id, {}))
+            state = await graph.aget_state(_checkpoint_config(thread.thread_id, {}))
             title = state.values.get("title") if isinstance(state.values, dict) else None
             await self._runs.threads.mark_state_changed(
                 thread.thread_id,
@@ -138,10 +140,12 @@ class ThreadStates:
             raise InvalidRequest(
                 "supersteps need metadata.graph_id: the name of the graph.", malformed=True
             )
-        graph = await self._runs.graph(thread.metadata["graph_id"], _config(thread.thread_id, {}))
+        graph = await self._runs.graph(
+            thread.metadata["graph_id"], _checkpoint_config(thread.thread_id, {})
+        )
         updates = [[_state_update(step) for step in steps] for steps in supersteps]
         try:
-            await graph.abulk_update_state(_config(thread.thread_id, {}), updates)
+            await graph.abulk_update_state(_checkpoint_config(thread.thread_id, {}), updates)
         except (ValueError, TypeError, KeyError, InvalidUpdateError) as error:
             await self._runs.checkpointer.adelete_thread(thread.thread_id)
             raise InvalidRequest(mask_secrets(str(error))) from error
@@ -154,13 +158,13 @@ class ThreadStates:
             graph_id = next(iter(graphs), None)
         if graph_id is None:
             return None
-        return await self._runs.graph(graph_id, _config(thread.thread_id, {}))
+        return await self._runs.graph(graph_id, _checkpoint_config(thread.thread_id, {}))
 
 
 def _check_filter(metadata: Mapping[str, Any]) -> None:
     """Refuse what the checkpointer cannot look for. Raises InvalidRequest."""
     for key, value in metadata.items():
-        if _NAME.fullmatch(key) is None:
+        if _METADATA_KEY.fullmatch(key) is None:
             raise InvalidRequest(
                 "metadata: names are letters, digits, `_` and `-`, with dots between.",
                 malformed=True,
@@ -176,7 +180,7 @@ def _state_update(step: SuperstepUpdate) -> StateUpdate:
     return StateUpdate(values=values, as_node=step.as_node)  # type: ignore[arg-type]  # a Command is taken as well
 
 
-def _config(thread_id: str, checkpoint: Mapping[str, Any]) -> RunnableConfig:
+def _checkpoint_config(thread_id: str, checkpoint: Mapping[str, Any]) -> RunnableConfig:
     where: dict[str, Any] = {"thread_id": thread_id, "checkpoint_ns": ""}
     for key in ("checkpoint_id", "checkpoint_ns"):
         if checkpoint.get(key):

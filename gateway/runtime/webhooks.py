@@ -26,8 +26,8 @@ RETRY_DELAY_S = 2.0
 
 TIMEOUT_S = 10.0
 
-_OK = range(200, 300)
-_FOR_GOOD = frozenset({400, 401, 403, 404, 405, 410, 413, 422})
+_SUCCESS_STATUSES = range(200, 300)
+_PERMANENT_STATUSES = frozenset({400, 401, 403, 404, 405, 410, 413, 422})
 """Answers that a second try would not change."""
 
 _log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class RunWebhooks:
         self._guard = guard
         self._key = key
         self._pause_s = pause_s
-        self._ready: tuple[bytes, httpx.AsyncClient] | None = None
+        self._client: tuple[bytes, httpx.AsyncClient] | None = None
 
     async def validate_url(self, url: str) -> None:
         """Judge an address before a run is started for it. Raises InvalidRequest."""
@@ -83,7 +83,7 @@ class RunWebhooks:
 
     async def send(self, url: str, body: bytes) -> bool:
         """Post a body; return whether it was taken. Redirects are not followed. Never raises but on cancellation."""
-        key, client = await self._opened()
+        key, client = await self._open_client()
         for number in range(MAX_ATTEMPTS):
             if number:
                 await anyio.sleep(self._pause_s * 2 ** (number - 1))
@@ -93,15 +93,15 @@ class RunWebhooks:
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._ready is not None:
-            await self._ready[1].aclose()
+        if self._client is not None:
+            await self._client[1].aclose()
 
-    async def _opened(self) -> tuple[bytes, httpx.AsyncClient]:
-        if self._ready is None:
+    async def _open_client(self) -> tuple[bytes, httpx.AsyncClient]:
+        if self._client is None:
             key = await anyio.to_thread.run_sync(self._key)
             tls = await anyio.to_thread.run_sync(httpx.create_ssl_context)
-            self._ready = key, guarded_client(self._guard, tls, timeout_s=TIMEOUT_S)
-        return self._ready
+            self._client = key, guarded_client(self._guard, tls, timeout_s=TIMEOUT_S)
+        return self._client
 
 
 async def _post(client: httpx.AsyncClient, url: str, body: bytes, key: bytes) -> bool | None:
@@ -120,7 +120,7 @@ async def _post(client: httpx.AsyncClient, url: str, body: bytes, key: bytes) ->
     except UrlNotAllowed as error:
         _log.warning("Webhook not sent: %s", error.user_message)
         return False
-    if status in _OK:
+    if status in _SUCCESS_STATUSES:
         return True
     _log.warning("Webhook not accepted: HTTP %d.", status)
-    return False if status in _FOR_GOOD or status in range(300, 400) else None
+    return False if status in _PERMANENT_STATUSES or status in range(300, 400) else None

@@ -67,17 +67,17 @@ async def execute_run(
     live.task = asyncio.current_task()
     try:
         prepared = await prepare()
-        return await _run(live, prepared)
+        return await _run_with_timeout(live, prepared)
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if live.cancel_action is None or task is None:
             raise
         task.uncancel()
     except Exception as error:  # noqa: BLE001 - a run's worker: whatever a graph raises ends the run, not Parley
-        return _failed(live, error)
+        return _failure_result(live, error)
     finally:
         live.task = None
-    return await _stopped(live, prepared, forget)
+    return await _cancelled_result(live, prepared, forget)
 
 
 async def address_resume(prepared: PreparedRun) -> PreparedRun:
@@ -102,14 +102,14 @@ async def address_resume(prepared: PreparedRun) -> PreparedRun:
     return replace(prepared, input=Command(resume={ids[-1]: answer}))
 
 
-async def _run(live: LiveRun, prepared: PreparedRun) -> RunResult:
+async def _run_with_timeout(live: LiveRun, prepared: PreparedRun) -> RunResult:
     with anyio.move_on_after(MAX_RUN_S) as limit:
         await _stream(live, prepared)
     if limit.cancelled_caught:
         failure = RunFailure(error="TimeoutError", message="The run took longer than a day.")
         live.log.append("error", dumps(failure.as_dict()))
         return RunResult(status="timeout", thread_status="error", failure=failure)
-    return await _finished(live, prepared)
+    return await _success_result(live, prepared)
 
 
 async def _stream(live: LiveRun, prepared: PreparedRun) -> None:
@@ -135,7 +135,7 @@ async def _stream(live: LiveRun, prepared: PreparedRun) -> None:
             live.values, live.encoded_values = encoder.values, encoder.encoded_values
 
 
-async def _finished(live: LiveRun, prepared: PreparedRun) -> RunResult:
+async def _success_result(live: LiveRun, prepared: PreparedRun) -> RunResult:
     if ends_with_model_failure(live.values):
         return RunResult(status="error", thread_status="error", values=live.values)
     request = prepared.request
@@ -151,7 +151,7 @@ async def _finished(live: LiveRun, prepared: PreparedRun) -> RunResult:
     )
 
 
-async def _stopped(
+async def _cancelled_result(
     live: LiveRun, prepared: PreparedRun | None, forget: Callable[[], Awaitable[None]]
 ) -> RunResult:
     """Say what a stopped run left behind: `interrupted` where steps remain."""
@@ -171,7 +171,7 @@ async def _stopped(
     return RunResult(status="interrupted")
 
 
-def _failed(live: LiveRun, error: Exception) -> RunResult:
+def _failure_result(live: LiveRun, error: Exception) -> RunResult:
     failure = describe_failure(error)
     # An error that says itself what is wrong needs no stack to be understood.
     stack = None if hasattr(error, "user_message") else error

@@ -370,7 +370,7 @@ async def test_a_slow_title_model_is_left_behind(tmp_path: Path) -> None:
     slow = ScriptedChatModel.playing(hang=True)
     middleware = TitleMiddleware(TitleConfig(), model=slow, deadline_s=0.05)
     with anyio.fail_after(5):
-        assert await middleware._written("user", "assistant") == ""
+        assert await middleware._generate_title("user", "assistant") == ""
 
 
 # ---- clarification -----------------------------------------------------------------------------

@@ -408,7 +408,7 @@ def test_a_reader_who_did_not_keep_up_can_tell() -> None:
     sequence = ThreadEventLog(lambda: 0.0)
     run = ProtocolEncoder("g")
     for number in range(1, MAX_EVENTS + 10):
-        sequence._take("r", run, RunEvent(number, "custom", b"{}"))
+        sequence._append("r", run, RunEvent(number, "custom", b"{}"))
     assert sequence.has_gap_after(1)
     assert sequence.has_gap_after(8)
     assert not sequence.has_gap_after(9)
