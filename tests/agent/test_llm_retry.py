@@ -241,8 +241,8 @@ async def test_the_next_model_stands_in(caplog: pytest.LogCaptureFixture) -> Non
     assert (await rig.say()).text == "Here I am."
     told = [(e["from"], e["to"], e["reason"]) for e in rig.events if e["type"] == "llm_fallback"]
     assert told == [("first", "second", "server"), ("first", "third", "server")]
-    assert "the model third stands in for first" in caplog.text
-    assert "the model gone cannot stand in" in caplog.text
+    assert "Falling back to model third from first" in caplog.text
+    assert "Cannot fall back to model gone" in caplog.text
 
 
 async def test_when_all_fail_the_first_one_s_trouble_is_told() -> None:

@@ -182,9 +182,9 @@ async def test_the_prompt_and_the_tool_are_there_only_when_asked_for(tmp_path: P
     assert four is not asked
     without, three, most = (prompt[0].text for prompt in lead.prompts)
     assert "<delegation>" not in without
-    assert "Kinds: general-purpose, reviewer." in three
-    assert "up to 3 calls" in three
-    assert "up to 4 calls" in most
+    assert "Subagent types: general-purpose, reviewer." in three
+    assert "Up to 3 calls" in three
+    assert "Up to 4 calls" in most
 
 
 async def test_an_operator_can_switch_delegation_off(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ async def test_the_bash_kind_runs_commands_where_the_sandbox_does(tmp_path: Path
     config = {"sandbox": {"use": "local", "allow_host_bash": True}}
     async with open_agent(tmp_path, lead, config) as home:
         messages = await home.say("go", subagent_enabled=True)
-    assert "Kinds: general-purpose, bash." in lead.prompts[0][0].text
+    assert "Subagent types: general-purpose, bash." in lead.prompts[0][0].text
     assert lead.prompts[2][-1].text.strip() == "42"
     assert messages[2].text == "Task Succeeded. Result: It says 42."
 
