@@ -20,21 +20,21 @@ from bots.config import TelegramConfig
 from bots.telegram.capabilities import NOTICE_AFTER_S, PATCH_INTERVAL_S
 
 ALLOWED_UPDATES = ("message", "edited_message", "callback_query", "my_chat_member")
-"""What Telegram shall deliver; a setting it remembers, so it is sent with every poll."""
+"""Kinds of updates to receive; Telegram remembers them, so they are sent with every poll."""
 
 DRAFT_UPDATES = ("stopped_message_generation",)
-"""What it shall deliver besides where answers are shown as drafts (Bot API 10.3)."""
+"""Also received if answers are shown as drafts (Bot API 10.3)."""
 
 _TOKEN = re.compile(r"(?<=/bot)[^/\s\"']+")
-"""A bot token as it stands in the path of every URL."""
+"""A bot token in the path of a URL."""
 
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, OSError)
-"""What reading an answer or update of an unforeseen shape can raise."""
+"""What parsing a response or update of an unforeseen shape can raise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelegramTimeouts:
-    """Every wait of this adapter, in seconds.
+    """All timeouts and delays of the adapter, in seconds.
 
     Attributes:
         poll_s: How long Telegram may hold a long poll open (whole seconds).
@@ -42,13 +42,13 @@ class TelegramTimeouts:
         answer_s: For an answer to begin, beyond `poll_s` for a long poll.
         upload_s: For a piece of a file to be sent, and for the whole to be taken in.
         file_s: For a file altogether, 50 MB over a slow line.
-        retry_min_s: First wait after a failure; doubled with each further one.
-        retry_max_s: Longest such wait.
-        refused_s: Wait after a refused token: it does not mend itself, but it may be mended.
-        take_s: For a delivery to the webhook to be kept.
-        check_s: Between two looks at the webhook, or at what waits while nothing comes.
+        retry_min_s: First delay after a failure; it doubles with each further one.
+        retry_max_s: Longest such delay.
+        refused_s: Delay after a refused token, which needs the operator.
+        take_s: For a webhook request to be handled.
+        check_s: Between two checks of the webhook, or of the waiting updates while polls return nothing.
         notice_s, patch_s: See capabilities.py.
-        sign_s: For what is only a sign: "typing", a draft. An answer waits for it so long at most.
+        sign_s: For indicators: "typing", a draft. The answer waits for them no longer.
     """
 
     poll_s: int = 30
@@ -71,7 +71,7 @@ class TelegramTimeouts:
 
 
 class RetryAfterError(TelegramError):
-    """Telegram asks for patience (HTTP 429)."""
+    """Telegram asks to wait (HTTP 429)."""
 
     def __init__(self, retry_after_s: float) -> None:
         super().__init__(f"Flood control: retry in {retry_after_s:g} s")
@@ -79,7 +79,7 @@ class RetryAfterError(TelegramError):
 
 
 class UnexpectedStatus(TelegramError):
-    """An HTTP answer that is not the Bot API's yes or no: a server error, or a proxy's page."""
+    """A response that is not the Bot API's: a server error, or a proxy's page."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"HTTP {status}")
@@ -87,7 +87,7 @@ class UnexpectedStatus(TelegramError):
 
 
 class TelegramTransport(HTTPXRequest):
-    """The library's HTTP transport, but failures keep their status and bodies are never quoted.
+    """The SDK's HTTP transport, but errors keep their status and bodies are never quoted.
 
     The stock transport drops the status of what it does not know, warns about its own `RetryAfter`, and
     puts unreadable bodies into messages and logs; an error page may repeat the URL, which holds the token.
@@ -103,24 +103,24 @@ class TelegramTransport(HTTPXRequest):
         """
         status, body = await super().do_request(*args, **kwargs)
         if status >= httpx.codes.MULTIPLE_CHOICES:
-            _raise_unusual(status, body)
+            _raise_for_status(status, body)
         return status, body
 
     @asynccontextmanager
-    async def streamed(self, url: str, *, silence_s: float) -> AsyncIterator[httpx.Response]:
+    async def stream(self, url: str, *, read_timeout_s: float) -> AsyncIterator[httpx.Response]:
         """GET an address over the same connections, its body unread. Raises httpx.HTTPError.
 
         Args:
             url: Where; it may hold the token.
-            silence_s: How long nothing may arrive.
+            read_timeout_s: How long nothing may arrive.
         """
-        async with self._client.stream("GET", url, timeout=silence_s) as response:
+        async with self._client.stream("GET", url, timeout=read_timeout_s) as response:
             yield response
 
     @staticmethod
     @override
     def parse_json_payload(payload: bytes) -> dict[str, Any]:
-        """Return the answer's object. Raises TelegramError when it is none."""
+        """Return the response's JSON object. Raises TelegramError if it is not one."""
         answer = _json_object(payload)
         if answer is None:
             raise TelegramError("The answer is not JSON")
@@ -128,15 +128,15 @@ class TelegramTransport(HTTPXRequest):
 
 
 class TelegramBot(Bot):
-    """A bot whose updates arrive unparsed, so that one unreadable update does not hide the others."""
+    """The SDK's bot, with unparsed updates: one unreadable update must not hide the others."""
 
     @override
     def __repr__(self) -> str:
-        """Return a name; the library's would hold the token."""
+        """Return a name; the SDK's would contain the token."""
         return "TelegramBot()"
 
-    async def ask(self, method: str, arguments: Mapping[str, object]) -> object:
-        """Call a method, or with arguments, that the library does not know. Raises TelegramError."""
+    async def call_method(self, method: str, arguments: Mapping[str, object]) -> object:
+        """Call a method or pass arguments that the SDK does not know. Raises TelegramError."""
         return await self._post(method, dict(arguments))
 
     async def poll(
@@ -144,7 +144,7 @@ class TelegramBot(Bot):
         offset: int | None,
         timeout_s: int,
         *,
-        patience_s: float,
+        grace_s: float,
         allowed: Sequence[str] = ALLOWED_UPDATES,
     ) -> list[Any]:
         """Confirm the updates before `offset` and return the following ones, at most 100, as JSON.
@@ -152,7 +152,7 @@ class TelegramBot(Bot):
         Args:
             offset: Id of the first update wanted; None = the oldest unconfirmed one.
             timeout_s: How long Telegram waits for something to happen; 0 = answer at once.
-            patience_s: How much longer the answer may take.
+            grace_s: How much longer the answer may take.
             allowed: Kinds of updates.
 
         Raises:
@@ -161,7 +161,7 @@ class TelegramBot(Bot):
         updates = await self._post(
             "getUpdates",
             {"offset": offset, "timeout": timeout_s, "allowed_updates": allowed},
-            read_timeout=timeout_s + patience_s,
+            read_timeout=timeout_s + grace_s,
         )
         if not isinstance(updates, Sequence):
             raise TelegramError("The answer to getUpdates is not a list")
@@ -252,7 +252,7 @@ def _transport(
     )
 
 
-def _raise_unusual(status: int, body: bytes) -> None:
+def _raise_for_status(status: int, body: bytes) -> None:
     """Raise for failures that are not a plain refusal (400, 401, 403, 404, 409 with a description)."""
     answer = _json_object(body)
     parameters = answer.get("parameters") if answer else None

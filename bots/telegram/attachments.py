@@ -1,4 +1,4 @@
-"""The files that came with a message, described. Pure."""
+"""Attachments of a message. Pure."""
 
 from typing import Literal
 
@@ -10,9 +10,9 @@ from bus.messages import Attachment
 _Kind = Literal["file", "image", "audio", "video"]
 _Media = Animation | Audio | Document | Video | VideoNote | Voice
 
-_NAME_CHARACTERS = 200
+_MAX_NAME_CHARS = 200
 
-_NAMELESS = {
+_DEFAULTS = {
     "voice": ("voice.ogg", "audio/ogg"),
     "audio": ("audio.mp3", "audio/mpeg"),
     "video": ("video.mp4", "video/mp4"),
@@ -20,7 +20,7 @@ _NAMELESS = {
     "animation": ("animation.mp4", "video/mp4"),
     "document": ("document", "application/octet-stream"),
 }
-"""Name and type of what Telegram carries without them."""
+"""Name and type of media that Telegram sends without them."""
 
 
 def parse_attachments(message: Message) -> tuple[Attachment, ...]:
@@ -39,14 +39,14 @@ def parse_attachments(message: Message) -> tuple[Attachment, ...]:
                 ref=largest.file_id,
             ),
         )
-    for field, nameless in _NAMELESS.items():
+    for field, default in _DEFAULTS.items():
         media = getattr(message, field)
         if media is not None:
-            return (_described(media, *nameless),)
+            return (_attachment(media, *default),)
     return ()
 
 
-def _described(media: _Media, name: str, mime: str) -> Attachment:
+def _attachment(media: _Media, name: str, mime: str) -> Attachment:
     mime = clean(getattr(media, "mime_type", None) or mime)
     return Attachment(
         name=_file_name(getattr(media, "file_name", None) or name),
@@ -75,10 +75,10 @@ def _kind(mime: str) -> _Kind:
 
 
 def _file_name(name: str) -> str:
-    r"""Return a name without folders and line ends.
+    r"""Return a file name without folders and line breaks.
 
     >>> _file_name("../../etc/pass\nwd")
     '.._.._etc_pass wd'
     """
     flat = " ".join(clean(name).split())
-    return flat.replace("/", "_").replace("\\", "_")[:_NAME_CHARACTERS] or "file"
+    return flat.replace("/", "_").replace("\\", "_")[:_MAX_NAME_CHARS] or "file"

@@ -1,4 +1,4 @@
-"""What Telegram can do, with its numbers and where they come from."""
+"""Telegram's capabilities and limits, with their sources."""
 
 from bus.platform import Capabilities
 
@@ -12,11 +12,11 @@ MAX_PHOTO_BYTES = 10_000_000
 """Largest picture that is sent as a photo ("at most 10 MB in size", Bot API: sendPhoto)."""
 
 PHOTO_MIMES = frozenset({"image/jpeg", "image/png", "image/webp"})
-"""Pictures that survive as a photo; a GIF would lose its motion, an SVG is refused."""
+"""Images that can be sent as photos; a GIF would lose its motion, an SVG is refused."""
 
 
 NOTICE_AFTER_S = 8.0
-"""Longer than most answers take: "typing" tells enough until then."""
+"""Longer than most answers take: until then "typing" is enough."""
 
 PATCH_INTERVAL_S = 3.0
 """A group takes 20 messages a minute, edits included: one each 3 s."""
@@ -25,7 +25,7 @@ PATCH_INTERVAL_S = 3.0
 def capabilities(
     *, streaming: bool, notice_s: float = NOTICE_AFTER_S, patch_s: float = PATCH_INTERVAL_S
 ) -> Capabilities:
-    """Return the numbers.
+    """Return the capabilities.
 
     Args:
         streaming: Whether answers grow while they are written.

@@ -140,7 +140,7 @@ async def _poller(
         return CheckResult(subject="polling", text="no message waits")
     try:
         with anyio.fail_after(timing.total_s(waiting_s=timing.poll_s)):
-            await bot.poll(None, timing.poll_s, patience_s=timing.answer_s)
+            await bot.poll(None, timing.poll_s, grace_s=timing.answer_s)
     except Conflict:
         return problem("polling", OTHER_POLLER.partition(":")[0], _CONTESTED_FIX)
     return CheckResult(subject="polling", text="nobody else polls with this token")

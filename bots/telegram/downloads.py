@@ -1,4 +1,4 @@
-"""Files in: ask Telegram where one lies, and stream it. The address holds the token, so it is in no error."""
+"""Downloads: ask Telegram for the URL of a file and stream it. The URL contains the token, so no error quotes it."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,9 +17,9 @@ from bus.messages import Attachment
 
 CHUNK_BYTES = 64 * 1024
 
-_BREAKS = (httpx.HTTPError, OSError)
-_TOO_BIG = f"Telegram gives bots no files larger than {MAX_DOWNLOAD_BYTES // 1_000_000} MB"
-_ELSEWHERE = "the Bot API server keeps files on its own disk: run it without --local"
+_CONNECTION_ERRORS = (httpx.HTTPError, OSError)
+_TOO_BIG = f"Telegram does not give bots files larger than {MAX_DOWNLOAD_BYTES // 1_000_000} MB"
+_ELSEWHERE = "the Bot API server stores files on its own disk: run it without --local"
 
 
 @asynccontextmanager
@@ -33,43 +33,45 @@ async def open_download(
     """
     if (attachment.size_bytes or 0) > MAX_DOWNLOAD_BYTES:
         raise DeliveryError(_TOO_BIG)
-    url = await _address(bot, attachment.ref, timing)
+    url = await _file_url(bot, attachment.ref, timing)
     transport = bot.request
     if not isinstance(transport, TelegramTransport):
         raise TypeError("the bot does not speak through its own transport")
     async with AsyncExitStack() as stack:
-        answer = await _requested(stack, transport, url, timing)
-        _check(answer, max_bytes)
+        answer = await _request(stack, transport, url, timing)
+        _check_response(answer, max_bytes)
         pieces = answer.aiter_bytes(CHUNK_BYTES)
-        yield limit_size(pieces, max_bytes, errors=_BREAKS, convert=_broken)
+        yield limit_size(pieces, max_bytes, errors=_CONNECTION_ERRORS, convert=_connection_error)
 
 
-async def _address(bot: Bot, ref: str, timing: TelegramTimeouts) -> str:
+async def _file_url(bot: Bot, ref: str, timing: TelegramTimeouts) -> str:
     try:
         with anyio.fail_after(timing.total_s()):
             file = await bot.get_file(ref)
     except BadRequest as error:
         if "too big" in error.message:
             raise DeliveryError(_TOO_BIG) from None
-        raise _harmless(delivery_error(error)) from None
+        raise _unambiguous(delivery_error(error)) from None
     except (TelegramError, *MALFORMED) as error:
-        raise _harmless(delivery_error(error)) from None
+        raise _unambiguous(delivery_error(error)) from None
     url = file.file_path or ""
     if not url.startswith(("http://", "https://")):
         raise DeliveryError(_ELSEWHERE if url else "Telegram does not give the file any more")
     return url
 
 
-async def _requested(
+async def _request(
     stack: AsyncExitStack, transport: TelegramTransport, url: str, timing: TelegramTimeouts
 ) -> httpx.Response:
     try:
-        return await stack.enter_async_context(transport.streamed(url, silence_s=timing.upload_s))
-    except (*_BREAKS, httpx.InvalidURL) as error:
-        raise _broken(error) from None
+        return await stack.enter_async_context(
+            transport.stream(url, read_timeout_s=timing.upload_s)
+        )
+    except (*_CONNECTION_ERRORS, httpx.InvalidURL) as error:
+        raise _connection_error(error) from None
 
 
-def _check(answer: httpx.Response, max_bytes: int) -> None:
+def _check_response(answer: httpx.Response, max_bytes: int) -> None:
     if answer.status_code == httpx.codes.TOO_MANY_REQUESTS:
         after = answer.headers.get("Retry-After", "")
         wait_s = float(after) if after.isdecimal() else None
@@ -83,14 +85,14 @@ def _check(answer: httpx.Response, max_bytes: int) -> None:
         raise FileTooLarge(max_bytes)
 
 
-def _broken(error: Exception) -> DeliveryError:
+def _connection_error(error: Exception) -> DeliveryError:
     return DeliveryError(
         f"the connection to Telegram broke ({type(error).__name__})", retryable=True
     )
 
 
-def _harmless(error: DeliveryError) -> DeliveryError:
-    """Asking for a file changes nothing: what is uncertain can simply be asked again."""
+def _unambiguous(error: DeliveryError) -> DeliveryError:
+    """Clear the ambiguity: asking for a file changes nothing, so it can simply be repeated."""
     error.retryable = error.retryable or error.ambiguous
     error.ambiguous = False
     return error

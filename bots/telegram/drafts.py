@@ -1,4 +1,4 @@
-"""Drafts: what is being written, shown in a private chat without being sent."""
+"""Drafts: an answer that is being written, shown in a private chat without being sent."""
 
 from collections import OrderedDict
 from hashlib import blake2b
@@ -12,15 +12,15 @@ from bots.telegram.outbound import TelegramTarget, call_api, sdk_entities, targe
 from bus.errors import DeliveryError
 from bus.messages import Button, ReplyTarget
 
-_KEPT = 1_000
-"""Drafts whose stop button is remembered. One lasts 30 s after its last change."""
+_MAX_DRAFTS = 1_000
+"""Drafts whose stop button is remembered. A draft lasts 30 s after its last change."""
 
 
 class TelegramDrafts:
-    """Writes drafts, and knows which stop button each stands for.
+    """Sends drafts, and remembers the stop button of each.
 
     Attributes:
-        available: Whether the server has drafts; one that does not is asked once.
+        available: Whether the server supports drafts; one that does not is asked once.
     """
 
     def __init__(self) -> None:
@@ -28,11 +28,11 @@ class TelegramDrafts:
         self._tokens: OrderedDict[tuple[str, int], str] = OrderedDict()
 
     def begin(self, place: ReplyTarget, key: str, stop: Button) -> int:
-        """Return the number of a draft, and remember its stop button."""
+        """Return the id of a draft, and remember its stop button."""
         number = draft_id_of(key)
         self._tokens[place.chat, number] = stop.token
         self._tokens.move_to_end((place.chat, number))
-        while len(self._tokens) > _KEPT:
+        while len(self._tokens) > _MAX_DRAFTS:
             self._tokens.popitem(last=False)
         return number
 
@@ -45,7 +45,7 @@ class TelegramDrafts:
         *,
         within_s: float,
     ) -> None:
-        """Show a text, or change the one that is shown; no text at all shows that the bot thinks.
+        """Show or replace a draft; an empty text shows that the bot is thinking.
 
         Raises:
             DeliveryError: it was not shown; not retryable if this server or chat has no drafts.
@@ -75,12 +75,12 @@ class TelegramDrafts:
             raise
 
     def stop_token(self, chat: str, number: int) -> str:
-        """Return the token of the button that a draft stands for; "" if nobody writes it any more."""
+        """Return the token of a draft's stop button; "" if the draft is not being written."""
         return self._tokens.get((chat, number), "")
 
 
 def draft_id_of(key: str) -> int:
-    """Return the number of the draft with a key: not 0 (Bot API: sendMessageDraft), the same after a restart.
+    """Return the draft id for a key: not 0 (Bot API: sendMessageDraft), the same after a restart.
 
     >>> 0 < draft_id_of("12:preview") < 2**31, draft_id_of("12:preview") == draft_id_of("12:preview")
     (True, True)

@@ -1,4 +1,4 @@
-"""Text with entities as Telegram wants them: offsets in UTF-16 units, properly nested, trimmed. Pure."""
+"""Text with entities: offsets in UTF-16 units, properly nested, trimmed. Pure."""
 
 import re
 from collections.abc import Iterator
@@ -9,12 +9,12 @@ from bots.text.characters import utf16_length
 
 _NAME = re.compile(r"(?<![A-Za-z0-9_])@(?=\w|\Z)")
 _RANK = ("text_link", "pre", "code", "blockquote", "bold", "italic", "strikethrough")
-"""What is kept first when there are too many entities."""
+"""What is kept first if there are too many entities."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextEntity:
-    """A formatted stretch: `offset` and `length` in UTF-16 code units.
+    """A formatted range: `offset` and `length` in UTF-16 code units.
 
     Attributes:
         type: bold, italic, strikethrough, code, pre, text_link or blockquote.
@@ -38,8 +38,8 @@ class FormattedText:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Open:
-    """A style that is being written; `start` moves when code interrupts it."""
+class _OpenStyle:
+    """An open style; `start` moves when code interrupts it."""
 
     type: str
     url: str
@@ -61,15 +61,15 @@ class EntityWriter:
         self._parts: list[str] = []
         self._units = 0
         self._entities: list[TextEntity] = []
-        self._open: list[_Open] = []
+        self._open: list[_OpenStyle] = []
         self._indent = ""
 
     def text(self, text: str) -> None:
-        """Write words of the author: names in it do not become mentions."""
+        """Write text in which names do not become mentions."""
         self.raw(defuse_mentions(text))
 
     def raw(self, text: str) -> None:
-        """Write text as it is, indented after line ends."""
+        """Write text unchanged, indented after line breaks."""
         self._put(text.replace("\n", "\n" + self._indent) if self._indent else text)
 
     def code(self, code: str, *, kind: str, language: str = "") -> None:
@@ -91,11 +91,11 @@ class EntityWriter:
 
     @contextmanager
     def style(self, kind: str, *, url: str = "") -> Iterator[None]:
-        """Give what is written inside a style; a style within itself changes nothing."""
+        """Apply a style to what is written inside; a style within itself changes nothing."""
         if any(style.type == kind for style in self._open):
             yield
             return
-        style = _Open(type=kind, url=url, start=self._units)
+        style = _OpenStyle(type=kind, url=url, start=self._units)
         self._open.append(style)
         yield
         self._open.remove(style)
@@ -103,13 +103,13 @@ class EntityWriter:
 
     @contextmanager
     def indented(self) -> Iterator[None]:
-        """Indent the lines that begin inside by two more spaces."""
+        """Indent lines that start inside by two more spaces."""
         before, self._indent = self._indent, self._indent + "  "
         yield
         self._indent = before
 
     def finish(self) -> FormattedText:
-        """Return the message: trimmed as Telegram would trim it, entities without blank edges."""
+        """Return the message, trimmed as Telegram trims it; entities have no blank edges."""
         text = "".join(self._parts)
         lead = min(
             [len(text) - len(text.lstrip())]
@@ -124,7 +124,7 @@ class EntityWriter:
         self._parts.append(text)
         self._units += utf16_length(text)
 
-    def _close(self, style: _Open) -> None:
+    def _close(self, style: _OpenStyle) -> None:
         if self._units > style.start:
             self._entities.append(
                 TextEntity(
@@ -137,7 +137,7 @@ class EntityWriter:
 
 
 def defuse_mentions(text: str) -> str:
-    """Return a text in which no name is a mention: it looks the same."""
+    """Return a text that looks the same and mentions nobody."""
     return _NAME.sub("@\u2060", text)
 
 
@@ -149,7 +149,7 @@ def limit_entities(message: FormattedText, most: int) -> FormattedText:
 
 
 def _trimmed(text: str, entities: list[TextEntity]) -> Iterator[TextEntity]:
-    """Take blanks off both ends of every entity; drop those that hold nothing else."""
+    """Strip blanks from both ends of every entity; drop blank ones."""
     units = text.encode("utf-16-le")
     for entity in entities:
         content = units[entity.offset * 2 : (entity.offset + entity.length) * 2].decode("utf-16-le")

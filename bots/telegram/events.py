@@ -1,4 +1,4 @@
-"""What an update means to the bus: a message, a change, a pressed button, a move, or nothing. Pure."""
+"""Updates to events: message, edit, button press, chat migration, bot added, or ignored. Pure."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -26,10 +26,10 @@ from bus.messages import (
 from bus.platform import Disposition
 
 DRAFT_STOPPED = "stopped_message_generation"
-"""The update of a person who stopped a draft (Bot API 10.3); the SDK passes it on unread."""
+"""The update of a stopped draft (Bot API 10.3); the SDK does not parse it."""
 
 _CALLBACK_CHARACTERS = 128
-"""Longer tokens are none of ours: a client may send what it likes."""
+"""Longer callback data is not ours: a client may send anything."""
 
 
 _OUT = frozenset({ChatMember.LEFT, ChatMember.BANNED})
@@ -38,7 +38,7 @@ _IN = frozenset({ChatMember.MEMBER, ChatMember.ADMINISTRATOR})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbackQueryEvent:
-    """A pressed button. Its query must be answered, whatever comes of it: the button spins until then.
+    """A pressed button. Its query must be answered in any case: the button spins until then.
 
     Attributes:
         press: None = a button that is none of ours.
@@ -50,7 +50,7 @@ class CallbackQueryEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftStoppedEvent:
-    """Somebody stopped a draft.
+    """A person stopped a draft.
 
     Attributes:
         draft_id: Which draft, as `drafts.py` numbers them.
@@ -63,7 +63,7 @@ class DraftStoppedEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatMigratedEvent:
-    """A group became a supergroup: the same people, another chat id."""
+    """A group became a supergroup: same people, new chat id."""
 
     workspace: str
     old_chat: str
@@ -100,7 +100,7 @@ TelegramEvent: TypeAlias = (
 def parse_update(  # noqa: PLR0911 - one return per kind
     update: Update, identity: TelegramIdentity, commands: Collection[str]
 ) -> TelegramEvent:
-    """Return what an update means.
+    """Return the event of an update.
 
     Args:
         update: As the SDK parsed it; kinds that it does not know are ignored.
@@ -109,16 +109,16 @@ def parse_update(  # noqa: PLR0911 - one return per kind
     """
     match update:
         case Update(callback_query=CallbackQuery() as query):
-            return _pressed(update.update_id, query, identity)
+            return _callback_query(update.update_id, query, identity)
         case Update(edited_message=Message() as message):
-            return _changed(update.update_id, message, identity, commands)
+            return _edit(update.update_id, message, identity, commands)
         case Update(my_chat_member=ChatMemberUpdated() as membership):
             return _membership(update.update_id, membership, identity)
         case Update(message=Message() as message):
-            said = parse_message(message, update.update_id, identity, commands)
-            return _moved(message, identity) or said
+            parsed = parse_message(message, update.update_id, identity, commands)
+            return _migration(message, identity) or parsed
         case _ if DRAFT_STOPPED in update.api_kwargs:
-            return _halted(update.update_id, update.api_kwargs[DRAFT_STOPPED], identity)
+            return _stopped_draft(update.update_id, update.api_kwargs[DRAFT_STOPPED], identity)
         case _:
             return IgnoredUpdate(reason=Disposition.UNSUPPORTED, detail=_kind_of(update))
 
@@ -128,8 +128,8 @@ def _kind_of(update: Update) -> str:
     return next(known, None) or next(iter(update.api_kwargs), "unknown update")
 
 
-def _moved(message: Message, identity: TelegramIdentity) -> ChatMigratedEvent | None:
-    """Return the move that a service message tells of; both chats tell, the old one first."""
+def _migration(message: Message, identity: TelegramIdentity) -> ChatMigratedEvent | None:
+    """Return the migration that a service message reports; both chats report it, the old one first."""
     old, new = message.chat.id, message.migrate_to_chat_id
     if message.migrate_from_chat_id is not None:
         old, new = message.migrate_from_chat_id, message.chat.id
@@ -138,10 +138,10 @@ def _moved(message: Message, identity: TelegramIdentity) -> ChatMigratedEvent | 
     return ChatMigratedEvent(workspace=str(identity.user_id), old_chat=str(old), new_chat=str(new))
 
 
-def _changed(
+def _edit(
     update_id: int, message: Message, identity: TelegramIdentity, commands: Collection[str]
 ) -> MessageEdit | IgnoredUpdate:
-    """Return an edit. A command that was edited was carried out already, and is not again."""
+    """Return an edit. An edited command is ignored: it ran already."""
     edited = parse_message(message, update_id, identity, commands)
     if isinstance(edited, IgnoredUpdate):
         return edited
@@ -175,13 +175,13 @@ def _membership(
     )
 
 
-def _pressed(
+def _callback_query(
     update_id: int, query: CallbackQuery, identity: TelegramIdentity
 ) -> CallbackQueryEvent:
     message, token = query.message, str(query.data or "")
     if message is None or not token or len(token) > _CALLBACK_CHARACTERS:
         return CallbackQueryEvent(query_id=query.id, press=None)
-    # Of an old message Telegram tells no more than where it stands.
+    # Of an old message Telegram sends no more than its id and chat.
     thread = ""
     if isinstance(message, Message) and in_topic(message):
         thread = str(message.message_thread_id)
@@ -205,16 +205,16 @@ def _pressed(
     return CallbackQueryEvent(query_id=query.id, press=press)
 
 
-def _halted(
-    update_id: int, told: Mapping[str, Any], identity: TelegramIdentity
+def _stopped_draft(
+    update_id: int, payload: Mapping[str, Any], identity: TelegramIdentity
 ) -> DraftStoppedEvent:
-    """Return the press that stopping a draft is. Drafts are private: the chat is the person.
+    """Return the press that stopping a draft stands for. Drafts are private: the chat is the person.
 
     Raises:
         LookupError, TypeError, ValueError: the update has an unforeseen shape.
     """
-    chat = str(int(told["chat"]["id"]))
-    thread = str(int(told["message_thread_id"])) if told.get("message_thread_id") else ""
+    chat = str(int(payload["chat"]["id"]))
+    thread = str(int(payload["message_thread_id"])) if payload.get("message_thread_id") else ""
     press = ButtonPress(
         event_id=str(update_id),
         key=ConversationKey(
@@ -223,7 +223,7 @@ def _halted(
         reply_target=ReplyTarget(chat=chat, thread=thread),
         message_id="",
         token="",
-        sender=Sender(user_id=chat, name=clean_name(str(told["chat"].get("first_name") or ""))),
+        sender=Sender(user_id=chat, name=clean_name(str(payload["chat"].get("first_name") or ""))),
         private=True,
     )
-    return DraftStoppedEvent(draft_id=int(told["draft_id"]), press=press)
+    return DraftStoppedEvent(draft_id=int(payload["draft_id"]), press=press)

@@ -1,4 +1,4 @@
-"""Files out: a picture as a photo where Telegram takes it as one, everything else as a document."""
+"""Sends files: an image as a photo if Telegram accepts it as one, anything else as a document."""
 
 import anyio
 from telegram import Bot, InputFile
@@ -20,14 +20,14 @@ async def send_file(
     """Send one file, up to `MAX_FILE_BYTES`; it is read into memory.
 
     Raises:
-        DeliveryError: it was not sent, or nobody knows.
+        DeliveryError: it was not sent, or the outcome is unknown.
     """
     content = await _read(file)
     upload = InputFile(content, filename=clean(file.name) or "file")
-    picture = file.mime in PHOTO_MIMES and len(content) <= MAX_PHOTO_BYTES
+    is_photo = file.mime in PHOTO_MIMES and len(content) <= MAX_PHOTO_BYTES
 
     async def request(target: TelegramTarget) -> MessageId:
-        if picture:
+        if is_photo:
             try:
                 return await _send_photo(bot, target, upload, timing.upload_s)
             except BadRequest as error:
@@ -39,13 +39,13 @@ async def send_file(
 
 
 async def _read(file: OutgoingFile) -> bytes:
-    """Return the file's content. Raises DeliveryError for what Telegram would refuse anyway."""
+    """Return the file's content. Raises DeliveryError for files that Telegram refuses."""
     path = anyio.Path(file.path)
     try:
         size = (await path.stat()).st_size
         if size > MAX_FILE_BYTES:
             raise DeliveryError(
-                f"{file.name} is larger than Telegram takes ({MAX_FILE_BYTES // 1_000_000} MB)"
+                f"{file.name} is larger than Telegram accepts ({MAX_FILE_BYTES // 1_000_000} MB)"
             )
         if not size:
             raise DeliveryError(f"{file.name} is empty, and Telegram refuses empty files")

@@ -1,4 +1,4 @@
-"""A Telegram message to an `InboundMessage`, or to the reason why it is none. Pure."""
+"""Telegram messages to `InboundMessage`, or the reason why not. Pure."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from bots.text.characters import clean
 from bus.messages import ConversationKey, InboundMessage, ReplyTarget, Sender
 from bus.platform import Disposition
 
-_NAME_CHARACTERS = 200
-_LANGUAGE_CHARACTERS = 35
-"""A language tag of good size (BCP 47, RFC 5646 4.4.1)."""
+_MAX_NAME_CHARS = 200
+_MAX_LANGUAGE_CHARS = 35
+"""Longest language tag (RFC 5646 4.4.1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IgnoredUpdate:
-    """An update that is no message for us."""
+    """An update that the bot ignores."""
 
     reason: Disposition
     detail: str
@@ -29,7 +29,7 @@ class IgnoredUpdate:
 def parse_message(
     message: Message, update_id: int, identity: TelegramIdentity, commands: Collection[str]
 ) -> InboundMessage | IgnoredUpdate:
-    """Return what a message means to the bus.
+    """Return the bus's form of a message.
 
     Args:
         message: As the SDK parsed it.
@@ -44,8 +44,8 @@ def parse_message(
     attachments = parse_attachments(message)
     if message.text is None and message.caption is None and not attachments:
         return IgnoredUpdate(reason=Disposition.UNSUPPORTED, detail=_kind_of_message(message))
-    speech = _speech(message, identity)
-    if speech.for_other:
+    parsed = _parsed_text(message, identity)
+    if parsed.for_other:
         return IgnoredUpdate(reason=Disposition.NOT_ADDRESSED, detail="another bot's command")
     return InboundMessage(
         event_id=str(update_id),
@@ -56,13 +56,13 @@ def parse_message(
             chat=str(message.chat.id),
             topic=_topic(message),
         ),
-        reply_target=_place(message),
+        reply_target=_reply_target(message),
         sender=author,
-        text=_welcome(speech, commands),
-        private=_private(message),
-        addressed=_addressed(message, speech, identity, commands),
+        text=_text(parsed, commands),
+        private=_is_private(message),
+        addressed=_is_addressed(message, parsed, identity, commands),
         replies_to=_replies_to(message),
-        track_replies=_by_reply_chain(message),
+        track_replies=_tracks_replies(message),
         attachments=attachments,
         sent_at=message.date.timestamp(),
         language=language_of(message.from_user),
@@ -76,7 +76,7 @@ def _kind_of_message(message: Message) -> str:
 
 
 def _author(message: Message) -> Sender | IgnoredUpdate:
-    """Return who speaks. `sender_chat` goes first: `from` is then a stand-in bot of Telegram's.
+    """Return who wrote. `sender_chat` goes first: `from` is then a stand-in bot of Telegram's.
 
     An anonymous admin speaks as the group, a channel as itself.
     """
@@ -91,36 +91,36 @@ def _author(message: Message) -> Sender | IgnoredUpdate:
 
 
 def clean_name(name: str) -> str:
-    """Return a person's name, harmless and on one line."""
-    return " ".join(clean(name).split())[:_NAME_CHARACTERS]
+    """Return a person's name without control characters, on one line."""
+    return " ".join(clean(name).split())[:_MAX_NAME_CHARS]
 
 
 def language_of(user: User | None) -> str:
-    """Return the language of a person's app, if it is told."""
-    return str(user.language_code or "")[:_LANGUAGE_CHARACTERS] if user is not None else ""
+    """Return the language of a person's app; "" if unknown."""
+    return str(user.language_code or "")[:_MAX_LANGUAGE_CHARS] if user is not None else ""
 
 
-def _private(message: Message) -> bool:
+def _is_private(message: Message) -> bool:
     return message.chat.type == ChatType.PRIVATE
 
 
 def in_topic(message: Message) -> bool:
-    """Tell whether the message is in a topic; a thread id alone may be a plain group's reply thread."""
+    """Return whether a message is in a topic; a thread id alone may be a plain group's reply thread."""
     return bool(message.is_topic_message) and message.message_thread_id is not None
 
 
-def _by_reply_chain(message: Message) -> bool:
-    """Tell whether replies hold conversations together: in groups, outside of topics."""
-    return not _private(message) and not in_topic(message)
+def _tracks_replies(message: Message) -> bool:
+    """Return whether replies define the conversation: in groups, outside of topics."""
+    return not _is_private(message) and not in_topic(message)
 
 
 def _topic(message: Message) -> str:
     if in_topic(message):
         return str(message.message_thread_id)
-    return "" if _private(message) else str(message.message_id)
+    return "" if _is_private(message) else str(message.message_id)
 
 
-def _place(message: Message) -> ReplyTarget:
+def _reply_target(message: Message) -> ReplyTarget:
     return ReplyTarget(
         chat=str(message.chat.id),
         thread=str(message.message_thread_id) if in_topic(message) else "",
@@ -128,51 +128,54 @@ def _place(message: Message) -> ReplyTarget:
     )
 
 
-def _answered(message: Message) -> Message | None:
-    """Return the message that was replied to. In a topic, every message replies to the topic's start."""
-    answered = message.reply_to_message
-    if answered is None or answered.forum_topic_created is not None:
+def _replied_message(message: Message) -> Message | None:
+    """Return the message that was replied to. In a topic, every message replies to its first one."""
+    replied = message.reply_to_message
+    if replied is None or replied.forum_topic_created is not None:
         return None
-    if answered.chat.id != message.chat.id:
+    if replied.chat.id != message.chat.id:
         return None
-    return answered
+    return replied
 
 
 def _replies_to(message: Message) -> tuple[str, ...]:
-    """Return what a message outside of topics answers.
+    """Return which messages a message outside of topics answers.
 
     A message of another chat is named with that chat: it may be the group that became this supergroup
     (`store.conversations.ChatMigration`). Of any other chat nothing is known under such a name.
     """
-    if not _by_reply_chain(message):
+    if not _tracks_replies(message):
         return ()
-    answered, elsewhere = _answered(message), message.reply_to_message or message.external_reply
-    if answered is not None:
-        return (str(answered.message_id),)
+    replied, elsewhere = (
+        _replied_message(message),
+        message.reply_to_message or message.external_reply,
+    )
+    if replied is not None:
+        return (str(replied.message_id),)
     chat = elsewhere.chat if elsewhere is not None else None
     if elsewhere is None or chat is None or chat.id == message.chat.id or not elsewhere.message_id:
         return ()
     return (f"{chat.id}:{elsewhere.message_id}",)
 
 
-def _addressed(
-    message: Message, speech: ParsedText, identity: TelegramIdentity, commands: Collection[str]
+def _is_addressed(
+    message: Message, parsed: ParsedText, identity: TelegramIdentity, commands: Collection[str]
 ) -> bool:
-    if _private(message) or speech.mentioned or speech.command in commands:
+    if _is_private(message) or parsed.mentioned or parsed.command in commands:
         return True
-    answered = _answered(message)
-    writer = answered.from_user if answered else None
+    replied = _replied_message(message)
+    writer = replied.from_user if replied else None
     return writer is not None and writer.id == identity.user_id
 
 
-def _speech(message: Message, identity: TelegramIdentity) -> ParsedText:
+def _parsed_text(message: Message, identity: TelegramIdentity) -> ParsedText:
     if message.text is not None:
         return parse_text(message.text, message.entities, identity)
     return parse_text(message.caption or "", message.caption_entities, identity)
 
 
-def _welcome(speech: ParsedText, commands: Collection[str]) -> str:
-    """Return the text. Telegram's own first word to any bot, `/start`, asks for help."""
-    if speech.command == "start" and "start" not in commands and "help" in commands:
+def _text(parsed: ParsedText, commands: Collection[str]) -> str:
+    """Return the text; `/start`, which Telegram sends first to every bot, becomes `/help`."""
+    if parsed.command == "start" and "start" not in commands and "help" in commands:
         return "/help"
-    return speech.text
+    return parsed.text

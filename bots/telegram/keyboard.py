@@ -1,4 +1,4 @@
-"""Buttons below a message. Pure."""
+"""Inline keyboards. Pure."""
 
 from collections.abc import Sequence
 
@@ -10,12 +10,12 @@ MAX_DATA_BYTES = 64
 """Longest `callback_data` (Bot API: InlineKeyboardButton)."""
 
 _ROW_CHARACTERS = 24
-"""Labels that together are longer get a row each: a phone cuts what does not fit."""
+"""If the labels together are longer, each button gets its own row: a phone cuts off what does not fit."""
 
 _ROW_BUTTONS = 3
 
 _STYLES = {"plain": None, "primary": "primary", "danger": "danger"}
-"""Ours to Telegram's; an older server takes no notice."""
+"""Our styles to Telegram's; older servers ignore them."""
 
 
 def keyboard(buttons: Sequence[Button]) -> InlineKeyboardMarkup | None:
@@ -37,5 +37,5 @@ def keyboard(buttons: Sequence[Button]) -> InlineKeyboardMarkup | None:
 
 
 def is_silent(buttons: Sequence[Button]) -> bool:
-    """Tell whether a message with these buttons is only a working sign: it offers nothing but to stop."""
+    """Return whether a message with these buttons is only a progress notice: it offers nothing but to stop."""
     return bool(buttons) and all(button.style == "danger" for button in buttons)

@@ -1,4 +1,4 @@
-"""What a message says to us: mentions of the bot taken out, commands for it recognised. Pure.
+"""Mentions of the bot and commands for it in a message's text. Pure.
 
 Telegram's entities count UTF-16 code units, and only they tell a mention from a look-alike: what a
 person writes inside code, or with a similar name, has no entity.
@@ -27,7 +27,7 @@ class TelegramIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedText:
-    """A text as we read it.
+    """A text without mentions of the bot.
 
     Attributes:
         text: Without mentions of the bot and `@bot` suffixes of its commands.
@@ -42,8 +42,8 @@ class ParsedText:
     for_other: bool = False
 
 
-class _Units:
-    """A text cut by UTF-16 code units."""
+class _Utf16Text:
+    """A text that can be sliced by UTF-16 code units."""
 
     def __init__(self, text: str) -> None:
         self._bytes = text.encode("utf-16-le", "surrogatepass")
@@ -58,13 +58,13 @@ class _Units:
 def parse_text(
     text: str, entities: Sequence[MessageEntity], identity: TelegramIdentity
 ) -> ParsedText:
-    """Return what a text or caption says.
+    """Parse a text or caption.
 
     >>> entity = MessageEntity(MessageEntity.BOT_COMMAND, offset=0, length=9)
     >>> parse_text("/help@bob now", [entity], TelegramIdentity(user_id=1, username="Bob"))
     ParsedText(text='/help now', mentioned=True, command='help', for_other=False)
     """
-    units = _Units(text)
+    units = _Utf16Text(text)
     kept: list[str] = []
     cursor, mentioned, command, for_other = 0, False, "", False
     for entity in sorted(entities, key=lambda entity: entity.offset):
@@ -72,14 +72,14 @@ def parse_text(
         if entity.offset < cursor or entity.length <= 0 or end > len(units):
             continue
         shown = units.part(entity.offset, end)
-        if _names(entity, shown, identity):
+        if _is_mention(entity, shown, identity):
             kept.append(units.part(cursor, entity.offset))
             cursor, mentioned = _after_space(units, kept, end), True
         elif entity.type == MessageEntity.BOT_COMMAND:
             name, _, owner = shown.removeprefix("/").partition("@")
             ours = owner.casefold() == identity.username.casefold()
             kept.append(units.part(cursor, entity.offset))
-            if _blank(kept) and not command:
+            if _is_blank(kept) and not command:
                 command, for_other = name.lower(), bool(owner) and not ours
             kept.append(f"/{name}" if ours else shown)
             cursor, mentioned = end, mentioned or ours
@@ -92,19 +92,19 @@ def parse_text(
     )
 
 
-def _names(entity: MessageEntity, shown: str, identity: TelegramIdentity) -> bool:
+def _is_mention(entity: MessageEntity, shown: str, identity: TelegramIdentity) -> bool:
     if entity.type == MessageEntity.MENTION:
         return shown.casefold() == f"@{identity.username}".casefold()
     named = entity.user if entity.type == MessageEntity.TEXT_MENTION else None
     return named is not None and named.id == identity.user_id
 
 
-def _after_space(units: _Units, kept: list[str], end: int) -> int:
-    """Return where to go on after a removed name: its own space goes with it."""
+def _after_space(units: _Utf16Text, kept: list[str], end: int) -> int:
+    """Return where the text continues after a removed mention: its space is removed too."""
     before = kept[-1][-1:] if kept else ""
     lonely = not before or before.isspace()
     return end + 1 if lonely and units.part(end, end + 1) == " " else end
 
 
-def _blank(kept: Sequence[str]) -> bool:
+def _is_blank(kept: Sequence[str]) -> bool:
     return not any(part and not part.isspace() for part in kept)

@@ -1,4 +1,4 @@
-"""Replies to API calls: where they go, and the two repairs that are made at once."""
+"""Calls about one message: send, edit, delete, typing; with a fallback where formatting is refused."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ _NAME = re.compile(r"@(?=\w)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelegramTarget:
-    """A `ReplyTarget` in the Bot API's terms.
+    """A `ReplyTarget` as Bot API arguments.
 
     Attributes:
         chat_id: A number, negative for groups; or a public channel's @name.
@@ -44,7 +44,7 @@ class TelegramTarget:
 
     @property
     def reply_parameters(self) -> ReplyParameters | None:
-        """The reply, which is sent also when the message it answers was deleted meanwhile."""
+        """The reply; the message is also sent if the one it replies to was deleted."""
         if self.reply_to is None:
             return None
         return ReplyParameters(self.reply_to, allow_sending_without_reply=True)
@@ -52,13 +52,13 @@ class TelegramTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutgoingMessage:
-    """A message to send, or to put in place of one.
+    """The content of a message to send or edit.
 
     Attributes:
-        text: What it says.
-        blocks: The same as a rich message; None = not as one.
-        buttons: What stands below it.
-        silent: Whether people's phones keep quiet.
+        text: Text and entities.
+        blocks: The same as blocks of a rich message; None = not as one.
+        buttons: Below the message.
+        silent: Without notification sound.
     """
 
     text: FormattedText
@@ -68,7 +68,7 @@ class OutgoingMessage:
 
 
 def target_of(place: ReplyTarget) -> TelegramTarget:
-    """Return the Bot API's terms of a place.
+    """Return the Bot API arguments of a reply target.
 
     >>> target_of(ReplyTarget(chat="-100200", thread="7", reply_to="12"))
     TelegramTarget(chat_id=-100200, thread_id=7, reply_to=12)
@@ -76,7 +76,7 @@ def target_of(place: ReplyTarget) -> TelegramTarget:
     TelegramTarget(chat_id=42, thread_id=None, reply_to=None)
 
     Raises:
-        DeliveryError: the place is not one of Telegram's.
+        DeliveryError: it is not a Telegram chat.
     """
     try:
         chat_id = place.chat if place.chat.startswith("@") else int(place.chat)
@@ -87,7 +87,7 @@ def target_of(place: ReplyTarget) -> TelegramTarget:
             reply_to=int(place.reply_to) if place.reply_to and not private else None,
         )
     except ValueError:
-        raise DeliveryError("The place of this answer is not a Telegram chat") from None
+        raise DeliveryError("The reply target is not a Telegram chat") from None
 
 
 async def call_api(
@@ -114,13 +114,13 @@ async def send_classic(bot: Bot, target: TelegramTarget, content: OutgoingMessag
     except BadRequest as error:
         if not content.text.entities or not is_entity_error(error):
             raise
-        return await _send(bot, target, _bare(content))
+        return await _send(bot, target, _without_entities(content))
 
 
 async def edit_classic(
     bot: Bot, target: TelegramTarget, message_id: int, content: OutgoingMessage
 ) -> None:
-    """Change a message likewise; one that says so already is fine. Raises TelegramError."""
+    """Edit a message likewise; an unchanged one is fine. Raises TelegramError."""
     try:
         await _edit(bot, target, message_id, content)
     except BadRequest as error:
@@ -128,15 +128,15 @@ async def edit_classic(
             return
         if not content.text.entities or not is_entity_error(error):
             raise
-        await _edit(bot, target, message_id, _bare(content))
+        await _edit(bot, target, message_id, _without_entities(content))
     except InvalidToken as error:
-        raise _unable(error) from None
+        raise _edit_error(error) from None
 
 
 async def delete_message(
     bot: Bot, place: ReplyTarget, message: MessageId, *, within_s: float
 ) -> None:
-    """Take a message of ours away; one that is gone is fine. Raises DeliveryError."""
+    """Delete a message of ours; one that is gone is fine. Raises DeliveryError."""
 
     async def request(target: TelegramTarget) -> None:
         try:
@@ -145,7 +145,7 @@ async def delete_message(
             if not is_deleted(error):
                 raise
         except InvalidToken as error:
-            raise _unable(error) from None
+            raise _edit_error(error) from None
 
     await call_api(request, target_of(place), within_s=within_s)
 
@@ -189,27 +189,27 @@ async def _edit(
 
 
 def sdk_entities(formatted: FormattedText) -> list[MessageEntity] | None:
-    """Return the SDK's entities of a text, None for none."""
+    """Return the SDK's entities of a text; None if there are none."""
     return [_entity(entity) for entity in formatted.entities] or None
 
 
 def message_id_of(message: MessageId) -> int:
-    """Return the Bot API's number of a message. Raises DeliveryError."""
+    """Return the Bot API's message id. Raises DeliveryError."""
     try:
         return int(message)
     except ValueError:
-        raise DeliveryError("This is no Telegram message") from None
+        raise DeliveryError("This is not a Telegram message") from None
 
 
-def _unable(error: InvalidToken) -> Exception:
-    """Return what it means that a message cannot be changed: a server without the method never will change it."""
+def _edit_error(error: InvalidToken) -> Exception:
+    """Return the error of a failed edit or deletion: a server without the method can never do it."""
     if not is_unknown_method(error):
         return error
-    return DeliveryError("This Bot API server cannot change what was sent", target_gone=True)
+    return DeliveryError("This Bot API server cannot edit or delete messages", target_gone=True)
 
 
-def _bare(content: OutgoingMessage) -> OutgoingMessage:
-    """Return the text alone. Without their entities, names in code would become mentions."""
+def _without_entities(content: OutgoingMessage) -> OutgoingMessage:
+    """Return the text without entities, and with harmless names: names in code would become mentions."""
     text = FormattedText(text=_NAME.sub("@\u2060", content.text.text), entities=())
     return replace(content, text=text)
 

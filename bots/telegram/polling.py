@@ -81,7 +81,7 @@ class UpdatePoller:
                 updates = await bot.poll(
                     self._dispatcher.begin_poll(),
                     hold_s,
-                    patience_s=self._timing.answer_s,
+                    grace_s=self._timing.answer_s,
                     allowed=self._allowed,
                 )
         except Conflict as error:

@@ -1,6 +1,6 @@
-"""Markdown to the blocks of a rich message (Bot API 10.2), where it says more than text with entities. Pure.
+"""Markdown to the blocks of a rich message (Bot API 10.2), if it shows more than text with entities. Pure.
 
-Blocks are built from the tree, never from markup: what a model writes can neither load a picture nor make a button.
+Blocks are built from the tree, never from markup: model output can neither load an image nor add a button.
 """
 
 from collections.abc import Iterator, Sequence
@@ -49,22 +49,22 @@ _BLANK = "\u00a0"
 
 
 def rich_blocks(markdown: str) -> list[Json] | None:
-    """Return a message's blocks; None where classic formatting shows as much, or beyond the limits.
+    """Return a message's blocks; None if text with entities shows as much, or beyond the limits.
 
     >>> rich_blocks("# Plan")
     [{'type': 'heading', 'text': 'Plan', 'size': 1}]
     >>> rich_blocks("just *words*")
     """
     blocks = parse(markdown)
-    if not any(_gains(block) for block in walk(blocks)) or _level(blocks) > MAX_LEVELS:
+    if not any(_needs_rich(block) for block in walk(blocks)) or _depth(blocks) > MAX_LEVELS:
         return None
     made = list(_blocks(blocks))
-    fits = _count(made) <= MAX_BLOCKS and len(markdown) <= MAX_CHARACTERS
-    return made if fits and any(map(_says, walk(blocks))) else None
+    fits = _count_blocks(made) <= MAX_BLOCKS and len(markdown) <= MAX_CHARACTERS
+    return made if fits and any(map(_has_text, walk(blocks))) else None
 
 
-def _says(block: Block) -> bool:
-    """Tell whether a block has words of its own: a message without any is refused."""
+def _has_text(block: Block) -> bool:
+    """Return whether a block has text: a message without any is refused."""
     match block:
         case HeadingBlock(children=children) | Paragraph(children=children):
             return is_visible(plain(children))
@@ -76,8 +76,8 @@ def _says(block: Block) -> bool:
             return False
 
 
-def _gains(block: Block) -> bool:
-    """Tell whether a block is more than an imitation only in a rich message."""
+def _needs_rich(block: Block) -> bool:
+    """Return whether only a rich message can show this block."""
     if isinstance(block, Table):
         return len(block.header) <= MAX_COLUMNS
     if isinstance(block, Quote):
@@ -85,17 +85,17 @@ def _gains(block: Block) -> bool:
     return isinstance(block, HeadingBlock | ListBlock | Rule)
 
 
-def _level(blocks: Sequence[Block]) -> int:
+def _depth(blocks: Sequence[Block]) -> int:
     """Return how deep blocks are nested; an item of a list is a level too."""
-    return 1 + max((_level(inner_blocks(block)) for block in blocks), default=0)
+    return 1 + max((_depth(inner_blocks(block)) for block in blocks), default=0)
 
 
-def _count(blocks: Sequence[Json]) -> int:
+def _count_blocks(blocks: Sequence[Json]) -> int:
     """Return how many blocks Telegram counts."""
     return sum(
         1
-        + _count(block.get("blocks", ()))
-        + sum(1 + _count(item["blocks"]) for item in block.get("items", ()))
+        + _count_blocks(block.get("blocks", ()))
+        + sum(1 + _count_blocks(item["blocks"]) for item in block.get("items", ()))
         + len(block.get("cells", ()))
         for block in blocks
     )
@@ -112,9 +112,11 @@ def _block(block: Block) -> Json | None:  # noqa: PLR0911 - one return per kind
     """Return a block, None for one without content: Telegram refuses empty ones."""
     match block:
         case HeadingBlock(children=children, level=level):
-            return _worded({"type": "heading", "text": _texts(children), "size": level}, children)
+            return _text_block(
+                {"type": "heading", "text": _texts(children), "size": level}, children
+            )
         case Paragraph(children=children):
-            return _worded({"type": "paragraph", "text": _texts(children)}, children)
+            return _text_block({"type": "paragraph", "text": _texts(children)}, children)
         case CodeBlock(text=text, language=language):
             language_of = {"language": language} if language else {}
             return {"type": "pre", "text": text or _BLANK, **language_of}
@@ -122,22 +124,26 @@ def _block(block: Block) -> Json | None:  # noqa: PLR0911 - one return per kind
             inner = list(_blocks(children))
             return {"type": "blockquote", "blocks": inner} if inner else None
         case ListBlock():
-            return _listing(block)
+            return _list(block)
         case Table():
             return _table(block)
         case Rule():
             return {"type": "divider"}
 
 
-def _worded(block: Json, children: Sequence[Inline]) -> Json | None:
-    return block if is_visible(plain(children)) or any(_shows(c) for c in children) else None
+def _text_block(block: Json, children: Sequence[Inline]) -> Json | None:
+    return (
+        block
+        if is_visible(plain(children)) or any(_is_visible_inline(c) for c in children)
+        else None
+    )
 
 
-def _shows(inline: Inline) -> bool:
+def _is_visible_inline(inline: Inline) -> bool:
     return isinstance(inline, Link | ImageInline)
 
 
-def _listing(listing: ListBlock) -> Json:
+def _list(listing: ListBlock) -> Json:
     items: list[Json] = []
     for index, item in enumerate(listing.items):
         made: Json = {"blocks": list(_blocks(item)) or [{"type": "paragraph", "text": _BLANK}]}

@@ -1,4 +1,4 @@
-"""Messages as they go out: rich where that is wanted and the server takes it, classic otherwise."""
+"""Sends and edits messages: as rich messages if enabled and supported, as text with entities otherwise."""
 
 import logging
 import re
@@ -25,21 +25,21 @@ from bus.messages import Button, MessageId, ReplyTarget
 
 _LOG = logging.getLogger(__name__)
 
-_REFUSALS = 3
-"""Messages refused in a row after which the server is not asked any more."""
+_MAX_REFUSALS = 3
+"""Refusals in a row after which rich messages are no longer tried."""
 
-_PLACE = re.compile(
+_CHAT_ERRORS = re.compile(
     "chat not found|thread|topic|rights|upgraded|replied|to edit|can't be edited|message_id",
     re.IGNORECASE,
 )
-"""Refusals that concern the place: a classic message would be refused as well."""
+"""Refusals that concern the chat: text with entities would be refused as well."""
 
 
 class TelegramSender:
-    """Writes, sends and changes messages, and learns whether the server takes rich ones.
+    """Composes, sends and edits messages, and learns whether the server supports rich ones.
 
-    Only a clear no leads to a classic message instead. Where nobody knows what became of a call, the error goes to
-    the bus: the same answer in two forms would be said twice.
+    Only a clear refusal leads to text with entities. A call of unknown outcome goes to the bus as an error: otherwise
+    the same answer could appear in two forms.
 
     Args:
         rich: Whether rich messages are wanted.
@@ -52,7 +52,7 @@ class TelegramSender:
     def compose(
         self, markdown: str, buttons: Sequence[Button] = (), *, silent: bool = False
     ) -> OutgoingMessage:
-        """Return a message of Markdown."""
+        """Return the content of a Markdown message."""
         return OutgoingMessage(
             text=render(markdown),
             blocks=rich_blocks(markdown) if self.takes_rich else None,
@@ -72,7 +72,7 @@ class TelegramSender:
                 "reply_parameters": target.reply_parameters,
                 "disable_notification": content.silent or None,
             }
-            answer = await self._rich(bot, "sendRichMessage", content, where)
+            answer = await self._call_rich(bot, "sendRichMessage", content, where)
             if answer is None:
                 return await send_classic(bot, target, content)
             return MessageId(str(int(answer["message_id"])))
@@ -94,7 +94,7 @@ class TelegramSender:
             message_id = message_id_of(message)
             where = {"chat_id": target.chat_id, "message_id": message_id}
             try:
-                if await self._rich(bot, "editMessageText", content, where) is not None:
+                if await self._call_rich(bot, "editMessageText", content, where) is not None:
                     return
             except BadRequest as error:
                 if is_not_modified(error):
@@ -104,13 +104,13 @@ class TelegramSender:
 
         await call_api(request, target_of(place), within_s=within_s)
 
-    async def _rich(
+    async def _call_rich(
         self, bot: TelegramBot, method: str, content: OutgoingMessage, where: Mapping[str, object]
     ) -> Mapping[str, Any] | None:
-        """Return the answer to a rich call; None if there is nothing rich, or the server does not take it.
+        """Return the response to a rich call; None if the message is not rich, or rich messages are not supported.
 
         Raises:
-            TelegramError: it failed otherwise, or nobody knows.
+            TelegramError: it failed otherwise, or the outcome is unknown.
         """
         if not content.blocks or not self.takes_rich:
             return None
@@ -119,24 +119,24 @@ class TelegramSender:
             "reply_markup": keyboard(content.buttons),
         }
         try:
-            answer = await bot.ask(method, {**where, **arguments})
+            answer = await bot.call_method(method, {**where, **arguments})
         except InvalidToken as error:
             if not is_unknown_method(error):
                 raise
-            self._give_up("does not know them")
+            self._disable_rich("does not support them")
             return None
         except BadRequest as error:
-            if is_not_modified(error) or _PLACE.search(error.message):
+            if is_not_modified(error) or _CHAT_ERRORS.search(error.message):
                 raise
             self._refusals += 1
-            if self._refusals >= _REFUSALS:
-                self._give_up("refuses them")
+            if self._refusals >= _MAX_REFUSALS:
+                self._disable_rich("refuses them")
             return None
         if not isinstance(answer, Mapping):
             raise TelegramError("The answer is no message")
         self._refusals = 0
         return answer
 
-    def _give_up(self, why: str) -> None:
+    def _disable_rich(self, why: str) -> None:
         self.takes_rich = False
-        _LOG.info("telegram: no rich messages, the server %s", why)
+        _LOG.info("telegram: rich messages are off: the server %s", why)

@@ -44,14 +44,14 @@ CAPABILITIES = Capabilities(
     send_interval_s=0.0,
     idempotent_send_s=3600.0,
 )
-"""A terminal has no limits; events carry their key, and a terminal shows a key once."""
+"""A terminal has no rate limits, and shows every key only once."""
 
 BUFFERED_EVENTS = 1000
-"""Events one slow terminal may be behind; unfinished patches beyond that are skipped, the next holds their text."""
+"""Events that one slow terminal may lag behind; beyond that updates are skipped, because the next has their text."""
 
 
 class TerminalAdapter:
-    """The adapter of the channel `terminal`.
+    """The adapter of the channel `terminal`, for `parley chat` and the REST API.
 
     Args:
         files: Where files handed over are kept, one folder a session.
@@ -83,12 +83,12 @@ class TerminalAdapter:
 
     @property
     def name(self) -> str:
-        """The channel's name."""
+        """The channel's name: there is one terminal channel."""
         return TERMINAL
 
     @property
     def capabilities(self) -> Capabilities:
-        """The terminal's numbers."""
+        """What a terminal can do."""
         return CAPABILITIES
 
     async def run(self, intake: Intake, *, task_status: TaskStatus[None]) -> None:
@@ -104,7 +104,7 @@ class TerminalAdapter:
             self._health = ChannelHealth(state=ConnectionState.STOPPED, since=self._now())
 
     def health(self) -> ChannelHealth:
-        """Return whether lines can be said."""
+        """Return whether messages can arrive."""
         return self._health
 
     @contextmanager
@@ -123,7 +123,7 @@ class TerminalAdapter:
                 self._leave(session)
 
     async def say(self, session: str, text: str, *, event_id: str = "") -> Disposition:
-        """Hand a line to the bus; a repeated `event_id` is taken once. Raises what `Intake.receive` raises."""
+        """Pass a line to the bus, a repeated `event_id` only once. Raises what `Intake.receive` raises."""
         check_session(session)
         with anyio.move_on_after(self._patience_s):
             await self._ready.wait()
@@ -148,7 +148,7 @@ class TerminalAdapter:
         return reason
 
     def split(self, markdown: str) -> Sequence[str]:
-        """Return the reply whole: a terminal has no limit."""
+        """Return the reply as one message: a terminal has no limit."""
         return [markdown]
 
     async def send(self, place: ReplyTarget, markdown: str, *, key: str) -> MessageId:
@@ -164,7 +164,7 @@ class TerminalAdapter:
         key: str,
         buttons: Sequence[Button] = (),  # noqa: ARG002 - a terminal has none
     ) -> MessageId:
-        """Show a message that will grow."""
+        """Show a message that grows."""
         self._show(place, TerminalMessage(id=key, text=markdown, final=False))
         return MessageId(key)
 
@@ -177,22 +177,22 @@ class TerminalAdapter:
         final: bool,
         buttons: Sequence[Button] = (),  # noqa: ARG002 - a terminal has none
     ) -> None:
-        """Show a message's text so far."""
+        """Show the text of a growing message."""
         self._show(place, TerminalMessage(id=message, text=markdown, final=final))
 
     async def send_file(self, place: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
-        """Keep a copy of the file and say where it is."""
+        """Save a copy of the file and show its path."""
         self._require(place)
         kept = await anyio.to_thread.run_sync(save_file, file, self._files, place.chat)
         self._show(place, TerminalFile(id=key, name=file.name, path=kept))
         return MessageId(key)
 
     async def show_working(self, place: ReplyTarget) -> None:
-        """Show that work goes on."""
+        """Show that a message is being answered."""
         self._show(place, TerminalIndicator(state="working"))
 
     async def show_finished(self, place: ReplyTarget, *, ok: bool) -> None:
-        """Show that work ended."""
+        """Show that it was answered."""
         self._show(place, TerminalIndicator(state="ok" if ok else "failed"))
 
     def _require(self, place: ReplyTarget) -> list[MemoryObjectSendStream[TerminalEvent]]:

@@ -1,4 +1,4 @@
-"""What a terminal sees of the loopback adapter: events, and the session through which it speaks."""
+"""Terminal sessions: the events that a terminal shows, and how it sends lines."""
 
 import re
 import shutil
@@ -17,7 +17,7 @@ _SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TerminalMessage:
-    """A message as it is to be seen now: all of its text so far. `final` = it will not change any more."""
+    """A message with all of its text so far. `final`: it does not change any more."""
 
     kind: Literal["shown"] = "shown"
     id: str
@@ -27,7 +27,7 @@ class TerminalMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TerminalFile:
-    """A file was handed over; `path` is relative to the adapter's folder of files."""
+    """A file that was sent; `path` is relative to the adapter's folder."""
 
     kind: Literal["file"] = "file"
     id: str
@@ -37,7 +37,7 @@ class TerminalFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TerminalIndicator:
-    """Work goes on, or ended (`ok` or `failed`)."""
+    """A message is being answered, or was (`ok` or `failed`)."""
 
     kind: Literal["sign"] = "sign"
     state: Literal["working", "ok", "failed"]
@@ -47,7 +47,7 @@ TerminalEvent = TerminalMessage | TerminalFile | TerminalIndicator
 
 
 class TerminalSession:
-    """One terminal at one session. Made by `Loopback.attach`."""
+    """One terminal attached to a session (`TerminalAdapter.attach`)."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class TerminalSession:
         return await self._say(text)
 
     def events(self) -> AsyncIterator[TerminalEvent]:
-        """Iterate over what is shown, for ever."""
+        """Iterate over what to show, forever."""
         return aiter(self._events)
 
 
