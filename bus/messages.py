@@ -275,18 +275,19 @@ class MessageDeletion:
     message_id: str
 
 
+_FinalStatus = Annotated[Literal["", "ok", "failed"], _renamed("final_status", "closes")]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboundText:
     """One platform message of Markdown, already within the platform's limit.
 
     Attributes:
         markdown: The model's Markdown; the adapter renders it.
-        replaces: The outbox key of the card or message that this text replaces; "" = a new message.
-            If that message is gone, the text is sent as a new one.
-        provisional: A working card, sent so that it can be edited; not an answer.
-        final_status: Set on the last message of a turn: when it is out, the working sign becomes a done sign
-            ("ok") or a failure sign ("failed").
-        buttons: What stands under it, where the platform has buttons.
+        replaces: Outbox key of the message to edit; "" or a message that is gone = send a new message.
+        provisional: A streaming message or notice, sent so that it can be edited; not an answer.
+        final_status: Set on the last message of a turn: the done ("ok") or failure indicator to show after it.
+        buttons: Buttons under it, where the platform has buttons.
         part: Number of the message within its row; 0 = the first, which is sent with the row's key itself.
         more: Texts of the messages that follow within the row, where the platform needs several.
     """
@@ -297,7 +298,7 @@ class OutboundText:
     markdown: str
     replaces: Annotated[str, _renamed("replaces", "edits")] = ""
     provisional: bool = False
-    final_status: Annotated[Literal["", "ok", "failed"], _renamed("final_status", "closes")] = ""
+    final_status: _FinalStatus = ""
     buttons: tuple[Button, ...] = ()
     part: int = 0
     more: tuple[str, ...] = ()
@@ -320,33 +321,28 @@ class OutboundFile:
     path: str
     name: str
     content: str = ""
-    final_status: Annotated[Literal["", "ok", "failed"], _renamed("final_status", "closes")] = ""
+    final_status: _FinalStatus = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboundRemoval:
-    """A message of ours that is to disappear: the working sign of a turn that is over.
+    """Deletes a message of the bot: the progress notice of a finished turn.
 
-    Attributes:
-        target_key: The outbox key of that message.
-        final_status: As on `OutboundText`.
+    `target_key` is its outbox key; `final_status` as on `OutboundText`.
     """
 
     kind: Literal["removal"] = "removal"
     channel: str
     reply_target: Annotated[ReplyTarget, _renamed("reply_target", "place")]
     target_key: Annotated[str, _renamed("target_key", "of")]
-    final_status: Annotated[Literal["", "ok", "failed"], _renamed("final_status", "closes")] = ""
+    final_status: _FinalStatus = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboundEdit:
-    """A message of ours as it is to be shown from now on, without buttons. One that is gone stays so.
+    """Edits a message of the bot and removes its buttons; a message that is gone is not sent again.
 
-    Attributes:
-        target_key: The outbox key of that message.
-        markdown: Its text.
-        final_status: As on `OutboundText`.
+    `target_key` is its outbox key, `markdown` its new text; `final_status` as on `OutboundText`.
     """
 
     kind: Literal["amendment"] = "amendment"
@@ -354,7 +350,7 @@ class OutboundEdit:
     reply_target: Annotated[ReplyTarget, _renamed("reply_target", "place")]
     target_key: Annotated[str, _renamed("target_key", "of")]
     markdown: str
-    final_status: Annotated[Literal["", "ok", "failed"], _renamed("final_status", "closes")] = ""
+    final_status: _FinalStatus = ""
 
 
 OutboundMessage = OutboundText | OutboundFile | OutboundRemoval | OutboundEdit

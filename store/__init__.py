@@ -1,5 +1,4 @@
-"""Rows on disk: the journal of what was accepted, what is owed, and which thread belongs to which chat.
+"""Storage: inbox, outbox, conversations, threads, runs and checkpoints, in SQLite.
 
-Imports nobody else of the house. `Database` is the one door to SQLite; each repository module owns the
-statements of its tables.
+Imports no other package of Parley. `Database` wraps SQLite; each store module owns the statements of its tables.
 """

@@ -1,4 +1,4 @@
-"""Assistants: graphs with settings of their own, in versions of which one is in force."""
+"""Assistants: graphs with their own settings, in versions, one of which is active."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,10 +12,10 @@ from store.errors import RowConflict, RowNotFound
 from store.threads import encode
 
 MAX_ASSISTANTS = 10_000
-"""Assistants that are kept, and known in memory: runs look theirs up."""
+"""Maximum number of assistants. All are cached in memory: every run looks its assistant up."""
 
 MAX_VERSIONS = 1000
-"""Versions of one assistant that are kept; beyond it the oldest go."""
+"""Versions kept per assistant; older ones are deleted."""
 
 _JOINED = """
 SELECT v.assistant_id, v.version, v.graph_id, v.name, v.description, v.config, v.context, v.metadata,
@@ -77,7 +77,7 @@ class Assistant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssistantUpdate:
-    """What the next version has otherwise; None = as before. Metadata is merged, the rest replaced."""
+    """Changes for the next version; None = unchanged. Metadata is merged, other fields are replaced."""
 
     graph_id: str | None = None
     name: str | None = None
@@ -87,7 +87,7 @@ class AssistantUpdate:
     metadata: Mapping[str, Any] | None = None
 
     def apply(self, before: Assistant) -> Assistant:
-        """Return what it makes of a version."""
+        """Return a version with the changes applied."""
         given = {
             name: value
             for name in ("graph_id", "name", "description", "config", "context")
@@ -97,7 +97,7 @@ class AssistantUpdate:
 
 
 class AssistantStore:
-    """The assistant tables. Versions in force are known in memory, once they were asked for."""
+    """The assistant tables. Active versions are cached in memory after the first read."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -105,7 +105,7 @@ class AssistantStore:
         self._lock = anyio.Lock()
 
     async def find(self, assistant_id: str) -> Assistant | None:
-        """Return the version of an assistant that is in force."""
+        """Return the active version of an assistant."""
         return (await self._all()).get(assistant_id)
 
     async def list_all(self) -> list[Assistant]:
@@ -130,7 +130,7 @@ class AssistantStore:
     async def update(
         self, assistant_id: str, change: AssistantUpdate, *, base: Assistant | None, now: float
     ) -> Assistant:
-        """Make the next version, and let it be in force.
+        """Create the next version and activate it.
 
         Args:
             assistant_id: The assistant.
@@ -159,7 +159,7 @@ class AssistantStore:
         return await self._write(assistant_id, work)
 
     async def set_version(self, assistant_id: str, version: int, *, now: float) -> Assistant:
-        """Let a version be in force. Raises RowNotFound."""
+        """Activate a version. Raises RowNotFound."""
         params: dict[str, Value] = {"assistant_id": assistant_id, "version": version, "now": now}
 
         def work(tx: Transaction) -> Row:
@@ -193,10 +193,10 @@ class AssistantStore:
         return self._known
 
     async def _write(self, assistant_id: str, work: Callable[[Transaction], Row]) -> Assistant:
-        """Write, and know what was written; one after the other, so that the last written is the last known."""
+        """Write, and update the cache, one call at a time, so that the cache holds the last write."""
         known = await self._all()
         async with self._lock:
-            # Finished even if the caller goes away: what is known would not be what is on disk.
+            # Shielded: a cancelled caller must not leave the cache behind the table.
             with anyio.CancelScope(shield=True):
                 written = _assistant(await self._database.transaction(work))
             known[assistant_id] = written

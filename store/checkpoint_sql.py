@@ -1,7 +1,7 @@
 """The statements on the threads' states: LangGraph's two tables, and ours for pieces of message lists."""
 
-# A piece is named by the hash of its bytes. `checkpoints.chunks` is a JSON list of the names that a
-# checkpoint needs; NULL for one that needs none, or was written before there were pieces.
+# A chunk is named by the hash of its bytes. `checkpoints.chunks` is a JSON list of the names that a
+# checkpoint needs; NULL if it needs none, or was written before there were chunks.
 ADD_CHUNKS = (
     """
     CREATE TABLE IF NOT EXISTS message_chunks (
@@ -26,7 +26,7 @@ WHERE value NOT IN (SELECT name FROM message_chunks WHERE thread_id = :thread_id
 PUT_CHUNK = """
 INSERT INTO message_chunks (thread_id, name, type, value) VALUES (:thread_id, :name, :type, :value)
 """
-# A thread that only grows needs all of its pieces for its newest checkpoint: counting both is all the work then.
+# The newest checkpoint of a thread that only grows needs all of its chunks: then counting both is enough.
 MAY_HAVE_ORPHANED_CHUNKS = """
 SELECT (SELECT count(*) FROM message_chunks WHERE thread_id = :thread_id) > coalesce((
     SELECT json_array_length(chunks) FROM checkpoints WHERE thread_id = :thread_id AND checkpoint_ns = ''
@@ -104,7 +104,7 @@ DELETE_THREAD = (
 ROLLBACK = (FORGET_RUN, ORPHANED_WRITES, UNANSWER, ORPHANED_CHUNKS)
 """What takes a thread back to before a run, in this order."""
 
-# The metadata of a checkpoint names its thread: the copy's names the copy.
+# The metadata of a checkpoint names its thread; the copy's metadata names the copy.
 COPY_THREAD = (
     """
     INSERT INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint,

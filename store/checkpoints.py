@@ -1,8 +1,8 @@
-"""Where the threads' state lies: LangGraph's SQLite checkpointer on a file of its own, kept short.
+"""Checkpoints of threads: LangGraph's SQLite saver on a file of its own, with group commit and pruning.
 
-LangGraph's own saver makes five to seven trips to its connection's thread for one checkpoint and commits
-each by itself. Here a call is one trip, and calls that wait together share a commit (store/writer.py). Long lists
-of messages are saved in pieces that checkpoints share (store/chunks.py).
+LangGraph's saver makes five to seven trips to its connection's thread per checkpoint and commits each of them.
+Here a call is one trip, and queued calls share a commit (store/writer.py). Long message lists are saved in chunks
+that checkpoints share (store/chunks.py).
 """
 
 import json
@@ -40,35 +40,35 @@ from store.writer import DatabaseWriter, Row, Transaction, Value
 
 FILE = "checkpoints.db"
 KEEP = 20
-"""Checkpoints of a thread that are kept: far more than a resume or an undo needs."""
+"""Checkpoints kept per thread: far more than a resume or an undo needs."""
 
 CLOSE_S = 5.0
 _PARTS = "message_chunks"
-"""Key of a saved checkpoint: the names of the pieces before the rest of each message list, by channel."""
+"""Key of a saved checkpoint: the names of the chunks before the rest of each message list, by channel."""
 
 _PLAIN = "msgpack"
-_IN_PIECES = "msgpack+chunks"
-"""Type of a saved checkpoint with pieces: a reader who knows nothing of them fails instead of losing messages."""
+_CHUNKED = "msgpack+chunks"
+"""Type of a saved checkpoint with chunks: a reader that does not know them fails instead of losing messages."""
 
 _KNOWN_THREADS = 10_000
-"""Threads whose number of checkpoints is remembered, so that short ones need no look at the file."""
+"""Threads whose checkpoint count is cached, so that short threads are not read to be trimmed."""
 
 _PRAGMAS = (
     "PRAGMA busy_timeout = 5000",
     "PRAGMA journal_mode = WAL",
-    # A checkpoint must survive the process, not the power: a turn that a power cut takes is run again
-    # from the journal, which is synchronous=FULL. NORMAL saves one fsync per checkpoint.
+    # A checkpoint must survive a crash of the process, not a power cut: after that the turn runs again from
+    # the inbox, which is synchronous=FULL. NORMAL saves one fsync per checkpoint.
     "PRAGMA synchronous = NORMAL",
 )
 
 
 class _Serde(JsonPlusSerializer):
-    """LangGraph's serialiser, which also reads checkpoints whose message lists are in pieces."""
+    """LangGraph's serializer, which also reads checkpoints with chunks."""
 
     @override
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
         kind, blob = data
-        return super().loads_typed((_PLAIN if kind == _IN_PIECES else kind, blob))
+        return super().loads_typed((_PLAIN if kind == _CHUNKED else kind, blob))
 
 
 class CheckpointSaver(AsyncSqliteSaver):
@@ -82,7 +82,7 @@ class CheckpointSaver(AsyncSqliteSaver):
 
     @override
     async def setup(self) -> None:
-        """Make the tables, and bring a file from before there were pieces up to date."""
+        """Create the tables, and add chunks to those of an older version."""
         if self.is_setup:
             return
         await super().setup()
@@ -117,7 +117,7 @@ class CheckpointSaver(AsyncSqliteSaver):
             return None
         row, writes, saved = found
         loaded = self._tuple(key, row, writes)
-        whole, chunks = self._joined(loaded, held, saved)
+        whole, chunks = self._join_chunks(loaded, held, saved)
         if key["id"] is None:
             self._chunks.keep(*where, chunks)
         return whole
@@ -131,7 +131,7 @@ class CheckpointSaver(AsyncSqliteSaver):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
-        """List checkpoints, newest first. One that is deleted meanwhile may be left out."""
+        """List checkpoints, newest first. One that is deleted at the same time may be missing."""
         held: dict[str, StoredChunk] = {}
         async for found in super().alist(config, filter=filter, before=before, limit=limit):
             names = {name for listed in _parts(found.checkpoint).values() for name in listed}
@@ -142,7 +142,7 @@ class CheckpointSaver(AsyncSqliteSaver):
                 read = partial(_read_chunks, thread_id=thread_id, names=wanted)
                 saved = await self._writer.submit(read)
             if len(saved) == len(wanted):
-                whole, chunks = self._joined(found, held, saved)
+                whole, chunks = self._join_chunks(found, held, saved)
                 held = {chunk.name: chunk for chunk in chunks}
                 yield whole
 
@@ -156,12 +156,12 @@ class CheckpointSaver(AsyncSqliteSaver):
     ) -> RunnableConfig:
         key = _key(config)
         thread_id = str(key["thread_id"])
-        # A run's first checkpoint is what was just loaded and the input; the next one is looked at in full.
+        # A run's first checkpoint is what was just loaded plus the input; the next one is compared in full.
         split = self._chunks.split(
             thread_id,
             str(key["ns"]),
             checkpoint["channel_values"],
-            looked=metadata.get("source") == "input",
+            unchanged_since_join=metadata.get("source") == "input",
         )
         names = json.dumps(split.names) if split.parts else None
         kind, blob = self._dumped(checkpoint, split)
@@ -222,12 +222,12 @@ class CheckpointSaver(AsyncSqliteSaver):
                 tx.run(statement, {"thread_id": thread_id})
 
         await self._writer.submit(work)
-        self._chunks.forget(thread_id)
+        self._chunks.discard(thread_id)
         self._counts.pop(thread_id, None)
 
     @override
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Give a thread without checkpoints those of another."""
+        """Copy the checkpoints of a thread to one that has none."""
         both: dict[str, Value] = {"source": source_thread_id, "target": target_thread_id}
 
         def work(tx: Transaction) -> None:
@@ -255,7 +255,7 @@ class CheckpointSaver(AsyncSqliteSaver):
         self._counts[thread_id] = await self._writer.submit(work)
 
     async def rollback_run(self, thread_id: str, run_id: str) -> None:
-        """Take a thread back to where it was before a run."""
+        """Restore the state a thread had before a run."""
         params: dict[str, Value] = {"thread_id": thread_id, "run_id": run_id}
 
         def work(tx: Transaction) -> None:
@@ -277,12 +277,12 @@ class CheckpointSaver(AsyncSqliteSaver):
         if not split.parts:
             return self.serde.dumps_typed(checkpoint)
         lean = {**checkpoint, "channel_values": split.values, _PARTS: split.parts}
-        return _IN_PIECES, self.serde.dumps_typed(lean)[1]
+        return _CHUNKED, self.serde.dumps_typed(lean)[1]
 
-    def _joined(
+    def _join_chunks(
         self, found: CheckpointTuple, held: Mapping[str, StoredChunk], saved: Sequence[Row]
     ) -> tuple[CheckpointTuple, list[StoredChunk]]:
-        """Return a checkpoint with its message lists whole, and the pieces they were made of."""
+        """Return a checkpoint with its message lists joined, and their chunks."""
         parts = _parts(found.checkpoint)
         if not parts:
             return found, []
@@ -316,7 +316,7 @@ class CheckpointSaver(AsyncSqliteSaver):
 
 @asynccontextmanager
 async def open_checkpointer(home: Path) -> AsyncIterator[CheckpointSaver]:
-    """Open (and make) the checkpoints of the data folder `home`.
+    """Open (create) the checkpoints of the data folder `home`.
 
     Raises:
         StoreUnavailable: the file cannot be opened or is damaged.
@@ -353,7 +353,7 @@ def _connect(file: Path) -> sqlite3.Connection:
 
 
 def _parts(checkpoint: Checkpoint) -> dict[str, list[str]]:
-    """Return the names of the pieces that a saved checkpoint needs, by channel."""
+    """Return the names of the chunks that a saved checkpoint needs, by channel."""
     parts: dict[str, list[str]] = cast("dict[str, Any]", checkpoint).get(_PARTS, {})
     return parts
 
@@ -367,7 +367,7 @@ def _read_chunks(tx: Transaction, thread_id: str, names: Sequence[str]) -> Seque
 def _write_chunks(
     tx: Transaction, thread_id: str, names: str, chunks: Mapping[str, StoredChunk]
 ) -> None:
-    """Write the pieces that the file does not have yet. `names` is the JSON list of all of them."""
+    """Write the chunks that are not saved yet. `names` is the JSON list of all of them."""
     for row in tx.run(sql.MISSING_CHUNKS, {"thread_id": thread_id, "names": names}):
         chunk = chunks[row["name"]]
         tx.run(

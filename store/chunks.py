@@ -1,8 +1,7 @@
-"""Long lists of messages in pieces, so that a checkpoint saves and loads only what is new in its thread.
+"""Splits long message lists into chunks, so that a checkpoint saves and loads only what is new in its thread.
 
-A list is cut every `SIZE` messages. A full piece is named by the hash of its bytes: what stands under a name
-never changes, so pieces are shared by the checkpoints of a thread, and one that is kept in memory can never
-be out of date. The rest of the list stays in the checkpoint.
+A chunk has `SIZE` messages and is named by the hash of its bytes. A named chunk never changes, so the checkpoints
+of a thread share chunks, and a cached chunk is never out of date. The rest of the list stays in the checkpoint.
 """
 
 import hashlib
@@ -18,19 +17,19 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from store.fingerprint import MessageFingerprint
 
 SIZE = 16
-"""Messages of a piece. Fewer: longer lists of names; more: a longer rest to save with every checkpoint."""
+"""Messages per chunk. Fewer: longer lists of names; more: a longer rest to save with every checkpoint."""
 
 MAX_BYTES = 8 * 1024 * 1024
-"""Saved bytes of the pieces kept in memory: some 15,000 short messages, which cost about five times that there."""
+"""Saved bytes of the cached chunks: about 15,000 short messages, which take about five times that in memory."""
 
 _NAME_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredChunk:
-    """A piece: its name, its saved form, and the messages it was made of or made into.
+    """A chunk: its name, its serialized form, and its messages.
 
-    `fingerprint` is None for messages that could change unseen: they are saved anew each time.
+    `fingerprint` is None for messages whose changes cannot be detected: they are serialized every time.
     """
 
     name: str
@@ -40,13 +39,13 @@ class StoredChunk:
     fingerprint: MessageFingerprint | None
 
     def matches(self, messages: Sequence[object]) -> bool:
-        """Return whether `messages` would be saved as this piece."""
+        """Return whether `messages` serialize to this chunk."""
         return self.fingerprint is not None and self.fingerprint.matches(messages)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkedValues:
-    """Channel values, with the names of the pieces that stand before the rest of each list."""
+    """Channel values, with the names of the chunks before the rest of each list."""
 
     values: dict[str, Any]
     parts: dict[str, list[str]]
@@ -54,13 +53,13 @@ class ChunkedValues:
 
     @property
     def names(self) -> list[str]:
-        """The names of all pieces."""
+        """The names of all chunks."""
         return list(self.chunks)
 
 
 @dataclass(slots=True, eq=False)
 class _Held:
-    """The pieces of one namespace's newest checkpoint."""
+    """The chunks of one namespace's newest checkpoint."""
 
     chunks: tuple[StoredChunk, ...] = ()
     by_first: dict[int, StoredChunk] = field(default_factory=dict)
@@ -71,11 +70,11 @@ class _Held:
 
 
 class MessageChunker:
-    """Cuts and joins the message lists of threads; keeps the pieces of the threads used last.
+    """Splits and joins the message lists of threads; caches the chunks of the threads used last.
 
     Args:
-        serde: How messages become bytes.
-        max_bytes: Saved bytes of the pieces that are kept.
+        serde: Serializes messages.
+        max_bytes: Saved bytes of the cached chunks.
     """
 
     def __init__(self, serde: SerializerProtocol, *, max_bytes: int = MAX_BYTES) -> None:
@@ -85,20 +84,25 @@ class MessageChunker:
         self.bytes = 0
 
     def held(self, thread_id: str, namespace: str) -> dict[str, StoredChunk]:
-        """Return the pieces in memory, by name."""
+        """Return the cached chunks, by name."""
         held = self._threads.get(thread_id, {}).get(namespace)
         return {chunk.name: chunk for chunk in held.chunks} if held else {}
 
     def split(
-        self, thread_id: str, namespace: str, values: Mapping[str, Any], *, looked: bool = False
+        self,
+        thread_id: str,
+        namespace: str,
+        values: Mapping[str, Any],
+        *,
+        unchanged_since_join: bool = False,
     ) -> ChunkedValues:
-        """Cut the long message lists among `values`, and keep the pieces.
+        """Split the long message lists among `values`, and cache the chunks.
 
         Args:
-            thread_id: Whose lists they are.
-            namespace: Of which of its graphs.
+            thread_id: The thread of the lists.
+            namespace: The checkpoint namespace.
             values: The channels' values.
-            looked: No node ran since the pieces were joined: the same messages need no second look.
+            unchanged_since_join: No node ran since the chunks were joined: the same objects are not compared again.
         """
         held = self._threads.get(thread_id, {}).get(namespace)
         known = held.by_first if held else {}
@@ -110,7 +114,7 @@ class MessageChunker:
                 continue
             end = len(value) // SIZE * SIZE
             found = [
-                self._chunk(value[at : at + SIZE], known, looked=looked)
+                self._chunk(value[at : at + SIZE], known, unchanged_since_join=unchanged_since_join)
                 for at in range(0, end, SIZE)
             ]
             parts[channel] = [chunk.name for chunk in found]
@@ -128,12 +132,12 @@ class MessageChunker:
         held: Mapping[str, StoredChunk],
         saved: Mapping[str, tuple[str, bytes]],
     ) -> tuple[dict[str, Any], list[StoredChunk]]:
-        """Put lists together again.
+        """Join lists.
 
-        Messages in memory are used where they are still what was saved, and each of them only once.
+        Cached messages are used if they still are what was saved, each of them only once.
 
         Raises:
-            KeyError: a piece is neither held nor saved.
+            KeyError: a chunk is neither cached nor saved.
         """
         whole = dict(values)
         used: dict[int, StoredChunk] = {}
@@ -150,21 +154,25 @@ class MessageChunker:
         return whole, list(used.values())
 
     def keep(self, thread_id: str, namespace: str, chunks: Sequence[StoredChunk]) -> None:
-        """Keep the pieces of a thread's newest checkpoint instead of what was kept of it before."""
+        """Cache the chunks of a thread's newest checkpoint, in place of earlier ones."""
         if chunks or thread_id in self._threads:
             self._keep(thread_id, namespace, chunks)
 
-    def forget(self, thread_id: str) -> None:
-        """Let go of a thread."""
+    def discard(self, thread_id: str) -> None:
+        """Remove a thread from the cache."""
         for held in self._threads.pop(thread_id, {}).values():
             self.bytes -= held.bytes
 
     def _chunk(
-        self, messages: list[Any], known: Mapping[int, StoredChunk], *, looked: bool
+        self, messages: list[Any], known: Mapping[int, StoredChunk], *, unchanged_since_join: bool
     ) -> StoredChunk:
         chunk = known.get(id(messages[0]))
         if chunk is not None:
-            same = looked and chunk.fingerprint and all(map(is_, messages, chunk.messages))
+            same = (
+                unchanged_since_join
+                and chunk.fingerprint
+                and all(map(is_, messages, chunk.messages))
+            )
             if same or chunk.matches(messages):
                 return chunk
         kind, blob = self._serde.dumps_typed(messages)
@@ -197,7 +205,7 @@ class MessageChunker:
         places[namespace] = held
         self._threads.move_to_end(thread_id)
         while self.bytes > self._max_bytes:
-            self.forget(next(iter(self._threads)))
+            self.discard(next(iter(self._threads)))
 
 
 def _messages(values: Iterable[object]) -> bool:

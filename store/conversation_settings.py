@@ -1,4 +1,4 @@
-"""Which model, custom agent and language people chose for a conversation."""
+"""Settings chosen by command: the model, custom agent and language of a conversation."""
 
 import time
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from store.database import Database, Transaction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationSettings:
-    """What holds for a conversation; None = as configured."""
+    """The settings of a conversation; None = as configured."""
 
     model: str | None = None
     agent: str | None = None
@@ -32,14 +32,14 @@ WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND topic =
 
 
 class ConversationSettingsStore:
-    """The table of choices. Few conversations have one, so all of them are read at once."""
+    """The conversation_settings table. Few conversations have a row, so all are read at once."""
 
     def __init__(self, database: Database, *, now: Callable[[], float] = time.time) -> None:
         self._database = database
         self._now = now
 
     async def list_all(self) -> dict[ConversationKey, ConversationSettings]:
-        """Return every choice."""
+        """Return all settings by conversation."""
         rows = await self._database.read(_ALL, {})
         return {
             key_from_row(row): ConversationSettings(
@@ -48,14 +48,14 @@ class ConversationSettingsStore:
             for row in rows
         }
 
-    async def save(self, key: ConversationKey, choice: ConversationSettings) -> None:
-        """Keep a choice; an empty one is forgotten."""
+    async def save(self, key: ConversationKey, settings: ConversationSettings) -> None:
+        """Save the settings of a conversation; delete the row if none is set."""
         now = self._now()
 
         def work(tx: Transaction) -> None:
-            if choice == ConversationSettings():
+            if settings == ConversationSettings():
                 tx.run(_CLEAR, key_params(key))
             else:
-                tx.run(_SET, {**key_params(key), **asdict(choice), "now": now})
+                tx.run(_SET, {**key_params(key), **asdict(settings), "now": now})
 
         await self._database.transaction(work)

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 
 class StoreError(Exception):
-    """Something on disk is not as it should be."""
+    """The store failed."""
 
     @override
     def __str__(self) -> str:

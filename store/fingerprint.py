@@ -1,7 +1,6 @@
-"""What messages looked like once, to tell cheaply and surely whether they still do.
+"""Fingerprints of messages: detect whether a message changed in place since it was serialized.
 
-Whoever keeps the bytes of a message must notice that somebody changed the message in place. Comparing its
-fields as JSON does, and takes a fiftieth of what saving it again takes (0.1 ms for 800 short messages).
+Comparing the fields as JSON takes a fiftieth of serializing again (0.1 ms for 800 short messages).
 """
 
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ _STRICT = (
     | orjson.OPT_PASSTHROUGH_DATACLASS
     | orjson.OPT_PASSTHROUGH_DATETIME
 )
-"""Refuse whatever is not plain JSON: of other values the JSON might not show a change."""
+"""Refuse everything but plain JSON: the JSON of other values might not show a change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +27,7 @@ class MessageFingerprint:
 
     @classmethod
     def from_messages(cls, messages: Sequence[object]) -> Self | None:
-        """Return the imprint; None when something is no message, or holds what JSON cannot say."""
+        """Return the fingerprint; None if an item is no message, or JSON cannot represent it."""
         if not all(isinstance(message, BaseMessage) for message in messages):
             return None
         try:
@@ -45,7 +44,7 @@ class MessageFingerprint:
 
 
 def _fields(messages: Sequence[Any]) -> bytes:
-    """Return the fields as JSON. Raises TypeError for what JSON cannot say."""
+    """Return the fields as JSON. Raises TypeError for values that JSON cannot represent."""
     return orjson.dumps(
         [(message.__dict__, message.__pydantic_extra__) for message in messages], option=_STRICT
     )

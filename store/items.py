@@ -1,4 +1,4 @@
-"""LangGraph's key-value store on the journal: what graphs and clients keep beside threads."""
+"""LangGraph's key-value store (BaseStore) in the database."""
 
 import asyncio
 import threading
@@ -57,10 +57,10 @@ _COMPARISONS = {"$eq": "=", "$ne": "<>", "$gt": ">", "$gte": ">=", "$lt": "<", "
 class ItemStore(BaseStore):
     """Items by namespace and key, each a JSON object, newest first when searched.
 
-    There is no index of meanings: the `query` of a search is not used, as in LangGraph's own stores without one.
+    There is no vector index: the `query` of a search is ignored, as in LangGraph's stores without one.
 
     Args:
-        database: The journal.
+        database: The database.
         now: The wall clock, Unix seconds.
     """
 
@@ -84,13 +84,13 @@ class ItemStore(BaseStore):
         """Run operations one after the other.
 
         Raises:
-            StoreError: the journal cannot be read or written.
+            StoreError: the database cannot be read or written.
             ValueError: a filter has an operator that does not exist.
         """
         return [await self._run(op) for op in ops]
 
     async def delete_expired(self) -> int:
-        """Delete what has outlived its time; return how many items that were."""
+        """Delete expired items; return how many."""
         params: dict[str, Value] = {"now": self._now()}
         return len(await self._database.transaction(lambda tx: tx.run(_EXPIRED, params)))
 
@@ -159,7 +159,7 @@ class ItemStore(BaseStore):
         return list(cut)[op.offset : op.offset + op.limit]
 
     async def _touch(self, rows: Sequence[Row]) -> None:
-        """Let what was read live on for its whole time."""
+        """Restart the TTL of items that were read."""
         now = self._now()
         touched = [
             {"namespace": row["namespace"], "key": row["key"], "now": now}
@@ -205,7 +205,7 @@ def _condition(key: str, wanted: object, params: dict[str, Value]) -> list[str]:
 
 
 def _comparison(wanted: object) -> Mapping[str, object] | None:
-    """Return the operators that a filter names, if it names any."""
+    """Return the operators of a filter, if it has any."""
     if isinstance(wanted, Mapping) and all(str(key).startswith("$") for key in wanted):
         return wanted
     return None

@@ -1,4 +1,4 @@
-"""Accepted messages that change afterwards: found by the platform's id, given another body, tied to a run."""
+"""Edits of accepted messages: find one by its platform id, replace its body, assign it to a run."""
 
 from dataclasses import dataclass
 
@@ -18,11 +18,11 @@ ORDER BY inbox.id DESC LIMIT 1
 _AFTER = f"""{SELECT_ROWS}
 WHERE inbox.conversation_id = :conversation_id AND inbox.seq > :seq ORDER BY inbox.seq LIMIT :limit
 """
-_REVISE = """
-UPDATE inbox SET body = :body, attempts = CASE WHEN :anew = 1 THEN 0 ELSE attempts END
+_UPDATE_BODY = """
+UPDATE inbox SET body = :body, attempts = CASE WHEN :reset_attempts = 1 THEN 0 ELSE attempts END
 WHERE id = :id
 """
-_SAY = """
+_ASSIGN_RUN = """
 UPDATE inbox SET thread_id = :thread_id, run_id = :run_id WHERE id = :id AND state = 'new'
 RETURNING id
 """
@@ -30,7 +30,7 @@ RETURNING id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedEvent:
-    """What the platform told: its id, stable over redeliveries, and when (Unix seconds)."""
+    """A platform event: its id, stable over redeliveries, and its time (Unix seconds)."""
 
     key: ConversationKey
     event_id: str
@@ -38,13 +38,13 @@ class ReceivedEvent:
 
 
 class MessageEditStore:
-    """The rows of the inbox, as messages that can change."""
+    """The inbox table, for edited and deleted messages."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def find_by_message(self, key: ConversationKey, message_id: str) -> InboxRow | None:
-        """Return the row of a message of a chat, whatever its topic; None if it was not accepted, or is forgotten."""
+        """Return the row of a message of a chat, in any topic; None if there is none (any more)."""
         if not message_id:
             return None
         params: Params = {**key_params(key), "message_id": message_id}
@@ -52,34 +52,34 @@ class MessageEditStore:
         return inbox_row_from(rows[0]) if rows else None
 
     async def find_by_event(self, conversation_id: int, event_id: str) -> InboxRow | None:
-        """Return the row of a conversation that came with an event."""
+        """Return the row of a conversation that an event created."""
         params: Params = {"conversation_id": conversation_id, "event_id": event_id}
         rows = await self._database.read(_BY_EVENT, params)
         return inbox_row_from(rows[0]) if rows else None
 
     async def list_after(self, row: InboxRow, *, limit: int) -> list[InboxRow]:
-        """Return the rows that came after one in its conversation, commands among them, first to last."""
+        """Return the rows after one in its conversation, commands included, first to last."""
         params: Params = {"conversation_id": row.conversation_id, "seq": row.seq, "limit": limit}
         return [inbox_row_from(found) for found in await self._database.read(_AFTER, params)]
 
     async def update_body(
-        self, inbox_id: int, body: str, event: ReceivedEvent, *, anew: bool = False
+        self, inbox_id: int, body: str, event: ReceivedEvent, *, reset_attempts: bool = False
     ) -> bool:
-        """Give a row another body, once an event; False = the event was seen.
+        """Replace a row's body, once per event; False if the event was received before.
 
-        `anew`: there is something else to do, and what was tried so far does not count.
+        `reset_attempts`: the message is a different one now; earlier attempts do not count.
         """
-        params: Params = {"id": inbox_id, "body": body, "anew": int(anew)}
+        params: Params = {"id": inbox_id, "body": body, "reset_attempts": int(reset_attempts)}
 
         def work(tx: Transaction) -> bool:
             if not mark_received(tx, event.key, event.event_id, at=event.at):
                 return False
-            tx.run(_REVISE, params)
+            tx.run(_UPDATE_BODY, params)
             return True
 
         return await self._database.transaction(work)
 
     async def assign_run(self, inbox_id: int, *, thread_id: str, run_id: str) -> bool:
-        """Note that a waiting row is about to be said to a run that goes on. False if it waits no more."""
+        """Assign a queued row to the run it is about to be injected into. False if it is not queued any more."""
         params: Params = {"id": inbox_id, "thread_id": thread_id, "run_id": run_id}
-        return bool(await self._database.transaction(lambda tx: tx.run(_SAY, params)))
+        return bool(await self._database.transaction(lambda tx: tx.run(_ASSIGN_RUN, params)))

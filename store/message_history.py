@@ -1,35 +1,35 @@
-"""What became of accepted messages: a row by its id, the rows after it, the question before it, its answer."""
+"""Looks accepted messages up: by id, the rows after one, the open question before one, the answer of one."""
 
 from store.database import Database, Params
 from store.inbox import SELECT_ROWS, InboxRow, inbox_row_from
 from store.outbox import OutboxRow, OutboxStore
 
-_ONE = f"{SELECT_ROWS} WHERE inbox.id = :id"
+_BY_ID = f"{SELECT_ROWS} WHERE inbox.id = :id"
 _AFTER = f"""{SELECT_ROWS}
 WHERE inbox.conversation_id = :conversation_id AND inbox.seq > :seq AND inbox.kind = 'chat'
 ORDER BY inbox.seq LIMIT :limit
 """
-_ASKING = f"""{SELECT_ROWS}
+_FIND_QUESTION = f"""{SELECT_ROWS}
 WHERE inbox.conversation_id = :conversation_id AND inbox.seq < :seq AND inbox.question IS NOT NULL
 ORDER BY inbox.seq DESC LIMIT 1
 """
 
-_ANSWERED = "UPDATE inbox SET question = NULL WHERE id = :id"
+_CLEAR_QUESTION = "UPDATE inbox SET question = NULL WHERE id = :id"
 
 MAX_PARTS = 1000
-"""Messages that an answer is searched through."""
+"""Maximum parts of one answer."""
 
 
 class MessageHistoryStore:
-    """Looks back at the journal. Rows older than a week may be gone."""
+    """Reads the inbox and outbox. Finished rows are deleted after 7 days."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._outbox = OutboxStore(database)
 
     async def find(self, inbox_id: int) -> InboxRow | None:
-        """Return one row; None if there is none (any more)."""
-        rows = await self._database.read(_ONE, {"id": inbox_id})
+        """Return one row; None if it does not exist (any more)."""
+        rows = await self._database.read(_BY_ID, {"id": inbox_id})
         return inbox_row_from(rows[0]) if rows else None
 
     async def list_after(self, row: InboxRow, *, limit: int = 20) -> list[InboxRow]:
@@ -42,14 +42,14 @@ class MessageHistoryStore:
         return [inbox_row_from(found) for found in await self._database.read(_AFTER, params)]
 
     async def find_question(self, row: InboxRow) -> InboxRow | None:
-        """Return the last row before one in its conversation whose turn ended with asking something."""
+        """Return the last row before this one in its conversation whose turn ended with a question."""
         params: Params = {"conversation_id": row.conversation_id, "seq": row.seq}
-        rows = await self._database.read(_ASKING, params)
+        rows = await self._database.read(_FIND_QUESTION, params)
         return inbox_row_from(rows[0]) if rows else None
 
     async def clear_question(self, row: InboxRow) -> None:
-        """Note that nobody waits any more for an answer to what a row's turn asked."""
-        await self._database.transaction(lambda tx: tx.run(_ANSWERED, {"id": row.id}))
+        """Delete the question of a row: it was answered, or is obsolete."""
+        await self._database.transaction(lambda tx: tx.run(_CLEAR_QUESTION, {"id": row.id}))
 
     async def find_last_text(self, row: InboxRow) -> OutboxRow | None:
         """Return the last text message of a row's answer."""

@@ -1,4 +1,4 @@
-"""Strangers who asked to be let in, and who was."""
+"""Pairing: requests for access, and approved people."""
 
 import time
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from store.errors import RowNotFound
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairing:
-    """One request. `code` has 8 characters without 0, O, 1, I and lives one hour."""
+    """A request for access. `code` has 8 characters without 0, O, 1, I and expires after one hour."""
 
     code: str
     channel: str
@@ -23,7 +23,7 @@ class Pairing:
 
 
 CODE_TTL_S = 3600.0
-"""How long a code can be approved, seconds."""
+"""Lifetime of a code, seconds."""
 
 _OPEN_OF_PERSON = """
 SELECT * FROM pairing
@@ -58,7 +58,7 @@ ORDER BY created_at DESC, code
 
 
 class PairingStore:
-    """Pairing codes and the people they let in."""
+    """The pairing table."""
 
     def __init__(self, database: Database, *, now: Callable[[], float] = time.time) -> None:
         self._database = database
@@ -80,9 +80,9 @@ class PairingStore:
         return await self._database.transaction(work)
 
     async def approve(self, code: str, *, now: float) -> Pairing:
-        """Let the person of a code in. Raises RowNotFound (unknown or expired).
+        """Approve the person of a code. Raises RowNotFound (unknown or expired).
 
-        A code that was approved before is answered in the same way.
+        Approving a code again returns the same row.
         """
         params: Params = {"code": code.strip().upper(), "now": now, "expired": now - CODE_TTL_S}
 
@@ -91,7 +91,7 @@ class PairingStore:
             rows = tx.run(_APPROVED, params)
             if not rows:
                 raise RowNotFound(
-                    "There is no open pairing request with this code; codes live one hour."
+                    "There is no open pairing request with this code. Codes expire after one hour."
                 )
             return _pairing(rows[0])
 
@@ -109,17 +109,17 @@ class PairingStore:
         await self._database.transaction(work)
 
     async def revoke(self, channel: str, user_id: str) -> bool:
-        """Shut a person out again; False if they were not in."""
+        """Revoke a person's access; False if they had none."""
         params: Params = {"channel": channel, "user_id": user_id}
         return bool(await self._database.transaction(lambda tx: tx.run(_REVOKE, params)))
 
     async def is_paired(self, channel: str, workspace: str, user_id: str) -> bool:
-        """Return whether this person was let in."""
+        """Return whether this person is approved."""
         params: Params = {"channel": channel, "workspace": workspace, "user_id": user_id}
         return bool(await self._database.read(_IS_PAIRED, params))
 
     async def list_all(self) -> list[Pairing]:
-        """Return open requests and people let in, newest first."""
+        """Return open requests and approved people, newest first."""
         rows = await self._database.read(_LISTING, {"expired": self._now() - CODE_TTL_S})
         return [_pairing(row) for row in rows]
 

@@ -1,4 +1,4 @@
-"""Runs: what was asked of the agent on which thread, and how it ended."""
+"""Runs of the LangGraph-compatible API: request, thread, status and outcome."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -70,7 +70,7 @@ WHERE status = 'busy'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A row. Times are Unix seconds; `kwargs` repeats what was asked; `error` is {"error", "message"}."""
+    """A row. Times are Unix seconds; `kwargs` is the request; `error` is {"error", "message"}."""
 
     run_id: str
     thread_id: str
@@ -86,7 +86,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutcome:
-    """How a run ended and what that makes of its thread.
+    """The outcome of a run, and the new state of its thread.
 
     Attributes:
         delete_run: Delete the run's row.
@@ -105,7 +105,7 @@ class RunOutcome:
 
 
 class RunStore:
-    """The run table, and the thread rows as far as runs change them."""
+    """The run table, and the columns of threads that runs change."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -138,7 +138,7 @@ class RunStore:
         await self._database.transaction(work)
 
     async def mark_running(self, run_id: str, *, now: float) -> None:
-        """Note that a run that waited has begun."""
+        """Record that a pending run started."""
         params: dict[str, Value] = {"run_id": run_id, "now": now}
 
         def work(tx: Transaction) -> None:
@@ -148,7 +148,7 @@ class RunStore:
         await self._database.transaction(work)
 
     async def finish(self, end: RunOutcome, *, now: float) -> None:
-        """Note how a run ended and what became of its thread, in one transaction."""
+        """Record the outcome of a run and the new state of its thread, in one transaction."""
         error = encode(end.error) if end.error else None
         run: dict[str, Value] = {
             "run_id": end.run_id,
@@ -200,7 +200,7 @@ class RunStore:
         return bool(await self._database.transaction(lambda tx: tx.run(_DELETE, params)))
 
     async def interrupt_unfinished(self, *, now: float) -> int:
-        """Close what a dead process left open: runs become interrupted, busy threads idle. Returns how many runs."""
+        """Mark the runs of a dead process as interrupted and their threads as idle; return how many runs."""
         error = encode({"error": "Interrupted", "message": "The server stopped during this run."})
 
         def work(tx: Transaction) -> int:

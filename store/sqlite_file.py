@@ -1,4 +1,4 @@
-"""The journal's file: lock the folder, judge the file, open it. Blocking calls; nothing here is async."""
+"""The SQLite file: lock the data folder, check the file, open it. Blocking calls; nothing here is async."""
 
 import fcntl
 import os
@@ -14,7 +14,7 @@ from store.migrations import migrate
 
 LOCK_FILE = "parley.lock"
 WAL_PAGES = 1000
-"""Pages (4 KB each) in the write-ahead log before it is folded into the file: SQLite's own default."""
+"""Pages (4 KB each) in the write-ahead log before a checkpoint copies it into the file: SQLite's default."""
 
 OLDEST_SQLITE = (3, 37, 0)
 """The first SQLite with STRICT tables (2021)."""
@@ -24,9 +24,9 @@ _DAMAGED = ("file is not a database", "malformed", "file is encrypted")
 
 @contextmanager
 def lock_folder(home: Path) -> Iterator[None]:
-    """Make the data folder and hold it against every other process.
+    """Create the data folder and lock it against other processes.
 
-    The lock is the kernel's: it goes with the process, also after kill -9.
+    The kernel releases the lock when the process ends, also after kill -9.
 
     Raises:
         StoreLocked: another process holds it.
@@ -60,17 +60,17 @@ def _lock(descriptor: int, home: Path) -> None:
 
 
 def connect(file: Path, *, busy_timeout_ms: int) -> sqlite3.Connection:
-    """Check, open and migrate the journal; return the connection for the writer.
+    """Check, open and migrate the database; return the connection for the writer.
 
     Raises:
-        DatabaseCorrupt: the file is damaged; a copy was kept and the file itself left as it is.
+        DatabaseCorrupt: the file is damaged; it was copied and not changed.
         SchemaTooNew: a newer Parley wrote it.
         StoreUnavailable: it cannot be opened.
     """
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
-        wanted = ".".join(map(str, OLDEST_SQLITE))
+        required = ".".join(map(str, OLDEST_SQLITE))
         raise StoreUnavailable(
-            f"Python's SQLite is {sqlite3.sqlite_version}; Parley needs {wanted} or newer."
+            f"Python's SQLite is {sqlite3.sqlite_version}; Parley needs {required} or newer."
         )
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -88,13 +88,13 @@ def connect(file: Path, *, busy_timeout_ms: int) -> sqlite3.Connection:
                 connection.execute(pragma)
             migrate(connection)
         except sqlite3.Error as error:
-            raise StoreUnavailable(f"The journal {file} cannot be opened: {error}.") from error
+            raise StoreUnavailable(f"The database {file} cannot be opened: {error}.") from error
         stack.pop_all()
     return connection
 
 
 def reader_pragmas(busy_timeout_ms: int) -> tuple[str, ...]:
-    """Return the settings of a connection that only reads."""
+    """Return the pragmas of a read-only connection."""
     return (f"PRAGMA busy_timeout = {busy_timeout_ms:d}", "PRAGMA query_only = ON")
 
 
@@ -118,21 +118,21 @@ def _check(file: Path) -> None:
     except sqlite3.DatabaseError as error:
         verdict = str(error)
         if not any(sign in verdict for sign in _DAMAGED):
-            raise StoreUnavailable(f"The journal {file} cannot be read: {verdict}.") from error
+            raise StoreUnavailable(f"The database {file} cannot be read: {verdict}.") from error
     if verdict != "ok":
         raise DatabaseCorrupt(
-            f"The journal {file} is damaged ({verdict}). It was not changed; {_keep(file)}. "
-            "Put a backup in its place and start again, or move it away to start with an empty journal."
+            f"The database {file} is damaged ({verdict}). It was not changed; {_keep(file)}. "
+            "Replace it with a backup and start again, or move it away to start with an empty database."
         )
 
 
 def _keep(file: Path) -> str:
-    """Copy a damaged file (and its write-ahead log) aside, once; say where it lies."""
+    """Copy a damaged file (and its write-ahead log), once; return a phrase that names the copy."""
     stat = file.stat()
     for earlier in sorted(file.parent.glob(f"{file.name}.corrupt-*")):
         kept = earlier.stat()
         if (kept.st_size, kept.st_mtime_ns) == (stat.st_size, stat.st_mtime_ns):
-            return f"a copy was kept before as {earlier}"
+            return f"an earlier copy is {earlier}"
     copy = file.with_name(f"{file.name}.corrupt-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
     wal = file.with_name(f"{file.name}-wal")
     try:
@@ -141,11 +141,11 @@ def _keep(file: Path) -> str:
             shutil.copy2(wal, copy.with_name(f"{copy.name}-wal"))
     except OSError as error:
         return f"a copy could not be made ({error.strerror})"
-    return f"a copy was kept as {copy}"
+    return f"a copy is {copy}"
 
 
 def _unusable(folder: Path, error: OSError) -> StoreUnavailable:
     return StoreUnavailable(
-        f"The data folder {folder} cannot be made or written ({error.strerror}). "
+        f"The data folder {folder} cannot be created or written ({error.strerror}). "
         "Make it writable for this user, or set PARLEY_HOME to another folder."
     )

@@ -1,4 +1,4 @@
-"""One thread that writes: many callers' units of work in one commit."""
+"""Writer thread: commits the units of work of many callers together."""
 
 import asyncio
 import sqlite3
@@ -20,11 +20,11 @@ Params = Mapping[str, Value]
 Row = Mapping[str, Any]
 
 MAX_BATCH = 512
-"""Units in one commit. With 100 callers a commit holds about 100; more only delays the first of them."""
+"""Units per commit. With 100 callers a commit holds about 100; a larger number only delays the first."""
 
 
 class Transaction(Protocol):
-    """What a unit of work may do. Lives only inside `Database.transaction`."""
+    """What a unit of work may do. Valid only inside `Database.transaction`."""
 
     def run(self, sql: str, params: Params | None = None) -> Sequence[Row]:
         """Execute one statement with `:name` parameters; rows of a SELECT or RETURNING, else empty."""
@@ -32,7 +32,7 @@ class Transaction(Protocol):
 
 
 class _SqliteTransaction(Transaction):
-    """The writer's connection, as units of work see it."""
+    """The writer's connection, for units of work."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -48,7 +48,7 @@ class _SqliteTransaction(Transaction):
 
 @dataclass(slots=True, eq=False)
 class _Unit:
-    """A unit of work, who waits for it, and what became of it."""
+    """A unit of work, its waiting caller, and its result."""
 
     work: Callable[[Transaction], Any]
     future: asyncio.Future[Any]
@@ -59,8 +59,8 @@ class _Unit:
 class DatabaseWriter:
     """The writing connection and its thread.
 
-    Units that wait when the thread is free go into one transaction, each in a savepoint of its own. The
-    waiting callers are woken with one call into the event loop for the whole batch, after the commit.
+    Units that are queued when the thread is free go into one transaction, each in its own savepoint. After
+    the commit, one call into the event loop wakes all callers of the batch.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -75,7 +75,7 @@ class DatabaseWriter:
     async def submit(self, work: Callable[[Transaction], T]) -> T:
         """Run `work` on the thread; return its result once it is on disk.
 
-        A caller that is cancelled while it waits leaves the batch alone: its unit may still be committed.
+        The unit of a cancelled caller may still be committed.
 
         Raises:
             StoreUnavailable: the file cannot be written, or the writer was closed.
@@ -87,7 +87,7 @@ class DatabaseWriter:
         return await future
 
     async def close(self, *, timeout_s: float) -> bool:
-        """Commit what waits, then end the thread. False if it did not end within `timeout_s`."""
+        """Commit what is queued, then end the thread. False if it did not end within `timeout_s`."""
         if not self._closed:
             self._closed = True
             self._queue.put(None)
@@ -106,7 +106,7 @@ class DatabaseWriter:
         self._connection.close()
 
     def _next_batch(self) -> list[_Unit | None]:
-        """Wait for a unit; take what else is there. None, which ends the thread, is always the last."""
+        """Wait for a unit and take all that are queued. None, which ends the thread, is always the last."""
         batch = [self._queue.get()]
         try:
             while batch[-1] is not None and len(batch) < MAX_BATCH:
@@ -128,11 +128,11 @@ class DatabaseWriter:
                 unit.error = unit.error or _unavailable(error)
 
     def _run(self, unit: _Unit) -> None:
-        """Run one unit in its savepoint. Raises sqlite3.Error when the whole transaction is lost."""
+        """Run one unit in its savepoint. Raises sqlite3.Error if the whole transaction is lost."""
         self._connection.execute("SAVEPOINT unit")
         try:
             unit.value = unit.work(self._transaction)
-        except Exception as error:  # the caller's: it is handed to whoever sent the unit
+        except Exception as error:  # handed to the caller
             unit.error = _unavailable(error) if _is_outage(error) else error
             if not self._connection.in_transaction:
                 raise sqlite3.OperationalError(str(error)) from error
@@ -143,7 +143,7 @@ class DatabaseWriter:
         try:
             self._loop.call_soon_threadsafe(_resolve_futures, units)
         except RuntimeError:
-            # The event loop is closed: nobody waits any more. What was committed stays committed.
+            # The event loop is closed: no caller is left. What was committed stays committed.
             return
 
 

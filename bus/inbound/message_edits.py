@@ -127,7 +127,7 @@ class MessageEditHandler:
             before, text=edit.edited.text, attachments=files, edit_count=before.edit_count + 1
         )
         body, event = encode_inbound(after), self._event(edit)
-        if not await self._edits.update_body(row.id, body, event, anew=True):
+        if not await self._edits.update_body(row.id, body, event, reset_attempts=True):
             return Disposition.DUPLICATE
         state = self._workers.edit(row.id, after)
         if state is QueueState.FINISHING:

@@ -360,11 +360,14 @@ async def test_pieces_just_looked_at_are_taken_by_identity() -> None:
     values = _said(SIZE)
     first = chunks.split("t", "", values)
     values["messages"][0].content = "changed"
-    assert chunks.split("t", "", values, looked=True).names == first.names
+    assert chunks.split("t", "", values, unchanged_since_join=True).names == first.names
     changed = chunks.split("t", "", values)
     assert changed.names != first.names
     values["messages"][1] = HumanMessage("replaced", id="m1")
-    assert chunks.split("t", "", values, looked=True).names not in (first.names, changed.names)
+    assert chunks.split("t", "", values, unchanged_since_join=True).names not in (
+        first.names,
+        changed.names,
+    )
 
 
 def test_an_imprint_sees_every_change() -> None:

@@ -36,7 +36,7 @@ async def test_a_row_is_revised_once_an_event_also_when_it_is_done(database: Dat
     assert await revisions.update_body(row.id, "first", event("deleted"))
     [running] = await inbox.list_unfinished()
     assert (running.body, running.attempts) == ("first", 1)
-    assert await revisions.update_body(row.id, "second", event("edit"), anew=True)
+    assert await revisions.update_body(row.id, "second", event("edit"), reset_attempts=True)
     assert not await revisions.update_body(row.id, "third", event("edit"))
     [running] = await inbox.list_unfinished()
     assert (running.body, running.attempts, running.state) == ("second", 0, "running")
