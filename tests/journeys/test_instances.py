@@ -1,9 +1,12 @@
 """Two bots of one platform side by side: each its own conversations, agent, state and loop guard."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests.fakes.feishu import FakeFeishu
 from tests.fakes.model import FakeModelServer
+from tests.fakes.slack import FakeSlack
 from tests.fakes.telegram import TelegramServer
 from tests.journeys.house import serving, with_model
 
@@ -61,3 +64,47 @@ async def test_two_telegram_bots_run_side_by_side(tmp_path: Path) -> None:
         assert ("From sales." in prompt, "From support." in prompt) == (True, False)
         assert sales.token not in service.log.read_text()
         assert sales.violations == support.violations == []
+
+
+async def test_two_slack_workspaces_and_a_feishu_instance_run_side_by_side(tmp_path: Path) -> None:
+    async with (
+        FakeSlack() as acme,
+        FakeSlack() as globex,
+        FakeFeishu() as feishu,
+        FakeModelServer() as model,
+    ):
+        names = ("slack", "slack-globex", "lark")
+        channels = {
+            "slack": slack_section(acme),
+            "slack-globex": {"platform": "slack", **slack_section(globex)},
+            "lark": {"platform": "feishu", **feishu.settings},
+        }
+        config = {**with_model(model.base_url), "channels": channels, "title": {"enabled": False}}
+        async with serving(tmp_path, config, *names) as service:
+            for number, slack in enumerate((acme, globex)):
+                model.reply(f"Answer {number}.")
+                replies = partial(slack.replies, slack.mention("hello"))
+                (answer,) = await slack.wait_for(replies, timeout_s=20)
+                assert answer.words == f"Answer {number}."
+            model.reply("From Lark.")
+            asked_lark = await feishu.dm("hello")
+            await feishu.wait_for(
+                lambda: "From Lark." in str([m.text for m in feishu.answers(asked_lark.chat)]),
+                timeout_s=20,
+            )
+            async with service.client() as client:
+                metrics = (await client.get("/metrics")).text
+                state = (await client.get("/api/channels")).text
+            for name in names:
+                assert f'channel="{name}"' in metrics
+                assert name in state
+        assert acme.violations == globex.violations == feishu.violations == []
+
+
+def slack_section(slack: FakeSlack) -> dict[str, Any]:
+    return {
+        "enabled": True,
+        "base_url": slack.base_url,
+        "bot_token": slack.bot_token,
+        "app_token": slack.app_token,
+    }
