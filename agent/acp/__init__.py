@@ -1,1 +1,1 @@
-"""Agents of other makers, asked over the Agent Client Protocol."""
+"""External agents, called over the Agent Client Protocol (ACP)."""

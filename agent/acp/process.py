@@ -1,4 +1,4 @@
-"""The process of another agent: lines of JSON in and out, and nothing of it left behind."""
+"""Runs the process of an ACP agent and exchanges JSON lines with it."""
 
 import contextlib
 import json
@@ -20,16 +20,16 @@ from agent.errors import AcpAgentError
 logger = logging.getLogger(__name__)
 
 MAX_LINE_BYTES = 50_000_000
-"""Longest message; the protocol's own library reads as much."""
+"""Longest message; the same limit as in the ACP library."""
 
 EXIT_S = 2.0
-"""How long the process may take to end by itself after its input was closed."""
+"""Time to exit after stdin is closed, before it is killed."""
 
 _TAIL_CHARS = 2_000
 
 
 class JsonLineStream:
-    """The protocol's messages over the streams of a process: one JSON object a line."""
+    """ACP messages over the streams of a process: one JSON object per line."""
 
     def __init__(self, process: anyio.abc.Process) -> None:
         if process.stdin is None or process.stdout is None:
@@ -39,7 +39,7 @@ class JsonLineStream:
         self._sending = anyio.Lock()
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Write a message. Raises ConnectionError when nobody reads."""
+        """Send a message. Raises ConnectionError if the process has ended."""
         line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         try:
             async with self._sending:
@@ -48,21 +48,21 @@ class JsonLineStream:
             raise ConnectionError("the agent has ended") from error
 
     async def receive(self) -> dict[str, Any] | None:
-        """Read the next message; None at the end. Lines that are no JSON object are passed over."""
+        """Read the next message; None at the end. Lines that are not JSON objects are ignored."""
         while True:
             try:
                 line = await self._output.receive_until(b"\n", MAX_LINE_BYTES)
             except (anyio.IncompleteRead, anyio.EndOfStream, anyio.ClosedResourceError):
                 return None
             except (anyio.BrokenResourceError, anyio.DelimiterNotFound):
-                return None  # broken, or a line beyond all measure
+                return None  # broken, or the line is too long
             with contextlib.suppress(ValueError, RecursionError):
                 message = json.loads(line)
                 if isinstance(message, dict):
                     return message
 
     async def close(self) -> None:
-        """Close the process's input; it shall end."""
+        """Close the process's stdin, which asks it to exit."""
         with contextlib.suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
             await self._input.aclose()
 
@@ -71,7 +71,7 @@ class JsonLineStream:
 async def run_agent_process(
     command: Sequence[str], *, folder: Path, env: Mapping[str, str]
 ) -> AsyncIterator[JsonLineStream]:
-    """Run a program in a process group of its own; leaving ends the whole group, also when cancelled.
+    """Run a program in its own process group; the group is killed on exit, also by cancellation.
 
     Raises:
         OSError: It cannot be started.
@@ -92,7 +92,7 @@ async def run_agent_process(
                 _end(process.pid)
                 tasks.cancel_scope.cancel()
     except ExceptionGroup as group:
-        # Only the caller's own work raises here: it shall see its error as it was.
+        # Only the caller's block raises here: raise its error unwrapped.
         raise group.exceptions[0] from None
     finally:
         if process.returncode is None:
@@ -102,13 +102,13 @@ async def run_agent_process(
 
 
 def _end(group: int) -> None:
-    """Kill a process group: the program and whatever it has started and left."""
+    """Kill a process group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
 
 
 async def _drain(process: anyio.abc.Process) -> None:
-    """Read what the program complains about, so that it never waits for a reader; the end of it goes to the log."""
+    """Read stderr continuously, so that the program never blocks on it; log its end."""
     tail = b""
     try:
         if process.stderr is not None:
@@ -118,4 +118,4 @@ async def _drain(process: anyio.abc.Process) -> None:
         pass
     finally:
         if tail:
-            logger.info("an ACP agent wrote: %s", tail.decode("utf-8", "replace").strip())
+            logger.info("ACP agent stderr: %s", tail.decode("utf-8", "replace").strip())

@@ -1,4 +1,4 @@
-"""One question to another agent, over the protocol. Imports the protocol's package, which takes half a second."""
+"""Sends one prompt to an ACP agent. Importing this imports the ACP package, which takes half a second."""
 
 import logging
 from pathlib import Path
@@ -29,27 +29,27 @@ from agent.errors import AcpAgentError
 logger = logging.getLogger(__name__)
 
 START_S = 120.0
-"""How long a program may take until its session is open; `npx` may have to download it first."""
+"""Time limit until the session is open; `npx` may have to download the program first."""
 
 MAX_CHARS = 200_000
-"""How much an agent may say; the rest is dropped."""
+"""Longest answer; the rest is dropped."""
 
 _AUTH_REQUIRED = -32_000
-_PLAIN = ("claude", "codex")
-"""Programs that people configure and that do not speak the protocol by themselves."""
+_NEED_ADAPTER = ("claude", "codex")
+"""Programs that need an adapter to support ACP."""
 
 _STOPS = {
-    "max_tokens": "it used up its tokens",
-    "max_turn_requests": "it used up its steps",
-    "refusal": "it refused to go on",
+    "max_tokens": "it reached its token limit",
+    "max_turn_requests": "it reached its step limit",
+    "refusal": "it refused to continue",
     "cancelled": "it was cancelled",
 }
 
 
 class AcpClientHandler:
-    """Our side of a session: collects what the agent says, and answers what it asks leave for.
+    """The client side of a session: collects the answer, and decides on permission requests.
 
-    It offers neither files nor terminals: the agent uses its own.
+    It provides no files and terminals; the agent uses its own.
     """
 
     def __init__(self, name: str, *, approve: bool) -> None:
@@ -61,11 +61,11 @@ class AcpClientHandler:
 
     @property
     def text(self) -> str:
-        """All that was said."""
+        """The answer so far."""
         return "".join(self._parts)
 
     async def session_update(self, update: object, **_: object) -> None:
-        """Take what the agent tells; only its words count."""
+        """Handle an update; only message text is used."""
         if isinstance(update, AgentMessageChunk) and isinstance(update.content, TextContentBlock):
             piece = update.content.text[: self._room]
             self._room -= len(piece)
@@ -74,13 +74,13 @@ class AcpClientHandler:
     async def request_permission(
         self, tool_call: ToolCallUpdate, options: list[PermissionOption], **_: object
     ) -> RequestPermissionResponse:
-        """Allow once when the operator said so; refuse else."""
+        """Allow once if `auto_approve_permissions` is set, otherwise reject."""
         once = _first(options, "allow_once") if self._approve else None
         logger.info(
-            "the ACP agent %s asks leave for %.200r: %s",
+            "ACP agent %s requests permission for %.200r: %s",
             self._name,
             tool_call.title or "something",
-            "allowed once" if once else "refused",
+            "allowed once" if once else "rejected",
         )
         if once is not None:
             return RequestPermissionResponse(
@@ -96,19 +96,19 @@ class AcpClientHandler:
 
 
 async def prompt_agent(name: str, entry: AcpAgentConfig, folder: Path, prompt: str) -> str:
-    """Start the agent in a folder, ask it, and return what it said. Its processes are gone when this returns.
+    """Start the agent in a folder, send the prompt, and return its answer. Its processes have ended when this returns.
 
     Raises:
-        AcpAgentError: It cannot be started, does not speak the protocol, wants a login, or took too long.
+        AcpAgentError: It cannot be started, does not support ACP, needs a login, or took too long.
     """
     env = {**default_environment(), **entry.env}
-    listener = AcpClientHandler(name, approve=entry.auto_approve_permissions)
+    handler = AcpClientHandler(name, approve=entry.auto_approve_permissions)
     try:
         with anyio.fail_after(entry.timeout_seconds):
             async with run_agent_process(
                 [entry.command, *entry.args], folder=folder, env=env
             ) as lines:
-                agent = connect_to_agent(cast("Client", listener), lines)
+                agent = connect_to_agent(cast("Client", handler), lines)
                 try:
                     stop = await _ask(agent, entry, folder, prompt)
                 finally:
@@ -120,7 +120,7 @@ async def prompt_agent(name: str, entry: AcpAgentConfig, folder: Path, prompt: s
         ) from error
     except (OSError, RequestError) as error:  # OSError: ConnectionError is one
         raise AcpAgentError(_reason(name, entry, error)) from error
-    return _answer(listener, stop)
+    return _answer(handler, stop)
 
 
 async def _ask(
@@ -146,9 +146,9 @@ async def _ask(
 async def _session(
     agent: ClientSideConnection, model: str | None, folder: Path
 ) -> NewSessionResponse:
-    """Open a session and ask for the model: some agents read it beside the request, others have an option for it."""
-    beside: dict[str, Any] = {"model": model} if model else {}
-    session = await agent.new_session(cwd=str(folder), mcp_servers=[], **beside)
+    """Open a session and select the model: some agents read it from the request, others have a config option."""
+    extra: dict[str, Any] = {"model": model} if model else {}
+    session = await agent.new_session(cwd=str(folder), mcp_servers=[], **extra)
     for option in session.config_options or ():
         if model and getattr(option, "category", None) == "model":
             await agent.set_config_option(
@@ -161,34 +161,34 @@ def _first(options: list[PermissionOption], kind: str) -> str | None:
     return next((option.option_id for option in options if option.kind == kind), None)
 
 
-def _answer(listener: AcpClientHandler, stop: str) -> str:
+def _answer(handler: AcpClientHandler, stop: str) -> str:
     notes = [f"it stopped early: {_STOPS[stop]}"] if stop in _STOPS else []
-    if listener.denied_count:
+    if handler.denied_count:
         notes.append(
-            f"it asked leave for {listener.denied_count} action(s), which was refused: "
-            "the operator has not set auto_approve_permissions for it"
+            f"{handler.denied_count} permission request(s) were rejected, because auto_approve_permissions is not "
+            "set for this agent"
         )
-    text = listener.text.strip() or "(the agent said nothing)"
+    text = handler.text.strip() or "(the agent returned no text)"
     return "\n\n".join((text, *(f"[Note: {note}.]" for note in notes)))
 
 
 def _reason(name: str, entry: AcpAgentConfig, error: Exception) -> str:
-    """Say what to do about a failure. What the agent itself says of it goes to the log: it may hold paths."""
-    logger.warning("the ACP agent %s failed: %s", name, error)
-    check = f"The operator has to check `acp_agents.{name}.command`."
+    """Say what to do about a failure. The agent's own message is only logged: it may contain paths."""
+    logger.warning("ACP agent %s failed: %s", name, error)
+    check = f"The operator must check `acp_agents.{name}.command`."
     if isinstance(error, FileNotFoundError):
-        return f"The program of the agent {name} is not installed here. {check}"
+        return f"The program of the agent {name} is not installed. {check}"
     if isinstance(error, RequestError) and error.code == _AUTH_REQUIRED:
-        return f"The agent {name} wants a login first. The operator has to do that, or set a key in its `env`."
+        return (
+            f"The agent {name} needs a login. The operator must log in, or set a key in its `env`."
+        )
     if isinstance(error, RequestError):
-        return f"The agent {name} answered with an error (code {error.code})."
+        return f"The agent {name} returned an error (code {error.code})."
     if not isinstance(error, ConnectionError):
         return f"The program of the agent {name} cannot be run. {check}"
     program = Path(entry.command).name
-    plain = (
-        f" Plain `{program}` does not speak it: it needs an adapter." if program in _PLAIN else ""
-    )
+    plain = f" `{program}` needs an adapter for it." if program in _NEED_ADAPTER else ""
     return (
-        f"The agent {name} ended or did not answer. Its program has to be a server of the Agent Client "
-        f"Protocol.{plain} {check}"
+        f"The agent {name} ended or did not respond. Its program must be an Agent Client Protocol "
+        f"server.{plain} {check}"
     )

@@ -1,1 +1,1 @@
-"""Whether a tool call may run: the question, the answer, and who answers."""
+"""Guardrails: decide whether a tool call may run."""

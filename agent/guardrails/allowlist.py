@@ -1,4 +1,4 @@
-"""The guardrail without dependencies: tools by name."""
+"""Guardrail provider that allows or denies tools by name."""
 
 from collections.abc import Collection, Iterable
 
@@ -14,14 +14,14 @@ POLICY = "allowlist"
 
 
 class AllowlistProvider:
-    """Lets named tools through, or keeps named ones out.
+    """Allows or denies tools by name.
 
     Args:
         allowed_tools: Only these; an empty list allows none. None = all.
-        denied_tools: Never these, also where they are allowed above.
+        denied_tools: Never these, even if `allowed_tools` has them.
 
     Raises:
-        ValueError: One of them is no list of names.
+        ValueError: An argument is not a list of names.
     """
 
     name = POLICY
@@ -31,12 +31,12 @@ class AllowlistProvider:
         allowed_tools: Iterable[str] | None = None,
         denied_tools: Iterable[str] | None = None,
     ) -> None:
-        # `is None` and not truth: an empty list must deny everything.
+        # `is None`: an empty list must deny everything.
         self._allowed = None if allowed_tools is None else _names("allowed_tools", allowed_tools)
         self._denied = frozenset() if denied_tools is None else _names("denied_tools", denied_tools)
 
     def evaluate(self, request: GuardrailRequest) -> GuardrailDecision:
-        """Decide by the tool's name. A call without a name is not allowed where there is a list."""
+        """Decide by the tool's name. With an allowlist, a call without a name is denied."""
         name = request.tool_name
         if name in self._denied:
             return deny(NOT_ALLOWED, f"tool '{name}' is denied by policy", policy_id=POLICY)
@@ -45,7 +45,7 @@ class AllowlistProvider:
         return allow(policy_id=POLICY)
 
     async def aevaluate(self, request: GuardrailRequest) -> GuardrailDecision:
-        """Decide; nothing here waits."""
+        """Decide; nothing blocks."""
         return self.evaluate(request)
 
 

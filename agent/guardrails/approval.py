@@ -1,4 +1,4 @@
-"""A person's leave for a tool call: the question in LangChain's human-in-the-loop shape, and its answer. Pure."""
+"""Approval of tool calls by a person, in LangChain's human-in-the-loop format. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,24 +11,24 @@ APPROVE: Final = "approve"
 REJECT: Final = "reject"
 
 MEANS_APPROVE: Final = frozenset({APPROVE, "accept"})
-"""`accept` is what clients of LangGraph's older shape send."""
+"""Clients with LangGraph's older format send `accept`."""
 
 REASON_CHARS: Final = 2000
-"""Longest reason of a person that the model reads."""
+"""Maximum length of a person's reason, as the model reads it."""
 
 DESCRIPTION: Final = "This tool call needs your approval."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalDecision:
-    """What a person decided; `reason` are their own words, for a refusal."""
+    """A person's decision; `reason` is their own text, for a rejection."""
 
     approved: bool
     reason: str = ""
 
 
 def needs_approval(tool_name: str, patterns: Sequence[str]) -> bool:
-    """Say whether a person is asked before this tool runs.
+    """Say whether this tool needs approval.
 
     >>> [needs_approval(name, ["bash", "github_*"]) for name in ("bash", "github_push", "ls")]
     [True, True, False]
@@ -38,19 +38,19 @@ def needs_approval(tool_name: str, patterns: Sequence[str]) -> bool:
     return tool_name not in EXEMPT_TOOLS and any(fnmatchcase(tool_name, one) for one in patterns)
 
 
-def approval_request(asked: GuardrailRequest, description: str = "") -> dict[str, Any]:
-    """Return what the interrupt says: one action, with the arguments as the model wrote them."""
+def approval_request(request: GuardrailRequest, description: str = "") -> dict[str, Any]:
+    """Return the value of the interrupt: one action, with the arguments as the model wrote them."""
     action = {
-        "name": asked.tool_name,
-        "args": dict(asked.tool_input),
+        "name": request.tool_name,
+        "args": dict(request.tool_input),
         "description": description or DESCRIPTION,
     }
-    review = {"action_name": asked.tool_name, "allowed_decisions": [APPROVE, REJECT]}
+    review = {"action_name": request.tool_name, "allowed_decisions": [APPROVE, REJECT]}
     return {"action_requests": [action], "review_configs": [review]}
 
 
 def parse_decision(answer: object) -> ApprovalDecision:
-    """Return what an answer to the interrupt decides. What is not understood approves nothing.
+    """Parse the answer to the interrupt. An invalid answer is a rejection.
 
     >>> parse_decision({"decisions": [{"type": "approve"}]})
     ApprovalDecision(approved=True, reason='')
@@ -59,22 +59,21 @@ def parse_decision(answer: object) -> ApprovalDecision:
     >>> parse_decision([{"type": "accept"}]).approved, parse_decision(True).approved, parse_decision("yes").approved
     (True, False, False)
     """
-    decision = _only(answer)
+    decision = _single(answer)
     if not isinstance(decision, Mapping):
-        return ApprovalDecision(
-            approved=False,
-            reason=decision.strip()[:REASON_CHARS] if isinstance(decision, str) else "",
-        )
+        return _rejected(decision)
     if decision.get("type") in MEANS_APPROVE:
         return ApprovalDecision(approved=True)
-    said = decision.get("message") or decision.get("args")
-    return ApprovalDecision(
-        approved=False, reason=said.strip()[:REASON_CHARS] if isinstance(said, str) else ""
-    )
+    return _rejected(decision.get("message") or decision.get("args"))
 
 
-def _only(answer: object) -> object:
-    """Return the one decision of an answer, in whichever shape it came."""
+def _rejected(reason: object) -> ApprovalDecision:
+    text = reason.strip()[:REASON_CHARS] if isinstance(reason, str) else ""
+    return ApprovalDecision(approved=False, reason=text)
+
+
+def _single(answer: object) -> object:
+    """Return the single decision of an answer, in any of the formats."""
     decisions = answer.get("decisions", answer) if isinstance(answer, Mapping) else answer
     if isinstance(decisions, list | tuple):
         return decisions[0] if len(decisions) == 1 else None

@@ -1,4 +1,4 @@
-"""From the `guardrails` section to the provider that decides."""
+"""Builds the guardrail provider of the `guardrails` section."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -18,47 +18,47 @@ SHORT_NAMES: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 FRAMEWORK: Final = "deerflow"
-"""What providers made for several frameworks call the one whose contract this is."""
+"""Name of this contract for providers that support several frameworks."""
 
 
 def build_guardrail_provider(config: GuardrailsConfig) -> GuardrailProvider | None:
-    """Return who decides; None = nobody is asked. Blocking: it imports and reads files.
+    """Build the provider; None = no guardrail. Blocking: imports modules and reads files.
 
-    A class that takes `framework` or `passport` is given them where the configuration of the provider has none.
+    A class with parameters `framework` or `passport` receives them unless its configuration sets them.
 
     Raises:
-        GuardrailUnusable: The section names no such class, or it cannot be built; one line, no value quoted.
+        GuardrailUnusable: The class does not exist or cannot be built; the message is one line and quotes no value.
     """
     entry = config.provider
     if not config.enabled or entry is None:
         return None
     use = SHORT_NAMES.get(entry.use, entry.use)
     try:
-        made_by = import_object(use)
+        factory = import_object(use)
     except ObjectNotImportable as error:
         raise GuardrailUnusable(f"guardrails.provider.use: {error}") from error
-    if not callable(made_by):
+    if not callable(factory):
         raise GuardrailUnusable(f"guardrails.provider.use: {use} is not a class")
-    given = _completed(dict(entry.config), made_by, config.passport)
+    given = _with_defaults(dict(entry.config), factory, config.passport)
     try:
-        provider = made_by(**given)
+        provider = factory(**given)
     except GuardrailUnusable:
         raise
     except (TypeError, ValueError, OSError) as error:
-        # A text of our own providers names keys only; one of another's may quote a secret.
-        said = f": {error}" if use in SHORT_NAMES.values() else ""
+        # Messages of built-in providers contain only keys; those of others may quote a secret.
+        detail = f": {error}" if use in SHORT_NAMES.values() else ""
         raise GuardrailUnusable(
-            f"guardrails.provider.config: {use} cannot be built with it ({type(error).__name__}{said})"
+            f"guardrails.provider.config: {use} cannot be built with it ({type(error).__name__}{detail})"
         ) from error
-    return _checked(use, provider)
+    return _require_protocol(use, provider)
 
 
-def _completed(
-    given: dict[str, Any], made_by: Callable[..., object], passport: str | None
+def _with_defaults(
+    given: dict[str, Any], factory: Callable[..., object], passport: str | None
 ) -> dict[str, Any]:
     offered = {"framework": FRAMEWORK, "passport": passport}
     try:
-        taken = inspect.signature(made_by).parameters
+        taken = inspect.signature(factory).parameters
     except (TypeError, ValueError):
         return given
     for key, value in offered.items():
@@ -67,11 +67,11 @@ def _completed(
     return given
 
 
-def _checked(use: str, provider: object) -> GuardrailProvider:
-    """Return the provider when it has the shape of one."""
-    lacking = [m for m in ("evaluate", "aevaluate") if not callable(getattr(provider, m, None))]
+def _require_protocol(use: str, provider: object) -> GuardrailProvider:
+    """Check that the object implements the protocol."""
+    missing = [m for m in ("evaluate", "aevaluate") if not callable(getattr(provider, m, None))]
     if not isinstance(getattr(provider, "name", None), str):
-        lacking.append("name")
-    if lacking:
-        raise GuardrailUnusable(f"guardrails.provider.use: {use} has no {' and no '.join(lacking)}")
+        missing.append("name")
+    if missing:
+        raise GuardrailUnusable(f"guardrails.provider.use: {use} has no {' and no '.join(missing)}")
     return cast("GuardrailProvider", provider)

@@ -1,4 +1,4 @@
-"""The limits of one capability in a passport: which commands, which words, how much. Pure."""
+"""Limits of one capability in a passport: commands, text patterns, sizes. Pure."""
 
 import re
 import shlex
@@ -12,34 +12,34 @@ from agent.guardrails.protocol import BLOCKED_PATTERN, COMMAND_NOT_ALLOWED, LIMI
 ANY: Final = "*"
 MAX_PREFIX: Final = "max_"
 
-_BREAKS = frozenset({";", "&", "&&", "|", "||", "|&", "(", ")", "\n"})
+_SEPARATORS = frozenset({";", "&", "&&", "|", "||", "|&", "(", ")", "\n"})
 _HIDES = re.compile(r"[`\0]|\$[({'\"]|[<>]\(")
-"""Forms whose inner commands a reader of words cannot see."""
+"""Syntax that hides inner commands from a word splitter."""
 _JOINED = re.compile(r"\d*[<>]&(?:\d+|-)|&>>?")
-"""Redirections with an `&` that parts no commands."""
+"""Redirections with an `&` that does not separate commands."""
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _RUNNERS = frozenset(
     {"!", "{", "case", "command", "do", "elif", "else", "env", "eval", "exec", "for", "function", "if",
      "nohup", "sudo", "then", "time", "timeout", "until", "while", "xargs"}
 )  # fmt: skip
-"""Words after which another command stands: they are not read through, so they must be allowed themselves."""
+"""Words that are followed by another command: they must be allowed themselves."""
 
 Violation = tuple[str, str]
-"""The code and the sentence of a limit that a call would break."""
+"""Code and message of a violated limit."""
 
 
 class CapabilityLimits(BaseModel):
-    """What a capability may be used for.
+    """Limits of a capability.
 
-    The list of commands keeps an honest agent on its path. It is no boundary: an allowed command may start others.
-    The boundary is the sandbox.
+    The list of commands guides a well-meaning agent. It is not a security boundary, because an allowed command may
+    start others; the sandbox is.
 
     Attributes:
         allowed_commands: First words of shell commands; an empty list allows none, `*` all. None = all.
-        blocked_patterns: Texts that must not stand in any argument; case and the width of gaps do not count.
-        max_calls_per_run: How often in one run.
+        blocked_patterns: Texts that no argument may contain, ignoring case and whitespace width.
+        max_calls_per_run: Maximum number of calls per run.
 
-    Any further key must be `max_{argument}`: the largest number, or the longest text or list, of that argument.
+    Other keys must be `max_{argument}`: the maximum of a number, or the maximum length of a text or list.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -49,16 +49,16 @@ class CapabilityLimits(BaseModel):
     max_calls_per_run: int | None = Field(default=None, ge=0)
 
     @model_validator(mode="after")
-    def _are_all_understood(self) -> "CapabilityLimits":
+    def _reject_unknown_limits(self) -> "CapabilityLimits":
         for key, value in (self.model_extra or {}).items():
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            # `value == value` is false for NaN, below which everything would be allowed.
+            # `value == value` is false for NaN, with which everything would be allowed.
             if not key.startswith(MAX_PREFIX) or not is_number or value != value:  # noqa: PLR0124
-                raise ValueError(f"the limit {key!r} is not known, so it could not be held")
+                raise ValueError(f"unknown limit {key!r}: it could not be enforced")
         return self
 
     def violation(self, arguments: Mapping[str, Any]) -> Violation | None:
-        """Return the first limit that a call with these arguments would break."""
+        """Return the first limit that a call with these arguments violates."""
         return self._pattern_in(arguments) or self._command_of(arguments) or self._excess(arguments)
 
     def _pattern_in(self, arguments: Mapping[str, Any]) -> Violation | None:
@@ -77,7 +77,11 @@ class CapabilityLimits(BaseModel):
             return None
         for word in first_words(str(arguments.get("command", ""))):
             if word not in allowed:
-                shown = f"the command '{word[:60]}' is not allowed" if word else "it cannot be read"
+                shown = (
+                    f"the command '{word[:60]}' is not allowed"
+                    if word
+                    else "the command cannot be parsed"
+                )
                 return COMMAND_NOT_ALLOWED, f"{shown}; allowed: {', '.join(allowed) or 'none'}"
         return None
 
@@ -87,12 +91,12 @@ class CapabilityLimits(BaseModel):
             value = arguments.get(name)
             size = len(value) if isinstance(value, str | list | tuple | dict) else value
             if isinstance(size, int | float) and not size <= most:
-                return LIMIT_EXCEEDED, f"'{name}' may be at most {most:g}"
+                return LIMIT_EXCEEDED, f"'{name}' must be at most {most:g}"
         return None
 
 
 def first_words(command: str) -> list[str]:
-    """Return the first word of every simple command; an empty word stands for what cannot be read.
+    """Return the first word of every simple command; an empty word means it cannot be parsed.
 
     >>> first_words("FOO=1 git log | head -3 && /bin/ls")
     ['git', 'head', '/bin/ls']
@@ -119,7 +123,7 @@ def first_words(command: str) -> list[str]:
 def _leading(words: list[str]) -> Iterator[str]:
     is_first = True
     for word in words:
-        if word in _BREAKS or set(word) <= set(";&|()"):
+        if word in _SEPARATORS or set(word) <= set(";&|()"):
             is_first = True
         elif is_first and not _ASSIGNMENT.match(word):
             yield word

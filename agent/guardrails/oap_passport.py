@@ -1,4 +1,4 @@
-"""The guardrail by passport: what an agent may do, written down once in the form of Open Agent Passport 1.0."""
+"""Guardrail provider for Open Agent Passport 1.0."""
 
 import json
 import threading
@@ -28,7 +28,7 @@ from agent.guardrails.protocol import (
 POLICY: Final = "oap"
 ACTIVE: Final = "active"
 MAX_RUNS: Final = 1024
-"""Of how many runs the calls are counted; the least recently seen is forgotten."""
+"""Number of runs whose calls are counted; the least recently used is dropped."""
 MAX_BYTES: Final = 1024 * 1024
 
 CAPABILITIES: Final[Mapping[str, str]] = MappingProxyType(
@@ -49,10 +49,10 @@ CAPABILITIES: Final[Mapping[str, str]] = MappingProxyType(
         "invoke_acp_agent": "agent.delegate",
     }
 )
-"""The capability that a tool needs. Others need the one named like the tool."""
+"""The capability that a tool needs. Other tools need a capability with their own name."""
 
 MCP_CAPABILITY: Final = "mcp.tool.execute"
-"""Is enough for every tool of an MCP server."""
+"""Allows every tool of MCP servers."""
 
 
 class _Capability(BaseModel):
@@ -60,7 +60,7 @@ class _Capability(BaseModel):
 
 
 class OapPassport(BaseModel):
-    """A passport. Unknown keys are for others; unknown limits are refused, because nobody would hold them."""
+    """A passport. Unknown keys are ignored; unknown limits are rejected, because they could not be enforced."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -73,7 +73,7 @@ class OapPassport(BaseModel):
 
     @property
     def granted(self) -> frozenset[str]:
-        """The ids of its capabilities."""
+        """Ids of its capabilities."""
         return frozenset(capability.id for capability in self.capabilities)
 
     def is_valid(self, now: datetime) -> bool:
@@ -85,14 +85,14 @@ class OapPassport(BaseModel):
 
 
 class OapPassportProvider:
-    """Decides by a passport. A file is read again when it changes, so that a suspension holds at once.
+    """Decides by a passport. A changed file is read again, so a suspension takes effect immediately.
 
     Args:
-        passport: The path of a JSON file, the JSON text, or the object itself.
-        capabilities: Tool name -> capability, beyond and instead of `CAPABILITIES`.
+        passport: Path of a JSON file, JSON text, or the parsed object.
+        capabilities: Tool name -> capability; extends and overrides `CAPABILITIES`.
 
     Raises:
-        GuardrailUnusable: There is none, or it is no passport.
+        GuardrailUnusable: It is missing or invalid.
     """
 
     name = POLICY
@@ -104,9 +104,9 @@ class OapPassportProvider:
     ) -> None:
         if not passport:
             raise GuardrailUnusable(
-                "guardrails: oap needs a passport: set guardrails.passport to its file"
+                "guardrails: oap needs a passport: set guardrails.passport to a file"
             )
-        self._file, self._passport = _opened(passport)
+        self._file, self._passport = _load(passport)
         self._stamp = _stamp(self._file) if self._file is not None else None
         self._needs = {**CAPABILITIES, **(capabilities or {})}
         self._calls: OrderedDict[tuple[str, str], int] = OrderedDict()
@@ -116,39 +116,41 @@ class OapPassportProvider:
         """Decide. May read the file.
 
         Raises:
-            GuardrailUnusable: The file is gone or is no passport any more.
+            GuardrailUnusable: The file is gone or no longer valid.
         """
         passport = self._current()
         if not passport.is_valid(datetime.now(UTC)):
             return self._denied(SUSPENDED, "the agent's passport is not active")
-        broken = None if request.tool_name in EXEMPT_TOOLS else self._broken(passport, request)
-        return allow(policy_id=POLICY) if broken is None else self._denied(*broken)
+        violation = (
+            None if request.tool_name in EXEMPT_TOOLS else self._violation(passport, request)
+        )
+        return allow(policy_id=POLICY) if violation is None else self._denied(*violation)
 
     async def aevaluate(self, request: GuardrailRequest) -> GuardrailDecision:
-        """Decide in a worker thread: the file may have to be read."""
+        """Decide in a worker thread, because the file may be read."""
         return await anyio.to_thread.run_sync(self.evaluate, request, abandon_on_cancel=True)
 
-    def _broken(self, passport: OapPassport, request: GuardrailRequest) -> Violation | None:
-        """Return what an active passport has against a call."""
+    def _violation(self, passport: OapPassport, request: GuardrailRequest) -> Violation | None:
+        """Return the limit of an active passport that a call violates."""
         capability = self._capability(request, passport.granted)
         if capability is None:
             needed = self._needs.get(request.tool_name, request.tool_name)
             return NOT_ALLOWED, f"the agent's passport has no capability '{needed}' for this tool"
         limits = passport.limits.get(capability, CapabilityLimits())
-        broken = limits.violation(request.tool_input)
-        if broken is None and self._is_worn_out(request, capability, limits):
-            return LIMIT_EXCEEDED, f"'{capability}' was used too often in this run"
-        return broken
+        violation = limits.violation(request.tool_input)
+        if violation is None and self._exceeds_calls(request, capability, limits):
+            return LIMIT_EXCEEDED, f"the call limit of '{capability}' for this run is reached"
+        return violation
 
     def _capability(self, request: GuardrailRequest, granted: frozenset[str]) -> str | None:
-        """Return what of the granted lets this tool through: the nearest first."""
+        """Return the granted capability that allows this tool, the most specific first."""
         name = request.tool_name
         candidates = [name, self._needs.get(name)] if name else []
         if request.mcp_server is not None:
             candidates.append(MCP_CAPABILITY)
         return next((one for one in candidates if one is not None and one in granted), None)
 
-    def _is_worn_out(
+    def _exceeds_calls(
         self, request: GuardrailRequest, capability: str, limits: CapabilityLimits
     ) -> bool:
         if limits.max_calls_per_run is None:
@@ -175,7 +177,7 @@ class OapPassportProvider:
         return deny(code, message, policy_id=self._passport.passport_id or POLICY)
 
 
-def _opened(given: str | Mapping[str, Any]) -> tuple[Path | None, OapPassport]:
+def _load(given: str | Mapping[str, Any]) -> tuple[Path | None, OapPassport]:
     if not isinstance(given, str):
         return None, _checked(given)
     if given.lstrip().startswith("{"):
@@ -189,14 +191,14 @@ def _text(file: Path) -> str:
         with file.open("rb") as opened:
             return opened.read(MAX_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise GuardrailUnusable("guardrails: the passport's file cannot be read") from error
+        raise GuardrailUnusable("guardrails: the passport file cannot be read") from error
 
 
 def _stamp(file: Path) -> tuple[int, int, int]:
     try:
         found = file.stat()
     except OSError as error:
-        raise GuardrailUnusable("guardrails: the passport's file cannot be read") from error
+        raise GuardrailUnusable("guardrails: the passport file cannot be read") from error
     return (found.st_mtime_ns, found.st_size, found.st_ino)
 
 
@@ -214,6 +216,4 @@ def _checked(found: object) -> OapPassport:
     except ValidationError as error:
         first = error.errors(include_input=False, include_context=False)[0]
         where = ".".join(map(str, first["loc"])) or "passport"
-        raise GuardrailUnusable(
-            f"guardrails: this is no passport: {where}: {first['msg']}"
-        ) from error
+        raise GuardrailUnusable(f"guardrails: invalid passport: {where}: {first['msg']}") from error

@@ -1,4 +1,4 @@
-"""What a guardrail is asked, what it answers, and what asks it."""
+"""Guardrail protocol: request, decision and provider."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,24 +16,24 @@ APPROVAL_REQUIRED: Final = "oap.approval_required"
 REJECTED: Final = "oap.rejected"
 
 EXEMPT_TOOLS: Final = frozenset({"ask_clarification", "write_todos"})
-"""Tools that touch nothing outside the conversation: an active passport is enough, and nobody is asked about them."""
+"""Tools without effect outside the conversation: they need only an active passport, and no approval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardrailRequest:
-    """One tool call that is about to be made.
+    """A tool call to decide on.
 
     Attributes:
-        tool_name: The tool; empty where the model named none.
+        tool_name: The tool; empty if the model named none.
         tool_input: Its arguments, as the model wrote them.
-        agent_id: The `passport` of the configuration.
-        thread_id: The thread; None where nobody said.
-        is_subagent: Whether a subagent asks.
-        timestamp: When, ISO 8601 with zone.
-        user_id: For whom the run works: `{channel}:{workspace}:{platform user id}` from chats.
+        agent_id: The configured `passport`.
+        thread_id: The thread; None if unknown.
+        is_subagent: Whether a subagent makes the call.
+        timestamp: ISO 8601 with time zone.
+        user_id: The user of the run; `{channel}:{workspace}:{platform user id}` in chats.
         run_id: The run.
-        tool_call_id: The call.
-        mcp_server: The MCP server that the tool belongs to; None = it is no such tool.
+        tool_call_id: The tool call.
+        mcp_server: The MCP server of the tool; None = not an MCP tool.
     """
 
     tool_name: str
@@ -50,7 +50,7 @@ class GuardrailRequest:
 
 @dataclass(frozen=True, slots=True)
 class GuardrailReason:
-    """Why: a code for programs, a sentence for the model."""
+    """A reason: a code for programs, a sentence for the model."""
 
     code: str
     message: str = ""
@@ -58,14 +58,14 @@ class GuardrailReason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardrailDecision:
-    """Whether the call may be made.
+    """Whether a call may run.
 
     Attributes:
-        allow: False also where a person has to be asked: who does not know of `ask` makes no call.
-        ask: Whether a person decides; the first reason is told to them.
-        reasons: The first is told to the model.
-        policy_id: Which rule decided, for the log.
-        metadata: Whatever else a provider wants to say.
+        allow: False also if a person must be asked, so that callers that ignore `ask` deny the call.
+        ask: Whether a person decides; they see the first reason.
+        reasons: The model sees the first one.
+        policy_id: The rule that decided, for logs.
+        metadata: Additional data of the provider.
     """
 
     allow: bool
@@ -76,18 +76,18 @@ class GuardrailDecision:
 
 
 class GuardrailProvider(Protocol):
-    """Decides about tool calls. No class to derive from: these three names are enough.
+    """Decides on tool calls. Structural: no base class is needed.
 
-    What it answers is read by name as well: `allow`, `ask`, `reasons` with `code` and `message`, `policy_id`.
+    The same holds for its decision: `allow`, `ask`, `reasons` with `code` and `message`, `policy_id`.
     """
 
     @property
     def name(self) -> str:
-        """Return its name for the log."""
+        """Return its name, for logs."""
         ...
 
     def evaluate(self, request: GuardrailRequest) -> GuardrailDecision:
-        """Decide; may block. Whatever it raises counts as `fail_closed` says."""
+        """Decide; may block. Exceptions are handled according to `fail_closed`."""
         ...
 
     async def aevaluate(self, request: GuardrailRequest) -> GuardrailDecision:
@@ -96,20 +96,20 @@ class GuardrailProvider(Protocol):
 
 
 def allow(*, policy_id: str | None = None) -> GuardrailDecision:
-    """Return the decision that a call may be made."""
+    """Return a decision that allows the call."""
     return GuardrailDecision(
         allow=True, reasons=(GuardrailReason(ALLOWED, "allowed by policy"),), policy_id=policy_id
     )
 
 
 def deny(code: str, message: str, *, policy_id: str | None = None) -> GuardrailDecision:
-    """Return the decision that it may not, and why."""
+    """Return a decision that denies the call."""
     return GuardrailDecision(
         allow=False, reasons=(GuardrailReason(code, message),), policy_id=policy_id
     )
 
 
 def ask_for_approval(message: str, *, policy_id: str | None = None) -> GuardrailDecision:
-    """Return the decision that a person decides, and what they are told of it."""
+    """Return a decision that asks a person, with a message for them."""
     reason = GuardrailReason(APPROVAL_REQUIRED, message)
     return GuardrailDecision(allow=False, ask=True, reasons=(reason,), policy_id=policy_id)

@@ -1,1 +1,1 @@
-"""The network that this machine is in, and what strangers may have it ask for."""
+"""Protection against server-side request forgery (SSRF)."""

@@ -1,7 +1,7 @@
-"""Which addresses and names lie in the public internet. Pure.
+"""Tells public addresses and host names from private ones. Pure.
 
-Networks from IANA's registries of special-purpose addresses (IPv4 and IPv6, as of 2025-10), with the few public
-addresses at which clouds serve their machines' secrets.
+The networks are those of IANA's special-purpose address registries (IPv4 and IPv6, as of 2025-10), and the few public
+addresses at which clouds serve instance metadata.
 """
 
 import re
@@ -34,7 +34,7 @@ _CLOSED_4 = tuple(
 )
 
 _OPEN_6 = ip_network("2000::/3")
-"""All that IANA gives out as global unicast. Outside: mapped and compatible IPv4, NAT64, local, multicast."""
+"""Global unicast addresses. Excludes mapped and compatible IPv4, NAT64, local and multicast addresses."""
 
 _CLOSED_6 = tuple(
     ip_network(text)
@@ -64,13 +64,13 @@ _LOCAL_ENDINGS = (
     "invalid",
     "test",
 )
-"""Names that no public server has, or that a machine answers from its own tables."""
+"""Domains without public servers, or that are resolved locally."""
 
 _NUMBER = re.compile(r"(?:[0-9]+|0[xX][0-9a-fA-F]*)")
 
 
 def is_public(address: Address) -> bool:
-    """Tell whether an address is one of the public internet.
+    """Say whether an address is public.
 
     >>> is_public(ip_address("93.184.216.34")), is_public(ip_address("169.254.169.254"))
     (True, False)
@@ -85,29 +85,29 @@ def is_public(address: Address) -> bool:
 
 
 def parse_ip_literal(host: str) -> Address | None:
-    """Return the address that a host is, in the one usual notation; None for a name.
+    """Return the address of a host in standard notation; None for a name.
 
     Raises:
-        ValueError: It is a number in another notation (`127.1`, `0x7f000001`, `017700000001`), which resolvers
-            read as an address.
+        ValueError: A non-standard notation (`127.1`, `0x7f000001`, `017700000001`), which resolvers accept as an
+            address.
 
     >>> parse_ip_literal("example.org") is None
     True
     >>> parse_ip_literal("2130706433")
     Traceback (most recent call last):
-    ValueError: not an address in the usual notation: 2130706433
+    ValueError: not an address in standard notation: 2130706433
     """
     try:
         return ip_address(host)
     except ValueError:
         last = host.rpartition(".")[2]
         if ":" in host or "%" in host or _NUMBER.fullmatch(last):
-            raise ValueError(f"not an address in the usual notation: {host[:80]}") from None
+            raise ValueError(f"not an address in standard notation: {host[:80]}") from None
         return None
 
 
 def is_local_name(name: str) -> bool:
-    """Tell whether a name, lower case and without trailing dot, is one of this machine or its network.
+    """Say whether a name (lower case, without trailing dot) belongs to this machine or its network.
 
     >>> is_local_name("metadata.google.internal"), is_local_name("kubernetes"), is_local_name("example.org")
     (True, True, False)

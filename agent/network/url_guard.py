@@ -1,8 +1,8 @@
-"""Keeps requests to addresses that strangers chose out of this machine's networks (SSRF).
+"""Blocks requests to private networks for URLs that users or models choose (SSRF protection).
 
-A URL is checked as it will be asked for: the same parser, one look-up of its host, every address judged, and the
-connection goes to one of these very addresses. A second look-up, which could say something else (DNS
-rebinding), does not happen. Redirects are requests like others, so they are checked the same way.
+A URL is checked exactly as it will be requested: the same parser, one DNS lookup, every address checked, and the
+connection goes to one of these addresses. There is no second lookup that could return something else (DNS
+rebinding). Redirects are checked like any other request.
 """
 
 import re
@@ -20,15 +20,15 @@ from agent.errors import UnknownHost, UrlNotAllowed
 from agent.network.addresses import Address, is_local_name, is_public, parse_ip_literal
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Looks up the addresses of a name, best first. Raises OSError when there are none."""
+"""Resolves a host name to addresses, best first. Raises OSError if there are none."""
 
 LOOKUP_S = 5.0
-"""How long a look-up may take."""
+"""Time limit of a lookup."""
 
 MAX_URL_CHARS = 4096
 MAX_PORT = 65_535
 MAX_ADDRESSES = 4
-"""How many addresses of one name are tried."""
+"""Maximum number of addresses to try per name."""
 
 _PORTS = {"http": 80, "https": 443}
 _NAME = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
@@ -36,12 +36,12 @@ _NAME = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedUrl:
-    """A URL that may be asked for, and the addresses that were checked: connect to no others.
+    """A URL that may be requested, and its checked addresses: connect to no others.
 
     Attributes:
         url: The URL, normalised.
         host: Its host, lower case, as ASCII.
-        addresses: Where it leads, best first; never empty.
+        addresses: Its addresses, best first; never empty.
     """
 
     url: httpx.URL
@@ -50,18 +50,18 @@ class CheckedUrl:
 
 
 async def resolve_host(host: str, port: int) -> Sequence[str]:
-    """Ask the system's resolver. Raises OSError when it knows no address."""
+    """Resolve with the system's resolver. Raises OSError if there is no address."""
     found = await anyio.getaddrinfo(host, port, type=SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 class UrlGuard:
-    """Judges URLs.
+    """Checks URLs.
 
     Args:
-        allow_private_hosts: Names, addresses or networks (`10.1.0.0/16`) that may be reached although they are not
-            public. The operator's own choice, never a user's.
-        resolve: Looks up names.
+        allow_private_hosts: Names, addresses or networks (`10.1.0.0/16`) that are allowed although they are not
+            public. Set by the operator, never by users.
+        resolve: Resolves names.
     """
 
     def __init__(
@@ -77,10 +77,10 @@ class UrlGuard:
         self._resolve = resolve
 
     async def check(self, url: str | httpx.URL) -> CheckedUrl:
-        """Return where a URL leads, when that may be asked for.
+        """Check a URL and return its addresses.
 
         Raises:
-            UrlNotAllowed: Malformed, not http or https, with a user name, or leading to a place that is not public.
+            UrlNotAllowed: Malformed, not http or https, with a user name, or not public.
             UnknownHost: The name cannot be resolved.
         """
         parsed = parse_url(url)
@@ -89,18 +89,18 @@ class UrlGuard:
             address = parse_ip_literal(host)
         except ValueError as error:
             raise UrlNotAllowed(
-                f"The host is written in a form that is not allowed: {host[:80]}"
+                f"The host is written in a notation that is not allowed: {host[:80]}"
             ) from error
         if address is None and _NAME.fullmatch(host) is None:
             raise UrlNotAllowed("The host of the URL is not a valid name.")
         if address is not None:
-            self._require_open(host, address)
+            self._require_allowed(host, address)
             return CheckedUrl(url=parsed, host=host, addresses=(str(address),))
         if is_local_name(host) and host not in self._names:
-            raise UrlNotAllowed(f"Names of private networks cannot be reached: {host[:80]}")
+            raise UrlNotAllowed(f"Hosts in private networks are not allowed: {host[:80]}")
         addresses = await self._addresses(host, parsed.port or _PORTS[parsed.scheme])
         for found in addresses:
-            self._require_open(host, found)
+            self._require_allowed(host, found)
         return CheckedUrl(
             url=parsed, host=host, addresses=tuple(str(a) for a in addresses[:MAX_ADDRESSES])
         )
@@ -115,19 +115,19 @@ class UrlGuard:
             raise UnknownHost(f"The host name cannot be resolved: {host[:80]}")
         return found
 
-    def _require_open(self, host: str, address: Address) -> None:
+    def _require_allowed(self, host: str, address: Address) -> None:
         if is_public(address) or host in self._names:
             return
         if any(address in network for network in self._networks):
             return
-        # The address itself is not told: what a private name resolves to is nobody's business.
-        raise UrlNotAllowed(f"Private and reserved addresses cannot be reached: {host[:80]}")
+        # The address is not shown: what a private name resolves to is confidential.
+        raise UrlNotAllowed(f"Private and reserved addresses are not allowed: {host[:80]}")
 
 
 class GuardedTransport(httpx.AsyncBaseTransport):
-    """Sends every request to an address that the guard has just checked; name, SNI and certificate stay the host's.
+    """Sends every request to a checked address; Host header, SNI and certificate check use the host name.
 
-    Connections are not kept: one that was opened for a host must not serve another at the same address.
+    Connections are not reused: one opened for a host must not serve another host with the same address.
     """
 
     def __init__(self, guard: UrlGuard, tls: ssl.SSLContext) -> None:
@@ -144,7 +144,7 @@ class GuardedTransport(httpx.AsyncBaseTransport):
             try:
                 return await self._wire.handle_async_request(_pinned(request, target, address))
             except (httpx.ConnectError, httpx.ConnectTimeout):
-                continue  # nothing was sent yet: the next address may be tried
+                continue  # nothing was sent yet: try the next address
         return await self._wire.handle_async_request(_pinned(request, target, last))
 
     @override
@@ -153,10 +153,10 @@ class GuardedTransport(httpx.AsyncBaseTransport):
 
 
 def guarded_client(guard: UrlGuard, tls: ssl.SSLContext, *, timeout_s: float) -> httpx.AsyncClient:
-    """Build a client that reaches only what the guard lets through. The caller closes it.
+    """Build a client that requests only what the guard allows. The caller closes it.
 
-    It goes straight, never through a proxy (a proxy would look up names by itself), and follows no redirects: read
-    bounded, then ask again. Its requests also raise UrlNotAllowed.
+    It uses no proxy, because a proxy would resolve names itself, and follows no redirects. Its requests also raise
+    UrlNotAllowed.
     """
     return httpx.AsyncClient(
         transport=GuardedTransport(guard, tls),
@@ -167,9 +167,9 @@ def guarded_client(guard: UrlGuard, tls: ssl.SSLContext, *, timeout_s: float) ->
 
 
 async def check_remote_fetch(guard: UrlGuard, url: str) -> None:
-    """Check a URL that a service elsewhere shall fetch: no address of this network may be told to it.
+    """Check a URL that a remote service will fetch, so that no private address is sent to it.
 
-    A name that cannot be resolved here passes: behind a proxy nothing can, and the service asks by itself.
+    A name that cannot be resolved here passes: behind a proxy, no name can be, and the service resolves it itself.
 
     Raises:
         UrlNotAllowed: As `UrlGuard.checked`.
@@ -181,10 +181,10 @@ async def check_remote_fetch(guard: UrlGuard, url: str) -> None:
 
 
 def parse_url(url: str | httpx.URL) -> httpx.URL:
-    """Parse a URL that can be asked for over http or https.
+    """Parse an http or https URL.
 
     Raises:
-        UrlNotAllowed: It is not one, or holds a user name.
+        UrlNotAllowed: It is not one, or contains a user name.
     """
     if len(str(url)) > MAX_URL_CHARS:
         raise UrlNotAllowed(f"The URL is longer than {MAX_URL_CHARS} characters.")
@@ -193,21 +193,21 @@ def parse_url(url: str | httpx.URL) -> httpx.URL:
     except (httpx.InvalidURL, ValueError) as error:
         raise UrlNotAllowed("This is not a valid URL.") from error
     if parsed.scheme not in _PORTS:
-        raise UrlNotAllowed("Only http:// and https:// URLs can be reached; give the full URL.")
+        raise UrlNotAllowed("Only http:// and https:// URLs are allowed; give the full URL.")
     if parsed.userinfo:
-        raise UrlNotAllowed("A URL with a user name or password in it cannot be reached.")
+        raise UrlNotAllowed("URLs with a user name or password are not allowed.")
     if not parsed.host or (parsed.port is not None and not 0 < parsed.port <= MAX_PORT):
-        raise UrlNotAllowed("The URL has no host, or a port that does not exist.")
+        raise UrlNotAllowed("The URL has no host, or an invalid port.")
     return parsed
 
 
 def _host_of(url: httpx.URL) -> str:
-    """Return the host as it stands in the request, lower case, without brackets and trailing dot."""
+    """Return the host of the request, lower case, without brackets and trailing dot."""
     return url.raw_host.decode("ascii").strip("[]").lower().rstrip(".")
 
 
 def _pinned(request: httpx.Request, target: CheckedUrl, address: str) -> httpx.Request:
-    """Return the request with the address in its URL; the Host header was written before and stays."""
+    """Return the request with the address in its URL; the Host header is kept."""
     return httpx.Request(
         request.method,
         request.url.copy_with(host=address),

@@ -134,12 +134,15 @@ async def test_the_model_is_chosen_where_the_agent_has_an_option_for_it(tmp_path
 @pytest.mark.parametrize(
     ("kind", "answered"),
     [
-        ("silent", "(the agent said nothing)\n\n[Note: it stopped early: it refused to go on.]"),
+        (
+            "silent",
+            "(the agent returned no text)\n\n[Note: it stopped early: it refused to continue.]",
+        ),
         ("chatty", "You said: hello"),
-        ("login", "Error: The agent helper wants a login first."),
-        ("fail", "Error: The agent helper answered with an error (code -32603)."),
-        ("crash", "Error: The agent helper ended or did not answer."),
-        ("other", "Error: The agent helper ended or did not answer."),
+        ("login", "Error: The agent helper needs a login."),
+        ("fail", "Error: The agent helper returned an error (code -32603)."),
+        ("crash", "Error: The agent helper ended or did not respond."),
+        ("other", "Error: The agent helper ended or did not respond."),
     ],
 )
 async def test_however_it_behaves_the_turn_goes_on(
@@ -160,9 +163,9 @@ async def test_an_agent_that_does_not_stop_talking_is_cut(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("command", "answered"),
     [
-        ("no-such-program", "is not installed here"),
+        ("no-such-program", "is not installed"),
         ("/etc/passwd", "cannot be run"),
-        ("true", "has to be a server of the Agent Client Protocol"),
+        ("true", "must be an Agent Client Protocol server"),
     ],
 )
 async def test_a_program_that_cannot_be_used_is_told_with_what_to_do(
@@ -180,7 +183,7 @@ async def test_plain_codex_is_told_to_be_no_server(tmp_path: Path) -> None:
     program.write_text("#!/bin/sh\nexit 2\n")
     program.chmod(0o755)
     answer = await answer_of(home, "plain", command=str(program))
-    assert "Plain `codex` does not speak it" in answer
+    assert "`codex` needs an adapter" in answer
     assert str(tmp_path) not in answer
 
 
@@ -188,7 +191,7 @@ async def test_an_unknown_agent_is_answered_with_the_known_ones(tmp_path: Path) 
     agents = {"helper": entry("plain"), "other": entry("plain")}
     async with open_agent(tmp_path, asking("nobody"), {"acp_agents": agents}) as opened:
         answer = told(await opened.say("Ask."))
-    assert answer == "Error: There is no agent 'nobody'; there are: helper, other."
+    assert answer == "Error: There is no agent 'nobody'. Available agents: helper, other."
 
 
 # --- nothing is left behind ------------------------------------------------------------------------------------

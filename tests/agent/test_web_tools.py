@@ -66,9 +66,9 @@ async def test_a_page_is_cut_after_4096_characters() -> None:
         ("application/ld+json", b"{}", "# 127.0.0.1\n\n{}"),
         ("text/html", '<meta charset="gbk"><p>你好'.encode("gbk"), "# 127.0.0.1\n\n你好"),
         ("", b"<!DOCTYPE html><title>T</title>x", "# T\n\nx"),
-        ("application/pdf", b"%PDF-1.7", "Error: The page is of the type application/pdf"),
-        ("image/png", b"\x89PNG", "Error: The page is of the type image/png"),
-        ("text/plain", b"\x00\x01", "Error: The page holds binary data"),
+        ("application/pdf", b"%PDF-1.7", "Error: The page has the type application/pdf"),
+        ("image/png", b"\x89PNG", "Error: The page has the type image/png"),
+        ("text/plain", b"\x00\x01", "Error: The page contains binary data"),
         ("text/html", b"", "# 127.0.0.1"),
     ],
 )
@@ -170,7 +170,7 @@ async def test_jina_reads_pages_with_and_without_a_key(key: str | None) -> None:
     assert body == {"url": "https://8.8.8.8/"}
     assert headers["X-Return-Format"] == "html"
     assert headers.get("Authorization") == (f"Bearer {key}" if key else None)
-    assert empty == "Error: Jina answered with an empty page."
+    assert empty == "Error: Jina returned an empty page."
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -238,7 +238,7 @@ async def test_no_pictures_are_no_error_but_no_token_is() -> None:
         here.answer("/", "please prove that you are human")
         refused = await ask(search, query="a cat")
     assert (nothing["total_results"], nothing["results"]) == (0, [])
-    assert refused.startswith("Error: DuckDuckGo did not let the search through")
+    assert refused.startswith("Error: DuckDuckGo blocked the search")
 
 
 # --- failures --------------------------------------------------------------------------------------------------
@@ -248,12 +248,12 @@ async def test_no_pictures_are_no_error_but_no_token_is() -> None:
     ("status", "told"),
     [
         (401, "check `api_key`"),
-        (403, "refused access"),
-        (429, "wait before the next try"),
-        (432, "quota is used up"),
-        (500, "cannot answer now"),
-        (302, "refused the request"),
-        (418, "refused the request"),
+        (403, "denied access"),
+        (429, "wait before you try again"),
+        (432, "no quota left"),
+        (500, "has an error"),
+        (302, "rejected the request"),
+        (418, "rejected the request"),
     ],
 )
 async def test_a_service_that_refuses_is_told_without_its_words(status: int, told: str) -> None:
@@ -273,19 +273,19 @@ async def test_an_answer_of_the_wrong_shape_does_no_harm(body: str) -> None:
     async with site() as here:
         here.answer("/search", body, kind="application/json")
         answer = await ask(tool("tavily_search", api_key=KEY, base_url=here.url), query="x")
-    assert answer == "[]" or answer.startswith("Error: Tavily answered")
+    assert answer == "[]" or answer.startswith("Error: Tavily returned")
 
 
 async def test_a_service_that_is_not_there_or_hangs_or_floods_is_told() -> None:
     async with site() as here:
         here.hang("/search")
         slow = tool("tavily_search", api_key=KEY, base_url=here.url, timeout=0.2)
-        assert "No answer from Tavily within 0.2 seconds" in await ask(slow, query="x")
+        assert "No response from Tavily within 0.2 seconds" in await ask(slow, query="x")
         here.endless("/search", b"x" * 65_536)
         flood = tool("tavily_search", api_key=KEY, base_url=here.url, max_bytes=50_000)
         assert "more than 50000 bytes" in await ask(flood, query="x")
     gone = tool("tavily_search", api_key=KEY, base_url=here.url)
-    assert (await ask(gone, query="x")).startswith("Error: No usable answer from Tavily")
+    assert (await ask(gone, query="x")).startswith("Error: No usable response from Tavily")
 
 
 @pytest.mark.parametrize(
@@ -363,5 +363,5 @@ async def test_the_agent_searches_and_reads(tmp_path: Path) -> None:
     answers = [str(message.content) for message in messages if message.type == "tool"]
     assert json.loads(answers[0])[0]["snippet"] == "c"
     assert answers[1].startswith("# A page")
-    assert answers[2] == "Error: Private and reserved addresses cannot be reached: 169.254.169.254"
+    assert answers[2] == "Error: Private and reserved addresses are not allowed: 169.254.169.254"
     assert messages[-1].content == "Here it is."

@@ -1,4 +1,4 @@
-"""Web tools for the `tools` section: search, pages, pictures. Each name below is what `use` names."""
+"""Web tools for the `tools` section: search, pages, images. `use` refers to the names below."""
 
 from agent.tools.web.direct import fetch_page
 from agent.tools.web.firecrawl import firecrawl_scrape, firecrawl_search

@@ -1,6 +1,6 @@
-"""HTTP requests of the web tools: bounded in time and size, their failures as texts without secrets.
+"""HTTP client of the web tools, with time and size limits; error messages contain no secrets.
 
-A client lives as long as one tool call: calls are rare, and so nothing stays open that somebody would have to close.
+Each tool call opens and closes its own connections: calls are rare, and nothing has to be closed later.
 """
 
 import json
@@ -26,27 +26,27 @@ AGENT = "Mozilla/5.0 (compatible; Parley/0.1)"
 MAX_REDIRECTS = 5
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_TOLD = {
-    401: "refused the key; check `api_key` of this tool in the configuration",
-    402: "says that its quota is used up",
-    403: "refused access",
-    404: "has nothing there",
-    429: "is asked too often; wait before the next try",
-    432: "says that its quota is used up",
-    433: "says that its quota is used up",
-    451: "may not show this",
+_STATUS_TEXTS = {
+    401: "rejected the key; check `api_key` of this tool in the configuration",
+    402: "has no quota left",
+    403: "denied access",
+    404: "found nothing",
+    429: "limits the request rate; wait before you try again",
+    432: "has no quota left",
+    433: "has no quota left",
+    451: "may not show this for legal reasons",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebResponse:
-    """An answer that was read.
+    """A response with its body.
 
     Attributes:
-        url: Where it came from, after redirects.
-        media_type: Its media type, lower case, without parameters; empty when none was told.
-        charset: As its header says, or None.
-        body: Unpacked; cut at the limit where `truncated` is set.
+        url: The URL after redirects.
+        media_type: Lower case, without parameters; "" if unknown.
+        charset: From its header, or None.
+        body: Decompressed; `truncated` if it was over the limit.
     """
 
     url: httpx.URL
@@ -57,10 +57,10 @@ class WebResponse:
 
     @property
     def text(self) -> str:
-        """Return the body as text; what does not fit the charset is replaced."""
+        """Return the body as text; invalid bytes are replaced."""
         try:
             return self.body.decode(self.charset or "utf-8", "replace")
-        except LookupError:  # a charset that nobody knows
+        except LookupError:  # unknown charset
             return self.body.decode("utf-8", "replace")
 
 
@@ -68,9 +68,9 @@ class WebClient:
     """Sends the requests of one configured tool.
 
     Args:
-        keys: The tool's keys.
-        service: The name of the service for people.
-        guard: Judges URLs that the model chose.
+        keys: The tool's configuration.
+        service: The name of the service, for messages.
+        guard: Checks URLs that the model chose.
     """
 
     def __init__(self, keys: WebKeys, service: str, guard: UrlGuard | None = None) -> None:
@@ -92,14 +92,14 @@ class WebClient:
         content: object = None,
         query: Mapping[str, str] | None = None,
     ) -> WebResponse:
-        """Ask the service, whose address the operator chose; `content` is sent as JSON. Redirects are not followed.
+        """Call the service at its configured address; `content` is sent as JSON. Redirects are not followed.
 
         Raises:
-            WebError: It did not answer, or not with success, or with too much.
+            WebError: No response, an error status, or a response over the limit.
         """
-        tls = await self._loaded()
+        tls = await self._tls_context()
         async with (
-            _explained(self._service, self.keys.timeout),
+            _errors_explained(self._service, self.keys.timeout),
             httpx.AsyncClient(verify=tls, timeout=self.keys.timeout) as client,
             client.stream(
                 method, url, headers=self._headers(headers), json=content, params=query
@@ -117,80 +117,80 @@ class WebClient:
         content: object = None,
         query: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
-        """Ask as `call` does and return the JSON object that is answered.
+        """Call the service and return its JSON object.
 
         Raises:
-            WebError: As `call`, or the answer is no JSON object.
+            WebError: As `call`, or the response is not a JSON object.
         """
         answer = await self.call(method, url, headers=headers, content=content, query=query)
         try:
             found = json.loads(answer.body)
         except (ValueError, RecursionError) as error:
-            raise WebError(f"{self._service} answered with something that is not JSON.") from error
+            raise WebError(f"{self._service} returned something that is not JSON.") from error
         if not isinstance(found, dict):
-            raise WebError(f"{self._service} answered with something unexpected.")
+            raise WebError(f"{self._service} returned unexpected JSON.")
         return found
 
     async def fetch(self, url: str) -> WebResponse:
-        """Get a page that the model chose, through the guard; a body beyond the limit is cut.
+        """Fetch a page that the model chose, through the guard; a body over the limit is truncated.
 
         Raises:
-            WebError: Refused by the guard (also after a redirect), unreachable, or not a success.
+            WebError: Blocked by the guard (also after a redirect), unreachable, or an error status.
         """
-        tls = await self._loaded()
-        where = parse_url(url)
+        tls = await self._tls_context()
+        target = parse_url(url)
         async with (
-            _explained("the page", self.keys.timeout),
+            _errors_explained("the page", self.keys.timeout),
             guarded_client(self.guard, tls, timeout_s=self.keys.timeout) as client,
         ):
             for _ in range(MAX_REDIRECTS + 1):
-                async with client.stream("GET", where, headers=self._headers(None)) as response:
+                async with client.stream("GET", target, headers=self._headers(None)) as response:
                     if response.status_code not in _REDIRECTS or "location" not in response.headers:
                         _require_success(response, "The page")
                         return await _read(response, self.keys.max_bytes)
-                    where = _next(response)
+                    target = _next(response)
             raise WebError(f"The page redirects more than {MAX_REDIRECTS} times.")
 
     def auth_headers(self) -> dict[str, str]:
-        """Return the header with the key.
+        """Return the authorization header.
 
         Raises:
-            WebError: There is none.
+            WebError: There is no key.
         """
         if self.keys.api_key is None:
             raise WebError(
-                f"{self._service} needs a key: the operator has to set `api_key` of this tool in the configuration."
+                f"{self._service} needs a key: the operator must set `api_key` of this tool in the configuration."
             )
         return {"Authorization": f"Bearer {self.keys.api_key}"}
 
     def _headers(self, further: Mapping[str, str] | None) -> dict[str, str]:
         return {"User-Agent": AGENT, "Accept-Encoding": "gzip", **(further or {})}
 
-    async def _loaded(self) -> ssl.SSLContext:
+    async def _tls_context(self) -> ssl.SSLContext:
         if self._tls is None:
-            # Some 20 ms for the certificates: off the loop.
+            # Loading certificates takes some 20 ms: not on the event loop.
             self._tls = await anyio.to_thread.run_sync(httpx.create_ssl_context)
         return self._tls
 
 
 @asynccontextmanager
-async def _explained(who: str, timeout_s: float) -> AsyncIterator[None]:
-    """Bound the work in time, and turn what goes wrong into a WebError. Texts of httpx may quote URLs: not shown."""
+async def _errors_explained(who: str, timeout_s: float) -> AsyncIterator[None]:
+    """Limit the time, and turn errors into WebErrors without httpx messages, which may quote URLs."""
     try:
         with anyio.fail_after(timeout_s):
             yield
     except (TimeoutError, httpx.TimeoutException) as error:
-        raise WebError(f"No answer from {who} within {timeout_s:g} seconds.") from error
+        raise WebError(f"No response from {who} within {timeout_s:g} seconds.") from error
     except (httpx.HTTPError, httpx.InvalidURL, OSError, zlib.error) as error:
-        logger.debug("a web request failed: %s", type(error).__name__)
-        raise WebError(f"No usable answer from {who} ({type(error).__name__}).") from error
+        logger.debug("web request failed: %s", type(error).__name__)
+        raise WebError(f"No usable response from {who} ({type(error).__name__}).") from error
 
 
 def _require_success(response: httpx.Response, who: str) -> None:
     if not response.is_success:
         status = response.status_code
-        told = "cannot answer now" if response.is_server_error else "refused the request"
-        raise WebError(f"{who} {_TOLD.get(status, told)} (HTTP {status}).")
+        text = "has an error" if response.is_server_error else "rejected the request"
+        raise WebError(f"{who} {_STATUS_TEXTS.get(status, text)} (HTTP {status}).")
 
 
 def _next(response: httpx.Response) -> httpx.URL:
@@ -202,15 +202,15 @@ def _next(response: httpx.Response) -> httpx.URL:
 
 
 async def _read(response: httpx.Response, limit: int, *, whole: str | None = None) -> WebResponse:
-    """Read a body, unpacking it with the limit in force, so that nothing small unpacks into something huge.
+    """Read a body; the limit applies during decompression, which stops decompression bombs.
 
     Args:
         response: An open stream.
-        limit: Bytes, unpacked.
-        whole: Who is to be blamed when the body is longer; None = it is cut.
+        limit: Decompressed bytes.
+        whole: The sender to name in the error if the body is longer; None = truncate it.
 
     Raises:
-        WebError: Longer than the limit, or packed in a way that was not asked for.
+        WebError: Over the limit, or compressed with a method that was not requested.
     """
     body = bytearray()
     unpack = _unpacker(response.headers.get("content-encoding", ""))
@@ -219,7 +219,7 @@ async def _read(response: httpx.Response, limit: int, *, whole: str | None = Non
         if len(body) > limit:
             break
     if whole is not None and len(body) > limit:
-        raise WebError(f"{whole} answered with more than {limit} bytes.")
+        raise WebError(f"{whole} returned more than {limit} bytes.")
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     return WebResponse(
         url=response.url,
@@ -235,5 +235,5 @@ def _unpacker(coding: str) -> Callable[[bytes, int], bytes] | None:
     if coding in ("", "identity"):
         return None
     if coding not in ("gzip", "x-gzip", "deflate"):
-        raise WebError("The answer is packed in a way that was not asked for.")
-    return zlib.decompressobj(wbits=47).decompress  # 32 + 15: gzip or zlib, told by the header
+        raise WebError("The response uses an unsupported compression.")
+    return zlib.decompressobj(wbits=47).decompress  # 32 + 15: gzip or zlib, by header

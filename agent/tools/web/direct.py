@@ -1,4 +1,4 @@
-"""Pages fetched straight from here, without any service or key."""
+"""web_fetch without a service: pages are fetched directly."""
 
 from functools import partial
 

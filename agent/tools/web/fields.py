@@ -1,11 +1,11 @@
-"""Reads fields of services' answers, which are never sure to have the shape that they should. Pure."""
+"""Reads fields of service responses, whose format is not guaranteed. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 
 def first_text(entry: Mapping[str, Any], *names: str) -> str:
-    """Return the first of the fields that holds text.
+    """Return the first field that contains text.
 
     >>> first_text({"title": None, "name": "n"}, "title", "name")
     'n'
@@ -18,7 +18,7 @@ def first_text(entry: Mapping[str, Any], *names: str) -> str:
 
 
 def iter_objects(given: object) -> Iterator[Mapping[str, Any]]:
-    """Yield the objects of a list; nothing when it is no list.
+    """Yield the objects in a list; nothing if it is not a list.
 
     >>> list(iter_objects([{"a": 1}, None])), list(iter_objects("text"))
     ([{'a': 1}], [])
@@ -29,5 +29,5 @@ def iter_objects(given: object) -> Iterator[Mapping[str, Any]]:
 
 
 def as_object(given: object) -> Mapping[str, Any]:
-    """Return an object, an empty one when it is none."""
+    """Return the object, or an empty one if it is something else."""
     return given if isinstance(given, Mapping) else {}

@@ -17,12 +17,12 @@ PUBLIC = "https://api.firecrawl.dev"
 
 
 def firecrawl_search(**keys: object) -> BaseTool:
-    """Build web_search over Firecrawl. Keys: see WebKeys; `api_key` is needed."""
+    """Build web_search over Firecrawl. Keys: see WebKeys; `api_key` is required."""
     return search_tool(partial(_search, WebClient(parse_web_keys(keys), SERVICE)))
 
 
 def firecrawl_scrape(**keys: object) -> BaseTool:
-    """Build web_fetch over Firecrawl. Keys: see WebKeys; `api_key` is needed."""
+    """Build web_fetch over Firecrawl. Keys: see WebKeys; `api_key` is required."""
     return fetch_tool(partial(_fetch, WebClient(parse_web_keys(keys), SERVICE)))
 
 
@@ -34,7 +34,7 @@ async def _search(client: WebClient, query: str) -> list[SearchResult]:
         content={"query": query, "limit": client.keys.max_results},
     )
     data = answer.get("data")
-    # Version 1 of the API, which self-hosted servers still speak, answers with the list itself.
+    # Version 1 of the API, which self-hosted servers still use, returns the list itself.
     entries = data if isinstance(data, list) else as_object(data).get("web")
     found = [
         SearchResult(

@@ -1,4 +1,4 @@
-"""DuckDuckGo's image search: its page gives a token (`vqd`), with which `i.js` answers in JSON. No key."""
+"""DuckDuckGo image search: the page contains a token (`vqd`) for the JSON endpoint `i.js`. No key."""
 
 import re
 from functools import partial
@@ -15,15 +15,15 @@ from agent.tools.web.tools import MAX_QUERY_CHARS, ImageArgs, image_tool
 SERVICE = "DuckDuckGo"
 PUBLIC = "https://duckduckgo.com"
 HINT = (
-    "Look at a picture before you rely on it. Use image_url where quality counts and thumbnail_url for an overview; "
-    "the pictures belong to others."
+    "View an image before you rely on it. Use image_url for full quality and thumbnail_url for previews. "
+    "The images may be copyrighted."
 )
 
 _TOKEN = re.compile(r"""vqd=(?:"([\w-]{5,200})"|'([\w-]{5,200})'|([\w-]{5,200}))""")
 
 
 def image_search(**keys: object) -> BaseTool:
-    """Build image_search over DuckDuckGo. Keys: see WebKeys; `max_results` is the most that a call gives."""
+    """Build image_search over DuckDuckGo. Keys: see WebKeys; `max_results` is the maximum per call."""
     return image_tool(partial(_search, WebClient(parse_web_keys(keys), SERVICE)))
 
 
@@ -41,7 +41,7 @@ async def _search(client: WebClient, wanted: ImageArgs) -> dict[str, object]:
         "query": wanted.query,
         "total_results": len(results),
         "results": results,
-        "usage_hint": HINT if results else "Nothing was found: try other or fewer words.",
+        "usage_hint": HINT if results else "No results: try different or fewer words.",
     }
 
 
@@ -51,12 +51,12 @@ async def _token(client: WebClient, query: str) -> str:
     )
     found = _TOKEN.search(page.text)
     if found is None:
-        raise WebError(f"{SERVICE} did not let the search through; try again later.")
+        raise WebError(f"{SERVICE} blocked the search; try again later.")
     return next(group for group in found.groups() if group)
 
 
 def _filter(wanted: ImageArgs) -> str:
-    """Write the filter as the page does: time, size, colour, type, layout, licence."""
+    """Format the filter: time, size, color, type, layout, license."""
     size = f"size:{wanted.size}" if wanted.size else ""
     kind = f"type:{wanted.type}" if wanted.type else ""
     layout = f"layout:{wanted.layout}" if wanted.layout else ""

@@ -1,4 +1,4 @@
-"""Jina Reader: pages as a browser shows them (jina.ai/reader, `POST https://r.jina.ai/`)."""
+"""Jina Reader: pages rendered by a browser (jina.ai/reader, `POST https://r.jina.ai/`)."""
 
 from dataclasses import replace
 from functools import partial
@@ -19,7 +19,7 @@ PUBLIC = "https://r.jina.ai"
 
 
 def jina_fetch(**keys: object) -> BaseTool:
-    """Build web_fetch over Jina. Keys: see WebKeys; `api_key` raises the rate limit and may be left out."""
+    """Build web_fetch over Jina. Keys: see WebKeys; `api_key` is optional and raises the rate limit."""
     return fetch_tool(partial(_fetch, WebClient(parse_web_keys(keys), SERVICE)))
 
 
@@ -30,7 +30,7 @@ async def _fetch(client: WebClient, url: str) -> str:
         given |= client.auth_headers()
     answer = await client.call("POST", client.url("/", PUBLIC), headers=given, content={"url": url})
     if not answer.body.strip():
-        raise WebError(f"{SERVICE} answered with an empty page.")
-    # It says text/plain also of the HTML that was asked for.
+        raise WebError(f"{SERVICE} returned an empty page.")
+    # Its media type is text/plain even for the requested HTML.
     page = replace(answer, media_type="text/html", url=httpx.URL(url))
     return await anyio.to_thread.run_sync(page_text, page, client.keys.max_chars)

@@ -1,4 +1,4 @@
-"""The further keys of a `tools` entry that names a web tool."""
+"""Configuration keys of the web tools in the `tools` section."""
 
 from pydantic import Field, ValidationError, field_validator
 
@@ -7,15 +7,15 @@ from agent.errors import ObjectNotImportable
 
 
 class WebKeys(Section):
-    """What an operator may set of a web tool.
+    """Configuration of a web tool.
 
     Attributes:
-        api_key: Of the service; secret.
-        base_url: Where the service is; None = the public one.
-        max_results: How many results a search gives.
-        max_chars: How much of a page is given to the model, characters.
-        max_bytes: How much of an answer is read, bytes, unpacked.
-        timeout: How long one call may take, seconds.
+        api_key: Key of the service; secret.
+        base_url: URL of the service; None = the public one.
+        max_results: Maximum number of search results.
+        max_chars: Maximum length of a page for the model, characters.
+        max_bytes: Maximum size of a response, decompressed bytes.
+        timeout: Time limit of one call, seconds.
         allow_private_hosts: Names, addresses or networks that may be fetched although they are not public.
     """
 
@@ -31,20 +31,20 @@ class WebKeys(Section):
     @classmethod
     def _fits_a_header(cls, key: str | None) -> str | None:
         if key is not None and not (key.isascii() and key.isprintable()):
-            raise ValueError("holds characters that no key has")
+            raise ValueError("contains characters that are not allowed in keys")
         return (key or "").strip() or None
 
 
 def parse_web_keys(given: dict[str, object]) -> WebKeys:
-    """Read the keys.
+    """Parse the keys.
 
     Raises:
-        ObjectNotImportable: A key is unknown or its value unusable; the text names it and quotes nothing.
+        ObjectNotImportable: A key is unknown or its value invalid; the message names the key and quotes no value.
     """
     unknown = sorted(set(given) - set(WebKeys.model_fields))
     if unknown:
         known = ", ".join(WebKeys.model_fields)
-        raise ObjectNotImportable(f"a web tool has no key {unknown[0]!r}; there are: {known}")
+        raise ObjectNotImportable(f"a web tool has no key {unknown[0]!r}; available keys: {known}")
     try:
         return WebKeys.model_validate(given)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""A page's bytes to Markdown. Blocking: parsing takes up to a second; call it in a worker thread."""
+"""Converts pages to Markdown. Blocking: parsing takes up to a second; run it in a worker thread."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _NOISE = (
 )
 _MAIN = ("main", "article", "[role=main]")
 _MAIN_MIN_CHARS = 200
-"""A main part with less text than this is taken for decoration."""
+"""A main element with less text is ignored."""
 
 
 def page_text(answer: WebResponse, max_chars: int) -> str:
     r"""Return a fetched page as `# title`, an empty line, and the first `max_chars` characters of its Markdown.
 
     Raises:
-        WebError: It is no text.
+        WebError: It is not text.
 
     >>> from httpx import URL
     >>> page = WebResponse(url=URL("http://a.example/"), media_type="text/plain", charset=None, body=b"hello")
@@ -50,14 +50,12 @@ def page_text(answer: WebResponse, max_chars: int) -> str:
         _require_text(answer)
         title, text = "", answer.text
     else:
-        raise WebError(
-            f"The page is of the type {answer.media_type[:60]}, which cannot be read as text."
-        )
+        raise WebError(f"The page has the type {answer.media_type[:60]}, which is not text.")
     return with_title(title or answer.url.host, text, max_chars)
 
 
 def with_title(title: str, text: str, max_chars: int) -> str:
-    r"""Put a page's title over the head of its text.
+    r"""Return the title and the start of the text.
 
     >>> with_title(" A  title ", "text", 3)
     '# A title\n\ntex'
@@ -66,7 +64,7 @@ def with_title(title: str, text: str, max_chars: int) -> str:
 
 
 def html_to_markdown(html: bytes, charset: str | None = None) -> tuple[str, str]:
-    r"""Return title and Markdown of a page's main part: without scripts, menus, forms, pictures.
+    r"""Return the title of a page, and its main content as Markdown, without scripts, menus, forms and images.
 
     >>> html_to_markdown(b"<title>T</title><body><nav>menu</nav><h1>Hi</h1><p>you <b>all</b></p>")
     ('T', '# Hi\n\nyou **all**')
@@ -100,7 +98,7 @@ def _markdown(part: Tag) -> str:
     )
     try:
         text = str(converter.convert_soup(part))
-    except RecursionError:  # nested too deep: its plain text will do
+    except RecursionError:  # nested too deeply: use its plain text
         text = part.get_text("\n", strip=True)
     return re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+\n", "\n", text)).strip()
 
@@ -118,4 +116,4 @@ def _is_data(kind: str) -> bool:
 
 def _require_text(answer: WebResponse) -> None:
     if b"\0" in answer.body[:8192]:
-        raise WebError("The page holds binary data, which cannot be read as text.")
+        raise WebError("The page contains binary data, not text.")

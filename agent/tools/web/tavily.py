@@ -17,12 +17,12 @@ PUBLIC = "https://api.tavily.com"
 
 
 def tavily_search(**keys: object) -> BaseTool:
-    """Build web_search over Tavily. Keys: see WebKeys; `api_key` is needed."""
+    """Build web_search over Tavily. Keys: see WebKeys; `api_key` is required."""
     return search_tool(partial(_search, WebClient(parse_web_keys(keys), SERVICE)))
 
 
 def tavily_fetch(**keys: object) -> BaseTool:
-    """Build web_fetch over Tavily. Keys: see WebKeys; `api_key` is needed."""
+    """Build web_fetch over Tavily. Keys: see WebKeys; `api_key` is required."""
     return fetch_tool(partial(_fetch, WebClient(parse_web_keys(keys), SERVICE)))
 
 
