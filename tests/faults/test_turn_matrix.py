@@ -78,13 +78,14 @@ class ScriptedEffects:
 
         return handle
 
-    async def _end(self) -> None:
+    async def _end(self) -> TurnEvent | None:
         self.reached.set()
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
         if self._hangs:
             await anyio.sleep_forever()
+        return None
 
 
 def turn_for(path: Path, effects: ScriptedEffects) -> Turn:
