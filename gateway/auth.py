@@ -1,6 +1,6 @@
-"""The guard at the port: host names, admin token, foreign web pages, body sizes. Plain ASGI, nothing is buffered.
+"""Access control of the network port: Host header, admin token, Origin, rate limits and body size. Plain ASGI.
 
-Requests made inside the process do not pass here.
+Requests made inside the process do not pass through it.
 """
 
 import json
@@ -51,16 +51,16 @@ _ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - recognised, not bound
 
 NO_TOKEN = "Send the admin token as `Authorization: Bearer ...` or `X-Api-Key`."  # noqa: S105 - a sentence
 WRONG_TOKEN = "The admin token is wrong."  # noqa: S105 - a sentence
-WRONG_HOST = "This gateway is not addressed by that name: see gateway.allowed_hosts."
-WRONG_ORIGIN = "This web page may not call the gateway: see gateway.cors_origins."
+WRONG_HOST = "Unknown Host header: see gateway.allowed_hosts."
+WRONG_ORIGIN = "This origin is not allowed: see gateway.cors_origins."
 _CHALLENGE = (b"www-authenticate", b'Bearer realm="parley"')
-BODY_TIMEOUT = "The body came too slowly."
-RATE_LIMITED = "Too many requests: ask again after the seconds in Retry-After."
+BODY_TIMEOUT = "The request body arrived too slowly."
+RATE_LIMITED = "Too many requests. Try again after the number of seconds in Retry-After."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejection:
-    """An answer in place of the application's."""
+    """A response in place of the application's."""
 
     status: int
     detail: str
@@ -69,7 +69,7 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminToken:
-    """The token that opens the API; `generated` = it was made just now and must be shown once."""
+    """The token of the API; `generated` = it is new and must be shown once."""
 
     value: str
     generated: bool = False
@@ -88,10 +88,10 @@ def load_admin_token(config: Config) -> AdminToken | None:
     try:
         return _read_token(config.token_file) or _generate_token(config.token_file)
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        reason = error.strerror if isinstance(error, OSError) else "not text"
         raise ConfigError(
             f"{config.token_file}: the admin token cannot be read or written ({reason}):"
-            " correct the folder's rights, or set PARLEY_HOME to another folder"
+            " correct the permissions of the folder, or set PARLEY_HOME to another folder"
         ) from None
 
 
@@ -101,7 +101,9 @@ def _read_token(file: Path) -> AdminToken | None:
     except FileNotFoundError:
         return None
     if len(value) < MIN_TOKEN_CHARS:
-        raise ConfigError(f"{file}: holds no admin token: remove the file, a new one will be made")
+        raise ConfigError(
+            f"{file}: does not contain an admin token: delete the file to generate a new one"
+        )
     return AdminToken(value=value)
 
 
@@ -115,7 +117,7 @@ def _generate_token(file: Path) -> AdminToken:
 
 
 class AccessMiddleware:
-    """Lets a request through to the application, or answers it.
+    """Passes a request to the application, or rejects it.
 
     Args:
         token: The admin token; None = nobody is asked for one.

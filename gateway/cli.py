@@ -1,4 +1,4 @@
-"""The command line: `parley COMMAND`. Starts fast: what a command needs is imported when it is called."""
+"""The command line: `parley COMMAND`. Starts fast: each command is imported when it runs."""
 
 import argparse
 import importlib
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _discard_output_to_closed_pipes() -> None:
-    """Drop output that nobody reads any more, so that the exit code tells of the command and not of the pipe."""
+    """Discard output to closed pipes, so that the exit code is that of the command."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -54,13 +54,13 @@ def _discard_output_to_closed_pipes() -> None:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands; `--config` may stand anywhere."""
+    """Return the parser for all commands; `--config` is accepted before and after the command."""
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument(
         "--config",
         metavar="FILE",
         default=argparse.SUPPRESS,
-        help="the configuration (default: $PARLEY_CONFIG, ./config.yaml, ../config.yaml)",
+        help="configuration file (default: $PARLEY_CONFIG, ./config.yaml, ../config.yaml)",
     )
     top = argparse.ArgumentParser(
         prog="parley",
@@ -73,30 +73,32 @@ def build_parser() -> argparse.ArgumentParser:
     def command(name: str, text: str) -> argparse.ArgumentParser:
         return commands.add_parser(name, help=text, description=text, parents=[shared])
 
-    serve = command("serve", "Run the service until it is told to stop.")
+    serve = command("serve", "Run the service until it is stopped.")
+    serve.add_argument("--no-chat", action="store_true", help="do not open a chat in this terminal")
     serve.add_argument(
-        "--no-chat", action="store_true", help="do not open the chat in this terminal"
+        "--host", metavar="HOST", help="address to listen on, overrides gateway.host"
     )
-    serve.add_argument("--host", metavar="HOST", help="listen here instead of on gateway.host")
-    serve.add_argument("--port", metavar="PORT", help="listen here instead of on gateway.port")
-    _add_init(command("init", "Set up platforms and a model: ask, try, write the configuration."))
-    command("check", "Say what is configured and what is missing.")
-    doctor = command("doctor", "Try what is configured; say what to do about what does not work.")
-    doctor.add_argument("--no-model", action="store_true", help="do not ask the models")
-    doctor.add_argument("--json", action="store_true", help="print the findings as JSON")
-    chat = command("chat", "Talk to the agent: of the running service, or here in this process.")
+    serve.add_argument("--port", metavar="PORT", help="port to listen on, overrides gateway.port")
+    _add_init(
+        command("init", "Set up platforms and a model interactively and write the configuration.")
+    )
+    command("check", "Show what is configured and what is missing.")
+    doctor = command("doctor", "Test the configuration, platforms and models, and suggest fixes.")
+    doctor.add_argument("--no-model", action="store_true", help="do not call the models")
+    doctor.add_argument("--json", action="store_true", help="print the results as JSON")
+    chat = command("chat", "Chat with the agent of the running service, or in this process.")
     chat.add_argument(
-        "--session", default="main", metavar="NAME", help="the conversation (default: main)"
+        "--session", default="main", metavar="NAME", help="name of the conversation (default: main)"
     )
-    threads = command("threads", "List the conversations and their threads.")
+    threads = command("threads", "List conversations and their threads.")
     threads.add_argument(
-        "--limit", type=int, default=50, metavar="N", help="at most so many (default: 50)"
+        "--limit", type=int, default=50, metavar="N", help="maximum number of rows (default: 50)"
     )
-    config = command("config", "Take care of the configuration file.")
+    config = command("config", "Maintain the configuration file.")
     actions = config.add_subparsers(dest="action", metavar="ACTION", required=True)
-    text = "Add the keys that a newer version has; what the file says stays, with its comments."
+    text = "Add keys of newer versions; existing keys and comments are kept."
     actions.add_parser("upgrade", help=text, description=text, parents=[shared])
-    _add_pairing(command("pairing", "Let strangers in, and shut them out."), shared)
+    _add_pairing(command("pairing", "Approve people and groups, and revoke access."), shared)
     _add_slack(command("slack", "Set up the Slack app."), shared)
     return top
 
@@ -107,49 +109,47 @@ def _add_pairing(pairing: argparse.ArgumentParser, shared: argparse.ArgumentPars
     def action(name: str, text: str) -> argparse.ArgumentParser:
         return actions.add_parser(name, help=text, description=text, parents=[shared])
 
-    action("list", "Show open requests and the people let in.")
-    approve = action("approve", "Let the person with this code in.")
-    approve.add_argument("code", metavar="CODE", help="stands in the bot's message to them")
-    revoke = action("revoke", "Shut a person out again.")
+    action("list", "List open requests and approved people.")
+    approve = action("approve", "Approve the person or group with this code.")
+    approve.add_argument("code", metavar="CODE", help="the code in the bot's message")
+    revoke = action("revoke", "Revoke access.")
     revoke.add_argument("channel", metavar="CHANNEL", help="slack, telegram, feishu")
-    revoke.add_argument("user_id", metavar="USER_ID", help="the platform's id of the person")
+    revoke.add_argument("user_id", metavar="USER_ID", help="the person's ID on the platform")
 
 
 def _add_init(init: argparse.ArgumentParser) -> None:
     init.add_argument(
-        "--non-interactive", action="store_true", help="take everything from environment variables"
+        "--non-interactive", action="store_true", help="read all answers from environment variables"
     )
     init.add_argument(
         "--platform",
         action="append",
         choices=["slack", "telegram", "feishu"],
-        help="without questions: this platform (default: each whose variables are set)",
+        help="with --non-interactive: platform to set up (default: each whose variables are set)",
     )
     init.add_argument(
         "--model",
         choices=["openai", "anthropic", "server", "none"],
-        help="without questions: who provides the model (default: whose variables are set)",
+        help="with --non-interactive: model provider (default: the one whose variables are set)",
     )
-    init.add_argument(
-        "--force", action="store_true", help="replace what the files say without asking"
-    )
+    init.add_argument("--force", action="store_true", help="replace existing values without asking")
 
 
 def _add_slack(slack: argparse.ArgumentParser, shared: argparse.ArgumentParser) -> None:
     actions = slack.add_subparsers(dest="action", metavar="ACTION", required=True)
-    text = "Print the app's manifest: its permissions, events and commands."
+    text = "Print the app manifest: permissions, events and commands."
     manifest = actions.add_parser("manifest", help=text, description=text, parents=[shared])
     manifest.add_argument(
-        "--name", default="Parley", metavar="NAME", help="what people mention (default: Parley)"
+        "--name", default="Parley", metavar="NAME", help="name of the app (default: Parley)"
     )
     manifest.add_argument(
-        "--http", metavar="URL", help="for mode http: the gateway's public address (https://...)"
+        "--http", metavar="URL", help="for mode http: public URL of the gateway (https://...)"
     )
     manifest.add_argument(
         "--agent",
         action="store_true",
-        help="declare it an agent of Slack (cannot be undone; see docs/howto/connect-slack.md)",
+        help="declare the app a Slack agent (cannot be undone; see docs/howto/connect-slack.md)",
     )
     form = manifest.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="as JSON instead of YAML")
-    form.add_argument("--link", action="store_true", help="as the address that creates the app")
+    form.add_argument("--json", action="store_true", help="print JSON instead of YAML")
+    form.add_argument("--link", action="store_true", help="print the URL that creates the app")

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration tree, in words a person can act on. Pure."""
+"""Validation messages for configuration trees: readable errors, unknown keys with the nearest known name. Pure."""
 
 import difflib
 from collections.abc import Iterator, Mapping
@@ -51,7 +51,7 @@ def _plain_message(message: str) -> str:
 
 
 def closest_match(key: str, known: list[str], *, cutoff: float = _SUGGESTION_CUTOFF) -> str | None:
-    """Return the known name that `key` most likely stands for.
+    """Return the known name that is closest to `key`.
 
     >>> closest_match("prot", ["port", "host"]), closest_match("zzz", ["port"])
     ('port', None)
@@ -61,16 +61,16 @@ def closest_match(key: str, known: list[str], *, cutoff: float = _SUGGESTION_CUT
 
 
 def unknown_key_warning(key: str, path: str, known: list[str]) -> str:
-    """Return the warning about a key that nobody reads."""
+    """Return the warning about an unknown key."""
     guess = closest_match(key, known)
     hint = f"; did you mean `{guess}`?" if guess else ""
-    return f"{join_path(path, key)}: unknown key, it is ignored{hint}"
+    return f"{join_path(path, key)}: unknown key, ignored{hint}"
 
 
 def find_unknown_keys(model: type[BaseModel], data: object, path: str) -> Iterator[str]:
     """Yield a warning for each key below `data` that `model` does not know.
 
-    Where keys go on to a class of the user's choice, only a likely slip of the pen is reported.
+    Where extra keys are passed on to a configured class, only likely typos are reported.
     """
     if not isinstance(data, Mapping):
         return
@@ -90,7 +90,7 @@ def find_unknown_keys(model: type[BaseModel], data: object, path: str) -> Iterat
 def _models_in(
     model: type[BaseModel], field: str, value: object, path: str
 ) -> Iterator[tuple[type[BaseModel], str, object]]:
-    """Yield (model, path, data) of the sections that stand in one field."""
+    """Yield (model, path, data) of the sections in one field."""
     inner = _model_of(model.model_fields[field].annotation)
     if inner is None:
         return
@@ -110,9 +110,9 @@ def _model_of(annotation: object) -> type[BaseModel] | None:
 
 
 def normalize(model: type[BaseModel], data: object) -> object:
-    """Return `data` as `model` takes it: null means default, numbers stand for text where text is wanted.
+    """Return `data` with null removed (null means default), and numbers as text in text fields.
 
-    Platform ids and tokens are often written as bare numbers.
+    Platform IDs and tokens are often written as bare numbers.
     """
     if not isinstance(data, Mapping):
         return {} if data is None else data
@@ -141,6 +141,6 @@ def _normalize_field(annotation: object, value: object) -> object:
 
 
 def _number_to_text(annotation: object, value: object) -> object:
-    """Return a number as text where text is wanted."""
+    """Return a number as text if the field is text."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return str(value) if is_number and annotation in (str, str | None, list[str]) else value

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of every route alike: the token, the guard's answers, what a problem looks like."""
+"""Shared parts of the OpenAPI document: security schemes, error responses and the error format."""
 
 from typing import Any
 
@@ -13,25 +13,25 @@ Responses = dict[int | str, dict[str, Any]]
 BAD_REQUEST = 400
 
 DESCRIPTIONS = {
-    400: "The request cannot be served as it is",
-    401: "No token, or a wrong one",
-    403: "This may not be done",
-    404: "There is no such thing",
-    408: "The body came too slowly",
-    409: "It stands in the way of something that is there",
-    413: "The body is too large",
-    421: "The gateway is not addressed by that name",
-    422: "The request is malformed; the fields are named",
+    400: "The request is invalid",
+    401: "Missing or wrong token",
+    403: "Not allowed",
+    404: "Not found",
+    408: "The request body arrived too slowly",
+    409: "Conflicts with an existing resource",
+    413: "The request body is too large",
+    421: "Unknown Host header",
+    422: "The request is malformed; `detail` names the fields",
     429: "Too many requests; see Retry-After",
-    500: "It could not be done; see the log",
-    501: "This server has no such thing",
-    502: "A server behind this one failed",
-    503: "Not now; see Retry-After",
+    500: "Internal error; see the log",
+    501: "Not supported",
+    502: "An upstream server failed",
+    503: "Temporarily unavailable; see Retry-After",
 }
 
 
 class FieldError(BaseModel):
-    """What is wrong with one field; `loc` is the way to it."""
+    """An invalid field; `loc` is its path."""
 
     loc: list[str | int]
     msg: str
@@ -39,7 +39,7 @@ class FieldError(BaseModel):
 
 
 class ErrorBody(BaseModel):
-    """Why a request was not served: a sentence, or the fields that are wrong."""
+    """An error: a sentence, or the invalid fields."""
 
     detail: str | list[FieldError]
 
@@ -49,7 +49,7 @@ _ERROR_CONTENT = {"application/json": {"schema": {"$ref": _SCHEMAS.format(model=
 
 
 def error_responses(*statuses: int) -> Responses:
-    """Return the description of answers that are problems.
+    """Return the descriptions of error responses.
 
     The schema is named instead of the model: for a model the framework builds a validator for each status of each
     route, which took a sixth of a second at every start.
@@ -61,7 +61,7 @@ def error_responses(*statuses: int) -> Responses:
 
 
 COMMON_RESPONSES = error_responses(401, 413, 421, 422, 429, 503)
-"""The guard's answers, and those of a store that cannot be used."""
+"""Responses of access control, and of an unavailable database."""
 
 SECURITY_SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer"},

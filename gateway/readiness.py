@@ -1,4 +1,4 @@
-"""Whether people can be answered: the store, the channels, the model. Cheap; nothing is asked of a provider."""
+"""Readiness checks: store, channels and model. Cheap; calls no provider."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from store.errors import StoreError
 CHECK_TIMEOUT_S = 2.0
 """Of each look, seconds: who asks waits a few seconds only."""
 
-TIMED_OUT = "It gives no answer in time."
+TIMED_OUT = "No response in time."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadinessCheck:
-    """How one part stands.
+    """The result of one check.
 
     Attributes:
         ok: Whether people can be answered, as far as this part goes.
@@ -59,10 +59,10 @@ def _check_channels(services: Services) -> ReadinessCheck:
     One whose platform has yet to call is ready for it: it may call only those that say so.
     """
     if services.bus is None:
-        return ReadinessCheck(ok=False, state="stopped", detail="The channels do not run.")
+        return ReadinessCheck(ok=False, state="stopped", detail="The channels are not running.")
     wrong = dict(services.channel_problems)
     wrong |= {
-        name: health.detail or f"It is {health.state.value}."
+        name: health.detail or f"The channel is {health.state.value}."
         for name, health in services.bus.health().items()
         if health.state not in (ConnectionState.CONNECTED, ConnectionState.RECONNECTING)
         and not health.awaiting_first_event
@@ -78,14 +78,14 @@ async def _check_model(services: Services) -> ReadinessCheck:
         return ReadinessCheck(ok=True, state="elsewhere")
     default = services.agent.config.get().chat_models[0].name
     if services.agent.circuit_breakers.is_open(default):
-        return ReadinessCheck(
-            ok=False, state="unreachable", detail=f"{default} failed again and again."
-        )
+        return ReadinessCheck(ok=False, state="unreachable", detail=f"{default} failed repeatedly.")
     try:
         with anyio.fail_after(CHECK_TIMEOUT_S):
             await services.agents.warm_up()
     except TimeoutError:
-        return ReadinessCheck(ok=False, state="starting", detail="Its package is being imported.")
+        return ReadinessCheck(
+            ok=False, state="starting", detail="The model package is being imported."
+        )
     except AgentError as error:
         return ReadinessCheck(ok=False, state="failed", detail=error.user_message)
     return ReadinessCheck(ok=True)

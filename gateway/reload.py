@@ -1,4 +1,4 @@
-"""Takes up changes of the configuration file while the service runs, without disturbing what is under way."""
+"""Configuration reload: applies changes of the file to a running service without interrupting runs."""
 
 import hashlib
 import logging
@@ -71,9 +71,9 @@ class ConfigReloader:
             await self._apply(await to_thread.run_sync(self._load))
         except ConfigError as error:
             for problem in error.problems:
-                log.error("the changed configuration is not used: %s", problem)  # noqa: TRY400
+                log.error("the changed configuration is ignored: %s", problem)  # noqa: TRY400
         except AgentError as error:
-            log.error("the changed configuration is not used: %s", error.user_message)  # noqa: TRY400
+            log.error("the changed configuration is ignored: %s", error.user_message)  # noqa: TRY400
 
     def _load(self) -> Config:
         return load_config(
@@ -89,10 +89,10 @@ class ConfigReloader:
         self._on_applied(config)
         for warning in config.warnings:
             log.warning("%s", warning)
-        log.info("the changed configuration is in use")
+        log.info("the changed configuration has been applied")
         if waiting := sorted(_sections_needing_restart(self._initial, config)):
             log.warning(
-                "changes in these sections take effect at the next start: %s", ", ".join(waiting)
+                "changes in these sections take effect after a restart: %s", ", ".join(waiting)
             )
 
 

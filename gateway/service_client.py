@@ -1,4 +1,4 @@
-"""The running service, as the command line reaches it."""
+"""HTTP client of the running service, for commands."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,10 +15,10 @@ REQUEST_TIMEOUT_S = 30.0
 
 @asynccontextmanager
 async def open_service_client(config: Config) -> AsyncIterator[httpx.AsyncClient | None]:
-    """Yield a client of the running service's API, or None when nothing listens at its address.
+    """Yield a client of the running service's API, or None if nothing listens at its address.
 
     Raises:
-        CommandFailed: something answers there that is not this service, or it does not know our token.
+        CommandFailed: Another program listens there, or the service rejects the admin token.
     """
     token = read_admin_token(config)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -36,18 +36,18 @@ async def _is_running(client: httpx.AsyncClient, config: Config) -> bool:
         return False
     except httpx.HTTPError as error:
         raise CommandFailed(
-            f"{config.base_url}: something listens there but does not answer ({type(error).__name__}):"
-            " end it, or set another gateway.port"
+            f"{config.base_url}: a program listens there but does not respond ({type(error).__name__}):"
+            " stop it, or set another gateway.port"
         ) from error
     if not _is_parley(answer):
         raise CommandFailed(
-            f"{config.base_url}: another program listens there: end it, or set another gateway.port"
+            f"{config.base_url}: another program listens there: stop it, or set another gateway.port"
         )
     answer = await client.get("channels")
     if answer.status_code == httpx.codes.UNAUTHORIZED:
         raise CommandFailed(
-            f"{config.base_url}: the running service does not take the admin token of {config.token_file}:"
-            f" set {TOKEN_VARIABLE} or PARLEY_HOME to the service's own"
+            f"{config.base_url}: the running service rejects the admin token in {config.token_file}:"
+            f" set {TOKEN_VARIABLE} or PARLEY_HOME to the values of the service"
         )
     return True
 
@@ -70,15 +70,15 @@ async def request_json(
     try:
         answer = await client.request(method, path, params=query)
     except httpx.HTTPError as error:
-        raise CommandFailed(f"the service did not answer ({type(error).__name__})") from error
+        raise CommandFailed(f"the service did not respond ({type(error).__name__})") from error
     if answer.is_error:
         raise CommandFailed(error_detail(answer))
     return dict(answer.json()) if answer.content else {}
 
 
 def error_detail(answer: httpx.Response) -> str:
-    """Return what the service said about a failure."""
+    """Return the error message of a response."""
     try:
         return str(answer.json()["detail"])
     except (ValueError, KeyError, TypeError):
-        return f"the service answered HTTP {answer.status_code}"
+        return f"the service returned HTTP {answer.status_code}"

@@ -1,4 +1,4 @@
-"""`parley check`: what is configured, what is missing, what cannot work. Nothing is started or sent."""
+"""`parley check`: shows what is configured, missing or broken. Starts nothing and sends nothing."""
 
 import argparse
 import os
@@ -38,15 +38,15 @@ def run(arguments: argparse.Namespace) -> int:
     for problem in problems:
         sys.stderr.write(f"parley: {problem}\n")
     if not problems:
-        sys.stdout.write("All that is configured can be used.\n")
+        sys.stdout.write("No problems found.\n")
     return 1 if problems else 0
 
 
 def find_config_problems(config: Config) -> Iterator[str]:
-    """Yield one line for each thing that cannot work as it is configured."""
+    """Yield one line for each configured part that cannot work."""
     label = config.source or "(built-in defaults)"
     if fault := find_folder_problem(config.home):
-        yield f"{config.home}: the data folder {fault}: correct its rights, or set PARLEY_HOME to another"
+        yield f"{config.home}: the data folder {fault}: correct its permissions, or set PARLEY_HOME to another folder"
     for path, use in _configured_classes(config.agent):
         try:
             import_object(use)
@@ -66,7 +66,7 @@ def find_folder_problem(folder: Path) -> str | None:
         return "is not a folder"
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        return "cannot be written"
+        return "is not writable"
     return None
 
 

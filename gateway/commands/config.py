@@ -19,7 +19,7 @@ def run(arguments: argparse.Namespace) -> int:
     source = find_config(arguments.config, environment_variables(Path())[0])
     if source is None:
         raise CommandFailed(
-            "there is no configuration file to upgrade: copy config.example.yaml to config.yaml, or name one"
+            "there is no configuration file to upgrade: copy config.example.yaml to config.yaml, or pass one"
             " with --config"
         )
     try:
@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     except (OSError, UnicodeDecodeError) as error:
         raise CommandFailed(f"{source}: cannot be upgraded ({error})") from None
     sys.stdout.write(
-        f"{source} has config_version {CONFIG_VERSION} now; the former file is {backup}.\n"
+        f"{source} now has config_version {CONFIG_VERSION}; the previous file is {backup}.\n"
     )
     return 0
 

@@ -1,4 +1,4 @@
-"""`parley pairing`: let strangers in, and shut them out. Works with the running service, and without one."""
+"""`parley pairing`: approve people and groups, and revoke access, with or without a running service."""
 
 import argparse
 import sys
@@ -17,9 +17,9 @@ from store.database import Database
 from store.errors import RowNotFound
 from store.pairings import PairingStore
 
-COLUMNS = ("code", "channel", "user", "name", "asked", "let in")
-UNKNOWN_CODE = "There is no open request with this code: it may be mistyped, or older than an hour."
-NOT_PAIRED = "This person was not let in: `parley pairing list` shows who was."
+COLUMNS = ("code", "channel", "user", "name", "requested", "approved")
+UNKNOWN_CODE = "There is no open request with this code. It may be mistyped or older than one hour."
+NOT_PAIRED = "This person is not approved. `parley pairing list` shows who is."
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -89,12 +89,12 @@ async def _run_local(pairings: PairingStore, arguments: argparse.Namespace) -> s
 
 
 def _format_list(rows: list[list[object]]) -> str:
-    return format_table(COLUMNS, rows) if rows else "Nobody asked to be let in."
+    return format_table(COLUMNS, rows) if rows else "No requests and no approved people."
 
 
 def _approved_message(channel: str, name: str) -> str:
-    return f"{name} may now talk to the bot on {channel}."
+    return f"{name} can now use the bot on {channel}."
 
 
 def _revoked_message(arguments: argparse.Namespace) -> str:
-    return f"{arguments.user_id} may not talk to the bot on {arguments.channel} any more."
+    return f"{arguments.user_id} can no longer use the bot on {arguments.channel}."

@@ -19,7 +19,7 @@ def run(arguments: argparse.Namespace) -> int:
     """List conversations, most recently used first."""
     config = load_config(arguments.config)
     rows = anyio.run(partial(_load_rows, config, arguments.limit))
-    sys.stdout.write((format_table(COLUMNS, rows) if rows else "No conversation yet.") + "\n")
+    sys.stdout.write((format_table(COLUMNS, rows) if rows else "No conversations.") + "\n")
     return 0
 
 

@@ -25,10 +25,10 @@ RESPONSES: dict[int | str, dict[str, type[BaseModel] | str]] = {
         "model": WebhookError,
         "description": "Not the platform's: signature, secret or time is wrong.",
     },
-    404: {"model": WebhookError, "description": "The channel does not deliver by HTTP."},
-    408: {"model": WebhookError, "description": "The body came too slowly."},
-    413: {"model": WebhookError, "description": "The body is too large."},
-    503: {"model": WebhookError, "description": "Nothing was kept: send it again."},
+    404: {"model": WebhookError, "description": "The channel does not use webhooks."},
+    408: {"model": WebhookError, "description": "The request body arrived too slowly."},
+    413: {"model": WebhookError, "description": "The request body is too large."},
+    503: {"model": WebhookError, "description": "Not stored: send it again."},
 }
 
 
@@ -40,7 +40,7 @@ async def receive_webhook(
     """Take a delivery of a platform; 200 means that it is kept."""
     webhook = services.webhooks.get(channel)
     if webhook is None:
-        raise HTTPException(404, "This channel does not deliver by HTTP.")
+        raise HTTPException(404, "This channel does not use webhooks.")
     if request.method not in webhook.methods:
         raise HTTPException(405, headers={"Allow": ", ".join(sorted(webhook.methods))})
     body = await _read_body(request, webhook)
@@ -66,6 +66,6 @@ async def _read_body(request: Request, webhook: WebhookEndpoint) -> bytes:
                     too_large = f"The body is larger than {webhook.max_bytes:,} bytes."
                     raise HTTPException(413, too_large)
         except ClientDisconnect:
-            raise HTTPException(400, "The body is not complete.") from None
+            raise HTTPException(400, "The request body is incomplete.") from None
         return bytes(body)
-    raise HTTPException(408, "The body came too slowly.")
+    raise HTTPException(408, "The request body arrived too slowly.")

@@ -1,4 +1,4 @@
-"""The port: opened before anything heavy, so that a port in use is told at once."""
+"""The listening socket: opened before slow imports, so that a port in use is reported at once."""
 
 import errno
 import socket
@@ -13,10 +13,10 @@ BACKLOG = 2048
 
 @contextmanager
 def open_listener(config: GatewayConfig) -> Iterator[socket.socket]:
-    """Listen on the configured address; connections wait until the application takes them.
+    """Listen on the configured address; connections wait until the application accepts them.
 
     Raises:
-        CommandFailed: the port is in use, may not be used, or the host is not one of this machine's.
+        CommandFailed: The port is in use or not permitted, or the host is not an address of this machine.
     """
     where = f"gateway.host {config.host}, gateway.port {config.port}"
     try:
@@ -29,7 +29,7 @@ def open_listener(config: GatewayConfig) -> Iterator[socket.socket]:
         listener = socket.socket(family, kind, protocol)
     except OSError as error:
         raise CommandFailed(
-            f"{where}: cannot be listened on ({error.strerror}): correct the host"
+            f"{where}: cannot listen ({error.strerror}): correct the host"
         ) from None
     with listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -46,12 +46,12 @@ def _bind_error_message(error: OSError) -> str:
     match error.errno:
         case errno.EADDRINUSE:
             return (
-                "the port is in use, perhaps by another `parley serve`: end it (`parley chat` talks to it),"
+                "the port is already in use, possibly by another `parley serve`: stop it (`parley chat` uses it),"
                 " or set another gateway.port"
             )
         case errno.EACCES:
-            return "this user may not use the port: set gateway.port to 1024 or more"
+            return "this user is not allowed to use the port: set gateway.port to 1024 or higher"
         case errno.EADDRNOTAVAIL:
-            return "this machine has no such address: set gateway.host to 127.0.0.1"
+            return "this machine does not have that address: set gateway.host to 127.0.0.1"
         case _:
-            return f"cannot be listened on ({error.strerror})"
+            return f"cannot listen ({error.strerror})"

@@ -1,4 +1,4 @@
-"""The service behind `parley serve`: the composed parts, the HTTP server, the chat, and the end."""
+"""The service behind `parley serve`: services, HTTP server, terminal chat, and shutdown."""
 
 import logging
 import socket
@@ -31,13 +31,13 @@ DEFAULT_SESSION = "main"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """How the service was started.
+    """Options of `parley serve`.
 
     Attributes:
         config: The configuration.
-        token: The admin token; None = nobody is asked for one.
-        has_chat: Whether the chat opens in this terminal.
-        overrides: Keys of the `gateway` section that the command line replaced.
+        token: The admin token; None = not required.
+        has_chat: Whether to open the chat in this terminal.
+        overrides: Keys of the `gateway` section set on the command line.
     """
 
     config: Config
@@ -49,9 +49,9 @@ class ServeOptions:
 async def run_service(
     options: ServeOptions, listener: socket.socket, on_config_change: Callable[[Config], None]
 ) -> None:
-    """Run the service on an open port until SIGINT or SIGTERM, or until the chat here is left.
+    """Run the service on an open socket until SIGINT or SIGTERM, or until the user exits the chat.
 
-    `on_config_change` is called with every later state of the configuration that was taken up.
+    `on_config_change` is called with each configuration that was reloaded.
     """
     config, token, has_chat = options.config, options.token, options.has_chat
     logging.getLogger("uvicorn.error").addFilter(UvicornLogFilter())
@@ -103,19 +103,19 @@ def _startup_report(
         iter([("logs", str(config.log_file) if has_chat else "here")])
     )
     if token is None:
-        text += startup_report.format_lines(
-            iter([("token", "none is asked for (gateway.auth: none)")])
-        )
+        text += startup_report.format_lines(iter([("token", "not required (gateway.auth: none)")]))
     elif token.generated:
         text += startup_report.format_lines(
-            iter([("token", f"{token.value} (made now, shown once; kept in {config.token_file})")])
+            iter(
+                [("token", f"{token.value} (new, shown only once; stored in {config.token_file})")]
+            )
         )
     hints = (*startup_report.missing_packages(config), *startup_report.config_hints(config))
     return text + "".join(f"  - {hint}\n" for hint in hints)
 
 
 def _print(text: str) -> None:
-    """Print, if anybody still reads: a closed pipe is no reason to stop serving."""
+    """Print; ignore a closed pipe."""
     with suppress(OSError):
         sys.stdout.write(text)
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""What `parley serve` and `parley check` say about a configuration. Pure, apart from the tokens' file name."""
+"""The summary of a configuration that `parley serve` and `parley check` print."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,19 +12,19 @@ from gateway.auth import LOOPBACK_NAMES
 from gateway.config import Config
 
 NAME_WIDTH = 10
-DEMO_HINT = "the built-in demo answers: set `models` in config.yaml to get a real one"
+DEMO_HINT = "built-in demo; set `models` in config.yaml to use a real model"
 NO_CHANNEL_HINT = (
-    "no chat platform is on: run `parley init`, or set channels.slack.enabled, channels.telegram.enabled or"
-    " channels.feishu.enabled, with their tokens (see config.example.yaml)"
+    "no chat platform is enabled: run `parley init`, or set channels.slack.enabled, channels.telegram.enabled or"
+    " channels.feishu.enabled and their tokens (see config.example.yaml)"
 )
 
 
 def summary_lines(config: Config, sandbox: str) -> Iterator[tuple[str, str]]:
-    """Yield (name, value) of what holds whatever runs.
+    """Yield (name, value) of what does not depend on running services.
 
     Args:
         config: The configuration.
-        sandbox: The label of the sandboxes that it leads to.
+        sandbox: The description of the configured sandbox.
     """
     source = _relative_path(config.source) if config.source else "none found; built-in defaults"
     yield "config", source
@@ -47,7 +47,7 @@ def channel_lines(states: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str
 
 
 def config_hints(config: Config) -> Iterator[str]:
-    """Yield what is missing for more."""
+    """Yield hints about what is missing or wrong."""
     if not has_platform(config):
         yield NO_CHANNEL_HINT
     yield from _webhook_host_hints(config)
@@ -58,7 +58,7 @@ def missing_packages(config: Config) -> Iterator[str]:
     """Yield the models whose package is not installed."""
     for model in config.agent.chat_models:
         if fault := missing_package_hint(model.use):
-            yield f"the model {model.name} cannot answer: {fault}"
+            yield f"the model {model.name} cannot be used: {fault}"
 
 
 def _webhook_host_hints(config: Config) -> Iterator[str]:
@@ -76,7 +76,7 @@ def _webhook_host_hints(config: Config) -> Iterator[str]:
 
 
 def has_platform(config: Config) -> bool:
-    """Return whether a chat platform is enabled; the terminal does not count."""
+    """Return whether a chat platform is enabled, apart from the terminal."""
     return any(section.enabled for section in config.bots.platforms.values())
 
 

@@ -1,4 +1,4 @@
-"""The chat in a terminal: a prompt, answers that grow in place, files, and a way out."""
+"""The terminal chat: prompt, live answers, files, and the commands to exit."""
 
 import re
 import shutil
@@ -19,14 +19,14 @@ from gateway.terminal.stdin import read_lines
 
 PROMPT = "you> "
 EXIT_COMMANDS = frozenset({"/quit", "/exit"})
-GREETING = "Say something; /help lists the commands, /quit leaves.\n"
+GREETING = "Type a message. /help lists the commands, /quit exits.\n"
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""What could steer the terminal: answers are hostile text. Line ends and tabs stay."""
+"""Control characters, which untrusted text could use to control the terminal. Newlines and tabs are kept."""
 
 
 def strip_control_characters(text: str) -> str:
-    r"""Return text that only prints.
+    r"""Return text without control characters.
 
     >>> strip_control_characters("a\x1b[2Jb\r\n\tc")
     'a[2Jb\n\tc'
@@ -35,7 +35,7 @@ def strip_control_characters(text: str) -> str:
 
 
 def count_rows(text: str, columns: int) -> int:
-    r"""Return how many rows of a terminal a text takes.
+    r"""Return how many terminal rows a text occupies.
 
     >>> count_rows("abc", 10), count_rows("a\nb", 10), count_rows("x" * 25, 10), count_rows("你好", 3)
     (1, 2, 3, 2)
@@ -48,10 +48,10 @@ def _display_width(line: str) -> int:
 
 
 class ChatScreen:
-    """What was printed, and how it is changed.
+    """Prints messages and updates them in place.
 
     Args:
-        live: Whether messages are shown while they grow; else only finished ones are.
+        live: Show messages while they are written; otherwise only finished ones.
     """
 
     def __init__(self, out: TextIO, *, live: bool) -> None:
@@ -67,7 +67,7 @@ class ChatScreen:
         self._out.flush()
 
     def show(self, event: TerminalMessage) -> None:
-        """Bring a message up to date; one that was finished stays as it is."""
+        """Update a message; a finished message does not change."""
         if event.id in self._done or not (self._live or event.final):
             return
         text = strip_control_characters(event.text).rstrip()
@@ -86,13 +86,13 @@ class ChatScreen:
         self.write(strip_control_characters(text) + "\n")
 
     def close(self) -> None:
-        """End the message that is open."""
+        """End the current message."""
         if self._open is not None:
             self._open = None
             self.write("\n")
 
     def _change(self, text: str) -> str:
-        """Return what to print so that the open message shows `text`."""
+        """Return what to print so that the current message shows `text`."""
         if text.startswith(self._text):
             return text[len(self._text) :]
         if not self._live:
@@ -102,12 +102,12 @@ class ChatScreen:
 
 
 class TerminalChat:
-    """One conversation between a person at a terminal and the bot.
+    """One conversation between a user at a terminal and the bot.
 
     Args:
-        lines: What the person types.
-        files: The folder that the paths of files handed over are relative to.
-        live: Whether a person watches: prompt, growing answers. Else each line is answered before the next is read.
+        lines: What the user types.
+        files: The folder to which the paths of received files are relative.
+        live: Interactive: show a prompt and live answers. Otherwise each line is answered before the next is read.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class TerminalChat:
         self._rest = anyio.Event()
 
     async def run(self) -> None:
-        """Talk until the person leaves or the input ends. Raises CommandFailed when the service is lost."""
+        """Chat until the user exits or the input ends. Raises CommandFailed if the connection is lost."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._print)
             if self._live:

@@ -177,10 +177,10 @@ async def test_every_route_is_documented(tmp_path: Path) -> None:
     assert set(documented) == served | {"GET /api/openapi.json"}
 
 
-def test_every_fate_and_state_is_documented() -> None:
+def test_every_event_result_and_state_is_documented() -> None:
     text = (REFERENCE / "rest.md").read_text("utf-8")
-    fates = text.partition("### Fates of an event")[2].partition("\n## ")[0]
-    assert {f"`{reason}`" for reason in Disposition} <= set(re.findall(r"`\w+`", fates))
+    results = text.partition("### Event results")[2].partition("\n## ")[0]
+    assert {f"`{reason}`" for reason in Disposition} <= set(re.findall(r"`\w+`", results))
     assert all(f"`{link}`" in text for link in ConnectionState)
 
 

@@ -256,7 +256,7 @@ def test_tokens_that_cannot_be_kept_or_read_are_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="PARLEY_HOME"):
         load_admin_token(load_config(None, {"PARLEY_HOME": str(tmp_path / "file" / "home")}))
     (tmp_path / "admin_token").write_text("\n")
-    with pytest.raises(ConfigError, match="remove the file"):
+    with pytest.raises(ConfigError, match="delete the file"):
         load_admin_token(load_config(None, {"PARLEY_HOME": str(tmp_path)}))
 
 

@@ -206,7 +206,7 @@ def test_a_damaged_journal_is_told_and_kept(tmp_path: Path) -> None:
 def test_a_journal_of_the_future_is_told(tmp_path: Path) -> None:
     assert parley(tmp_path, "threads", config="gateway: {port: 1}")[:2] == (
         0,
-        "No conversation yet.\n",
+        "No conversations.\n",
     )
     with sqlite3.connect(tmp_path / "home" / "parley.db") as journal:
         journal.execute("insert into schema_version values (9999, 0)")
@@ -252,14 +252,14 @@ def test_pairing_and_threads_work_without_a_service(tmp_path: Path) -> None:
     config = "gateway: {port: 1}"
     assert parley(tmp_path, "pairing", "list", config=config)[:2] == (
         0,
-        "Nobody asked to be let in.\n",
+        "No requests and no approved people.\n",
     )
     code, _, err = parley(tmp_path, "pairing", "approve", "ABCD2345")
     assert code == 1
     assert "no open" in one_line(err).lower()
     code, _, err = parley(tmp_path, "pairing", "revoke", "telegram", "42")
     assert code == 1
-    assert "not let in" in one_line(err)
+    assert "not approved" in one_line(err)
 
 
 def test_groups_of_known_errors_are_told_and_others_are_not() -> None:

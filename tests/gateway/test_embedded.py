@@ -152,7 +152,7 @@ async def test_custom_skills(tmp_path: Path) -> None:
         changed = await client.update_custom_skill("poems", f"{MD}\nMore.")
         assert changed["content"].endswith("More.")
         history = await client.get_custom_skill_history("poems")
-        parsed(skills.SkillHistory, history)
+        parsed(skills.SkillHistoryView, history)
         assert history == await agent.http("GET", "/skills/custom/poems/history")
         assert await client.rollback_custom_skill("poems", -1) == text
         assert await client.delete_custom_skill("poems") == {"success": True}

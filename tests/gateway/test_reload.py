@@ -83,7 +83,7 @@ async def test_a_mistake_leaves_everything_as_it_was_and_is_told_once(
         await site.write(text)
         await site.reload.check()
         assert site.names == ["a"]
-        assert caplog.text.count("the changed configuration is not used") == 1
+        assert caplog.text.count("the changed configuration is ignored") == 1
         assert told in caplog.text
         await site.write(SECOND)
         assert site.names == ["b"]
@@ -107,7 +107,7 @@ async def test_what_needs_a_restart_is_named(
             f"{SECOND}gateway: {{port: 9999}}\nchannels: {{max_queue: 3}}\nlog_level: debug\n"
         )
         assert site.names == ["b"]
-        assert "take effect at the next start: channels, gateway" in caplog.text
+        assert "take effect after a restart: channels, gateway" in caplog.text
         assert site.applied[0].log_level == "debug"
 
 

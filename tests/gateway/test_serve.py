@@ -32,7 +32,7 @@ STOP_WITHIN_S = 12.0
 async def test_a_model_without_its_package_is_told_of_at_the_start(tmp_path: Path) -> None:
     entry = {"name": "far", "use": "no_such_package:Model", "model": "m"}
     async with serving(tmp_path, {"models": [entry]}, "terminal") as service:
-        told = "  - the model far cannot answer: Could not import module no_such_package"
+        told = "  - the model far cannot be used: Could not import module no_such_package"
         assert told in service.log.read_text()
         assert await service.stop() == 0
 

@@ -134,7 +134,7 @@ async def test_a_channel_that_connects_by_itself_has_no_door(tmp_path: Path) -> 
         assert (await service.stranger.post(SLACK, content=QUESTION)).status_code == 401
         answer = await service.client.post(SLACK, content=QUESTION)
         assert answer.status_code == 404
-        assert answer.json() == {"detail": "This channel does not deliver by HTTP."}
+        assert answer.json() == {"detail": "This channel does not use webhooks."}
 
 
 async def test_a_body_is_bounded_whatever_it_announces(tmp_path: Path) -> None:
@@ -164,7 +164,10 @@ async def test_a_body_that_comes_slowly_is_given_up() -> None:
     doors.webhooks["slack"] = WebhookEndpoint(handle=take, read_timeout_s=0.05)
     async with httpx.AsyncClient(transport=doors.transport, base_url="http://localhost") as client:
         answer = await client.post(SLACK, content=slow())
-        assert (answer.status_code, answer.json()) == (408, {"detail": "The body came too slowly."})
+        assert (answer.status_code, answer.json()) == (
+            408,
+            {"detail": "The request body arrived too slowly."},
+        )
         assert (await client.post(SLACK, content=b"{}", headers={"X-A": "b"})).status_code == 200
     (call,) = asked
     assert (call.body, call.headers["x-a"]) == (b"{}", "b")
