@@ -355,7 +355,8 @@ def test_every_known_key_is_in_the_example() -> None:
     lines += missing(StoreConfig, tree["database"], "database")
     lines += missing(GatewayConfig, tree["gateway"], "gateway")
     lines += missing(BusConfig, tree["channels"], "channels")
-    lines += missing(BotsConfig, tree["channels"], "channels")
+    terminal = {**tree["channels"]["terminal"], "mode": ""}  # it has one way to receive messages
+    lines += missing(BotsConfig, {**tree["channels"], "terminal": terminal}, "channels")
     lines += missing(
         SessionConfig, {**tree["channels"]["session"], "chats": {}, "users": {}}, "session"
     )
