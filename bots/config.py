@@ -183,12 +183,14 @@ def section_model(name: str, section: object) -> type[PlatformConfig] | None:
         raise ValueError(
             "a channel's name has 1 to 40 lower-case letters, digits, dashes and underscores"
         )
-    models = {key: field.annotation for key, field in BotsConfig.model_fields.items()}
+    models = {
+        key: field.annotation for key, field in BotsConfig.model_fields.items() if key != "terminal"
+    }
     model = models.get(str(section["platform"]))
-    if model is None or model is TerminalConfig:
-        *others, last = (key for key in models if key != "terminal")
-        raise ValueError(f"platform must be {', '.join(others)} or {last}")
-    return model
+    if isinstance(model, type) and issubclass(model, PlatformConfig):
+        return model
+    *others, last = models
+    raise ValueError(f"platform must be {', '.join(others)} or {last}")
 
 
 def find_shared_accounts(config: BotsConfig) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""What a look at a platform brought, each finding with what to do about it; and how far the clocks are apart."""
+"""Results of checks for `parley doctor`, each with what to do about it; and the check of the clock."""
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,15 +13,15 @@ import httpx
 from bus.platform import Clock, CommandInfo
 
 CLOCK_TIMEOUT_S: Final = 5.0
-"""How long a platform may take to tell the time."""
+"""Deadline of the request that compares the clocks."""
 
-_NEAR_S: Final = 30.0
-_FAR_S: Final = 240.0
-"""Platforms and their SDKs refuse signatures that are 5 minutes away; beyond this it is a matter of luck."""
+_OK_SKEW_S: Final = 30.0
+_MAX_SKEW_S: Final = 240.0
+"""Platforms refuse signatures that are 5 minutes off; beyond this a request may fail."""
 
 
 class Severity(StrEnum):
-    """How good or bad something is."""
+    """How bad a result is."""
 
     OK = "ok"
     NOTE = "note"
@@ -31,37 +31,37 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
-        subject: What, in one or two words.
+        subject: What was checked, in one or two words.
         text: What was found; no secrets.
-        grade: `problem` = something cannot work; `warning` = something will be missed; `note` = good to know.
-        fix: What to do; "" where nothing has to be done.
+        severity: `problem` = something cannot work; `warning` = something will be missed; `note` = good to know.
+        fix: What to do; "" if nothing.
     """
 
     subject: str
     text: str
-    grade: Severity = Severity.OK
+    severity: Severity = Severity.OK
     fix: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiagnosisOptions:
-    """How to look.
+    """Options of a diagnosis.
 
     Attributes:
         channel: Instance name of the channel.
-        alone: What would disturb another process with this bot may be tried.
-        served: A service of ours runs now.
-        early: The bot is being set up: what comes with the app's publication may be missing still.
-        commands: What the platform shall list.
+        exclusive: Nothing else uses this bot now, so checks that would disturb another process are allowed.
+        service_running: The service is running now.
+        setting_up: The bot is being set up: what comes with the publication of its app may still be missing.
+        commands: Commands that the platform should list.
     """
 
-    alone: bool
+    exclusive: bool
     channel: str = ""
-    served: bool = False
-    early: bool = False
+    service_running: bool = False
+    setting_up: bool = False
     commands: Sequence[CommandInfo] = ()
 
 
@@ -70,16 +70,16 @@ Diagnose = Callable[..., Awaitable[Sequence[CheckResult]]]
 
 
 def problem(subject: str, text: str, fix: str = "") -> CheckResult:
-    """Return a finding that something cannot work."""
-    return CheckResult(subject=subject, text=text, grade=Severity.PROBLEM, fix=fix)
+    """Return a result of severity `problem`."""
+    return CheckResult(subject=subject, text=text, severity=Severity.PROBLEM, fix=fix)
 
 
 async def check_clock(url: str, *, now: Clock = time.time) -> list[CheckResult]:
-    """Compare this machine's clock with a server's; nothing where that cannot be done.
+    """Compare this machine's clock with a server's; return nothing if that is not possible.
 
     Args:
-        url: Any address of the server; only its root is asked for.
-        now: The clock to judge.
+        url: Any URL of the server; only its root is requested.
+        now: The clock to check.
     """
     try:
         parts = urlsplit(url)
@@ -88,25 +88,25 @@ async def check_clock(url: str, *, now: Clock = time.time) -> list[CheckResult]:
             before = now()
             answer = await client.get(f"{parts.scheme}://{parts.netloc}/")
             middle = (before + now()) / 2
-        told = parsedate_to_datetime(answer.headers["date"]).timestamp()
+        server_time = parsedate_to_datetime(answer.headers["date"]).timestamp()
     except (httpx.HTTPError, httpx.InvalidURL, LookupError, ValueError, OSError):
         return []
-    return [check_clock_skew(middle - told, parts.hostname or "the platform")]
+    return [check_clock_skew(middle - server_time, parts.hostname or "the platform")]
 
 
-def check_clock_skew(ahead_s: float, whose: str) -> CheckResult:
-    """Judge how far our clock is ahead of another.
+def check_clock_skew(ahead_s: float, server: str) -> CheckResult:
+    """Return the result for a clock that is ahead of another.
 
     >>> check_clock_skew(-3700.2, "slack.com").text
     'this clock is 3700 s behind slack.com'
     """
     where = "ahead of" if ahead_s > 0 else "behind"
     far = abs(ahead_s)
-    if far <= _NEAR_S:
-        return CheckResult(subject="clock", text=f"agrees with {whose}")
+    if far <= _OK_SKEW_S:
+        return CheckResult(subject="clock", text=f"agrees with {server}")
     return CheckResult(
         subject="clock",
-        text=f"this clock is {far:.0f} s {where} {whose}",
-        grade=Severity.PROBLEM if far > _FAR_S else Severity.WARNING,
-        fix="let the machine keep its time by NTP (`timedatectl set-ntp true`): signatures and tokens depend on it",
+        text=f"this clock is {far:.0f} s {where} {server}",
+        severity=Severity.PROBLEM if far > _MAX_SKEW_S else Severity.WARNING,
+        fix="synchronize the clock by NTP (`timedatectl set-ntp true`): signatures and tokens depend on it",
     )

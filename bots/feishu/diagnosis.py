@@ -79,7 +79,7 @@ async def diagnose(
     rest = FeishuRestClient(app, timeouts)
     async with rest.shared_pool():
         found = await _run_checks(rest, section, _Line(app=app, timeouts=timeouts))
-    if look.early:
+    if look.setting_up:
         found = [_as_warning(finding) for finding in found]
     return [*found, *await check_clock(section.domain)]
 
@@ -94,10 +94,10 @@ async def _run_checks(
     rest: FeishuRestClient, section: FeishuConfig, line: _Line
 ) -> list[CheckResult]:
     first = await _credentials(rest)
-    if first.grade is Severity.PROBLEM:
+    if first.severity is Severity.PROBLEM:
         return [first]
     found = [first, await _bot(rest)]
-    if found[-1].grade is not Severity.PROBLEM:
+    if found[-1].severity is not Severity.PROBLEM:
         found += await _permissions(rest, section)
         if section.mode == "websocket":
             found.append(await _connection(line.app, rest, line.timeouts))
@@ -111,8 +111,8 @@ def _as_warning(finding: CheckResult) -> CheckResult:
     """Return a warning in place of what an app that is not published yet cannot have."""
     is_later = finding.subject in {"app", "permissions", "connection"}
     return (
-        replace(finding, grade=Severity.WARNING)
-        if is_later and finding.grade is Severity.PROBLEM
+        replace(finding, severity=Severity.WARNING)
+        if is_later and finding.severity is Severity.PROBLEM
         else finding
     )
 
@@ -156,7 +156,7 @@ async def _permissions(rest: FeishuRestClient, section: FeishuConfig) -> list[Ch
         data = await rest.call("GET", "/open-apis/application/v6/scopes")
     except FeishuError as error:
         text = f"could not be asked for: {error.user_message}"
-        return [CheckResult(subject="permissions", text=text, grade=Severity.NOTE)]
+        return [CheckResult(subject="permissions", text=text, severity=Severity.NOTE)]
     granted = set(_granted(data.get("scopes")))
     streaming = [_streaming(granted, section)] if section.streaming is not False else []
     return [_check_scopes(granted, section), *streaming]
@@ -170,7 +170,7 @@ def _check_scopes(granted: set[str], section: FeishuConfig) -> CheckResult:
     return CheckResult(
         subject="permissions",
         text="missing: " + ", ".join(f"{need.scopes[0]} ({need.without})" for need in lacking),
-        grade=Severity.PROBLEM if any(need.essential for need in lacking) else Severity.WARNING,
+        severity=Severity.PROBLEM if any(need.essential for need in lacking) else Severity.WARNING,
         fix=f"add them under Permissions & Scopes {_CONSOLE}, then {_PUBLISH}",
     )
 
@@ -183,7 +183,7 @@ def _streaming(granted: set[str], section: FeishuConfig) -> CheckResult:
         subject="streaming",
         text=f"answers grow in steps: the app may not stream cards ({SCOPE})",
         # `auto` means: as well as the app may.
-        grade=Severity.NOTE if section.streaming == "auto" else Severity.WARNING,
+        severity=Severity.NOTE if section.streaming == "auto" else Severity.WARNING,
         fix=f"add {SCOPE} under Permissions & Scopes {_CONSOLE}, then {_PUBLISH}",
     )
 
@@ -224,7 +224,7 @@ def _events(section: FeishuConfig) -> CheckResult:
     return CheckResult(
         subject="events",
         text="Feishu does not tell a bot which events its app is subscribed to",
-        grade=Severity.NOTE,
+        severity=Severity.NOTE,
         fix=f"if messages do not arrive, look at Events & Callbacks {_CONSOLE}: im.message.receive_v1 over {how};"
         " if buttons do nothing, card.action.trigger under Callback Configuration; and a version published since",
     )

@@ -80,7 +80,7 @@ async def _bot_token(api: SlackApi) -> list[CheckResult]:
     granted = parse_scopes(answer.headers)
     if granted is None:
         told = "Slack did not tell which it gave"
-        unknown = CheckResult(subject="permissions", text=told, grade=Severity.NOTE)
+        unknown = CheckResult(subject="permissions", text=told, severity=Severity.NOTE)
         return [CheckResult(subject="bot token", text=who), unknown]
     return [CheckResult(subject="bot token", text=who), _permissions(granted), _agent(granted)]
 
@@ -101,7 +101,7 @@ def _permissions(granted: frozenset[str]) -> CheckResult:
     return CheckResult(
         subject="permissions",
         text=f"missing: {', '.join(effects)}",
-        grade=Severity.PROBLEM if _ESSENTIAL & set(lacking) else Severity.WARNING,
+        severity=Severity.PROBLEM if _ESSENTIAL & set(lacking) else Severity.WARNING,
         fix=_REINSTALL,
     )
 
@@ -124,7 +124,7 @@ async def _app_token(api: SlackApi, look: DiagnosisOptions) -> list[CheckResult]
         fix = _APP_FIX if error.code else _network()
         return [problem("app token", error.user_message, fix)]
     found = [CheckResult(subject="app token", text="Slack gives connections for it")]
-    if look.alone:
+    if look.exclusive:
         found.append(await _connection(api, url))
     return found
 
@@ -147,7 +147,7 @@ async def _connection(api: SlackApi, url: str) -> CheckResult:
         return CheckResult(
             subject="connection",
             text=f"{others} other connection(s) of this app: Slack hands each event to one of them only",
-            grade=Severity.WARNING,
+            severity=Severity.WARNING,
             fix="end the other process, or give it a Slack app of its own",
         )
     return CheckResult(subject="connection", text="Slack says hello; nobody else is connected")
@@ -168,7 +168,7 @@ def _events() -> CheckResult:
     return CheckResult(
         subject="events",
         text="Slack does not tell a bot which events its app is subscribed to",
-        grade=Severity.NOTE,
+        severity=Severity.NOTE,
         fix="if messages do not arrive, compare Event Subscriptions with `parley slack manifest`",
     )
 

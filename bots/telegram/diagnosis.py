@@ -1,4 +1,4 @@
-"""What Telegram tells of the bot: token, privacy mode, webhook, waiting messages, other pollers, commands."""
+"""Diagnosis of a Telegram bot: token, privacy mode, webhook, waiting messages, other pollers, commands."""
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -27,37 +27,37 @@ DIAGNOSIS_TIMEOUTS: Final = TelegramTimeouts(connect_s=5.0, answer_s=10.0, poll_
 
 async def diagnose(
     section: TelegramConfig,
-    look: DiagnosisOptions,
+    options: DiagnosisOptions,
     *,
     timing: TelegramTimeouts = DIAGNOSIS_TIMEOUTS,
 ) -> Sequence[CheckResult]:
-    """Look at the bot behind a section's token."""
+    """Check the bot of a section."""
     redact_sdk_logs()
     line = TelegramConnections(section, timing)
     async with AsyncExitStack() as stack:
         try:
             bot = await stack.enter_async_context(line.open())
-            found = await _looked(bot, section, look, timing)
+            found = await _run_checks(bot, section, options, timing)
         except (TelegramError, TimeoutError, *MALFORMED) as error:
-            failure = connection_failure(error, channel=look.channel, base_url=section.base_url)
-            found = [problem("bot", failure.detail, _fix(failure.detail, look.channel))]
+            failure = connection_failure(error, channel=options.channel, base_url=section.base_url)
+            found = [problem("bot", failure.detail, _fix(failure.detail, options.channel))]
     return [*found, *await check_clock(section.base_url)]
 
 
-async def _looked(
-    bot: TelegramBot, section: TelegramConfig, look: DiagnosisOptions, timing: TelegramTimeouts
+async def _run_checks(
+    bot: TelegramBot, section: TelegramConfig, options: DiagnosisOptions, timing: TelegramTimeouts
 ) -> list[CheckResult]:
     with anyio.fail_after(4 * timing.total_s()):
         user = await bot.get_me()
         webhook = await bot.get_webhook_info()
         listed = {command.command for command in await bot.get_my_commands()}
     found = [CheckResult(subject="bot token", text=f"@{user.username}"), _groups(user, section)]
-    found += _webhook(webhook, section, look.channel)
+    found += _webhook(webhook, section, options.channel)
     waiting = webhook.pending_update_count
     if section.mode == "polling" and not webhook.url:
-        found.append(await _poller(bot, waiting, look, timing))
-    if look.commands:
-        found.append(_commands(listed, look))
+        found.append(await _poller(bot, waiting, options, timing))
+    if options.commands:
+        found.append(_commands(listed, options))
     return found
 
 
@@ -66,8 +66,8 @@ def _groups(user: User, section: TelegramConfig) -> CheckResult:
         return CheckResult(
             subject="groups",
             text="the bot cannot be added to groups",
-            grade=Severity.NOTE,
-            fix="send /setjoingroups to @BotFather if it shall be",
+            severity=Severity.NOTE,
+            fix="send /setjoingroups to @BotFather if it should be",
         )
     if user.can_read_all_group_messages:
         return CheckResult(subject="groups", text="privacy mode is off: it sees all group messages")
@@ -76,9 +76,9 @@ def _groups(user: User, section: TelegramConfig) -> CheckResult:
         return CheckResult(subject="groups", text=text)
     return CheckResult(
         subject="groups",
-        text=f"{text}; group_policy: open wants to see all",
-        grade=Severity.WARNING,
-        fix="send /setprivacy to @BotFather, choose the bot, press Disable, then add it to its groups anew",
+        text=f"{text}; group_policy: open needs to see all messages",
+        severity=Severity.WARNING,
+        fix="send /setprivacy to @BotFather, choose the bot, press Disable, then add it to its groups again",
     )
 
 
@@ -90,17 +90,17 @@ def _webhook(webhook: WebhookInfo, section: TelegramConfig, channel: str) -> lis
     return [
         CheckResult(
             subject="webhook",
-            text=f"one is set, to {_host(webhook.url)}: while it is, nothing can be polled",
-            grade=Severity.WARNING,
+            text=f"one is set, to {_host(webhook.url)}: polling does not work with it",
+            severity=Severity.WARNING,
             fix="`parley serve` removes it; if another service uses this bot, make one of its own for Parley",
         )
     ]
 
 
 def _own_webhook(webhook: WebhookInfo, section: TelegramConfig, channel: str) -> CheckResult:
-    lacking = [name for name in ("webhook_url", "webhook_secret") if not getattr(section, name)]
-    if lacking:
-        keys = " and ".join(f"channels.{channel}.{name}" for name in lacking)
+    missing = [name for name in ("webhook_url", "webhook_secret") if not getattr(section, name)]
+    if missing:
+        keys = " and ".join(f"channels.{channel}.{name}" for name in missing)
         return problem("webhook", f"mode webhook needs {keys}", f"set {keys}")
     if webhook.url != section.webhook_url:
         where = f"it leads to {_host(webhook.url)}" if webhook.url else "none is set"
@@ -108,35 +108,35 @@ def _own_webhook(webhook: WebhookInfo, section: TelegramConfig, channel: str) ->
         return CheckResult(
             subject="webhook",
             text=text,
-            grade=Severity.NOTE,
-            fix="`parley serve` sets it at its start",
+            severity=Severity.NOTE,
+            fix="`parley serve` sets it when it starts",
         )
     if webhook.last_error_message:
-        said = redact_tokens(webhook.last_error_message)[:200]
+        reason = redact_tokens(webhook.last_error_message)[:200]
         return CheckResult(
             subject="webhook",
-            text=f"Telegram could not deliver to {_host(webhook.url)}: {said}",
-            grade=Severity.WARNING,
+            text=f"Telegram could not deliver to {_host(webhook.url)}: {reason}",
+            severity=Severity.WARNING,
             fix="the address must lead to the gateway over HTTPS, on port 443, 80, 88 or 8443",
         )
     return CheckResult(subject="webhook", text=f"Telegram delivers to {_host(webhook.url)}")
 
 
 async def _poller(
-    bot: TelegramBot, waiting: int, look: DiagnosisOptions, timing: TelegramTimeouts
+    bot: TelegramBot, waiting: int, options: DiagnosisOptions, timing: TelegramTimeouts
 ) -> CheckResult:
-    """Say who fetches messages: a long poll of our own is ended by another process' poll."""
-    if waiting and look.served:
+    """Check who polls: another process' poll ends a long poll of ours."""
+    if waiting and options.service_running:
         return CheckResult(
             subject="polling",
             text=f"{waiting} message(s) wait at Telegram though the service runs",
-            grade=Severity.WARNING,
+            severity=Severity.WARNING,
             fix="see `detail` of the channel in GET /api/channels, and the log",
         )
     if waiting:
-        text = f"{waiting} message(s) wait at Telegram; nobody fetches them now"
+        text = f"{waiting} message(s) wait at Telegram; the service is not running"
         return CheckResult(subject="polling", text=text)
-    if not look.alone:
+    if not options.exclusive:
         return CheckResult(subject="polling", text="no message waits")
     try:
         with anyio.fail_after(timing.total_s(waiting_s=timing.poll_s)):
@@ -146,15 +146,15 @@ async def _poller(
     return CheckResult(subject="polling", text="nobody else polls with this token")
 
 
-def _commands(listed: set[str], look: DiagnosisOptions) -> CheckResult:
-    lacking = [command.name for command in look.commands if command.name not in listed]
-    if not lacking:
+def _commands(listed: set[str], options: DiagnosisOptions) -> CheckResult:
+    missing = [command.name for command in options.commands if command.name not in listed]
+    if not missing:
         return CheckResult(subject="commands", text="Telegram lists them")
     return CheckResult(
         subject="commands",
-        text=f"not listed at Telegram yet: {', '.join(lacking)}",
-        grade=Severity.NOTE,
-        fix="`parley serve` registers them at its start",
+        text=f"not listed at Telegram yet: {', '.join(missing)}",
+        severity=Severity.NOTE,
+        fix="`parley serve` registers them when it starts",
     )
 
 
@@ -168,7 +168,7 @@ def _fix(detail: str, channel: str) -> str:
 
 
 def _host(url: str) -> str:
-    """Return the host of an address; the rest of a webhook's may be secret."""
+    """Return the host of a URL; the rest of a webhook's may be secret."""
     try:
         return urlsplit(url).hostname or "an address without a host"
     except ValueError:

@@ -65,7 +65,7 @@ async def run_checks(config: Config, wishes: DoctorOptions) -> DoctorReport:
     async def look(name: str) -> None:
         section = config.bots.sections[name]
         runs = states is not None
-        how = DiagnosisOptions(alone=not runs, served=runs, commands=COMMANDS)
+        how = DiagnosisOptions(exclusive=not runs, service_running=runs, commands=COMMANDS)
         found[name] = await diagnose_channel(name, section, how)
 
     async def try_all() -> None:
@@ -96,13 +96,13 @@ def _check_configuration(config: Config) -> list[CheckResult]:
         if not any(mark in line for mark in channels)
     ]
     found += [
-        CheckResult(subject="configuration", text=line, grade=Severity.WARNING)
+        CheckResult(subject="configuration", text=line, severity=Severity.WARNING)
         for line in config.warnings
     ]
     if not any(section.enabled for section in config.bots.platforms.values()):
         text = "no chat platform is on"
         fix = "`parley init` sets one up"
-        found.append(CheckResult(subject="channels", text=text, grade=Severity.NOTE, fix=fix))
+        found.append(CheckResult(subject="channels", text=text, severity=Severity.NOTE, fix=fix))
     found.append(system_checks.check_data_folder(config.home, config.agent.sandbox))
     found.append(system_checks.check_sandbox(config.agent.sandbox, config.home))
     return found
@@ -131,6 +131,6 @@ def _service_channel_result(states: ChannelStatesByName | None, name: str) -> li
     if not state["enabled"]:
         text = "the running service does not have it on"
         fix = "it takes changes of `channels` at its next start"
-        return [CheckResult(subject="service", text=text, grade=Severity.WARNING, fix=fix)]
+        return [CheckResult(subject="service", text=text, severity=Severity.WARNING, fix=fix)]
     text = f"{state['state']}: {state['detail']}" if state["detail"] else str(state["state"])
-    return [CheckResult(subject="service", text=text, grade=Severity.WARNING)]
+    return [CheckResult(subject="service", text=text, severity=Severity.WARNING)]

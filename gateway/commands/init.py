@@ -179,7 +179,9 @@ class SetupFolder:
             raise CommandFailed(
                 f"{self.config}: {format_validation_error(error, 'channels')[0]}"
             ) from None
-        return anyio.run(diagnose_channel, name, section, DiagnosisOptions(alone=False, early=True))
+        return anyio.run(
+            diagnose_channel, name, section, DiagnosisOptions(exclusive=False, setting_up=True)
+        )
 
     def model(self, name: str, values: Mapping[str, str]) -> Sequence[CheckResult]:
         """Ask a provider's model something."""

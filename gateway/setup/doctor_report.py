@@ -28,7 +28,7 @@ class DoctorReport:
     @property
     def healthy(self) -> bool:
         """Whether everything can work."""
-        return all(finding.grade is not Severity.PROBLEM for finding in self.findings)
+        return all(finding.severity is not Severity.PROBLEM for finding in self.findings)
 
     def text(self) -> str:
         """Return the report for people."""
@@ -41,7 +41,7 @@ class DoctorReport:
             {
                 "area": area,
                 "subject": finding.subject,
-                "grade": finding.grade.value,
+                "grade": finding.severity.value,
                 "text": finding.text,
                 "fix": finding.fix or None,
             }
@@ -51,7 +51,7 @@ class DoctorReport:
         return json.dumps({"healthy": self.healthy, "findings": rows}, indent=2, ensure_ascii=False)
 
     def _summary(self) -> str:
-        counted = Counter(finding.grade for finding in self.findings)
+        counted = Counter(finding.severity for finding in self.findings)
         told = [
             f"{count} {grade.value}{'s' if count > 1 else ''}"
             for grade in (Severity.PROBLEM, Severity.WARNING)
@@ -65,7 +65,9 @@ def redact_report(report: DoctorReport, clean: Callable[[str], str]) -> DoctorRe
     return DoctorReport(
         {
             area: [
-                CheckResult(subject=f.subject, text=clean(f.text), grade=f.grade, fix=clean(f.fix))
+                CheckResult(
+                    subject=f.subject, text=clean(f.text), severity=f.severity, fix=clean(f.fix)
+                )
                 for f in found
             ]
             for area, found in report.areas.items()
@@ -76,7 +78,7 @@ def redact_report(report: DoctorReport, clean: Callable[[str], str]) -> DoctorRe
 def format_results(findings: Sequence[CheckResult]) -> str:
     """Return findings as lines, each fix below its own.
 
-    >>> slow = CheckResult(subject="clock", text="is slow", grade=Severity.WARNING, fix="set it")
+    >>> slow = CheckResult(subject="clock", text="is slow", severity=Severity.WARNING, fix="set it")
     >>> print(format_results([slow]), end="")
       warning  clock  is slow
                       -> set it
@@ -85,7 +87,7 @@ def format_results(findings: Sequence[CheckResult]) -> str:
     lines: list[str] = []
     for finding in findings:
         lines.append(
-            f"  {finding.grade:<{_SEVERITY_WIDTH}}  {finding.subject:<{width}}  {finding.text}"
+            f"  {finding.severity:<{_SEVERITY_WIDTH}}  {finding.subject:<{width}}  {finding.text}"
         )
         if finding.fix:
             lines.append(f"  {'':<{_SEVERITY_WIDTH}}  {'':<{width}}  -> {finding.fix}")

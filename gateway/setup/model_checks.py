@@ -50,7 +50,7 @@ async def check_model(config: AgentConfig, entry: ModelConfig) -> CheckResult:
         return CheckResult(
             subject=entry.name,
             text="the built-in demo answers, a script",
-            grade=Severity.NOTE,
+            severity=Severity.NOTE,
             fix="`parley init` sets up a real model",
         )
     connections = ModelHttpClient()

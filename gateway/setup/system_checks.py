@@ -35,7 +35,7 @@ def check_data_folder(home: Path, sandbox: SandboxConfig) -> CheckResult:
         return problem("data folder", f"{told}: that is too little for the journal", fix)
     if free < sandbox.min_free_disk_mb * 1_000_000:
         text = f"{told}: below sandbox.min_free_disk_mb the agent writes no files"
-        return CheckResult(subject="data folder", text=text, grade=Severity.WARNING, fix=fix)
+        return CheckResult(subject="data folder", text=text, severity=Severity.WARNING, fix=fix)
     return CheckResult(subject="data folder", text=told)
 
 
@@ -46,7 +46,7 @@ def check_sandbox(config: SandboxConfig, home: Path) -> CheckResult:
     except AgentError as error:
         return problem("sandbox", error.user_message, _GUIDE)
     if config.use == "auto" and probe_bubblewrap(config.bubblewrap_path):
-        return CheckResult(subject="sandbox", text=label, grade=Severity.NOTE, fix=_GUIDE)
+        return CheckResult(subject="sandbox", text=label, severity=Severity.NOTE, fix=_GUIDE)
     return CheckResult(subject="sandbox", text=label)
 
 

@@ -141,7 +141,7 @@ def _prompt_until_valid(
         person.tell("Trying ...")
         findings = [*check_package(offer), *trial(name, values)]
         person.tell(format_results(_without_notes(findings)).rstrip("\n"))
-        if all(finding.grade is not Severity.PROBLEM for finding in findings):
+        if all(finding.severity is not Severity.PROBLEM for finding in findings):
             return values
         said = person.ask("[a]gain, [k]eep it nevertheless, or [l]eave it out", default="a").lower()
         if said.startswith("k"):
@@ -181,7 +181,7 @@ def _read_variables(name: str, offer: SetupStep, known: KnownValue) -> dict[str,
 
 def _require_valid(offer: SetupStep, findings: Sequence[CheckResult]) -> None:
     for finding in (*check_package(offer), *findings):
-        if finding.grade is Severity.PROBLEM:
+        if finding.severity is Severity.PROBLEM:
             told = f"{offer.title}: {finding.subject}: {finding.text}: {finding.fix}"
             raise CommandFailed(f"{told}; nothing was written")
 
@@ -193,8 +193,8 @@ def check_package(offer: SetupStep) -> list[CheckResult]:
     name = offer.package.replace("_", "-")
     text = f"the package {name} is not installed"
     fix = f".venv/bin/python -m pip install {name}"
-    return [CheckResult(subject="package", text=text, grade=Severity.PROBLEM, fix=fix)]
+    return [CheckResult(subject="package", text=text, severity=Severity.PROBLEM, fix=fix)]
 
 
 def _without_notes(findings: Sequence[CheckResult]) -> list[CheckResult]:
-    return [finding for finding in findings if finding.grade is not Severity.NOTE]
+    return [finding for finding in findings if finding.severity is not Severity.NOTE]

@@ -17,16 +17,16 @@ from tests.fakes.telegram import TelegramServer
 )  # fmt: skip
 def test_a_clock_is_judged_by_what_signatures_bear(ahead_s: float, grade: Severity) -> None:
     finding = check_clock_skew(ahead_s, "slack.com")
-    assert finding.grade is grade
+    assert finding.severity is grade
     assert bool(finding.fix) is (grade is not Severity.OK)
 
 
 async def test_a_clock_that_is_wrong_is_seen() -> None:
     async with TelegramServer() as telegram:
         (right,) = await check_clock(telegram.base_url)
-        assert right.grade is Severity.OK
+        assert right.severity is Severity.OK
         (wrong,) = await check_clock(telegram.base_url, now=lambda: time.time() + 3600)
-        assert wrong.grade is Severity.PROBLEM
+        assert wrong.severity is Severity.PROBLEM
         assert "ahead of 127.0.0.1" in wrong.text
 
 

@@ -8,7 +8,7 @@ from bots.feishu.diagnosis import diagnose
 from tests.bots.feishu_rig import QUICK
 from tests.fakes.feishu import FakeFeishu
 
-LOOK = DiagnosisOptions(alone=True)
+LOOK = DiagnosisOptions(exclusive=True)
 
 
 async def look(feishu: FakeFeishu, **given: object) -> dict[str, CheckResult]:
@@ -16,7 +16,7 @@ async def look(feishu: FakeFeishu, **given: object) -> dict[str, CheckResult]:
     found = await diagnose(section, LOOK, timeouts=QUICK)
     for finding in found:
         assert section.app_secret not in finding.text + finding.fix
-        assert finding.fix or finding.grade in (Severity.OK, Severity.NOTE)
+        assert finding.fix or finding.severity in (Severity.OK, Severity.NOTE)
     return {finding.subject: finding for finding in found}
 
 
@@ -27,7 +27,7 @@ async def test_an_app_that_is_well() -> None:
         assert list(found) == [
             "app secret", "app", "permissions", "streaming", "connection", "events", "clock",
         ]  # fmt: skip
-        assert {name for name, f in found.items() if f.grade is not Severity.OK} == {"events"}
+        assert {name for name, f in found.items() if f.severity is not Severity.OK} == {"events"}
         assert feishu.connections == []
         assert feishu.violations == []
 
@@ -36,12 +36,12 @@ async def test_missing_permissions_are_named_with_what_they_are_for() -> None:
     async with FakeFeishu() as feishu:
         feishu.rest.scopes -= {"im:message.reactions:write_only", "im:resource"}
         finding = (await look(feishu))["permissions"]
-        assert finding.grade is Severity.WARNING
+        assert finding.severity is Severity.WARNING
         assert "im:resource (no files to people)" in finding.text
         assert "publish" in finding.fix
         feishu.rest.scopes -= {"im:message:update"}
         finding = (await look(feishu))["permissions"]
-        assert finding.grade is Severity.PROBLEM
+        assert finding.severity is Severity.PROBLEM
         assert "im:message:update (the card" in finding.text
 
 
@@ -51,7 +51,7 @@ async def test_missing_permissions_are_named_with_what_they_are_for() -> None:
 async def test_cards_that_cannot_stream_are_told(given: dict[str, object], grade: Severity) -> None:
     async with FakeFeishu() as feishu:
         finding = (await look(feishu, **given))["streaming"]
-        assert (finding.grade, "cardkit:card:write" in finding.fix) == (grade, True)
+        assert (finding.severity, "cardkit:card:write" in finding.fix) == (grade, True)
         assert "streaming" not in await look(feishu, streaming=False)
 
 
@@ -60,7 +60,7 @@ async def test_a_wider_permission_does_as_well() -> None:
         feishu.rest.scopes = {
             "im:message", "im:message.p2p_msg", "im:message.group_at_msg", "im:resource",
         }  # fmt: skip
-        assert (await look(feishu))["permissions"].grade is Severity.OK
+        assert (await look(feishu))["permissions"].severity is Severity.OK
         finding = (await look(feishu, group_policy="open"))["permissions"]
         assert "im:message.group_msg " in finding.text
 
@@ -68,14 +68,14 @@ async def test_a_wider_permission_does_as_well() -> None:
 async def test_permissions_that_cannot_be_asked_for() -> None:
     async with FakeFeishu() as feishu:
         feishu.fail("scopes", status=400, code=212100)
-        assert (await look(feishu))["permissions"].grade is Severity.NOTE
+        assert (await look(feishu))["permissions"].severity is Severity.NOTE
 
 
 @pytest.mark.parametrize("given", [{"app_secret": "wrong"}, {"app_id": "cli_unknown"}])
 async def test_wrong_credentials(given: dict[str, str]) -> None:
     async with FakeFeishu() as feishu:
         found = await look(feishu, **given)
-        assert found["app secret"].grade is Severity.PROBLEM
+        assert found["app secret"].severity is Severity.PROBLEM
         assert "App Secret" in found["app secret"].fix
         assert "larksuite" in found["app secret"].fix
         assert set(found) == {"app secret", "clock"}
@@ -86,7 +86,7 @@ async def test_an_app_that_is_not_in_use(state: int, part: str) -> None:
     async with FakeFeishu() as feishu:
         feishu.rest.activate_status = state
         finding = (await look(feishu))["app"]
-        assert (finding.grade, part in finding.text) == (Severity.PROBLEM, True)
+        assert (finding.severity, part in finding.text) == (Severity.PROBLEM, True)
 
 
 async def test_what_publication_brings_is_no_problem_while_the_app_is_set_up() -> None:
@@ -94,13 +94,13 @@ async def test_what_publication_brings_is_no_problem_while_the_app_is_set_up() -
         feishu.rest.scopes.clear()
         feishu.rest.activate_status = 0
         section = FeishuConfig.model_validate(feishu.settings)
-        early = DiagnosisOptions(alone=False, early=True)
+        early = DiagnosisOptions(exclusive=False, setting_up=True)
         found = await diagnose(section, early, timeouts=QUICK)
-        assert {f.grade for f in found} <= {Severity.OK, Severity.NOTE, Severity.WARNING}
+        assert {f.severity for f in found} <= {Severity.OK, Severity.NOTE, Severity.WARNING}
         assert any("not installed" in f.text for f in found)
         wrong = section.model_copy(update={"app_secret": "wrong"})
         found = await diagnose(wrong, early, timeouts=QUICK)
-        assert found[0].grade is Severity.PROBLEM
+        assert found[0].severity is Severity.PROBLEM
 
 
 async def test_a_bot_ability_that_is_off() -> None:
@@ -114,20 +114,20 @@ async def test_a_platform_that_gives_no_long_connection(code: int, part: str) ->
     async with FakeFeishu() as feishu:
         feishu.refuse_connects(code)
         finding = (await look(feishu))["connection"]
-        assert (finding.grade, part in finding.text) == (Severity.PROBLEM, True)
+        assert (finding.severity, part in finding.text) == (Severity.PROBLEM, True)
 
 
 async def test_webhook_mode_wants_its_secrets() -> None:
     async with FakeFeishu() as feishu:
         finding = (await look(feishu, mode="webhook"))["webhook"]
-        assert finding.grade is Severity.PROBLEM
+        assert finding.severity is Severity.PROBLEM
         assert "channels.feishu.encrypt_key" in finding.text
         secrets = {"encrypt_key": "k" * 16, "verification_token": "t" * 16}
-        assert (await look(feishu, mode="webhook", **secrets))["webhook"].grade is Severity.OK
+        assert (await look(feishu, mode="webhook", **secrets))["webhook"].severity is Severity.OK
 
 
 @pytest.mark.parametrize("domain", ["nonsense", "http://127.0.0.1:1", ""])
 async def test_a_domain_that_leads_nowhere(domain: str) -> None:
     section = FeishuConfig(enabled=True, app_id="cli_a", app_secret="b", domain=domain)
     (finding,) = await diagnose(section, LOOK, timeouts=QUICK)
-    assert finding.grade is Severity.PROBLEM
+    assert finding.severity is Severity.PROBLEM

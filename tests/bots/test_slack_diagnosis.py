@@ -8,8 +8,8 @@ from bots.slack.diagnosis import WITHOUT, diagnose
 from tests.bots.slack_rig import config, running
 from tests.fakes.slack import FakeSlack
 
-ALONE = DiagnosisOptions(alone=True)
-BESIDE = DiagnosisOptions(alone=False)
+ALONE = DiagnosisOptions(exclusive=True)
+BESIDE = DiagnosisOptions(exclusive=False)
 
 
 async def look(
@@ -19,7 +19,7 @@ async def look(
     for finding in found:
         assert slack.bot_token not in finding.text + finding.fix
         assert slack.app_token not in finding.text + finding.fix
-        assert finding.fix or finding.grade in (Severity.OK, Severity.NOTE)
+        assert finding.fix or finding.severity in (Severity.OK, Severity.NOTE)
     return {finding.subject: finding for finding in found}
 
 
@@ -29,7 +29,7 @@ async def test_an_app_that_is_well() -> None:
         assert list(found) == [
             "bot token", "permissions", "agent", "app token", "connection", "events", "clock",
         ]  # fmt: skip
-        assert {name for name, f in found.items() if f.grade is not Severity.OK} == {"events"}
+        assert {name for name, f in found.items() if f.severity is not Severity.OK} == {"events"}
         assert found["bot token"].text == "@parley in Team"
         assert "13" in found["permissions"].text
         assert "is none" in found["agent"].text
@@ -47,24 +47,24 @@ async def test_missing_permissions_are_named_with_what_they_are_for() -> None:
     async with FakeSlack() as slack:
         slack.server.scopes -= {"reactions:write", "channels:history"}
         finding = (await look(slack))["permissions"]
-        assert finding.grade is Severity.WARNING
+        assert finding.severity is Severity.WARNING
         assert "channels:history (it does not hear follow-ups" in finding.text
         assert "reactions:write" in finding.text
         assert "parley slack manifest" in finding.fix
         assert "Reinstall" in finding.fix
         slack.server.scopes -= {"im:history"}
-        assert (await look(slack))["permissions"].grade is Severity.PROBLEM
+        assert (await look(slack))["permissions"].severity is Severity.PROBLEM
 
 
 async def test_a_wrong_token_of_either_kind() -> None:
     async with FakeSlack() as slack:
         found = await look(slack, bot_token="xoxb-wrong")
-        assert found["bot token"].grade is Severity.PROBLEM
+        assert found["bot token"].severity is Severity.PROBLEM
         assert "invalid_auth" in found["bot token"].text
         assert "xoxb-" in found["bot token"].fix
         found = await look(slack, app_token="xapp-wrong")
-        assert found["bot token"].grade is Severity.OK
-        assert found["app token"].grade is Severity.PROBLEM
+        assert found["bot token"].severity is Severity.OK
+        assert found["app token"].severity is Severity.PROBLEM
         assert "connections:write" in found["app token"].fix
         found = await look(slack, bot_token=slack.app_token, app_token=slack.bot_token)
         assert "interchanged" in found["bot token"].text
@@ -74,20 +74,20 @@ async def test_socket_mode_that_is_off() -> None:
     async with FakeSlack() as slack:
         slack.sockets.disabled = True
         finding = (await look(slack))["connection"]
-        assert (finding.grade, finding.text) == (Severity.PROBLEM, "Socket Mode is off")
+        assert (finding.severity, finding.text) == (Severity.PROBLEM, "Socket Mode is off")
 
 
 async def test_a_second_process_with_the_same_app_is_seen() -> None:
     async with FakeSlack() as slack, running(slack):
         finding = (await look(slack))["connection"]
-        assert finding.grade is Severity.WARNING
+        assert finding.severity is Severity.WARNING
         assert "1 other connection" in finding.text
 
 
 async def test_beside_a_running_service_no_connection_is_opened() -> None:
     async with FakeSlack() as slack:
         found = await look(slack, BESIDE)
-        assert found["app token"].grade is Severity.OK
+        assert found["app token"].severity is Severity.OK
         assert "connection" not in found
         assert slack.sockets.connects == 0
 
@@ -106,9 +106,9 @@ async def test_an_event_during_the_look_comes_again() -> None:
 async def test_over_http_the_signing_secret_is_wanted_and_no_app_token() -> None:
     async with FakeSlack() as slack:
         found = await look(slack, mode="http", app_token="", signing_secret=None)
-        assert found["signing secret"].grade is Severity.PROBLEM
+        assert found["signing secret"].severity is Severity.PROBLEM
         found = await look(slack, mode="http", app_token="", signing_secret="s" * 32)
-        assert found["signing secret"].grade is Severity.OK
+        assert found["signing secret"].severity is Severity.OK
         assert "app token" not in found
 
 
@@ -117,7 +117,7 @@ async def test_a_slack_out_of_reach() -> None:
         settings = config(slack)
         await slack.go_offline()
         found = {f.subject: f for f in await diagnose(settings, ALONE)}
-        assert found["bot token"].grade is Severity.PROBLEM
+        assert found["bot token"].severity is Severity.PROBLEM
         assert "cannot be reached" in found["bot token"].text
         assert "HTTPS_PROXY" in found["bot token"].fix
         assert "clock" not in found
@@ -129,14 +129,14 @@ async def test_a_page_instead_of_an_answer(body: str) -> None:
     async with FakeSlack() as slack:
         slack.fail("auth.test", body=body)
         found = await look(slack)
-        assert found["bot token"].grade is Severity.PROBLEM
+        assert found["bot token"].severity is Severity.PROBLEM
 
 
 async def test_a_persons_token_is_recognised() -> None:
     async with FakeSlack() as slack:
         slack.server.methods.token_of = "ann"
         finding = (await look(slack))["bot token"]
-        assert finding.grade is Severity.PROBLEM
+        assert finding.severity is Severity.PROBLEM
         assert "of a person (ann)" in finding.text
 
 

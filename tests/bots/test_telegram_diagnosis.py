@@ -11,8 +11,10 @@ from bots.telegram.diagnosis import diagnose
 from tests.bots.telegram_rig import COMMANDS, FAST, Recorder, adapter_for, config_for, running
 from tests.fakes.telegram import TelegramServer
 
-ALONE = DiagnosisOptions(channel="telegram", alone=True, commands=COMMANDS)
-BESIDE = DiagnosisOptions(channel="telegram", alone=False, served=True, commands=COMMANDS)
+ALONE = DiagnosisOptions(channel="telegram", exclusive=True, commands=COMMANDS)
+BESIDE = DiagnosisOptions(
+    channel="telegram", exclusive=False, service_running=True, commands=COMMANDS
+)
 BRIEF = replace(FAST, poll_s=1)
 
 
@@ -23,7 +25,7 @@ async def look(
     found = await diagnose(section, look, timing=BRIEF)
     for finding in found:
         assert section.bot_token not in finding.text + finding.fix
-        assert finding.fix or finding.grade is Severity.OK
+        assert finding.fix or finding.severity is Severity.OK
     return {finding.subject: finding for finding in found}
 
 
@@ -32,7 +34,7 @@ async def test_a_bot_that_is_well() -> None:
         telegram.commands = [{"command": c.name, "description": c.help} for c in COMMANDS]
         found = await look(telegram)
         assert list(found) == ["bot token", "groups", "polling", "commands", "clock"]
-        assert {f.grade for f in found.values()} == {Severity.OK}
+        assert {f.severity for f in found.values()} == {Severity.OK}
         assert found["bot token"].text == "@parley_bot"
         assert "privacy mode is on" in found["groups"].text
         assert telegram.violations == []
@@ -41,18 +43,18 @@ async def test_a_bot_that_is_well() -> None:
 async def test_privacy_mode_matters_only_where_all_messages_are_wanted() -> None:
     async with TelegramServer() as telegram:
         finding = (await look(telegram, BESIDE, group_policy="open"))["groups"]
-        assert finding.grade is Severity.WARNING
+        assert finding.severity is Severity.WARNING
         assert "/setprivacy" in finding.fix
     async with TelegramServer(privacy=False) as telegram:
         finding = (await look(telegram, BESIDE, group_policy="open"))["groups"]
-        assert (finding.grade, "off" in finding.text) == (Severity.OK, True)
+        assert (finding.severity, "off" in finding.text) == (Severity.OK, True)
 
 
 async def test_a_webhook_keeps_polls_out_and_is_told_by_its_host() -> None:
     async with TelegramServer() as telegram:
         telegram.webhook = "https://other.example.org/secret-path"
         found = await look(telegram)
-        assert found["webhook"].grade is Severity.WARNING
+        assert found["webhook"].severity is Severity.WARNING
         assert "other.example.org" in found["webhook"].text
         assert "secret-path" not in found["webhook"].text
         assert "polling" not in found
@@ -64,16 +66,16 @@ async def test_another_poller_is_found() -> None:
     async with TelegramServer() as telegram, running(adapter_for(telegram), Recorder()):
         await telegram.wait_for(lambda: telegram.calls("getUpdates"))
         finding = (await look(telegram))["polling"]
-        assert finding.grade is Severity.PROBLEM
+        assert finding.severity is Severity.PROBLEM
         assert "Another process polls" in finding.text
 
 
 async def test_beside_the_running_service_nothing_is_polled() -> None:
     async with TelegramServer() as telegram:
-        assert (await look(telegram, BESIDE))["polling"].grade is Severity.OK
+        assert (await look(telegram, BESIDE))["polling"].severity is Severity.OK
         telegram.dm("hello")
         finding = (await look(telegram, BESIDE))["polling"]
-        assert finding.grade is Severity.WARNING
+        assert finding.severity is Severity.WARNING
         assert "1 message(s) wait" in finding.text
         assert telegram.calls("getUpdates") == []
 
@@ -82,14 +84,14 @@ async def test_waiting_messages_are_told_and_kept() -> None:
     async with TelegramServer() as telegram:
         telegram.dm("hello")
         finding = (await look(telegram))["polling"]
-        assert (finding.grade, finding.text[:1]) == (Severity.OK, "1")
+        assert (finding.severity, finding.text[:1]) == (Severity.OK, "1")
         assert telegram.backlog == 1
 
 
 async def test_commands_that_are_not_listed_yet() -> None:
     async with TelegramServer() as telegram:
         finding = (await look(telegram, BESIDE))["commands"]
-        assert finding.grade is Severity.NOTE
+        assert finding.severity is Severity.NOTE
         assert "help, new" in finding.text
 
 
@@ -97,7 +99,7 @@ async def test_a_revoked_token() -> None:
     async with TelegramServer() as telegram:
         telegram.revoke()
         found = await look(telegram)
-        assert found["bot"].grade is Severity.PROBLEM
+        assert found["bot"].severity is Severity.PROBLEM
         assert "@BotFather" in found["bot"].fix
 
 
@@ -106,7 +108,7 @@ async def test_what_is_no_token(token: str) -> None:
     async with TelegramServer() as telegram:
         section = config_for(telegram).model_copy(update={"bot_token": token})
         found = {f.subject: f for f in await diagnose(section, ALONE, timing=BRIEF)}
-        assert found["bot"].grade is Severity.PROBLEM
+        assert found["bot"].severity is Severity.PROBLEM
 
 
 async def test_a_telegram_out_of_reach() -> None:
@@ -115,7 +117,7 @@ async def test_a_telegram_out_of_reach() -> None:
         with anyio.fail_after(20):
             found = await look(telegram)
         assert list(found) == ["bot"]
-        assert found["bot"].grade is Severity.PROBLEM
+        assert found["bot"].severity is Severity.PROBLEM
         assert "network" in found["bot"].fix
 
 
@@ -139,10 +141,10 @@ async def test_webhook_mode(given: dict[str, str], url: str, grade: Severity, pa
     async with TelegramServer() as telegram:
         telegram.webhook = url
         finding = (await look(telegram, ALONE, mode="webhook", **given))["webhook"]
-        assert (finding.grade, part in finding.text) == (grade, True)
+        assert (finding.severity, part in finding.text) == (grade, True)
 
 
 async def test_a_section_with_an_address_that_is_none() -> None:
     section = TelegramConfig(enabled=True, bot_token="1:a", base_url="nonsense")
     found = await diagnose(section, ALONE, timing=BRIEF)
-    assert found[0].grade is Severity.PROBLEM
+    assert found[0].severity is Severity.PROBLEM

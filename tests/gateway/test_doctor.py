@@ -83,9 +83,9 @@ async def test_each_trouble_stands_with_its_platform_and_its_fix(tmp_path: Path)
         feishu.rest.scopes -= {"im:message:send_as_bot"}
         report = await examined(tmp_path, {"channels": channels}, DoctorOptions(ask_models=False))
         assert not report.healthy
-        assert of(report, "slack")["permissions"].grade is Severity.WARNING
-        assert of(report, "telegram")["bot"].grade is Severity.PROBLEM
-        assert of(report, "feishu")["permissions"].grade is Severity.PROBLEM
+        assert of(report, "slack")["permissions"].severity is Severity.WARNING
+        assert of(report, "telegram")["bot"].severity is Severity.PROBLEM
+        assert of(report, "feishu")["permissions"].severity is Severity.PROBLEM
         assert MODELS not in report.areas or not report.areas[MODELS]
         text = report.text()
         assert "-> send /token to @BotFather" in text
@@ -99,7 +99,7 @@ async def test_settings_that_are_missing_are_told_once_and_with_the_platform(
 ) -> None:
     channels = {"telegram": {"enabled": True}}
     report = await examined(tmp_path, {"channels": channels}, DoctorOptions(ask_models=False))
-    assert [f.grade for f in report.findings].count(Severity.PROBLEM) == 1
+    assert [f.severity for f in report.findings].count(Severity.PROBLEM) == 1
     finding = of(report, "telegram")["settings"]
     assert "channels.telegram.bot_token" in finding.text
     assert "channels.telegram.enabled" in finding.fix
@@ -121,7 +121,7 @@ async def test_a_model_that_does_not_answer(
         tree["models"][0] |= {"api_key": KEY, "max_retries": 0}
         report = await examined(tmp_path, tree)
         (finding,) = report.areas[MODELS]
-        assert finding.grade is Severity.PROBLEM
+        assert finding.severity is Severity.PROBLEM
         assert part in finding.text
         assert fix in finding.fix
         assert KEY not in report.text()
@@ -129,10 +129,10 @@ async def test_a_model_that_does_not_answer(
 
 async def test_models_that_cannot_be_built_and_the_demo(tmp_path: Path) -> None:
     (finding,) = (await examined(tmp_path, {})).areas[MODELS]
-    assert (finding.grade, "demo" in finding.text) == (Severity.NOTE, True)
+    assert (finding.severity, "demo" in finding.text) == (Severity.NOTE, True)
     wrong = {"models": [{"name": "a", "use": "no_such_package:Chat", "model": "m"}]}
     (finding,) = (await examined(tmp_path, wrong)).areas[MODELS]
-    assert finding.grade is Severity.PROBLEM
+    assert finding.severity is Severity.PROBLEM
     assert "no_such_package" in finding.text
 
 
@@ -140,10 +140,10 @@ async def test_another_server_that_runs_the_turns(tmp_path: Path) -> None:
     async with FakeLangGraph() as server:
         report = await examined(tmp_path, {"channels": {"langgraph_url": server.url}})
         (finding,) = report.areas[MODELS]
-        assert (finding.subject, finding.grade) == ("runs", Severity.OK)
+        assert (finding.subject, finding.severity) == ("runs", Severity.OK)
     report = await examined(tmp_path, {"channels": {"langgraph_url": server.url}})
     (finding,) = report.areas[MODELS]
-    assert finding.grade is Severity.PROBLEM
+    assert finding.severity is Severity.PROBLEM
     assert "langgraph_url" in finding.fix
 
 
@@ -152,28 +152,28 @@ async def test_little_room_on_the_disk_is_told(tmp_path: Path) -> None:
     sandbox = {"min_free_disk_mb": int(free_mb * 2)}
     report = await examined(tmp_path, {"sandbox": sandbox}, DoctorOptions(ask_models=False))
     finding = of(report, MACHINE)["data folder"]
-    assert finding.grade is Severity.WARNING
+    assert finding.severity is Severity.WARNING
     assert "min_free_disk_mb" in finding.text
 
 
 async def test_a_sandbox_that_cannot_be_used_is_a_problem(tmp_path: Path) -> None:
     sandbox = {"use": "bubblewrap", "bubblewrap_path": "/no/bwrap"}
     report = await examined(tmp_path, {"sandbox": sandbox}, DoctorOptions(ask_models=False))
-    assert of(report, MACHINE)["sandbox"].grade is Severity.PROBLEM
+    assert of(report, MACHINE)["sandbox"].severity is Severity.PROBLEM
     sandbox = {"use": "auto", "bubblewrap_path": "/no/bwrap"}
     report = await examined(tmp_path, {"sandbox": sandbox}, DoctorOptions(ask_models=False))
-    assert of(report, MACHINE)["sandbox"].grade is Severity.NOTE
+    assert of(report, MACHINE)["sandbox"].severity is Severity.NOTE
 
 
 def test_a_data_folder_on_a_disk_that_is_gone(tmp_path: Path) -> None:
     sandbox = load_config(None, {"PARLEY_CONFIG": ""}).agent.sandbox
-    assert system_checks.check_data_folder(tmp_path / "a" / "b", sandbox).grade is Severity.OK
+    assert system_checks.check_data_folder(tmp_path / "a" / "b", sandbox).severity is Severity.OK
 
 
 def test_a_report_for_programs() -> None:
     report = DoctorReport()
     report.add(
-        "slack", CheckResult(subject="clock", text="slow", grade=Severity.WARNING, fix="set it")
+        "slack", CheckResult(subject="clock", text="slow", severity=Severity.WARNING, fix="set it")
     )
     told = json.loads(report.json())
     assert told["healthy"] is True
