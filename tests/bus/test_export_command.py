@@ -75,7 +75,7 @@ def test_tools_are_named_and_the_framework_is_silent() -> None:
 def test_of_a_very_long_conversation_the_newest_part_is_kept() -> None:
     long = [human(f"{number} " + "x" * (MAX_CHARS // 3)) for number in range(4)]
     text = transcript(long, ENGLISH, person="You")
-    assert text.startswith("# Conversation\n\n*Earlier messages are left out.*\n\n## You\n\n2 x")
+    assert text.startswith("# Conversation\n\n*Earlier messages are omitted.*\n\n## You\n\n2 x")
     assert len(text) <= MAX_CHARS + 200
     [only] = transcript([human("x" * (MAX_CHARS + 9))], ENGLISH, person="You").splitlines()[-1:]
     assert only == "x" * MAX_CHARS

@@ -86,7 +86,7 @@ async def test_a_person_chooses_in_private_and_a_group_for_all(tmp_path: Path) -
 async def test_an_unknown_language_is_named_with_those_there_are(tmp_path: Path) -> None:
     async with house(tmp_path) as home:
         assert await last(home, "/language tlh") == (
-            "There is no language “tlh”.\nChoose with /language en | zh | auto."
+            "I do not speak “tlh”.\nChoose with /language en | zh | auto."
         )
 
 
@@ -185,7 +185,7 @@ def test_a_cut_message_says_so_in_the_language_it_is_written_in() -> None:
         "[消息过长已截断：原文共 200,002 个字符，这里只保留前 200,000 个。]"
     )
     assert clean_text("ab" * 100_001).endswith(
-        "[This message was cut: it had 200,002 characters, only the first 200,000 are here.]"
+        "[This message was truncated: of its 200,002 characters, only the first 200,000 are shown.]"
     )
 
 

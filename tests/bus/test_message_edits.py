@@ -34,8 +34,8 @@ from tests.fakes.platform import ButtonPlatform, CardPlatform, FakePlatform
 
 KEY = ConversationKey(channel="fake", workspace="w", chat="c")
 OFFER = (
-    "You edited this message after I had answered it. "
-    "Press the button and I answer it again, or send /retry."
+    "You edited this message after I answered it. "
+    "To get a new answer, press the button or send /retry."
 )
 
 
@@ -435,7 +435,7 @@ async def test_the_offer_says_what_is_taken_back_as_well(tmp_path: Path) -> None
         await talk(home, "one", "two", "three")
         await edit(home, "e2", "2", "c1")
         await until(lambda: len(home.platform.texts) == 4)
-        assert "takes back what was said here since" in home.platform.texts[-1]
+        assert "takes back everything said here since" in home.platform.texts[-1]
         await rerun(home, await row_id(home, "e2"))
         await until(lambda: home.platform.texts[-1] == "Hello you")
         assert thread(home) == ["one", "You said one", "2", "Hello you"]

@@ -12,7 +12,7 @@ from tests.bus.rig import house, said, until
 
 THREE = RateLimit(messages=3, per_seconds=60)
 CONFIG = BusConfig(drain_s=0.1, rate_limit=THREE)
-TOLD = "That was a lot in a short time, so I did not take this message. Please send it again in {} seconds."
+TOLD = "You are sending messages too fast, so I did not accept this one. Please send it again in {} seconds."
 ADMIN = ChannelPolicy(dm_policy="open", admin_users=["u"])
 
 
@@ -26,7 +26,7 @@ async def test_who_sends_too_much_is_told_once_when_to_write_again(tmp_path: Pat
         assert await home.say("/why", chat="c3") is Disposition.ACCEPTED
         await until(lambda: len(home.platform.texts) == 6)
         why = next(text for text in home.platform.texts if "Not accepted" in text)
-        assert "`rate_limited` (the sender wrote too much in a short time)" in why
+        assert "`rate_limited` (the sender exceeded the rate limit)" in why
         assert home.bus.counters()[("fake", Disposition.RATE_LIMITED)] == 2
 
 

@@ -20,14 +20,14 @@ MODELS = "Available models:\n• gpt\n• qwen\nChoose with /model NAME."
     ("command", "answer"),
     [
         ("/model", f"Current model: default\n{MODELS}"),
-        ("/model nothing", f"There is no model “nothing”.\n{MODELS}"),
+        ("/model nothing", f"There is no model named “nothing”.\n{MODELS}"),
         ("/model QWEN", "The model of this chat is now qwen."),
         ("/model default", "The model of this chat is now the default."),
         ("/agent", "Current agent: default\nAvailable agents:\n• reviewer\nChoose with /agent NAME."),
         ("/agent reviewer", "The agent of this chat is now reviewer."),
         ("/skills", "Enabled skills:\n• notes — Writes notes"),
         ("/forget", "I remember 2 fact(s) about you. Send /forget yes to delete everything I remember about you."),
-        ("/forget yes", "Forgotten: everything about you."),
+        ("/forget yes", "I deleted everything I remembered about you."),
     ],
 )  # fmt: skip
 async def test_what_they_answer(tmp_path: Path, command: str, answer: str) -> None:
@@ -43,7 +43,7 @@ async def test_what_they_answer(tmp_path: Path, command: str, answer: str) -> No
         ("/agent", "Failed to fetch agents information."),
         ("/skills", "Failed to fetch skills information."),
         ("/forget", "Failed to fetch memory information."),
-        ("/forget yes", "Failed to forget."),
+        ("/forget yes", "Failed to delete memory."),
     ],
 )
 async def test_a_gateway_that_fails(tmp_path: Path, command: str, answer: str) -> None:

@@ -121,8 +121,8 @@ async def test_too_many_waiting_messages_are_refused_once_visibly(tmp_path: Path
         await home.runs(1)
         reasons = [await home.say(f"more {i}") for i in range(5)]
         assert reasons == [Disposition.ACCEPTED] * 2 + [Disposition.QUEUE_FULL] * 3
-        notice = "I still have 2 messages of this conversation to answer, so I did not take this one. " \
-                 "Please wait a little and send it again."  # fmt: skip
+        notice = "I still have 2 messages in this conversation to answer, so I did not accept this one. " \
+                 "Please wait a moment and send it again."  # fmt: skip
         await home.reads(notice)
         assert await home.say("more 4", event="e6") is Disposition.DUPLICATE
         assert await home.say("/status") is Disposition.ACCEPTED

@@ -300,7 +300,7 @@ async def test_a_newer_message_interrupts_and_the_card_says_so(tmp_path: Path) -
         await home.say("one")
         await until(lambda: "Thinking" in home.platform.texts)
         await home.say("two")
-        interrupted = "Thinking\n\n⏹ Stopped: your newer message comes first."
+        interrupted = "Thinking\n\n⏹ Stopped: I am answering your newer message first."
         await until(lambda: home.platform.texts == [interrupted, "Hello you"])
         assert home.server.runs[0].cancelled.is_set()
 

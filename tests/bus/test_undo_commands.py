@@ -71,7 +71,7 @@ async def test_undo_is_refused_where_the_past_cannot_be_read(tmp_path: Path) -> 
     async with FakeLangGraph("deerflow") as server, house(tmp_path, server=server) as home:
         await talk(home, "one", "two")
         answer = await ask(home, "/undo")
-        assert answer == "The agent's server does not take messages back."
+        assert answer == "The agent's server does not support taking messages back."
         assert thread(home) == ["one", "You said one", "two", "You said two"]
 
 

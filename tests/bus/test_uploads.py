@@ -152,7 +152,7 @@ async def test_of_too_many_files_the_first_are_taken(tmp_path: Path) -> None:
         await home.say("many", attachments=files)
         await home.reads("Hello you")
         assert len(home.gateway.uploads) == MAX_FILES
-        assert "f10 (only 10 files of a message are taken)" in str(message(home)["content"])
+        assert "f10 (a message can have at most 10 files)" in str(message(home)["content"])
 
 
 async def test_stop_ends_a_download(tmp_path: Path) -> None:

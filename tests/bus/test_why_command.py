@@ -23,12 +23,12 @@ async def test_an_admin_learns_why_messages_were_not_answered(tmp_path: Path) ->
         here, first, second, channel, *counts = home.platform.texts[0].splitlines()
         assert here == "Not accepted in this chat, newest first:"
         assert first.startswith("• 1970-01-")
-        assert first.endswith(" UTC, from `ben`: `empty` (nothing in it to answer)")
+        assert first.endswith(" UTC, from `ben`: `empty` (it had no content)")
         assert "from `ann`: `not_addressed`" in second
         assert channel == "Not accepted on fake since the start:"
-        assert counts[0] == "• 2 × `not_addressed` (in a group, and the bot was not meant)"
+        assert counts[0] == "• 2 × `not_addressed` (in a group, and not addressed to the bot)"
         assert sorted(counts[1:]) == [
-            "• 1 × `empty` (nothing in it to answer)",
+            "• 1 × `empty` (it had no content)",
             "• 1 × `from_bot` (sent by a bot)",
         ]
 
@@ -45,13 +45,13 @@ async def test_where_nothing_was_refused_it_says_so(tmp_path: Path) -> None:
 async def test_nobody_else_is_told(tmp_path: Path) -> None:
     async with house(tmp_path, policy=POLICY) as home:
         await home.say("/why", user="ann")
-        await home.reads("Only admins may ask this.")
+        await home.reads("Only admins can use this command.")
 
 
 async def test_nobody_is_an_admin_unless_named(tmp_path: Path) -> None:
     async with house(tmp_path) as home:
         await home.say("/why", user="")
-        await home.reads("Only admins may ask this.")
+        await home.reads("Only admins can use this command.")
     assert TerminalConfig().admin_users == ["local"]
 
 
