@@ -1,64 +1,60 @@
-"""Who is expected to answer a question, also by words that do not say what they answer.
+"""Expected replies: the next message of somebody who was asked a question belongs to the question's conversation.
 
-Where conversations are chains of replies, a message that replies to nothing begins a new one. People who were just
-asked something often write plainly all the same: their next words belong to the question.
+Where conversations are chains of replies, a message that replies to nothing starts a new one. People who were just
+asked something often answer without replying.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import anyio
 
-from bus.messages import ConversationKey, InboundMessage
+from bus.messages import ConversationKey, InboundMessage, chat_of
 
 EXPECTED_REPLY_S = 1800.0
-"""How long an answer is expected, seconds."""
+"""How long a reply is expected, seconds."""
 
 MAX_EXPECTED = 1000
-"""Expected answers that are remembered; of more, the oldest are not expected any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Person:
-    chat: ConversationKey
-    user_id: str
+"""Expected replies that are remembered; beyond that, the oldest are dropped."""
 
 
 class ExpectedReplies:
-    """The answers that are expected; forgotten at a restart, when a reply is needed again."""
+    """The replies that are expected, in memory: after a restart people have to reply to the question."""
 
     def __init__(self, *, clock: Callable[[], float] = anyio.current_time) -> None:
         self._clock = clock
-        self._expected: OrderedDict[_Person, tuple[ConversationKey, float]] = OrderedDict()
+        self._expected: OrderedDict[tuple[ConversationKey, str], tuple[ConversationKey, float]] = (
+            OrderedDict()
+        )
 
-    def expect(self, asker: InboundMessage, key: ConversationKey) -> None:
-        """Expect the next words of who wrote `asker` to belong to the conversation `key`."""
-        if asker.private or not asker.track_replies:
+    def expect(self, asked: InboundMessage, key: ConversationKey) -> None:
+        """Expect the next message of the sender of `asked` to belong to the conversation `key`."""
+        if asked.private or not asked.track_replies:
             return
-        person = _person(asker)
+        person = _person(asked)
         self._expected[person] = (key, self._clock())
         self._expected.move_to_end(person)
         while len(self._expected) > MAX_EXPECTED:
             self._expected.popitem(last=False)
 
     def clear(self, key: ConversationKey) -> None:
-        """Expect no answer in a conversation any more: it was given, or something else was said there."""
+        """Expect no reply in a conversation any more: it was given, or the conversation went on without it."""
         for person in [one for one, (where, _) in self._expected.items() if where == key]:
             del self._expected[person]
 
-    def assign(self, inbound: InboundMessage) -> InboundMessage:
-        """Return a message that answers plainly as one of the conversation in which was asked."""
-        begins = (
-            inbound.track_replies and not inbound.replies_to and not inbound.reply_target.thread
+    def assign(self, message: InboundMessage) -> InboundMessage:
+        """Return an expected reply with the key of the question's conversation; other messages unchanged."""
+        starts = (
+            message.track_replies and not message.replies_to and not message.reply_target.thread
         )
-        if not begins or inbound.private or not inbound.addressed:
-            return inbound
-        key, at = self._expected.get(_person(inbound), (inbound.key, 0.0))
-        if key == inbound.key or self._clock() - at > EXPECTED_REPLY_S:
-            return inbound
-        return replace(inbound, key=key)
+        if not starts or message.private or not message.addressed:
+            return message
+        key, at = self._expected.get(_person(message), (message.key, 0.0))
+        if key == message.key or self._clock() - at > EXPECTED_REPLY_S:
+            return message
+        return replace(message, key=key)
 
 
-def _person(inbound: InboundMessage) -> _Person:
-    return _Person(replace(inbound.key, topic=""), inbound.sender.user_id)
+def _person(message: InboundMessage) -> tuple[ConversationKey, str]:
+    return chat_of(message.key), message.sender.user_id

@@ -1,4 +1,4 @@
-"""How much one person may send: so many messages in so many seconds, counted by person."""
+"""Rate limits per sender: how many messages a person may send in a period."""
 
 import math
 from collections import OrderedDict, deque
@@ -8,49 +8,48 @@ from bus.config import BusConfig, ChannelPolicy, RateLimit
 from bus.messages import InboundMessage
 
 COMMAND_LIMIT = RateLimit(messages=600, per_seconds=60.0)
-"""Commands start no runs; nobody types so many."""
+"""The limit of commands. They start no runs; nobody types that many."""
 
 MAX_SENDERS = 10_000
-"""People who are counted; of more, those who were quiet for longest are forgotten."""
+"""Senders that are counted; beyond that, the least recent are dropped."""
 
 
 @dataclass(slots=True)
 class _Sent:
-    """When a person's messages were taken, and when they were last told that it were too many (Unix seconds)."""
+    """When a sender's messages were accepted, and when they were last told about the limit (Unix seconds)."""
 
     at: deque[float] = field(default_factory=deque)
-    told: float | None = None
+    notified_at: float | None = None
 
 
 class SenderRateLimiter:
-    """Counts the accepted messages of each person.
+    """Counts the accepted messages of each sender.
 
     Args:
-        people: How many are counted at most.
+        max_senders: How many are counted.
     """
 
-    def __init__(self, people: int = MAX_SENDERS) -> None:
-        self._people = people
+    def __init__(self, max_senders: int = MAX_SENDERS) -> None:
+        self._max_senders = max_senders
         self._sent: OrderedDict[tuple[str, ...], _Sent] = OrderedDict()
 
-    def acquire(self, inbound: InboundMessage, limit: RateLimit, *, lane: str, now: float) -> float:
-        """Count a message; return 0, or where there were too many before, after how many seconds it may be sent.
+    def acquire(self, message: InboundMessage, limit: RateLimit, *, lane: str, now: float) -> float:
+        """Count a message; return 0, or if the limit is exceeded, after how many seconds it may be sent.
 
-        What counts is when it was sent, as far as the platform tells: after an outage the messages of hours
-        come at once.
+        The time of sending counts, if the platform tells it: after an outage, the messages of hours arrive at once.
 
         Args:
-            inbound: The message.
-            limit: How many are taken; 0 messages = any number.
-            lane: What is counted by itself: chat or commands.
+            message: The message.
+            limit: How many are accepted; 0 messages = unlimited.
+            lane: What is counted separately: chat or commands.
             now: Unix seconds.
         """
         if limit.messages == 0:
             return 0.0
-        sent = self._of(inbound, lane)
+        sent = self._sender(message, lane)
         if sent.at and sent.at[-1] > now:
-            sent.at.clear()  # the clock was turned back
-        moment = now if inbound.sent_at is None else min(now, inbound.sent_at)
+            sent.at.clear()  # the clock was set back
+        moment = now if message.sent_at is None else min(now, message.sent_at)
         moment = max(moment, sent.at[-1]) if sent.at else moment
         while sent.at and moment - sent.at[0] >= limit.per_seconds:
             sent.at.popleft()
@@ -59,34 +58,34 @@ class SenderRateLimiter:
             return 0.0
         return sent.at[0] + limit.per_seconds - moment
 
-    def release(self, inbound: InboundMessage, *, lane: str) -> None:
-        """Count a message less that was taken but not accepted after all."""
-        sent = self._of(inbound, lane)
+    def release(self, message: InboundMessage, *, lane: str) -> None:
+        """Undo `acquire` for a message that was not accepted."""
+        sent = self._sender(message, lane)
         if sent.at:
             sent.at.pop()
 
     def should_notify(
-        self, inbound: InboundMessage, limit: RateLimit, *, lane: str, now: float
+        self, message: InboundMessage, limit: RateLimit, *, lane: str, now: float
     ) -> bool:
-        """Return whether a person who sent too much has to be told so: once in the limit's time."""
-        sent = self._of(inbound, lane)
-        if sent.told is not None and 0 <= now - sent.told < limit.per_seconds:
+        """Return whether a sender who exceeded the limit must be told: once per period."""
+        sent = self._sender(message, lane)
+        if sent.notified_at is not None and 0 <= now - sent.notified_at < limit.per_seconds:
             return False
-        sent.told = now
+        sent.notified_at = now
         return True
 
-    def _of(self, inbound: InboundMessage, lane: str) -> _Sent:
-        key = inbound.key
-        person = (key.channel, key.workspace, inbound.sender.user_id, lane)
+    def _sender(self, message: InboundMessage, lane: str) -> _Sent:
+        key = message.key
+        person = (key.channel, key.workspace, message.sender.user_id, lane)
         sent = self._sent.setdefault(person, _Sent())
         self._sent.move_to_end(person)
-        if len(self._sent) > self._people:
+        if len(self._sent) > self._max_senders:
             self._sent.popitem(last=False)
         return sent
 
 
 def rate_limit_for(config: BusConfig, policy: ChannelPolicy | None) -> RateLimit:
-    """Return how much chat one person may send on a channel.
+    """Return the limit of chat messages on a channel.
 
     >>> from bus.config import RateOverride
     >>> rate_limit_for(BusConfig(), ChannelPolicy(rate_limit=RateOverride(messages=5)))
@@ -98,7 +97,7 @@ def rate_limit_for(config: BusConfig, policy: ChannelPolicy | None) -> RateLimit
 
 
 def whole_seconds(wait_s: float) -> int:
-    """Return how many seconds to name, at least one.
+    """Return a wait in whole seconds, at least one.
 
     >>> whole_seconds(0.2), whole_seconds(59.1)
     (1, 60)

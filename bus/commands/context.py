@@ -1,4 +1,4 @@
-"""One invocation of a command, and what answers it."""
+"""The context of a command, and the types of its answer."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from store.inbox import InboxRow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandContext:
-    """A command that somebody sent. `argument` is the text after its name, without outer spaces."""
+    """A command that somebody sent. `argument` is the text after its name, stripped."""
 
     argument: str
     row: InboxRow
@@ -18,17 +18,17 @@ class CommandContext:
 
     @property
     def texts(self) -> Messages:
-        """What the bot says to whoever sent it."""
+        """The messages in the sender's language."""
         return self.inbound.reply_target.texts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandDocument:
-    """An answer that is a text file."""
+    """An answer as a text file."""
 
     name: str
     content: str
 
 
 CommandHandler = Callable[[CommandContext], Awaitable[str | CommandDocument | None]]
-"""Returns the answer (Markdown, or a file), or None when a turn was started that will answer."""
+"""Returns the answer (Markdown or a file), or None if a turn was started that answers."""

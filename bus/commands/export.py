@@ -1,4 +1,4 @@
-"""/export: the conversation as a file."""
+"""/export: sends the conversation as a file."""
 
 import logging
 
@@ -14,20 +14,20 @@ from store.conversations import ConversationStore
 log = logging.getLogger(__name__)
 
 TIMEOUT_S = 30.0
-"""How long the agent's server may take."""
+"""Timeout of a request to the agent's server, seconds."""
 
 EXPORT_FILE_NAME = "conversation.md"
 
 
 class ExportCommand:
-    """Writes down what was said in the conversation of a command."""
+    """Exports the conversation of the command."""
 
     def __init__(self, *, conversations: ConversationStore, runs: RunClient) -> None:
         self._conversations = conversations
         self._runs = runs
 
     async def export(self, context: CommandContext) -> CommandDocument | str:
-        """Return the conversation; as far as it is said, while a turn runs."""
+        """Return the conversation; while a turn runs, up to the present."""
         texts = context.texts
         found = await self._conversations.find(context.row.key)
         if found is None or found.thread_id is None:
@@ -38,7 +38,7 @@ class ExportCommand:
         except AgentThreadNotFound:
             return texts.export_nothing
         except (RunError, TimeoutError) as error:
-            log.warning("a conversation could not be exported: %r", error)
+            log.warning("export of a conversation failed: %r", error)
             return texts.export_unreachable
         person = texts.word_person if context.inbound.private else texts.word_people
         # In a worker thread: a long conversation takes a while.

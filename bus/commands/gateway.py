@@ -1,4 +1,4 @@
-"""/models, /memory and /forget: questions to the gateway's REST API."""
+"""/models, /memory and /forget: commands that call the gateway's REST API."""
 
 import logging
 from collections.abc import Mapping
@@ -13,20 +13,20 @@ from bus.settings.memory_scope import memory_scope
 log = logging.getLogger(__name__)
 
 TIMEOUT_S = 10.0
-"""How long the gateway may take to answer a question."""
+"""Timeout of a request to the gateway, seconds."""
 
 FORGET_WORD = "yes"
-"""What confirms /forget."""
+"""The argument that confirms /forget."""
 
 
 class GatewayCommands:
-    """Commands that ask the gateway."""
+    """Commands that call the gateway."""
 
     def __init__(self, gateway: httpx.AsyncClient) -> None:
         self._gateway = gateway
 
     async def models(self, context: CommandContext) -> str:
-        """List the models that are configured."""
+        """List the configured models."""
         found = await self.names("models", "models")
         if found is None:
             return context.texts.models_failed
@@ -35,14 +35,14 @@ class GatewayCommands:
         return "\n".join([context.texts.models_head, *(f"• {name}" for name in found)])
 
     async def memory(self, context: CommandContext) -> str:
-        """Say how much is remembered of the person, or of the room."""
+        """Count the memory's facts about the person or the group."""
         facts = await self._facts(context)
         if facts is None:
             return context.texts.memory_failed
         return context.texts.memory_count.format(count=facts)
 
     async def forget(self, context: CommandContext) -> str:
-        """Delete what is remembered of the person, or of the room, once that is confirmed."""
+        """Delete the memory of the person or the group, once confirmed."""
         texts = context.texts
         whose = texts.word_you if context.inbound.private else texts.word_this_chat
         if context.argument.strip().lower() != FORGET_WORD:
@@ -54,14 +54,14 @@ class GatewayCommands:
         return texts.forget_failed if done is None else texts.forget_done.format(whose=whose)
 
     async def names(self, path: str, key: str) -> list[str] | None:
-        """Return the names of the things under `key` of a document, or None if it cannot be had."""
+        """Return the names of the objects under `key` of a document; None if the request failed."""
         found = await self.entries(path, key)
         if found is None:
             return None
         return [str(entry["name"]) for entry in found if entry.get("name")]
 
     async def entries(self, path: str, key: str) -> list[dict[str, Any]] | None:
-        """Return the objects under `key` of a document, or None if it cannot be had."""
+        """Return the objects under `key` of a document; None if the request failed."""
         document = await self._request("GET", path)
         listed = document.get(key) if isinstance(document, dict) else None
         if not isinstance(listed, list):
@@ -74,12 +74,12 @@ class GatewayCommands:
         return len(facts) if isinstance(facts, list) else None
 
     async def _request(self, method: str, path: str, query: Mapping[str, str] | None = None) -> Any:  # noqa: ANN401 - this is the wire
-        """Return the JSON of an answer, or None if there is none."""
+        """Return the JSON of a response; None if the request failed."""
         try:
             with anyio.fail_after(TIMEOUT_S):
                 answer = await self._gateway.request(method, path, params=query, timeout=TIMEOUT_S)
                 answer.raise_for_status()
                 return answer.json()
         except (httpx.HTTPError, TimeoutError, ValueError) as error:
-            log.warning("the gateway's %s could not be read: %s", path, type(error).__name__)
+            log.warning("request to the gateway for %s failed: %s", path, type(error).__name__)
             return None

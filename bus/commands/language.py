@@ -1,4 +1,4 @@
-"""/language: what the bot itself speaks, to a person in private or in a group."""
+"""/language: the language of the bot's own messages, for a person or a group."""
 
 from bus.commands.context import CommandContext
 from bus.config import AUTO
@@ -10,7 +10,7 @@ MAX_CHARS_QUOTED = 64
 
 
 class LanguageCommand:
-    """Shows and keeps the choice of a language."""
+    """Shows and sets the language."""
 
     def __init__(self, *, settings: SettingsResolver, languages: LanguageResolver) -> None:
         self._settings = settings
@@ -39,7 +39,7 @@ class LanguageCommand:
 
 
 def _named(wanted: str) -> str:
-    """Return the language of which somebody wrote the name.
+    """Return the language with this name.
 
     >>> _named("english"), _named("中文"), _named("klingon")
     ('en', 'zh', '')

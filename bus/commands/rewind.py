@@ -21,7 +21,7 @@ from store.inbox import InboxStore
 log = logging.getLogger(__name__)
 
 TIMEOUT_S = 30.0
-"""How long the agent's server may take."""
+"""Timeout of a request to the agent's server, seconds."""
 
 
 class RewindCommands:

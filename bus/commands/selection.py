@@ -1,4 +1,4 @@
-"""/model, /agent and /skills: what answers in a conversation."""
+"""/model, /agent and /skills: choose the model and agent of a conversation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,19 +12,19 @@ from bus.settings.resolver import SettingsResolver
 from store.conversations import ConversationKey, ConversationStore
 
 RESET_WORDS = frozenset({"default", "none", "reset", "off"})
-"""Words that undo a choice."""
+"""Arguments that reset to the default."""
 
 MAX_LISTED = 50
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """What can be chosen: the command's name, which is the choice's field."""
+    """What can be chosen. `name` is the command and the settings' field."""
 
     name: str
 
     def word(self, texts: Messages) -> str:
-        """Return what people context it."""
+        """Return its name in the reader's language."""
         return texts.word_model if self is _MODEL else texts.word_agent
 
 
@@ -33,7 +33,7 @@ _AGENT = _Kind("agent")
 
 
 class SelectionCommands:
-    """Commands that choose for the conversation they are sent in; before its first message, for its chat."""
+    """Commands that apply to the conversation they are sent in or, before its first message, to its chat."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class SelectionCommands:
         return await self._choose(context, _AGENT, found)
 
     async def skills(self, context: CommandContext) -> str:
-        """List the skills that the agent may use."""
+        """List the enabled skills."""
         listed = await self._gateway.entries("skills", "skills")
         if listed is None:
             return context.texts.skills_failed
@@ -91,7 +91,7 @@ class SelectionCommands:
         )
 
     async def _target(self, context: CommandContext) -> ConversationKey:
-        """Return whose choice it is: a message that opens a new topic speaks for the whole chat."""
+        """Return whose setting it is: a command that starts a new topic applies to the whole chat."""
         found = await self._conversations.find(context.row.key)
         if found is not None and found.thread_id is not None:
             return context.row.key

@@ -1,4 +1,4 @@
-"""/why: for admins, why messages were not answered."""
+"""/why: tells administrators why messages were not answered."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -12,14 +12,14 @@ from bus.platform import Disposition
 
 
 class WhyCommand:
-    """Answers about silence."""
+    """Explains silence."""
 
     def __init__(self, *, policies: Mapping[str, ChannelPolicy], stats: IntakeStats) -> None:
         self._policies = policies
         self._stats = stats
 
     async def why(self, context: CommandContext) -> str:
-        """Say what was not accepted in this chat lately, and on this channel since the start."""
+        """List the last refusals of this chat, and count those of the channel since the start."""
         channel = context.row.key.channel
         policy = self._policies.get(channel)
         if policy is None or not is_admin(context.inbound.sender, policy):
@@ -27,7 +27,7 @@ class WhyCommand:
         texts = context.texts
         here = [_line(refusal, texts) for refusal in self._stats.recent_refusals(context.row.key)]
         counts = [
-            f"• {count} × {_told(reason, texts)}"
+            f"• {count} × {_described(reason, texts)}"
             for reason, count in self._stats.refusals_by_reason(channel).items()
         ]
         nothing = [f"• {texts.why_nothing}"]
@@ -43,9 +43,9 @@ class WhyCommand:
 
 def _line(refusal: RefusedMessage, texts: Messages) -> str:
     moment = datetime.fromtimestamp(refusal.at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    told = _told(refusal.reason, texts)
+    told = _described(refusal.disposition, texts)
     return "• " + texts.why_line.format(moment=moment, user=f"`{refusal.user_id}`", reason=told)
 
 
-def _told(reason: Disposition, texts: Messages) -> str:
+def _described(reason: Disposition, texts: Messages) -> str:
     return texts.why_reason.format(code=f"`{reason.value}`", meaning=texts.why(reason.value))

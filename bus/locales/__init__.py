@@ -1,4 +1,4 @@
-"""What the bot says, by language. docs/howto/languages.md tells how to add one."""
+"""The bot's own messages by language. To add one, see docs/howto/languages.md."""
 
 import re
 from collections.abc import Mapping
@@ -12,11 +12,11 @@ from bus.locales.zh import CHINESE
 __all__ = ["LANGUAGES", "Messages", "messages_for", "supported_language"]
 
 LANGUAGES: Mapping[str, Messages] = {"en": ENGLISH, "zh": CHINESE}
-"""The catalogues by primary language subtag (BCP 47); the first is said to whoever reads none of them."""
+"""The messages by primary language subtag (BCP 47); the first is the fallback."""
 
 
 def supported_language(language: str) -> str:
-    """Return the key in `LANGUAGES` of a language tag; "" if it is not spoken here.
+    """Return the key in `LANGUAGES` of a language tag; "" if it is not supported.
 
     >>> [supported_language(tag) for tag in ("zh-Hans", "zh_CN", "EN-gb", "fr", "")]
     ['zh', 'zh', 'en', '', '']
@@ -25,28 +25,28 @@ def supported_language(language: str) -> str:
     return primary if primary in LANGUAGES else ""
 
 
-def messages_for(language: str, command_sign: str = "/") -> Messages:
-    """Return the texts for a language tag, in English where there are none.
+def messages_for(language: str, command_prefix: str = "/") -> Messages:
+    """Return the messages for a language tag, in English if it is not supported.
 
     Args:
         language: The tag.
-        command_sign: What a command begins with where the texts are read.
+        command_prefix: What a command starts with where the messages are read.
 
     >>> messages_for("zh-CN").stop_done, messages_for("fr").stop_done
     ('已停止。', 'Stopped.')
     >>> messages_for("en", "@parley /").exchange_busy
     'Something is running: send @parley /stop first.'
     """
-    catalogue = LANGUAGES.get(supported_language(language), ENGLISH)
-    return catalogue if command_sign == "/" else _signed(catalogue, command_sign)
+    catalog = LANGUAGES.get(supported_language(language), ENGLISH)
+    return catalog if command_prefix == "/" else _prefixed(catalog, command_prefix)
 
 
 @lru_cache(maxsize=64)
-def _signed(catalogue: Messages, command_sign: str) -> Messages:
-    """Return a catalogue that names commands as they are written at one place."""
-    said = {field.name: str(getattr(catalogue, field.name)) for field in fields(catalogue)}
-    names = [name.removeprefix("help_") for name in said if name.startswith("help_")]
+def _prefixed(catalog: Messages, command_prefix: str) -> Messages:
+    """Return messages with their commands written with a prefix."""
+    texts = {field.name: str(getattr(catalog, field.name)) for field in fields(catalog)}
+    names = [name.removeprefix("help_") for name in texts if name.startswith("help_")]
     command = re.compile(rf"(?<![\w/@])/(?=(?:{'|'.join(names)})\b)")
-    # Braces would be taken for the place of a value.
-    sign = command_sign.replace("{", "").replace("}", "")
-    return Messages(**{name: command.sub(lambda _: sign, text) for name, text in said.items()})
+    # Braces would be read as placeholders.
+    prefix = command_prefix.replace("{", "").replace("}", "")
+    return Messages(**{name: command.sub(lambda _: prefix, text) for name, text in texts.items()})

@@ -1,13 +1,13 @@
-"""The texts that people read: every one a field, so that a language which lacks one is no catalogue."""
+"""The catalog of the bot's messages. Each is a field, so that a language cannot lack one."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Messages:
-    """What the bot says in one language.
+    """The bot's messages in one language.
 
-    A text with values has {named} places for them, the same in every language. Texts are Markdown, except:
+    Values have {named} placeholders, the same in every language. Messages are Markdown, except:
 
     - `help_*`: one plain line of at most 256 characters (Telegram's limit for a command's description);
       `help_NAME` describes the command /NAME.
@@ -18,7 +18,7 @@ class Messages:
     """
 
     language: str
-    """Its name, in itself."""
+    """The language's own name."""
 
     # /help and the lists of commands that platforms show.
     commands_head: str
@@ -47,7 +47,7 @@ class Messages:
     stop_done: str
     stop_nothing: str
     bootstrap_request: str
-    """What the agent is asked by a bare /bootstrap."""
+    """What /bootstrap without an argument asks the agent."""
     models_head: str
     models_none: str
     models_failed: str
@@ -122,7 +122,7 @@ class Messages:
     why_unchanged: str
     why_too_late: str
 
-    # Messages that are not taken.
+    # Messages that are not accepted.
     queue_full: str
     rate_limited: str
     pairing_code: str
@@ -147,19 +147,19 @@ class Messages:
     press_newer: str
     press_full: str
     mark_retry: str
-    """What stands below a failed answer that is tried again."""
+    """Follows a failed answer that is tried again."""
     mark_approved: str
     mark_denied: str
 
-    # What the agent asks leave for.
+    # Approvals.
     approval_ask: str
     approval_hint: str
     approval_free: str
     approval_waits: str
     press_again: str
-    """What was pressed could not be kept just now."""
+    """The press could not be stored."""
 
-    # Where the bot is new, and where a click has no chat.
+    # Greetings, and a menu click without a chat.
     hello_private: str
     hello_group: str
     menu_unplaced: str
@@ -167,7 +167,7 @@ class Messages:
     # Messages that were edited after they were answered.
     rerun_offer: str
     rerun_offer_later: str
-    """Where more was said since, which is taken back as well."""
+    """If newer messages are taken back as well."""
 
     # Instead of an answer.
     stopped: str
@@ -188,7 +188,7 @@ class Messages:
     thread_busy: str
     interrupted_too_often: str
     answer_refused: str
-    """The platform did not take the answer."""
+    """The platform refused the answer."""
 
     # Files. `upload_*` also go to the agent, which tells the person.
     artifact_gone: str
@@ -196,7 +196,7 @@ class Messages:
     artifact_empty: str
     artifact_refused: str
     code_in_file: str
-    """Stands where code was that is too long for a message."""
+    """Replaces code that is too long for a message."""
     upload_attached: str
     upload_failed: str
     upload_failed_because: str
@@ -205,11 +205,11 @@ class Messages:
     upload_too_slow: str
     message_cut: str
     edited_note: str
-    """What the agent is told of a message that was edited while it worked on it."""
+    """Tells the agent that a message was edited while it worked on it."""
 
-    # What Slack shows of an agent by itself.
+    # Slack's agent status and suggested prompts.
     presence_working: str
-    """Follows the bot's name, at most 50 characters."""
+    """Follows the bot's name; at most 50 characters."""
     prompts_title: str
     prompt_abilities: str
     prompt_document: str

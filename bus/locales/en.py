@@ -1,4 +1,4 @@
-"""The texts in English."""
+"""The bot's messages in English."""
 
 from bus.locales.catalog import Messages
 

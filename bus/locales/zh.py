@@ -1,4 +1,4 @@
-"""The texts in Chinese (simplified)."""
+"""The bot's messages in simplified Chinese."""
 
 from bus.locales.catalog import Messages
 

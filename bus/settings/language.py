@@ -1,4 +1,4 @@
-"""Which language the bot speaks to whom: what was chosen, configured, told by the platform, or written."""
+"""Resolves the language of the bot's own messages: chosen, configured, told by the platform, or written."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -12,11 +12,11 @@ from bus.settings.resolver import SettingsResolver
 FALLBACK_LANGUAGE = "en"
 
 MAX_REMEMBERED = 10_000
-"""Conversations and chats whose language is remembered; of more, those that were quiet for longest are dropped."""
+"""Conversations and chats whose language is remembered; beyond that, the least recent are dropped."""
 
 
 def person_key(key: ConversationKey, user_id: str) -> ConversationKey:
-    """Return the key under which a person's own choice is kept: that of a chat without a name.
+    """Return the key of a person's own settings: that of a chat without a name.
 
     >>> person_key(ConversationKey(channel="slack", workspace="T", chat="C"), "U1").chat
     ''
@@ -25,59 +25,59 @@ def person_key(key: ConversationKey, user_id: str) -> ConversationKey:
 
 
 class LanguageResolver:
-    """Tells the language of messages and presses, and remembers what was written last.
+    """Resolves the language of replies, and remembers the language that was written last.
 
     Args:
-        config: The bot's language; `policies` have those of single channels.
-        choices: What people chose by /language.
+        config: The bot's language; `policies` may override it per channel.
+        settings: What people chose with /language.
     """
 
     def __init__(
         self,
         config: BusConfig,
         policies: Mapping[str, ChannelPolicy],
-        choices: SettingsResolver,
+        settings: SettingsResolver,
     ) -> None:
         self._config = config
         self._policies = policies
-        self._choices = choices
+        self._settings = settings
         self._last: OrderedDict[ConversationKey, str] = OrderedDict()
 
-    def resolve(self, heard: InboundMessage | ButtonPress) -> str:
-        """Return the key in `bus.locales.LANGUAGES` of what is said to whoever wrote or pressed.
+    def resolve(self, event: InboundMessage | ButtonPress) -> str:
+        """Return the language of a reply, a key of `bus.locales.LANGUAGES`.
 
-        The first of these that is known: the choice of a private chat's person or of a group, in a group
-        also its sender's own; the configuration; what the platform tells; the script of the message, or of
-        the last one before it; English.
+        The first of these that is known: the setting of the group; the sender's own setting; the
+        configuration; the sender's language by the platform; the script of the message, or of the last
+        message that had one; English.
         """
-        written = detect_language(heard.text) if isinstance(heard, InboundMessage) else ""
+        written = detect_language(event.text) if isinstance(event, InboundMessage) else ""
         if written:
-            self._remember(heard.key, written)
-        settled = self.preference(heard)
-        if settled != AUTO:
-            return settled
+            self._remember(event.key, written)
+        preferred = self.preference(event)
+        if preferred != AUTO:
+            return preferred
         return (
-            supported_language(heard.language)
+            supported_language(event.language)
             or written
-            or self._last_seen(heard.key)
+            or self._last_seen(event.key)
             or FALLBACK_LANGUAGE
         )
 
-    def preference(self, heard: InboundMessage | ButtonPress) -> str:
-        """Return what was chosen or configured: a language, or `AUTO`."""
-        own = self._choices.get(person_key(heard.key, heard.sender.user_id)).language
-        chat = None if heard.private else self._choices.get(chat_of(heard.key)).language
-        chosen = next((choice for choice in (chat, own) if _is_choice(choice)), None)
-        return chosen or self._configured(heard.key.channel)
+    def preference(self, event: InboundMessage | ButtonPress) -> str:
+        """Return the chosen or configured language, or `AUTO`."""
+        own = self._settings.get(person_key(event.key, event.sender.user_id)).language
+        chat = None if event.private else self._settings.get(chat_of(event.key)).language
+        chosen = next((setting for setting in (chat, own) if _is_valid(setting)), None)
+        return chosen or self._configured(event.key.channel)
 
     def _configured(self, channel: str) -> str:
         policy = self._policies.get(channel)
         return (policy.language if policy is not None else None) or self._config.language
 
     def _remember(self, key: ConversationKey, language: str) -> None:
-        for place in (key, chat_of(key)):
-            self._last[place] = language
-            self._last.move_to_end(place)
+        for one in (key, chat_of(key)):
+            self._last[one] = language
+            self._last.move_to_end(one)
         while len(self._last) > MAX_REMEMBERED:
             self._last.popitem(last=False)
 
@@ -86,12 +86,12 @@ class LanguageResolver:
 
 
 def language_key(inbound: InboundMessage) -> ConversationKey:
-    """Return whose language a /language sets: in private the person's, in a group the chat's."""
+    """Return whose setting /language changes: in a private chat the person's, in a group the chat's."""
     if inbound.private:
         return person_key(inbound.key, inbound.sender.user_id)
     return chat_of(inbound.key)
 
 
-def _is_choice(choice: str | None) -> bool:
-    """Tell a choice that holds; one of a language that was since taken out does not."""
-    return choice == AUTO or bool(supported_language(choice or ""))
+def _is_valid(setting: str | None) -> bool:
+    """Return whether a setting applies; one of a language that was removed since does not."""
+    return setting == AUTO or bool(supported_language(setting or ""))

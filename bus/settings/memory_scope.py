@@ -1,19 +1,19 @@
-"""Who speaks, and whose memory a conversation has: the speaker's in private, the room's in a group. Pure."""
+"""Memory scopes: a private chat has its person's memory, a group has its own. Pure."""
 
 from bus.messages import InboundMessage
 
 
 def global_user_id(inbound: InboundMessage) -> str:
-    """Return the sender's name across platforms: `{channel}:{workspace}:{platform user id}`."""
+    """Return the sender's ID across platforms: `{channel}:{workspace}:{platform user id}`."""
     key = inbound.key
     return ":".join((key.channel, _part(key.workspace), _part(inbound.sender.user_id)))
 
 
 def memory_scope(inbound: InboundMessage) -> str:
-    """Return the scope of a message's memory; the agent takes it as it is.
+    """Return the scope of a message's memory, as the agent uses it.
 
-    All topics of a room share one, also after the room's chat got another id, and so do all private chats of a
-    person with the bot.
+    All topics of a group share one scope, also after the chat was migrated to another id. So do all private
+    chats of a person with the bot.
     """
     key = inbound.key
     if inbound.private:
@@ -24,7 +24,7 @@ def memory_scope(inbound: InboundMessage) -> str:
 
 
 def _part(name: str) -> str:
-    """Return an id in which the separator is told from one that belongs to it.
+    """Return an id with the separator escaped.
 
     >>> _part("a:b%")
     'a%3Ab%25'

@@ -151,7 +151,7 @@ async def test_a_choice_of_a_language_that_is_gone_counts_as_none(tmp_path: Path
     async with Database.open(StoreConfig(), tmp_path) as database:
         message = said("你好", "e")
         languages = resolver(database)
-        await languages._choices.update(language_key(message), language="tlh")
+        await languages._settings.update(language_key(message), language="tlh")
         assert languages.resolve(message) == "zh"
 
 

@@ -99,7 +99,7 @@ async def test_none_means_any_number(tmp_path: Path) -> None:
 
 
 def test_people_are_counted_by_platform_and_workspace_and_not_for_ever() -> None:
-    rates = SenderRateLimiter(people=2)
+    rates = SenderRateLimiter(max_senders=2)
     one = RateLimit(messages=1, per_seconds=10)
     ann, bob, eve = (said("x", "e", user=name) for name in ("ann", "bob", "eve"))
     assert rates.acquire(ann, one, lane="chat", now=100.0) == 0

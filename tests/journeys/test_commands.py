@@ -64,7 +64,11 @@ async def _use_all_commands(seat: Seat, client: httpx.AsyncClient) -> None:
     await ask(seat, "/models", "Available models:", "fake")
     await ask(seat, "/memory", "Memory contains 0 fact(s).")
     is_admin = seat.channel == "telegram"
-    await ask(seat, "/why", "Not accepted on telegram" if is_admin else "Only admins can use this command.")
+    await ask(
+        seat,
+        "/why",
+        "Not accepted on telegram" if is_admin else "Only admins can use this command.",
+    )
     await ask(seat, "/undo", "Something is running: send ", "/stop first.")
     await ask(seat, "/stop", "Stopped")
 
