@@ -1,4 +1,4 @@
-"""How messages become runs: sessions, limits, drain times. Channel sections repeat `session` as overrides."""
+"""Configuration of the bus: sessions, limits, and the access policy of a channel."""
 
 from typing import Annotated, Any, Literal
 
@@ -12,7 +12,7 @@ ExternalPolicy = Literal["deny", "allowlist", "open"]
 Busy = Literal["queue", "interrupt", "steer"]
 
 AUTO = "auto"
-"""In place of a language: the sender's."""
+"""Instead of a language: the sender's."""
 
 
 def _language(name: str) -> str:
@@ -22,20 +22,20 @@ def _language(name: str) -> str:
 
 
 Language = Annotated[str, AfterValidator(_language)]
-"""`AUTO`, or a language that `bus.locales` has."""
+"""`AUTO`, or a language of `bus.locales`."""
 
 
 class RateLimit(BaseModel):
-    """How many messages one person may send in which time."""
+    """How many messages one person may send in a period."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    messages: int = Field(default=300, ge=0, description="0 = any number")
+    messages: int = Field(default=300, ge=0, description="0 = unlimited")
     per_seconds: float = Field(default=60.0, gt=0)
 
 
 class RateOverride(BaseModel):
-    """What a channel has otherwise than `RateLimit`."""
+    """A channel's overrides of `RateLimit`."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -44,7 +44,7 @@ class RateOverride(BaseModel):
 
 
 class SessionConfig(BaseModel):
-    """What a run is started with. Merged user > chat > channel > defaults, `config` and `context` key by key."""
+    """Parameters of runs. Merged user > chat > channel > defaults, `config` and `context` key by key."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -65,7 +65,7 @@ DEFAULT_SESSION = SessionConfig(
 
 
 class ChannelPolicy(BaseModel):
-    """Who may talk to the bot on one channel, and with which session. Every channel section has these keys."""
+    """Who may use the bot on one channel, and with which session. Every channel section has these keys."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -81,7 +81,7 @@ class ChannelPolicy(BaseModel):
 
 
 class BusConfig(BaseModel):
-    """The part of the `channels` section that is not a platform."""
+    """The keys of the `channels` section that are not channels."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -91,6 +91,6 @@ class BusConfig(BaseModel):
     rate_limit: RateLimit = Field(default_factory=RateLimit)
     max_concurrent_runs: int = Field(default=16, ge=1)
     session: SessionConfig = Field(default_factory=SessionConfig)
-    max_queue: int = Field(default=20, ge=1, description="waiting messages a conversation")
+    max_queue: int = Field(default=20, ge=1, description="queued messages per conversation")
     max_intake: int = Field(default=1000, ge=1, description="messages being accepted at once")
-    drain_s: float = Field(default=5.0, ge=0, description="bound of a graceful stop, seconds")
+    drain_s: float = Field(default=5.0, ge=0, description="limit of a graceful stop, seconds")

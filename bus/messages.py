@@ -1,4 +1,4 @@
-"""What travels on the bus: frozen, typed, encoded in one place."""
+"""The messages of the bus, frozen, and their JSON encoding in the journal."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -54,13 +54,13 @@ def _renamed(name: str, old_name: str) -> Any:  # noqa: ANN401 - pydantic's own 
 MessageId = NewType("MessageId", str)
 """A platform's id of a message, opaque outside its adapter.
 
-Up to the first blank it is what replies to the message and presses of its buttons call it; what an adapter needs
-besides to find the message again may follow.
+Up to the first space it is the id that replies and button presses use; the rest is what the adapter also needs to
+find the message again.
 """
 
 
 def platform_message_id(message: MessageId) -> str:
-    """Return what replies and presses call a message.
+    """Return the id of a message that replies and button presses use.
 
     >>> platform_message_id(MessageId("om_1 7355")), platform_message_id(MessageId("om_1"))
     ('om_1', 'om_1')
@@ -79,16 +79,16 @@ def chat_of(key: ConversationKey) -> ConversationKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyTarget:
-    """Where an answer goes, in the platform's own ids; only its adapter reads them.
+    """Where a reply goes, in the platform's own ids; only its adapter reads them.
 
     Attributes:
         chat: Slack channel, Telegram chat, Feishu chat, terminal session.
         thread: Slack thread root, Telegram forum topic, Feishu topic; "" for none.
-        reply_to: The message that is answered (replied to, reacted on); "" for none.
-        callback: A one-off answer address (Slack's response_url); "" for none.
-        user: Who is answered, where the platform wants to know that (Slack's streams); "" for nobody.
-        language: What the bot speaks there (a key of `bus.locales.LANGUAGES`), set by the bus; no part of where it is.
-        command_prefix: What a command begins with there, set by the bus likewise.
+        reply_to: The message to reply and react to; "" for none.
+        callback: A one-time reply address (Slack's response_url); "" for none.
+        user: The recipient, if the platform needs it (Slack's streams); "" for nobody.
+        language: The language of the bot's messages there (a key of `bus.locales.LANGUAGES`); set by the bus.
+        command_prefix: What commands start with there; set by the bus.
     """
 
     chat: str
@@ -103,13 +103,13 @@ class ReplyTarget:
 
     @property
     def texts(self) -> Messages:
-        """What the bot says there."""
+        """The bot's messages in the target's language."""
         return messages_for(self.language, self.command_prefix)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sender:
-    """Who wrote.
+    """The author of a message.
 
     Attributes:
         user_id: The platform's stable ID.
@@ -124,7 +124,7 @@ class Sender:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attachment:
-    """A file that came with a message. `ref` is what the adapter needs to download it; opaque elsewhere."""
+    """A file of an inbound message. `ref` is what its adapter needs to download it; opaque elsewhere."""
 
     name: str
     mime: str = "application/octet-stream"
@@ -135,13 +135,13 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewindPoint:
-    """What a person said last in a thread; with all that came after it, it can be taken back.
+    """The last message of a person in a thread: it and all that follows can be taken back.
 
     Attributes:
         text: The person's own words.
-        files: The files that came with it, as the thread's uploads name them.
-        earlier_ids: Ids under which it may stand in the thread instead: attempts that failed.
-        allow_duplicate: Whether it may be said twice where the server takes nothing back.
+        files: The files of the message, as the thread's uploads name them.
+        earlier_ids: Ids that the message may have in the thread instead: of failed attempts.
+        allow_duplicate: Whether the message may be repeated if the server cannot take it back.
     """
 
     thread_id: str
@@ -154,26 +154,26 @@ class RewindPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboundMessage:
-    """One platform message, as the adapters' pure `inbound` modules make it.
+    """A message from a platform, as the adapters' pure `inbound` modules create it.
 
     Attributes:
-        event_id: The platform's id of the delivery, stable over redeliveries.
-        message_id: The platform's id of the message, unique within its chat; "" where there is none.
+        event_id: The platform's id of the event, stable across redeliveries.
+        message_id: The platform's id of the message, unique within its chat; "" if there is none.
         key: The conversation it belongs to.
-        reply_target: Where its answers go.
-        text: What was said: mentions of the bot and `@bot` suffixes of commands removed, platform escapes undone.
+        reply_target: Where replies go.
+        text: The text, without mentions of the bot and `@bot` suffixes of commands, platform escapes undone.
         private: Whether only the sender and the bot are in the chat.
-        addressed: Whether the bot was meant: private chat, mention, command to it, reply to its message.
-        replies_to: Messages that this one answers, nearest first; a known one decides the topic.
-        track_replies: Whether replies to this message must find this conversation (reply-chain platforms).
-        sent_at: When it was sent by the platform's clock (Unix seconds), if told.
-        rewind_point: What the command takes back, noted before it does: a restart takes back no other.
-        language: The sender's language as the platform tells it (BCP 47: "zh-hans"); "" if it does not.
-        original_chat: The id by which the room is remembered, where its chat had another id before; "" = the chat's.
-        album: What messages have in common that were sent together, one for each file; "" for one by itself.
+        addressed: Whether it is for the bot: private chat, mention, command to it, reply to its message.
+        replies_to: Messages that this one replies to, nearest first; a known one decides the topic.
+        track_replies: Whether replies to this message belong to its conversation (reply-chain platforms).
+        sent_at: When it was sent by the platform's clock (Unix seconds), if known.
+        rewind_point: What the command takes back, stored before it does: a resumed command takes back nothing else.
+        language: The sender's language by the platform (BCP 47: "zh-hans"); "" if unknown.
+        original_chat: The first id of a migrated chat, which its memory is stored under; "" = not migrated.
+        album: What messages that were sent together have in common, one message per file; "" for none.
         answers_row: The inbox row whose question it answers by a button; 0 = it was written.
-        stopped: Whether its turn was ended by a button, or the message deleted: a restart does not take it up.
-        edit_count: How often it was edited since it was accepted; `text` is its present one.
+        stopped: Whether its turn was stopped by a button, or the message deleted: it is not resumed.
+        edit_count: How often it was edited since it was accepted; `text` is the present one.
     """
 
     event_id: str
@@ -202,9 +202,9 @@ class Button:
     """A button under a message.
 
     Attributes:
-        label: At most 75 characters (Slack's limit; Telegram's and Feishu's are wider).
-        token: What comes back when it is pressed (bus/buttons.py): ASCII, at most 64 bytes (Telegram's limit).
-        style: How much it stands out, where the platform can show that.
+        label: At most 75 characters (Slack's limit; Telegram's and Feishu's are higher).
+        token: What a press returns (bus/buttons.py): ASCII, at most 64 bytes (Telegram's limit).
+        style: Its emphasis, if the platform can show that.
     """
 
     label: str
@@ -214,14 +214,14 @@ class Button:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ButtonPress:
-    """A button that somebody pressed, as the adapters' pure `inbound` modules make it.
+    """A button press, as the adapters' pure `inbound` modules create it.
 
     Attributes:
-        event_id: The platform's id of the press, stable over redeliveries.
-        key: The chat in which it was pressed; its topic may be missing.
-        reply_target: Where the message with the button stands; `callback` a one-off answer address, if there is one.
+        event_id: The platform's id of the press, stable across redeliveries.
+        key: The chat of the press; its topic may be missing.
+        reply_target: The place of the message with the button; `callback` is a one-time reply address, if any.
         message_id: The message with the button.
-        token: The button's own.
+        token: The button's token.
         private: Whether only the presser and the bot are in the chat.
         language: As on `InboundMessage`.
     """
@@ -238,11 +238,11 @@ class ButtonPress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PressResponse:
-    """What the presser is told at once: Telegram's and Feishu's toast, Slack's ephemeral message.
+    """The immediate response to a press: Telegram's and Feishu's toast, Slack's ephemeral message.
 
     Attributes:
-        text: At most 200 characters (Telegram's limit); "" = nothing needs to be said.
-        urgent: Whether it is a refusal that the presser should not miss.
+        text: At most 200 characters (Telegram's limit); "" = no response needed.
+        urgent: Whether it is a refusal that the presser should notice.
     """
 
     text: str = ""
@@ -251,7 +251,7 @@ class PressResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageEdit:
-    """A message that was edited after it was sent, as the adapters' pure `inbound` modules make it.
+    """A message that was edited after it was sent, as the adapters' pure `inbound` modules create it.
 
     Attributes:
         event_id: The platform's ID of the edit, stable across redeliveries.
@@ -280,16 +280,14 @@ _FinalStatus = Annotated[Literal["", "ok", "failed"], _renamed("final_status", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboundText:
-    """One platform message of Markdown, already within the platform's limit.
+    """One message of Markdown within the platform's limit.
 
     Attributes:
         markdown: The model's Markdown; the adapter renders it.
         replaces: Outbox key of the message to edit; "" or a message that is gone = send a new message.
-        provisional: A streaming message or notice, sent so that it can be edited; not an answer.
+        provisional: A streaming message or notice, sent so that is edited later, not an answer.
         final_status: Set on the last message of a turn: the done ("ok") or failure indicator to show after it.
-        buttons: Buttons under it, where the platform has buttons.
-        part: Number of the message within its row; 0 = the first, which is sent with the row's key itself.
-        more: Texts of the messages that follow within the row, where the platform needs several.
+        buttons: Buttons under it, where the platform has buttons, if the platform has any.
     """
 
     kind: Literal["text"] = "text"
@@ -306,10 +304,10 @@ class OutboundText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboundFile:
-    """A file: one the agent presented, fetched from the gateway when it is sent, or a text of our own.
+    """A file: one that the agent presented, fetched from the gateway when it is sent, or a text of the bot's own.
 
     Attributes:
-        path: Virtual, below /mnt/user-data/outputs; "" for a text of our own.
+        path: Virtual path below /mnt/user-data/outputs; "" for a text of the bot's own.
         content: That text.
         final_status: As on `OutboundText`.
     """
@@ -326,7 +324,7 @@ class OutboundFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboundRemoval:
-    """Deletes a message of the bot: the progress notice of a finished turn.
+    """Deletes a deletion of the bot: the progress notice of a finished turn.
 
     `target_key` is its outbox key; `final_status` as on `OutboundText`.
     """
@@ -340,7 +338,7 @@ class OutboundRemoval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboundEdit:
-    """Edits a message of the bot and removes its buttons; a message that is gone is not sent again.
+    """Edits a message of the bot and removes its buttons; a message that message is gone, is not sent again.
 
     `target_key` is its outbox key, `markdown` its new text; `final_status` as on `OutboundText`.
     """
@@ -370,7 +368,7 @@ _DELIVERY: TypeAdapter[OutboundMessage] = TypeAdapter(OutboundMessage)
 
 
 def encode_inbound(inbound: InboundMessage) -> str:
-    """Return the JSON that the inbox keeps."""
+    """Return the JSON of a message for the inbox."""
     return _INBOUND.dump_json(inbound).decode()
 
 
@@ -393,10 +391,10 @@ def decode_reply_target(body: str) -> ReplyTarget | None:
 
 
 def encode_outbound(delivery: OutboundMessage) -> str:
-    """Return the JSON that the outbox keeps."""
+    """Return the JSON of a message for the outbox."""
     return _DELIVERY.dump_json(delivery).decode()
 
 
 def decode_outbound(body: str) -> OutboundMessage:
-    """Return the delivery of an outbox row."""
+    """Return the message of an outbox row."""
     return _DELIVERY.validate_json(body)

@@ -1,4 +1,4 @@
-"""What the bus asks of a platform: a tiny required protocol, optional ones one method wide, a record of numbers."""
+"""The interfaces between the bus and platforms: `Adapter`, its optional `Supports...` protocols, and `Intake`."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -25,7 +25,7 @@ from bus.messages import (
 
 
 class Disposition(StrEnum):
-    """Why a message was accepted or not; logged, counted, shown to admins. Silence is never unexplained."""
+    """What became of an event: accepted, or the reason why not. Logged, counted, and shown to administrators."""
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
@@ -45,22 +45,22 @@ class Disposition(StrEnum):
 
 
 class Intake(Protocol):
-    """Where adapters hand messages over."""
+    """Where adapters hand over events."""
 
     async def receive(self, inbound: InboundMessage) -> Disposition:
-        """Decide on and commit one message. When this returns, the platform may be acknowledged.
+        """Decide on one message and commit it. When this returns, the platform may be acknowledged.
 
         Raises:
-            IntakeFull, IntakeClosed: nothing was kept: do not acknowledge, so that the platform redelivers.
-            StoreError: nothing was kept: likewise.
+            IntakeFull, IntakeClosed, StoreError: nothing was stored. Do not acknowledge, so that the platform
+                redelivers.
         """
         ...
 
     async def handle_button_press(self, press: ButtonPress) -> PressResponse:
-        """Act on a pressed button; when this returns, what it means is kept. Takes well under a second.
+        """Act on a button press. When this returns, its effect is stored. Takes well under a second.
 
         Raises:
-            IntakeFull, IntakeClosed, StoreError: nothing was kept: as for `receive`, or tell the presser.
+            IntakeFull, IntakeClosed, StoreError: nothing was stored, as for `receive`; or tell the presser.
         """
         ...
 
@@ -73,25 +73,25 @@ class Intake(Protocol):
         ...
 
     async def handle_bot_added(self, key: ConversationKey, added_by: Sender) -> None:
-        """Record that somebody added the bot to a group: who may use the bot approves the group by adding it.
+        """Note who added the bot to a group: somebody who may use the bot approves the group by adding it.
 
         Raises:
-            StoreError: nothing was kept, as for `receive`.
+            StoreError: nothing was stored, as for `receive`.
         """
         ...
 
     async def migrate_chat(
         self, channel: str, workspace: str, old_chat: str, new_chat: str
     ) -> None:
-        """Let a chat that got another id go on; when this returns, that is kept. Telling it again does nothing.
+        """Move everything stored under a chat's old id to its new one. Repeating a migration has no effect.
 
         Raises:
-            StoreError: nothing was kept: as for `receive`.
+            StoreError: nothing was stored, as for `receive`.
         """
         ...
 
     def report_ignored(self, channel: str, reason: Disposition, detail: str = "") -> None:
-        """Count and log an event that the adapter itself found not to be a message for us."""
+        """Count and log an event that the adapter ignored."""
         ...
 
 
@@ -107,13 +107,13 @@ class ConnectionState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelHealth:
-    """What an adapter knows of its connection.
+    """The health of a channel's connection.
 
     Attributes:
-        state: `connected` only while events can really arrive.
-        detail: One line for the admin: what is wrong and what to do; "" when all is well.
+        state: `connected` only while events can arrive.
+        detail: One line for the administrator: what is wrong and what to do; "" if nothing is.
         since: When `state` last changed (Unix seconds).
-        last_event_at: When the platform last sent anything (Unix seconds), or None.
+        last_event_at: When the platform last sent anything (Unix seconds); None = never.
         awaiting_first_event: Everything is set up here, but the platform, which calls us, has not called yet.
     """
 
@@ -126,24 +126,24 @@ class ChannelHealth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What a platform can do, with its numbers. Each adapter's `capabilities.py` names their sources.
+    """What a platform can do, and its limits. Each adapter's `capabilities.py` names their sources.
 
     Attributes:
-        streaming: Whether answers grow in place while the agent works (then the adapter is a `SupportsStreaming`). A
-            platform where streaming is an option says so only where it is switched on.
-        stream_interval_s: Least time between two patches of one message.
-        send_interval_s: Least time between two sends to one chat in the long run.
-        send_burst: Sends that may follow each other at once in a chat that was quiet.
-        idempotent_send_s: For how long the platform drops a repeated send with the same key; 0 = never.
-        indicator_refresh_s: How often a working sign must be repeated; 0 = it stays until taken away.
-        max_file_bytes: Largest file that can be sent.
-        max_queue: Chat messages that may wait in one conversation.
-        command_prefix: What people write before a command's name, where the platform keeps "/" for itself.
-        shows_progress: Whether a growing answer may have lines below it that go again: tools, plan, subagents.
-        draft_interval_s: Least time between two previews (then the adapter is a `SupportsDrafts`).
-        progress_notice_after_s: After so much work a turn that shows nothing else gets a working message with a stop
-            button, deleted when the answer comes (then the adapter is `SupportsButtons` and
-            `SupportsDeletion`); 0 = never.
+        streaming: Whether answers grow in place while the agent works; the adapter is then a `SupportsStreaming`. If
+            streaming is an option of the platform: whether it is enabled.
+        stream_interval_s: Minimum seconds between two updates of one message.
+        send_interval_s: Minimum seconds between two sends to one chat, on average.
+        send_burst: Sends to a quiet chat that need not wait.
+        idempotent_send_s: For how many seconds the platform drops a repeated send with the same key; 0 = never.
+        indicator_refresh_s: After how many seconds a working indicator must be repeated; 0 = never.
+        max_file_bytes: The largest file that can be sent.
+        max_queue: Chat messages that can be queued in one conversation.
+        command_prefix: What commands start with, if the platform reserves "/" for itself.
+        shows_progress: Whether a growing answer can have temporary lines about tools, plan and subagents.
+        draft_interval_s: Minimum seconds between two drafts; the adapter is then a `SupportsDrafts`.
+        progress_notice_after_s: After how many seconds a turn that shows nothing else gets a notice with a stop button,
+            which is deleted when the answer comes; the adapter is then `SupportsButtons` and `SupportsDeletion`;
+            0 = never.
     """
 
     streaming: bool
@@ -162,7 +162,7 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutgoingFile:
-    """A file on this machine's disk, about to be sent."""
+    """A local file to be sent."""
 
     path: Path
     name: str
@@ -172,23 +172,23 @@ class OutgoingFile:
 
 @runtime_checkable
 class Adapter(Protocol):
-    """A chat platform. Everything else is optional: the protocols below."""
+    """One bot account of a chat platform. Optional abilities are the protocols below."""
 
     @property
     def name(self) -> str:
-        """The channel's name in configuration and store."""
+        """The channel's name: its key under `channels` in the configuration."""
         ...
 
     @property
     def capabilities(self) -> Capabilities:
-        """The platform's numbers."""
+        """The platform's abilities and limits."""
         ...
 
     async def run(self, intake: Intake, *, task_status: TaskStatus[None]) -> None:
         """Connect, receive and reconnect until cancelled.
 
-        Calls `task_status.started()` at once; the connection's progress shows in `health`. Returns only
-        for a reason that will not mend itself (revoked token), with `health().link` FAILED and a detail.
+        Calls `task_status.started()` at once; `health` shows the connection's progress. Returns only on a
+        permanent failure, like a revoked token, with state FAILED and a detail in `health`.
         """
         ...
 
@@ -197,14 +197,14 @@ class Adapter(Protocol):
         ...
 
     def split(self, markdown: str) -> Sequence[str]:
-        """Cut a reply into messages within the platform's limit, each renderable by itself. Pure; at least one."""
+        """Split a reply into messages within the platform's limit, each renderable on its own. Pure; at least one."""
         ...
 
-    async def send(self, place: ReplyTarget, markdown: str, *, key: str) -> MessageId:
-        """Send one message. `key` is the idempotency key where the platform has one. Raises DeliveryError."""
+    async def send(self, target: ReplyTarget, markdown: str, *, key: str) -> MessageId:
+        """Send one message. `key` is its idempotency key, if the platform has them. Raises DeliveryError."""
         ...
 
-    async def send_file(self, place: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
+    async def send_file(self, target: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
         """Send one file. Raises DeliveryError."""
         ...
 
@@ -214,21 +214,21 @@ class SupportsStreaming(Protocol):
     """A platform whose messages can grow in place."""
 
     async def start_streaming(
-        self, place: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
+        self, target: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
-        """Send a message that `patch` can change, showing that work began. Raises DeliveryError."""
+        """Send a message that `update_streaming` can change; it shows that work began. Raises DeliveryError."""
         ...
 
     async def update_streaming(
         self,
-        place: ReplyTarget,
+        target: ReplyTarget,
         message: MessageId,
         markdown: str,
         *,
         final: bool,
         buttons: Sequence[Button] = (),
     ) -> None:
-        """Replace a card's text and buttons; not final = still working, possibly unclosed Markdown.
+        """Replace the text and buttons. Not final: work goes on, and Markdown may be unclosed.
 
         Raises DeliveryError.
         """
@@ -237,100 +237,102 @@ class SupportsStreaming(Protocol):
 
 @runtime_checkable
 class SupportsDrafts(Protocol):
-    """A platform that can show what is being written without sending it: it vanishes by itself."""
+    """A platform that can show an unsent draft, which disappears by itself."""
 
-    def uses_drafts(self, place: ReplyTarget) -> bool:
-        """Return whether answers to this place are previewed; then no card is opened there."""
+    def uses_drafts(self, target: ReplyTarget) -> bool:
+        """Return whether answers to this target are shown as drafts, in place of a growing message."""
         ...
 
     async def send_draft(
-        self, place: ReplyTarget, markdown: str, *, key: str, stop: Button
+        self, target: ReplyTarget, markdown: str, *, key: str, stop: Button
     ) -> None:
-        """Show the text so far, possibly unclosed Markdown; repeated at least every 20 s.
+        """Show the text so far; Markdown may be unclosed. Repeated at least every 20 s.
 
-        `key` is equal for all previews of a turn; `stop` is what to press instead of waiting on.
-        Raises DeliveryError: it was not shown, which does not harm the answer.
+        `key` is the same for all drafts of a turn; `stop` is the button that stops it.
+        Raises DeliveryError: the draft is not shown; the answer is not affected.
         """
         ...
 
 
 @runtime_checkable
 class SupportsButtons(Protocol):
-    """A platform whose messages can carry buttons. Presses come in by `Intake.press`."""
+    """A platform whose messages can have buttons. Presses go to `Intake.handle_button_press`."""
 
     async def send_with_buttons(
-        self, place: ReplyTarget, markdown: str, buttons: Sequence[Button], *, key: str
+        self, target: ReplyTarget, markdown: str, buttons: Sequence[Button], *, key: str
     ) -> MessageId:
-        """Send one message with buttons below it, otherwise as `send`. Raises DeliveryError."""
+        """Send one message with buttons, otherwise as `send`. Raises DeliveryError."""
         ...
 
 
 @runtime_checkable
 class SupportsEditing(Protocol):
-    """A platform where a message that was sent can be changed."""
+    """A platform where sent messages can be edited."""
 
     async def edit_message(
         self,
-        place: ReplyTarget,
+        target: ReplyTarget,
         message: MessageId,
         markdown: str,
         *,
         buttons: Sequence[Button] = (),
     ) -> None:
-        """Replace a message's text and buttons; no buttons = those it has are taken away. Raises DeliveryError."""
+        """Replace a message's text and buttons; without `buttons`, it has none afterwards. Raises DeliveryError."""
         ...
 
 
 @runtime_checkable
 class SupportsDeletion(Protocol):
-    """A platform where a message that was sent can be taken away."""
+    """A platform where sent messages can be deleted."""
 
-    async def delete_message(self, place: ReplyTarget, message: MessageId) -> None:
-        """Take a message away; one that is gone already is fine. Raises DeliveryError."""
+    async def delete_message(self, target: ReplyTarget, message: MessageId) -> None:
+        """Delete a message; one that is already deleted is no error. Raises DeliveryError."""
         ...
 
 
 @runtime_checkable
 class SupportsMessageLookup(Protocol):
-    """A platform where a sent message can be looked up by the key it was sent with."""
+    """A platform where a sent message can be found by its key."""
 
-    async def find_message(self, place: ReplyTarget, *, key: str, since: float) -> MessageId | None:
+    async def find_message(
+        self, target: ReplyTarget, *, key: str, since: float
+    ) -> MessageId | None:
         """Return the message sent with `key` after `since` (Unix seconds), if there is one. Raises DeliveryError."""
         ...
 
 
 @runtime_checkable
 class SupportsIndicators(Protocol):
-    """A platform that can show that work goes on (reaction, status, typing). Failures are logged, never fatal."""
+    """A platform that can show that work goes on: a reaction, a status, typing. Failures are logged, never fatal."""
 
-    async def show_working(self, place: ReplyTarget) -> None:
-        """Show, or refresh, the sign. Raises DeliveryError."""
+    async def show_working(self, target: ReplyTarget) -> None:
+        """Show or refresh the working indicator. Raises DeliveryError."""
         ...
 
-    async def show_finished(self, place: ReplyTarget, *, ok: bool) -> None:
-        """Take the sign away, or turn it into a done sign. Raises DeliveryError."""
+    async def show_finished(self, target: ReplyTarget, *, ok: bool) -> None:
+        """Remove the indicator, or turn it into a done or failed one. Raises DeliveryError."""
         ...
 
 
 @runtime_checkable
 class SupportsDownloads(Protocol):
-    """A platform whose attachments can be fetched."""
+    """A platform whose attachments can be downloaded."""
 
     def download(
         self, attachment: Attachment, *, max_bytes: int
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Stream an attachment's bytes. Raises DeliveryError with a reason the user may read."""
+        """Stream an attachment's bytes. Raises DeliveryError with a reason that the user may read."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandInfo:
-    """A command as platforms list it.
+    """A command in the command lists of platforms.
 
     Attributes:
-        name: Without slash, [a-z0-9_].
+        name: Without slash: [a-z0-9_].
         help: One line of English, at most 256 characters.
-        translations: The same by other languages' codes (keys of `bus.locales.LANGUAGES`).
+        translations: The help in other languages, by keys of `bus.locales.LANGUAGES`.
     """
 
     name: str
@@ -339,4 +341,4 @@ class CommandInfo:
 
 
 Clock = Callable[[], float]
-"""The wall clock: Unix seconds. Steerable in tests."""
+"""A wall clock: returns Unix seconds."""

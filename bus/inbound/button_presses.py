@@ -83,7 +83,7 @@ class ButtonPressHandler:
         """Act on a press. Raises IntakeFull, IntakeClosed, StoreError."""
         texts = messages_for(self._languages.resolve(press))
         token = parse_token(press.token)
-        action = self._actions.get(token.verb) if token is not None else None
+        action = self._actions.get(token.action) if token is not None else None
         row = await self._history.find(token.row_id) if token is not None else None
         if token is None or action is None or row is None:
             return PressOutcome(Disposition.TOO_LATE, texts.press_inactive)
