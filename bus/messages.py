@@ -285,9 +285,11 @@ class OutboundText:
     Attributes:
         markdown: The model's Markdown; the adapter renders it.
         replaces: Outbox key of the message to edit; "" or a message that is gone = send a new message.
-        provisional: A streaming message or notice, sent so that is edited later, not an answer.
+        provisional: A streaming message or notice that is edited later; not an answer.
         final_status: Set on the last message of a turn: the done ("ok") or failure indicator to show after it.
-        buttons: Buttons under it, where the platform has buttons, if the platform has any.
+        buttons: Its buttons, if the platform has any.
+        part: Number of the message within its row; 0 = the first, which is sent with the row's key itself.
+        more: Texts of the messages that follow within the row, if the platform needs several.
     """
 
     kind: Literal["text"] = "text"
@@ -324,7 +326,7 @@ class OutboundFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboundRemoval:
-    """Deletes a deletion of the bot: the progress notice of a finished turn.
+    """Deletes a message of the bot: the progress notice of a finished turn.
 
     `target_key` is its outbox key; `final_status` as on `OutboundText`.
     """
@@ -338,7 +340,7 @@ class OutboundRemoval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboundEdit:
-    """Edits a message of the bot and removes its buttons; a message that message is gone, is not sent again.
+    """Edits a message of the bot and removes its buttons; a message that is gone is not sent again.
 
     `target_key` is its outbox key, `markdown` its new text; `final_status` as on `OutboundText`.
     """
