@@ -10,24 +10,24 @@ from langchain_core.runnables import RunnableConfig
 from agent.errors import ThreadIdMissing
 
 STEERING_SOURCE_KEY = "__take_injected"
-"""Key in `config.configurable` of the function that takes what was said to a run while it goes on.
+"""Key in `config.configurable` of the function that takes the run's steering messages.
 
-Clients cannot set it, and nothing that is shown or saved has it."""
+Clients cannot set it, and it is never shown or saved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """The options of a run that decide how its graph is built. Hashable: the key of the graph cache.
+    """The options of a run that decide how its graph is built. Hashable: part of the graph cache key.
 
     Attributes:
         model_name: An entry of `models`; None = the first.
-        thinking_enabled: Whether the model thinks, where it can.
+        thinking_enabled: Whether the model thinks, if it supports it.
         reasoning_effort: Passed to models that support it.
         is_plan_mode: Whether the agent keeps a to-do list.
         is_bootstrap: Whether this run sets up the agent with its user.
-        agent_name: A custom agent; None = the lead agent as it is.
-        subagent_enabled: Whether work may be delegated.
-        max_concurrent_subagents: How many delegations may run at once; None = as configured.
+        agent_name: A custom agent; None = the lead agent.
+        subagent_enabled: Whether the agent can delegate.
+        max_concurrent_subagents: Most delegations at once; None = as configured.
     """
 
     model_name: str | None = None
@@ -41,9 +41,9 @@ class RunOptions:
 
     @classmethod
     def from_config(cls, config: RunnableConfig) -> "RunOptions":
-        """Read the options from `config.configurable`, overlaid by `config.context` where a caller sets one.
+        """Read the options from `config.configurable`, overridden by `config.context`.
 
-        Values of a wrong type count as not given: they come from chat users' sessions and from API clients.
+        Values of a wrong type are ignored: they come from chat sessions and API clients.
 
         >>> RunOptions.from_config({"configurable": {"model_name": "gpt", "is_plan_mode": True}}).model_name
         'gpt'
@@ -65,14 +65,14 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """For whom a run works; None where nobody said.
+    """For whom a run works; None = unknown.
 
     Attributes:
         thread_id: The thread.
         run_id: The run.
-        user_id: Who speaks: `{channel}:{workspace}:{platform user id}` from chats.
-        memory_scope: Whose memory the run uses: a person's, or a room's.
-        agent_name: The custom agent that was asked for.
+        user_id: The user: `{channel}:{workspace}:{platform user id}` from chats.
+        memory_scope: Whose memory the run uses: a person's or a room's.
+        agent_name: The requested custom agent.
     """
 
     thread_id: str
@@ -83,7 +83,7 @@ class RunContext:
 
     @classmethod
     def from_runtime(cls, context: object, config: Mapping[str, Any] | None) -> "RunContext":
-        """Read it from the runtime context, else from `config.configurable`.
+        """Read the values from the runtime context, else from `config.configurable`.
 
         Args:
             context: `runtime.context`: a mapping, an object with these attributes, or None.
@@ -105,7 +105,7 @@ class RunContext:
 
 
 def take_steering_messages(config: Mapping[str, Any] | None) -> list[AnyMessage]:
-    """Take the messages that were said to the run since the last call; none where nobody can say any.
+    """Take the steering messages that arrived since the last call.
 
     Args:
         config: The runnable config (`langgraph.config.get_config()`), or None.
@@ -118,7 +118,7 @@ def take_steering_messages(config: Mapping[str, Any] | None) -> list[AnyMessage]
 
 
 def language_for_run(context: object, config: Mapping[str, Any] | None) -> str | None:
-    """Return in which language a run's people are spoken to (BCP 47), if somebody said; as `thread_id_for_run` looks.
+    """Return the language of a run's users (BCP 47), if set; looked up like `thread_id_for_run`.
 
     >>> language_for_run({"language": "zh"}, None)
     'zh'
@@ -129,14 +129,14 @@ def language_for_run(context: object, config: Mapping[str, Any] | None) -> str |
 def thread_id_for_run(context: object, config: Mapping[str, Any] | None) -> str:
     """Return the run's thread id: from the runtime context, else from `config.configurable`.
 
-    The context is None when a caller passes the id by configurable alone, so everybody asks here.
+    The context is None if a caller sets only `config.configurable`; always use this function.
 
     Args:
         context: `runtime.context`: a mapping, an object with `thread_id`, or None.
         config: The runnable config, or None.
 
     Raises:
-        ThreadIdMissing: Neither has one.
+        ThreadIdMissing: Neither has a thread id.
 
     >>> thread_id_for_run(None, {"configurable": {"thread_id": "t1"}})
     't1'

@@ -7,7 +7,7 @@ from typing_extensions import TypedDict
 
 
 class SandboxState(TypedDict):
-    """Which sandbox the thread uses."""
+    """The thread's sandbox."""
 
     sandbox_id: str | None
 
@@ -21,7 +21,7 @@ class ThreadData(TypedDict):
 
 
 class UploadedFile(TypedDict):
-    """A file that came with this turn's message. `path` is virtual, `size` in bytes."""
+    """A file of this turn's message. `path` is virtual, `size` in bytes."""
 
     filename: str
     size: int
@@ -30,7 +30,7 @@ class UploadedFile(TypedDict):
 
 
 class ViewedImage(TypedDict):
-    """An image that the model is about to see; `size` in bytes. Its content stays on disk: checkpoints are small."""
+    """An image to show to the model; `size` in bytes. Its content stays on disk to keep checkpoints small."""
 
     mime_type: str
     size: int
@@ -44,9 +44,9 @@ class Todo(TypedDict):
 
 
 class HistorySummary(TypedDict):
-    """What stands for the beginning of a long thread when the model is asked.
+    """Replaces the beginning of a long thread in requests to the model.
 
-    `kept_from` is the id of the first message behind it, `rescued` the ids of earlier calls that stay readable.
+    `kept_from` is the id of the first message after it, `rescued` the ids of earlier tool calls that are kept.
     """
 
     text: str
@@ -55,7 +55,7 @@ class HistorySummary(TypedDict):
 
 
 def merge_sandbox(existing: SandboxState | None, new: SandboxState | None) -> SandboxState | None:
-    """Keep the last sandbox named; None changes nothing, so that parallel tool calls may both write it.
+    """Keep the latest sandbox; None changes nothing, so that parallel tool calls can both write it.
 
     >>> merge_sandbox({"sandbox_id": "local:t"}, None)
     {'sandbox_id': 'local:t'}
@@ -64,7 +64,7 @@ def merge_sandbox(existing: SandboxState | None, new: SandboxState | None) -> Sa
 
 
 def merge_artifacts(existing: list[str] | None, new: list[str] | None) -> list[str]:
-    """Append without repeating; the first place of a path counts.
+    """Append without duplicates; a path keeps its first position.
 
     >>> merge_artifacts(["a", "b"], ["b", "c"])
     ['a', 'b', 'c']

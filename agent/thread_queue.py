@@ -8,47 +8,47 @@ import anyio
 
 @dataclass(slots=True, eq=False)
 class QueueTicket:
-    """A place in a thread's line. `ready` is set when it is the first."""
+    """A place in a thread's queue. `ready` is set when it is first."""
 
     thread_id: str
     ready: anyio.Event = field(default_factory=anyio.Event)
 
 
 class ThreadQueue:
-    """The lines of all threads. A line without anybody in it takes no memory."""
+    """The queues of all threads. Empty queues take no memory."""
 
     def __init__(self) -> None:
-        self._lanes: dict[str, deque[QueueTicket]] = {}
+        self._queues: dict[str, deque[QueueTicket]] = {}
 
     def join(self, thread_id: str) -> QueueTicket:
-        """Take a place at the end of a thread's line."""
+        """Create a ticket and put it at the end of a thread's queue."""
         ticket = QueueTicket(thread_id)
         self.enter(ticket)
         return ticket
 
     def enter(self, ticket: QueueTicket) -> None:
-        """Take a place at the end of a thread's line with a ticket that was made before."""
-        lane = self._lanes.setdefault(ticket.thread_id, deque())
-        lane.append(ticket)
-        if len(lane) == 1:
+        """Put an existing ticket at the end of its thread's queue."""
+        queue = self._queues.setdefault(ticket.thread_id, deque())
+        queue.append(ticket)
+        if len(queue) == 1:
             ticket.ready.set()
 
     def leave(self, ticket: QueueTicket) -> None:
-        """Give a place up, from wherever in the line; nothing happens to a ticket that never entered."""
-        lane = self._lanes.get(ticket.thread_id)
-        if lane is None or ticket not in lane:
+        """Remove a ticket from its queue, wherever it is. Does nothing for one that never entered."""
+        queue = self._queues.get(ticket.thread_id)
+        if queue is None or ticket not in queue:
             return
-        lane.remove(ticket)
-        if lane:
-            lane[0].ready.set()
+        queue.remove(ticket)
+        if queue:
+            queue[0].ready.set()
         else:
-            del self._lanes[ticket.thread_id]
+            del self._queues[ticket.thread_id]
 
     def length(self, thread_id: str) -> int:
-        """Return how many stand in a thread's line."""
-        return len(self._lanes.get(thread_id, ()))
+        """Return the length of a thread's queue."""
+        return len(self._queues.get(thread_id, ()))
 
     def has_others(self, ticket: QueueTicket) -> bool:
-        """Return whether anybody else stands in a ticket's line."""
-        lane = self._lanes.get(ticket.thread_id, ())
-        return any(one is not ticket for one in lane)
+        """Return whether the ticket's queue holds others."""
+        queue = self._queues.get(ticket.thread_id, ())
+        return any(one is not ticket for one in queue)

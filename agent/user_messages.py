@@ -22,7 +22,7 @@ FRAMEWORK_TAGS = (
     "uploaded_files",
     "user_profile",
 )
-"""Tags in which the framework speaks to the model. People, files and web pages may not."""
+"""Tags that are reserved for the framework. In text of people, files and web pages they are escaped."""
 
 SUMMARY = "summary"
 PLAN_REMINDER = "todo_reminder"
@@ -38,13 +38,13 @@ _BLOCKS = re.compile(
 
 
 def is_user_message(message: BaseMessage) -> bool:
-    """Say whether a person wrote this. The framework's own human messages are hidden or named.
+    """Return whether a person wrote a message. The framework's own human messages are hidden or named.
 
     >>> from langchain_core.messages import HumanMessage
     >>> is_user_message(HumanMessage("hi")), is_user_message(HumanMessage("so far", name="summary"))
     (True, False)
     """
-    # The kind first, by its word: that is asked of every message of a thread, and classes of messages compare slowly.
+    # `type` first: this runs for every message of a thread, and isinstance checks of messages are slow.
     return (
         message.type == HUMAN
         and message.name not in _NAMES
@@ -53,7 +53,7 @@ def is_user_message(message: BaseMessage) -> bool:
 
 
 def strip_framework_blocks(text: str) -> str:
-    r"""Return what a person wrote without the blocks that the framework put around it.
+    r"""Return a person's text without the blocks that the framework added.
 
     >>> strip_framework_blocks("<uploaded_files>\n- a.pdf\n</uploaded_files>\n\nWhat is <b>this</b>?")
     'What is <b>this</b>?'

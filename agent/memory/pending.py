@@ -18,13 +18,13 @@ PENDING_FILE_NAME = "pending.json"
 
 
 class PendingTurnsFile:
-    """One file beside the scopes' folders. A disk that refuses is logged: nothing here is worth a failed stop."""
+    """One file next to the scopes' folders. Disk errors are only logged, so that they cannot break shutdown."""
 
     def __init__(self, root: Path) -> None:
         self._path = root / PENDING_FILE_NAME
 
     def save(self, exchanges: Sequence[MemoryTurn]) -> None:
-        """Write down what is open; nothing open leaves no file."""
+        """Save turns; deletes the file if there are none."""
         try:
             if not exchanges:
                 self._path.unlink(missing_ok=True)
@@ -35,7 +35,7 @@ class PendingTurnsFile:
             logger.exception("Could not save pending memory turns")
 
     def load(self) -> list[MemoryTurn]:
-        """Return what was written down; entries that cannot be understood are left out."""
+        """Return the saved turns; invalid entries are skipped."""
         try:
             listed = json.loads(self._path.read_bytes())
         except FileNotFoundError:
@@ -47,7 +47,7 @@ class PendingTurnsFile:
 
 
 _OLD_KEYS = {"spot": "scope", "said": "messages", "earlier": "context"}
-"""Keys of files written before 0.2, and what they are called now."""
+"""Maps the keys of files written by older versions."""
 
 
 def _parse_turns(listed: list[Any]) -> Iterator[MemoryTurn]:

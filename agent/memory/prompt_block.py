@@ -17,7 +17,7 @@ TITLES: Mapping[str, str] = {
 }
 
 SUMMARIES_SHARE = 0.6
-"""How much of the budget the summaries may take where there are facts: those must not be crowded out."""
+"""Largest share of the budget for summaries if there are facts, so that facts are not crowded out."""
 
 _INTRODUCTION = (
     "Notes from earlier conversations with the people here. They may be outdated, and they are notes, not "
@@ -27,9 +27,9 @@ _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Su
 
 
 def estimate_tokens(text: str) -> int:
-    """Estimate how many tokens a text has: 4 ASCII characters are one, every other character is one by itself.
+    """Estimate the tokens of a text: one per 4 ASCII characters, and one per other character.
 
-    Counting exactly would need the table of each provider's tokenizer, from the network. This estimate is about
+    An exact count needs each provider's tokenizer tables from the network. This estimate is about
     right for English and high for most other languages (a Chinese character is 0.6 to 1.3 tokens).
 
     >>> estimate_tokens("abcdefgh"), estimate_tokens("你好"), estimate_tokens("")
@@ -40,7 +40,7 @@ def estimate_tokens(text: str) -> int:
 
 
 def date_block(now: datetime) -> str:
-    """Return today's date as a block; it changes once a day, so that providers can cache what stands before it.
+    """Return the date block. It changes once a day, so that providers can cache what precedes it.
 
     >>> date_block(datetime(2026, 3, 1))
     '<current_date>2026-03-01, Sunday</current_date>'
@@ -49,10 +49,9 @@ def date_block(now: datetime) -> str:
 
 
 def memory_block(document: MemoryDocument, max_tokens: int) -> str:
-    """Return the document as a block of at most `max_tokens` (estimated), "" when nothing is remembered.
+    """Return the document as a block of at most `max_tokens` (estimated); "" if it is empty.
 
-    Everything is escaped and stands on one line, so that nothing remembered can end the block or pose as another
-    part of it.
+    Each entry is escaped and on one line, so that none can end the block or imitate another part of it.
     """
     budget = max_tokens - estimate_tokens(_join_block([])) - 2
     share = SUMMARIES_SHARE if document.facts else 1.0
@@ -87,7 +86,7 @@ def _titled_lines(title: str, sections: Mapping[str, MemorySection]) -> Iterator
 
 
 def _facts(facts: Iterable[MemoryFact]) -> Iterator[str]:
-    """Yield the facts, the most certain first."""
+    """Yield the facts, most certain first."""
     for fact in sorted(facts, key=lambda fact: -fact.confidence):
         note = f" (avoid: {_escape_line(fact.source_error)})" if fact.source_error else ""
         yield f"- [{_escape_line(fact.category)} | {fact.confidence:.2f}] {_escape_line(fact.content)}{note}"
@@ -102,7 +101,7 @@ def _token_cost(lines: Iterable[str]) -> int:
 
 
 def _fit(lines: Iterable[str], budget: int) -> list[str]:
-    """Return the first lines that fit; the one that does not is cut when enough of it is left to be understood."""
+    """Return the first lines that fit. The next one is truncated if enough of it is left to be understood."""
     kept: list[str] = []
     for line in lines:
         room = budget - _token_cost(kept)
@@ -118,7 +117,7 @@ _LONGEST_ESCAPE = len("&amp;")
 
 
 def _truncate(line: str, budget: int) -> str:
-    """Return the beginning of a line with dots, or "" when it would say nothing."""
+    """Return the beginning of a line with an ellipsis, or "" if too little would be left."""
     low, high = 0, len(line)
     while low < high:
         middle = (low + high + 1) // 2
@@ -128,7 +127,7 @@ def _truncate(line: str, budget: int) -> str:
             high = middle - 1
     if low < MIN_CUT_CHARS:
         return ""
-    # Not within an escaped character: `&lt` without its end would be shown as something else.
+    # Do not cut inside an escaped character, such as `&lt;`.
     head = line[:low]
     whole, mark, tail = head.rpartition("&")
     return (

@@ -11,13 +11,13 @@ from agent.memory.scope import MemoryScope
 from agent.memory.turns import MemoryMessage, MemoryTurn
 
 MAX_MESSAGES = 60
-"""The most that one entry holds; older messages go first."""
+"""Messages per entry; older ones are dropped."""
 
 MAX_DEBOUNCE_FACTOR = 10
-"""After so many times the rest that is waited for, a conversation that never rests is learnt from all the same."""
+"""A conversation that never pauses is processed after this many debounce periods."""
 
 MAX_PROCESSED_IDS = 20_000
-"""How many messages are known to be learnt from already."""
+"""Number of message ids remembered as processed."""
 
 FLUSH_CONCURRENCY = 8  # updates side by side while closing; one after another otherwise
 GAP_S = 0.5  # between two updates: a background job must not use up a provider's rate
@@ -27,7 +27,7 @@ ProcessTurn = Callable[["QueuedTurn"], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryQueueKey:
-    """Whose entry it is."""
+    """Identifies a conversation's entry."""
 
     thread_id: str
     scope: MemoryScope
@@ -35,11 +35,11 @@ class MemoryQueueKey:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class QueuedTurn:
-    """One entry. `first_at` and `last_at` are on the clock of the loop, seconds.
+    """One entry. `first_at` and `last_at` are event loop times, seconds.
 
     Attributes:
-        turn: What is to be learnt from.
-        is_cancelled: Nobody wants it learnt any more; also set while it is being worked on.
+        turn: The turn, or several joined ones.
+        is_cancelled: The entry must not change the document any more; can be set during processing.
     """
 
     turn: MemoryTurn
@@ -50,19 +50,19 @@ class QueuedTurn:
 
     @property
     def key(self) -> MemoryQueueKey:
-        """Return whose it is."""
+        """The entry's key."""
         return MemoryQueueKey(thread_id=self.turn.thread_id, scope=self.turn.scope)
 
 
 def due_at(work: QueuedTurn, rest_s: float) -> float:
-    """Return when an entry is learnt from: when the conversation rested, or has gone on for very long."""
+    """Return when to process an entry: after a pause of the conversation, or when it has waited very long."""
     if work.is_expedited:
         return work.first_at
     return min(work.last_at + rest_s, work.first_at + MAX_DEBOUNCE_FACTOR * rest_s)
 
 
 def merge_turns(before: MemoryTurn, after: MemoryTurn) -> MemoryTurn:
-    """Return both as one: each message once, in its newer form; flags of both; correction goes before praise."""
+    """Join two turns: each message once, in its newer form; a correction overrides praise."""
     said = {one.id: one for one in (*before.messages, *after.messages)}
     corrects = before.is_correction or after.is_correction
     return replace(
@@ -75,12 +75,12 @@ def merge_turns(before: MemoryTurn, after: MemoryTurn) -> MemoryTurn:
 
 
 class MemoryQueue:
-    """Holds what waits, and works it off in one loop.
+    """Holds waiting turns and processes them in one loop.
 
     Args:
-        learn: Works off one entry. It logs what fails and raises nothing but cancellation.
-        rest_s: How long a conversation must rest, seconds; asked for each time.
-        gap_s: Between two entries.
+        learn: Processes one entry. It logs failures and raises only on cancellation.
+        rest_s: Returns the debounce period, seconds.
+        gap_s: Pause between two entries, seconds.
     """
 
     def __init__(
@@ -98,30 +98,30 @@ class MemoryQueue:
 
     @property
     def unprocessed(self) -> list[MemoryTurn]:
-        """What is not learnt yet, what is being worked on included."""
+        """The turns that are not processed yet, including those in progress."""
         works = [*self._busy, *self._waiting.values()]
         return [work.turn for work in works if not work.is_cancelled]
 
     def add(self, exchange: MemoryTurn) -> None:
-        """Put something in; it joins what waits of its conversation, whose rest begins anew.
+        """Add a turn. It is joined with the conversation's waiting turns, and the debounce period starts again.
 
-        Nothing happens when nobody said anything that is not learnt already.
+        Does nothing if every user message in it was processed before.
         """
         self._enqueue(exchange, is_hurried=False)
 
     def add_expedited(self, exchange: MemoryTurn) -> None:
-        """Put something in that is to be learnt without waiting for the conversation to rest."""
+        """Add a turn that is processed without waiting for a pause."""
         self._enqueue(exchange, is_hurried=True)
 
     def expedite(self, key: MemoryQueueKey) -> None:
-        """Let what waits of a conversation be learnt now."""
+        """Process a conversation's waiting turns now."""
         work = self._waiting.get(key)
         if work is not None:
             work.is_expedited = True
             self._notify()
 
     def drop(self, spot: MemoryScope) -> None:
-        """Take out what was to be learnt for a document; without an agent for the whole scope."""
+        """Cancel all entries for a document; without an agent for the whole scope."""
         for work in [*self._busy, *self._waiting.values()]:
             if _covers(spot, work.key.scope):
                 work.is_cancelled = True
@@ -130,7 +130,7 @@ class MemoryQueue:
         self._notify()
 
     async def run(self) -> None:
-        """Work off what is due, one after another, for ever."""
+        """Process due entries one after another, forever."""
         while True:
             work = self._next_due()
             if work is None:
@@ -140,9 +140,9 @@ class MemoryQueue:
             await anyio.sleep(self._gap_s)
 
     async def flush(self) -> None:
-        """Work off all that is in, without waiting for rest; return when nothing is left.
+        """Process all entries without waiting for pauses.
 
-        Cancelling it gives up: `open` is what is left.
+        If cancelled, `unprocessed` holds what is left.
         """
         self._is_closing = True
         self._notify()
@@ -171,7 +171,7 @@ class MemoryQueue:
             before.turn = merge_turns(before.turn, exchange)
             before.last_at = now
             before.is_expedited = before.is_expedited or is_hurried
-        # Nothing changes for a loop that wakes up earlier anyway, and waking it costs a look at all that waits.
+        # A loop that wakes up earlier anyway needs no notification, which would make it scan all entries.
         if due_at(before, self._rest_s()) < self._asleep_until:
             self._notify()
 
@@ -207,7 +207,7 @@ class MemoryQueue:
         else:
             async with limit:
                 await self._learn(work)
-        # Not in a `finally`: what is given up while closing must stay in `open`.
+        # Not in a `finally`: an entry that is given up at shutdown must stay in `unprocessed`.
         self._busy.remove(work)
         self._record_processed(work.key, work.turn.messages)
         self._notify()

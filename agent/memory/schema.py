@@ -11,7 +11,7 @@ from agent.errors import MemoryInvalid
 
 VERSION = "1.0"
 PARTS = ("user", "history", "facts")
-"""What a document is made of."""
+"""The parts of a document."""
 
 USER = ("workContext", "personalContext", "topOfMind")
 HISTORY = ("recentMonths", "earlierContext", "longTermBackground")
@@ -25,7 +25,7 @@ UNKNOWN = "unknown"
 MAX_FACT_CHARS = 1000
 MAX_SUMMARY_CHARS = 2000
 MAX_FACTS = 1000
-"""What a document may hold at all, whoever writes it; `memory.max_facts` is the bound for models."""
+"""Most facts in a document, whoever writes them; `memory.max_facts` is the limit for extraction."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -33,7 +33,7 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySection:
-    """One section. `updated_at` is ISO 8601 with zone, "" when never."""
+    """One section. `updated_at` is ISO 8601 with zone, "" = never."""
 
     summary: str = ""
     updated_at: str = ""
@@ -41,16 +41,16 @@ class MemorySection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFact:
-    """Something held to be true.
+    """One fact.
 
     Attributes:
         id: `fact_` and 8 hexadecimal digits.
         content: One statement.
         category: One of `CATEGORIES`.
         confidence: 0 to 1.
-        created_at: ISO 8601 with zone, "" when nobody knows.
-        source: The thread that it was learnt in, `manual`, or `unknown`.
-        source_error: What was wrongly believed or done before, for corrections.
+        created_at: ISO 8601 with zone, "" = unknown.
+        source: The thread it was extracted from, `manual`, or `unknown`.
+        source_error: For corrections: what was believed or done wrongly before.
     """
 
     id: str
@@ -68,7 +68,7 @@ def _empty_sections(names: tuple[str, ...]) -> dict[str, MemorySection]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryDocument:
-    """All that is remembered in one place."""
+    """The memory of one scope and agent."""
 
     last_updated: str = ""
     user: Mapping[str, MemorySection] = field(default_factory=lambda: _empty_sections(USER))
@@ -80,7 +80,7 @@ EMPTY_DOCUMENT = MemoryDocument()
 
 
 def clean_text(text: str, limit: int) -> str:
-    r"""Return a text without control characters and broken Unicode, at most `limit` characters, dots included.
+    r"""Remove control characters and invalid Unicode, and shorten to `limit` characters, ellipsis included.
 
     >>> clean_text(" a\x00b\ud800 ", 10)
     'a b?'
@@ -92,7 +92,7 @@ def clean_text(text: str, limit: int) -> str:
 
 
 def normalized_content(content: str) -> str:
-    """Return what two facts have in common when they say the same: no case, no spacing.
+    """Return a key that is equal for facts that differ only in case and spacing.
 
     >>> normalized_content("Likes  TEA ") == normalized_content("likes tea")
     True
@@ -101,7 +101,7 @@ def normalized_content(content: str) -> str:
 
 
 def parse_confidence(value: object) -> float:
-    """Return a confidence within 0 to 1; what is no finite number is the default.
+    """Return a confidence clamped to 0 to 1; the default for anything but a finite number.
 
     >>> parse_confidence(float("nan")), parse_confidence(None), parse_confidence(7), parse_confidence(True)
     (0.5, 0.5, 1.0, 0.5)
@@ -116,7 +116,7 @@ def parse_confidence(value: object) -> float:
 
 
 def parse_category(value: object) -> str:
-    """Return a known category; others are `context`.
+    """Return a known category; `context` for others.
 
     >>> parse_category(" Goal "), parse_category("gossip"), parse_category(None)
     ('goal', 'context', 'context')
@@ -126,7 +126,7 @@ def parse_category(value: object) -> str:
 
 
 def document_to_json(document: MemoryDocument) -> dict[str, Any]:
-    """Return the document in its stored and published form."""
+    """Return the document in its stored and public form."""
     return {
         "version": VERSION,
         "lastUpdated": document.last_updated,
@@ -156,7 +156,7 @@ def _fact_to_json(fact: MemoryFact) -> dict[str, Any]:
 
 
 def document_from_json(data: object) -> MemoryDocument:
-    """Read a document. Missing parts are empty; facts without words are left out; odd numbers become the default.
+    """Parse a document. Missing parts are empty, empty facts are skipped, invalid numbers become the default.
 
     Raises:
         MemoryInvalid: It is not a memory document.
@@ -226,7 +226,7 @@ def _parse_fact(entry: object, taken: Mapping[str, MemoryFact]) -> MemoryFact | 
 
 
 def _derived_id(content: str, taken: Mapping[str, MemoryFact]) -> str:
-    """Return an id that the same document gets whenever it is read."""
+    """Return a stable id for a fact without one."""
     turn = 0
     while True:
         digest = hashlib.sha256(f"{turn}:{content}".encode()).hexdigest()[:8]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from agent.errors import MemoryInvalid
 
 DEFAULT = "default"
-"""The memory of callers who say nothing about themselves: the API, the embedded client."""
+"""The scope of callers that name none: the API, the embedded client."""
 
 MAX_CHARS = 512
 
@@ -20,10 +20,10 @@ _DIGITS = 32  # hexadecimal, of SHA-256: 128 bits, so that nobody finds two scop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryScope:
-    """Where one document lies. Made by `memory_scope`, which checks it.
+    """Identifies one document. Created by `memory_scope`, which validates it.
 
     Attributes:
-        scope: Whose it is. Any text: two scopes are the same only when every character is.
+        scope: Whose memory. Any text; compared exactly.
         agent: The custom agent, in lower case; None = the lead agent.
     """
 
@@ -32,7 +32,7 @@ class MemoryScope:
 
     @property
     def folder(self) -> str:
-        """Return the name of the scope's folder: a readable part, and a hash that tells all scopes apart.
+        """The name of the scope's folder: a readable part, and a hash that makes it unique.
 
         >>> MemoryScope().folder
         'default'
@@ -47,21 +47,21 @@ class MemoryScope:
 
 
 def memory_scope(scope: str | None = None, agent: str | None = None) -> MemoryScope:
-    """Return where a caller's memory is.
+    """Validate and return a scope.
 
     Args:
         scope: None or "" = `DEFAULT`.
         agent: A custom agent's name, in any case; None or "" = the lead agent.
 
     Raises:
-        MemoryInvalid: One of them cannot be used. The default is never taken instead: it belongs to others.
+        MemoryInvalid: One of them is invalid. There is no fallback to the default: it belongs to others.
     """
     scope = scope or DEFAULT
     if len(scope) > MAX_CHARS or not _is_text(scope):
         raise MemoryInvalid(
             f"a scope must have 1 to {MAX_CHARS} characters and no control characters"
         )
-    # Some letters beyond ASCII become ASCII in lower case: they would be another agent's name.
+    # Lowercasing turns some non-ASCII letters into ASCII, which would be another agent's name.
     name = (agent.lower() if agent.isascii() else agent) if agent else None
     if name is not None and _AGENT.fullmatch(name) is None:
         raise MemoryInvalid("an agent name must have 1 to 64 letters, digits, `_` or `-`")
@@ -77,5 +77,5 @@ def _is_text(scope: str) -> bool:
 
 
 def is_agent_name(name: str) -> bool:
-    """Return whether a file of this name is an agent's."""
+    """Return whether a name can be a custom agent's."""
     return _AGENT.fullmatch(name) is not None

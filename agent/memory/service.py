@@ -41,7 +41,7 @@ from agent.options import RunContext
 logger = logging.getLogger(__name__)
 
 FLUSH_S = 3.0
-"""How long a stop may wait for models; what they did not get to is on disk, and learnt after the next start."""
+"""How long shutdown waits for extraction, seconds; the rest is saved and processed after the next start."""
 
 
 def _utc_now() -> datetime:
@@ -49,14 +49,14 @@ def _utc_now() -> datetime:
 
 
 class MemoryService:
-    """Open it as a context manager; leaving learns what it can within a bound, and keeps the rest for the next start.
+    """A context manager. The exit processes queued turns within `flush_s` and saves the rest for the next start.
 
     Args:
         home: The data folder.
-        config: The configuration that holds now. `memory.storage_path` is read once, here.
-        models: Gives the model that reads conversations.
-        now: The time, with its zone.
-        flush_s: The bound.
+        config: Returns the current configuration. `memory.storage_path` is read once, here.
+        models: Provides the extraction model.
+        now: Returns the current time, with zone.
+        flush_s: Time limit of the exit, seconds.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class MemoryService:
         self._tasks: TaskGroup | None = None
 
     async def __aenter__(self) -> Self:
-        """Start learning; what an earlier stop left over comes first."""
+        """Start processing, first the turns saved by an earlier shutdown."""
         tasks = anyio.create_task_group()
         await tasks.__aenter__()
         for exchange in await anyio.to_thread.run_sync(self._pending.load):
@@ -96,7 +96,7 @@ class MemoryService:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool | None:
-        """Learn what can be learnt in time, and write the rest down."""
+        """Process what fits in the time limit, and save the rest."""
         tasks, self._tasks = self._tasks, None
         if tasks is None:
             return None
@@ -104,26 +104,26 @@ class MemoryService:
             await self._close()
         tasks.cancel_scope.cancel()
         if isinstance(error, Exception):
-            # Not told to the group: it would wrap an error that is none of its own.
+            # Not passed to the task group, which would wrap the caller's error.
             await tasks.__aexit__(None, None, None)
             return None
         return await tasks.__aexit__(kind, error, trace)
 
     @property
     def config(self) -> MemoryConfig:
-        """The section that holds now."""
+        """The current `memory` section."""
         return self._config().memory
 
     # ---- for runs ------------------------------------------------------------------------------
 
     async def prompt_block(self, caller: RunContext) -> str:
-        """Return what is remembered for a caller, as a block for the prompt; "" when nothing, or when it is off."""
+        """Return the caller's memory as a block for the prompt; "" if it is empty or disabled."""
         if not self._is_injected():
             return ""
         return await anyio.to_thread.run_sync(self.block_now, caller)
 
     def block_now(self, caller: RunContext) -> str:
-        """As `block`. Blocking."""
+        """Like `prompt_block`, but blocking."""
         where = _scope_of(caller) if self._is_injected() else None
         if where is None:
             return ""
@@ -171,20 +171,20 @@ class MemoryService:
     # ---- for operators and users ---------------------------------------------------------------
 
     async def get(self, where: MemoryScope) -> MemoryDocument:
-        """Return a document. Raises MemoryUnavailable, as all of these do."""
+        """Return a document. Raises MemoryUnavailable, like all of these."""
         return await anyio.to_thread.run_sync(self._store.read, where)
 
     async def reload(self, where: MemoryScope) -> MemoryDocument:
-        """Read a document from disk again."""
+        """Reload a document from disk."""
         self._store.clear_cache()
         return await self.get(where)
 
     async def list_scopes(self) -> list[MemoryScopeInfo]:
-        """Return the scopes that have something."""
+        """Return the scopes that have memory."""
         return await anyio.to_thread.run_sync(self._store.list_scopes)
 
     async def clear(self, where: MemoryScope) -> MemoryDocument:
-        """Forget a document, and what was about to be learnt for it; without an agent the whole scope."""
+        """Delete a document and its queued turns; without an agent the whole scope."""
         self._queue.drop(where)
         await anyio.to_thread.run_sync(self._store.delete, where)
         if self._tasks is not None:
@@ -192,11 +192,11 @@ class MemoryService:
         return await self.get(where)
 
     async def replace(self, where: MemoryScope, data: object) -> MemoryDocument:
-        """Put another document in the place of one, as an import does.
+        """Replace a document, as an import does.
 
         Raises:
-            MemoryInvalid: It is not a memory document, or it has none of a document's parts: nobody who sends
-                another file by mistake wants to forget everything.
+            MemoryInvalid: The data is not a memory document, or has none of its parts: sending a wrong file must not
+                delete everything.
         """
         if isinstance(data, dict) and data.keys().isdisjoint(PARTS):
             raise MemoryInvalid(f"not a memory document: it has none of {', '.join(PARTS)}")
@@ -210,10 +210,10 @@ class MemoryService:
         category: str = DEFAULT_CATEGORY,
         confidence: float = DEFAULT_CONFIDENCE,
     ) -> MemoryDocument:
-        """Add a fact that a person states; return the whole document.
+        """Add a fact stated by a person; return the whole document.
 
         Raises:
-            MemoryInvalid: Empty or too long, an unknown category, a confidence outside 0 to 1, too many facts.
+            MemoryInvalid: The fact is empty or too long, its category or confidence invalid, or the document full.
         """
         fact = MemoryFact(
             id=new_fact_id(),
@@ -228,11 +228,11 @@ class MemoryService:
     async def update_fact(
         self, where: MemoryScope, fact_id: str, changes: dict[str, Any]
     ) -> MemoryDocument:
-        """Change `content`, `category` or `confidence` of a fact; what is not named stays.
+        """Change a fact's `content`, `category` or `confidence`; other fields stay.
 
         Raises:
-            FactNotFound: There is none with this id.
-            MemoryInvalid: As `create_fact`.
+            FactNotFound: There is no fact with this id.
+            MemoryInvalid: See `create_fact`.
         """
         checked: dict[str, Any] = {
             key: check(changes[key]) for key, check in _CHECKS.items() if key in changes
@@ -247,10 +247,10 @@ class MemoryService:
         return await self._update(where, change)
 
     async def delete_fact(self, where: MemoryScope, fact_id: str) -> MemoryDocument:
-        """Remove a fact; return the whole document.
+        """Delete a fact; return the whole document.
 
         Raises:
-            FactNotFound: There is none with this id.
+            FactNotFound: There is no fact with this id.
         """
 
         def change(present: MemoryDocument) -> MemoryDocument:
@@ -284,7 +284,7 @@ class MemoryService:
         return config.enabled and config.injection_enabled
 
     async def _close(self) -> None:
-        """Write down what is open first: the process may be ended while the models are asked."""
+        """Save the queue before processing it: the process may be killed meanwhile."""
         await self._save_pending()
         if not self._queue.unprocessed:
             return
@@ -297,7 +297,7 @@ class MemoryService:
 
 
 def _scope_of(caller: RunContext) -> MemoryScope | None:
-    """Return where a caller's memory is; None when that cannot be told: others' memory is never used instead."""
+    """Return the caller's scope; None if it is invalid. There is no fallback to another scope."""
     try:
         return memory_scope(caller.memory_scope, caller.agent_name)
     except MemoryInvalid as error:

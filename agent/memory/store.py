@@ -24,7 +24,7 @@ from agent.memory.scope import MemoryScope, is_agent_name
 logger = logging.getLogger(__name__)
 
 MAX_BYTES = 8_000_000
-"""A larger file is not one of ours: 1000 facts and 6 sections are at most 5 MB."""
+"""Largest accepted file: 1000 facts and 6 sections take at most 5 MB."""
 
 MAX_CACHED = 512
 
@@ -33,7 +33,7 @@ _FileVersion = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryScopeInfo:
-    """A scope that has something, as it is listed."""
+    """Summary of a scope that has memory."""
 
     scope: str
     agents: tuple[str, ...]
@@ -42,10 +42,10 @@ class MemoryScopeInfo:
 
 
 class MemoryStore:
-    """Reads and changes documents; what was read is kept until its file changes.
+    """Reads and updates documents. Caches a document until its file changes.
 
     Args:
-        root: The folder; it is made when something is written.
+        root: The folder; created on the first write.
     """
 
     def __init__(self, root: Path) -> None:
@@ -55,10 +55,10 @@ class MemoryStore:
         self._looking = threading.Lock()
 
     def read(self, spot: MemoryScope) -> MemoryDocument:
-        """Return a document, empty when there is none. A file that is not one is kept aside first.
+        """Return a document, empty if there is none. An invalid file is moved aside.
 
         Raises:
-            MemoryUnavailable: The disk refuses.
+            MemoryUnavailable: A disk error.
         """
         path = self._path(spot)
         try:
@@ -70,12 +70,12 @@ class MemoryStore:
     def update(
         self, spot: MemoryScope, change: Callable[[MemoryDocument], MemoryDocument]
     ) -> MemoryDocument:
-        """Put a document through a function and write what comes out, in one step; return it.
+        """Atomically replace a document by the result of a function, and return it.
 
-        Nothing is written when the function returns what it was given, or raises.
+        Nothing is written if the function returns its argument, or raises.
 
         Raises:
-            MemoryUnavailable: The disk refuses; the document is as it was.
+            MemoryUnavailable: A disk error; the document is unchanged.
         """
         path = self._path(spot)
         with self._changing:
@@ -86,10 +86,10 @@ class MemoryStore:
             return after
 
     def delete(self, spot: MemoryScope) -> None:
-        """Remove a document; without an agent the whole scope, with what was kept aside.
+        """Delete a document; without an agent the whole scope, including files that were moved aside.
 
         Raises:
-            MemoryUnavailable: The disk refuses.
+            MemoryUnavailable: A disk error.
         """
         with self._changing, _log_disk_errors("removed"):
             if spot.agent is None:
@@ -98,15 +98,15 @@ class MemoryStore:
                 self._path(spot).unlink(missing_ok=True)
 
     def clear_cache(self) -> None:
-        """Forget what was read before."""
+        """Clear the cache."""
         with self._looking:
             self._cache.clear()
 
     def list_scopes(self) -> list[MemoryScopeInfo]:
-        """Return the scopes that have something, by name.
+        """Return the scopes that have memory, sorted by name.
 
         Raises:
-            MemoryUnavailable: The disk refuses.
+            MemoryUnavailable: A disk error.
         """
         with _log_disk_errors("listed"):
             folders = list(self._root.iterdir()) if self._root.is_dir() else []
@@ -155,7 +155,7 @@ class MemoryStore:
         return document
 
     def _read_or_move_aside(self, path: Path) -> MemoryDocument:
-        """Read under the lock, so that no good file that has just come is moved away."""
+        """Read under the lock, so that a valid file written meanwhile is not moved aside."""
         try:
             return self._read(path)
         except MemoryInvalid:
@@ -198,10 +198,10 @@ class MemoryStore:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace a file by another, readable by its owner only: whoever reads finds the old or the new one, whole.
+    """Atomically replace a file by one that only its owner can read.
 
     Raises:
-        OSError: It could not be written; the old file is as it was.
+        OSError: The file could not be written; the old one is unchanged.
     """
     draft = path.with_name(f".{path.name}.{uuid4().hex}.new")
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -231,7 +231,7 @@ def _move_aside(path: Path) -> None:
 
 @contextmanager
 def _log_disk_errors(what: str) -> Iterator[None]:
-    """Tell the log what the disk refused, and the caller that it did."""
+    """Log disk errors and raise MemoryUnavailable instead."""
     try:
         yield
     except OSError as error:

@@ -13,13 +13,13 @@ from agent.models.failures import is_fallback
 from agent.user_messages import is_user_message, strip_framework_blocks
 
 CONTEXT_MESSAGES = 4
-"""How many messages before a turn are shown with it, so that "the second one" can be understood."""
+"""Messages before a turn that are included as context, so that "the second one" can be understood."""
 
 CUE_MESSAGES = 6
-"""In how many of the last messages cues are looked for."""
+"""Number of latest messages that are searched for feedback."""
 
 MAX_SCANNED_MESSAGES = 30
-"""So many messages of people are looked at, from the end: more than they write before they are answered."""
+"""User messages scanned from the end: more than people write before they get an answer."""
 
 _THINKING = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
 
@@ -48,7 +48,7 @@ _REINFORCEMENT = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryMessage:
-    """One message as it is learnt from: without what the framework added to it."""
+    """One message without the framework's additions."""
 
     id: str
     role: Literal["user", "assistant"]
@@ -57,15 +57,15 @@ class MemoryMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryTurn:
-    """Something to learn from.
+    """A turn to extract memory from.
 
     Attributes:
-        scope: Where to.
-        thread_id: Where it was said.
-        messages: What is new, in order.
-        context: What stood right before it.
+        scope: The document to update.
+        thread_id: The thread.
+        messages: The turn's messages, in order.
+        context: The messages right before it.
         is_correction: Whether somebody corrected the agent.
-        is_reinforcement: Whether somebody praised how it did something.
+        is_reinforcement: Whether somebody praised how the agent did something.
     """
 
     scope: MemoryScope
@@ -79,13 +79,13 @@ class MemoryTurn:
 def extract_turn(
     spot: MemoryScope, thread_id: str, messages: Sequence[BaseMessage]
 ) -> MemoryTurn | None:
-    """Return the last turn of a conversation, or None while nobody said something and was answered."""
+    """Return a conversation's last turn, or None if no user message has an answer yet."""
     said = conversation_messages(_recent_messages(messages))
     asked = [position for position, one in enumerate(said) if one.role == "user"]
     if not asked or said[-1].role != "assistant":
         return None
     start = asked[-1]
-    # People often write in several messages before they are answered: those belong to the turn.
+    # Consecutive user messages belong to the same turn.
     while start > 0 and said[start - 1].role == "user":
         start -= 1
     corrects, praises = detect_feedback(said[-CUE_MESSAGES:])
@@ -100,7 +100,7 @@ def extract_turn(
 
 
 def _recent_messages(messages: Sequence[BaseMessage]) -> Sequence[BaseMessage]:
-    """Return the end of a conversation, from words of a person on: a thread may have thousands of messages."""
+    """Return the end of a conversation, starting with a user message: a thread may have thousands of messages."""
     left = MAX_SCANNED_MESSAGES
     for position in range(len(messages) - 1, -1, -1):
         left -= is_user_message(messages[position])
@@ -110,10 +110,10 @@ def _recent_messages(messages: Sequence[BaseMessage]) -> Sequence[BaseMessage]:
 
 
 def conversation_messages(messages: Iterable[BaseMessage]) -> list[MemoryMessage]:
-    """Return what people wrote and what they were finally told.
+    """Return user messages and final answers.
 
-    Left out: what the framework wrote in a person's name, tool calls and results, answers that only say that no
-    model could be reached, messages that were nothing but an upload, and the answers to those.
+    Excluded: the framework's own human messages, tool calls and results, answers that only report a model failure,
+    messages that are only an upload, and the answers to those.
     """
     said: list[MemoryMessage] = []
     is_answered_for = True
@@ -127,7 +127,7 @@ def conversation_messages(messages: Iterable[BaseMessage]) -> list[MemoryMessage
 
 
 def detect_feedback(said: Iterable[MemoryMessage]) -> tuple[bool, bool]:
-    """Return whether people correct the agent, and whether they praise it; who corrects does not praise.
+    """Return whether users correct the agent, and whether they praise it; a correction excludes praise.
 
     >>> detect_feedback([MemoryMessage(id="1", role="user", text="No, that's wrong.")])
     (True, False)

@@ -9,14 +9,14 @@ from gateway.runtime.errors import UnknownAssistant
 from gateway.runtime.worker import Graph
 
 GraphSource = Callable[[RunnableConfig], Awaitable[Graph]]
-"""Builds, or finds, the graph for one run's options."""
+"""Returns the graph for a run's config."""
 
 _NAMESPACE = UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")
-"""The namespace from which LangGraph's server derives the ids of assistants that exist for every graph."""
+"""The namespace from which LangGraph's server derives the ids of default assistants."""
 
 
 def assistant_id_for_graph(graph_id: str) -> str:
-    """Return the id of the assistant that exists for a graph.
+    """Return the id of a graph's default assistant.
 
     >>> assistant_id_for_graph("agent")
     'fe096781-5601-53d2-b2f6-0d3403f7e9ca'
@@ -25,7 +25,7 @@ def assistant_id_for_graph(graph_id: str) -> str:
 
 
 def resolve_graph_id(assistant_id: str, graphs: Iterable[str]) -> str:
-    """Return the name of the graph that an assistant's id or name stands for. Raises UnknownAssistant.
+    """Return the graph of an assistant's id or name. Raises UnknownAssistant.
 
     >>> resolve_graph_id("fe096781-5601-53d2-b2f6-0d3403f7e9ca", ["agent"]), resolve_graph_id("agent", ["agent"])
     ('agent', 'agent')

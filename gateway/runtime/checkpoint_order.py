@@ -1,6 +1,6 @@
 """Puts checkpoint events before the values they belong to, as the thread protocol requires.
 
-LangGraph says the values first. Clients pair the two in order to know from where a message can be said anew.
+LangGraph yields the values first. Clients pair the two to know the checkpoint from which to redo a message.
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,20 +9,20 @@ from typing import Any
 import orjson
 
 MethodData = tuple[str, Any]
-"""Method and data; data that is bytes is JSON already."""
+"""Method and data; bytes are JSON already."""
 
 NamespacedData = tuple[tuple[str, ...], MethodData]
-"""Namespace and what is said there."""
+"""Namespace, and method and data."""
 
 
 class CheckpointOrdering:
-    """Holds values back until it is known whether their checkpoint follows: with the next event, at once."""
+    """Holds values back until the next event, which is their checkpoint or shows that there is none."""
 
     def __init__(self) -> None:
         self._held: list[NamespacedData] = []
 
     def reorder(self, told: Iterable[NamespacedData]) -> Iterator[NamespacedData]:
-        """Yield what is told, each checkpoint before its values."""
+        """Yield the events with each checkpoint before its values."""
         for namespace, (method, data) in told:
             if method == "checkpoints":
                 yield namespace, (method, checkpoint_envelope(orjson.loads(data)))
@@ -35,7 +35,7 @@ class CheckpointOrdering:
 
 
 def checkpoint_envelope(state: dict[str, Any]) -> dict[str, Any]:
-    """Return what is told of a checkpoint.
+    """Return the data of a checkpoint event.
 
     >>> checkpoint_envelope({"config": {"configurable": {"checkpoint_id": "b"}}, "metadata": {"step": 1}})
     {'id': 'b', 'step': 1, 'source': None}

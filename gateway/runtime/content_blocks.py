@@ -1,6 +1,6 @@
 """Encodes message chunks as content-block events (start, delta, finish). Pure.
 
-This is how LangChain's newer streaming protocol says what a model says; about a quarter of the bytes.
+This is the message format of LangChain's newer streaming protocol; it takes about a quarter of the bytes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,20 +31,20 @@ class _Block:
 
 @dataclass(slots=True)
 class _Message:
-    """A message that is being said; its last block is open."""
+    """A message in progress; its last block is open."""
 
     blocks: dict[tuple[str, object], _Block] = field(default_factory=dict)
     open: _Block | None = None
 
 
 class ContentBlockEncoder:
-    """The messages of one run, whose chunks may come in any mixture."""
+    """Encodes the messages of one run, whose chunks may be interleaved."""
 
     def __init__(self) -> None:
         self._messages: dict[str, _Message] = {}
 
     def encode(self, chunk: Mapping[str, Any]) -> Iterator[Data]:
-        """Yield what one chunk, or one whole message, adds."""
+        """Yield the events of one chunk or complete message."""
         key = str(chunk.get("id"))
         message = self._messages.get(key)
         if message is None:
@@ -56,7 +56,7 @@ class ContentBlockEncoder:
             yield from self._finish_message(key, chunk.get("usage_metadata"))
 
     def finish_all(self, error: str | None) -> Iterator[Data]:
-        """Yield the ends of messages that were cut off."""
+        """Yield the ends of incomplete messages."""
         for key in list(self._messages):
             if error is not None:
                 yield {"event": "error", "message": error}
@@ -101,7 +101,7 @@ def _finish_block(message: _Message) -> Iterator[Data]:
 
 
 def _finished_call(content: Data, said: str) -> Data:
-    """Return a whole tool call; one whose arguments are no JSON object keeps them as text."""
+    """Return a complete tool call; arguments that are not a JSON object stay text."""
     try:
         args = orjson.loads(said or "{}")
     except orjson.JSONDecodeError:
@@ -113,7 +113,7 @@ def _finished_call(content: Data, said: str) -> Data:
 
 
 def _split_chunk(chunk: Mapping[str, Any]) -> Iterator[tuple[tuple[str, object], Data, Data]]:
-    """Yield (which block, how it begins, what is added)."""
+    """Yield (block key, initial content, delta)."""
     reasoning = (chunk.get("additional_kwargs") or {}).get("reasoning_content")
     if isinstance(reasoning, str) and reasoning:
         yield _reasoning_piece(reasoning)

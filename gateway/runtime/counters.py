@@ -5,16 +5,16 @@ from collections import Counter
 from collections.abc import Sequence
 
 RUN_BUCKETS_S = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)
-"""From an instant answer to a run with many subagents, seconds."""
+"""From an instant answer to a run with many subagents; seconds."""
 
 
 class DurationHistogram:
-    """A histogram.
+    """A histogram of durations.
 
     Attributes:
-        bounds: Upper bounds of the buckets, rising, seconds.
-        total_s: The sum of all.
-        count: How many.
+        bounds: Upper bounds of the buckets, ascending, seconds.
+        total_s: The sum of all durations.
+        count: The number of durations.
     """
 
     def __init__(self, bounds: Sequence[float]) -> None:
@@ -24,14 +24,14 @@ class DurationHistogram:
         self._buckets = [0] * (len(self.bounds) + 1)
 
     def observe(self, seconds: float) -> None:
-        """Count one; a clock that went back counts as no time."""
+        """Record one duration; negative ones (the clock went back) count as 0."""
         seconds = max(seconds, 0.0)
         self._buckets[bisect_left(self.bounds, seconds)] += 1
         self.total_s += seconds
         self.count += 1
 
     def cumulative(self) -> list[tuple[float, int]]:
-        """Return, for each bound, how many took at most that long.
+        """Return (bound, number of durations up to it) for each bound.
 
         >>> some = DurationHistogram([1, 5])
         >>> for seconds in (0.5, 1, 3, 9): some.observe(seconds)
@@ -46,11 +46,11 @@ class DurationHistogram:
 
 
 class RunCounters:
-    """The runs that ended in this process.
+    """Counts the runs that ended in this process.
 
     Attributes:
-        finished_by_status: How many, by status.
-        durations: From the request to the end, waiting for the thread included.
+        finished_by_status: Number of runs by status.
+        durations: From the request to the end, including the wait for the thread.
     """
 
     def __init__(self) -> None:
@@ -58,6 +58,6 @@ class RunCounters:
         self.durations = DurationHistogram(RUN_BUCKETS_S)
 
     def record_finished(self, status: str, seconds: float) -> None:
-        """Count a run that ended."""
+        """Record the end of a run."""
         self.finished_by_status[status] += 1
         self.durations.observe(seconds)

@@ -1,10 +1,10 @@
 """Errors of a request for a run. Errors inside a run are in its result.
 
 RunRequestError
-├── RuntimeClosing           stopping: nothing new is started
-├── ThreadBusyError        another run holds the thread and the caller did not want to wait
-├── UnknownAssistant  no graph of this name or id
-└── InvalidRequest    the request contradicts itself or asks for what there is not
+├── RuntimeClosing    Parley is stopping and starts no new runs
+├── ThreadBusyError   another run holds the thread, and the caller does not want to wait
+├── UnknownAssistant  no graph has this name or id
+└── InvalidRequest    the request is malformed, contradictory, or asks for something unsupported
 """
 
 from typing_extensions import override
@@ -36,7 +36,7 @@ class UnknownAssistant(RunRequestError):
     """There is no such assistant.
 
     Attributes:
-        by_name: It was asked for by a name, not by an id: more likely a typing error than a lost row.
+        by_name: The request used a name, not an id: more likely a typo than a deleted assistant.
     """
 
     def __init__(self, message: str, *, by_name: bool) -> None:
@@ -48,7 +48,7 @@ class InvalidRequest(RunRequestError):
     """The request cannot be carried out as it stands.
 
     Attributes:
-        malformed: The request does not have the right form (and not merely contradicts itself).
+        malformed: Whether the request is malformed, not merely contradictory.
     """
 
     def __init__(self, message: str, *, malformed: bool = False) -> None:

@@ -9,27 +9,27 @@ from gateway.runtime.events import RunEvent
 from gateway.runtime.serialization import dumps
 
 MAX_BYTES = 32 * 1024 * 1024
-"""Events kept of one run: 40,000 token frames of 800 bytes."""
+"""Size of one run's events in memory: 40,000 token frames of 800 bytes."""
 
 COALESCE_S = 0.002
-"""A reader is woken at most this often, seconds: a fast model's tokens share a write, and 2 ms is unseen."""
+"""Shortest time between two wake-ups of a reader, seconds: tokens of a fast model share a write."""
 
 MAX_BATCH = 256
-"""Events handed to a reader at once, so that one who comes late does not copy the whole log."""
+"""Events per read, so that a late reader does not copy the whole log."""
 
 _OVERHEAD = 120
-"""Bytes of an event beside its data: the object, its name, its place in the list."""
+"""Bytes of an event besides its data: the object, its name, its list slot."""
 
 
 class EventLog:
-    """Everything a run said, for as many readers as come, from any event on.
+    """The events of one run, for any number of readers, each starting at any event.
 
-    Nothing is dropped before `max_bytes`; beyond it the oldest events go, and a reader who has not had them
-    gets an explicit `gap` event and the state instead of a silent hole.
+    Beyond `max_bytes` the oldest events are dropped; a reader that has not read them gets an explicit `gap`
+    event and the state instead.
 
     Args:
         state: Returns the run's values so far as JSON, for readers who missed events.
-        max_bytes: Bound of what is kept.
+        max_bytes: Size limit.
         first: The number of the first event.
     """
 
@@ -64,12 +64,12 @@ class EventLog:
         self._wake()
 
     def close(self) -> None:
-        """Say that there will be no more events."""
+        """End the log: no more events follow."""
         self.closed = True
         self._wake()
 
     def read(self, after: int) -> list[RunEvent]:
-        """Return the next events after number `after`; when some are gone, first a gap and the state."""
+        """Return the next events after number `after`; if some were dropped, first a gap and the state."""
         start = after + 1 - self._first
         if start >= 0:
             return self._events[start : start + MAX_BATCH]
@@ -81,13 +81,13 @@ class EventLog:
         return told + self._events[:MAX_BATCH]
 
     async def wait_for_change(self) -> None:
-        """Return once an event was added or the log was closed after this call."""
+        """Wait until an event is added or the log is closed."""
         if self._changed is None:
             self._changed = anyio.Event()
         await self._changed.wait()
 
     def subscribe(self, after: int = 0, *, coalesce_s: float = COALESCE_S) -> "EventLogReader":
-        """Return a reader that starts after event `after` (0 = from the first)."""
+        """Return a reader that starts after event `after` (0 = at the first)."""
         return EventLogReader(self, min(after, self.last_id), coalesce_s)
 
     def _wake(self) -> None:
@@ -96,7 +96,7 @@ class EventLog:
             self._changed = None
 
     def _drop_oldest(self) -> None:
-        """Drop the older half, so that the cost of dropping is spread over many events."""
+        """Drop the older half: dropping in bulk is cheap per event."""
         dropped = 0
         while dropped < len(self._events) - 1 and self.bytes > self._max_bytes // 2:
             self.bytes -= len(self._events[dropped].data) + _OVERHEAD
@@ -106,7 +106,7 @@ class EventLog:
 
 
 class EventLogReader:
-    """One reader's place in a log."""
+    """One reader of a log."""
 
     def __init__(self, log: EventLog, after: int, coalesce_s: float) -> None:
         self._log = log
@@ -115,7 +115,7 @@ class EventLogReader:
         self._last_wake = 0.0
 
     async def receive(self) -> list[RunEvent] | None:
-        """Wait for the next events and return what there is, at least one; None at the end."""
+        """Wait for events and return the available ones, at least one; None at the end."""
         log = self._log
         if log.last_id <= self._after and not log.closed:
             await log.wait_for_change()
@@ -129,7 +129,7 @@ class EventLogReader:
         return events
 
     async def _coalesce(self) -> None:
-        """Wait out the rest of the coalescing window, unless this is the first event after a pause."""
+        """Wait for the rest of the coalescing window, unless this is the first event after a pause."""
         now = anyio.current_time()
         since = now - self._last_wake
         if since < self._coalesce_s and not self._log.closed:

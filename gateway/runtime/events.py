@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RunEvent:
-    """One numbered event of a run, serialised once for all who read it.
+    """One numbered event of a run, encoded once for all readers.
 
     Attributes:
-        id: 1, 2, 3 ... within the run, without holes.
+        id: 1, 2, 3 ... within the run, without gaps.
         name: The event's name on the wire: `values`, `messages`, `updates|child:<task id>` ...
         data: JSON.
     """
@@ -28,4 +28,4 @@ class RunEvent:
 
 
 CONTROL_EVENTS = frozenset({"metadata", "error", "end", "gap"})
-"""Events that every reader gets, whichever modes it asked for."""
+"""Events that every reader gets, whatever modes it requested."""

@@ -10,10 +10,10 @@ from store.errors import StoreError
 from store.threads import Thread
 
 EXPIRY_INTERVAL_S = 30.0
-"""Pace, seconds: a time to live is given in minutes."""
+"""Check interval, seconds: a time to live is given in minutes."""
 
 DeleteThreadFiles = Callable[[str], Awaitable[None]]
-"""Deletes what belongs to a thread besides its runs and its state."""
+"""Deletes what belongs to a thread besides its runs and state."""
 
 _log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 async def run_expiry_loop(
     runs: RunManager, discard: DeleteThreadFiles, *, every_s: float = EXPIRY_INTERVAL_S
 ) -> None:
-    """Look for what is over until cancelled."""
+    """Delete what has expired, until cancelled."""
     while True:
         try:
             await expire_threads(runs, discard)
@@ -31,7 +31,7 @@ async def run_expiry_loop(
 
 
 async def expire_threads(runs: RunManager, discard: DeleteThreadFiles) -> int:
-    """Do what the time to live of threads and items asks for; return how many threads that were."""
+    """Delete or prune expired threads and items; return the number of threads."""
     await runs.items.delete_expired()
     over = await runs.threads.list_expired(now=runs.now())
     for thread in over:

@@ -23,12 +23,12 @@ class RunFinalizer:
         self._now = now
 
     async def finish(self, live: LiveRun, outcome: RunResult, *, goes_on: bool) -> None:
-        """Write the end down, then tell it: whoever hears of it finds it on disk.
+        """Write the end to disk, then publish it: whoever is notified finds it on disk.
 
         Args:
             live: The run.
-            outcome: How it ended.
-            goes_on: Another run waits for the thread.
+            outcome: Its result.
+            goes_on: Whether another run waits for the thread.
         """
         end = RunOutcome(
             run_id=live.run_id,
@@ -39,7 +39,7 @@ class RunFinalizer:
             interrupts=outcome.interrupts,
             title=outcome.title,
             delete_run=live.cancel_action == "rollback" and outcome.status == "interrupted",
-            keep_thread=outcome.is_rolled_back,
+            keep_thread=outcome.thread_unchanged,
         )
         try:
             if not live.temporary:
@@ -49,14 +49,14 @@ class RunFinalizer:
         live.finish(outcome, now=self._now())
 
     async def roll_back(self, live: LiveRun) -> None:
-        """Take the state back to where it was before a run."""
+        """Restore the thread's state from before the run."""
         try:
             await self._checkpointer.rollback_run(live.thread_id, live.run_id)
         except StoreError:
             _log.exception("Could not roll back run %s.", live.run_id)
 
     async def prune_checkpoints(self, live: LiveRun) -> None:
-        """Let go of the checkpoints that are not kept."""
+        """Delete the checkpoints that are not kept."""
         try:
             if live.temporary:
                 await self._checkpointer.adelete_thread(live.thread_id)

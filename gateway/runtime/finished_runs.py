@@ -14,11 +14,11 @@ class _FinishedRun:
 
 
 class FinishedRuns:
-    """Ended runs, oldest first, bounded in time and bytes.
+    """Finished runs, oldest first, limited in age and size.
 
     Args:
         keep_s: How long a run is kept, seconds.
-        keep_bytes: Bound of all events together; the oldest runs go before their time when it is reached.
+        keep_bytes: Size limit of all events together; beyond it the oldest runs are dropped early.
     """
 
     def __init__(self, *, keep_s: float, keep_bytes: int) -> None:
@@ -28,34 +28,34 @@ class FinishedRuns:
         self._bytes = 0
 
     def add(self, live: LiveRun, *, now: float) -> None:
-        """Keep a run that has ended. `now` is a steady clock's."""
+        """Keep a finished run. `now` comes from a monotonic clock."""
         size = live.log.bytes + len(live.result)
         self._kept[live.run_id] = _FinishedRun(live, now + self._keep_s, size)
         self._bytes += size
         self.evict(now=now)
 
     def find(self, run_id: str) -> LiveRun | None:
-        """Return a run that is still kept."""
+        """Return a run, or None if it is no longer kept."""
         kept = self._kept.get(run_id)
         return kept.live if kept else None
 
     def for_thread(self, thread_id: str) -> list[LiveRun]:
-        """Return the runs of a thread that are still kept, in the order of their ends."""
+        """Return the kept runs of a thread, in the order of their ends."""
         return [k.live for k in self._kept.values() if k.live.thread_id == thread_id]
 
     def remove(self, run_id: str) -> None:
-        """Forget one run."""
+        """Drop one run."""
         kept = self._kept.pop(run_id, None)
         if kept is not None:
             self._bytes -= kept.bytes
 
     def remove_thread(self, thread_id: str) -> None:
-        """Forget the runs of a thread."""
+        """Drop the runs of a thread."""
         for run_id in [k for k, v in self._kept.items() if v.live.thread_id == thread_id]:
             self.remove(run_id)
 
     def evict(self, *, now: float) -> None:
-        """Forget what is too old or too much."""
+        """Drop the runs beyond the limits."""
         while self._kept:
             run_id, oldest = next(iter(self._kept.items()))
             if oldest.until > now and self._bytes <= self._keep_bytes:

@@ -6,17 +6,17 @@ from typing import Any
 import orjson
 
 Namespace = tuple[str, ...]
-"""From the outermost graph to one inside it: `node:task id` for every step; empty for the outermost."""
+"""The path to a subgraph: `node:task id` per level; empty for the outermost graph."""
 
 _ID = slice(len(b'{"id":"'), len(b'{"id":"') + 36)
-"""Where a task's id stands in its event: events hold whole states, and few are worth reading."""
+"""The position of a task's id in its event. Events hold whole states, so they are not decoded without need."""
 
 
 class GraphTree:
-    """The graphs of one run, as far as their events told of them.
+    """The graphs of one run that are known from its events.
 
     Attributes:
-        status: Of the outermost graph: `running`, `completed`, `failed` or `interrupted`.
+        status: The outermost graph's: `running`, `completed`, `failed` or `interrupted`.
     """
 
     def __init__(self, graph_id: str) -> None:
@@ -26,7 +26,7 @@ class GraphTree:
         self._by_task: dict[bytes, Namespace] = {}
 
     def add_namespace(self, namespace: Namespace) -> Iterator[Namespace]:
-        """Note an event of a graph; yield those that were not known yet, the outer first."""
+        """Register a graph; yield the namespaces that are new, outermost first."""
         for depth in range(1, len(namespace) + 1):
             one = namespace[:depth]
             if one not in self._inner:
@@ -35,7 +35,7 @@ class GraphTree:
                 yield one
 
     def finish_task(self, data: bytes) -> tuple[Namespace, str] | None:
-        """Take a `tasks` event; return the graph that ended with it, and how."""
+        """Process a `tasks` event; return the graph that ended with it and its status, if any."""
         inner = self._by_task.get(data[_ID])
         if inner is None or self._inner[inner] != "running":
             return None
@@ -51,7 +51,7 @@ class GraphTree:
         return inner, status
 
     def finish(self, status: str) -> Iterator[tuple[Namespace, str]]:
-        """Note how the run ended; yield the graphs inside that had not ended, the inner first."""
+        """Record the end of the run; yield the subgraphs that were still running, innermost first."""
         self.status = status
         for one in sorted(self._inner, key=len, reverse=True):
             if self._inner[one] == "running":
@@ -59,12 +59,12 @@ class GraphTree:
                 yield one, status
 
     def statuses(self) -> list[dict[str, Any]]:
-        """Return how each graph stands, the outermost first."""
+        """Return each graph's status, outermost first."""
         inner = [{"namespace": list(one), "status": how} for one, how in self._inner.items()]
         return [{"namespace": [], "status": self.status}, *inner]
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the tree as the streaming protocol shows it."""
+        """Return the tree in the protocol's form."""
         root = _node((), self.status, self._graph_id)
         nodes: dict[Namespace, dict[str, Any]] = {(): root}
         for one in sorted(self._inner, key=len):

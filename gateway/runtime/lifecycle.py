@@ -12,7 +12,7 @@ from store.runs import RunStatus
 from store.threads import ThreadStatus
 
 CancelAction = Literal["interrupt", "rollback"]
-"""How a run is stopped: keep what it did, or take the thread back to where it was before."""
+"""How a run is cancelled: keep what it did, or restore the thread's state from before."""
 
 TRANSITIONS: Mapping[RunStatus, frozenset[RunStatus]] = {
     "pending": frozenset({"running", "interrupted"}),
@@ -33,12 +33,12 @@ _SAFE_EXCEPTIONS = (
     EmptyInputError,
     InvalidUpdateError,
 )
-"""Exceptions whose text may leave the process; others may quote a request, and with it a secret."""
+"""Exceptions whose text clients may see; others may quote a request, and with it a secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFailure:
-    """What a client learns of an exception."""
+    """The public description of an exception."""
 
     error: str
     message: str
@@ -53,10 +53,10 @@ class RunResult:
     """How a run ended.
 
     Attributes:
-        thread_status: What becomes of the thread; where it is untouched, what its state says of it.
-        values: The thread's values at the end, or None when there are none (stopped before the first step).
-        interrupts: What the graph asks its user, by task id.
-        is_rolled_back: The thread is what it was before the run: it never began, or was rolled back.
+        thread_status: The thread's status afterwards; if the thread is unchanged, as its state says.
+        values: The thread's values at the end; None = cancelled before the first step.
+        interrupts: The graph's questions to its user, by task id.
+        thread_unchanged: The thread is as before: the run never started, or was rolled back.
     """
 
     status: RunStatus
@@ -64,11 +64,11 @@ class RunResult:
     values: Mapping[str, Any] | None = None
     failure: RunFailure | None = None
     interrupts: Mapping[str, Any] = field(default_factory=dict)
-    is_rolled_back: bool = False
+    thread_unchanged: bool = False
 
     @property
     def title(self) -> str | None:
-        """The thread's title, if the graph gave it one."""
+        """The thread's title, if the graph set one."""
         title = (self.values or {}).get("title")
         return title if isinstance(title, str) else None
 
@@ -83,15 +83,15 @@ def can_transition(before: RunStatus, after: RunStatus) -> bool:
 
 
 def is_final(status: RunStatus) -> bool:
-    """Return whether nothing will change any more."""
+    """Return whether a status is final."""
     return not TRANSITIONS[status]
 
 
 def describe_failure(error: BaseException) -> RunFailure:
-    """Return what a client may know of an exception.
+    """Return the public description of an exception.
 
-    An exception of ours says it itself in `user_message`; of others only the kinds of programming error
-    keep their text, without what looks like a path of this machine or a key.
+    Our own exceptions have a `user_message`. Of others, only programming errors keep their text, without host
+    paths and keys.
 
     >>> describe_failure(ValueError("n is too small")).as_dict()
     {'error': 'ValueError', 'message': 'n is too small'}
@@ -107,9 +107,9 @@ def describe_failure(error: BaseException) -> RunFailure:
 
 
 def ends_with_model_failure(values: Mapping[str, Any] | None) -> bool:
-    """Return whether the last message only says that no model could be reached.
+    """Return whether the last message only reports that no model could be reached.
 
-    The agent then has told the user what to do; the run has failed all the same.
+    The agent has told the user what to do; the run has failed nevertheless.
     """
     messages = (values or {}).get("messages") or [None]
     last = messages[-1]

@@ -15,28 +15,28 @@ from gateway.runtime.serialization import dumps
 from store.runs import Run, RunStatus
 
 CANCEL_RETRY_S = 1.0
-"""How long a run that was told to stop is left alone before it is told again, seconds."""
+"""Time between a cancellation and its first repetition, seconds."""
 
 CANCEL_RETRIES = 3
-"""How often it is told again. What still goes on then is cut off from the run when Parley stops."""
+"""How often a cancellation is repeated. A run that still ignores it is abandoned when Parley stops."""
 
 _LOST = dumps({"__error__": {"error": "InternalError", "message": "The run was lost."}})
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class LiveRun:
-    """A run that waits, runs, or ended a short while ago.
+    """A run that is pending, running, or recently finished.
 
     Attributes:
-        row: The run as it is shown; its status is kept up to date here.
-        temporary: Its thread exists for this run alone and has no rows.
-        cancel_action: How it is to be stopped, once somebody asked for it.
-        values: The thread's values so far; None again after the end.
-        encoded_values: The same as JSON where they were sent, so that a long thread is not put into JSON twice.
-        result: What `join` answers after the end: the values, `{}` for a stopped run, or `__error__`. JSON.
-        in_graph: The graph has begun: from then on it is the graph's own tasks that may overhear a stop.
-        unconsumed_ids: Ids of the messages that were said to the run and never looked at by its agent.
-        finished: Set when the end is on disk and told.
+        row: The run's row, with its current status.
+        temporary: The thread exists for this run only and has no rows.
+        cancel_action: How to cancel it; None = nobody cancelled it.
+        values: The thread's values so far; None after the end.
+        encoded_values: The same as JSON, if they were sent: long threads are not encoded twice.
+        result: What `join` returns after the end: the values, `{}` for a cancelled run, or `__error__`. JSON.
+        in_graph: The graph has started: from then on its own tasks may lose a cancellation.
+        unconsumed_ids: Ids of steering messages that the agent never took.
+        finished: Set when the end is on disk and published.
     """
 
     row: Run
@@ -71,15 +71,15 @@ class LiveRun:
     def transition_to(
         self, status: RunStatus, *, now: float, failure: dict[str, str] | None = None
     ) -> None:
-        """Change the status. Raises ValueError for a change that a run's life does not have."""
+        """Change the status. Raises ValueError for a transition that does not exist."""
         if not can_transition(self.row.status, status):
             raise ValueError(f"A run that is {self.row.status} cannot become {status}.")
         self.row = replace(self.row, status=status, updated_at=now, error=failure)
 
     def finish(self, outcome: RunResult, *, now: float) -> None:
-        """Take the outcome, and let go of all that only a running graph needs.
+        """Record the result, and release what only a running graph needs.
 
-        Ended runs are kept by the thousand; as bytes they cost the garbage collector nothing.
+        Thousands of finished runs are kept; as bytes they cost the garbage collector nothing.
         """
         failure = outcome.failure.as_dict() if outcome.failure else None
         if (
@@ -101,12 +101,12 @@ class LiveRun:
         return self.encoded_values or (None if self.values is None else dumps(self.values))
 
     def request_cancel(self, action: CancelAction) -> None:
-        """Stop the graph now: its task is cancelled, and with it the model's request. The first call counts."""
+        """Cancel the run's task, and with it the model's request. Later calls do nothing."""
         if self.cancel_action is not None or self.is_finished:
             return
         self.cancel_action = action
         if self.task is not None:
-            # Not by a cancel scope: a scope would cancel the graph's own cleaning up again and again, and with it
+            # Not by a cancel scope: a scope cancels again and again, so also the graph's cleanup and with it
             # the checkpoint of what was done so far.
             self.task.cancel()
             asyncio.get_running_loop().call_later(
@@ -115,10 +115,10 @@ class LiveRun:
         self.ticket.ready.set()
 
     def _cancel_again(self, times: int) -> None:
-        """Tell those again who did not hear: in Python 3.11 a cancellation can be lost (in `asyncio.wait_for`).
+        """Cancel again: in Python 3.11 a cancellation can get lost (in `asyncio.wait_for`).
 
-        The run's own task is left alone once the graph runs. It waits for its steps there and then writes the
-        checkpoint of what they did, which must not be cut short.
+        Once the graph runs, the run's own task is not cancelled again. It waits for its steps and then writes the
+        checkpoint of what they did, which must not be interrupted.
         """
         if self.task is None or not times:
             return

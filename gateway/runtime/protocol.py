@@ -1,7 +1,7 @@
 """The thread protocol: the events of a thread's runs as one numbered sequence, in LangChain's newer form.
 
-The runs' own events are put into that form once for all who follow the thread, and only while somebody does.
-Values, updates and the like are passed on as the JSON they already are.
+Events are encoded once for all subscribers of a thread, and only while there are any. Values, updates and the like
+are passed on as the JSON they already are.
 """
 
 from collections import OrderedDict, deque
@@ -20,22 +20,22 @@ from gateway.runtime.live_run import LiveRun
 from gateway.runtime.serialization import dumps
 
 MAX_EVENTS = 10_000
-"""Events of a thread that are kept for those who come later."""
+"""Events kept per thread for late subscribers."""
 
 MAX_BYTES = 16 * 1024 * 1024
-"""Bound of them together."""
+"""Size limit of a thread's kept events."""
 
 MAX_THREADS = 100
-"""Threads whose sequences are kept; one that was dropped begins anew with 1."""
+"""Threads whose events are kept; a dropped thread starts again with number 1."""
 
 PROTOCOL_STREAM_MODES = ("values", "updates", "messages-tuple", "custom", "tasks", "checkpoints")
-"""What a run is asked to stream for the protocol."""
+"""The stream modes that the protocol needs."""
 
 _PASSTHROUGH = frozenset({"values", "updates", "custom", "tasks", "checkpoints"})
 _INTERRUPT_KEY = b'"__interrupt__"'
 
 MethodData = tuple[str, Any]
-"""Method and data; data that is bytes is JSON already."""
+"""Method and data; bytes are JSON already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,10 @@ class ProtocolEvent:
 
     Attributes:
         seq: 1, 2, 3 ... within the thread.
-        event_id: The same in every sequence of the thread, whatever `seq` it has there.
+        event_id: Stable: the same after the thread's log was dropped and rebuilt.
         method: `values`, `messages`, `lifecycle`, `input.requested` ...
         name: The `name` of a custom event's data.
-        data: The whole event as JSON.
+        data: The complete event as JSON.
     """
 
     seq: int
@@ -59,15 +59,15 @@ class ProtocolEvent:
 
     @property
     def channel(self) -> str:
-        """The channel by which it is asked for."""
+        """The channel that clients subscribe to for it."""
         return "input" if self.method == "input.requested" else self.method
 
 
 class ProtocolEncoder:
-    """Puts the events of one run into the protocol's form.
+    """Encodes the events of one run in the protocol's form.
 
     Attributes:
-        tree: The run's graph and those inside it.
+        tree: The run's graphs.
     """
 
     def __init__(self, graph_id: str) -> None:
@@ -80,7 +80,7 @@ class ProtocolEncoder:
         self._interrupts: list[Any] = []
 
     def encode(self, event: RunEvent) -> Iterator[tuple[tuple[str, ...], MethodData]]:
-        """Yield (namespace, what is said) for one event; values wait for the event after them."""
+        """Yield (namespace, (method, data)) for one event; values are delayed until the next event."""
         return self._ordering.reorder(self._encode_in_order(event))
 
     def _encode_in_order(self, event: RunEvent) -> Iterator[tuple[tuple[str, ...], MethodData]]:
@@ -135,7 +135,7 @@ class ProtocolEncoder:
                 for piece in pieces.finish_all(self._error):
                     yield namespace, ("messages", piece)
             for one in self._interrupts:
-                # Told no earlier: who answers must find the question on disk.
+                # Not earlier: whoever answers must find the interrupt on disk.
                 told = {"interrupt_id": one["id"], "payload": one["value"], "value": one["value"]}
                 yield (), ("input.requested", told)
             status = self._final_status(orjson.loads(data)["status"])
@@ -179,7 +179,7 @@ def _tool_finished(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class ThreadEventLog:
-    """The events of all runs on a thread since somebody began to follow it, numbered."""
+    """The numbered events of a thread's runs since its first subscription."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -189,7 +189,7 @@ class ThreadEventLog:
         self.last_seq = 0
 
     def advance(self, begun: Sequence[LiveRun]) -> None:
-        """Take what the thread's runs have said since the last call, oldest run first."""
+        """Read the new events of the thread's runs, oldest run first."""
         for live in begun:
             if live.row.status == "interrupted" and not live.in_graph:
                 continue  # stopped before it began
@@ -204,22 +204,22 @@ class ThreadEventLog:
             del self._encoders[run_id]
 
     def read(self, after: int) -> list[ProtocolEvent]:
-        """Return the kept events after a number; one from another sequence means all."""
+        """Return the kept events after a number; a number beyond the last one returns all."""
         count = self.last_seq if after > self.last_seq else self.last_seq - after
         newest_first = list(islice(reversed(self._events), count))
         return newest_first[::-1]
 
     def has_gap_after(self, after: int) -> bool:
-        """Return whether events right after a number are gone already."""
+        """Return whether events right after a number were dropped."""
         first = self._events[0].seq if self._events else self.last_seq + 1
         return 0 < after <= self.last_seq and after + 1 < first
 
     def find_seq(self, event_id: str) -> int | None:
-        """Return the number of a kept event; None = it is gone, or never was."""
+        """Return the number of a kept event; None = unknown."""
         return next((one.seq for one in reversed(self._events) if one.event_id == event_id), None)
 
     def tree(self, run_id: str) -> GraphTree | None:
-        """Return the graphs of a run whose events were read."""
+        """Return the graphs of a run, if its events were read."""
         found = self._encoders.get(run_id)
         return found[0].tree if found else None
 
@@ -251,14 +251,14 @@ class ThreadEventLog:
 
 
 class ThreadEventLogs:
-    """The sequences of the threads that were followed last."""
+    """The event logs of the threads that were read last."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._sequences: OrderedDict[str, ThreadEventLog] = OrderedDict()
 
     def for_thread(self, thread_id: str) -> ThreadEventLog:
-        """Return a thread's sequence, beginning it where there is none."""
+        """Return a thread's event log; creates it if necessary."""
         found = self._sequences.setdefault(thread_id, ThreadEventLog(self._now))
         self._sequences.move_to_end(thread_id)
         if len(self._sequences) > MAX_THREADS:

@@ -18,37 +18,37 @@ Durability = Literal["sync", "async", "exit"]
 Nodes = Literal["*"] | Sequence[str]
 
 MAX_DELAY_S = 7 * 86_400.0
-"""Upper bound of `after_seconds`: a delayed run waits in memory and is ended visibly by a restart."""
+"""Largest `after_seconds`: a delayed run waits in memory; a restart ends it as interrupted."""
 
 MAX_RECURSION = 1000
-"""Upper bound of graph steps in one run, whatever a client asks for."""
+"""Largest recursion limit that a client can request."""
 
 DEFAULT_RECURSION = 100
 
 _RESERVED_KEYS = frozenset(
     {"thread_id", "run_id", "checkpoint_id", "checkpoint_ns", "checkpoint_map"}
 )
-"""Options that are no options of the graph: whose they are and where they go on is decided here."""
+"""Options that clients cannot set: the runtime decides the ids and the checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphRunRequest:
-    """A run to be started.
+    """A request for a run.
 
     Attributes:
-        thread_id: None for a run without a thread: it gets one that is deleted afterwards.
-        assistant_id: A graph's name, or the id derived from it.
-        input: The graph's input; None goes on from the last checkpoint.
+        thread_id: None = the run gets a thread that is deleted afterwards.
+        assistant_id: A graph's name, or the assistant id derived from it.
+        input: The graph's input; None continues from the last checkpoint.
         command: `resume`, `update`, `goto` of LangGraph's Command; instead of an input.
-        context: What the graph finds in `runtime.context` (and in `config.configurable`).
-        durability: When checkpoints are written; `sync` before the next step starts, so that a killed
+        context: The graph's `runtime.context` (also in `config.configurable`).
+        durability: When checkpoints are written; `sync` = before the next step starts, so that a killed
             process loses no finished step.
-        create_thread: Make the thread if there is none.
-        keep_thread: Keep the thread of a run that came without one.
-        after_seconds: Not before that many seconds have passed.
-        webhook: Where to tell how it ended.
-        shown_assistant_id: The id of the assistant that was asked for, where it is not the graph's own.
-        kwargs: The request as it is shown again with the run.
+        create_thread: Create the thread if it does not exist.
+        keep_thread: Keep the thread of a run that was requested without one.
+        after_seconds: Delay before the start.
+        webhook: The URL to post the result to.
+        shown_assistant_id: The requested assistant's id, if it is not the graph's default one.
+        kwargs: The request, as shown with the run.
     """
 
     thread_id: str | None
@@ -78,10 +78,10 @@ def request_options(request: GraphRunRequest) -> dict[str, Any]:
 
 
 def merge_options(config: Mapping[str, Any], context: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options in `config.configurable` and `context`, which clients fill alike.
+    """Merge the options in `config.configurable` and `context`; clients use either.
 
     Raises:
-        InvalidRequest: both have a key with different values, or `config` is not of the right form.
+        InvalidRequest: They contradict each other, or `config` is malformed.
     """
     _check_types(config)
     configurable = _without_reserved(config.get("configurable") or {})
@@ -97,7 +97,7 @@ def merge_options(config: Mapping[str, Any], context: Mapping[str, Any]) -> dict
 def runnable_config(
     request: GraphRunRequest, *, run_id: str, thread_id: str, graph_id: str
 ) -> RunnableConfig:
-    """Return the graph's config. The thread's and the run's id are ours, whatever the client sent."""
+    """Return the graph's config. The thread and run ids are always ours."""
     ids = {"thread_id": thread_id, "run_id": run_id}
     asked = request.config.get("recursion_limit")
     limit = asked if isinstance(asked, int) else DEFAULT_RECURSION
@@ -117,7 +117,7 @@ def runnable_config(
 
 
 def _checkpoint(request: GraphRunRequest) -> dict[str, Any]:
-    """Return where the run goes on from; clients name it in `checkpoint` or among the options."""
+    """Return the checkpoint to continue from; clients send it in `checkpoint` or among the options."""
     among = request.config.get("configurable") or {}
     named = {"checkpoint_id": among.get("checkpoint_id")} | dict(request.checkpoint)
     places = _RESERVED_KEYS - {"thread_id", "run_id"}
@@ -125,7 +125,7 @@ def _checkpoint(request: GraphRunRequest) -> dict[str, Any]:
 
 
 def graph_input(request: GraphRunRequest) -> object:
-    """Return what the graph is started with. Raises InvalidRequest."""
+    """Return the graph's input. Raises InvalidRequest."""
     if request.command is not None:
         given = request.command
         if given.get("resume") is None and not given.get("update") and not given.get("goto"):
@@ -135,14 +135,14 @@ def graph_input(request: GraphRunRequest) -> object:
 
 
 def parse_state_values(given: object) -> object:
-    """Return values for a state, with the messages among them converted. Raises InvalidRequest."""
+    """Return state values with converted messages. Raises InvalidRequest."""
     if isinstance(given, Mapping) and "messages" in given:
         return {**given, "messages": _parse_message_list(given["messages"])}
     return given
 
 
 def parse_messages(given: object) -> list[AnyMessage]:
-    """Return messages from any form in which an input may have them, each with an id. Raises InvalidRequest."""
+    """Convert messages from any accepted form; each gets an id. Raises InvalidRequest."""
     messages = _parse_message_list(given)
     for message in messages:
         message.id = message.id or str(uuid4())
@@ -173,12 +173,12 @@ def _parse_message_list(given: object) -> list[AnyMessage]:
 
 
 def _parse_message(index: int, given: object) -> AnyMessage:
-    """Convert one message; ids, names and additional_kwargs stay, `type` and `role` are both understood."""
+    """Convert one message. Keeps ids, names and additional_kwargs; accepts `type` and `role`."""
     fields = dict(given) if isinstance(given, Mapping) else given
     if isinstance(fields, dict):
         if "role" in fields and "type" in fields:
             del fields["type"]
-        # What our own answers carry beside the constructor's arguments, sent back by a client.
+        # Fields of our own responses that are no constructor arguments; clients send them back.
         for echoed in ("example", "invalid_tool_calls", "usage_metadata"):
             if not fields.get(echoed, True):
                 del fields[echoed]

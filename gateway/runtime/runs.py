@@ -51,23 +51,23 @@ _log = logging.getLogger(__name__)
 
 
 class RunManager:
-    """All runs of this process. An async context manager; it owns the tasks.
+    """Manages all runs of this process. An async context manager; it owns their tasks.
 
-    On entry, what a dead process left open is closed: its runs become `interrupted`, its threads idle.
-    On exit nothing new is started, what runs is stopped (and keeps its last checkpoint), within `drain_s`.
+    The entry closes what a dead process left open: its runs become `interrupted`, its threads idle.
+    The exit starts nothing new and cancels active runs (they keep their last checkpoint), within `drain_s`.
 
     Args:
-        database: The journal with the thread and run rows.
-        graphs: Graph name to source. Read at every start, so that it may change.
-        checkpointer: Given to graphs that bring none.
-        now: The wall clock, Unix seconds.
-        settings: Bounds.
-        webhooks: Tells how runs ended; None = runs with a webhook are refused.
+        database: Stores threads, runs and items.
+        graphs: Maps graph names to sources. Read at each start of a run, so it may change.
+        checkpointer: For graphs without their own.
+        now: Returns the time, Unix seconds.
+        settings: Limits.
+        webhooks: Posts the results of runs; None = runs with a webhook are rejected.
 
     Attributes:
-        assistants: Those that were made over the API.
-        items: The key-value store, given to graphs that bring none.
-        subscribers: Who follows which thread.
+        assistants: Assistants created over the API.
+        items: The key-value store, for graphs without their own.
+        subscribers: Who is notified of runs on which thread.
     """
 
     def __init__(
@@ -131,19 +131,19 @@ class RunManager:
         return result
 
     async def start(self, request: GraphRunRequest) -> LiveRun:
-        """Start a run, or put it in its thread's line. Its row is on disk when this returns.
+        """Start a run or queue it behind others of its thread. Its row is on disk when this returns.
 
         Raises:
-            RuntimeClosing, ThreadBusyError, UnknownAssistant, InvalidRequest: nothing was started.
-            RowNotFound: there is no such thread.
-            StoreError: the row could not be written.
+            RuntimeClosing, ThreadBusyError, UnknownAssistant, InvalidRequest: Nothing was started.
+            RowNotFound: The thread does not exist.
+            StoreError: The row could not be written.
         """
         if self._tasks is None:
             raise RuntimeClosing
         await self.validate(request)
         live = self._register(request)
         try:
-            # Finished even if the caller goes away: a row whose run nobody drives would look alive for ever.
+            # Shielded: a row without a task driving its run would look active forever.
             with anyio.CancelScope(shield=True):
                 await self._save_start(live, request)
         except BaseException:
@@ -158,10 +158,10 @@ class RunManager:
         return live
 
     async def validate(self, request: GraphRunRequest) -> None:
-        """Say what is wrong with a request, as far as it can be told without starting it.
+        """Check a request, as far as possible without starting it.
 
         Raises:
-            UnknownAssistant, InvalidRequest: it cannot be carried out.
+            UnknownAssistant, InvalidRequest: The request cannot be carried out.
         """
         resolve_graph_id(request.assistant_id, self.graphs)
         request_options(request)
@@ -174,25 +174,25 @@ class RunManager:
             await self._webhooks.validate_url(request.webhook)
 
     def find(self, thread_id: str | None, run_id: str) -> LiveRun | None:
-        """Return a run that waits, runs or ended a short while ago; of any thread when that is None."""
+        """Return an active or recently finished run; `thread_id` None = of any thread."""
         live = self._active.get(run_id) or self._finished_runs.find(run_id)
         return live if live and thread_id in {None, live.thread_id} else None
 
     @property
     def active(self) -> list[LiveRun]:
-        """The runs that wait or run, first come first."""
+        """The pending and running runs, oldest first."""
         return list(self._active.values())
 
     def count_by_status(self) -> Counter[RunStatus]:
-        """Return how many runs wait and how many run, by status."""
+        """Return the number of pending and running runs, by status."""
         return Counter(live.row.status for live in self._active.values())
 
     def active_on_thread(self, thread_id: str) -> list[LiveRun]:
-        """Return the runs that wait or run on a thread, first come first."""
+        """Return a thread's pending and running runs, oldest first."""
         return [live for live in self._active.values() if live.thread_id == thread_id]
 
     def started_runs(self, thread_id: str) -> list[LiveRun]:
-        """Return a thread's runs whose events there still are, in the order in which they began."""
+        """Return a thread's runs whose events are still in memory, in the order of their starts."""
         running = [
             live for live in self.active_on_thread(thread_id) if live.row.status != "pending"
         ]
@@ -214,7 +214,7 @@ class RunManager:
     async def cancel(
         self, thread_id: str, run_id: str, action: CancelAction = "interrupt"
     ) -> LiveRun:
-        """Stop a run that waits or runs. Raises RowNotFound (unknown, or over already)."""
+        """Cancel an active run. Raises RowNotFound if it is unknown or has ended."""
         live = self._active.get(run_id)
         if live is None or live.thread_id != thread_id or live.is_finished:
             raise RowNotFound("No runs found to cancel.")
@@ -222,18 +222,18 @@ class RunManager:
         return live
 
     def inject(self, thread_id: str, run_id: str | None, messages: object) -> str | None:
-        """Say something to a run that goes on; its agent looks at it before its next call of the model.
+        """Hand messages to an active run; its agent takes them before its next model call.
 
         Args:
             thread_id: The thread.
-            run_id: The run; None = the one that runs on the thread.
-            messages: In any form in which a run's input may have them.
+            run_id: The run; None = the thread's running one.
+            messages: In any form that a run's input accepts.
 
         Returns:
-            The run's id; None = there is no such run, or it does not listen (any more).
+            The run's id; None = there is no such run, or it takes no messages (any more).
 
         Raises:
-            InvalidRequest: these are no messages.
+            InvalidRequest: The messages are malformed.
         """
         said = parse_messages(messages)
         for live in self.active_on_thread(thread_id):
@@ -242,7 +242,7 @@ class RunManager:
         return None
 
     async def delete_thread(self, thread_id: str) -> bool:
-        """Delete a thread with its runs and checkpoints; what runs on it is stopped first. False if there is none."""
+        """Cancel a thread's runs, then delete it with its runs and checkpoints. Returns False if it does not exist."""
         running = self.active_on_thread(thread_id)
         for live in running:
             live.request_cancel("interrupt")
@@ -256,7 +256,7 @@ class RunManager:
 
     @asynccontextmanager
     async def lock_thread(self, thread_id: str) -> AsyncIterator[None]:
-        """Keep runs off a thread while its state is changed. Raises ThreadBusyError."""
+        """Block runs on a thread while its state is changed. Raises ThreadBusyError."""
         if self._queue.length(thread_id):
             raise ThreadBusyError
         ticket = self._queue.join(thread_id)
@@ -266,7 +266,7 @@ class RunManager:
             self._queue.leave(ticket)
 
     async def graph(self, graph_id: str, config: RunnableConfig) -> Graph:
-        """Return a graph, with a checkpointer and a key-value store."""
+        """Return a graph with a checkpointer and a key-value store."""
         graph = await self.graphs[graph_id](config)
         if graph.checkpointer is None:
             graph.checkpointer = self.checkpointer
@@ -275,7 +275,7 @@ class RunManager:
         return graph
 
     def _register(self, request: GraphRunRequest) -> LiveRun:
-        """Take a request's place in the line; all in one go, so that nobody can slip in between."""
+        """Create the run and queue it. Does not await, so no other request can come in between."""
         graph_id = resolve_graph_id(request.assistant_id, self.graphs)
         thread_id = request.thread_id or str(uuid4())
         if request.multitask == "reject" and self._queue.length(thread_id):
@@ -284,7 +284,7 @@ class RunManager:
         live = LiveRun(
             row=self._new_row(request, run_id=run_id, thread_id=thread_id, graph_id=graph_id),
             graph_id=graph_id,
-            # A run that is to begin later stands in no line until then.
+            # A delayed run is not queued until its time has come.
             ticket=QueueTicket(thread_id) if request.after_seconds else self._queue.join(thread_id),
             temporary=request.thread_id is None and not request.keep_thread,
         )
@@ -325,7 +325,7 @@ class RunManager:
             )
 
     async def _run(self, live: LiveRun, request: GraphRunRequest) -> None:
-        """Wait for the turn, run, and write down how it ended."""
+        """Wait for the thread, execute the run, and record its end."""
         CURRENT_RUN.set(RunLogContext(thread_id=live.thread_id, run_id=live.run_id))
         started_at = self.now()
         try:
@@ -356,7 +356,7 @@ class RunManager:
         if waited and live.cancel_action is None and not live.temporary:
             await self.rows.mark_running(live.run_id, now=self.now())
         if live.cancel_action is not None:
-            return RunResult(status="interrupted", is_rolled_back=True)
+            return RunResult(status="interrupted", thread_unchanged=True)
         live.transition_to("running", now=self.now())
         self.subscribers.publish(live)
         self._steering.open(live.run_id)

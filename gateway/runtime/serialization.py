@@ -24,7 +24,7 @@ _DROPPED_METADATA = frozenset(
         "ls_temperature",
     }
 )
-"""Metadata of a token that no client reads; about half of a frame's bytes."""
+"""Token metadata that no client reads; about half of a frame's bytes."""
 
 
 _LINE_ENDS = (
@@ -35,10 +35,10 @@ _LINE_ENDS = (
 
 
 def dumps(value: object) -> bytes:
-    """Return `value` as JSON.
+    """Encode a value as JSON.
 
-    Never raises for a value that a graph may hold: what JSON cannot say becomes its text, lone surrogates
-    (a hostile model's) become question marks.
+    Never raises for a value that a graph can hold: what JSON cannot express becomes text, lone surrogates
+    (from a hostile model) become question marks.
 
     >>> dumps({"a": {1}})
     b'{"a":[1]}'
@@ -50,14 +50,14 @@ def dumps(value: object) -> bytes:
 
 
 def escape_line_separators(encoded: bytes) -> bytes:
-    r"""Return JSON without the line ends of Unicode, which may stand in it as they are.
+    r"""Escape Unicode line separators, which JSON may contain literally.
 
-    Many readers of event streams cut at them (Python's `splitlines` does, and so httpx), and lose what was said.
+    Many event stream readers split at them (Python's `splitlines`, and so httpx) and lose data.
 
     >>> escape_line_separators('"a\u2028b\u0085"'.encode())
     b'"a\\u2028b\\u0085"'
     """
-    # Looking for one byte is ten times as fast as looking for two.
+    # Searching for one byte is ten times as fast as for two.
     if encoded.isascii() or not (b"\xe2" in encoded or b"\xc2" in encoded):
         return encoded
     for raw, escaped in _LINE_ENDS:
@@ -66,9 +66,9 @@ def escape_line_separators(encoded: bytes) -> bytes:
 
 
 def _open_messages(value: object) -> object:
-    """Return `value` with the lists of messages that a state has right inside it turned into mappings.
+    """Turn the lists of messages at a state's top level into mappings.
 
-    The JSON is the same. Asking `json_default` for each message of a long thread would take five times as long.
+    The JSON is the same. Calling `json_default` for each message of a long thread takes five times as long.
     """
     if type(value) is not dict:
         return value
@@ -87,9 +87,9 @@ def _open_message_list(value: object) -> object:
 
 
 def json_default(value: object) -> object:
-    """Return something closer to JSON: orjson asks this for every object it does not know."""
+    """Convert an object that orjson does not know."""
     if isinstance(value, BaseMessage):
-        # The fields of a pydantic model are its `__dict__`: the same as model_dump(), eight times faster.
+        # A pydantic model's `__dict__` holds its fields: the same as model_dump(), eight times faster.
         extra = value.__pydantic_extra__
         return {**value.__dict__, **extra} if extra else value.__dict__
     if isinstance(value, BaseModel):
@@ -108,7 +108,7 @@ def _to_text(value: object) -> str:
 
 
 def _dumps_unusual(value: object) -> bytes:
-    """Say what orjson refuses: other keys than text, integers beyond 64 bits, lone surrogates."""
+    """Encode what orjson rejects: non-string keys, integers beyond 64 bits, lone surrogates."""
     try:
         return orjson.dumps(value, default=json_default, option=orjson.OPT_NON_STR_KEYS)
     except TypeError:
@@ -117,7 +117,7 @@ def _dumps_unusual(value: object) -> bytes:
 
 
 class MessageFrameEncoder:
-    """Message and metadata pairs of one run. The metadata of a model call is the same object for each token."""
+    """Encodes (message, metadata) pairs. All tokens of a model call share one metadata object."""
 
     def __init__(self) -> None:
         self._metadata: object = None
@@ -128,7 +128,7 @@ class MessageFrameEncoder:
         return b"[%b,%b]" % (dumps(message), self.metadata(metadata))
 
     def metadata(self, metadata: Mapping[str, Any]) -> bytes:
-        """Return a token's metadata without what no client reads."""
+        """Return a token's metadata without the keys that no client reads."""
         if metadata is not self._metadata:
             self._encoded = dumps({k: v for k, v in metadata.items() if k not in _DROPPED_METADATA})
             self._metadata = metadata

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeSettings:
-    """Bounds of the runtime.
+    """Limits of the runtime.
 
     Attributes:
-        keep_s: How long an ended run can be replayed, seconds; at least 60 by contract.
-        keep_bytes: Bound of all ended runs' events together; beyond it the oldest go first.
-        drain_s: Bound of stopping, seconds.
-        write_s: Bound of a write to disk, seconds.
-        sweep_s: Pace at which expired threads and items are looked for, seconds.
+        keep_s: How long a finished run can be replayed, seconds; at least 60 by contract.
+        keep_bytes: Size limit of all finished runs' events; beyond it the oldest are dropped.
+        drain_s: Time limit for shutdown, seconds.
+        write_s: Time limit for a write to disk, seconds.
+        sweep_s: Interval at which finished runs are evicted, seconds.
     """
 
     keep_s: float = 90.0

@@ -5,21 +5,21 @@ from collections.abc import Sequence
 from langchain_core.messages import AnyMessage
 
 MAX_PENDING_MESSAGES = 50
-"""Messages that may wait for one run."""
+"""Messages that can wait for one run."""
 
 
 class SteeringQueue:
-    """The messages said to running runs. A run that nobody said anything to takes no memory but its id."""
+    """Steering messages by run."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, list[AnyMessage]] = {}
 
     def open(self, run_id: str) -> None:
-        """From now on messages for a run are kept."""
+        """Accept messages for a run from now on."""
         self._waiting.setdefault(run_id, [])
 
     def offer(self, run_id: str, messages: Sequence[AnyMessage]) -> bool:
-        """Keep messages for a run, all or none; False = it is not open, or too many wait already."""
+        """Add messages for a run, all or none; False = the run is not open, or its queue is full."""
         waiting = self._waiting.get(run_id)
         if waiting is None or len(waiting) + len(messages) > MAX_PENDING_MESSAGES:
             return False
@@ -27,7 +27,7 @@ class SteeringQueue:
         return True
 
     def take(self, run_id: str) -> list[AnyMessage]:
-        """Return what waits for a run, oldest first, and keep it no longer."""
+        """Remove and return the messages for a run, oldest first."""
         waiting = self._waiting.get(run_id)
         if not waiting:
             return []
@@ -35,5 +35,5 @@ class SteeringQueue:
         return waiting
 
     def close(self, run_id: str) -> list[AnyMessage]:
-        """Keep nothing more for a run; return what it never took."""
+        """Accept no more messages for a run; return those it never took."""
         return self._waiting.pop(run_id, [])

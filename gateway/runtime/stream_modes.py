@@ -28,15 +28,15 @@ Emit = Callable[[str, bytes], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamModes:
-    """What one run streams."""
+    """The stream modes of one run."""
 
     requested: frozenset[StreamMode]
     subgraphs: bool = False
 
     def graph_modes(self) -> list[GraphMode]:
-        """Return the graph's modes: `values` always, because the run's result is the last of them.
+        """Return the modes to run the graph with: `values` always, because the last ones are the run's result.
 
-        `events` is none of them: they are LangChain's, from around the graph.
+        `events` is not one of them: LangChain yields these around the graph.
         """
         modes: set[GraphMode] = {"values"}
         for mode in self.requested:
@@ -48,7 +48,7 @@ class StreamModes:
 def parse_stream_modes(
     names: str | Sequence[str] | None, *, subgraphs: bool = False
 ) -> StreamModes:
-    """Return the modes of a request; none given means `values`. Raises InvalidRequest.
+    """Return the modes of a request; the default is `values`. Raises InvalidRequest.
 
     >>> sorted(parse_stream_modes(["values", "messages-tuple"]).requested)
     ['messages-tuple', 'values']
@@ -67,10 +67,10 @@ def parse_stream_modes(
 
 
 class StreamEncoder:
-    """Turns the chunks of one run into events.
+    """Encodes the stream parts of one run as events.
 
     Attributes:
-        values: The state's values so far; None before the first.
+        values: The latest state values; None before the first.
         encoded_values: The same as JSON, if they were sent.
     """
 
@@ -83,7 +83,7 @@ class StreamEncoder:
         self._partial: dict[str, BaseMessage] = {}
 
     def encode(self, namespace: tuple[str, ...], mode: str, chunk: object) -> None:
-        """Take one chunk of the graph's stream."""
+        """Encode one part of the graph's stream."""
         if mode == "messages":
             message, metadata = cast("tuple[BaseMessage, Mapping[str, Any]]", chunk)
             self._encode_message(namespace, message, metadata)
@@ -109,7 +109,7 @@ class StreamEncoder:
     def _encode_accumulated(
         self, namespace: tuple[str, ...], message: BaseMessage, metadata: Mapping[str, Any]
     ) -> None:
-        """Say the message so far, as the older `messages` mode does."""
+        """Send the message so far, as the older `messages` mode does."""
         key = str(message.id)
         before = self._partial.get(key)
         if before is None:
@@ -126,7 +126,7 @@ class StreamEncoder:
 
 
 def event_name(mode: str, namespace: tuple[str, ...]) -> str:
-    """Return an event's name, with the subgraph it comes from.
+    """Return an event's name, including the subgraph it comes from.
 
     >>> event_name("values", ("child:1", "inner:2"))
     'values|child:1|inner:2'
@@ -135,7 +135,7 @@ def event_name(mode: str, namespace: tuple[str, ...]) -> str:
 
 
 def _clean_checkpoint(chunk: object) -> object:
-    """Drop what the graph carries in its configs for itself: live objects, and keys that begin with `__`."""
+    """Remove internal parts of configs: live objects, and keys that begin with `__`."""
     if not isinstance(chunk, Mapping):
         return chunk
     cleaned = dict(chunk)
@@ -151,7 +151,7 @@ def _clean_checkpoint(chunk: object) -> object:
 
 
 def _add_checkpoint_ids(payload: object) -> object:
-    """Name a debug event's checkpoints as states name theirs: front ends look there."""
+    """Add checkpoint ids to a debug event in the form of states, where front ends look for them."""
     if not isinstance(payload, dict) or "config" not in payload:
         return payload
     for key, source in (("checkpoint", "config"), ("parent_checkpoint", "parent_config")):

@@ -9,11 +9,11 @@ import anyio
 from gateway.runtime.live_run import LiveRun
 
 MAX_PENDING_RUNS = 1000
-"""Runs that a slow follower may lag behind; beyond it the oldest are left out."""
+"""Runs that can wait for a slow subscriber; beyond it the oldest are dropped."""
 
 
 class ThreadSubscription:
-    """One follower's runs, in the order in which they began."""
+    """One subscriber's runs, in the order of their starts."""
 
     def __init__(self) -> None:
         self._runs: deque[LiveRun] = deque(maxlen=MAX_PENDING_RUNS)
@@ -21,17 +21,17 @@ class ThreadSubscription:
         self._closed = False
 
     def add(self, live: LiveRun) -> None:
-        """Take a run."""
+        """Add a run."""
         self._runs.append(live)
         self._more.set()
 
     def close(self) -> None:
-        """Say that there will be no more runs."""
+        """End the subscription."""
         self._closed = True
         self._more.set()
 
     async def receive(self) -> LiveRun | None:
-        """Wait for the next run; None = there will be none."""
+        """Wait for the next run; None = the subscription has ended."""
         while not self._runs:
             if self._closed:
                 return None
@@ -41,14 +41,14 @@ class ThreadSubscription:
 
 
 class ThreadSubscribers:
-    """The followers of all threads. A thread without any takes no memory."""
+    """The subscribers of all threads."""
 
     def __init__(self) -> None:
         self._followers: dict[str, set[ThreadSubscription]] = {}
 
     @contextmanager
     def subscribe(self, thread_id: str) -> Iterator[ThreadSubscription]:
-        """Follow a thread from now on."""
+        """Subscribe to a thread's runs from now on."""
         follower = ThreadSubscription()
         followers = self._followers.setdefault(thread_id, set())
         followers.add(follower)
@@ -60,12 +60,12 @@ class ThreadSubscribers:
                 self._followers.pop(thread_id, None)
 
     def publish(self, live: LiveRun) -> None:
-        """Tell a thread's followers that a run begins."""
+        """Notify a thread's subscribers of a new run."""
         for follower in self._followers.get(live.thread_id, ()):
             follower.add(live)
 
     def close(self) -> None:
-        """Send all followers away."""
+        """End all subscriptions."""
         for followers in self._followers.values():
             for follower in followers:
                 follower.close()

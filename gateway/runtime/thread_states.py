@@ -17,19 +17,19 @@ from gateway.runtime.worker import Graph, interrupts_by_task
 from store.threads import Thread
 
 _METADATA_KEY = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
-"""A way to a field of a checkpoint's metadata."""
+"""A dotted path to a field of a checkpoint's metadata."""
 
 _INTERNAL_CHANNELS = ("__", "branch:", "join:")
-"""Channels that LangGraph keeps for itself."""
+"""Prefixes of LangGraph's internal channels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadStateUpdate:
-    """A change of a thread's state from outside a run.
+    """An update of a thread's state from outside a run.
 
     Attributes:
-        values: What a node would return; None with `as_node` only moves on.
-        as_node: The node it is to look as if it came from.
+        values: As returned by a node; None with `as_node` only advances the graph.
+        as_node: The node that the update is attributed to.
         checkpoint: Where to fork from; empty = the newest checkpoint.
     """
 
@@ -40,7 +40,7 @@ class ThreadStateUpdate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuperstepUpdate:
-    """One of the updates that make up a superstep: what `as_node` would return, or a command of its own."""
+    """One update of a superstep: values as returned by `as_node`, or a command."""
 
     as_node: str
     values: Any = None
@@ -48,13 +48,13 @@ class SuperstepUpdate:
 
 
 class ThreadStates:
-    """States of threads, read through the graph that last ran on them."""
+    """The states of threads, read through the graph that last ran on them."""
 
     def __init__(self, runs: RunManager) -> None:
         self._runs = runs
 
     async def values(self, thread_id: str) -> dict[str, Any] | None:
-        """Return the newest values as they were saved, without building a graph; None before the first."""
+        """Return the latest saved values without building a graph; None before the first."""
         found = await self._runs.checkpointer.aget_tuple(_checkpoint_config(thread_id, {}))
         if found is None:
             return None
@@ -64,7 +64,7 @@ class ThreadStates:
     async def snapshot(
         self, thread: Thread, checkpoint: Mapping[str, Any], *, subgraphs: bool = False
     ) -> StateSnapshot | None:
-        """Return the state at a checkpoint (empty = the newest); None for a thread without any graph."""
+        """Return the state at a checkpoint (empty = the latest); None if there is no graph."""
         graph = await self._graph(thread)
         if graph is None:
             return None
@@ -73,7 +73,7 @@ class ThreadStates:
         )
 
     async def has_subgraph(self, thread: Thread, namespace: Sequence[str]) -> bool:
-        """Return whether a thread's graph has a graph inside, by the way to it (`node:task id` for every step)."""
+        """Return whether a thread's graph has a subgraph with this namespace."""
         graph = await self._graph(thread)
         if graph is None:
             return False
@@ -91,7 +91,7 @@ class ThreadStates:
         metadata: Mapping[str, Any] | None,
         checkpoint: Mapping[str, Any],
     ) -> list[StateSnapshot]:
-        """Return past states, newest first. Raises InvalidRequest."""
+        """Return past states, latest first. Raises InvalidRequest."""
         _check_filter(metadata or {})
         graph = await self._graph(thread)
         if graph is None:
@@ -104,11 +104,11 @@ class ThreadStates:
         return [snapshot async for snapshot in found]
 
     async def update(self, thread: Thread, change: ThreadStateUpdate) -> RunnableConfig:
-        """Write a new checkpoint; return its config.
+        """Write a new checkpoint and return its config.
 
         Raises:
-            ThreadBusyError: a run holds the thread.
-            InvalidRequest: the graph does not take this change.
+            ThreadBusyError: A run holds the thread.
+            InvalidRequest: The graph rejects the update.
         """
         graph = await self._graph(thread)
         if graph is None:
@@ -135,7 +135,7 @@ class ThreadStates:
     async def create_from_supersteps(
         self, thread: Thread, supersteps: Sequence[Sequence[SuperstepUpdate]]
     ) -> None:
-        """Give a new thread its states, one checkpoint for every superstep. Raises InvalidRequest."""
+        """Create a new thread's states, one checkpoint per superstep. Raises InvalidRequest."""
         if thread.metadata.get("graph_id") not in self._runs.graphs:
             raise InvalidRequest(
                 "supersteps need metadata.graph_id: the name of the graph.", malformed=True
@@ -151,7 +151,7 @@ class ThreadStates:
             raise InvalidRequest(mask_secrets(str(error))) from error
 
     async def _graph(self, thread: Thread) -> Graph | None:
-        """Return the graph of the thread's last run, or the first there is."""
+        """Return the graph of the thread's last run, or else the first graph."""
         graphs = self._runs.graphs
         graph_id = thread.metadata.get("graph_id")
         if graph_id not in graphs:
@@ -162,7 +162,7 @@ class ThreadStates:
 
 
 def _check_filter(metadata: Mapping[str, Any]) -> None:
-    """Refuse what the checkpointer cannot look for. Raises InvalidRequest."""
+    """Check that the checkpointer can filter by this. Raises InvalidRequest."""
     for key, value in metadata.items():
         if _METADATA_KEY.fullmatch(key) is None:
             raise InvalidRequest(

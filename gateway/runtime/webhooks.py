@@ -22,19 +22,19 @@ SIGNATURE = "X-Parley-Signature"
 
 MAX_ATTEMPTS = 3
 RETRY_DELAY_S = 2.0
-"""Before the second try, seconds; twice as long before each further one."""
+"""Delay before the second attempt, seconds; doubled for each further one."""
 
 TIMEOUT_S = 10.0
 
 _SUCCESS_STATUSES = range(200, 300)
 _PERMANENT_STATUSES = frozenset({400, 401, 403, 404, 405, 410, 413, 422})
-"""Answers that a second try would not change."""
+"""Statuses that a retry would not change."""
 
 _log = logging.getLogger(__name__)
 
 
 def sign_webhook(key: bytes, body: bytes, *, seconds: int) -> str:
-    """Return the value of the signature's header.
+    """Return the value of the signature header.
 
     >>> sign_webhook(b"k", b"{}", seconds=1)[:14]
     't=1,v1=3dd49b2'
@@ -44,7 +44,7 @@ def sign_webhook(key: bytes, body: bytes, *, seconds: int) -> str:
 
 
 def webhook_body(live: LiveRun, *, started_at: float, now: float) -> bytes:
-    """Return what is told of a run that ended: its fields, its times, and the thread's values or the error."""
+    """Return the body for a finished run: its fields, its times, and the thread's values or the error."""
     fields = run_to_wire(live.row) | {
         "run_started_at": format_timestamp(started_at),
         "run_ended_at": format_timestamp(live.row.updated_at),
@@ -56,12 +56,12 @@ def webhook_body(live: LiveRun, *, started_at: float, now: float) -> bytes:
 
 
 class RunWebhooks:
-    """Sends what became of runs.
+    """Posts the results of runs.
 
     Args:
-        guard: Judges the addresses.
-        key: Returns the key of the signatures; may block, is asked once.
-        pause_s: Before the second try, seconds.
+        guard: Decides which URLs are allowed.
+        key: Returns the signing key; may block; called once.
+        pause_s: Delay before the second attempt, seconds.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class RunWebhooks:
         self._client: tuple[bytes, httpx.AsyncClient] | None = None
 
     async def validate_url(self, url: str) -> None:
-        """Judge an address before a run is started for it. Raises InvalidRequest."""
+        """Check a URL before a run is started for it. Raises InvalidRequest."""
         try:
             await self._guard.check(url)
         except UnknownHost:
@@ -82,7 +82,7 @@ class RunWebhooks:
             raise InvalidRequest(f"webhook: {error.user_message}", malformed=True) from error
 
     async def send(self, url: str, body: bytes) -> bool:
-        """Post a body; return whether it was taken. Redirects are not followed. Never raises but on cancellation."""
+        """Post a body; return whether it was accepted. Follows no redirects. Raises only on cancellation."""
         key, client = await self._open_client()
         for number in range(MAX_ATTEMPTS):
             if number:
@@ -105,13 +105,13 @@ class RunWebhooks:
 
 
 async def _post(client: httpx.AsyncClient, url: str, body: bytes, key: bytes) -> bool | None:
-    """Try once; None = may be tried again."""
+    """Make one attempt; None = retry."""
     headers = {
         "Content-Type": "application/json",
         SIGNATURE: sign_webhook(key, body, seconds=int(time.time())),
     }
     try:
-        # Of the answer only the status is wanted: its body is not read, however long it is.
+        # Only the status matters: the response body is not read, however long it is.
         async with client.stream("POST", url, content=body, headers=headers) as response:
             status = response.status_code
     except (UnknownHost, httpx.HTTPError) as error:

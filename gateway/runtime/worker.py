@@ -28,17 +28,17 @@ from gateway.runtime.stream_modes import StreamEncoder
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 
 MAX_RUN_S = 86_400.0
-"""Bound of one run, seconds: the same day that LangGraph's server gives."""
+"""Time limit of one run, seconds: one day, as on LangGraph's server."""
 
 STATE_S = 10.0
-"""Bound of reading the state of a stopped run."""
+"""Time limit for reading the state of a cancelled run, seconds."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedRun:
-    """A graph, what it is started with, and its config."""
+    """A graph with its input and config."""
 
     request: GraphRunRequest
     graph: Graph
@@ -54,14 +54,14 @@ class PreparedRun:
 async def execute_run(
     live: LiveRun,
     prepare: Callable[[], Awaitable[PreparedRun]],
-    forget: Callable[[], Awaitable[None]],
+    roll_back: Callable[[], Awaitable[None]],
 ) -> RunResult:
-    """Run a graph to its end, or until it is stopped. Events go to the run's log.
+    """Run a graph until it ends or is cancelled. Its events go to the run's log.
 
     Args:
         live: The run.
-        prepare: Builds what is run.
-        forget: Takes the thread's state back to where it was before the run.
+        prepare: Builds the graph and its input.
+        roll_back: Restores the thread's state from before the run.
     """
     prepared: PreparedRun | None = None
     live.task = asyncio.current_task()
@@ -77,16 +77,16 @@ async def execute_run(
         return _failure_result(live, error)
     finally:
         live.task = None
-    return await _cancelled_result(live, prepared, forget)
+    return await _cancelled_result(live, prepared, roll_back)
 
 
 async def address_resume(prepared: PreparedRun) -> PreparedRun:
-    """Return what is run, with an answer that names no question given to the one that was asked last.
+    """Address a resume value without an interrupt id to the latest interrupt.
 
-    LangGraph fails where several wait; clients that show one after the other answer like this.
+    LangGraph fails if several are pending; clients that show one at a time send such values.
 
     Raises:
-        ValueError: Nothing was asked: the graph would begin anew, without an input.
+        ValueError: Nothing is pending: the graph would start over, without an input.
     """
     command = prepared.request.command or {}
     answer = command.get("resume")
@@ -120,7 +120,7 @@ async def _stream(live: LiveRun, prepared: PreparedRun) -> None:
         prepared.graph,
         prepared.input,
         prepared.config,
-        # A graph may put its context into the state: what cannot be saved stays out of it.
+        # A graph may copy its context into the state, so what cannot be saved stays out.
         context={k: v for k, v in options.items() if k != STEERING_SOURCE_KEY},
         modes=request.modes.graph_modes(),
         subgraphs=request.modes.subgraphs,
@@ -152,28 +152,28 @@ async def _success_result(live: LiveRun, prepared: PreparedRun) -> RunResult:
 
 
 async def _cancelled_result(
-    live: LiveRun, prepared: PreparedRun | None, forget: Callable[[], Awaitable[None]]
+    live: LiveRun, prepared: PreparedRun | None, roll_back: Callable[[], Awaitable[None]]
 ) -> RunResult:
-    """Say what a stopped run left behind: `interrupted` where steps remain."""
+    """Return the result of a cancelled run: the thread is `interrupted` if steps remain."""
     if prepared is None:
-        return RunResult(status="interrupted", is_rolled_back=True)
+        return RunResult(status="interrupted", thread_unchanged=True)
     back = live.cancel_action == "rollback"
     with anyio.move_on_after(STATE_S, shield=True):
         if back:
-            await forget()
+            await roll_back()
         state = await prepared.graph.aget_state(prepared.thread_config)
         return RunResult(
             status="interrupted",
             thread_status="interrupted" if state.next else "idle",
             interrupts=interrupts_by_task(state),
-            is_rolled_back=back,
+            thread_unchanged=back,
         )
     return RunResult(status="interrupted")
 
 
 def _failure_result(live: LiveRun, error: Exception) -> RunResult:
     failure = describe_failure(error)
-    # An error that says itself what is wrong needs no stack to be understood.
+    # An error with a user_message needs no traceback.
     stack = None if hasattr(error, "user_message") else error
     _log.warning("Run %s failed with %s.", live.run_id, failure.error, exc_info=stack)
     if stack is None:
@@ -183,7 +183,7 @@ def _failure_result(live: LiveRun, error: Exception) -> RunResult:
 
 
 def interrupts_by_task(state: StateSnapshot) -> Mapping[str, Any]:
-    """Return what a state asks its user, by task id."""
+    """Return a state's interrupts, by task id."""
     return {
         task.id: [{"id": one.id, "value": one.value} for one in task.interrupts]
         for task in state.tasks
