@@ -1,4 +1,4 @@
-"""Single characters: their width on screen, where a text may be cut, what must never pass. Pure."""
+"""Characters: display width, safe cuts between graphemes, removal of hostile ones. Pure."""
 
 import re
 import unicodedata
@@ -13,7 +13,7 @@ _JOINER = "\u200d"
 
 
 def clean(text: str) -> str:
-    r"""Make hostile text harmless: no lone surrogates, no control characters but newline and tab.
+    r"""Remove lone surrogates, and control characters except newline and tab.
 
     Surrogate pairs become the character they stand for, lone surrogates U+FFFD; line ends become newlines.
 
@@ -51,7 +51,7 @@ def utf16_length(text: str) -> int:
 
 
 def is_visible(text: str) -> bool:
-    r"""Tell whether a text holds anything that can be seen: more than blanks and zero-width characters.
+    r"""Return whether a text has visible characters, not only blanks and zero-width characters.
 
     >>> is_visible("a"), is_visible(" \u200b")
     (True, False)
@@ -68,24 +68,24 @@ def safe_cut(text: str, at: int) -> int:
     if at >= len(text):
         return len(text)
     for position in range(at, max(at - _REACH, 0), -1):
-        if not _joined(text, position):
+        if not _is_joined(text, position):
             return position
     return at
 
 
-def _joined(text: str, at: int) -> bool:
-    """Tell whether the characters on both sides of a position belong to one grapheme."""
+def _is_joined(text: str, at: int) -> bool:
+    """Return whether the characters on both sides of a position belong to one grapheme."""
     before, after = text[at - 1], text[at]
     if after.isascii() or before == "\n":
         return False
-    if before == _JOINER or _extends(after):
+    if before == _JOINER or _is_extender(after):
         return True
-    if _regional(before) and _regional(after):
+    if _is_regional(before) and _is_regional(after):
         return _flags_before(text, at) % 2 == 1
     return "\u1160" <= after <= "\u11ff" and "\u1100" <= before <= "\u11ff"
 
 
-def _extends(char: str) -> bool:
+def _is_extender(char: str) -> bool:
     if (
         char == _JOINER
         or "\U0001f3fb" <= char <= "\U0001f3ff"
@@ -95,12 +95,12 @@ def _extends(char: str) -> bool:
     return unicodedata.category(char) in {"Mn", "Me", "Mc"}
 
 
-def _regional(char: str) -> bool:
+def _is_regional(char: str) -> bool:
     return "\U0001f1e6" <= char <= "\U0001f1ff"
 
 
 def _flags_before(text: str, at: int) -> int:
     count = 0
-    while count < _REACH and at - count > 0 and _regional(text[at - count - 1]):
+    while count < _REACH and at - count > 0 and _is_regional(text[at - count - 1]):
         count += 1
     return count

@@ -1,4 +1,4 @@
-"""Code that is too long for a message, as a file. Pure."""
+"""Code that is too long for a message becomes a file. Pure."""
 
 from dataclasses import dataclass
 
@@ -14,12 +14,12 @@ _ENDINGS = {
     "shell": "sh", "sql": "sql", "svg": "svg", "swift": "swift", "toml": "toml", "ts": "ts", "tsx": "tsx",
     "typescript": "ts", "xml": "xml", "yaml": "yaml", "yml": "yaml", "zsh": "sh",
 }  # fmt: skip
-"""Language of a fence -> ending of a file's name."""
+"""Language of a fence -> file extension."""
 
 
 @dataclass(frozen=True, slots=True)
 class CodeFile:
-    """Code and what a file of it is called."""
+    """Code, and the name of its file."""
 
     name: str
     text: str

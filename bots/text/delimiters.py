@@ -1,4 +1,4 @@
-"""Inline marks that are open at a place in a text: what to close before a cut and to open after it. Pure."""
+"""Inline delimiters that are open at a position: what to close before a cut and reopen after it. Pure."""
 
 import re
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ class _Scan:
         )
 
     def _token(self, token: str, start: int, end: int) -> int:
-        """Handle one token; return where to go on."""
+        """Handle one token; return where to continue."""
         match token[0]:
             case "\\":
                 return end
@@ -102,7 +102,7 @@ class _Scan:
                 self.opened.append(rest[0] * 2)
 
     def _close(self, run: str) -> str:
-        """Close what the run can close; return what is left of it."""
+        """Close what the run can close; return the rest of it."""
         while run:
             index = self._opener(run)
             if index is None:
@@ -127,8 +127,8 @@ def scan_delimiters(text: str) -> DelimiterScan:
     return _Scan(text).run()
 
 
-def closers(opened: tuple[str, ...]) -> str:
-    """Return the text that closes open marks, innermost first."""
+def closing_delimiters(opened: tuple[str, ...]) -> str:
+    """Return the text that closes open delimiters, innermost first."""
     return "".join(reversed(opened))
 
 
@@ -146,4 +146,4 @@ def finish_inline(text: str) -> str:
         bang = 2 if text[found.link] == "!" else 1
         text = text[: found.link] + text[found.link + bang : found.label]
         found = scan_delimiters(text)
-    return text.rstrip() + closers(found.opened) if found.opened else text
+    return text.rstrip() + closing_delimiters(found.opened) if found.opened else text

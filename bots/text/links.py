@@ -1,4 +1,4 @@
-"""Which links may be live in a message. Pure."""
+"""Which links may be clickable in a message. Pure."""
 
 _WEB = ("http://", "https://")
 
@@ -6,7 +6,7 @@ _QUOTES = {ord(char): f"%{ord(char):02X}" for char in "()<>[]|\\\"' \n\t`*"}
 
 
 def is_clickable_url(url: str, *, also: tuple[str, ...] = ("mailto:",)) -> bool:
-    """Tell whether a link may be clickable: web addresses, and the named further schemes.
+    """Return whether a link may be clickable: web URLs, and the schemes in `also`.
 
     >>> [is_clickable_url(url) for url in ("https://a.b", "mailto:a@b", "javascript:x", "/mnt/x")]
     [True, True, False, False]
@@ -17,7 +17,7 @@ def is_clickable_url(url: str, *, also: tuple[str, ...] = ("mailto:",)) -> bool:
 
 
 def escape_url(url: str) -> str:
-    """Percent-encode what could end a link early: brackets, quotes, bars, spaces.
+    """Percent-encode characters that could end a link early: brackets, quotes, bars, spaces.
 
     >>> escape_url("http://a/b_(c)|<d>")
     'http://a/b_%28c%29%7C%3Cd%3E'

@@ -1,4 +1,4 @@
-"""Markdown to the typed tree, also while it is still being written. Pure; linear in the text's length."""
+"""Markdown to the typed tree, finished or still being written. Pure; linear in the length of the text."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -8,8 +8,8 @@ from markdown_it.token import Token
 from bots.text.characters import clean
 from bots.text.delimiters import finish_inline
 from bots.text.links import escape_url
+from bots.text.memo import Memo, MemoizedMarkdown
 from bots.text.parser import MarkdownParser, block_tokens
-from bots.text.streamed import Memo, StreamedMarkdown
 from bots.text.tree import (
     Align,
     Block,
@@ -34,7 +34,7 @@ from bots.text.tree import (
 __all__ = ["clean", "close_open", "parse"]
 
 _DEPTH = 8
-"""Inline formatting nests this deep; what lies deeper keeps its text and loses its formatting."""
+"""Deepest nesting of inline formatting; deeper text loses its formatting."""
 
 _WRAPPERS: dict[str, type[Strong] | type[Emphasis] | type[Strike]] = {
     "strong_open": Strong,
@@ -49,14 +49,14 @@ def parse(markdown: str) -> tuple[Block, ...]:
     >>> parse("# Hi")
     (HeadingBlock(level=1, children=(Text(text='Hi', source='Hi'),)),)
     """
-    return _Reader(markdown).read()
+    return _TreeBuilder(markdown).read()
 
 
-class _Reader:
-    """Reads one text into blocks; the same words are parsed once."""
+class _TreeBuilder:
+    """Builds the blocks of one text; equal inline text is parsed once."""
 
     def __init__(self, markdown: str) -> None:
-        self._memo: Memo = markdown.memo if isinstance(markdown, StreamedMarkdown) else {}
+        self._memo: Memo = markdown.memo if isinstance(markdown, MemoizedMarkdown) else {}
         self._parser = MarkdownParser()
         self._markdown = markdown
 
@@ -76,7 +76,7 @@ class _Reader:
             case "heading_open":
                 return HeadingBlock(level=int(token.tag[1:]), children=self._leaf(stream))
             case "bullet_list_open" | "ordered_list_open":
-                return self._listing(token, stream)
+                return self._list(token, stream)
             case "blockquote_open":
                 return Quote(children=self._blocks(stream, "blockquote_close"))
             case "table_open":
@@ -97,7 +97,7 @@ class _Reader:
             self._memo[content] = _inlines(self._parser.inlines(content))
         return self._memo[content]
 
-    def _listing(self, opening: Token, stream: Iterator[Token]) -> ListBlock:
+    def _list(self, opening: Token, stream: Iterator[Token]) -> ListBlock:
         items, tight = [], True
         for token in stream:
             if token.type != "list_item_open":
@@ -193,7 +193,7 @@ def _inline(token: Token) -> Inline:
 
 
 def _alt(image: Token) -> str:
-    """Return the plain words of an image's label, which may nest further images."""
+    """Return the plain text of an image's label, which may contain further images."""
     words, stack = [], list(reversed(image.children or ()))
     while stack:
         token = stack.pop()
@@ -207,14 +207,14 @@ def _alt(image: Token) -> str:
 
 
 _HALF_LINE = re.compile(r"[ >]*(?:=+|[*+]|#{1,6}|[ :|-]*)[ ]*")
-"""A last line that may become anything: half a rule, a heading's or an item's marker, a table's second row."""
+"""A last line that is not decided yet: half a rule, a heading's or item's marker, a table's second row."""
 
 _LONGEST_HALF = 200
-"""Characters of a last line above which it is taken for what it is."""
+"""Length of a last line above which it is decided."""
 
 
 def close_open(markdown: str) -> str:
-    r"""Close what is open at the end of a text that is still being written, so that it renders sanely.
+    r"""Close what is open at the end of a text that is still being written, so that it renders cleanly.
 
     An open fence is closed; open code, emphasis and links are closed; markers that may still
     become anything else are held back.
@@ -236,7 +236,7 @@ def close_open(markdown: str) -> str:
 
 
 def _finish(text: str, content: str) -> str:
-    """Finish the last inline text, unless something else stands behind it."""
+    """Finish the last inline text, unless something else follows it."""
     body = text.rstrip()
     if not content or not body.endswith(content.rsplit("\n", 1)[-1]):
         return text
@@ -244,7 +244,7 @@ def _finish(text: str, content: str) -> str:
 
 
 def _replace_tail(body: str, content: str, finished: str) -> str:
-    """Put the finished inline text in place of the unfinished one, which may span prefixed lines."""
+    """Replace the unfinished inline text, which may span prefixed lines, by the finished one."""
     same = 0
     for left, right in zip(content, finished, strict=False):
         if left != right:

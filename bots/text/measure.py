@@ -1,4 +1,4 @@
-"""How much fits: the search behind the splitter. Pure."""
+"""Finds how much text fits into a message, with few renderings. Pure."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -6,27 +6,27 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from bots.text.characters import safe_cut
-from bots.text.streamed import Memo, StreamedMarkdown
+from bots.text.memo import Memo, MemoizedMarkdown
 
 _AIM = 0.93
-"""Share of a message that a guess aims at: dense text varies by a few percent."""
+"""Share of a message that a guess aims at: the density of text varies by a few percent."""
 
 _ENOUGH = 0.82
-"""Share of a message that is full enough: one more rendering costs more than the rest is worth."""
+"""Share of a message that is full enough: another rendering costs more than the rest is worth."""
 
 _LEAST = 1 / 64
-"""Share that a text counts for at least: a guess grows at most so many times."""
+"""Smallest share that a text counts as: it limits how fast a guess grows."""
 
 _GUESSES = 8
-"""Guesses after which the search halves what is left: the text's size says nothing about its share."""
+"""Guesses after which the search switches to bisection: the text's size does not predict its share."""
 
 _FIRST = 1_000
-"""Characters of the very first guess: cheap to render, enough to learn from."""
+"""Characters of the first guess: cheap to render, enough to learn from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredSize:
-    """How much of a message a text takes; true while it fits.
+    """How much of a message a text fills; true if it fits.
 
     Attributes:
         share: 1.0 = all that a message holds; of what does not fit by far, an estimate.
@@ -44,17 +44,17 @@ class MeasuredSize:
 FitResult: TypeAlias = bool | MeasuredSize
 
 Fits: TypeAlias = Callable[[str], FitResult]
-"""Tells whether a piece of Markdown is one message. A part of what fits is assumed to fit too.
+"""Returns whether Markdown fits into one message. A part of what fits is assumed to fit too.
 
 An answer that says how full the message is (`MeasuredSize`) saves most of the search.
 """
 
 Wrap: TypeAlias = Callable[[Sequence[str]], str]
-"""Makes a piece of some rows: lines into a fence, table rows under their header."""
+"""Makes Markdown of some rows: lines in a fence, table rows below their header."""
 
 
 class SizeEstimator:
-    """Asks what fits, never twice for the same text, and learns how much source fills a message.
+    """Measures what fits, each text only once, and learns how much source fills a message.
 
     Args:
         fits: See `Fits`.
@@ -68,19 +68,19 @@ class SizeEstimator:
         self._memo: Memo = {}
 
     def __call__(self, piece: str) -> FitResult:
-        """Tell whether a piece fits."""
+        """Return whether a piece fits."""
         if piece not in self._answers:
-            self._answers[piece] = self._fits(StreamedMarkdown.of(piece, self._memo))
+            self._answers[piece] = self._fits(MemoizedMarkdown.with_memo(piece, self._memo))
         return self._answers[piece]
 
     def inside(self, wrap: Callable[[str], str]) -> "SizeEstimator":
-        """Return the gauge of what stands inside something: a quote, an item."""
+        """Return the estimator for the content of a wrapper, such as a quote or an item."""
         return SizeEstimator(lambda piece: self(wrap(piece)), self._room)
 
     def most(
         self, ends: Sequence[int], ask: Callable[[int], FitResult], *, at: int = 0, base: int = 0
     ) -> int:
-        """Return how many parts fit together, about: a message may stay one sixth empty.
+        """Return approximately how many parts fit together: up to a sixth of a message may stay empty.
 
         Args:
             ends: Where each part ends in the source, in characters.
@@ -112,7 +112,7 @@ class SizeEstimator:
         return low
 
     def _reach(self, ends: Sequence[int], at: int, base: int, low: int, high: int) -> int:
-        """Return how many parts the room holds, between `low` and `high`, both excluded."""
+        """Return how many parts fit the remaining room, between `low` and `high`, both exclusive."""
         count = bisect_right(ends, base + self._room, lo=at) - at
         return min(max(count, low + 1), high - 1)
 
@@ -127,7 +127,7 @@ class SizeEstimator:
 
 
 def search_largest(limit: int, guess: int, ok: Callable[[int], FitResult]) -> int:
-    """Return about the largest n in 1..limit with ok(n), or 0, in few calls that are all near n.
+    """Return approximately the largest n in 1..limit with ok(n), or 0, in few calls close to n.
 
     The result is exact to 3 %: a full message is not worth a rendering for every last character.
 
@@ -168,13 +168,13 @@ def _narrow(low: int, high: int, ok: Callable[[int], FitResult]) -> int:
 
 
 def longest_fitting(text: str, gauge: SizeEstimator, ok: Fits) -> int:
-    """Return how many characters of a text fit at most, not cutting a grapheme if avoidable; or 0."""
+    """Return how many characters of a text fit, without cutting a grapheme if possible; or 0."""
     most = gauge.most(range(1, len(text) + 1), lambda size: ok(text[: safe_cut(text, size)]))
     return safe_cut(text, most) if most else 0
 
 
 def chop_text(text: str, gauge: SizeEstimator) -> list[str]:
-    """Cut a text at any character, as the last resort. A character that does not fit goes alone.
+    """Split a text at any character, as a last resort. A character that does not fit is a piece by itself.
 
     >>> chop_text("abcde", SizeEstimator(lambda piece: len(piece) <= 2))
     ['ab', 'cd', 'e']

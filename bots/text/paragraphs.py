@@ -1,9 +1,9 @@
-"""Cutting a paragraph: at lines, sentences, words, last of all between graphemes. Pure."""
+"""Splits a paragraph: at lines, sentences, words, and last between graphemes. Pure."""
 
 import re
 
 from bots.text.characters import safe_cut
-from bots.text.delimiters import closers, scan_delimiters
+from bots.text.delimiters import closing_delimiters, scan_delimiters
 from bots.text.measure import FitResult, MeasuredSize, SizeEstimator, chop_text
 
 _SENTENCE = re.compile(r"[.!?…][\"')\]*_]{0,4}\s|[。！？；]")
@@ -13,14 +13,14 @@ _MARKS = "*_~`\\"
 _REACH = 64
 
 _STOP = 6
-"""Characters that the end of a sentence may take."""
+"""Characters that may follow the end of a sentence."""
 
 _ESCAPE = 2
-"""Characters that an escaped marker takes: a cut must go beyond, or it would be escaped for ever."""
+"""Characters of an escaped marker: a cut has to be behind it, or it would be escaped forever."""
 
 
 def cut_prose(text: str, gauge: SizeEstimator) -> list[str]:
-    """Cut inline Markdown into pieces that fit; emphasis and code open at a cut go on in the next piece.
+    """Split inline Markdown into pieces that fit; emphasis and code open at a cut continue in the next piece.
 
     >>> cut_prose("one **two three** four", SizeEstimator(lambda piece: len(piece) <= 12))
     ['one **two**', '**three**', 'four']
@@ -33,7 +33,7 @@ def cut_prose(text: str, gauge: SizeEstimator) -> list[str]:
 
         def ask(size: int, whole: str = whole, floor: int = floor) -> FitResult:
             cut = _boundary(whole, size, floor)
-            return _stretched(gauge(_closed(whole, cut, literal)), size / max(cut, 1))
+            return _count_tail(gauge(_close_at(whole, cut, literal)), size / max(cut, 1))
 
         size = gauge.most(range(1, len(whole) + 1), ask)
         if size == len(whole):
@@ -41,37 +41,39 @@ def cut_prose(text: str, gauge: SizeEstimator) -> list[str]:
         cut = _boundary(whole, size, floor)
         if cut <= floor + _ESCAPE:
             return pieces + chop_text(rest, gauge)
-        pieces.append(_closed(whole, cut, literal))
-        lead = "".join(_opened(whole[:cut], literal))
-        rest = whole[cut:].lstrip(" \n") if "`" in lead else _inert(whole[cut:].lstrip())
+        pieces.append(_close_at(whole, cut, literal))
+        lead = "".join(_open_delimiters(whole[:cut], literal))
+        rest = (
+            whole[cut:].lstrip(" \n") if "`" in lead else _escape_block_marker(whole[cut:].lstrip())
+        )
     return pieces
 
 
-def _stretched(answer: FitResult, by: float) -> FitResult:
-    """Count what lies behind the cut as used: a piece that ends with a sentence is full enough."""
+def _count_tail(answer: FitResult, by: float) -> FitResult:
+    """Count what is behind the cut as used: a piece that ends with a sentence is full enough."""
     if isinstance(answer, MeasuredSize) and answer:
         return MeasuredSize(share=min(answer.share * by, 1.0))
     return answer
 
 
-def _opened(text: str, literal: set[str]) -> tuple[str, ...]:
-    """Return the open marks, without those that the text never closes: they are just characters."""
+def _open_delimiters(text: str, literal: set[str]) -> tuple[str, ...]:
+    """Return the open delimiters, without those that the text never closes: they are plain characters."""
     return tuple(mark for mark in scan_delimiters(text).opened if mark not in literal)
 
 
-def _closed(text: str, size: int, literal: set[str]) -> str:
+def _close_at(text: str, size: int, literal: set[str]) -> str:
     if size == len(text):
         return text
     head = text[:size]
-    opened = _opened(head, literal)
+    opened = _open_delimiters(head, literal)
     code = opened and opened[-1].startswith("`")
-    return (head if code else head.rstrip()) + closers(opened)
+    return (head if code else head.rstrip()) + closing_delimiters(opened)
 
 
-def _inert(text: str) -> str:
-    r"""Escape what would be a block's marker now that it begins a message.
+def _escape_block_marker(text: str) -> str:
+    r"""Escape what would be a block marker at the start of a message.
 
-    >>> _inert("- x"), _inert("2. x"), _inert("-x")
+    >>> _escape_block_marker("- x"), _escape_block_marker("2. x"), _escape_block_marker("-x")
     ('\\- x', '2\\. x', '-x')
     """
     found = _LEAD.match(text)
@@ -79,44 +81,44 @@ def _inert(text: str) -> str:
 
 
 def _boundary(text: str, size: int, floor: int) -> int:
-    """Return the best place to cut at or before `size`, in its second half if there is one."""
+    """Return the best cut at or before `size`, in the second half if there is one."""
     if size >= len(text):
         return size
     half = max(size // 2, floor + 1)
     for cut in (
         text.rfind("\n", half, size),
-        _sentence(text, max(half - _STOP, floor), size),
-        _word(text, half, size),
+        _sentence_end(text, max(half - _STOP, floor), size),
+        _word_end(text, half, size),
     ):
         if cut > floor:
-            return _outside_link(text, cut, floor)
+            return _before_link(text, cut, floor)
     cut = safe_cut(text, size)
     while cut > max(size - _REACH, floor + 1) and _splits_token(text, cut):
         cut -= 1
-    return _outside_link(text, cut if cut > floor else size, floor)
+    return _before_link(text, cut if cut > floor else size, floor)
 
 
-def _sentence(text: str, start: int, end: int) -> int:
+def _sentence_end(text: str, start: int, end: int) -> int:
     cut = -1
     for found in _SENTENCE.finditer(text, start, end):
         cut = found.end()
     return cut
 
 
-def _word(text: str, start: int, end: int) -> int:
+def _word_end(text: str, start: int, end: int) -> int:
     return max(text.rfind(" ", start, end), text.rfind("\t", start, end))
 
 
 def _splits_token(text: str, cut: int) -> bool:
-    """Tell whether a cut parts a delimiter run, an escape or an entity."""
+    """Return whether a cut splits a delimiter run, an escape or an entity."""
     before, after = text[cut - 1], text[cut] if cut < len(text) else ""
     if before == "\\" or (before == after and before in _MARKS):
         return True
     return _ENTITY.search(text[max(cut - 34, 0) : cut]) is not None
 
 
-def _outside_link(text: str, cut: int, floor: int) -> int:
-    """Move a cut out of a link, to its beginning, if that does not waste most of the piece."""
+def _before_link(text: str, cut: int, floor: int) -> int:
+    """Move a cut inside a link to its start, unless that wastes most of the piece."""
     found = scan_delimiters(text[:cut])
     if found.link is None or found.link <= max(floor, cut // 4):
         return cut

@@ -1,4 +1,4 @@
-"""markdown-it-py, set up for chat: no HTML, no references, bounded nesting, emphasis that knows CJK."""
+"""markdown-it-py configured for chat: no HTML, no references, limited nesting, emphasis next to CJK."""
 
 import unicodedata
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ BlockRule = Callable[[StateBlock, int, int, bool], bool]
 
 
 def flanking(before: str, after: str) -> tuple[bool, bool]:
-    """Tell whether a delimiter run between two characters is left- and right-flanking.
+    """Return whether a delimiter run between two characters is left- and right-flanking.
 
     CommonMark's rule with two changes for CJK text, which has no spaces between words: CJK punctuation
     counts as a letter, and other punctuation may stand next to a CJK character as if next to a space.
@@ -44,7 +44,7 @@ def flanking(before: str, after: str) -> tuple[bool, bool]:
 
 
 def is_cjk(char: str) -> bool:
-    """Tell whether a character is written without spaces around words: Han, kana, Hangul, their signs."""
+    """Return whether a character is of a script without spaces between words: Han, kana, Hangul, their punctuation."""
     if char < "\u1100" or "\U0001f000" <= char <= "\U0001fbff":
         return False
     return unicodedata.east_asian_width(char) in "WFH"
@@ -55,7 +55,7 @@ def _is_punctuation(char: str) -> bool:
 
 
 def delimiters(source: str, start: int, end: int) -> tuple[bool, bool]:
-    """Tell whether the run `source[start:end]` of one of `*_~` can open and can close."""
+    """Return whether the run `source[start:end]` of one of `*_~` can open and can close."""
     before = source[start - 1] if start else " "
     after = source[end] if end < len(source) else " "
     left, right = flanking(before, after)
@@ -67,8 +67,8 @@ def delimiters(source: str, start: int, end: int) -> tuple[bool, bool]:
     )
 
 
-class _Outline(StateBlock):
-    """Keeps the top-level tokens and their list items; the others (half a million, of tiny items) go."""
+class _OutlineState(StateBlock):
+    """Keeps only top-level tokens and their list items: a list of tiny items makes half a million tokens."""
 
     _gone: Token | None = None
 
@@ -103,40 +103,40 @@ class _InlineParser(ParserInline):
         return state.tokens
 
 
-def _bounded(rule: BlockRule) -> BlockRule:
-    def bounded(state: StateBlock, start: int, end: int, silent: bool) -> bool:  # noqa: FBT001 - markdown-it's call
+def _limit_level(rule: BlockRule) -> BlockRule:
+    def limited(state: StateBlock, start: int, end: int, silent: bool) -> bool:  # noqa: FBT001 - markdown-it's call
         return state.level < MAX_LEVEL and rule(state, start, end, silent)
 
-    return bounded
+    return limited
 
 
-def _engine() -> MarkdownIt:
-    """Build a parser (0.3 ms): it keeps no state, but a shared one would be a global."""
+def _build_parser() -> MarkdownIt:
+    """Build a parser (0.3 ms). It has no state, but a shared one would be a global."""
     engine = MarkdownIt("commonmark", {"html": False})
     engine.inline = _InlineParser()
     engine.enable(["table", "strikethrough"])
-    # References would make text vanish, and a piece cut off from its definitions could not be rendered.
+    # References hide text, and a piece without its definitions could not be rendered.
     engine.disable(["reference", "html_block", "html_inline", "text_join"])
     rules = engine.block.ruler
-    rules.at("blockquote", _bounded(blockquote), {"alt": ["paragraph", "blockquote", "list"]})
-    rules.at("list", _bounded(list_block), {"alt": ["paragraph", "blockquote"]})
+    rules.at("blockquote", _limit_level(blockquote), {"alt": ["paragraph", "blockquote", "list"]})
+    rules.at("list", _limit_level(list_block), {"alt": ["paragraph", "blockquote"]})
     return engine
 
 
 class MarkdownParser:
-    """Parses Markdown to markdown-it's tokens: blocks first, then the text inside them, as asked."""
+    """Parses Markdown to markdown-it's tokens: blocks first, the text inside them on demand."""
 
     def __init__(self) -> None:
-        self._engine = _engine()
-        self._engine.core.ruler.enableOnly(["normalize", "block"])
+        self._build_parser = _build_parser()
+        self._build_parser.core.ruler.enableOnly(["normalize", "block"])
 
     def blocks(self, markdown: str) -> Sequence[Token]:
         """Parse the block structure alone: `inline` tokens keep their text in `content`."""
-        return self._engine.parse(clean(markdown))
+        return self._build_parser.parse(clean(markdown))
 
     def inlines(self, content: str) -> Sequence[Token]:
         """Parse the content of an `inline` token."""
-        return self._engine.inline.parse(content, self._engine, {}, [])
+        return self._build_parser.inline.parse(content, self._build_parser, {}, [])
 
 
 def block_tokens(markdown: str) -> Sequence[Token]:
@@ -146,7 +146,7 @@ def block_tokens(markdown: str) -> Sequence[Token]:
 
 def outline(markdown: str) -> Sequence[Token]:
     """Parse cleaned Markdown to its top-level tokens and, of top-level lists, the items' openings."""
-    engine = _engine()
-    state = _Outline(markdown, engine, {}, [])
+    engine = _build_parser()
+    state = _OutlineState(markdown, engine, {}, [])
     engine.block.tokenize(state, state.line, state.lineMax)
     return state.tokens

@@ -1,4 +1,4 @@
-"""The tree back to Markdown, in a platform's dialect: canonical, so that no parser can be fooled. Pure."""
+"""Renders the tree as canonical Markdown in a platform's dialect: parsers cannot be tricked. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -31,36 +31,36 @@ _DASHES = {"": "---", "left": ":--", "center": ":-:", "right": "--:"}
 
 
 class MarkdownDialect(Protocol):
-    """What differs between the platforms' Markdown."""
+    """What differs between platforms' Markdown."""
 
     def text(self, text: Text) -> str:
-        """Write literal text so that nothing in it is live."""
+        """Escape literal text."""
         ...
 
     def code(self, code: str) -> str:
-        """Make the inside of code harmless."""
+        """Escape the content of code."""
         ...
 
     def link(self, url: str, label: str) -> str:
-        """Write a link whose label is Markdown already."""
+        """Render a link whose label is already Markdown."""
         ...
 
     def image(self, image: ImageInline) -> str:
-        """Write an image, or a link in its place."""
+        """Render an image, or a link instead."""
         ...
 
     def heading(self, level: int) -> int:
-        """Return the level a heading gets."""
+        """Return the level of a heading in this dialect."""
         ...
 
     def table(self, table: str) -> str:
-        """Write a table, given in GFM: as it is, or as code."""
+        """Render a table, given in GFM, as it is or as code."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Line:
-    """A line of output; `flat` lines stay at the left margin, also in lists."""
+    """A line of output; `flat` lines are not indented, even in lists."""
 
     text: str
     flat: bool = False
@@ -69,14 +69,14 @@ class _Line:
 def render_blocks(
     blocks: Sequence[Block], dialect: MarkdownDialect, *, flat_code: bool = False
 ) -> str:
-    """Write blocks as Markdown. `flat_code` keeps fences at the left margin where a platform needs that."""
+    """Render blocks as Markdown. `flat_code`: fences are not indented, for platforms that need that."""
     return "\n".join(
-        line.text for line in _Emitter(dialect, flat=flat_code).blocks(blocks, tight=False)
+        line.text for line in _Renderer(dialect, flat=flat_code).blocks(blocks, tight=False)
     )
 
 
 def fence(code: str, language: str) -> str:
-    r"""Fence code with more backticks than stand in it.
+    r"""Fence code with more backticks than it contains.
 
     >>> fence("a ``` b", "py")
     '````py\na ``` b\n````'
@@ -87,7 +87,7 @@ def fence(code: str, language: str) -> str:
 
 
 def code_span(code: str) -> str:
-    """Write inline code with more backticks than stand in it.
+    """Render inline code with more backticks than it contains.
 
     >>> code_span("a"), code_span("a`b"), code_span("`")
     ('`a`', '``a`b``', '`` ` ``')
@@ -102,7 +102,7 @@ def code_span(code: str) -> str:
     return f"{mark} {code} {mark}" if padded else f"{mark}{code}{mark}"
 
 
-class _Emitter:
+class _Renderer:
     def __init__(self, dialect: MarkdownDialect, *, flat: bool) -> None:
         self._dialect = dialect
         self._flat = flat
@@ -113,7 +113,7 @@ class _Emitter:
             if index and (not tight or _would_merge(blocks[index - 1], block)):
                 lines.append(_Line(text=""))
             if index and isinstance(block, ListBlock) and isinstance(blocks[index - 1], ListBlock):
-                # Two lists in a row would become one: an invisible paragraph keeps them apart.
+                # Two consecutive lists would merge: an invisible paragraph separates them.
                 lines += [_Line(text="\u2060"), _Line(text="")]
             lines += self._block(block)
         return lines
@@ -126,7 +126,7 @@ class _Emitter:
             case Paragraph(children=children):
                 return _lines(self._inlines(children))
             case ListBlock():
-                return self._listing(block)
+                return self._list(block)
             case Quote(children=children):
                 return [
                     _Line(text=f"> {line.text}".rstrip())
@@ -140,7 +140,7 @@ class _Emitter:
             case Rule():
                 return [_Line(text="---")]
 
-    def _listing(self, listing: ListBlock) -> list[_Line]:
+    def _list(self, listing: ListBlock) -> list[_Line]:
         lines: list[_Line] = []
         for index, item in enumerate(listing.items):
             marker = "- " if listing.start is None else f"{listing.start + index}. "
@@ -191,9 +191,9 @@ class _Emitter:
             case Break(hard=hard):
                 return "  \n" if hard else "\n"
             case _:
-                return self._styled(inline)
+                return self._style(inline)
 
-    def _styled(self, inline: Strong | Emphasis | Strike) -> str:
+    def _style(self, inline: Strong | Emphasis | Strike) -> str:
         inner = self._inlines(inline.children)
         mark = _MARKS[type(inline)]
         return f"{mark}{inner}{mark}"
@@ -204,7 +204,7 @@ def _lines(text: str, *, flat: bool = False) -> list[_Line]:
 
 
 def _would_mix(before: str, after: str, inline: Inline) -> bool:
-    """Tell whether two neighbours would read as one: "!" before a link, a mark before the same mark."""
+    """Return whether two neighbors would merge: "!" before a link, a delimiter before the same one."""
     if isinstance(inline, Text | Break):
         return False
     return (before.endswith("!") and after.startswith("[")) or (
@@ -213,5 +213,5 @@ def _would_mix(before: str, after: str, inline: Inline) -> bool:
 
 
 def _would_merge(before: Block, after: Block) -> bool:
-    """Tell whether two blocks of a tight item need a blank line to stay two."""
+    """Return whether two blocks of a tight item need a blank line between them."""
     return isinstance(before, Paragraph | Quote) and isinstance(after, Paragraph | Rule | Table)

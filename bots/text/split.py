@@ -1,4 +1,4 @@
-"""Cutting Markdown into messages: between blocks, then inside them, never losing a word. Pure."""
+"""Splits Markdown into messages: between blocks, then inside them, without losing a word. Pure."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -11,10 +11,10 @@ from bots.text.paragraphs import cut_prose
 from bots.text.parser import outline
 
 _DEPTH = 6
-"""Lists and quotes are cut by their structure to this depth; what lies deeper is cut as prose."""
+"""Lists and quotes are split by their structure up to this depth; deeper ones are split as text."""
 
 _HEADINGS = 3
-"""Headings in a row that are kept with the text below them."""
+"""Consecutive headings that stay with the text below them."""
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _MARKER = re.compile(r" {0,3}(?:[-+*]|(\d{1,9})[.)])(?: {1,4}(?! )| |\t|\Z)")
@@ -60,21 +60,21 @@ def split(markdown: str, fits: Fits, *, as_file: Callable[[str], bool] | None = 
     if gauge(text):
         return [text]
     pieces: list[str] = []
-    for part, whole in _apart(text, gauge, as_file) if as_file else [(text, False)]:
-        pieces += [part] if whole else _fitting(part, gauge)
+    for part, whole in _separate_files(text, gauge, as_file) if as_file else [(text, False)]:
+        pieces += [part] if whole else _cut_to_fit(part, gauge)
     return pieces or [""]
 
 
-def _fitting(text: str, gauge: SizeEstimator) -> list[str]:
+def _cut_to_fit(text: str, gauge: SizeEstimator) -> list[str]:
     if gauge(text):
         return [text] if text.strip() else []
-    return [part for piece in _cut(text, gauge, depth=0) for part in _sure(piece, gauge)]
+    return [part for piece in _cut(text, gauge, depth=0) for part in _verify(piece, gauge)]
 
 
-def _apart(
+def _separate_files(
     text: str, gauge: SizeEstimator, as_file: Callable[[str], bool]
 ) -> list[tuple[str, bool]]:
-    """Take out the fenced blocks that go as files: parts in their order, and whether each is such a block."""
+    """Separate the fenced blocks that become files; return the parts in order, and whether each is a file."""
     parts: list[tuple[str, bool]] = []
     before: list[str] = []
     for chunk in _chunks(text):
@@ -104,13 +104,13 @@ def _chunks(text: str) -> list[_Chunk]:
 
 def _cut(text: str, gauge: SizeEstimator, *, depth: int) -> list[str]:
     chunks = _chunks(text)
-    ends = _ends(chunk.text for chunk in chunks)
+    ends = _end_offsets(chunk.text for chunk in chunks)
     pieces: list[str] = []
     at = base = 0
     while at < len(chunks):
-        count = _packed(chunks, ends, at, base, gauge)
+        count = _count_fitting(chunks, ends, at, base, gauge)
         if count:
-            pieces.append(_joined(chunks, at, count))
+            pieces.append(_join(chunks, at, count))
             at += count
             base = ends[at - 1]
         elif chunks[at].kind == "tail":
@@ -118,31 +118,31 @@ def _cut(text: str, gauge: SizeEstimator, *, depth: int) -> list[str]:
             base = ends[at]
             at += 1
         else:
-            *whole, tail = _broken(chunks[at], gauge, depth) or [""]
+            *whole, tail = _cut_block(chunks[at], gauge, depth) or [""]
             pieces += whole
             chunks[at] = _Chunk(kind="tail", text=tail + "\n")
             base = ends[at] - len(tail) - 1
     return [piece for piece in pieces if piece.strip()]
 
 
-def _ends(texts: Iterable[str]) -> list[int]:
-    """Return where each text ends, a line end after each."""
+def _end_offsets(texts: Iterable[str]) -> list[int]:
+    """Return the end offset of each text, with a line break after each."""
     return list(accumulate(len(text) + 1 for text in texts))
 
 
-def _packed(
+def _count_fitting(
     chunks: Sequence[_Chunk], ends: Sequence[int], at: int, base: int, gauge: SizeEstimator
 ) -> int:
-    """Return how many chunks fit together; a heading is not left behind without its text."""
+    """Return how many chunks fit together; a heading stays with its text."""
 
     def ask(count: int) -> FitResult:
-        return gauge(_joined(chunks, at, _led(chunks, at, count)))
+        return gauge(_join(chunks, at, _without_trailing_headings(chunks, at, count)))
 
-    return _led(chunks, at, gauge.most(ends, ask, at=at, base=base))
+    return _without_trailing_headings(chunks, at, gauge.most(ends, ask, at=at, base=base))
 
 
-def _led(chunks: Sequence[_Chunk], at: int, count: int) -> int:
-    """Return the count without the headings at its end."""
+def _without_trailing_headings(chunks: Sequence[_Chunk], at: int, count: int) -> int:
+    """Return the count without trailing headings."""
     if not 1 < count < len(chunks) - at:
         return count
     for shorter in range(count, max(count - _HEADINGS, 0), -1):
@@ -151,41 +151,41 @@ def _led(chunks: Sequence[_Chunk], at: int, count: int) -> int:
     return count
 
 
-def _joined(chunks: Sequence[_Chunk], at: int, count: int) -> str:
+def _join(chunks: Sequence[_Chunk], at: int, count: int) -> str:
     return "\n".join(chunk.text for chunk in chunks[at : at + count]).strip("\n")
 
 
-def _broken(chunk: _Chunk, gauge: SizeEstimator, depth: int) -> list[str]:  # noqa: PLR0911 - one return per kind
-    """Cut one block that does not fit."""
+def _cut_block(chunk: _Chunk, gauge: SizeEstimator, depth: int) -> list[str]:  # noqa: PLR0911 - one return per kind
+    """Split one block that does not fit."""
     text = chunk.text.strip("\n")
     match chunk.kind:
         case "fence":
-            return _fenced(text, gauge)
+            return _cut_fence(text, gauge)
         case "code_block":
             lines = [line.removeprefix("    ") for line in text.split("\n")]
-            return _rows(lines, lambda rows: "\n".join(f"    {row}" for row in rows), gauge)
+            return _cut_rows(lines, lambda rows: "\n".join(f"    {row}" for row in rows), gauge)
         case "table_open":
-            return _tabled(text, gauge)
+            return _cut_table(text, gauge)
         case "bullet_list_open" | "ordered_list_open" if depth < _DEPTH:
-            return _listed(_items(text, chunk.items), gauge, depth)
+            return _cut_list(_list_items(text, chunk.items), gauge, depth)
         case "blockquote_open" if depth < _DEPTH:
             inner = "\n".join(_QUOTE.sub("", line, count=1) for line in text.split("\n"))
-            pieces = _cut(inner, gauge.inside(_quoted), depth=depth + 1)
-            return [_quoted(piece) for piece in pieces]
+            pieces = _cut(inner, gauge.inside(_quote), depth=depth + 1)
+            return [_quote(piece) for piece in pieces]
         case _:
             return cut_prose(text, gauge)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
 
 
-def _grouped(
+def _group(
     rows: list[str], wrap: Wrap, gauge: SizeEstimator, alone: Callable[[str], list[str]]
 ) -> list[str]:
-    """Cut between rows; `alone` cuts a row that does not fit by itself."""
+    """Split between rows; `alone` splits a row that does not fit by itself."""
     pieces: list[str] = []
-    ends = _ends(rows)
+    ends = _end_offsets(rows)
     at = 0
     while at < len(rows):
         start = at
@@ -199,8 +199,8 @@ def _grouped(
     return pieces
 
 
-def _rows(rows: list[str], wrap: Wrap, gauge: SizeEstimator) -> list[str]:
-    """Cut code between lines, and inside a line that is too long by itself."""
+def _cut_rows(rows: list[str], wrap: Wrap, gauge: SizeEstimator) -> list[str]:
+    """Split code between lines, and inside a line that is too long."""
 
     def alone(line: str) -> list[str]:
         pieces: list[str] = []
@@ -212,25 +212,25 @@ def _rows(rows: list[str], wrap: Wrap, gauge: SizeEstimator) -> list[str]:
             line = line[size:]
         return pieces
 
-    return _grouped(rows, wrap, gauge, alone)
+    return _group(rows, wrap, gauge, alone)
 
 
-def _fenced(text: str, gauge: SizeEstimator) -> list[str]:
+def _cut_fence(text: str, gauge: SizeEstimator) -> list[str]:
     opening, *body = text.split("\n")
     found = _FENCE.match(opening)
     mark = found[1] if found else "```"
     last = body[-1].strip() if body else ""
     if len(last) >= len(mark) and not last.strip(mark[0]):
         body.pop()
-    return _rows(body, lambda rows: "\n".join([opening, *rows, mark]), gauge)
+    return _cut_rows(body, lambda rows: "\n".join([opening, *rows, mark]), gauge)
 
 
-def _tabled(text: str, gauge: SizeEstimator) -> list[str]:
-    """Cut a table between rows, under its header again; a row too long for a message becomes prose."""
+def _cut_table(text: str, gauge: SizeEstimator) -> list[str]:
+    """Split a table between rows and repeat its header; a row that is too long for a message becomes text."""
     header, rule, *rows = text.split("\n")
     if not rows or not gauge(f"{header}\n{rule}"):
         return cut_prose(text, gauge)
-    return _grouped(
+    return _group(
         rows,
         lambda some: "\n".join([header, rule, *some]),
         gauge,
@@ -238,30 +238,30 @@ def _tabled(text: str, gauge: SizeEstimator) -> list[str]:
     )
 
 
-def _listed(items: list[str], gauge: SizeEstimator, depth: int) -> list[str]:
-    """Cut a list between items, and an item that is too long by itself between its blocks."""
-    return _grouped(
+def _cut_list(items: list[str], gauge: SizeEstimator, depth: int) -> list[str]:
+    """Split a list between items, and an item that is too long between its blocks."""
+    return _group(
         items,
         lambda some: "\n".join(some).strip("\n"),
         gauge,
-        lambda item: _item(item, gauge, depth),
+        lambda item: _cut_item(item, gauge, depth),
     )
 
 
-def _items(text: str, starts: Sequence[int]) -> list[str]:
-    """Return the source of a list's items, numbered so that each can begin a message."""
+def _list_items(text: str, starts: Sequence[int]) -> list[str]:
+    """Return the source of a list's items, each with its own number: any of them can start a message."""
     lines = text.split("\n")
     first = _MARKER.match(lines[0])
     number = int(first[1]) if first and first[1] else None
     items = []
     for index, (start, end) in enumerate(zip(starts, [*starts[1:], len(lines)], strict=True)):
         item = lines[start:end]
-        items.append("\n".join(item if number is None else _numbered(item, number + index)))
+        items.append("\n".join(item if number is None else _renumber(item, number + index)))
     return items
 
 
-def _numbered(item: list[str], number: int) -> list[str]:
-    """Give an item its number, and its further lines the indentation that goes with it."""
+def _renumber(item: list[str], number: int) -> list[str]:
+    """Set the number of an item, and indent its further lines accordingly."""
     found = _MARKER.match(item[0])
     if found is None or found[1] is None:
         return item
@@ -275,14 +275,14 @@ def _numbered(item: list[str], number: int) -> list[str]:
     return [f"{item[0][:begin]}{number}{item[0][end:]}", *rest]
 
 
-def _item(item: str, gauge: SizeEstimator, depth: int) -> list[str]:
-    """Cut one item: its first piece keeps the marker, the others stand at the margin."""
+def _cut_item(item: str, gauge: SizeEstimator, depth: int) -> list[str]:
+    """Split one item: the first piece keeps the marker, the others are not indented."""
     found = _MARKER.match(item)
     if found is None:
         return cut_prose(item, gauge)
     marker, margin = found[0], " " * found.end()
     first, *rest = item[found.end() :].split("\n")
-    inner = "\n".join([first, *(_dedented(line, found.end()) for line in rest)])
+    inner = "\n".join([first, *(_dedent(line, found.end()) for line in rest)])
 
     def marked(text: str) -> str:
         return marker + text.replace("\n", f"\n{margin}")
@@ -290,13 +290,13 @@ def _item(item: str, gauge: SizeEstimator, depth: int) -> list[str]:
     head, *tails = _cut(inner, gauge.inside(marked), depth=depth + 1) or [""]
     if not gauge(marked(head)):
         return chop_text(item, gauge)
-    return [marked(head), *(piece for tail in tails for piece in _sure(tail, gauge))]
+    return [marked(head), *(piece for tail in tails for piece in _verify(tail, gauge))]
 
 
-def _sure(text: str, gauge: SizeEstimator) -> list[str]:
+def _verify(text: str, gauge: SizeEstimator) -> list[str]:
     return [text] if gauge(text) else chop_text(text, gauge)
 
 
-def _dedented(line: str, by: int) -> str:
+def _dedent(line: str, by: int) -> str:
     blank = len(line) - len(line.lstrip(" "))
     return line[min(blank, by) :]

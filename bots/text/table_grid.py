@@ -1,10 +1,10 @@
-"""Tables as monospace text, aligned by what a font shows: CJK and emoji take two columns. Pure."""
+"""Tables as monospace text, aligned by display width: CJK and emoji take two columns. Pure."""
 
 from bots.text.characters import width
 from bots.text.tree import Align, Inline, Table, plain
 
 MAX_COLUMN = 60
-"""Columns to which a cell is padded at most: one long cell must not blow up every row."""
+"""Widest padding of a cell: one long cell must not widen every row."""
 
 
 def table_grid(table: Table) -> str:

@@ -1,4 +1,4 @@
-"""The Markdown tree: what the renderers see. Frozen, typed, nesting bounded by the parser."""
+"""The Markdown tree that renderers read: frozen, typed, with limited nesting."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -61,7 +61,7 @@ class ImageInline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Break:
-    """A line end inside a paragraph; `hard` = the author insisted."""
+    """A line break inside a paragraph; `hard`: an explicit one."""
 
     hard: bool
 
@@ -102,7 +102,7 @@ class Quote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeBlock:
-    """Code, without its last line end; `language` is "" or one word."""
+    """Code, without its last line break; `language` is "" or one word."""
 
     text: str
     language: str
@@ -126,7 +126,7 @@ Block: TypeAlias = HeadingBlock | Paragraph | ListBlock | Quote | CodeBlock | Ta
 
 
 def plain(inlines: Iterable[Inline]) -> str:
-    """Return the words alone, without any formatting."""
+    """Return the text without formatting."""
     return "".join(map(_words, inlines))
 
 
