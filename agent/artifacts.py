@@ -1,4 +1,4 @@
-"""Opening a thread's files for people: no path leads out, no link is followed."""
+"""Opens a thread's files for download, without following links."""
 
 import codecs
 import io
@@ -25,32 +25,32 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 MAX_MEMBER_BYTES = 16 * 1024 * 1024
-"""Largest part of an archive that is shown; looked at before anything is unpacked."""
+"""Largest archive member that is unpacked; checked before unpacking."""
 
 MAX_ARCHIVE_BYTES = 100 * 1024 * 1024
 
-_NOT_A_MEMBER = (
+_UNREADABLE = (
     KeyError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, RuntimeError, EOFError, OSError,
     ValueError,
 )  # fmt: skip
-"""What the archive module raises for archives and parts that it cannot read, encrypted ones among them."""
+"""What zipfile raises for archives and members that it cannot read, including encrypted ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveMember:
-    """A part of an archive, unpacked."""
+    """An unpacked archive member."""
 
     name: str
     content: bytes
 
     @property
     def mime(self) -> str:
-        """The type that the name suggests."""
+        """MIME type, guessed from the name."""
         return guess_mime_type(self.name)
 
     @property
     def charset(self) -> str:
-        """Of a text."""
+        """Character set, if it is text."""
         return _charset(self.content[:4])
 
 
@@ -65,12 +65,12 @@ class ArtifactFile:
 
     @property
     def mime(self) -> str:
-        """The type that the name suggests."""
+        """MIME type, guessed from the name."""
         return guess_mime_type(self.name)
 
     @property
     def raw(self) -> io.FileIO:
-        """The file itself; it is closed with this."""
+        """The underlying file; closed by `close`."""
         return self._file
 
     def close(self) -> None:
@@ -78,17 +78,17 @@ class ArtifactFile:
         self._file.close()
 
     def member(self, name: str) -> "ArchiveMember":
-        """Unpack one part of the archive that this is. Blocking.
+        """Unpack a member of this archive. Blocking.
 
         Raises:
-            FileNotFoundError: it is no archive, or has no such part.
-            ArchiveMemberTooLarge: the part, or the archive, is too large to be unpacked for a look.
+            FileNotFoundError: It is not an archive, or has no such member.
+            ArchiveMemberTooLarge: The member or the archive is too large.
         """
         if self.size_bytes > MAX_ARCHIVE_BYTES:
             raise ArchiveMemberTooLarge
         try:
             with zipfile.ZipFile(self._file) as archive:
-                part = archive.getinfo(_part_named(name, archive.namelist()))
+                part = archive.getinfo(_member_name(name, archive.namelist()))
                 if part.is_dir():
                     raise FileNotFoundError(name)
                 if part.file_size > MAX_MEMBER_BYTES:
@@ -97,11 +97,11 @@ class ArtifactFile:
                     return ArchiveMember(
                         name=name.rpartition("/")[2], content=file.read(MAX_MEMBER_BYTES)
                     )
-        except _NOT_A_MEMBER as error:
+        except _UNREADABLE as error:
             raise FileNotFoundError(name) from error
 
     async def read(self) -> AsyncIterator[bytes]:
-        """Yield the bytes, at most as many as there were at opening."""
+        """Yield the content, at most its size when it was opened."""
         left = self.size_bytes
         while left > 0:
             chunk = await to_thread.run_sync(self._file.read, min(CHUNK_BYTES, left))
@@ -114,31 +114,31 @@ class ArtifactFile:
 def open_artifact(
     folders: ThreadStorage, thread_id: str, path: str
 ) -> ArtifactFile | ArchiveMember:
-    """Open a file of a thread, or unpack a part of a `.skill` file. Blocking.
+    """Open a file of a thread, or unpack a member of a `.skill` file. Blocking.
 
     Args:
-        folders: The threads' files.
+        folders: Threads' folders.
         thread_id: The thread.
-        path: As the agent sees it, below /mnt/user-data; a part of a `.skill` file is named behind the file.
+        path: Virtual path below /mnt/user-data; for a member of a `.skill` file, the file's path and the member's.
 
     Raises:
-        ThreadIdInvalid: The id cannot be one.
-        PathNotAllowed: The path may not be read.
+        ThreadIdInvalid: The id is invalid.
+        PathNotAllowed: The path is outside /mnt/user-data.
         FileNotFoundError: There is no such file.
         IsADirectoryError: It is not a regular file.
-        ArchiveMemberTooLarge: The part of the archive is too large.
+        ArchiveMemberTooLarge: The member is too large.
     """
-    way = relative_parts(normalize_path(path), USER_DATA)
-    if way is None:
+    parts = relative_parts(normalize_path(path), USER_DATA)
+    if parts is None:
         raise PathNotAllowed(f"Only files below {USER_DATA} can be read.")
-    return _found(folders.folders(thread_id).user_data, way)
+    return _open(folders.folders(thread_id).user_data, parts)
 
 
-def _found(folder: Path, way: tuple[str, ...]) -> ArtifactFile | ArchiveMember:
+def _open(folder: Path, parts: tuple[str, ...]) -> ArtifactFile | ArchiveMember:
     try:
-        return open_beneath(folder, way)
+        return open_beneath(folder, parts)
     except FileNotFoundError:
-        archive, inner = _split(way)
+        archive, inner = _split(parts)
         if not inner:
             raise
         file = open_beneath(folder, archive)
@@ -148,20 +148,20 @@ def _found(folder: Path, way: tuple[str, ...]) -> ArtifactFile | ArchiveMember:
         file.close()
 
 
-def _split(way: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Divide a path behind the first `.skill` file on the way; the second part is empty where there is none before.
+def _split(parts: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Split a path after its first `.skill` component; without one, the second part is empty.
 
     >>> _split(("outputs", "a.skill", "SKILL.md")), _split(("outputs", "a.skill"))
     ((('outputs', 'a.skill'), ('SKILL.md',)), (('outputs', 'a.skill'), ()))
     """
-    for i, part in enumerate(way):
+    for i, part in enumerate(parts):
         if part.endswith(".skill"):
-            return way[: i + 1], way[i + 1 :]
-    return way, ()
+            return parts[: i + 1], parts[i + 1 :]
+    return parts, ()
 
 
 def guess_mime_type(name: str) -> str:
-    """Return the type that a name suggests.
+    """Guess the MIME type from a name.
 
     >>> guess_mime_type("a.png"), guess_mime_type("SKILL.md"), guess_mime_type("a")
     ('image/png', 'text/markdown', 'application/octet-stream')
@@ -170,11 +170,11 @@ def guess_mime_type(name: str) -> str:
 
 
 def open_beneath(folder: Path, parts: Sequence[str]) -> ArtifactFile:
-    """Open the regular file at `parts` below `folder`, following no link on the way. Blocking.
+    """Open the regular file at `parts` below `folder`, without following links. Blocking.
 
     Raises:
-        FileNotFoundError: there is none, or a link stands in the way.
-        IsADirectoryError: it is not a regular file.
+        FileNotFoundError: It does not exist, or its path contains a link.
+        IsADirectoryError: It is not a regular file.
     """
     if not parts:
         raise IsADirectoryError
@@ -201,15 +201,15 @@ def _step(name: str, folder: int | None, flags: int) -> int:
         raise FileNotFoundError from error
 
 
-def _part_named(name: str, parts: Sequence[str]) -> str:
-    """Return the part that a name means: the archive may hold everything in one folder.
+def _member_name(name: str, members: Sequence[str]) -> str:
+    """Return the member with a name; the archive may have a single top folder.
 
-    >>> _part_named("SKILL.md", ["mine/", "mine/SKILL.md"])
+    >>> _member_name("SKILL.md", ["mine/", "mine/SKILL.md"])
     'mine/SKILL.md'
     """
-    if name in parts:
+    if name in members:
         return name
-    return next((part for part in parts if part.partition("/")[2] == name), name)
+    return next((part for part in members if part.partition("/")[2] == name), name)
 
 
 def _charset(head: bytes) -> str:

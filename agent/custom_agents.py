@@ -1,4 +1,4 @@
-"""Custom agents: each a folder `{home}/agents/{name}` with config.yaml and SOUL.md; and the people's USER.md."""
+"""Custom agents, stored as `{home}/agents/{name}/config.yaml` and SOUL.md; and the user profile, USER.md."""
 
 import logging
 import os
@@ -16,16 +16,17 @@ import anyio.to_thread
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from agent.atomic_write import write_atomically
 from agent.errors import AgentExists, AgentInvalid, AgentNotFound, AgentWriteFailed
 
 logger = logging.getLogger(__name__)
 
 MAX_NAME_CHARS: Final = 64
 MAX_SOUL_CHARS: Final = 20_000
-"""Longest SOUL.md and USER.md: both stand in every prompt."""
+"""Maximum length of SOUL.md and USER.md, which are part of every prompt."""
 
 RESERVED: Final = frozenset({"check", "default", "lead-agent", "none", "off", "reset"})
-"""Names that mean something else: a route, the agent as it is, or in a chat that the choice is taken back."""
+"""Names with another meaning: a route, the lead agent, or a reset command."""
 
 _NAME = re.compile(r"[A-Za-z0-9-]+")
 _SETTINGS = "config.yaml"
@@ -47,12 +48,12 @@ class CustomAgent(BaseModel):
 
     Attributes:
         name: Lower-case letters, digits and hyphens.
-        description: A line for people.
-        model: An entry of `models`; None = the first. A run may name another.
-        tool_groups: Groups of configured tools that it has; None = all. Built-in tools are not concerned.
-        skills: Skills that it is told of; None = all that are enabled, empty = none.
-        made_by: Who set it up in a chat, `{channel}:{workspace}:{user}`; None = an administrator.
-        soul: What stands in its prompt.
+        description: One line for people.
+        model: An entry of `models`; None = the first. Runs can override it.
+        tool_groups: Groups of configured tools; None = all. Built-in tools are always available.
+        skills: Available skills; None = all enabled ones, empty = none.
+        made_by: Who created it in a chat, `{channel}:{workspace}:{user}`; None = an administrator.
+        soul: Its instructions in the prompt.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -67,10 +68,10 @@ class CustomAgent(BaseModel):
 
 
 def normalize_agent_name(given: str) -> str:
-    """Return the name under which an agent is stored.
+    """Return an agent name in its stored form.
 
     Raises:
-        AgentInvalid: It cannot be one.
+        AgentInvalid: It is not a valid name.
 
     >>> normalize_agent_name("Code-Reviewer")
     'code-reviewer'
@@ -85,7 +86,7 @@ def normalize_agent_name(given: str) -> str:
 
 
 def soul_section(agent: CustomAgent) -> str:
-    r"""Return the prompt's section about a custom agent; "" when its soul says nothing.
+    r"""Return the prompt section of a custom agent; "" if its soul is empty.
 
     >>> soul_section(CustomAgent(name="a", soul="Be <b>kind</b>."))
     '<soul>\nBe &lt;b&gt;kind&lt;/b&gt;.\n</soul>'
@@ -95,7 +96,7 @@ def soul_section(agent: CustomAgent) -> str:
 
 
 def profile_section(profile: str) -> str:
-    r"""Return the prompt's section about the people it works for; "" without one.
+    r"""Return the prompt section about the users; "" without a profile.
 
     >>> profile_section("We speak Danish.")
     '<user_profile>\nWe speak Danish.\n</user_profile>'
@@ -105,7 +106,7 @@ def profile_section(profile: str) -> str:
 
 
 class CustomAgentStore:
-    """The custom agents of a data folder. Every call sees what is on disk now.
+    """The custom agents of a data folder. Every call reads the disk.
 
     Args:
         home: The data folder.
@@ -117,15 +118,15 @@ class CustomAgentStore:
         self._lock = threading.Lock()
 
     async def list_agents(self) -> list[CustomAgent]:
-        """Return all, sorted by name; one whose files are broken is logged and left out."""
+        """Return all agents, sorted by name; invalid ones are logged and ignored."""
         return await _in_thread(lambda: list(self._all()))
 
     async def get(self, name: str) -> CustomAgent:
-        """Return one.
+        """Return an agent.
 
         Raises:
-            AgentNotFound: There is none of this name.
-            AgentInvalid: Its files are broken.
+            AgentNotFound: There is no agent with this name.
+            AgentInvalid: Its files are invalid.
         """
         return await _in_thread(lambda: self.load(name))
 
@@ -139,47 +140,47 @@ class CustomAgentStore:
         if folder.is_symlink() or not folder.is_dir():
             raise AgentNotFound(_no_agent(stored))
         fields = _settings(folder / _SETTINGS, stored)
-        return _checked({**fields, "name": stored, "soul": _text(folder / _SOUL)}, stored)
+        return _validate({**fields, "name": stored, "soul": _text(folder / _SOUL)}, stored)
 
     async def exists(self, name: str) -> bool:
-        """Return whether the name is taken. Raises AgentInvalid when it cannot be one."""
+        """Say whether the name is taken. Raises AgentInvalid if it is not a valid name."""
         folder = self._root / normalize_agent_name(name)
         return await _in_thread(lambda: os.path.lexists(folder))
 
     async def create(self, agent: CustomAgent) -> CustomAgent:
-        """Store a new one.
+        """Create an agent.
 
         Raises:
-            AgentInvalid, AgentExists, AgentWriteFailed: It cannot be stored.
+            AgentInvalid, AgentExists, AgentWriteFailed: It cannot be created.
         """
         return await _in_thread(lambda: self._create(agent))
 
     async def update(self, name: str, change: Callable[[CustomAgent], CustomAgent]) -> CustomAgent:
-        """Store another form of one, in one step; its name stays. What `change` raises stops it.
+        """Change an agent atomically; its name is kept. An exception of `change` cancels the update.
 
         Raises:
-            AgentNotFound, AgentInvalid, AgentWriteFailed: It cannot be stored.
+            AgentNotFound, AgentInvalid, AgentWriteFailed: It cannot be changed.
         """
         return await _in_thread(lambda: self._change(name, change))
 
     async def delete(self, name: str) -> None:
-        """Remove one with its files. Raises AgentNotFound, AgentWriteFailed."""
+        """Delete an agent with its files. Raises AgentNotFound, AgentWriteFailed."""
         await _in_thread(lambda: self._delete(name))
 
     async def load_profile(self) -> str:
-        """Return what the agent is told about the people it works for; "" without such a text."""
+        """Return the user profile; "" without one."""
         return await _in_thread(self.read_profile)
 
     def read_profile(self) -> str:
-        """Do the same. Blocking: call it in a worker thread. Raises AgentInvalid when it cannot be read."""
+        """Do the same. Blocking: call it in a worker thread. Raises AgentInvalid if it cannot be read."""
         return _text(self._profile)
 
     async def write_profile(self, text: str) -> None:
-        """Replace that text. Raises AgentInvalid when it is too long, AgentWriteFailed."""
+        """Replace the user profile. Raises AgentInvalid if it is too long, AgentWriteFailed."""
         if len(text) > MAX_SOUL_CHARS:
             raise AgentInvalid(f"the profile has more than {MAX_SOUL_CHARS} characters")
-        with _written():
-            await _in_thread(lambda: _write(self._profile, text))
+        with _write_errors():
+            await _in_thread(lambda: write_atomically(self._profile, text.encode()))
 
     def _all(self) -> Iterator[CustomAgent]:
         try:
@@ -198,13 +199,13 @@ class CustomAgentStore:
 
     def _create(self, agent: CustomAgent) -> CustomAgent:
         name = normalize_agent_name(agent.name)
-        made = _checked({**agent.model_dump(), "name": name}, name)
-        with self._lock, _written():
+        made = _validate({**agent.model_dump(), "name": name}, name)
+        with self._lock, _write_errors():
             folder = self._root / name
             if os.path.lexists(folder):
                 raise AgentExists
             self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # Made aside and renamed, so that nobody meets half an agent; `.` is in no agent's name.
+            # Created elsewhere and renamed, so that it is never seen half written; agent names contain no dots.
             staged = Path(tempfile.mkdtemp(dir=self._root, prefix=".new."))
             try:
                 _store(staged, made)
@@ -216,8 +217,8 @@ class CustomAgentStore:
     def _change(self, name: str, change: Callable[[CustomAgent], CustomAgent]) -> CustomAgent:
         with self._lock:
             old = self.load(name)
-            new = _checked({**change(old).model_dump(), "name": old.name}, old.name)
-            with _written():
+            new = _validate({**change(old).model_dump(), "name": old.name}, old.name)
+            with _write_errors():
                 _store(self._root / old.name, new)
         return new
 
@@ -226,7 +227,7 @@ class CustomAgentStore:
             folder = self._root / normalize_agent_name(name)
         except AgentInvalid as error:
             raise AgentNotFound from error
-        with self._lock, _written():
+        with self._lock, _write_errors():
             if folder.is_symlink() or not folder.is_dir():
                 raise AgentNotFound(_no_agent(folder.name))
             aside = folder.with_name(f".gone.{folder.name}.{os.getpid()}")
@@ -244,13 +245,13 @@ def _settings(file: Path, name: str) -> dict[str, Any]:
     try:
         found = yaml.safe_load(text) if text.strip() else {}
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise AgentInvalid(f"the agent {name}: its config.yaml is not YAML") from error
+        raise AgentInvalid(f"the agent {name}: config.yaml is not valid YAML") from error
     if not isinstance(found, dict):
-        raise AgentInvalid(f"the agent {name}: its config.yaml must hold `key: value` lines")
+        raise AgentInvalid(f"the agent {name}: config.yaml must consist of `key: value` lines")
     return {str(key): value for key, value in found.items()}
 
 
-def _checked(fields: dict[str, Any], name: str) -> CustomAgent:
+def _validate(fields: dict[str, Any], name: str) -> CustomAgent:
     try:
         return CustomAgent.model_validate(fields)
     except ValidationError as error:
@@ -262,12 +263,13 @@ def _checked(fields: dict[str, Any], name: str) -> CustomAgent:
 def _store(folder: Path, agent: CustomAgent) -> None:
     fields = agent.model_dump(exclude={"soul"}, exclude_none=True)
     fields = {key: list(v) if isinstance(v, tuple) else v for key, v in fields.items()}
-    _write(folder / _SOUL, agent.soul)
-    _write(folder / _SETTINGS, yaml.safe_dump(fields, sort_keys=False, allow_unicode=True))
+    write_atomically(folder / _SOUL, agent.soul.encode())
+    settings = yaml.safe_dump(fields, sort_keys=False, allow_unicode=True)
+    write_atomically(folder / _SETTINGS, settings.encode())
 
 
 def _text(file: Path) -> str:
-    """Return a file's text; "" where there is none. Raises AgentInvalid."""
+    """Return a file's text; "" if it does not exist. Raises AgentInvalid."""
     try:
         with file.open("rb") as source:
             raw = source.read(_MAX_BYTES + 1)
@@ -283,20 +285,8 @@ def _text(file: Path) -> str:
         raise AgentInvalid(f"{file.name} is not UTF-8") from error
 
 
-def _write(file: Path, text: str) -> None:
-    """Put a text in a file's place at once, for this user alone."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as target:
-            target.write(text)
-        Path(name).replace(file)
-    finally:
-        Path(name).unlink(missing_ok=True)
-
-
 @contextmanager
-def _written() -> Iterator[None]:
+def _write_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -1,29 +1,28 @@
-"""The extensions file: MCP servers, skills switched off, interceptors. People edit it, and the REST API does.
+"""The extensions file: MCP servers, disabled skills, MCP interceptors. Edited by people and by the REST API.
 
-Its text is JSON: `{"mcpServers": {name: {...}}, "skills": {name: {"enabled": false}}, "mcpInterceptors": [...]}`.
-Values are given as they stand there: `$NAME` is resolved by who uses them.
+Format: `{"mcpServers": {name: {...}}, "skills": {name: {"enabled": false}}, "mcpInterceptors": [...]}`.
+Values are returned as written; users of this module expand `$NAME`.
 """
 
 import hashlib
 import json
 import logging
-import os
-import tempfile
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import anyio.to_thread
 
+from agent.atomic_write import write_atomically
 from agent.errors import ExtensionsInvalid, ExtensionsWriteFailed
 
 logger = logging.getLogger(__name__)
 
 MAX_BYTES: Final = 4 * 1024 * 1024
-"""A larger file is no such file: real ones have a few kilobytes."""
+"""Largest accepted file; real ones have a few kilobytes."""
 
 SERVERS: Final = "mcpServers"
 SKILLS: Final = "skills"
@@ -42,14 +41,14 @@ ExtensionsDocument = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extensions:
-    """What the file says.
+    """Content of the file.
 
     Attributes:
-        signature: Changes exactly when the file's content does; `absent` without a file.
+        signature: Hash of the content; `absent` without a file.
         mcp_servers: MCP servers by name, as written.
-        skills: Whether a skill is switched on; one that is not named here is.
-        interceptors: `module:attribute` of what stands around MCP calls.
-        error: Why the file cannot be read, for people; what it said before holds then. None = all is well.
+        skills: Whether a skill is enabled; the default is true.
+        interceptors: `module:attribute` of interceptors of MCP calls.
+        error: Why the file is invalid, for people; the other fields keep their values. None = valid.
     """
 
     signature: str = _ABSENT
@@ -62,42 +61,42 @@ class Extensions:
 
 
 class ExtensionsFile:
-    """The file, read when it is asked for and written whole.
+    """Reads and updates the file.
 
     Args:
-        path: Where it is; it need not exist.
+        path: Its path; it need not exist.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._held = Extensions()
-        self._seen = _ABSENT
+        self._current = Extensions()
+        self._signature = _ABSENT
         self._lock = threading.Lock()
 
     async def load(self) -> Extensions:
-        """Return what the file says now, read in a worker thread."""
+        """Return the current content, read in a worker thread."""
         return await anyio.to_thread.run_sync(self.read)
 
     def read(self) -> Extensions:
-        """Return what the file says now. Blocking: call it in a worker thread.
+        """Return the current content. Blocking: call it in a worker thread.
 
-        A file that cannot be used changes nothing: what held before holds on, with `error` set.
+        If the file is invalid, the previous content is returned with `error` set.
         """
         with self._lock:
             return self._read()
 
     async def update(self, change: Callable[[ExtensionsDocument], None]) -> Extensions:
-        """Change the file in one step: other keys stay, the file is for this user alone (0600).
+        """Change the file atomically; other keys are kept, its mode is 0600.
 
         Args:
-            change: Gets the JSON object and changes it in place, see `section`; what it raises stops the update.
+            change: Changes the JSON object in place, see `section`; an exception cancels the update.
 
         Returns:
-            What the file says then.
+            The new content.
 
         Raises:
-            ExtensionsInvalid: The file holds something else than such an object; it is left alone.
-            ExtensionsWriteFailed: The disk refused.
+            ExtensionsInvalid: The file is invalid; it is not changed.
+            ExtensionsWriteFailed: The file cannot be written.
         """
         return await anyio.to_thread.run_sync(self._update, change)
 
@@ -110,9 +109,9 @@ class ExtensionsFile:
             _parsed(document, _ABSENT)
             text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
             try:
-                _replace(self._path, text.encode())
+                write_atomically(self._path, text.encode())
             except OSError as error:
-                logger.warning("%s cannot be written: %s", self._path, error)
+                logger.warning("cannot write %s: %s", self._path, error)
                 raise ExtensionsWriteFailed from error
             return self._read()
 
@@ -120,31 +119,24 @@ class ExtensionsFile:
         try:
             raw = self._bytes()
         except ExtensionsInvalid as error:
-            return self._holding("unreadable", error)
+            return self._with_error("unreadable", error)
         signature = _ABSENT if raw is None else hashlib.sha256(raw).hexdigest()
-        if signature == self._seen:
-            return self._held
+        if signature == self._signature:
+            return self._current
         try:
-            held = Extensions() if raw is None else _parsed(_document(raw), signature)
+            current = Extensions() if raw is None else _parsed(_document(raw), signature)
         except ExtensionsInvalid as error:
-            return self._holding(signature, error)
-        self._held, self._seen = held, signature
-        return held
+            return self._with_error(signature, error)
+        self._current, self._signature = current, signature
+        return current
 
-    def _holding(self, signature: str, error: ExtensionsInvalid) -> Extensions:
-        """Keep what held before; tell it once for every state of the file."""
-        if signature != self._seen:
-            logger.error("%s: %s; what it said before holds on", self._path, error)
-        old = self._held
-        self._seen = signature
-        self._held = Extensions(
-            signature=old.signature,
-            mcp_servers=old.mcp_servers,
-            skills=old.skills,
-            interceptors=old.interceptors,
-            error=error.user_message,
-        )
-        return self._held
+    def _with_error(self, signature: str, error: ExtensionsInvalid) -> Extensions:
+        """Return the previous content with an error; log it once per version of the file."""
+        if signature != self._signature:
+            logger.error("%s: %s; keeping the previous settings", self._path, error)
+        self._signature = signature
+        self._current = replace(self._current, error=error.user_message)
+        return self._current
 
     def _bytes(self) -> bytes | None:
         try:
@@ -157,16 +149,16 @@ class ExtensionsFile:
                 f"the extensions file cannot be read: {error.strerror}"
             ) from error
         if len(raw) > MAX_BYTES:
-            raise ExtensionsInvalid(f"the extensions file has more than {MAX_BYTES} bytes")
+            raise ExtensionsInvalid(f"the extensions file is larger than {MAX_BYTES} bytes")
         return raw
 
 
 def section(document: ExtensionsDocument, name: str) -> ExtensionsDocument:
-    """Return a part of the JSON object to change it; it is made when it is not there.
+    """Return a section of the JSON object, to change it; it is created if missing.
 
     Args:
-        document: What `update` gives.
-        name: `SERVERS` or `SKILLS`; a part that stands there under its other name is found.
+        document: The object passed by `update`.
+        name: `SERVERS` or `SKILLS`; aliases are found.
 
     >>> section({"mcp_servers": {"a": {}}}, SERVERS)
     {'a': {}}
@@ -192,28 +184,28 @@ def _document(raw: bytes) -> ExtensionsDocument:
         where = f"line {error.lineno}, column {error.colno}: {error.msg}"
         raise ExtensionsInvalid(f"the extensions file is not JSON: {where}") from error
     except (UnicodeDecodeError, RecursionError) as error:
-        raise ExtensionsInvalid("the extensions file is not JSON in UTF-8") from error
+        raise ExtensionsInvalid("the extensions file is not UTF-8 JSON") from error
     if not isinstance(found, dict):
-        raise ExtensionsInvalid("the extensions file must hold one JSON object")
+        raise ExtensionsInvalid("the extensions file must be a JSON object")
     return found
 
 
 def _parsed(document: ExtensionsDocument, signature: str) -> Extensions:
-    servers: ExtensionsDocument = _part(document, SERVERS, dict)
-    skills: ExtensionsDocument = _part(document, SKILLS, dict)
-    interceptors: list[object] = _part(document, INTERCEPTORS, list)
+    servers: ExtensionsDocument = _section_of(document, SERVERS, dict)
+    skills: ExtensionsDocument = _section_of(document, SKILLS, dict)
+    interceptors: list[object] = _section_of(document, INTERCEPTORS, list)
     for name, entry in servers.items():
         if not isinstance(entry, dict):
-            logger.error("the MCP server %.80r is left out: its entry is no object", name)
+            logger.error("ignoring MCP server %.80r: its entry is not an object", name)
     return Extensions(
         signature=signature,
         mcp_servers=MappingProxyType({n: e for n, e in servers.items() if isinstance(e, dict)}),
-        skills=MappingProxyType({name: _switched_on(entry) for name, entry in skills.items()}),
+        skills=MappingProxyType({name: _is_enabled(entry) for name, entry in skills.items()}),
         interceptors=tuple(entry for entry in interceptors if isinstance(entry, str)),
     )
 
 
-def _part(document: ExtensionsDocument, name: str, kind: type[T]) -> T:
+def _section_of(document: ExtensionsDocument, name: str, kind: type[T]) -> T:
     key = _key(document, name)
     found = document.get(key)
     if found is None:
@@ -224,21 +216,6 @@ def _part(document: ExtensionsDocument, name: str, kind: type[T]) -> T:
     return found
 
 
-def _switched_on(entry: object) -> bool:
+def _is_enabled(entry: object) -> bool:
     enabled = entry.get("enabled", True) if isinstance(entry, dict) else entry
     return enabled is not False and str(enabled).strip().lower() not in ("false", "no", "off", "0")
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Put the content in the file's place at once; a link is followed, so that it stays one."""
-    target = path.resolve()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")  # mode 0600
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(target)
-    finally:
-        Path(name).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Every thread's folders on disk, below `{home}/threads/{thread_id}`: `user-data`, and `acp-workspace`."""
+"""Threads' folders on disk: `{home}/threads/{thread_id}/user-data` and `acp-workspace`."""
 
 import errno
 import re
@@ -15,42 +15,42 @@ _THREAD_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadFolders:
-    """Where one thread's files are. Nothing here exists until `create` is called."""
+    """Paths of one thread's folders, which exist only after `create`."""
 
     root: Path
 
     @property
     def user_data(self) -> Path:
-        """Return the folder that holds the three below."""
+        """Return the parent of the workspace, uploads and outputs."""
         return self.root / "user-data"
 
     @property
     def workspace(self) -> Path:
-        """Return where the agent works."""
+        """Return the agent's working folder."""
         return self.user_data / "workspace"
 
     @property
     def uploads(self) -> Path:
-        """Return where users' files arrive."""
+        """Return the folder of uploaded files."""
         return self.user_data / "uploads"
 
     @property
     def outputs(self) -> Path:
-        """Return where files for users are put."""
+        """Return the folder of files for users."""
         return self.user_data / "outputs"
 
     @property
     def acp_workspace(self) -> Path:
-        """Return where agents of other makers work; ours only reads there."""
+        """Return the working folder of external agents, read-only for ours."""
         return self.root / "acp-workspace"
 
     def create(self) -> None:
-        """Create the folders, for this user alone. Blocking: call it in a worker thread."""
+        """Create the folders with mode 0700. Blocking."""
         for folder in (self.workspace, self.uploads, self.outputs, self.acp_workspace):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def mounts(self) -> tuple[Mount, ...]:
-        """Return the folders as the agent sees them."""
+        """Return the mounts of these folders."""
         return (
             Mount(virtual=WORKSPACE, host=self.workspace),
             Mount(virtual=UPLOADS, host=self.uploads),
@@ -60,28 +60,28 @@ class ThreadFolders:
 
 
 class ThreadStorage:
-    """The folders of all threads below one data folder."""
+    """The folders of all threads in a data folder."""
 
     def __init__(self, home: Path) -> None:
-        # realpath touches the disk once, here, so that later comparisons with resolved paths hold.
+        # Resolved once, so that it can be compared with resolved paths.
         self._threads = home.resolve() / "threads"
 
     def folders(self, thread_id: str) -> ThreadFolders:
         """Return a thread's folders without creating them.
 
         Raises:
-            ThreadIdInvalid: The id must not become a folder's name.
+            ThreadIdInvalid: The id cannot be a folder name.
         """
         if _THREAD_ID.fullmatch(thread_id) is None:
             raise ThreadIdInvalid
         return ThreadFolders(root=self._threads / thread_id)
 
     def delete(self, thread_id: str) -> bool:
-        """Remove a thread's folders with all that is in them; return whether there were any. Blocking.
+        """Delete a thread's folders with their content; return whether they existed. Blocking.
 
         Raises:
             ThreadIdInvalid: As `of`.
-            OSError: Something could not be removed.
+            OSError: Something cannot be deleted.
         """
         root = self.folders(thread_id).root
         if not root.is_dir() or root.is_symlink():
@@ -89,15 +89,15 @@ class ThreadStorage:
         try:
             shutil.rmtree(root)
         except (OSError, RecursionError):
-            _remove_hard(root)
+            _force_delete(root)
         return True
 
 
-def _remove_hard(folder: Path) -> None:
-    """Remove what a command made hard to remove: folders closed to their owner, or nested without end.
+def _force_delete(folder: Path) -> None:
+    """Delete what a command made hard to delete: folders closed to their owner, or extremely deep ones.
 
     Raises:
-        OSError: Something could not be removed.
+        OSError: Something cannot be deleted.
     """
     for program in (["chmod", "-R", "u+rwx"], ["rm", "-rf"]):  # neither follows a link below
         subprocess.run([*program, "--", str(folder)], capture_output=True, check=False)  # noqa: S603 - no shell

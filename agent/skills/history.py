@@ -1,12 +1,13 @@
 """Change history of custom skills: one JSONL file per skill. Blocking."""
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
+
+from agent.atomic_write import write_atomically
 
 Action = Literal["install", "update", "delete", "rollback"]
 
@@ -63,18 +64,10 @@ class SkillHistory:
         kept = [*self.changes(name), change][-MAX_ENTRIES:]
         text = "".join(json.dumps(asdict(entry), ensure_ascii=False) + "\n" for entry in kept)
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        file = self._file(name)
-        new_file = file.with_suffix(".new")
-        with open(new_file, "w", encoding="utf-8", opener=_private) as target:
-            target.write(text)
-        new_file.replace(file)
+        write_atomically(self._file(name), text.encode())
 
     def _file(self, name: str) -> Path:
         return self._folder / f"{name}.jsonl"
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def _changes(text: str) -> Iterator[SkillChange]:

@@ -13,6 +13,7 @@ from typing import IO, Final, TypeVar
 import anyio
 import anyio.to_thread
 
+from agent.atomic_write import write_atomically
 from agent.errors import SkillBlocked, SkillExists, SkillInvalid, SkillNotFound, SkillWriteFailed
 from agent.skills import archive, manifest
 from agent.skills.archive import UnpackedSkill
@@ -156,7 +157,7 @@ class SkillInstaller:
                 folder = await self._require_own(skill)
                 previous = await anyio.to_thread.run_sync(_text_or_none, skill)
             await self._record(name, action, scan, previous, content)
-            await _on_disk(lambda: _write(folder / manifest.FILE, raw))
+            await _on_disk(lambda: write_atomically(folder / manifest.FILE, raw, mode=0o444))
         return await self._skills.get(name)
 
     async def _custom(self, name: str) -> Skill:
@@ -246,18 +247,6 @@ def _text_or_none(skill: Skill) -> str | None:
         return _text_of(skill)
     except SkillInvalid:
         return None
-
-
-def _write(file: Path, raw: bytes) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=".SKILL.")
-    try:
-        with os.fdopen(handle, "wb") as target:
-            target.write(raw)
-            os.fchmod(target.fileno(), 0o444)
-        Path(name).replace(file)
-    finally:
-        Path(name).unlink(missing_ok=True)
 
 
 def _delete(folder: Path, root: Path) -> None:
