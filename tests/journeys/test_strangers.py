@@ -13,7 +13,7 @@ from tests.journeys.house import Service, serving, with_model
 from tests.journeys.seats import SlackPrivate, SlackThread, TelegramPrivate, Town
 
 CODE = re.compile(r"\b[A-HJ-NP-Z2-9]{8}\b")
-TELEGRAM_GROUP, FEISHU_GROUP = -1001, "oc_open"
+TELEGRAM_GROUP, OTHER_GROUP, FEISHU_GROUP = -1001, -1002, "oc_open"
 
 
 async def code_of(seat: TelegramPrivate) -> str:
@@ -81,6 +81,69 @@ async def _shut_out(service: Service, ann: TelegramPrivate) -> None:
         while len(ann.heard()) == before:  # noqa: ASYNC110 - another process answers
             await anyio.sleep(0.02)
     assert CODE.search(ann.heard()[before])
+
+
+async def test_a_group_on_telegram_is_approved_by_code_or_by_who_adds_the_bot(
+    tmp_path: Path,
+) -> None:
+    async with Town() as town, FakeModelServer() as model:
+        telegram = {k: v for k, v in town.channels["telegram"].items() if k != "group_policy"}
+        telegram |= {"dm_policy": "pairing", "admin_users": [1001]}
+        config = {**with_model(model.base_url), "channels": {"telegram": telegram}}
+        async with serving(tmp_path, config, "telegram") as service:
+            town.telegram.mention(TELEGRAM_GROUP, "hello?", user=8000)
+            town.telegram.mention(TELEGRAM_GROUP, "anybody?", user=8001)
+            await town.telegram.wait_for(lambda: town.telegram.answers(TELEGRAM_GROUP), 10)
+            assert await counted(service, "telegram", "group_pairing")
+            (asked,) = town.telegram.answers(TELEGRAM_GROUP)
+            (code, _) = CODE.findall(asked.text)
+            assert model.requests == []
+            _, out, _ = await service.command("pairing", "list")
+            assert f"group:{TELEGRAM_GROUP}" in out
+            exit_code, _, err = await service.command("pairing", "approve", code)
+            assert (exit_code, err) == (0, "")
+            await _answers_in(town, TELEGRAM_GROUP, "and now?", user=8000)
+
+            town.telegram.set_membership(OTHER_GROUP, "member", before="left")  # by 1001
+            await _answers_in(town, OTHER_GROUP, "here too?", user=8000)
+        assert town.violations == []
+
+
+async def _answers_in(town: Town, group: int, text: str, *, user: int) -> None:
+    town.telegram.mention(group, text, user=user)
+    await town.telegram.wait_for(
+        lambda: [m for m in town.telegram.answers(group) if m.text == f"You said: {text}"], 10
+    )
+
+
+async def test_people_from_other_organizations_are_told_politely_and_nothing_runs(
+    tmp_path: Path,
+) -> None:
+    async with Town() as town, FakeModelServer() as model:
+        channels = {name: town.channels[name] for name in ("slack", "feishu")}
+        config = {**with_model(model.base_url), "channels": channels}
+        town.slack.person("U2GUEST", is_restricted=True)
+        town.slack.person("U3OTHER", team_id="T9OTHER")
+        town.feishu.outsiders["ou_eve"] = "tenant_9"
+        async with serving(tmp_path, config, "slack", "feishu") as service:
+            guest = SlackPrivate(town.slack, user="U2GUEST")
+            await guest.say("hello")
+            await guest.hears(ENGLISH.external_denied)
+            await guest.say("hello?")
+            town.slack.mention("hi", user="U3OTHER", team="T9OTHER", channel="C7")
+            await town.slack.wait_for(lambda: town.slack.texts("C7"))
+            assert town.slack.texts("C7") == [ENGLISH.external_denied]
+            await town.feishu.dm("hello", user="ou_eve")
+            await town.feishu.wait_for(lambda: town.feishu.answers("oc_dm_ou_eve"))
+            member = SlackPrivate(town.slack)
+            await member.say("me")
+            await member.hears("You said: me")
+            assert await counted(service, "slack", "external") >= 3  # a mention comes as two events
+            assert await counted(service, "feishu", "external") == 1
+            assert guest.heard() == [ENGLISH.external_denied]
+            assert await service.stop() == 0
+        assert [_conversation(request) for request in model.requests[:1]] == ["me"]
+        assert town.violations == []
 
 
 async def test_lists_and_groups_decide_and_silence_is_explained(tmp_path: Path) -> None:

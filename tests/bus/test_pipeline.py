@@ -1,0 +1,92 @@
+"""The inbound pipeline: the order of its stages, what each adds, and redeliveries that cost no commit."""
+
+from pathlib import Path
+
+import pytest
+
+from bus.access.intake_stats import IntakeStats
+from bus.errors import IntakeClosed, IntakeFull
+from bus.inbound.deduplicate import MAX_EVENTS, DeduplicateStage
+from bus.inbound.pipeline import InboundContext, InboundPipeline, IntakeCapacity
+from bus.platform import Disposition
+from store.database import Transaction
+from store.errors import StoreUnavailable
+from tests.bus.rig import house, said
+
+
+class Step:
+    """A stage that notes that it ran."""
+
+    def __init__(self, name: str, trail: list[str], ends: Disposition | None = None) -> None:
+        self._name, self._trail, self._ends = name, trail, ends
+
+    async def __call__(self, context: InboundContext) -> Disposition | None:
+        self._trail.append(f"{self._name}:{context.message.text}")
+        return self._ends
+
+
+def pipeline(*stages: Step, capacity: IntakeCapacity | None = None) -> InboundPipeline:
+    return InboundPipeline(
+        stages,
+        capacity=capacity or IntakeCapacity(10),
+        stats=IntakeStats(),
+        now=lambda: 1_000_000.0,
+    )
+
+
+async def test_stages_run_in_order_until_one_ends_the_way() -> None:
+    trail: list[str] = []
+    stages = (
+        Step("a", trail),
+        Step("b", trail, Disposition.NOT_ADDRESSED),
+        Step("c", trail, Disposition.ACCEPTED),
+    )
+    assert await pipeline(*stages).receive(said("hi", "e")) is Disposition.NOT_ADDRESSED
+    assert trail == ["a:hi", "b:hi"]
+
+
+async def test_a_pipeline_whose_last_stage_passes_a_message_on_is_a_bug() -> None:
+    with pytest.raises(RuntimeError, match="last stage"):
+        await pipeline(Step("a", [])).receive(said("hi", "e"))
+
+
+async def test_capacity_is_given_back_also_after_an_error() -> None:
+    capacity = IntakeCapacity(1)
+    with pytest.raises(RuntimeError):
+        await pipeline(Step("a", []), capacity=capacity).receive(said("hi", "e"))
+    with capacity.slot(), pytest.raises(IntakeFull):
+        capacity.check()
+    capacity.check()
+    capacity.close()
+    with pytest.raises(IntakeClosed):
+        capacity.check()
+
+
+async def test_a_redelivered_event_is_recognized_without_the_journal(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        assert await home.say("hi", event="e1") is Disposition.ACCEPTED
+        await home.reads("Hello you")
+
+        def break_inbox(tx: Transaction) -> None:
+            tx.run("ALTER TABLE inbox RENAME TO away")
+
+        def mend_inbox(tx: Transaction) -> None:
+            tx.run("ALTER TABLE away RENAME TO inbox")
+
+        await home.database.transaction(break_inbox)
+        assert await home.say("hi", event="e1") is Disposition.DUPLICATE
+        with pytest.raises(StoreUnavailable):
+            await home.say("new", event="e2")
+        await home.database.transaction(mend_inbox)
+        # What was not stored is not a duplicate when it comes again.
+        assert await home.say("new", event="e2") is Disposition.ACCEPTED
+
+
+async def test_events_are_told_apart_by_channel_and_workspace() -> None:
+    stage = DeduplicateStage()
+    stage.remember(said("hi", "e"))
+    assert await stage(InboundContext(said("hi", "e"))) is Disposition.DUPLICATE
+    assert await stage(InboundContext(said("hi", "e", channel="other"))) is None
+    for number in range(MAX_EVENTS):
+        stage.remember(said("hi", f"later {number}"))
+    assert await stage(InboundContext(said("hi", "e"))) is None
