@@ -1,4 +1,4 @@
-"""What the agent itself says, by language. docs/howto/languages.md tells how to add one."""
+"""Messages of the agent itself, by language. To add a language, see docs/howto/languages.md."""
 
 from collections.abc import Mapping
 
@@ -13,10 +13,10 @@ LANGUAGES: Mapping[str, AgentMessages] = {"en": ENGLISH, "zh": CHINESE}
 
 
 def messages_for(language: str | None) -> AgentMessages:
-    """Return the words for a language tag, in English where there are none.
+    """Return the messages for a language tag; English if the language is not available.
 
-    >>> messages_for("zh-Hans").bare_question, messages_for(None).bare_question
-    ('接下来我该怎么做？', 'How shall I go on?')
+    >>> messages_for("zh-Hans").default_question, messages_for(None).default_question
+    ('接下来我该怎么做？', 'How should I continue?')
     """
     primary = (language or "").replace("_", "-").partition("-")[0].lower()
     return LANGUAGES.get(primary, ENGLISH)

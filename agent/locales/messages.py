@@ -1,11 +1,11 @@
-"""What the agent itself says to people, where no model speaks: every text a field."""
+"""Messages that the agent itself sends to people, one field per text."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentMessages:
-    """The texts in one language, as Markdown. `model_REASON` belongs to a reason of `agent.models.failures`."""
+    """The messages in one language, as Markdown. `model_REASON` belongs to a reason of `agent.models.failures`."""
 
     model_auth: str
     model_quota: str
@@ -17,14 +17,14 @@ class AgentMessages:
     model_request: str
     model_circuit_open: str
     filtered: str
-    """Instead of an answer that a provider's safety filter left empty."""
-    steps_used_up: str
-    """Instead of an answer: the turn had as many model calls as it may have."""
-    went_in_circles: str
-    """Instead of an answer: the turn repeated itself."""
-    bare_question: str
-    """A question that the model left empty."""
+    """Replaces an answer that a provider's content filter left empty."""
+    step_limit_reached: str
+    """Replaces an answer when the turn reaches its limit of model calls."""
+    loop_detected: str
+    """Replaces an answer when the turn repeats itself."""
+    default_question: str
+    """Replaces a question that the model left empty."""
 
     def model(self, reason: str) -> str:
-        """Return what people are told when no model could be reached, and what they can do."""
+        """Return the message for a failed model call."""
         return str(getattr(self, f"model_{reason}"))

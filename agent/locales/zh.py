@@ -1,4 +1,4 @@
-"""The agent's own words in Chinese (simplified)."""
+"""Simplified Chinese messages of the agent."""
 
 from agent.locales.messages import AgentMessages
 
@@ -16,7 +16,7 @@ CHINESE = AgentMessages(
     model_request="⚠️ 模型拒绝了这次请求。请发送 /new 后重新提问；如果仍然失败，请联系机器人的管理员。",
     model_circuit_open=f"⚠️ 模型服务连续多次出错，我先暂停片刻再试。{_AGAIN}",
     filtered="⚠️ 回答被模型服务的内容安全过滤拦截。请换一种说法再试。",
-    steps_used_up="（步骤数已用完，任务还没有完成。请把任务拆小一些再试。）",
-    went_in_circles="（我一直在重复相同的步骤，已停止。请告诉我应该怎样调整，或先处理其中一小部分。）",
-    bare_question="接下来我该怎么做？",
+    step_limit_reached="（步骤数已用完，任务还没有完成。请把任务拆小一些再试。）",
+    loop_detected="（我一直在重复相同的步骤，已停止。请告诉我应该怎样调整，或先处理其中一小部分。）",
+    default_question="接下来我该怎么做？",
 )

@@ -150,7 +150,7 @@ def _final_response(circling: Response, final: Response, words: AgentMessages) -
     said = [_without_calls(message) for message in _ai_messages(circling) if message.text.strip()]
     result = [_without_calls(message) for message in _ai_messages(final)]
     if not any(message.text.strip() for message in result):
-        result = [append_note(message, words.went_in_circles) for message in result[-1:]]
+        result = [append_note(message, words.loop_detected) for message in result[-1:]]
     return ModelResponse(result=[*said, *result])
 
 

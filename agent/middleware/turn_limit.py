@@ -74,4 +74,4 @@ def _without_calls(message: BaseMessage, words: AgentMessages) -> BaseMessage:
     capped = remove_tool_calls(message, lambda _: True)
     marks = {**capped.additional_kwargs, TURN_CAPPED: True}
     marked = capped.model_copy(update={"additional_kwargs": marks})
-    return marked if marked.text.strip() else append_note(marked, words.steps_used_up)
+    return marked if marked.text.strip() else append_note(marked, words.step_limit_reached)

@@ -62,7 +62,7 @@ def question_text(arguments: Mapping[str, Any], messages: AgentMessages = ENGLIS
     '❓ Which?\n\n  1. a\n  2. b'
     """
     icon = ICONS.get(str(arguments.get("clarification_type")), ICONS["missing_info"])
-    question = str(arguments.get("question") or "").strip() or messages.bare_question
+    question = str(arguments.get("question") or "").strip() or messages.default_question
     context = arguments.get("context")
     text = f"{icon} {context}\n\n{question}" if context else f"{icon} {question}"
     options = parse_options(arguments.get("options"))

@@ -198,7 +198,7 @@ async def test_what_a_turn_may_ask_for(tmp_path: Path) -> None:
 async def test_a_turn_is_bounded_in_steps(tmp_path: Path) -> None:
     look = ScriptedTurn(calls=(ScriptedCall(name="ls", args={"path": OUTPUTS}, id="c1"),))
     async with opened(tmp_path, ScriptedChatModel.playing(*[look] * 9)) as client:
-        assert await client.chat("go on", "t1", recursion_limit=3) == ENGLISH.steps_used_up
+        assert await client.chat("go on", "t1", recursion_limit=3) == ENGLISH.step_limit_reached
         assert [row["thread_id"] for row in (await client.list_threads())["thread_list"]] == ["t1"]
 
 

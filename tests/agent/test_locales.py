@@ -56,7 +56,7 @@ async def test_the_language_may_stand_among_the_configurables_alone(tmp_path: Pa
         graph = await home.factory.graph_for({"configurable": options})
         said = {"messages": [HumanMessage("看看")]}
         state = await graph.ainvoke(said, {"configurable": options, "recursion_limit": 2})
-        assert state["messages"][-1].text == CHINESE.steps_used_up
+        assert state["messages"][-1].text == CHINESE.step_limit_reached
 
 
 def test_a_client_of_the_embedded_agent_may_ask_for_a_language() -> None:

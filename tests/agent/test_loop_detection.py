@@ -96,7 +96,7 @@ async def test_a_model_that_says_nothing_then_is_spoken_for(tmp_path: Path) -> N
     model = ScriptedChatModel.playing(*[looking(n) for n in range(9)])
     async with open_agent(tmp_path, model) as home:
         messages = await home.say("look")
-    assert messages[-1].text == ENGLISH.went_in_circles
+    assert messages[-1].text == ENGLISH.loop_detected
     assert isinstance(messages[-1], AIMessage)
     assert not messages[-1].tool_calls
 

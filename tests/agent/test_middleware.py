@@ -438,7 +438,7 @@ def test_options_are_taken_in_every_form(options: object, shown: str | None) -> 
         ({"question": "Q?", "clarification_type": "risk_confirmation"}, "⚠️ Q?"),
         ({"question": "Q?", "clarification_type": "suggestion", "context": "C."}, "💡 C.\n\nQ?"),
         ({"question": "Q?", "clarification_type": "other"}, "❓ Q?"),
-        ({}, "❓ How shall I go on?"),
+        ({}, "❓ How should I continue?"),
     ],
 )
 def test_the_text_of_a_question(arguments: dict[str, str], text: str) -> None:

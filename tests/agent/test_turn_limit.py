@@ -42,6 +42,6 @@ async def test_what_is_still_called_then_is_not_done_and_the_next_turn_has_its_o
 ) -> None:
     model = ScriptedChatModel.playing(*map(looking, range(3)), looking(4), "Ready.")
     async with open_agent(tmp_path, model) as home:
-        assert (await say(home, "look", steps=6))[-1].text == ENGLISH.steps_used_up
+        assert (await say(home, "look", steps=6))[-1].text == ENGLISH.step_limit_reached
         assert (await say(home, "and?", steps=6))[-1].text == "Ready."
     assert told(model) == [False, False, True, False, False]

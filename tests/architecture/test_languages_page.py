@@ -16,7 +16,7 @@ from bus.locales import messages_for, supported_language
 
 names = [messages_for(tag).language for tag in ("de-AT", "fr")]
 print(*names, supported_language("de"), BusConfig(language="de").language)
-print(agent_messages("de").bare_question)
+print(agent_messages("de").default_question)
 """
 
 
@@ -29,7 +29,9 @@ def test_a_third_language_is_added_as_the_page_says(tmp_path: Path) -> None:
     for source, copy in re.findall(r"^\$ cp (\S+) (\S+)$", page, re.M):
         translated = (tmp_path / source).read_text("utf-8").replace("ENGLISH", "GERMAN")
         translated = translated.replace('language="English"', 'language="Deutsch"')
-        (tmp_path / copy).write_text(translated.replace("How shall I go on?", "Und nun?"), "utf-8")
+        (tmp_path / copy).write_text(
+            translated.replace("How should I continue?", "Und nun?"), "utf-8"
+        )
     for name, told in re.findall(r'^```python title="(\S+)"\n(.*?)^```', page, re.M | re.S):
         _add(tmp_path / name, told)
     command = [sys.executable, "-c", ASKED]
