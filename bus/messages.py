@@ -8,35 +8,7 @@ from pydantic import AliasChoices, Field, TypeAdapter
 
 from bus.locales import messages_for
 from bus.locales.catalog import Messages
-from store.conversations import ConversationKey
-
-__all__ = [
-    "Attachment",
-    "Button",
-    "ButtonPress",
-    "ConversationKey",
-    "InboundMessage",
-    "MessageDeletion",
-    "MessageEdit",
-    "MessageId",
-    "OutboundEdit",
-    "OutboundFile",
-    "OutboundMessage",
-    "OutboundRemoval",
-    "OutboundText",
-    "PressResponse",
-    "ReplyTarget",
-    "RewindPoint",
-    "Sender",
-    "SenderKind",
-    "chat_of",
-    "decode_inbound",
-    "decode_outbound",
-    "decode_reply_target",
-    "encode_inbound",
-    "encode_outbound",
-    "platform_message_id",
-]
+from store.conversations import ConversationKey as ConversationKey  # adapters import it from here
 
 SenderKind = Literal["member", "guest", "external", "unknown"]
 """Whether a sender belongs to the organization that the bot serves.

@@ -1,8 +1,8 @@
-"""Stage: collects files that are sent together into one message; platforms deliver each as a message of its own.
+"""Stage: collects files that are sent together into one message; platforms deliver each as its own message.
 
-The first one is accepted and kept like any message; the others are added to it on disk as they come, and only when
-no more came for a moment it is handed on. So nothing has to be held back from the platform, and a crash in between
-loses nothing: the message is taken up again, and waits for the rest.
+The first message is committed like any other; the others are added to its row as they arrive, and it is queued when
+no more arrived for a moment. So every message is acknowledged at once, and a crash in between loses nothing: the row
+is resumed, and waits for the rest.
 """
 
 import logging
@@ -17,7 +17,6 @@ from bus.conversation.workers import ConversationWorkers
 from bus.inbound.pipeline import InboundContext, Stage
 from bus.messages import ConversationKey, InboundMessage, decode_inbound, encode_inbound
 from bus.platform import Clock, Disposition
-from store.errors import StoreError
 from store.inbox import InboxRow
 from store.message_edits import MessageEditStore, ReceivedEvent
 from store.message_topics import MessageTopicStore
@@ -25,35 +24,35 @@ from store.message_topics import MessageTopicStore
 log = logging.getLogger(__name__)
 
 QUIET_S = 1.0
-"""How long nothing more came when an album is complete, seconds. Its messages come within some 0.1 s."""
+"""An album is complete when nothing more arrived for this time, seconds. Its messages arrive within about 0.1 s."""
 
 RESUMED_QUIET_S = 3.0
-"""Likewise after a restart, when the channel has yet to connect."""
+"""The same after a restart, when the channel is not connected yet."""
 
 MAX_WAIT_S = 5.0
-"""How long an album is waited for altogether, seconds."""
+"""Longest wait for an album, seconds."""
 
 UNADDRESSED_S = 10.0
-"""For how long a part that came before the mention is kept for the part that has it, seconds."""
+"""How long a part that arrived before the mention is kept for the part that has it, seconds."""
 
 LATE_PART_S = 120.0
-"""For how long a message that comes late is known to belong to an album that was handed on."""
+"""How long a late part is recognized after its album was queued, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Name:
-    """An album, in its chat."""
+class _AlbumKey:
+    """An album in its chat."""
 
     chat: ConversationKey
     album: str
 
 
 @dataclass(slots=True, kw_only=True)
-class _Held:
-    """An album that may go on; `until` and `at_most` by anyio's clock."""
+class _HeldAlbum:
+    """An incomplete album; `until` and `at_most` by anyio's clock."""
 
     row: InboxRow
-    inbound: InboundMessage
+    message: InboundMessage
     until: float
     at_most: float
     adding: anyio.Lock = field(default_factory=anyio.Lock)
@@ -84,9 +83,9 @@ class AlbumCollector(Stage):
         self._workers = workers
         self._now = now
         self._quiet_s = quiet_s
-        self._held: dict[_Name, _Held] = {}
-        self._former: dict[_Name, tuple[float, InboxRow, InboundMessage]] = {}
-        self._aside: dict[_Name, tuple[float, list[InboundMessage]]] = {}
+        self._held: dict[_AlbumKey, _HeldAlbum] = {}
+        self._released: dict[_AlbumKey, tuple[float, InboxRow, InboundMessage]] = {}
+        self._unaddressed: dict[_AlbumKey, tuple[float, list[InboundMessage]]] = {}
 
     @override
     async def __call__(self, context: InboundContext) -> Disposition | None:
@@ -102,116 +101,116 @@ class AlbumCollector(Stage):
 
     @property
     def held(self) -> frozenset[int]:
-        """The ids of the rows that wait here."""
+        """The ids of the rows that are held here."""
         return frozenset(held.row.id for held in self._held.values())
 
-    def hold(self, row: InboxRow, inbound: InboundMessage) -> None:
-        """Keep the first message of an album until it is complete; returns at once."""
+    def hold(self, row: InboxRow, message: InboundMessage) -> None:
+        """Hold the first message of an album until it is complete; returns at once."""
         begun = anyio.current_time()
         is_fresh = 0 <= self._now() - row.received_at < self._quiet_s
         quiet_s = self._quiet_s if is_fresh else max(self._quiet_s, RESUMED_QUIET_S)
-        held = _Held(row=row, inbound=inbound, until=begun + quiet_s, at_most=begun + MAX_WAIT_S)
-        self._held[_name(inbound)] = held
+        held = _HeldAlbum(
+            row=row, message=message, until=begun + quiet_s, at_most=begun + MAX_WAIT_S
+        )
+        self._held[_album_key(message)] = held
         self._tasks.start_soon(self._wait, held)
-        _, parts = self._aside.pop(_name(inbound), (begun, []))
+        _, parts = self._unaddressed.pop(_album_key(message), (begun, []))
         for part in parts:
             if part.event_id != row.event_id:
                 self._tasks.start_soon(self._add_later, part)
 
-    def _keep_unaddressed(self, inbound: InboundMessage) -> None:
-        """Remember a part that did not mean the bot: a later one of the same album may. In memory only."""
+    def _keep_unaddressed(self, message: InboundMessage) -> None:
+        """Keep a part that does not address the bot: a later part of the album may. In memory only."""
         now = anyio.current_time()
-        self._aside = {
-            name: kept for name, kept in self._aside.items() if now - kept[0] < UNADDRESSED_S
+        self._unaddressed = {
+            name: kept for name, kept in self._unaddressed.items() if now - kept[0] < UNADDRESSED_S
         }
-        _, parts = self._aside.get(_name(inbound), (now, []))
-        self._aside[_name(inbound)] = (now, [*parts, inbound])
+        _, parts = self._unaddressed.get(_album_key(message), (now, []))
+        self._unaddressed[_album_key(message)] = (now, [*parts, message])
 
     def flush(self, conversation_id: int) -> None:
-        """Hand on what is held in a conversation: something else was said there, so the albums are complete."""
+        """Queue the albums of a conversation: another message arrived there, so they are complete."""
         for held in list(self._held.values()):
             if held.row.conversation_id == conversation_id:
-                self._hand_on(held)
+                self._release(held)
 
-    async def _add(self, inbound: InboundMessage) -> Disposition | None:
-        """Add a message to the album that it belongs to; return what became of it.
-
-        None: there is no such album, or not any more.
+    async def _add(self, message: InboundMessage) -> Disposition | None:
+        """Add a message to its album; return what became of it, or None if no such album is held.
 
         Raises:
-            StoreError: nothing was kept.
+            StoreError: nothing was stored.
         """
-        held = self._held.get(_name(inbound))
-        if held is None or held.inbound.sender.user_id != inbound.sender.user_id:
+        held = self._held.get(_album_key(message))
+        if held is None or held.message.sender.user_id != message.sender.user_id:
             return None
         async with held.adding:
-            if _name(inbound) not in self._held:
+            if _album_key(message) not in self._held:
                 return None
-            return await self._join(held, inbound)
+            return await self._join(held, message)
 
-    def _assign_late_part(self, inbound: InboundMessage) -> InboundMessage:
-        """Return a message that came too late for its album as one of the same conversation, meant for the bot."""
-        known = self._former.get(_name(inbound))
-        if known is None or known[2].sender.user_id != inbound.sender.user_id:
-            return inbound
+    def _assign_late_part(self, message: InboundMessage) -> InboundMessage:
+        """Return a part that is too late for its album as an addressed message of the same conversation."""
+        known = self._released.get(_album_key(message))
+        if known is None or known[2].sender.user_id != message.sender.user_id:
+            return message
         at, row, first = known
         if anyio.current_time() - at > LATE_PART_S:
-            return inbound
-        return replace(inbound, key=row.key, addressed=inbound.addressed or first.addressed)
+            return message
+        return replace(message, key=row.key, addressed=message.addressed or first.addressed)
 
-    async def _join(self, held: _Held, inbound: InboundMessage) -> Disposition:
+    async def _join(self, held: _HeldAlbum, message: InboundMessage) -> Disposition:
         await self._refresh(held)
         whole = replace(
-            held.inbound,
-            text="\n".join(text for text in (held.inbound.text, inbound.text) if text),
-            attachments=(*held.inbound.attachments, *inbound.attachments),
+            held.message,
+            text="\n".join(text for text in (held.message.text, message.text) if text),
+            attachments=(*held.message.attachments, *message.attachments),
         )
         body = encode_inbound(whole)
-        event = ReceivedEvent(key=held.row.key, event_id=inbound.event_id, at=self._now())
+        event = ReceivedEvent(key=held.row.key, event_id=message.event_id, at=self._now())
         with anyio.CancelScope(shield=True):
             if not await self._edits.update_body(held.row.id, body, event):
                 return Disposition.DUPLICATE
-            held.inbound, held.row = whole, replace(held.row, body=body)
+            held.message, held.row = whole, replace(held.row, body=body)
             held.until = min(anyio.current_time() + self._quiet_s, held.at_most)
-            if inbound.track_replies and inbound.message_id:
-                await self._topics.set_topic(held.row.key, inbound.message_id)
+            if message.track_replies and message.message_id:
+                await self._topics.set_topic(held.row.key, message.message_id)
         return Disposition.ACCEPTED
 
     async def _add_later(self, part: InboundMessage) -> None:
         try:
             await self._add(part)
-        except StoreError:
-            log.warning("a file that came before the mention could not be added to its message")
+        except Exception:
+            log.exception("could not add an earlier file of an album to its message")
 
-    async def _wait(self, held: _Held) -> None:
+    async def _wait(self, held: _HeldAlbum) -> None:
         while (wait := held.until - anyio.current_time()) > 0:  # noqa: ASYNC110 - it may grow
             await anyio.sleep(wait)
         async with held.adding:
             try:
                 await self._refresh(held)
-            except StoreError:
-                log.warning("an album could not be read again; it is handed on as it was")
-            self._hand_on(held)
+            except Exception:
+                log.exception("could not reload an album; it is queued as it was")
+            self._release(held)
 
-    async def _refresh(self, held: _Held) -> None:
-        """Take over what became of the message on disk: people edit what they just sent. Raises StoreError."""
+    async def _refresh(self, held: _HeldAlbum) -> None:
+        """Reload the message: people edit what they just sent. Raises StoreError."""
         row = await self._edits.find_by_event(held.row.conversation_id, held.row.event_id)
         if row is not None:
-            held.row, held.inbound = row, replace(decode_inbound(row.body), key=row.key)
+            held.row, held.message = row, replace(decode_inbound(row.body), key=row.key)
 
-    def _hand_on(self, held: _Held) -> None:
-        name = _name(held.inbound)
+    def _release(self, held: _HeldAlbum) -> None:
+        name = _album_key(held.message)
         if self._held.get(name) is not held:
             return
         del self._held[name]
         now = anyio.current_time()
-        self._former = {
-            known: value for known, value in self._former.items() if now - value[0] < LATE_PART_S
+        self._released = {
+            known: value for known, value in self._released.items() if now - value[0] < LATE_PART_S
         }
-        self._former[name] = (now, held.row, held.inbound)
-        log.info("%s files that were sent together are one message", len(held.inbound.attachments))
-        self._workers.enqueue(held.row, held.inbound)
+        self._released[name] = (now, held.row, held.message)
+        log.info("album complete: %s files are one message", len(held.message.attachments))
+        self._workers.enqueue(held.row, held.message)
 
 
-def _name(inbound: InboundMessage) -> _Name:
-    return _Name(replace(inbound.key, topic=""), inbound.album)
+def _album_key(message: InboundMessage) -> _AlbumKey:
+    return _AlbumKey(replace(message.key, topic=""), message.album)

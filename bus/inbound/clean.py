@@ -17,11 +17,11 @@ from bus.messages import (
 )
 
 MAX_TEXT_CHARS = 200_000
-"""Longest text that is kept and sent on: about 50,000 tokens, more than most models take in one message."""
+"""The longest text that is accepted whole: about 50,000 tokens, more than most models take in one message."""
 
 MAX_NAME_CHARS = 200
 MAX_LANGUAGE_CHARS = 35
-"""Longest language tag that RFC 5646 asks everybody to take."""
+"""The longest language tag that RFC 5646 requires to be supported."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
@@ -34,14 +34,14 @@ async def clean(context: InboundContext) -> None:
     context.message = clean_message(context.message)
 
 
-def clean_message(inbound: InboundMessage) -> InboundMessage:
-    """Return the message without what no machine downstream takes, and no longer than `MAX_TEXT_CHARS`."""
-    place = inbound.reply_target
+def clean_message(message: InboundMessage) -> InboundMessage:
+    """Return a message without characters that break JSON, SQLite or prompts, and within `MAX_TEXT_CHARS`."""
+    place = message.reply_target
     return replace(
-        inbound,
-        event_id=_plain(inbound.event_id),
-        message_id=_plain(inbound.message_id),
-        key=_plain_key(inbound.key),
+        message,
+        event_id=_plain(message.event_id),
+        message_id=_plain(message.message_id),
+        key=_plain_key(message.key),
         reply_target=ReplyTarget(
             chat=_plain(place.chat),
             thread=_plain(place.thread),
@@ -52,20 +52,20 @@ def clean_message(inbound: InboundMessage) -> InboundMessage:
             command_prefix=place.command_prefix,
         ),
         sender=Sender(
-            user_id=_plain(inbound.sender.user_id),
-            name=clean_name(inbound.sender.name),
-            is_bot=inbound.sender.is_bot,
-            kind=inbound.sender.kind,
+            user_id=_plain(message.sender.user_id),
+            name=clean_name(message.sender.name),
+            is_bot=message.sender.is_bot,
+            kind=message.sender.kind,
         ),
-        text=clean_text(inbound.text),
-        language=_plain(inbound.language)[:MAX_LANGUAGE_CHARS],
-        replies_to=tuple(_plain(message) for message in inbound.replies_to),
-        attachments=tuple(_attachment(file) for file in inbound.attachments),
+        text=clean_text(message.text),
+        language=_plain(message.language)[:MAX_LANGUAGE_CHARS],
+        replies_to=tuple(_plain(reply) for reply in message.replies_to),
+        attachments=tuple(_attachment(file) for file in message.attachments),
     )
 
 
 def clean_change(change: MessageEdit | MessageDeletion) -> MessageEdit | MessageDeletion:
-    """Return an edit or deletion without what nothing downstream takes."""
+    """Return an edit or deletion, cleaned likewise."""
     ids = replace(
         change,
         event_id=_plain(change.event_id),
@@ -76,7 +76,7 @@ def clean_change(change: MessageEdit | MessageDeletion) -> MessageEdit | Message
 
 
 def clean_text(text: str) -> str:
-    r"""Return a text without control characters and lone surrogates, cut visibly at the limit.
+    r"""Return a text without control characters and lone surrogates, truncated visibly at the limit.
 
     >>> clean_text("a\r\nb\x00\tc\ud800")
     'a\nb\tc\ufffd'
@@ -86,13 +86,13 @@ def clean_text(text: str) -> str:
     kept = _SURROGATE.sub("\ufffd", kept)
     if len(text) <= MAX_TEXT_CHARS:
         return kept
-    # In the language that the text itself is written in: the agent reads it as a part of that.
+    # In the language of the text itself: the agent reads the note as part of it.
     note = messages_for(detect_language(kept)).message_cut
     return f"{kept}\n\n{note.format(length=f'{len(text):,}', kept=f'{MAX_TEXT_CHARS:,}')}"
 
 
 def clean_name(name: str) -> str:
-    r"""Return a name of a person or a file on one line.
+    r"""Return the name of a person or file on one line.
 
     >>> clean_name("a\nb\x07")
     'a b'
@@ -114,5 +114,5 @@ def _plain_key(key: ConversationKey) -> ConversationKey:
 
 
 def _plain(word: str) -> str:
-    """Return an id, in which nothing but lone surrogates and NUL can do harm."""
+    """Return an id without NUL and lone surrogates; nothing else in it can do harm."""
     return _SURROGATE.sub("\ufffd", word.replace("\x00", ""))

@@ -47,7 +47,7 @@ class InboundDispatcher:
     def dispatch(
         self, row: InboxRow, inbound: InboundMessage, *, former_thread: str | None = None
     ) -> None:
-        """Hand over one accepted message; returns at once."""
+        """Dispatch one accepted message; returns at once."""
         self._albums.flush(row.conversation_id)
         if row.kind == "command":
             self._running.add(row.id)
@@ -58,61 +58,60 @@ class InboundDispatcher:
             self._workers.enqueue(row, inbound, former_thread=former_thread)
 
     async def resume(self, *, older_than: float | None = None) -> int:
-        """Route the unfinished rows that nobody here holds, in order; return how many there were.
+        """Dispatch the unfinished rows that nobody here works on, in order; return how many there were.
 
-        At the start these are what an earlier process left. Later there are none, unless the disk failed
-        between a commit and what follows it: then only rows received before `older_than` (Unix seconds)
-        are taken up.
+        At the start, an earlier process left them. Later there are none, unless the disk failed between a
+        commit and what follows it; then only rows received before `older_than` (Unix seconds) are resumed.
 
         Raises:
             StoreError: the journal cannot be read.
         """
         taken = 0
-        # Whoever holds a row now may finish it while the journal is read.
+        # Rows held now may be finished while the journal is read.
         busy = self._held()
         for row in await self._inbox.list_unfinished():
             if row.id in busy or row.key.channel not in self._channels:
                 continue
             if older_than is not None and row.received_at > older_than:
                 continue
-            self._take_up(row, _former_thread(row))
+            self._resume_row(row, _former_thread(row))
             taken += 1
         return taken
 
     def _held(self) -> frozenset[int]:
         return self._workers.row_ids | self._albums.held | self._running
 
-    def _take_up(self, row: InboxRow, former_thread: str | None) -> None:
+    def _resume_row(self, row: InboxRow, former_thread: str | None) -> None:
         try:
             inbound = replace(decode_inbound(row.body), key=row.key)
         except ValueError:
-            log.exception("inbox row %s cannot be decoded and is given up", row.id)
+            log.exception("inbox row %s cannot be decoded; it is marked dead", row.id)
             target = decode_reply_target(row.body)
-            if target is None:  # nobody can be told
-                self._tasks.start_soon(self._bury, row)
+            if target is None:  # nobody can be notified
+                self._tasks.start_soon(self._mark_dead, row)
             else:
                 self._workers.give_up(row, target)
             return
         self.dispatch(row, inbound, former_thread=former_thread)
 
-    async def _bury(self, row: InboxRow) -> None:
+    async def _mark_dead(self, row: InboxRow) -> None:
         try:
             with unwrapped():
                 await self._inbox.finish(row.id, [], dead=True)
         except StoreError:
-            log.exception("inbox row %s could not be given up", row.id)
+            log.exception("inbox row %s could not be marked dead", row.id)
 
     async def _command(self, row: InboxRow, inbound: InboundMessage) -> None:
-        """Run one command; the boundary at which whatever goes wrong in it ends."""
+        """Run one command. No error leaves it."""
         bind_conversation(row.key.channel, row.conversation_id, row.thread_id)
         try:
             with unwrapped():
                 await self._commands.run(row, inbound)
         except StoreError:
-            # The row stays unfinished and is taken up again.
-            log.exception("command %s could not be recorded", row.id)
+            # The row stays unfinished, and the sweep resumes it.
+            log.exception("command %s could not be stored; it is retried", row.id)
         except Exception:
-            log.exception("command %s failed unexpectedly", row.id)
+            log.exception("command %s failed", row.id)
             await self._fail(row, inbound)
         finally:
             self._running.discard(row.id)
@@ -121,11 +120,11 @@ class InboundDispatcher:
         try:
             await self._commands.fail(row, inbound)
         except Exception:
-            log.exception("the failure of command %s could not be told", row.id)
+            log.exception("could not report the failure of command %s", row.id)
 
 
 def _former_thread(row: InboxRow) -> str | None:
-    """Return the thread that a chat row was written for, if its conversation has another one now."""
+    """Return the thread that a chat row is tied to, if its conversation has another one now."""
     if row.kind == "command" or row.thread_id == row.current_thread_id:
         return None
     return row.thread_id

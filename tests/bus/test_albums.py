@@ -6,6 +6,7 @@ from typing import Any
 from bus.config import ChannelPolicy
 from bus.messages import Attachment, MessageEdit
 from bus.platform import Disposition
+from store.database import Transaction
 from tests.bus.rig import FakeGateway, House, file, house, said, until
 from tests.bus.test_uploads import DownloadingPlatform
 from tests.fakes.langgraph import FakeLangGraph
@@ -143,3 +144,17 @@ async def test_an_album_alone_does_not_wait_for_ever(tmp_path: Path) -> None:
         await home.say("", attachments=(Attachment(name="a.csv", ref="r"),), album="A")
         await until(lambda: home.server.runs)
         assert home.prompts() == ["[Attached: a.csv]"]
+
+
+async def test_an_album_whose_row_became_unreadable_is_answered_as_it_was(tmp_path: Path) -> None:
+    async with house(tmp_path, platform=platform()) as home:
+        await send(home, "1.pdf", "compare these")
+
+        def spoil(tx: Transaction) -> None:
+            tx.run("UPDATE inbox SET body = '{}'")
+
+        await home.database.transaction(spoil)
+        await home.reads("Hello you")
+        assert names(home.gateway) == ["1.pdf"]
+        await home.say("next", chat="other")
+        await home.runs(2)
