@@ -8,7 +8,10 @@ from pydantic import AliasChoices, Field, TypeAdapter
 
 from bus.locales import messages_for
 from bus.locales.catalog import Messages
-from store.conversations import ConversationKey as ConversationKey  # adapters import it from here
+from store import conversations
+
+ConversationKey = conversations.ConversationKey
+"""Channel, workspace, chat and topic: adapters, which do not know the store, import it from here."""
 
 SenderKind = Literal["member", "guest", "external", "unknown"]
 """Whether a sender belongs to the organization that the bot serves.
