@@ -26,6 +26,12 @@ def texts(telegram: TelegramServer, chat: int) -> list[str]:
     return [answer.text for answer in telegram.answers(chat)]
 
 
+def from_a_bot(text: str) -> dict[str, Any]:
+    sender = {"id": 700701, "is_bot": True, "first_name": "Other", "username": "other_bot"}
+    chat = {"id": -1001, "type": "supergroup", "title": "Room"}
+    return {"message": {"message_id": 5, "date": 1, "chat": chat, "from": sender, "text": text}}
+
+
 async def test_two_telegram_bots_run_side_by_side(tmp_path: Path) -> None:
     async with (
         TelegramServer() as sales,
@@ -52,11 +58,13 @@ async def test_two_telegram_bots_run_side_by_side(tmp_path: Path) -> None:
             await service.kill()
             await service.start()
             await service.until_connected(*names)
+            support.push(from_a_bot("@parley_bot hello"))  # such as the other one, in a shared room
+            await support.wait_for(lambda: support.backlog == 0)
             async with service.client() as client:
                 metrics = (await client.get("/metrics")).text
                 restarted = await client.post("/api/channels/telegram-support/restart")
             assert restarted.json()["success"]
-            assert 'channel="telegram-support"' in metrics
+            assert 'channel="telegram-support",reason="from_bot"' in metrics
             model.reply("Sales remembers.")
             sales.dm("still there?")
             await sales.wait_for(lambda: len(texts(sales, 1001)) == 2, timeout_s=20)
