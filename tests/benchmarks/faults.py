@@ -15,8 +15,8 @@ from tests.benchmarks.figures import Figure
 from tests.fakes.model import FakeModelServer, ModelRequest, Reply
 from tests.fakes.slack import FakeSlack
 from tests.fakes.telegram import TelegramServer
-from tests.journeys.house import Service, serving, with_model
-from tests.journeys.seats import FeishuPrivate, Seat, SlackPrivate, TelegramPrivate, Town
+from tests.journeys.people import FeishuPrivate, Person, SlackPrivate, TelegramPrivate, Town
+from tests.journeys.service import Service, serving, with_model
 
 KILLS = 20
 PEOPLE = 8
@@ -50,12 +50,12 @@ class _Ledger:
 
     def __init__(self, town: Town) -> None:
         self._town = town
-        self.seats: list[Seat] = []
+        self.seats: list[Person] = []
         for number in range(PEOPLE):
             self.seats.append(SlackPrivate(town.slack, user=f"U{number}BENCH"))
             self.seats.append(TelegramPrivate(town.telegram, user=7000 + number))
             self.seats.append(FeishuPrivate(town.feishu, user=f"ou_bench{number}"))
-        self.said: dict[str, Seat] = {}
+        self.said: dict[str, Person] = {}
 
     async def talk(self, *, task_status: TaskStatus[None]) -> None:
         """Say one thing after the other, each person in turn."""

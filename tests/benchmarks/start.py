@@ -11,8 +11,8 @@ import anyio
 import psutil
 
 from tests.benchmarks.figures import Figure
-from tests.journeys.house import Service
-from tests.journeys.seats import Town
+from tests.journeys.people import Town
+from tests.journeys.service import Service
 
 ROUNDS = 4
 SETTLE_S = 2.0

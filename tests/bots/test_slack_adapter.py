@@ -397,7 +397,7 @@ async def test_swapped_tokens_are_explained() -> None:
         ({"app_token": ""}, "channels.slack.app_token is not set"),
     ],
 )
-async def test_settings_that_cannot_work_end_the_run(given: dict[str, str], detail: str) -> None:
+async def test_unusable_settings_end_the_run(given: dict[str, str], detail: str) -> None:
     async with fast_slack() as slack:
         adapter = SlackAdapter(config(slack, given), timeouts=FAST)
         async with anyio.create_task_group() as tasks:

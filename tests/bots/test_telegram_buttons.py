@@ -116,7 +116,7 @@ async def test_a_press_is_answered_once_only_and_late_ones_do_no_harm(
     assert len(warned) == 1
 
 
-async def test_a_slow_answer_to_a_press_holds_nobody_up(telegram: TelegramServer) -> None:
+async def test_a_slow_callback_answer_blocks_no_update(telegram: TelegramServer) -> None:
     async with talking(telegram) as (adapter, recorder):
         await adapter.send_with_buttons(ALICE, "Where to?", OPTIONS, key="k")
         telegram.fail("answerCallbackQuery", lag_s=30.0)
@@ -193,7 +193,7 @@ async def test_tokens_of_any_length_that_telegram_takes(
     assert not caught.value.retryable
 
 
-async def test_a_server_that_cannot_change_messages_holds_nothing_up(
+async def test_a_server_without_edits_blocks_no_answer(
     telegram: TelegramServer, adapter: TelegramAdapter
 ) -> None:
     message = await adapter.send_with_buttons(ALICE, "Working", [STOP], key="k")

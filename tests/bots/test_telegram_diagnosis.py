@@ -50,7 +50,7 @@ async def test_privacy_mode_matters_only_where_all_messages_are_wanted() -> None
         assert (finding.severity, "off" in finding.text) == (Severity.OK, True)
 
 
-async def test_a_webhook_keeps_polls_out_and_is_told_by_its_host() -> None:
+async def test_a_webhook_that_blocks_polling_is_reported_by_host() -> None:
     async with TelegramServer() as telegram:
         telegram.webhook = "https://other.example.org/secret-path"
         found = await look(telegram)
@@ -80,7 +80,7 @@ async def test_beside_the_running_service_nothing_is_polled() -> None:
         assert telegram.calls("getUpdates") == []
 
 
-async def test_waiting_messages_are_told_and_kept() -> None:
+async def test_waiting_messages_are_reported_and_kept() -> None:
     async with TelegramServer() as telegram:
         telegram.dm("hello")
         finding = (await look(telegram))["polling"]

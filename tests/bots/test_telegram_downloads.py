@@ -41,7 +41,7 @@ async def test_a_file_of_a_message_is_fetched() -> None:
         assert telegram.violations == []
 
 
-async def test_what_telegram_does_not_give_is_told() -> None:
+async def test_files_that_telegram_refuses_are_reported() -> None:
     async with TelegramServer() as telegram:
         adapter = adapter_for(telegram)
         big = kept(telegram, bytes(20_000_001))

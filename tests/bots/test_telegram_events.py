@@ -145,7 +145,7 @@ def test_a_stopped_draft_is_a_press_of_its_writer() -> None:
 
 
 @pytest.mark.parametrize("told", [{}, {"draft_id": 1}, {"chat": {}}, {"chat": 7, "draft_id": "x"}])
-def test_an_unreadable_stop_is_an_error_that_the_receiver_knows(told: Wire) -> None:
+def test_an_unreadable_draft_stop_raises_a_parse_error(told: Wire) -> None:
     with pytest.raises((LookupError, TypeError, ValueError)):
         meaning(stopped_message_generation=told)
 

@@ -73,7 +73,7 @@ async def ask(client: httpx.AsyncClient, method: str, **arguments: Wire) -> dict
         ("sendDocument", {"chat_id": 1}, "missing argument document"),
     ],
 )
-def test_wrong_calls_are_noticed(method: str, arguments: dict[str, Any], problem: str) -> None:
+def test_invalid_calls_are_violations(method: str, arguments: dict[str, Any], problem: str) -> None:
     assert any(problem in found for found in violations(method, arguments, ()))
 
 
@@ -88,7 +88,7 @@ def test_wrong_calls_are_noticed(method: str, arguments: dict[str, Any], problem
         ("setMyCommands", {"commands": '[{"command": "a", "description": "b"}]'}, ()),
     ],
 )
-def test_right_calls_pass(method: str, arguments: dict[str, Any], files: tuple[str, ...]) -> None:
+def test_valid_calls_pass(method: str, arguments: dict[str, Any], files: tuple[str, ...]) -> None:
     assert violations(method, arguments, files) == []
 
 
@@ -253,7 +253,7 @@ async def test_breaks_on_demand(telegram: TelegramServer, client: httpx.AsyncCli
     assert (await ask(client, "getMe"))["ok"]
 
 
-async def test_what_does_not_come_is_told(telegram: TelegramServer) -> None:
+async def test_missing_updates_are_reported(telegram: TelegramServer) -> None:
     with pytest.raises(AssertionError, match="nothing came within"):
         await telegram.wait_for(lambda: telegram.answers(1001), timeout_s=0.05)
 

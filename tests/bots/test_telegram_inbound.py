@@ -200,14 +200,14 @@ def test_conversation_and_place(way: Way) -> None:
         ("/start", "/help", False),
     ],
 )
-def test_what_is_said_in_a_group(said: str, text: str, addressed: bool) -> None:
+def test_addressed_messages_in_a_group(said: str, text: str, addressed: bool) -> None:
     inbound = accepted(chat=PLAIN, text=said)
     assert (inbound.text, inbound.addressed) == (text, addressed)
 
 
 @pytest.mark.parametrize("said", ["/help@other_bot", "/roll@Other_Bot 6", "  /new@x_bot"])
 @pytest.mark.parametrize("chat", [PRIVATE, PLAIN])
-def test_commands_of_other_bots_are_not_for_us(said: str, chat: dict[str, Any]) -> None:
+def test_commands_for_other_bots_are_ignored(said: str, chat: dict[str, Any]) -> None:
     result = read(chat=chat, text=said)
     assert result == IgnoredUpdate(reason=Disposition.NOT_ADDRESSED, detail="another bot's command")
 

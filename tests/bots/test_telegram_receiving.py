@@ -76,7 +76,7 @@ async def test_messages_arrive_in_order_and_are_confirmed(telegram: TelegramServ
     assert recorder.offered == sorted(recorder.offered)
 
 
-async def test_is_introduced_and_lists_its_commands(telegram: TelegramServer) -> None:
+async def test_connects_and_registers_its_commands(telegram: TelegramServer) -> None:
     telegram.webhook = "https://old.example/hook"
     telegram.dm("waiting since before")
     async with talking(telegram) as (_, recorder):
@@ -129,7 +129,7 @@ async def test_files_are_described(telegram: TelegramServer) -> None:
     assert [(file.name, file.size_bytes) for file in inbound.attachments] == [("plan.pdf", 4)]
 
 
-async def test_what_is_not_for_us_is_confirmed_and_counted(telegram: TelegramServer) -> None:
+async def test_ignored_updates_are_confirmed_and_counted(telegram: TelegramServer) -> None:
     said = telegram.dm("first")
     telegram.edit(1001, said, "second thoughts")
     telegram.push({"message": {"message_id": 7, "chat": {"id": 1001, "type": "private"}}})
@@ -145,7 +145,7 @@ async def test_what_is_not_for_us_is_confirmed_and_counted(telegram: TelegramSer
     assert [detail for _, _, detail in recorder.dropped] == ["unreadable update"] * 3
 
 
-async def test_an_update_that_breaks_the_program_does_not_hold_up_the_others(
+async def test_an_update_that_raises_does_not_block_the_others(
     telegram: TelegramServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     telegram.dm("poison")
@@ -159,7 +159,7 @@ async def test_an_update_that_breaks_the_program_does_not_hold_up_the_others(
     assert len([record for record in caplog.records if "given up" in record.message]) == 1
 
 
-async def test_a_person_whose_language_is_no_text_is_heard(telegram: TelegramServer) -> None:
+async def test_a_language_that_is_not_text_is_accepted(telegram: TelegramServer) -> None:
     ann = {"id": 7, "is_bot": False, "first_name": "Ann", "language_code": ["en"]}
     chat = {"id": 7, "type": "private", "first_name": "Ann"}
     telegram.push(
@@ -171,7 +171,7 @@ async def test_a_person_whose_language_is_no_text_is_heard(telegram: TelegramSer
 
 
 @pytest.mark.parametrize("refusal", [IntakeFull(), IntakeClosed(), RuntimeError("disk"), OSError()])
-async def test_what_is_not_kept_comes_again_in_order(
+async def test_updates_that_are_not_committed_come_again_in_order(
     telegram: TelegramServer, refusal: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     adapter, recorder = adapter_for(telegram), Recorder()
@@ -202,7 +202,7 @@ async def test_a_refusing_intake_shows_in_the_health(telegram: TelegramServer) -
         await until(lambda: adapter.health().detail == "")
 
 
-async def test_a_stop_confirms_nothing_that_was_not_kept(telegram: TelegramServer) -> None:
+async def test_a_stop_confirms_only_committed_updates(telegram: TelegramServer) -> None:
     telegram.dm("one")
     recorder = Recorder()
     recorder.refusals = [IntakeClosed() for _ in range(10_000)]
@@ -214,7 +214,7 @@ async def test_a_stop_confirms_nothing_that_was_not_kept(telegram: TelegramServe
     assert later.got[0].event_id == recorder.offered[0]
 
 
-async def test_a_slow_chat_holds_up_no_other(telegram: TelegramServer) -> None:
+async def test_a_slow_chat_does_not_block_others(telegram: TelegramServer) -> None:
     recorder = SlowRecorder(slow_chat="1001")
     async with running(adapter_for(telegram), recorder):
         first = telegram.dm("one")
@@ -267,7 +267,7 @@ async def test_reconnects_after_every_kind_of_trouble(telegram: TelegramServer) 
     assert adapter.health().state is ConnectionState.STOPPED
 
 
-async def test_unreachable_is_told_and_survived(telegram: TelegramServer) -> None:
+async def test_an_unreachable_server_is_reported_and_retried(telegram: TelegramServer) -> None:
     async with talking(telegram) as (adapter, recorder):
         await telegram.refuse()
         detail = await linked(adapter, ConnectionState.RECONNECTING)
@@ -305,7 +305,7 @@ async def test_a_token_revoked_while_running(telegram: TelegramServer) -> None:
     ],
     ids=["unset", "blank", "newline", "umlaut", "webhook"],
 )
-async def test_hopeless_configuration_ends_with_a_reason(config: TelegramConfig) -> None:
+async def test_an_unusable_configuration_ends_with_a_reason(config: TelegramConfig) -> None:
     adapter = TelegramAdapter(config, COMMANDS, timing=FAST)
     async with anyio.create_task_group() as tasks:
         await tasks.start(lambda task_status: adapter.run(Recorder(), task_status=task_status))
@@ -324,7 +324,7 @@ async def test_a_wrong_base_url_is_reported(base_url: str) -> None:
     assert "base_url" in detail
 
 
-async def test_a_second_poller_is_told_and_outlived(telegram: TelegramServer) -> None:
+async def test_a_second_poller_is_reported_and_outlasted(telegram: TelegramServer) -> None:
     recorder, rival_recorder = Recorder(), Recorder()
     adapter, rival = adapter_for(telegram), adapter_for(telegram)
     async with running(adapter, recorder):
@@ -357,7 +357,7 @@ async def test_cancelling_a_long_poll_is_clean(telegram: TelegramServer) -> None
         await linked(adapter, ConnectionState.CONNECTED)
 
 
-async def test_no_log_line_holds_the_token(
+async def test_no_log_line_contains_the_token(
     telegram: TelegramServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -397,7 +397,7 @@ async def test_silence_alone_is_no_trouble(telegram: TelegramServer) -> None:
     assert len(telegram.calls("getMe")) == 1
 
 
-async def test_a_webhook_found_while_polling_is_told(telegram: TelegramServer) -> None:
+async def test_a_webhook_found_while_polling_is_reported(telegram: TelegramServer) -> None:
     telegram.webhook = "https://other.example/hook"
     telegram.fail("deleteWebhook", times=3, status=500)
     adapter = adapter_for(telegram)
@@ -420,7 +420,7 @@ async def test_a_channel_restarts_without_a_second_poller(telegram: TelegramServ
     assert telegram.conflicts == 0
 
 
-async def test_a_group_that_moved_is_told_before_anything_is_sent_there(
+async def test_a_migrated_group_is_reported_before_a_message_is_sent_there(
     telegram: TelegramServer,
 ) -> None:
     async with talking(telegram) as (adapter, recorder):
@@ -473,7 +473,7 @@ async def test_commands_are_listed_in_every_language(telegram: TelegramServer) -
     assert telegram.commands[0]["description"] == "Start anew"
 
 
-async def test_a_group_that_the_bot_is_added_to_is_told_how_to_use_it(
+async def test_a_group_that_the_bot_is_added_to_is_greeted(
     telegram: TelegramServer,
 ) -> None:
     async with talking(telegram) as (_, recorder):

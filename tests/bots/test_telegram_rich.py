@@ -204,7 +204,7 @@ async def test_refused_blocks_go_out_classically_and_after_three_no_more(
         {"status": 200, "body": '{"ok": true, "result": true}'},
     ],
 )
-async def test_what_is_no_refusal_of_blocks_is_not_said_twice(
+async def test_an_error_that_is_not_a_refusal_of_blocks_sends_nothing_twice(
     telegram: TelegramServer, how: dict[str, Any]
 ) -> None:
     telegram.fail("sendRichMessage", **how)
@@ -213,7 +213,7 @@ async def test_what_is_no_refusal_of_blocks_is_not_said_twice(
     assert telegram.calls("sendMessage") == []
 
 
-async def test_a_revoked_token_is_no_missing_method(telegram: TelegramServer) -> None:
+async def test_a_revoked_token_is_not_a_missing_method(telegram: TelegramServer) -> None:
     adapter = adapter_for(telegram)
     telegram.revoke()
     with pytest.raises(DeliveryError) as caught:

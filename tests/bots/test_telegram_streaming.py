@@ -160,7 +160,7 @@ async def test_no_sign_arrives_after_the_answer(telegram: TelegramServer, sign: 
     assert [what for what, _, _ in telegram.log] == [sign, "message"]
 
 
-async def test_a_sign_that_hangs_does_not_hold_the_answer(telegram: TelegramServer) -> None:
+async def test_a_hanging_indicator_does_not_delay_the_answer(telegram: TelegramServer) -> None:
     adapter = adapter_for(telegram, timing=replace(FAST, sign_s=0.05))
     telegram.fail("sendChatAction", lag_s=60.0)
     with anyio.fail_after(5.0):

@@ -15,7 +15,7 @@ from bus.errors import IntakeFull
 from bus.messages import Button, ReplyTarget
 from bus.platform import ConnectionState, Disposition
 from tests.bots.telegram_rig import COMMANDS, FAST, Recorder, config_for, linked, running, until
-from tests.contracts.webhook_rig import Doors
+from tests.contracts.webhook_rig import WebhookApp
 from tests.fakes.telegram import TelegramServer
 
 SECRET = "a-secret-of-16-chars-at-least"
@@ -56,7 +56,7 @@ async def listening(
 
 
 async def test_it_is_registered_with_its_secret_and_drops_nothing() -> None:
-    doors, recorder = Doors(), Recorder()
+    doors, recorder = WebhookApp(), Recorder()
     async with TelegramServer() as telegram:
         telegram.pusher.caller.transport = doors.transport
         telegram.dm("written before the start")
@@ -123,7 +123,7 @@ async def test_what_is_not_telegrams_is_refused_before_it_is_read(headers: dict[
         (b'{"update_id": 5, "message": {"message_id": 1, "date": 1e99, "chat": {"id": {}}}}', 200),
     ],
 )
-async def test_what_nobody_can_read_harms_no_other(body: bytes, status: int) -> None:
+async def test_an_unreadable_request_does_not_block_others(body: bytes, status: int) -> None:
     recorder = Recorder()
     async with TelegramServer() as telegram, listening(telegram, recorder) as (_, door):
         assert (await door.handle(WebhookRequest(headers=GOOD, body=body))).status == status
@@ -153,7 +153,7 @@ async def test_a_webhook_that_another_program_took_away_is_set_again() -> None:
 
 
 async def test_what_telegram_cannot_deliver_shows_with_what_to_do() -> None:
-    doors = Doors()
+    doors = WebhookApp()
     async with TelegramServer() as telegram:
         telegram.pusher.caller.transport = doors.transport
         adapter = adapter_for(telegram)
@@ -194,7 +194,7 @@ async def test_an_address_that_telegram_refuses_shows() -> None:
         ({"webhook_secret": "sixteen letters and a space"}, "16 to 256 letters"),
     ],
 )
-async def test_settings_that_cannot_work_end_the_run(settings: dict[str, str], told: str) -> None:
+async def test_unusable_settings_end_the_run(settings: dict[str, str], told: str) -> None:
     async with TelegramServer() as telegram:
         adapter = adapter_for(telegram, **settings)
         async with running(adapter, Recorder()):

@@ -27,7 +27,7 @@ TELEGRAM = replace(telegram_rig.FAST, check_s=0.05)
 FEISHU = replace(feishu_rig.QUICK, check_s=0.05)
 
 
-class Doors:
+class WebhookApp:
     """An application with the gateway's route for deliveries, and nothing else."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class SlackHttpRig(SlackRig):
 
     @override
     def serving(self) -> AbstractAsyncContextManager[object]:
-        self._doors = Doors()
+        self._doors = WebhookApp()
         self._slack = FakeSlack(ack_window_s=0.5, retries_s=(0.02,) * 200)
         self._slack.events.caller.url = HOST + webhook_path("slack")
         self._slack.events.caller.transport = self._doors.transport
@@ -90,7 +90,7 @@ class TelegramWebhookRig(TelegramRig):
     @override
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[TelegramServer]:
-        self._doors = Doors()
+        self._doors = WebhookApp()
         self._telegram.pusher.caller.transport = self._doors.transport
         async with self._telegram:
             yield self._telegram
@@ -120,7 +120,7 @@ class FeishuWebhookRig(FeishuRig):
     @override
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[FakeFeishu]:
-        self._doors = Doors()
+        self._doors = WebhookApp()
         self._feishu.poster.caller.url = HOST + webhook_path("feishu")
         self._feishu.poster.caller.transport = self._doors.transport
         async with self._feishu:

@@ -15,9 +15,9 @@ from typing_extensions import Unpack, override
 from tests.fakes.telegram_calls import Call
 from tests.fakes.telegram_chats import ApiError, Json, Upload, user_json
 from tests.fakes.telegram_checks import specification, violations
-from tests.fakes.telegram_crowd import Crowd
 from tests.fakes.telegram_methods import Methods
 from tests.fakes.telegram_push import Pusher
+from tests.fakes.telegram_users import TelegramUsers
 
 TOKEN = "700700:fake-token"
 _BODY_BYTES = 60_000_000
@@ -32,7 +32,7 @@ class Request:
     files: Mapping[str, Upload]
 
 
-class How(TypedDict, total=False):
+class FailureOptions(TypedDict, total=False):
     """How a call fails; see `TelegramServer.fail`."""
 
     status: int
@@ -51,10 +51,10 @@ class Failure:
 
     method: str
     times: int
-    how: How
+    how: FailureOptions
 
 
-class TelegramServer(Crowd):
+class TelegramServer(TelegramUsers):
     """A stand-in for api.telegram.org with one bot.
 
     Use as `async with TelegramServer() as telegram:` and configure `base_url=telegram.base_url`,
@@ -64,7 +64,7 @@ class TelegramServer(Crowd):
     comes to be when somebody writes there: positive ids are private chats, ids above -1,000,000,000 basic
     groups, the others supergroups, whose message ids start at 1 each. `add_forum` and `add_topic` make
     forums. With `privacy` (the default, as with @BotFather) the bot sees of groups only commands, mentions
-    and replies to it. People also press buttons, send albums, stop drafts (see `Crowd`). Updates stay until
+    and replies to it. People also press buttons, send albums, stop drafts (see `TelegramUsers`). Updates stay until
     a later getUpdates confirms them, and come again until then; a
     second poller ends the first with 409, a webhook refuses both and gets the updates itself (`pusher`).
 
@@ -159,7 +159,7 @@ class TelegramServer(Crowd):
 
     # What can go wrong.
 
-    def fail(self, method: str, *, times: int = 1, **how: Unpack[How]) -> None:
+    def fail(self, method: str, *, times: int = 1, **how: Unpack[FailureOptions]) -> None:
         """Make the next calls of a method fail.
 
         Args:
@@ -247,7 +247,7 @@ class TelegramServer(Crowd):
         except ApiError as error:
             return _refusal(error)
 
-    def _failure(self, method: str) -> How | None:
+    def _failure(self, method: str) -> FailureOptions | None:
         for failure in self._failures:
             if failure.method in {method, "*"} and failure.times > 0:
                 failure.times -= 1
@@ -261,7 +261,7 @@ async def _ended(task: asyncio.Task[None]) -> None:
         await task
 
 
-def _failed(request: web.Request, how: How) -> web.Response:
+def _failed(request: web.Request, how: FailureOptions) -> web.Response:
     if "drop" in how and request.transport is not None:
         request.transport.abort()
         return web.Response()

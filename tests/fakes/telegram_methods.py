@@ -8,10 +8,10 @@ from typing_extensions import Unpack
 
 from tests.fakes.telegram_calls import Call
 from tests.fakes.telegram_chats import ApiError, Chat, Json, Message, Upload, Wire, units
-from tests.fakes.telegram_crowd import Crowd, Draft
 from tests.fakes.telegram_push import Pusher
 from tests.fakes.telegram_rich import checked_blocks, words_of
-from tests.fakes.telegram_world import Content
+from tests.fakes.telegram_state import Content
+from tests.fakes.telegram_users import Draft, TelegramUsers
 
 _TEXT_UNITS = 4096
 _CAPTION_UNITS = 1024
@@ -32,7 +32,7 @@ class Methods:
     """Answers calls; raises ApiError where Telegram would refuse."""
 
     def __init__(
-        self, server: Crowd, pusher: Pusher, *, group_per_minute: int, classic: bool
+        self, server: TelegramUsers, pusher: Pusher, *, group_per_minute: int, classic: bool
     ) -> None:
         self._server = server
         self._pusher = pusher

@@ -8,7 +8,7 @@ import anyio
 
 from tests.fakes.deliveries import Caller
 from tests.fakes.telegram_chats import ApiError, Json
-from tests.fakes.telegram_world import World
+from tests.fakes.telegram_state import TelegramState
 
 _SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
 
@@ -22,7 +22,9 @@ class Pusher:
         retry_s: The pause after a failed delivery.
     """
 
-    def __init__(self, world: World, *, patience_s: float = 1.0, retry_s: float = 0.05) -> None:
+    def __init__(
+        self, world: TelegramState, *, patience_s: float = 1.0, retry_s: float = 0.05
+    ) -> None:
         self.caller = Caller(patience_s=patience_s)
         self.secret = ""
         self.retry_s = retry_s

@@ -16,7 +16,7 @@ from gateway.serving.listener import open_listener
 from gateway.serving.server import HttpServer
 from tests.fakes.graphs import Graphs
 from tests.fakes.model import Call, FakeModelServer, ModelRequest, Reply
-from tests.journeys.house import free_port, with_model
+from tests.journeys.service import free_port, with_model
 
 TOKEN = "test-token-0123"
 PAGE = "http://localhost:3000"

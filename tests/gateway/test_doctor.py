@@ -21,7 +21,7 @@ from tests.fakes.model import FakeModelServer, Reply
 from tests.fakes.slack import FakeSlack
 from tests.fakes.telegram import TelegramServer
 from tests.gateway.test_cli import one_line, parley
-from tests.journeys.house import free_port, serving, with_model
+from tests.journeys.service import free_port, serving, with_model
 
 KEY = "sk-a-very-secret-key"
 ALL = DoctorOptions()

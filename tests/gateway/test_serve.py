@@ -24,7 +24,7 @@ from store.database import Database
 from store.outbox import NewOutboxRow, OutboxStore
 from tests.fakes.model import FakeModelServer, Reply
 from tests.gateway.test_cli import environment, one_line, parley
-from tests.journeys.house import free_port, serving, with_model
+from tests.journeys.service import free_port, serving, with_model
 
 STOP_WITHIN_S = 12.0
 

@@ -15,7 +15,7 @@ import yaml
 from bots.common.webhooks import ACKNOWLEDGED, WebhookEndpoint, WebhookRequest, WebhookResponse
 from gateway.config import load_config
 from gateway.serving.startup_report import config_hints
-from tests.contracts.webhook_rig import Doors
+from tests.contracts.webhook_rig import WebhookApp
 from tests.fakes.feishu import FakeFeishu
 from tests.fakes.slack import FakeSlack
 from tests.fakes.slack_events import SIGNING_SECRET
@@ -160,7 +160,7 @@ async def test_a_body_that_comes_slowly_is_given_up() -> None:
         yield b"{"
         await anyio.sleep_forever()
 
-    doors = Doors()
+    doors = WebhookApp()
     doors.webhooks["slack"] = WebhookEndpoint(handle=take, read_timeout_s=0.05)
     async with httpx.AsyncClient(transport=doors.transport, base_url="http://localhost") as client:
         answer = await client.post(SLACK, content=slow())

@@ -13,7 +13,7 @@ import httpx
 import yaml
 from anyio.abc import Process
 
-from tests.journeys.house import ROOT, free_port
+from tests.journeys.service import ROOT, free_port
 
 PROGRAM = ROOT / ".venv-peers" / "bin" / "langgraph"
 START_WITHIN_S = 60.0

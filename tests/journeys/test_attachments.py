@@ -6,8 +6,8 @@ import anyio
 
 from tests.fakes.model import Call, FakeModelServer, ModelRequest, Reply
 from tests.fakes.telegram_chats import Upload
-from tests.journeys.house import serving, with_model
-from tests.journeys.seats import Seat, Town
+from tests.journeys.people import Person, Town
+from tests.journeys.service import serving, with_model
 
 PLATFORMS = ("slack", "telegram", "feishu")
 CSV = "Größe,数量\nsecret-number,4711\n"
@@ -36,7 +36,7 @@ def _blocks(request: ModelRequest) -> list[dict[str, object]]:
     return content if isinstance(content, list) else []
 
 
-async def sends(town: Town, seat: Seat, name: str, data: bytes, mime: str) -> None:
+async def sends(town: Town, seat: Person, name: str, data: bytes, mime: str) -> None:
     """Let a person send a file in private."""
     match seat.channel:
         case "slack":
@@ -72,12 +72,12 @@ async def test_files_and_pictures_reach_the_agent(tmp_path: Path) -> None:
             assert secret not in log
 
 
-async def _has_a_file_read(town: Town, seat: Seat) -> None:
+async def _has_a_file_read(town: Town, seat: Person) -> None:
     await sends(town, seat, "数 data.csv", CSV.encode(), "text/csv")
     await seat.sees("The number is 4711.")
 
 
-async def _shows_a_picture(town: Town, seat: Seat) -> None:
+async def _shows_a_picture(town: Town, seat: Person) -> None:
     await sends(town, seat, "image.png", PNG, "image/png")
     await seat.sees("I see the picture.")
 

@@ -6,8 +6,8 @@ import anyio
 
 from bus.locales.en import ENGLISH
 from tests.fakes.model import Call, FakeModelServer, ModelRequest, Reply
-from tests.journeys.house import serving, with_model
-from tests.journeys.seats import Seat, Town
+from tests.journeys.people import Person, Town
+from tests.journeys.service import serving, with_model
 
 PLATFORMS = ("slack", "telegram", "feishu")
 FILE = "/mnt/user-data/workspace/notes.txt"
@@ -69,7 +69,7 @@ async def test_what_people_press_in_every_place(tmp_path: Path) -> None:
         assert town.violations == []
 
 
-async def _choose_and_ask_to_write(seat: Seat) -> None:
+async def _choose_and_ask_to_write(seat: Person) -> None:
     await seat.say("please paint it")
     await seat.presses("green")
     await seat.sees("You said: green")
@@ -79,21 +79,21 @@ async def _choose_and_ask_to_write(seat: Seat) -> None:
     await seat.sees("write_file", FILE)
 
 
-async def _decide(seat: Seat, approves: bool) -> None:
+async def _decide(seat: Person, approves: bool) -> None:
     await seat.presses(ENGLISH.button_approve if approves else ENGLISH.button_deny)
     await seat.sees("It is written." if approves else "It stays unwritten.")
     await seat.sees("write_file", ENGLISH.mark_approved if approves else ENGLISH.mark_denied)
     await until_no(seat, ENGLISH.button_approve)
 
 
-async def _try_again(seat: Seat, number: int) -> None:
+async def _try_again(seat: Person, number: int) -> None:
     await seat.say(f"break {number}")
     await seat.presses(ENGLISH.button_retry)
     await seat.sees(f"You said: break {number}")
     await until_no(seat, ENGLISH.button_retry)
 
 
-async def until_no(seat: Seat, label: str) -> None:
+async def until_no(seat: Person, label: str) -> None:
     """Wait until no such button stands there any more."""
     with anyio.move_on_after(20):
         while label in seat.labels():  # noqa: ASYNC110 - three platforms, three signals

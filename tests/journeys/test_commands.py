@@ -6,8 +6,8 @@ import anyio
 import httpx
 
 from tests.fakes.model import FakeModelServer, ModelRequest, Reply
-from tests.journeys.house import serving, with_model
-from tests.journeys.seats import Seat, Town
+from tests.journeys.people import Person, Town
+from tests.journeys.service import serving, with_model
 
 
 def answer(request: ModelRequest) -> Reply:
@@ -16,7 +16,7 @@ def answer(request: ModelRequest) -> Reply:
     return Reply(text=f"You said: {request.last_user_text}")
 
 
-async def ask(seat: Seat, command: str, *wanted: str) -> str:
+async def ask(seat: Person, command: str, *wanted: str) -> str:
     """Send a command; return its one answer when it is there (a card may have to grow first)."""
     before = len(seat.heard())
     await seat.say(command)
@@ -31,7 +31,7 @@ async def ask(seat: Seat, command: str, *wanted: str) -> str:
     return said
 
 
-async def seat_hears_one_more(seat: Seat, before: int) -> None:
+async def seat_hears_one_more(seat: Person, before: int) -> None:
     with anyio.fail_after(5):
         while len(seat.heard()) <= before:  # noqa: ASYNC110 - three platforms, three signals
             await anyio.sleep(0.02)
@@ -56,7 +56,7 @@ async def test_commands_answer_at_once_while_a_run_hangs(tmp_path: Path) -> None
         assert town.violations == []
 
 
-async def _use_all_commands(seat: Seat, client: httpx.AsyncClient) -> None:
+async def _use_all_commands(seat: Person, client: httpx.AsyncClient) -> None:
     await ask(seat, "/help", "Available commands:", "/new — ", "/stop — ")
     status = await ask(seat, "/status", "Active thread: ")
     thread = status.removeprefix("Active thread: ").strip()
@@ -73,7 +73,7 @@ async def _use_all_commands(seat: Seat, client: httpx.AsyncClient) -> None:
     await ask(seat, "/stop", "Stopped")
 
 
-async def _start_over(seat: Seat) -> None:
+async def _start_over(seat: Person) -> None:
     await ask(seat, "/new", "New conversation started.")
     await ask(seat, "/bootstrap", "You said: ")
     await ask(seat, "/usr/bin is a path", "You said: /usr/bin is a path")
@@ -96,7 +96,7 @@ async def test_bootstrap_and_new_do_not_wait_behind_a_hanging_run(tmp_path: Path
                 assert await _hears(seat, "fresh start"), f"{seat.name}: {seat.heard()}"
 
 
-async def _hears(seat: Seat, text: str) -> bool:
+async def _hears(seat: Person, text: str) -> bool:
     with anyio.move_on_after(10):
         while not any(said.endswith(text) for said in seat.heard()):  # noqa: ASYNC110
             await anyio.sleep(0.02)
@@ -122,7 +122,7 @@ async def test_what_was_said_is_taken_back_and_said_anew(tmp_path: Path) -> None
         assert town.violations == []
 
 
-async def _take_back(seat: Seat) -> None:
+async def _take_back(seat: Person) -> None:
     await ask(seat, "alpha", "Heard alpha.")
     await ask(seat, "beta", "Heard alpha, beta.")
     await _when_quiet(seat, "/retry", "Heard alpha, beta.")
@@ -132,7 +132,7 @@ async def _take_back(seat: Seat) -> None:
     await ask(seat, "delta", "Heard delta.")
 
 
-async def _when_quiet(seat: Seat, command: str, wanted: str) -> None:
+async def _when_quiet(seat: Person, command: str, wanted: str) -> None:
     """Send a command until it is not told to wait: a card shows all words a moment before its turn is over."""
     with anyio.fail_after(10):
         while "Something is running" in (said := await ask(seat, command)):  # noqa: ASYNC110

@@ -6,8 +6,8 @@ import anyio
 import pytest
 
 from tests.fakes.model import FakeModelServer, ModelRequest, Reply
-from tests.journeys.house import Service, serving, with_model
-from tests.journeys.seats import Seat, Town
+from tests.journeys.people import Person, Town
+from tests.journeys.service import Service, serving, with_model
 
 PLATFORMS = ("slack", "telegram", "feishu")
 
@@ -103,7 +103,7 @@ def _rows(body: object) -> list[dict[str, object]]:
     return found
 
 
-async def _sees(seat: Seat, text: str) -> None:
+async def _sees(seat: Person, text: str) -> None:
     with anyio.fail_after(25):
         while text not in seat.heard():  # noqa: ASYNC110 - three platforms, three signals
             await anyio.sleep(0.02)

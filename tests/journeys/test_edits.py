@@ -13,8 +13,8 @@ from tests.fakes.model import Call, FakeModelServer, ModelRequest, Reply
 from tests.fakes.slack import FakeSlack
 from tests.fakes.slack_state import Message as SlackMessage
 from tests.fakes.telegram import TelegramServer
-from tests.journeys.house import serving, with_model
-from tests.journeys.seats import Seat, Town
+from tests.journeys.people import Person, Town
+from tests.journeys.service import serving, with_model
 
 PLATFORMS = ("slack", "telegram", "feishu")
 FOLDER = "/mnt/user-data/workspace"
@@ -173,7 +173,7 @@ async def test_second_thoughts_reach_the_agent_while_it_works(tmp_path: Path) ->
         assert town.violations == []
 
 
-async def _think_twice(seat: Seat, server: FakeModelServer) -> None:
+async def _think_twice(seat: Person, server: FakeModelServer) -> None:
 
     first, second = f"look around on {seat.channel}", f"In German on {seat.channel}, please"
     await seat.say(first)

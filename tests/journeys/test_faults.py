@@ -9,8 +9,8 @@ import anyio
 import httpx
 
 from tests.fakes.model import FakeModelServer, ModelRequest, Reply
-from tests.journeys.house import Service, serving, with_model
-from tests.journeys.seats import FeishuPrivate, Seat, SlackPrivate, TelegramPrivate, Town
+from tests.journeys.people import FeishuPrivate, Person, SlackPrivate, TelegramPrivate, Town
+from tests.journeys.service import Service, serving, with_model
 
 PLATFORMS = ("slack", "telegram", "feishu")
 RETRY_AFTER_S = 2
@@ -92,7 +92,7 @@ async def test_refusals_and_cuts_while_sending_lose_and_repeat_nothing(tmp_path:
         assert town.violations == []
 
 
-async def _send_through_trouble(town: Town, seats: list[Seat]) -> None:
+async def _send_through_trouble(town: Town, seats: list[Person]) -> None:
     """A cut connection for one, Retry-After for the next while a third is answered, 5xx three times for a fourth."""
     sending, channel = Sending(town), seats[0].channel
     cut, patient, other, tried = seats
@@ -235,7 +235,7 @@ async def test_failing_models_and_full_conversations_are_told_and_delay_nobody(
         assert town.violations == []
 
 
-async def _fail_and_go_on(seat: Seat, trouble: str) -> None:
+async def _fail_and_go_on(seat: Person, trouble: str) -> None:
     await seat.say(trouble)
     said = await seat.sees("⚠️", ADVICE[trouble], within_s=25)
     assert len(seat.heard()) == 1
@@ -243,7 +243,7 @@ async def _fail_and_go_on(seat: Seat, trouble: str) -> None:
     await seat.hears(said, "You said: and now?")
 
 
-async def _overfill(model: FakeModelServer, busy: Seat, other: Seat) -> None:
+async def _overfill(model: FakeModelServer, busy: Person, other: Person) -> None:
     await busy.say("hang")
     await until(lambda: any(_asks(r, "hang") for r in model.requests))
     for number in range(4):
@@ -331,7 +331,7 @@ async def _repeat_all(town: Town) -> None:
     await until(lambda: event.acked and renewed.acked, within_s=15)
 
 
-async def _start_anew(service: Service, seats: list[Seat], model: FakeModelServer) -> None:
+async def _start_anew(service: Service, seats: list[Person], model: FakeModelServer) -> None:
     """/new gives a thread of its own, in which the old words are unknown."""
     async with service.client() as client:
         for seat in seats:
@@ -347,7 +347,7 @@ async def _start_anew(service: Service, seats: list[Seat], model: FakeModelServe
             assert [m for m in request.messages if m["content"] in ("hi", "again")] == []
 
 
-async def _thread(seat: Seat, position: int) -> str:
+async def _thread(seat: Person, position: int) -> str:
     """Ask /status; return the thread that its answer, the message at this position, names."""
     await seat.say("/status")
     await until(lambda: len(seat.heard()) >= position)

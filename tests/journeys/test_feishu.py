@@ -6,7 +6,7 @@ from typing import Any
 from bus.locales.en import ENGLISH
 from tests.fakes.feishu import FakeFeishu, Message
 from tests.fakes.model import FakeModelServer, Reply
-from tests.journeys.house import serving, with_model
+from tests.journeys.service import serving, with_model
 
 WORDS = " ".join(f"word{n}" for n in range(16))
 

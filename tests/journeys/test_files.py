@@ -6,8 +6,8 @@ import anyio
 
 from tests.fakes.model import Call, FakeModelServer, ModelRequest, Reply
 from tests.fakes.slack_state import StoredFile
-from tests.journeys.house import serving, with_model
-from tests.journeys.seats import Seat, Town
+from tests.journeys.people import Person, Town
+from tests.journeys.service import serving, with_model
 
 PLATFORMS = ("slack", "telegram", "feishu")
 OUTPUTS = "/mnt/user-data/outputs"
@@ -30,7 +30,7 @@ def hand_over(request: ModelRequest) -> Reply:
     return Reply(text=f"Here is {name}.", first_token_delay_s=pause_s)
 
 
-def received(town: Town, seat: Seat) -> list[tuple[str, bytes]]:
+def received(town: Town, seat: Person) -> list[tuple[str, bytes]]:
     """Return name and bytes of the files that the bot sent to a person."""
     match seat.channel:
         case "slack":
@@ -73,7 +73,7 @@ async def test_a_file_arrives_with_its_bytes_or_the_reason_why_not(tmp_path: Pat
         assert "Traceback" not in service.log.read_text()
 
 
-async def _gets_the_file(town: Town, seat: Seat) -> None:
+async def _gets_the_file(town: Town, seat: Person) -> None:
     await seat.say("report 报告.csv")
     await seat.sees("Here is report 报告.csv.")
     with anyio.fail_after(20):
@@ -84,7 +84,7 @@ async def _gets_the_file(town: Town, seat: Seat) -> None:
     assert said == ["Here is report 报告.csv."]
 
 
-async def _takes_the_conversation_home(town: Town, seat: Seat) -> None:
+async def _takes_the_conversation_home(town: Town, seat: Person) -> None:
     await seat.say("plan.csv")
     await seat.sees("Here is plan.csv.")
     await seat.say("/export")
@@ -99,7 +99,7 @@ async def _takes_the_conversation_home(town: Town, seat: Seat) -> None:
     )
 
 
-async def _hears_why_not(town: Town, seat: Seat, name: str, reason: str) -> None:
+async def _hears_why_not(town: Town, seat: Person, name: str, reason: str) -> None:
     await seat.say(name)
     await seat.sees(f"Here is {name}.")
     said = await seat.sees("could not attach", reason)
@@ -107,14 +107,14 @@ async def _hears_why_not(town: Town, seat: Seat, name: str, reason: str) -> None
     assert received(town, seat) == []
 
 
-async def _loses_the_file(town: Town, seat: Seat, presented: "Presented") -> None:
+async def _loses_the_file(town: Town, seat: Person, presented: "Presented") -> None:
     name = f"lost-{seat.channel}.txt"
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_hears_why_not, town, seat, name, "no longer there")
         (await presented.file(name)).unlink()
 
 
-async def _grows_the_file(town: Town, seat: Seat, presented: "Presented") -> None:
+async def _grows_the_file(town: Town, seat: Person, presented: "Presented") -> None:
     name = f"big-{seat.channel}.txt"
     limit = FEISHU_LIMIT if seat.channel == "feishu" else TELEGRAM_LIMIT
     async with anyio.create_task_group() as tasks:

@@ -12,7 +12,7 @@ import yaml
 from bus.locales import messages_for
 from tests.fakes.model import FakeModelServer
 from tests.fakes.pigeon import pigeon
-from tests.journeys.house import ROOT, serving, with_model
+from tests.journeys.service import ROOT, serving, with_model
 
 PAGE = ROOT / "docs/howto/add-a-platform.md"
 CODE = ("agent", "bots", "bus", "gateway", "store", "skills")

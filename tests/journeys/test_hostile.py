@@ -9,8 +9,8 @@ import anyio
 
 from tests.fakes.model import FakeModelServer, ModelRequest, Reply
 from tests.fakes.telegram_chats import detect
-from tests.journeys.house import serving, with_model
-from tests.journeys.seats import Seat, Town
+from tests.journeys.people import Person, Town
+from tests.journeys.service import serving, with_model
 
 PLATFORMS = ("slack", "telegram", "feishu")
 
@@ -119,14 +119,14 @@ async def _let_the_model_say_them(town: Town) -> None:
                 await _hears_something(seat)
 
 
-async def _hears_something(seat: Seat) -> None:
+async def _hears_something(seat: Person) -> None:
     with anyio.fail_after(15):
         while not (seat.heard() and seat.heard()[0].strip()):  # noqa: ASYNC110
             await anyio.sleep(0.02)
     assert "⚠️" not in seat.heard()[0], f"{seat.name}: {seat.heard()}"
 
 
-async def _has_read_everything(seat: Seat) -> None:
+async def _has_read_everything(seat: Person) -> None:
     """Every numbered word once and in order, all the Chinese, and no fence left open in a message."""
     wanted = re.findall(r"\bw\d+\b", LONG)
     await seat.sees(wanted[-1], within_s=40)

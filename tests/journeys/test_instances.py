@@ -8,7 +8,7 @@ from tests.fakes.feishu import FakeFeishu
 from tests.fakes.model import FakeModelServer
 from tests.fakes.slack import FakeSlack
 from tests.fakes.telegram import TelegramServer
-from tests.journeys.house import serving, with_model
+from tests.journeys.service import serving, with_model
 
 
 def section(telegram: TelegramServer, **more: object) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from langgraph_sdk import get_client
 
 from bus.locales.en import ENGLISH
 from tests.fakes.model import Call, FakeModelServer, ModelRequest, Reply
-from tests.journeys.house import Service, serving, with_model
 from tests.journeys.peer import PROGRAM, langgraph_dev
-from tests.journeys.seats import Seat, Town
+from tests.journeys.people import Person, Town
+from tests.journeys.service import Service, serving, with_model
 from tests.journeys.test_attachments import CSV, sends
 from tests.journeys.test_files import OUTPUTS, received
 
@@ -130,7 +130,7 @@ async def _live(town: Town, model: FakeModelServer) -> None:
         people.start_soon(_denies, town.person(4)[2])
 
 
-async def _is_answered_in_order(seat: Seat) -> None:
+async def _is_answered_in_order(seat: Person) -> None:
     await seat.say("first")
     await seat.hears("You said: first", within_s=LATER_S)
     for text in ("second", "third"):
@@ -139,7 +139,7 @@ async def _is_answered_in_order(seat: Seat) -> None:
     assert seat.stray() == []
 
 
-async def _begins_anew(seat: Seat, model: FakeModelServer) -> None:
+async def _begins_anew(seat: Person, model: FakeModelServer) -> None:
     await seat.say("remember apples")
     await seat.hears("You said: remember apples", within_s=LATER_S)
     await seat.say("and pears")
@@ -157,7 +157,7 @@ def _said_before(model: FakeModelServer, text: str) -> list[str]:
     return [m["content"] for m in request.messages if m["role"] == "user"][:-1]
 
 
-async def _stops(seat: Seat, model: FakeModelServer) -> None:
+async def _stops(seat: Person, model: FakeModelServer) -> None:
     await seat.say("hang please")
     await model.until(
         lambda m: any("hang" in r.last_user_text for r in m.requests), within_s=LATER_S
@@ -172,14 +172,14 @@ async def _stops(seat: Seat, model: FakeModelServer) -> None:
     await seat.sees("You said: and now?", within_s=LATER_S)
 
 
-async def _is_asked(seat: Seat) -> None:
+async def _is_asked(seat: Person) -> None:
     await seat.say("a colour, please")
     await seat.sees("Red or blue?", within_s=LATER_S)
     await seat.say("red")
     await seat.sees("You said: red", within_s=LATER_S)
 
 
-async def _gets_a_file(town: Town, seat: Seat) -> None:
+async def _gets_a_file(town: Town, seat: Person) -> None:
     await seat.say("the report, please")
     await seat.sees("Here it is.", within_s=LATER_S)
     with anyio.fail_after(LATER_S):
@@ -188,19 +188,19 @@ async def _gets_a_file(town: Town, seat: Seat) -> None:
     assert received(town, seat) == [("report.csv", CSV.encode())]
 
 
-async def _has_a_file_read(town: Town, seat: Seat) -> None:
+async def _has_a_file_read(town: Town, seat: Person) -> None:
     await sends(town, seat, "数 data.csv", CSV.encode(), "text/csv")
     await seat.sees("The number is 4711.", within_s=LATER_S)
 
 
-async def _approves(seat: Seat) -> None:
+async def _approves(seat: Person) -> None:
     await seat.say("look around")
     await seat.presses(ENGLISH.button_approve, within_s=LATER_S)
     await seat.sees("Here it is.", within_s=LATER_S)
     await seat.sees("/mnt/user-data/workspace", ENGLISH.mark_approved, within_s=LATER_S)
 
 
-async def _denies(seat: Seat) -> None:
+async def _denies(seat: Person) -> None:
     await seat.say("look around")
     await seat.sees(ENGLISH.approval_ask, OUTPUTS, "/mnt/user-data/workspace", within_s=LATER_S)
     await seat.say("there is nothing to see")
@@ -208,7 +208,7 @@ async def _denies(seat: Seat) -> None:
     await seat.sees(ENGLISH.approval_ask, ENGLISH.mark_denied, within_s=LATER_S)
 
 
-async def _crash(seats: list[Seat], model: FakeModelServer, service: Service) -> None:
+async def _crash(seats: list[Person], model: FakeModelServer, service: Service) -> None:
     """Ours is killed while that server works: each turn is joined, not begun anew, and answered once."""
     for seat in seats:
         await seat.say(f"slowly please, {seat.name}")

@@ -9,8 +9,8 @@ from bus.commands import help_text
 from bus.locales.en import ENGLISH
 from bus.locales.zh import CHINESE
 from tests.fakes.model import FakeModelServer, ModelRequest, Reply
-from tests.journeys.house import serving, with_model
-from tests.journeys.seats import Seat, TelegramPrivate, Town
+from tests.journeys.people import Person, TelegramPrivate, Town
+from tests.journeys.service import serving, with_model
 
 PLATFORMS = ("slack", "telegram", "feishu")
 
@@ -30,7 +30,7 @@ async def test_who_writes_chinese_is_answered_in_chinese_everywhere(tmp_path: Pa
         assert town.violations == []
 
 
-async def _talk(seat: Seat) -> None:
+async def _talk(seat: Person) -> None:
     said = ["你说：你好，很高兴认识你"]
     await seat.say("你好，很高兴认识你")
     await seat.hears(*said)

@@ -7,8 +7,8 @@ import anyio
 
 from tests.agent.memory_model import noted
 from tests.fakes.model import FakeModelServer, ModelRequest, Reply
-from tests.journeys.house import serving, with_model
-from tests.journeys.seats import Town
+from tests.journeys.people import Town
+from tests.journeys.service import serving, with_model
 
 
 def answered(request: ModelRequest) -> Reply:

@@ -5,8 +5,8 @@ from pathlib import Path
 import anyio
 
 from tests.fakes.model import FakeModelServer
-from tests.journeys.house import serving, with_model
-from tests.journeys.seats import Town
+from tests.journeys.people import Town
+from tests.journeys.service import serving, with_model
 
 
 async def test_every_place_is_answered_once_and_remembers(tmp_path: Path) -> None:

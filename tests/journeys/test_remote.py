@@ -7,8 +7,8 @@ import anyio
 import pytest
 
 from tests.fakes.langgraph import FakeLangGraph, Script
-from tests.journeys.house import serving
-from tests.journeys.seats import Seat, Town
+from tests.journeys.people import Person, Town
+from tests.journeys.service import serving
 
 PLATFORMS = ("slack", "telegram", "feishu")
 
@@ -41,7 +41,7 @@ async def test_answer_continue_stop_and_recover(tmp_path: Path, flavour: str) ->
         assert town.violations == []
 
 
-async def _answer_and_continue(seat: Seat, server: FakeLangGraph) -> None:
+async def _answer_and_continue(seat: Person, server: FakeLangGraph) -> None:
     server.scripts.append(script("Good", "morning"))
     await seat.say("hello")
     await seat.hears("Good morning")
@@ -57,7 +57,7 @@ async def _answer_and_continue(seat: Seat, server: FakeLangGraph) -> None:
     assert said == ["hello", "paint it", "red"]
 
 
-async def _stop(seat: Seat, server: FakeLangGraph) -> None:
+async def _stop(seat: Person, server: FakeLangGraph) -> None:
     runs = len(server.runs)
     server.scripts.append(script("one", "two", "three", hang_after=2))
     await seat.say("count")
@@ -70,7 +70,7 @@ async def _stop(seat: Seat, server: FakeLangGraph) -> None:
     await seat.sees("I am here")
 
 
-async def _fail_and_go_on(seat: Seat, server: FakeLangGraph) -> None:
+async def _fail_and_go_on(seat: Person, server: FakeLangGraph) -> None:
     server.refusals.extend([503, 503])
     server.scripts.append(script("after", "all"))
     await seat.say("hello")
@@ -84,7 +84,7 @@ async def _fail_and_go_on(seat: Seat, server: FakeLangGraph) -> None:
     await seat.hears("after all", said, "well again")
 
 
-async def _lose_the_connection_and_the_thread(seat: Seat, server: FakeLangGraph) -> None:
+async def _lose_the_connection_and_the_thread(seat: Person, server: FakeLangGraph) -> None:
     server.scripts.append(script("a", "b", "c", "d", drop_after=2))
     await seat.say("hello")
     await seat.hears("a b c d")

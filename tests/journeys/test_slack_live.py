@@ -10,7 +10,7 @@ import anyio
 from tests.fakes.model import FakeModelServer, Reply
 from tests.fakes.slack import FakeSlack
 from tests.fakes.slack_state import Message
-from tests.journeys.house import Service, serving, with_model
+from tests.journeys.service import Service, serving, with_model
 
 WORDS = " ".join(f"word{n}" for n in range(40))
 TABLE = "| a | b |\n|---|---|\n| 1 | 2 |"

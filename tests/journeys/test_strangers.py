@@ -9,8 +9,8 @@ import httpx
 from bus.locales.en import ENGLISH
 from tests.fakes.model import FakeModelServer, ModelRequest
 from tests.fakes.slack import USER
-from tests.journeys.house import Service, serving, with_model
-from tests.journeys.seats import SlackPrivate, SlackThread, TelegramPrivate, Town
+from tests.journeys.people import SlackPrivate, SlackThread, TelegramPrivate, Town
+from tests.journeys.service import Service, serving, with_model
 
 CODE = re.compile(r"\b[A-HJ-NP-Z2-9]{8}\b")
 TELEGRAM_GROUP, OTHER_GROUP, FEISHU_GROUP = -1001, -1002, "oc_open"

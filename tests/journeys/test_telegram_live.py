@@ -6,7 +6,7 @@ from typing import Any
 from tests.fakes.model import FakeModelServer, ModelRequest, Reply
 from tests.fakes.telegram import TelegramServer
 from tests.fakes.telegram_chats import Upload
-from tests.journeys.house import serving, with_model
+from tests.journeys.service import serving, with_model
 
 GROUP = -1_001_234_567_890
 OLD_GROUP = -4001

@@ -13,7 +13,7 @@ import yaml
 from anyio.abc import Process
 
 from tests.fakes.model import Call, FakeModelServer, ModelRequest, Reply
-from tests.journeys.house import ROOT, STOP_WITHIN_S, free_port, serving, with_model
+from tests.journeys.service import ROOT, STOP_WITHIN_S, free_port, serving, with_model
 
 PROMPT, CTRL_C, CTRL_D = "you> ", "\x03", "\x04"
 FILE = "/mnt/user-data/outputs/notes.txt"

@@ -9,8 +9,8 @@ import anyio
 import yaml
 
 from tests.fakes.model import FakeModelServer, ModelRequest, Reply
-from tests.journeys.house import Service, with_model
-from tests.journeys.seats import Town
+from tests.journeys.people import Town
+from tests.journeys.service import Service, with_model
 
 CHANNELS = ("slack", "telegram", "feishu")
 

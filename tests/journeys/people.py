@@ -25,7 +25,7 @@ def answers(shown: Iterable[str]) -> list[str]:
     return [text for text in shown if text not in WORKING]
 
 
-class Seat(ABC):
+class Person(ABC):
     """One place on one platform. `heard` is what the bot said there, as it can be read now."""
 
     name = ""
@@ -82,7 +82,7 @@ class Seat(ABC):
         raise AssertionError(f"{self.name}: not {parts} in {self.heard()}")
 
 
-class SlackThread(Seat):
+class SlackThread(Person):
     """A channel: a mention, then the thread under it."""
 
     name, channel = "slack channel", "slack"
@@ -123,7 +123,7 @@ class SlackThread(Seat):
         self._slack.press(next(m for m in reversed(shown) if label in m.buttons), label)
 
 
-class SlackPrivate(Seat):
+class SlackPrivate(Person):
     """A direct message."""
 
     name, channel = "slack dm", "slack"
@@ -159,7 +159,7 @@ class SlackPrivate(Seat):
         self._slack.press(next(m for m in shown if label in m.buttons), label, user=self._user)
 
 
-class TelegramPrivate(Seat):
+class TelegramPrivate(Person):
     """A private chat."""
 
     name, channel = "telegram private", "telegram"
@@ -194,7 +194,7 @@ class TelegramPrivate(Seat):
         self._telegram.press(self._user, label, user=self._user)
 
 
-class TelegramTopic(Seat):
+class TelegramTopic(Person):
     """A topic of a forum."""
 
     name, channel = "telegram topic", "telegram"
@@ -234,7 +234,7 @@ class TelegramTopic(Seat):
         self._telegram.press(FORUM, label)
 
 
-class FeishuPrivate(Seat):
+class FeishuPrivate(Person):
     """A p2p chat."""
 
     name, channel = "feishu private", "feishu"
@@ -272,7 +272,7 @@ class FeishuPrivate(Seat):
         )
 
 
-class FeishuGroup(Seat):
+class FeishuGroup(Person):
     """A group: a mention, then a chain of replies to the bot's cards."""
 
     name, channel = "feishu group", "feishu"
@@ -315,7 +315,7 @@ class Town:
         self.slack = FakeSlack()
         self.telegram = TelegramServer()
         self.feishu = FakeFeishu()
-        self.seats: list[Seat] = []
+        self.seats: list[Person] = []
 
     async def __aenter__(self) -> Self:
         for platform in (self.slack, self.telegram, self.feishu):
@@ -334,7 +334,7 @@ class Town:
         for platform in (self.feishu, self.telegram, self.slack):
             await platform.__aexit__(None, None, None)
 
-    def person(self, number: int) -> list[Seat]:
+    def person(self, number: int) -> list[Person]:
         """Return one person's private chats on all platforms; every number is another person."""
         return [
             SlackPrivate(self.slack, user=f"U{number}SEAT"),

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tests.fakes.telegram_chats import ApiError, Json, Message, Upload, user_json
-from tests.fakes.telegram_world import World
+from tests.fakes.telegram_state import TelegramState
 
 QUERY_S = 15.0
 """How long a pressed button waits for its answer."""
@@ -31,7 +31,7 @@ class Draft:
     can_stop: bool = False
 
 
-class Crowd(World):
+class TelegramUsers(TelegramState):
     """People who do more than write.
 
     Attributes:

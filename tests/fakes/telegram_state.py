@@ -40,7 +40,7 @@ class Content(TypedDict, total=False):
     silent: bool
 
 
-class Said(TypedDict, total=False):
+class MessageOptions(TypedDict, total=False):
     """How something is said.
 
     Attributes:
@@ -58,7 +58,7 @@ class Said(TypedDict, total=False):
     extra: Json
 
 
-class World:
+class TelegramState:
     """Chats, people, files and updates; what people do and what there is to see."""
 
     def __init__(self, *, bot: Json, privacy: bool) -> None:
@@ -92,22 +92,24 @@ class World:
 
     # What people do.
 
-    def dm(self, text: str, *, user: int = 1001, **how: Unpack[Said]) -> int:
+    def dm(self, text: str, *, user: int = 1001, **how: Unpack[MessageOptions]) -> int:
         """Write to the bot in private; `how` as in `say`."""
         return self.say(user, text, user=user, **how)
 
-    def mention(self, chat: int, text: str, *, user: int = 1001, **how: Unpack[Said]) -> int:
+    def mention(
+        self, chat: int, text: str, *, user: int = 1001, **how: Unpack[MessageOptions]
+    ) -> int:
         """Write `@bot text` in a group; `how` as in `say`."""
         return self.say(chat, f"@{self.username} {text}", user=user, **how)
 
-    def say(self, chat: int, text: str, *, user: int = 1001, **how: Unpack[Said]) -> int:
+    def say(self, chat: int, text: str, *, user: int = 1001, **how: Unpack[MessageOptions]) -> int:
         """Write a message and, if the bot may see it, queue its update.
 
         Args:
             chat: Where; equal to `user` in private.
             text: Text, or caption of a file.
             user: Who.
-            how: See `Said`.
+            how: See `MessageOptions`.
         """
         place = self.chat(chat)
         message = self._add(
