@@ -44,7 +44,7 @@ WHERE thread_id = :thread_id
 INDEXED_CHARS = 190
 """Characters of a filter's JSON that the index holds whole (200 with the type, 0012_retention_and_search.sql)."""
 
-FEW_THREADS = 1000
+FEW_THREADS = 2000
 """Up to this many matches of a metadata filter are looked up and sorted, rather than found in passing."""
 
 # One metadata filter, `:filterN` = {"key": value}, against the index table, in the spelling of its triggers.
