@@ -30,7 +30,7 @@ OPEN_FILES = 256
 TEMPORARY_MB = 64  # of /tmp, and of /dev/shm
 NICENESS = "10"  # the service has priority over commands
 
-_FIRST_OWNER, _OWNERS = 1_879_048_192, 2**28 - 2  # systemd's UIDS-GIDS.md: nobody uses these
+_FIRST_UID, _UIDS = 1_879_048_192, 2**28 - 2  # unused range, see systemd's UIDS-GIDS.md
 _SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _FILTER = "seccomp filter"
 _ETC = (  # nothing with secrets: certificates, not keys
@@ -75,7 +75,7 @@ def sandbox_uid(thread_id: str) -> int | None:
     if os.geteuid() != 0:
         return None
     digest = hashlib.sha256(thread_id.encode()).digest()
-    return _FIRST_OWNER + int.from_bytes(digest[:8], "big") % _OWNERS
+    return _FIRST_UID + int.from_bytes(digest[:8], "big") % _UIDS
 
 
 @contextmanager

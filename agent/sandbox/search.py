@@ -30,7 +30,7 @@ MAX_FILE_BYTES = 1_000_000  # larger files are not searched
 MAX_LINE_CHARS = 2_000  # longer lines are not searched
 SHOWN_LINE_CHARS = 200  # of a matching line
 MAX_MEMORY_BYTES = 512_000_000  # of the child process
-MAX_CPU_S = 30  # of the child process, if nobody kills it at its deadline
+MAX_CPU_S = 30  # of the child process, in case it is not killed at its deadline
 
 
 class WalkEntry(NamedTuple):

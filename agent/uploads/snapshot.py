@@ -148,8 +148,8 @@ class UploadSnapshot:
             return ConversionRecord()
         if name in self._conversions:
             return self._conversions[name]
-        beside = markdown_name(name)
-        return ConversionRecord(markdown=beside if beside in self._entries else None)
+        markdown = markdown_name(name)
+        return ConversionRecord(markdown=markdown if markdown in self._entries else None)
 
     def _short(self, entry: UploadEntry) -> FileSummary:
         made = self._conversion(entry.name)
