@@ -1,6 +1,6 @@
-"""What a hostile program tries inside a sandbox. Run in there by `test_escape.py`; prints what came of each attempt.
+"""Attacks of a hostile program inside a sandbox; `test_escape.py` runs it there, and it prints each result.
 
-An attempt that raises was refused. What it returns otherwise is its loot: none of it may come from outside.
+An attack that raises was refused. A returned value must contain nothing from outside.
 """
 
 import contextlib

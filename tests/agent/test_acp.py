@@ -1,4 +1,4 @@
-"""Agents of other makers: a real process that speaks the real protocol, asked through the tool of the real agent."""
+"""External agents over ACP: a real process and protocol, called through the tool."""
 
 import json
 import sys
@@ -69,7 +69,7 @@ def given(home: Path) -> Mapping[str, Any]:
     return found
 
 
-async def test_what_the_agent_says_is_the_answer(
+async def test_the_agents_text_is_the_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PARLEY_ADMIN_TOKEN", "a-secret-of-ours")
@@ -85,7 +85,7 @@ async def test_what_the_agent_says_is_the_answer(
     assert "a-secret-of-ours" not in json.dumps(seen)
 
 
-async def test_its_files_are_seen_by_our_agent_which_cannot_change_them(tmp_path: Path) -> None:
+async def test_acp_files_are_readable_and_read_only(tmp_path: Path) -> None:
     path = "/mnt/acp-workspace/made.txt"
     model = ScriptedChatModel.playing(
         ScriptedTurn(
@@ -112,7 +112,7 @@ async def test_its_files_are_seen_by_our_agent_which_cannot_change_them(tmp_path
 
 
 @pytest.mark.parametrize(("approve", "chosen"), [(False, "never"), (True, "once")])
-async def test_leave_is_refused_unless_the_operator_gives_it(
+async def test_permissions_are_rejected_unless_auto_approved(
     tmp_path: Path, approve: bool, chosen: str
 ) -> None:
     answer = await answer_of(tmp_path, "ask", auto_approve_permissions=approve)
@@ -120,12 +120,12 @@ async def test_leave_is_refused_unless_the_operator_gives_it(
     assert ("auto_approve_permissions" in answer) is not approve
 
 
-async def test_it_is_given_neither_our_files_nor_a_terminal(tmp_path: Path) -> None:
+async def test_no_files_or_terminals_are_provided(tmp_path: Path) -> None:
     answer = await answer_of(tmp_path, "peek", auto_approve_permissions=True)
     assert answer == "refused; refused; refused"
 
 
-async def test_the_model_is_chosen_where_the_agent_has_an_option_for_it(tmp_path: Path) -> None:
+async def test_the_model_is_set_by_config_option(tmp_path: Path) -> None:
     answer = await answer_of(tmp_path, "option", model="large")
     assert answer == "You said: hello"
     assert (workspace(tmp_path) / "option").read_text("utf-8") == "the-model=large"
@@ -145,15 +145,13 @@ async def test_the_model_is_chosen_where_the_agent_has_an_option_for_it(tmp_path
         ("other", "Error: The agent helper ended or did not respond."),
     ],
 )
-async def test_however_it_behaves_the_turn_goes_on(
-    tmp_path: Path, kind: str, answered: str
-) -> None:
+async def test_agent_failures_do_not_end_the_turn(tmp_path: Path, kind: str, answered: str) -> None:
     answer = await answer_of(tmp_path, kind)
     assert answer.startswith(answered)
     assert str(tmp_path) not in answer
 
 
-async def test_an_agent_that_does_not_stop_talking_is_cut(tmp_path: Path) -> None:
+async def test_long_answers_are_truncated(tmp_path: Path) -> None:
     config = {"acp_agents": {"helper": entry("flood")}, "tool_output": {"enabled": False}}
     async with open_agent(tmp_path, asking("helper"), config) as opened:
         answer = told(await opened.say("Ask the helper."))
@@ -168,7 +166,7 @@ async def test_an_agent_that_does_not_stop_talking_is_cut(tmp_path: Path) -> Non
         ("true", "must be an Agent Client Protocol server"),
     ],
 )
-async def test_a_program_that_cannot_be_used_is_told_with_what_to_do(
+async def test_unusable_programs_are_reported_with_a_fix(
     tmp_path: Path, command: str, answered: str
 ) -> None:
     answer = await answer_of(tmp_path, "plain", command=command)
@@ -176,7 +174,7 @@ async def test_a_program_that_cannot_be_used_is_told_with_what_to_do(
     assert "`acp_agents.helper.command`" in answer
 
 
-async def test_plain_codex_is_told_to_be_no_server(tmp_path: Path) -> None:
+async def test_codex_without_adapter_is_reported(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     program = tmp_path / "codex"
@@ -187,7 +185,7 @@ async def test_plain_codex_is_told_to_be_no_server(tmp_path: Path) -> None:
     assert str(tmp_path) not in answer
 
 
-async def test_an_unknown_agent_is_answered_with_the_known_ones(tmp_path: Path) -> None:
+async def test_unknown_agents_list_the_available_ones(tmp_path: Path) -> None:
     agents = {"helper": entry("plain"), "other": entry("plain")}
     async with open_agent(tmp_path, asking("nobody"), {"acp_agents": agents}) as opened:
         answer = told(await opened.say("Ask."))
@@ -239,12 +237,12 @@ async def test_a_run_that_is_cancelled_ends_the_agent_and_its_children(tmp_path:
     await gone(left)
 
 
-async def test_what_a_finished_agent_leaves_running_is_ended(tmp_path: Path) -> None:
+async def test_leftover_processes_are_killed(tmp_path: Path) -> None:
     await answer_of(tmp_path, "leave")
     await gone(await pids(tmp_path))
 
 
-async def test_a_program_that_ignores_the_end_of_its_input_is_ended(tmp_path: Path) -> None:
+async def test_a_program_that_ignores_eof_is_killed(tmp_path: Path) -> None:
     command = ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"]
     with anyio.fail_after(60):
         async with run_agent_process(

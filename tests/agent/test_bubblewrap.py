@@ -1,4 +1,4 @@
-"""Commands in bubblewrap as the agent meets them: through the whole agent, with one folder for files and commands."""
+"""Commands in bubblewrap, through the whole agent; files and commands share folders."""
 
 import json
 import logging
@@ -70,7 +70,7 @@ async def test_the_agent_runs_commands_in_its_folders(tmp_path: Path) -> None:
 
 
 @needs_bubblewrap
-async def test_files_and_commands_see_each_others_work(tmp_path: Path) -> None:
+async def test_files_and_commands_share_folders(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(
         ScriptedTurn(
             calls=(
@@ -96,7 +96,7 @@ def call(name: str, **args: str) -> ScriptedCall:
     )
 
 
-async def test_without_commands_the_tool_is_missing_and_a_call_is_told_what_to_set(
+async def test_without_commands_bash_is_missing_and_calls_name_the_setting(
     tmp_path: Path,
 ) -> None:
     model = calling("ls")
@@ -107,14 +107,14 @@ async def test_without_commands_the_tool_is_missing_and_a_call_is_told_what_to_s
     assert state["sandbox"] == {"sandbox_id": f"local:{THREAD}"}
 
 
-async def test_commands_on_this_machine_where_they_are_allowed(tmp_path: Path) -> None:
+async def test_host_bash_if_allowed(tmp_path: Path) -> None:
     sandbox = {"use": "local", "allow_host_bash": True, "environment": {"NAME": "you"}}
     async with open_agent(tmp_path, calling("echo hello $NAME"), {"sandbox": sandbox}) as home:
         assert results(await home.say("go")) == ["hello you\n"]
 
 
 @needs_bubblewrap
-async def test_limits_of_the_configuration_hold(tmp_path: Path) -> None:
+async def test_configured_limits_apply(tmp_path: Path) -> None:
     sandbox = {
         "use": "bubblewrap",
         "bash_command_timeout": 1,
@@ -133,7 +133,7 @@ async def test_limits_of_the_configuration_hold(tmp_path: Path) -> None:
 
 
 @needs_bubblewrap
-async def test_every_command_is_logged_with_its_verdict(
+async def test_every_command_is_audited_in_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "agent.tools.bash.audit")
@@ -151,7 +151,7 @@ async def test_every_command_is_logged_with_its_verdict(
 
 
 @needs_bubblewrap
-async def test_the_prompt_tells_of_bash_where_it_is(tmp_path: Path) -> None:
+async def test_the_prompt_mentions_bash_if_available(tmp_path: Path) -> None:
     for use, is_told in (("bubblewrap", True), ("local", False)):
         model = ScriptedChatModel.playing(ScriptedTurn(text="Hi."))
         async with open_agent(tmp_path, model, {"sandbox": {"use": use}}) as home:
@@ -160,7 +160,7 @@ async def test_the_prompt_tells_of_bash_where_it_is(tmp_path: Path) -> None:
 
 
 @needs_bubblewrap
-async def test_mounts_and_what_is_shared_are_seen(tmp_path: Path) -> None:
+async def test_mounts_and_shared_folders_are_visible(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data/a.csv").write_text("1,2\n")
     (tmp_path / "skill").mkdir()
@@ -181,7 +181,7 @@ async def test_mounts_and_what_is_shared_are_seen(tmp_path: Path) -> None:
 
 
 @needs_bubblewrap
-async def test_what_users_and_other_agents_left_can_be_read(tmp_path: Path) -> None:
+async def test_uploads_and_acp_files_are_readable(tmp_path: Path) -> None:
     folders = ThreadStorage(tmp_path).folders(THREAD)
     folders.create()
     for folder in (folders.uploads, folders.acp_workspace):
@@ -210,7 +210,7 @@ async def test_commands_of_one_and_of_several_threads_run_at_the_same_time(tmp_p
 
 
 @needs_bubblewrap
-async def test_a_thread_can_be_deleted_whatever_its_commands_left(tmp_path: Path) -> None:
+async def test_threads_with_hostile_files_can_be_deleted(tmp_path: Path) -> None:
     folders = ThreadStorage(tmp_path)
     box = await BubblewrapSandboxProvider(folders).acquire(THREAD)
     deep = "for n in 1 2 3; do mkdir -p $(printf 'd/%.0s' $(seq 400)); cd $(printf 'd/%.0s' $(seq 400)); done"
@@ -230,7 +230,7 @@ async def test_common_tools_work_inside(tmp_path: Path) -> None:
     assert said == f"agent\nsandbox\ndate\na\nsub\n{WORKSPACE}\nfun\n0\n"
 
 
-def test_a_sandbox_is_chosen_by_what_works(tmp_path: Path) -> None:
+def test_auto_selects_a_working_sandbox(tmp_path: Path) -> None:
     folders = ThreadStorage(tmp_path)
     local = build_sandbox_provider(SandboxConfig(use="local"), folders)
     assert isinstance(local, LocalSandboxProvider)
@@ -250,7 +250,7 @@ def test_a_sandbox_is_chosen_by_what_works(tmp_path: Path) -> None:
         build_sandbox_provider(SandboxConfig(use="agent.sandbox.nowhere:X"), folders)
 
 
-def test_bubblewrap_that_does_not_work_is_an_error_only_where_it_was_asked_for(
+def test_broken_bubblewrap_is_an_error_only_if_configured(
     tmp_path: Path,
 ) -> None:
     program = tmp_path / "bwrap"
@@ -269,7 +269,7 @@ def test_bubblewrap_that_does_not_work_is_an_error_only_where_it_was_asked_for(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_a_survey_gives_files_away_but_nothing_through_links(tmp_path: Path) -> None:
+def test_measuring_changes_owners_but_follows_no_links(tmp_path: Path) -> None:
     inside, outside = tmp_path / "in", tmp_path / "out"
     (inside / "deep").mkdir(parents=True)
     outside.write_text("x")
@@ -284,7 +284,7 @@ def test_a_survey_gives_files_away_but_nothing_through_links(tmp_path: Path) -> 
     assert outside.stat().st_uid == 0
 
 
-def test_each_thread_has_an_owner_of_its_own() -> None:
+def test_each_thread_has_its_own_uid() -> None:
     if os.geteuid() != 0:
         assert bubblewrap_args.sandbox_uid("a") is None
         return
@@ -293,7 +293,7 @@ def test_each_thread_has_an_owner_of_its_own() -> None:
     assert all(owner is not None and 1_879_048_192 <= owner < 2**31 for owner in owners)
 
 
-def test_usage_is_compared_with_what_may_be_used(tmp_path: Path) -> None:
+def test_disk_usage_exceeds_limits(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(bytes(3 * 2**20))
     usage = measure_usage(tmp_path)
     assert usage.size >= 3 * 2**20
@@ -301,7 +301,7 @@ def test_usage_is_compared_with_what_may_be_used(tmp_path: Path) -> None:
     assert not usage.exceeds(DiskLimits(quota_mb=4))
 
 
-def test_the_filter_is_known_for_two_machines() -> None:
+def test_seccomp_filter_for_two_architectures() -> None:
     for machine in ("x86_64", "aarch64"):
         code = seccomp_filter(machine)
         assert code is not None
@@ -311,7 +311,7 @@ def test_the_filter_is_known_for_two_machines() -> None:
     assert platform.machine() not in ("x86_64", "aarch64") or seccomp_filter(platform.machine())
 
 
-def test_limits_have_defaults_that_fit_together() -> None:
+def test_default_limits_are_consistent() -> None:
     config = AgentConfig().sandbox
     assert config.max_file_mb <= config.disk_quota_mb
     assert BubblewrapOptions().limits == ProcessLimits(

@@ -1,4 +1,4 @@
-"""Commands in containers: a `docker` that records its calls and starts real servers, and the agent over it."""
+"""Commands in Docker containers, against a fake docker program that starts real servers."""
 
 import json
 import logging
@@ -127,12 +127,14 @@ def test_a_container_is_confined() -> None:
         ({"path_map": {"/data": "/outside"}}, ["source=/outside/threads/t/w,target"]),
     ],
 )
-def test_what_is_configured_is_what_is_started(docker: dict[str, object], parts: list[str]) -> None:
+def test_configuration_sets_container_arguments(
+    docker: dict[str, object], parts: list[str]
+) -> None:
     line = " ".join(spec(**docker).arguments())
     assert all(part in line for part in parts), line
 
 
-def test_names_are_the_same_everywhere_and_never_shared() -> None:
+def test_container_names_are_stable_and_unique() -> None:
     name = spec().name
     assert name == spec(memory_mb=100).name
     assert len(name.removeprefix("parley-sandbox-")) == 32
@@ -146,7 +148,7 @@ def test_names_are_the_same_everywhere_and_never_shared() -> None:
 
 
 @pytest.mark.parametrize("value", ["a\nSANDBOX_API_KEY=", "a\rb"])
-def test_a_variable_cannot_set_another(value: str) -> None:
+def test_line_breaks_in_variables_are_rejected(value: str) -> None:
     with pytest.raises(SandboxError):
         ContainerSpec(
             config=spec().config, home="h", thread_id="t", mounts=(), environment={"A": value}
@@ -154,7 +156,7 @@ def test_a_variable_cannot_set_another(value: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "[{}]", '[{"State": 1, "Config": 2}]', "null"])
-def test_what_docker_says_may_make_no_sense(text: str) -> None:
+def test_invalid_inspect_output(text: str) -> None:
     assert parse_inspect(text, 8080) is None
 
 
@@ -167,12 +169,12 @@ def test_what_docker_says_may_make_no_sense(text: str) -> None:
         ({"replicas": 0}, "replicas"),
     ],
 )
-def test_keys_that_cannot_be_used_are_refused(docker: dict[str, object], named: str) -> None:
+def test_invalid_docker_keys_are_rejected(docker: dict[str, object], named: str) -> None:
     with pytest.raises(ValueError, match=named):
         SandboxConfig.model_validate({"docker": docker})
 
 
-def test_without_docker_the_configuration_says_so() -> None:
+def test_missing_docker_program_is_reported() -> None:
     config = SandboxConfig.model_validate(
         {"use": "docker", "docker": {"command": "no-docker-here"}}
     )
@@ -180,7 +182,7 @@ def test_without_docker_the_configuration_says_so() -> None:
         build_sandbox_provider(config, ThreadStorage(Path("/nowhere")))
 
 
-def test_the_class_can_be_named_too() -> None:
+def test_provider_class_path_in_configuration() -> None:
     use = "agent.sandbox.docker:DockerSandboxProvider"
     docker = {"command": "sh"}
     config = SandboxConfig.model_validate({"use": use, "docker": docker})
@@ -195,7 +197,7 @@ def test_the_class_can_be_named_too() -> None:
 
 
 @pytest.mark.parametrize("network", ["none", "internal", "bridge"])
-async def test_a_command_runs_over_the_threads_files(docker: Machine, network: str) -> None:
+async def test_commands_use_the_threads_files(docker: Machine, network: str) -> None:
     further = {}
     if network == "internal":  # the container's own address: its port is the one inside
         further["port"] = free_port()
@@ -227,7 +229,7 @@ async def test_a_command_runs_over_the_threads_files(docker: Machine, network: s
     assert ("network create" in " ".join(map(" ".join, docker.calls))) is (network == "internal")
 
 
-async def test_commands_of_a_thread_run_one_after_the_other_and_threads_side_by_side(
+async def test_commands_are_serial_per_thread_and_concurrent_across_threads(
     docker: Machine,
 ) -> None:
     async with sandboxes(docker) as of, anyio.create_task_group() as tasks:
@@ -244,7 +246,7 @@ async def test_commands_of_a_thread_run_one_after_the_other_and_threads_side_by_
         assert len(docker.containers) == 2
 
 
-async def test_a_lost_session_is_opened_anew_once(docker: Machine) -> None:
+async def test_a_lost_session_is_reopened_once(docker: Machine) -> None:
     async with sandboxes(docker) as of:
         await run(of, "echo 1")
         docker.set(forgetful=True)
@@ -260,7 +262,7 @@ async def test_a_lost_session_is_opened_anew_once(docker: Machine) -> None:
         (200, {"success": True, "data": {"output": "ErrorObservation(...)"}}),
     ],
 )
-def test_ways_in_which_a_session_is_lost(status: int, answer: dict[str, object]) -> None:
+def test_responses_that_mean_a_lost_session(status: int, answer: dict[str, object]) -> None:
     with pytest.raises(ShellSessionLost):
         parse_exec_response(status, answer)
 
@@ -275,12 +277,12 @@ def test_ways_in_which_a_session_is_lost(status: int, answer: dict[str, object])
         ({}, SandboxError),
     ],
 )
-def test_answers_that_are_no_result(answer: dict[str, object], error: type[Exception]) -> None:
+def test_invalid_exec_responses(answer: dict[str, object], error: type[Exception]) -> None:
     with pytest.raises(error):
         parse_exec_response(200, answer)
 
 
-def test_whatever_a_command_holds_it_stays_one_line() -> None:
+def test_wrapped_commands_are_one_line() -> None:
     command = "cat <<'EOF'\n$(rm) `x` \"'\\\nEOF\n"
     assert "\n" not in wrap_command(command)
     body = json.dumps({"command": wrap_command(command), "x": 'a"b\\c\n'})
@@ -289,7 +291,7 @@ def test_whatever_a_command_holds_it_stays_one_line() -> None:
     assert json.loads(json.loads(line.partition(" = ")[2])) == json.loads(body)
 
 
-async def test_a_command_that_takes_too_long_is_ended_with_its_container(docker: Machine) -> None:
+async def test_a_timeout_removes_the_container(docker: Machine) -> None:
     async with sandboxes(docker) as of:
         await run(of, "echo files stay > file")
         text = await run(of, "sleep 600", timeout_s=1)
@@ -299,7 +301,7 @@ async def test_a_command_that_takes_too_long_is_ended_with_its_container(docker:
         assert await run(of, "cat file") == "files stay\n"
 
 
-async def test_a_cancelled_command_is_ended_with_its_container(docker: Machine) -> None:
+async def test_cancellation_removes_the_container(docker: Machine) -> None:
     async with sandboxes(docker) as of:
         await run(of, "echo warm")
         async with anyio.create_task_group() as tasks:
@@ -321,7 +323,7 @@ async def test_a_cancelled_turn_does_not_keep_its_thread_in_use(docker: Machine)
             await until(lambda: provider.tracked_threads == 0)
 
 
-async def test_a_container_that_died_is_told_and_replaced(docker: Machine) -> None:
+async def test_a_dead_container_is_reported_and_replaced(docker: Machine) -> None:
     async with sandboxes(docker) as of:
         await run(of, "echo 1")
         docker.call("rm", "--force", docker.containers[0])
@@ -333,13 +335,13 @@ async def test_a_container_that_died_is_told_and_replaced(docker: Machine) -> No
 # --- starting --------------------------------------------------------------------------------------------------
 
 
-async def test_a_container_is_used_only_when_its_shell_answers(docker: Machine) -> None:
+async def test_a_container_is_used_when_its_shell_is_ready(docker: Machine) -> None:
     docker.set(late=1, shell_late=3)
     async with sandboxes(docker) as of:
         assert await run(of, "echo 1") == "1\n"
 
 
-async def test_one_that_never_gets_ready_is_removed(docker: Machine) -> None:
+async def test_a_container_that_never_becomes_ready_is_removed(docker: Machine) -> None:
     docker.set(late=1_000_000)
     async with sandboxes(docker, start_timeout_seconds=1) as of:
         with pytest.raises(SandboxError, match="did not become ready in time"):
@@ -347,7 +349,7 @@ async def test_one_that_never_gets_ready_is_removed(docker: Machine) -> None:
         assert docker.containers == []
 
 
-async def test_what_docker_complains_of_is_for_the_log(
+async def test_docker_errors_are_logged_and_not_shown(
     docker: Machine, caplog: pytest.LogCaptureFixture
 ) -> None:
     docker.set(fails="run")
@@ -360,7 +362,7 @@ async def test_what_docker_complains_of_is_for_the_log(
         assert await run(of, "echo 1") == "1\n"
 
 
-async def test_another_process_finds_the_container_by_its_name(docker: Machine) -> None:
+async def test_another_process_reuses_the_container(docker: Machine) -> None:
     async with sandboxes(docker) as of:
         await run(of, "echo 1")
         async with sandboxes(docker) as again:
@@ -377,7 +379,7 @@ async def test_another_process_finds_the_container_by_its_name(docker: Machine) 
 # --- resting ---------------------------------------------------------------------------------------------------
 
 
-async def test_the_one_that_rests_longest_makes_room(
+async def test_the_least_recently_used_container_is_evicted(
     docker: Machine, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with sandboxes(docker, replicas=2) as of:
@@ -395,14 +397,14 @@ async def test_the_one_that_rests_longest_makes_room(
         assert "in use" in caplog.text
 
 
-async def test_containers_that_rest_are_removed_and_made_again(docker: Machine) -> None:
+async def test_idle_containers_are_removed_and_recreated(docker: Machine) -> None:
     async with sandboxes(docker, idle_timeout_seconds=0.2) as of, maintained(of):
         assert await run(of, "echo 1") == "1\n"
         await until(lambda: docker.containers == [])
         assert await run(of, "echo 2") == "2\n"
 
 
-async def test_what_a_former_process_left_is_taken_over_and_rests(docker: Machine) -> None:
+async def test_containers_of_an_earlier_process_are_adopted(docker: Machine) -> None:
     left = DockerSandboxProvider(
         SandboxConfig.model_validate(section(docker)), ThreadStorage(docker.folder.parent / "home")
     )
@@ -415,7 +417,7 @@ async def test_what_a_former_process_left_is_taken_over_and_rests(docker: Machin
     assert docker.containers == []
 
 
-async def test_those_of_another_installation_are_left_alone(docker: Machine) -> None:
+async def test_containers_of_other_installations_are_ignored(docker: Machine) -> None:
     config = SandboxConfig.model_validate(section(docker))
     other = DockerSandboxProvider(config, ThreadStorage(docker.folder.parent / "elsewhere"))
     await run(other, "echo 1")

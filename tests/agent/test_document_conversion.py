@@ -1,4 +1,4 @@
-"""Documents become text in a process of their own, whatever is in them."""
+"""Converting documents to text in a child process."""
 
 import io
 import os
@@ -180,7 +180,7 @@ def test_documents_without_text_say_why(
 # ---- limits ------------------------------------------------------------------------------------
 
 
-async def test_a_document_is_converted_elsewhere(tmp_path: Path) -> None:
+async def test_conversion_runs_in_a_child_process(tmp_path: Path) -> None:
     assert await convert(tmp_path, docx(("Heading1", "Plan")), ".docx") == "# Plan"
     with pytest.raises(ConversionFailed, match=worker.DAMAGED):
         await convert(tmp_path, b"only words", ".docx")
@@ -192,7 +192,7 @@ async def test_a_giant_sheet_is_stopped_at_the_deadline(tmp_path: Path) -> None:
     assert workers() == []
 
 
-async def test_too_little_memory_is_told(tmp_path: Path) -> None:
+async def test_insufficient_memory_is_reported(tmp_path: Path) -> None:
     # The converters alone need more than this: what is missing shows while they are imported.
     with pytest.raises(ConversionFailed):
         await convert(tmp_path, xlsx(), ".xlsx", memory_bytes=120_000_000)
@@ -218,7 +218,7 @@ def workers() -> list[int]:
     return found
 
 
-def test_long_texts_are_cut_with_a_note() -> None:
+def test_long_texts_are_truncated_with_a_note() -> None:
     text = "ü".encode() * worker.MAX_MARKDOWN_BYTES
     cut = worker._cut(text)
     assert len(cut) <= worker.MAX_MARKDOWN_BYTES
@@ -251,7 +251,7 @@ async def send(service: UploadService, *files: tuple[str, bytes]) -> UploadResul
     return await service.accept(THREAD, stream())
 
 
-async def test_the_text_stands_beside_its_document_and_goes_with_it(tmp_path: Path) -> None:
+async def test_text_versions_are_stored_and_deleted_with_their_document(tmp_path: Path) -> None:
     service, folder = uploads(tmp_path), ThreadStorage(tmp_path).folders(THREAD).uploads
     (first,) = (await send(service, ("plan.docx", b"Plan"))).files
     assert (first.markdown, first.markdown_error) == ("plan.md", None)
@@ -263,7 +263,7 @@ async def test_the_text_stands_beside_its_document_and_goes_with_it(tmp_path: Pa
     assert list(folder.iterdir()) == []
 
 
-async def test_a_text_of_the_users_own_is_never_touched(tmp_path: Path) -> None:
+async def test_user_files_are_never_overwritten_by_text_versions(tmp_path: Path) -> None:
     service, folder = uploads(tmp_path), ThreadStorage(tmp_path).folders(THREAD).uploads
     accepted = await send(service, ("plan.docx", b"Plan"), ("plan.md", b"mine"))
     assert [file.markdown for file in accepted.files] == ["plan_1.md", None]
@@ -289,7 +289,7 @@ async def test_a_document_without_text_is_kept_and_says_why(tmp_path: Path) -> N
     assert [f.markdown for f in told.files] == [None]
 
 
-async def test_conversion_can_be_switched_off(tmp_path: Path) -> None:
+async def test_conversion_can_be_disabled(tmp_path: Path) -> None:
     service, folder = (
         uploads(tmp_path, converts=False),
         ThreadStorage(tmp_path).folders(THREAD).uploads,

@@ -1,4 +1,4 @@
-"""Attempts to get out of bubblewrap, or to use it up, through the tools: each is refused or contained."""
+"""Attempts to escape from bubblewrap or exhaust its resources, through the tools."""
 
 import json
 import os
@@ -176,7 +176,7 @@ def test_an_attempt_from_inside_is_refused(outcomes: dict[str, str], name: str) 
 
 @needs_python
 @pytest.mark.skipif(os.geteuid() != 0, reason="the tests run as an ordinary user already")
-def test_they_are_refused_as_well_where_an_ordinary_user_serves() -> None:
+def test_attempts_are_refused_for_an_unprivileged_service() -> None:
     """Root confines commands in another way than ordinary users: the attempts are made in both."""
     # Not in pytest's own folders: those are for root alone.
     with tempfile.TemporaryDirectory() as home:
@@ -228,7 +228,7 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("name", PLANTED)
-async def test_links_planted_by_commands_lead_the_file_tools_nowhere(cell: Cell, name: str) -> None:
+async def test_file_tools_do_not_follow_planted_links(cell: Cell, name: str) -> None:
     target = PLANTED[name].format(home=cell.home)
     await cell.bash(f"e=environ; ln -s {target} {name}; ln -s {target} {OUTPUTS}/{name}")
     assert (cell.folders.workspace / name).is_symlink()
@@ -280,7 +280,7 @@ async def test_links_planted_by_commands_lead_the_file_tools_nowhere(cell: Cell,
         " ",
     ],
 )
-async def test_a_path_that_leads_out_is_refused_by_every_file_tool(cell: Cell, path: str) -> None:
+async def test_every_file_tool_refuses_outside_paths(cell: Cell, path: str) -> None:
     for tool, arguments in (
         ("read_file", {}),
         ("ls", {}),
@@ -306,7 +306,7 @@ async def test_read_only_folders_are_not_written_by_any_tool(cell: Cell, path: s
     assert "fixed" in await cell.bash(f"cat {path}")
 
 
-async def test_a_link_swapped_while_the_tools_look_shows_nothing(cell: Cell) -> None:
+async def test_swapped_links_reveal_nothing(cell: Cell) -> None:
     """A command swaps a folder for a link to the outside and back, as fast as it can, while files are read."""
     target = cell.outside
     swap = (
@@ -331,7 +331,7 @@ async def test_a_link_swapped_while_the_tools_look_shows_nothing(cell: Cell) -> 
     assert sorted(entry.name for entry in target.iterdir()) == ["secret.txt"]
 
 
-async def test_pipes_and_devices_hang_no_tool(cell: Cell) -> None:
+async def test_pipes_and_devices_do_not_block_tools(cell: Cell) -> None:
     await cell.bash("mkfifo pipe; mkdir way; mkfifo way/pipe")
     with anyio.fail_after(LONG_S):
         for tool, arguments in (
@@ -348,7 +348,7 @@ async def test_pipes_and_devices_hang_no_tool(cell: Cell) -> None:
     "command",
     ["cat pipe", "trap '' TERM HUP INT; while :; do sleep 0.1; done", "exec >&- 2>&-; sleep 300"],
 )
-async def test_a_command_that_waits_for_ever_is_stopped(tmp_path: Path, command: str) -> None:
+async def test_a_hanging_command_is_stopped(tmp_path: Path, command: str) -> None:
     cell = Cell(tmp_path, timeout_s=0.5)
     assert "longer than 0.5 s" in await cell.bash(f"mkfifo pipe; {command}")
 
@@ -375,12 +375,12 @@ async def test_cancelling_the_call_ends_what_it_started(cell: Cell) -> None:
     await none_runs(mark)
 
 
-async def test_killing_everything_inside_ends_the_command_alone(cell: Cell) -> None:
+async def test_killing_all_processes_inside_ends_only_the_command(cell: Cell) -> None:
     assert "Exit Code" in await cell.bash("kill -9 -1; kill -9 $$")
     assert await cell.bash("echo still here") == "still here\n"
 
 
-async def test_processor_time_is_limited(tmp_path: Path) -> None:
+async def test_cpu_time_is_limited(tmp_path: Path) -> None:
     cell = Cell(tmp_path, limits=ProcessLimits(cpu_s=1))
     said = await cell.bash("while :; do :; done")
     assert "Exit Code: 1" in said  # 137 or 152, by the signal
@@ -406,7 +406,7 @@ async def test_the_disk_is_not_filled(tmp_path: Path) -> None:
     assert await cell.bash("echo again > new.txt; cat new.txt") == "again\n"
 
 
-async def test_what_must_stay_free_stays_free(tmp_path: Path) -> None:
+async def test_reserved_disk_space_stays_free(tmp_path: Path) -> None:
     cell = Cell(tmp_path, disk=DiskLimits(quota_mb=20, free_mb=10**9))
     assert "File too large" in await cell.bash("echo x > new.txt")
 
@@ -418,7 +418,7 @@ async def test_files_hidden_in_a_closed_folder_count(tmp_path: Path) -> None:
     assert await cell.bash("rm -r d") != "(no output)"
 
 
-async def test_folders_without_end_count_as_too_much(cell: Cell) -> None:
+async def test_deeply_nested_folders_exceed_the_quota(cell: Cell) -> None:
     nest = "mkdir -p $(printf 'd/%.0s' $(seq 500))"
     assert "nested deeper than 64 levels" in await cell.bash(nest)
     assert "Delete files you do not need" in await cell.bash("echo x > new.txt")
@@ -426,21 +426,21 @@ async def test_folders_without_end_count_as_too_much(cell: Cell) -> None:
     assert await cell.bash("echo x > new.txt; cat new.txt") == "x\n"
 
 
-async def test_files_without_end_count_as_too_much(tmp_path: Path) -> None:
+async def test_too_many_files_exceed_the_quota(tmp_path: Path) -> None:
     cell = Cell(tmp_path, disk=DiskLimits(free_mb=1, entries=100))
     assert "delete those you do not need" in await cell.bash("touch $(seq 200)")
     assert await cell.bash("rm *") != "(no output)"
     assert await cell.bash("ls") == "(no output)"
 
 
-async def test_a_flood_of_output_is_cut(cell: Cell) -> None:
+async def test_excessive_output_is_truncated(cell: Cell) -> None:
     answer = await cell.bash("head -c 30000000 /dev/zero | tr '\\0' x; echo end")
     assert len(answer) <= 20_000
     assert answer.endswith("xxxend\n")
     assert "left out" in answer
 
 
-async def test_variables_are_the_configured_ones_alone(cell: Cell) -> None:
+async def test_only_configured_variables_are_visible(cell: Cell) -> None:
     lines = (await cell.bash("env")).splitlines()
     names = {line.partition("=")[0] for line in lines}
     known = {"PATH", "HOME", "LANG", "TERM", "TMPDIR", "USER", "PWD", "OLDPWD", "SHLVL", "_"}
@@ -456,7 +456,7 @@ async def test_one_thread_sees_nothing_of_another(cell: Cell) -> None:
     assert "mine.txt" not in said
 
 
-async def test_host_paths_are_not_told(cell: Cell) -> None:
+async def test_host_paths_are_not_shown(cell: Cell) -> None:
     for command in ("cat /proc/self/mountinfo", "cat /proc/1/cmdline", "ps axww; mount; df"):
         await cell.bash(command)  # `use` looks for the data folder's path
 

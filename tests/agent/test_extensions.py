@@ -1,4 +1,4 @@
-"""The extensions file: read by its content, changed in one step, never lost."""
+"""The extensions file: change detection, atomic updates."""
 
 import json
 import logging
@@ -29,7 +29,7 @@ def names_in(folder: Path) -> list[str]:
     return [entry.name for entry in folder.iterdir()]
 
 
-async def test_a_missing_or_empty_file_says_nothing(tmp_path: Path) -> None:
+async def test_missing_and_empty_files(tmp_path: Path) -> None:
     missing = await ExtensionsFile(tmp_path / "none.json").load()
     assert (dict(missing.mcp_servers), dict(missing.skills), missing.interceptors) == ({}, {}, ())
     assert missing.error is None
@@ -37,7 +37,7 @@ async def test_a_missing_or_empty_file_says_nothing(tmp_path: Path) -> None:
     assert dict(empty.skills) == {}
 
 
-async def test_both_spellings_are_read_and_entries_that_are_none_left_out(tmp_path: Path) -> None:
+async def test_aliases_are_read_and_invalid_entries_ignored(tmp_path: Path) -> None:
     file = written(
         tmp_path / "e.json",
         {
@@ -52,7 +52,7 @@ async def test_both_spellings_are_read_and_entries_that_are_none_left_out(tmp_pa
     assert said.interceptors == ("m:a",)
 
 
-async def test_a_change_of_the_same_length_in_the_same_moment_is_seen(tmp_path: Path) -> None:
+async def test_changes_of_equal_size_and_time_are_detected(tmp_path: Path) -> None:
     path = tmp_path / "e.json"
     file = written(path, {"skills": {"aaa": False}})
     before = await file.load()
@@ -67,7 +67,7 @@ async def test_a_change_of_the_same_length_in_the_same_moment_is_seen(tmp_path: 
     ["{", "[]", '"text"', '{"skills": []}', '{"mcpServers": 3}', "[" * 200_000, "\udcff"],
     ids=["cut", "list", "text", "skills", "servers", "deep", "bytes"],
 )
-async def test_a_broken_file_changes_nothing_and_is_told_once(
+async def test_an_invalid_file_keeps_the_previous_content_and_is_logged_once(
     tmp_path: Path, broken: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "e.json"
@@ -92,7 +92,7 @@ async def test_a_broken_file_changes_nothing_and_is_told_once(
     assert (mended.error, dict(mended.skills)) == (None, {"a": True})
 
 
-async def test_an_update_keeps_what_else_the_file_says(tmp_path: Path) -> None:
+async def test_updates_keep_other_keys(tmp_path: Path) -> None:
     path = tmp_path / "e.json"
     said = {"x-ours": [1], "mcp_servers": {"s": {"url": "u"}}, "skills": {"a": {"note": "n"}}}
     file = written(path, said)
@@ -106,7 +106,7 @@ async def test_an_update_keeps_what_else_the_file_says(tmp_path: Path) -> None:
     assert names_in(tmp_path) == ["e.json"]
 
 
-async def test_an_update_makes_the_file_and_follows_a_link(tmp_path: Path) -> None:
+async def test_updates_create_the_file_and_follow_links(tmp_path: Path) -> None:
     real, link = tmp_path / "deep" / "real.json", tmp_path / "e.json"
     link.symlink_to(real)
     await ExtensionsFile(link).update(switch_off("a"))
@@ -114,7 +114,7 @@ async def test_an_update_makes_the_file_and_follows_a_link(tmp_path: Path) -> No
     assert json.loads(real.read_text()) == {"skills": {"a": {"enabled": False}}}
 
 
-async def test_updates_at_once_lose_none(tmp_path: Path) -> None:
+async def test_concurrent_updates_are_all_kept(tmp_path: Path) -> None:
     file = ExtensionsFile(tmp_path / "e.json")
     async with anyio.create_task_group() as tasks:
         for number in range(10):
@@ -122,7 +122,7 @@ async def test_updates_at_once_lose_none(tmp_path: Path) -> None:
     assert len((await file.load()).skills) == 10
 
 
-async def test_an_update_that_would_break_the_file_is_not_written(tmp_path: Path) -> None:
+async def test_invalid_updates_are_not_written(tmp_path: Path) -> None:
     path = tmp_path / "e.json"
     file = written(path, {"skills": {"a": False}})
 
@@ -134,7 +134,7 @@ async def test_an_update_that_would_break_the_file_is_not_written(tmp_path: Path
     assert json.loads(path.read_text()) == {"skills": {"a": False}}
 
 
-async def test_a_disk_that_refuses_is_an_error_for_people(tmp_path: Path) -> None:
+async def test_write_errors_have_a_user_message(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     file = ExtensionsFile(tmp_path / "file" / "e.json")
     with pytest.raises(ExtensionsWriteFailed) as caught:

@@ -1,4 +1,4 @@
-"""The file tools as the model meets them: arguments in, texts out."""
+"""The file tools as the model calls them: arguments in, text out."""
 
 import logging
 from collections.abc import Mapping
@@ -97,7 +97,7 @@ async def test_ranges_of_lines(bench: Bench, start: int | None, end: int | None,
     assert await bench.text("read_file", path="a", start_line=start, end_line=end) == text
 
 
-async def test_an_empty_file_reads_as_such(bench: Bench) -> None:
+async def test_an_empty_file_reads_as_empty(bench: Bench) -> None:
     await bench.text("write_file", path="a", content="")
     assert await bench.text("read_file", path="a") == "(empty)"
 
@@ -120,7 +120,7 @@ async def test_errors_are_texts(bench: Bench, name: str, arguments: dict[str, st
     assert (await bench.text(name, **arguments)).startswith("Error: ")
 
 
-async def test_a_run_without_or_with_a_bad_thread_id_is_told(bench: Bench) -> None:
+async def test_missing_and_invalid_thread_ids_are_reported(bench: Bench) -> None:
     without = await bench.raw("ls", {"path": WORKSPACE}, thread=None)
     assert str(without).startswith("Error: Thread ID is required")
     bad = await bench.raw("ls", {"path": WORKSPACE}, thread="../x")
@@ -139,7 +139,7 @@ async def test_a_write_that_is_too_large_changes_nothing(tmp_path: Path) -> None
     assert await free.text("write_file", path="a", content="x" * 100_000) == "OK"
 
 
-async def test_answers_keep_to_their_limits(tmp_path: Path) -> None:
+async def test_results_respect_limits(tmp_path: Path) -> None:
     bench = Bench(tmp_path, ToolLimits(listing_chars=200, reading_chars=300))
     for n in range(20):
         await bench.text("write_file", path=f"file{n:02}.txt", content="y" * 1000)
@@ -155,7 +155,7 @@ async def test_answers_keep_to_their_limits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("limit", [0, 1, 10, 40, 60, 99, 100, 101, 999, 1000, 5000])
-def test_cutting_never_exceeds_the_limit(limit: int) -> None:
+def test_truncation_never_exceeds_the_limit(limit: int) -> None:
     text = "".join(chr(97 + n % 26) for n in range(1000))
     for cut in (
         truncate_end(text, limit, "a hint"),
@@ -244,14 +244,14 @@ def test_configured_tools_come_by_name_and_group() -> None:
 
 
 @pytest.mark.parametrize("attribute", ["NOT_A_TOOL", "make_tool", "missing"])
-def test_a_bad_entry_says_which_and_keeps_its_keys_secret(attribute: str) -> None:
+def test_an_invalid_entry_is_named_without_secrets(attribute: str) -> None:
     entry = {"name": "bad", "group": "g", "use": f"{__name__}:{attribute}", "api_key": "sk-secret"}
     with pytest.raises(ObjectNotImportable) as caught:
         configured_tools([ToolConfig.model_validate(entry)])
     assert "sk-secret" not in str(caught.value)
 
 
-def test_a_name_given_twice_keeps_the_first(caplog: pytest.LogCaptureFixture) -> None:
+def test_duplicate_tool_names_keep_the_first(caplog: pytest.LogCaptureFixture) -> None:
     other = StructuredTool.from_function(lambda: "x", name="twice", description="Other.")
     with caplog.at_level(logging.WARNING):
         assert deduplicate_tools([twice, other]) == [twice]

@@ -1,4 +1,4 @@
-"""Tool calls that need leave: the providers, the chain, and what holds when a provider fails."""
+"""Guardrails: providers, the middleware, and provider failures."""
 
 import json
 import threading
@@ -166,7 +166,7 @@ async def test_an_allowed_tool_runs(tmp_path: Path) -> None:
         assert is_written(home)
 
 
-async def test_another_configuration_holds_from_the_next_run_on(tmp_path: Path) -> None:
+async def test_configuration_changes_apply_to_the_next_run(tmp_path: Path) -> None:
     model = writing()
     async with open_agent(tmp_path, model) as home:
         old = home.services.config.get()
@@ -207,7 +207,7 @@ async def test_a_passport_guards_the_whole_agent(tmp_path: Path) -> None:
         (section(f"{HERE}:refuse", {"key": "hush-hush"}), "cannot be built with it (TypeError)"),
     ],
 )  # fmt: skip
-async def test_a_mistake_is_one_clear_line_at_start(
+async def test_configuration_errors_are_one_line(
     tmp_path: Path, guard: dict[str, Any], text: str
 ) -> None:
     with pytest.raises(GuardrailUnusable) as caught:
@@ -230,20 +230,20 @@ async def test_a_mistake_is_one_clear_line_at_start(
         ({"timeout_seconds": float("inf")}, "guardrails.timeout_seconds"),
     ],
 )
-def test_a_section_that_makes_no_sense_is_refused(guard: object, text: str) -> None:
+def test_invalid_sections_are_rejected(guard: object, text: str) -> None:
     with pytest.raises(ValidationError) as caught:
         AgentConfig.model_validate({"guardrails": guard})
     assert text in str(caught.value)
 
 
-def test_nobody_is_asked_unless_it_is_switched_on() -> None:
+def test_no_provider_unless_enabled() -> None:
     config = GuardrailsConfig.model_validate({"provider": {"use": "nowhere:Class"}})
     assert build_guardrail_provider(config) is None
     assert guardrail_middleware(config, None) is None
     assert guardrail_middleware(config, AllowlistProvider()) is None
 
 
-def test_a_class_is_given_only_what_it_takes() -> None:
+def test_classes_receive_only_their_parameters() -> None:
     made = build_guardrail_provider(configured(f"{HERE}:Recording", passport="agent-7"))
     assert isinstance(made, Recording)
     assert made.given == (FRAMEWORK, "agent-7")
@@ -285,7 +285,7 @@ async def run(graph: Any) -> list[ToolMessage]:  # noqa: ANN401 - a graph
     return [message for message in state["messages"] if isinstance(message, ToolMessage)]
 
 
-async def test_what_a_provider_is_asked() -> None:
+async def test_guardrail_request_fields() -> None:
     provider = Recording()
     (told,) = await run(agent(provider, passport="agent-7"))
     assert told.text == "touched x"
@@ -307,7 +307,7 @@ async def test_what_a_provider_is_asked() -> None:
         (Plain(), "was blocked (plain.no). Reason: because. Choose an alternative approach."),
     ],
 )
-async def test_what_is_not_allowed_is_not_done(
+async def test_denied_calls_do_not_run(
     provider: Any,  # noqa: ANN401 - anything of the right shape
     reason: str,
 ) -> None:
@@ -336,12 +336,12 @@ async def test_failing_open_does_not_open_what_is_denied() -> None:
     assert told.status == "error"
 
 
-async def test_an_allowed_tool_that_fails_is_the_tools_matter() -> None:
+async def test_errors_of_allowed_tools_are_tool_errors() -> None:
     (told,) = await run(agent(Recording(), call("raise")))
     assert told.text.startswith("Error: Tool 'touch' failed with ValueError")
 
 
-async def test_calls_beside_each_other_are_judged_one_by_one() -> None:
+async def test_parallel_calls_are_decided_separately() -> None:
     provider = AllowlistProvider(denied_tools=["other"])
     graph = agent(provider, call("a"), call("b", "other"), call("c"))
     told = {message.tool_call_id: message.status for message in await run(graph)}
@@ -436,7 +436,7 @@ def test_capabilities(granted: list[str], request_: GuardrailRequest, *, is_allo
         {"expires_at": "2020-01-01T00:00:00"},
     ],
 )
-def test_a_passport_that_does_not_hold(more: dict[str, str]) -> None:
+def test_invalid_passports(more: dict[str, str]) -> None:
     provider = OapPassportProvider(passport(SHELL, **more))
     for name in ("bash", "ask_clarification"):
         assert code_of(provider.evaluate(asked(name))) == "oap.passport_suspended"
@@ -481,7 +481,7 @@ async def test_limits(limits: object, args: dict[str, Any], code: str) -> None:
 @pytest.mark.parametrize(
     "limit", [{"rate": 1}, {"max_x": "1"}, {"max_x": float("nan")}, {"max_x": True}]
 )
-def test_a_limit_that_nobody_would_hold_is_refused(limit: object) -> None:
+def test_unknown_limits_are_rejected(limit: object) -> None:
     with pytest.raises(GuardrailUnusable, match="could not be enforced"):
         OapPassportProvider(passport(SHELL, limits={SHELL: limit}))
 
@@ -494,7 +494,7 @@ def test_calls_are_counted_in_each_run() -> None:
     assert provider.evaluate(other).allow
 
 
-def test_a_changed_passport_holds_at_once(tmp_path: Path) -> None:
+def test_passport_changes_apply_immediately(tmp_path: Path) -> None:
     file = tmp_path / "passport.json"
     file.write_text(json.dumps(passport(SHELL)))
     provider = OapPassportProvider(str(file), {"own": SHELL})

@@ -83,7 +83,7 @@ async def test_no_symlink_leads_out(scene: Scene, method: str, *, relative: bool
     assert (scene.outside / "secret.txt").read_text() == SECRET
 
 
-async def test_a_dangling_symlink_is_no_way_to_create_a_file_outside(scene: Scene) -> None:
+async def test_a_dangling_symlink_cannot_create_a_file_outside(scene: Scene) -> None:
     (scene.folders.outputs / "new").symlink_to(scene.outside / "new.txt")
     assert "leads out" in await _error(scene, "write", f"{OUTPUTS}/new")
     assert not (scene.outside / "new.txt").exists()
@@ -102,7 +102,7 @@ async def test_a_symlink_within_its_folder_works(scene: Scene) -> None:
     assert await scene.sandbox.read_file(f"{WORKSPACE}/real/a.txt") == "hello"
 
 
-async def test_a_symlink_loop_is_told(scene: Scene) -> None:
+async def test_a_symlink_loop_is_reported(scene: Scene) -> None:
     (scene.folders.workspace / "loop").symlink_to("loop")
     assert await _error(scene, "read", f"{WORKSPACE}/loop")
 
@@ -131,7 +131,7 @@ async def test_read_only_mounts_are_not_written(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("method", ["read", "append", "grep", "check", "replace"])
-async def test_a_fifo_hangs_nothing(scene: Scene, method: str) -> None:
+async def test_a_fifo_does_not_block(scene: Scene, method: str) -> None:
     os.mkfifo(scene.folders.workspace / "pipe")
     with anyio.fail_after(5):
         assert "not a regular file" in await _error(scene, method, f"{WORKSPACE}/pipe")
@@ -225,7 +225,7 @@ async def test_two_sandboxes_do_not_wait_for_each_other() -> None:
     assert len(locks) == 0
 
 
-async def test_listing_leaves_out_noise_and_does_not_follow_links(scene: Scene) -> None:
+async def test_listing_skips_ignored_names_and_links(scene: Scene) -> None:
     workspace = scene.folders.workspace
     for name in ("src/deep/deeper", "node_modules/x", ".git"):
         (workspace / name).mkdir(parents=True)
@@ -298,7 +298,7 @@ async def test_a_search_that_would_never_end_is_stopped(scene: Scene) -> None:
         await impatient.grep(WORKSPACE, GrepQuery(pattern="(a+)+$b"))
 
 
-async def test_checking_a_file_gives_its_normal_name(scene: Scene) -> None:
+async def test_check_file_returns_the_normalized_path(scene: Scene) -> None:
     await scene.sandbox.write_file(f"{OUTPUTS}/a.txt", "x")
     assert await scene.sandbox.check_file(f"{OUTPUTS}//./a.txt") == f"{OUTPUTS}/a.txt"
     assert "not a regular file" in await _error(scene, "check", OUTPUTS)
@@ -316,7 +316,7 @@ async def test_sandboxes_are_one_for_each_thread(tmp_path: Path) -> None:
     assert await again.read_file(f"{WORKSPACE}/a") == "of one"
 
 
-def test_bad_mounts_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_mounts_are_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     good = MountConfig(host_path=str(tmp_path), container_path="/data/")
     bad = [
         MountConfig(host_path="relative", container_path="/a"),
@@ -341,7 +341,7 @@ def skill(home: Path, kind: str, name: str) -> Mount:
     return Mount(virtual=f"/mnt/skills/{kind}/{name}", host=folder, read_only=True)
 
 
-async def test_folders_that_threads_share_are_listed_from_above(tmp_path: Path) -> None:
+async def test_shared_mounts_are_listed_from_their_parent(tmp_path: Path) -> None:
     shown = [
         skill(tmp_path, "public", "charts"),
         skill(tmp_path, "public", "tables"),
@@ -367,7 +367,7 @@ async def test_folders_that_threads_share_are_listed_from_above(tmp_path: Path) 
     assert lines == ("/mnt/skills/custom/ours/SKILL.md:1: # ours",)
 
 
-async def test_what_is_shared_is_asked_for_each_time_and_never_written(tmp_path: Path) -> None:
+async def test_shared_mounts_are_current_and_read_only(tmp_path: Path) -> None:
     shown = [skill(tmp_path, "public", "charts")]
     sandboxes = LocalSandboxProvider(ThreadStorage(tmp_path), shared=lambda: shown)
     path = "/mnt/skills/public/charts/SKILL.md"

@@ -1,4 +1,4 @@
-"""The agent's own words: complete and translated, and said in the language of the run."""
+"""The agent's messages: complete, translated, in the language of the run."""
 
 import re
 from dataclasses import asdict
@@ -28,28 +28,28 @@ class KeyRefused(Exception):
 
 
 @pytest.mark.parametrize(("code", "words"), OTHERS)
-def test_no_word_was_left_in_english(code: str, words: AgentMessages) -> None:
+def test_no_english_text_is_left(code: str, words: AgentMessages) -> None:
     copied = {name for name, text in asdict(ENGLISH).items() if asdict(words)[name] == text}
     assert not copied, code
 
 
-def test_what_is_chinese_is_written_in_chinese() -> None:
+def test_chinese_texts_are_chinese() -> None:
     assert all(re.search(r"[一-鿿]", text) for text in asdict(CHINESE).values())
 
 
 @pytest.mark.parametrize("words", LANGUAGES.values())
-def test_every_failure_of_a_model_is_told(words: AgentMessages) -> None:
+def test_every_model_failure_has_a_message(words: AgentMessages) -> None:
     assert all(words.model(reason).startswith("⚠️") for reason in get_args(FailureReason))
 
 
-async def test_a_model_that_fails_is_told_in_the_language_of_the_run(tmp_path: Path) -> None:
+async def test_model_failures_use_the_language_of_the_run(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(KeyRefused("no"), KeyRefused("no"))
     async with open_agent(tmp_path, model) as home:
         assert (await home.say("你好", language="zh"))[-1].text == CHINESE.model_auth
         assert (await home.say("hello", language="fr"))[-1].text == ENGLISH.model_auth
 
 
-async def test_the_language_may_stand_among_the_configurables_alone(tmp_path: Path) -> None:
+async def test_the_language_can_be_set_in_configurable(tmp_path: Path) -> None:
     look = ScriptedCall(name="ls", args={"path": WORKSPACE}, id="c")
     async with open_agent(tmp_path, ScriptedChatModel.playing(ScriptedTurn(calls=(look,)))) as home:
         options = {"thread_id": THREAD, "language": "zh-CN"}
@@ -59,12 +59,12 @@ async def test_the_language_may_stand_among_the_configurables_alone(tmp_path: Pa
         assert state["messages"][-1].text == CHINESE.step_limit_reached
 
 
-def test_a_client_of_the_embedded_agent_may_ask_for_a_language() -> None:
+def test_embedded_clients_can_set_the_language() -> None:
     assert TurnSettings(language="zh").config("t1")["configurable"]["language"] == "zh"
     assert "language" not in TurnSettings().config("t1")["configurable"]
 
 
-async def test_an_empty_question_is_put_in_the_language_of_the_run(tmp_path: Path) -> None:
+async def test_empty_questions_use_the_language_of_the_run(tmp_path: Path) -> None:
     asks = ScriptedCall(name="ask_clarification", args={"question": " "}, id="c")
     async with open_agent(tmp_path, ScriptedChatModel.playing(ScriptedTurn(calls=(asks,)))) as home:
         assert (await home.say("做点什么", language="zh"))[-1].text == "❓ 接下来我该怎么做？"

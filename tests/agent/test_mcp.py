@@ -109,7 +109,7 @@ def is_alive(pid: int) -> bool:
 # ---- processes ---------------------------------------------------------------------------------
 
 
-async def test_a_process_for_each_thread_that_nothing_of_ours_leaks_into(tmp_path: Path) -> None:
+async def test_each_thread_has_its_own_isolated_process(tmp_path: Path) -> None:
     env = {"GIVEN": "$TOKEN", "EMPTY": "$UNSET"}
     file = written(tmp_path, {"fake": {**STDIO, "env": env}})
     script = ScriptedChatModel.playing(
@@ -143,7 +143,7 @@ def told(messages: list[Any]) -> list[str]:
     return [message.text for message in messages if isinstance(message, ToolMessage)]
 
 
-async def test_calls_that_are_stopped_and_calls_without_end(tmp_path: Path) -> None:
+async def test_cancelled_calls_and_timeouts(tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     limits: dict[str, object] = {}
     async with mcp(tmp_path, {"fake": STDIO}, limits) as servers:
@@ -175,7 +175,7 @@ async def answer_of_wait(tools: tuple[BaseTool, ...], marker: Path) -> None:
     await answer(tools, "fake_wait", marker=str(marker))
 
 
-async def test_what_a_process_says_at_its_end_is_in_the_log_without_secrets(
+async def test_stderr_is_logged_without_secrets(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     script = 'echo "the token $$TOKEN is not good" >&2; exit 1'
@@ -188,7 +188,7 @@ async def test_what_a_process_says_at_its_end_is_in_the_log_without_secrets(
     assert "hush-hush" not in caplog.text
 
 
-async def test_processes_end_when_nobody_needs_them(tmp_path: Path) -> None:
+async def test_idle_processes_end(tmp_path: Path) -> None:
     limits: dict[str, object] = {"max_sessions": 1, "idle_seconds": 0.5}
     async with mcp(tmp_path, {"fake": STDIO}, limits) as servers:
         tools = (await servers.current_tools()).tools
@@ -214,7 +214,7 @@ def broken_ones(web: str) -> dict[str, object]:
     }
 
 
-async def test_good_servers_beside_broken_ones(tmp_path: Path, web: str) -> None:
+async def test_broken_servers_do_not_affect_others(tmp_path: Path, web: str) -> None:
     good = {
         "streamed": {"type": "streamable_http", "url": f"{web}/mcp"},
         "events": {"transport": "sse", "url": f"{web}/sse"},
@@ -267,7 +267,7 @@ async def test_many_runs_at_once(tmp_path: Path, web: str) -> None:
         await until(lambda: len(servers.sessions) == 0)
 
 
-async def test_tokens_are_fetched_kept_and_fetched_again(tmp_path: Path, web: str) -> None:
+async def test_tokens_are_cached_and_refreshed(tmp_path: Path, web: str) -> None:
     oauth = {"token_url": f"{web}/token", "client_id": "me", "client_secret": "$WORD"}
     entry = {"url": f"{web}/guarded/mcp", "oauth": oauth}
     async with httpx.AsyncClient() as client, mcp(tmp_path, {"safe": entry}) as servers:
@@ -284,9 +284,7 @@ async def test_tokens_are_fetched_kept_and_fetched_again(tmp_path: Path, web: st
 # ---- change ------------------------------------------------------------------------------------
 
 
-async def test_the_file_is_followed_and_runs_keep_what_they_began_with(
-    tmp_path: Path, web: str
-) -> None:
+async def test_file_changes_apply_to_later_runs(tmp_path: Path, web: str) -> None:
     entry = {"url": f"{web}/mcp"}
     async with mcp(tmp_path, {"a": entry}) as servers:
         first = await servers.current_tools()
@@ -305,7 +303,7 @@ async def test_the_file_is_followed_and_runs_keep_what_they_began_with(
         assert (await servers.current_tools()).tools == ()
 
 
-async def test_names_that_collide_are_told_apart(tmp_path: Path, web: str) -> None:
+async def test_colliding_names_become_unique(tmp_path: Path, web: str) -> None:
     entry = {"url": f"{web}/mcp"}
     async with mcp(tmp_path, {"a b": entry, "a.b": entry}) as servers:
         tools = (await servers.current_tools()).tools
@@ -328,7 +326,7 @@ async def test_a_new_run_sees_a_new_server_and_graphs_are_shared(tmp_path: Path,
     assert file.exists()
 
 
-async def test_a_passport_knows_tools_of_servers(tmp_path: Path, web: str) -> None:
+async def test_a_passport_covers_mcp_tools(tmp_path: Path, web: str) -> None:
     file = written(tmp_path, {"web": {"url": f"{web}/mcp"}})
     passport = {"spec_version": "oap/1.0", "capabilities": [{"id": "mcp.tool.execute"}]}
     guard = {"enabled": True, "provider": {"use": "oap", "config": {"passport": passport}}}
@@ -357,7 +355,7 @@ def raising() -> Any:  # noqa: ANN401 - an interceptor
     return refuse
 
 
-async def test_interceptors_stand_around_calls(tmp_path: Path, web: str) -> None:
+async def test_interceptors_wrap_calls(tmp_path: Path, web: str) -> None:
     entry = {"web": {"url": f"{web}/mcp"}}
     async with mcp(tmp_path, entry, interceptors=[f"{HERE}:shouting"]) as servers:
         assert await answer((await servers.current_tools()).tools, "web_echo", text="hi") == "HI"
@@ -369,9 +367,7 @@ async def test_interceptors_stand_around_calls(tmp_path: Path, web: str) -> None
 @pytest.mark.parametrize(
     "use", ["nowhere:thing", f"{HERE}:HERE", f"{HERE}:call", "json:JSONDecoder"]
 )
-async def test_no_call_goes_round_an_interceptor_that_is_broken(
-    tmp_path: Path, web: str, use: str
-) -> None:
+async def test_a_broken_interceptor_disables_mcp(tmp_path: Path, web: str, use: str) -> None:
     async with mcp(tmp_path, {"web": {"url": f"{web}/mcp"}}, interceptors=[use]) as servers:
         assert (await servers.current_tools()).tools == ()
         (status,) = await servers.statuses()

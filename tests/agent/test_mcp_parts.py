@@ -1,4 +1,4 @@
-"""The parts behind MCP tools: entries, names, tokens, results, sentences about faults."""
+"""Parts of the MCP package: configuration, tool names, tokens, results, error descriptions."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -48,11 +48,11 @@ from agent.mcp.tool_names import MAX_CHARS, tool_name, unique_names
         ({"transport": "SSE", "url": "https://h/sse"}, "sse"),
     ],
 )
-def test_ways_to_name_a_transport(entry: dict[str, Any], kind: str) -> None:
+def test_transport_names(entry: dict[str, Any], kind: str) -> None:
     assert parse_server(entry, {}).type == kind
 
 
-def test_variables_stand_anywhere() -> None:
+def test_variables_are_expanded_anywhere() -> None:
     entry = {
         "command": "$RUNNER",
         "args": ["-y", "$PACKAGE", "$UNSET", 7],
@@ -91,9 +91,7 @@ def test_without_dollars_nothing_changes(value: object) -> None:
         ({"url": "http://h", "oauth": {"token_url": "http://t", "refresh_skew_seconds": float("nan")}}, "refresh_skew"),
     ],
 )  # fmt: skip
-def test_an_entry_that_makes_no_sense_is_told_without_its_values(
-    entry: dict[str, Any], text: str
-) -> None:
+def test_invalid_entries_are_described_without_values(entry: dict[str, Any], text: str) -> None:
     with pytest.raises(McpServerUnusable) as caught:
         parse_server(entry, {})
     assert text in caught.value.user_message
@@ -112,7 +110,7 @@ def test_an_entry_that_makes_no_sense_is_told_without_its_values(
     ],
 )
 @pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), "soon"])
-def test_deadlines_are_real_numbers_above_zero(key: str, value: object) -> None:
+def test_deadlines_must_be_positive(key: str, value: object) -> None:
     with pytest.raises(ValidationError):
         McpConfig.model_validate({key: value})
 
@@ -121,7 +119,7 @@ def test_deadlines_are_real_numbers_above_zero(key: str, value: object) -> None:
 
 
 @given(st.lists(st.tuples(st.text(max_size=80), st.text(max_size=80)), unique=True, max_size=12))
-def test_every_name_is_one_that_providers_take(tools: list[tuple[str, str]]) -> None:
+def test_tool_names_are_valid_for_providers(tools: list[tuple[str, str]]) -> None:
     names = unique_names(tools)
     assert len(set(names.values())) == len(names)
     for name in names.values():
@@ -129,7 +127,7 @@ def test_every_name_is_one_that_providers_take(tools: list[tuple[str, str]]) -> 
         assert all(char.isascii() and (char.isalnum() or char in "_-") for char in name)
 
 
-def test_long_names_that_begin_alike_stay_apart() -> None:
+def test_long_names_with_equal_prefixes_stay_unique() -> None:
     tools = [("server", "x" * 100 + str(n)) for n in range(5)]
     assert len(set(unique_names(tools).values())) == 5
     assert tool_name("gh", "issues") == "gh_issues"
@@ -208,7 +206,7 @@ async def test_client_credentials() -> None:
         ]
 
 
-async def test_further_parameters_replace_nothing_of_ours() -> None:
+async def test_extra_parameters_do_not_override() -> None:
     async with token_server() as server:
         stolen = {"grant_type": "password", "client_secret": "other", "refresh_token": "x"}
         await source(server, extra_token_params=stolen).header()
@@ -217,7 +215,7 @@ async def test_further_parameters_replace_nothing_of_ours() -> None:
         assert "refresh_token" not in server.asked[0]
 
 
-async def test_a_token_is_kept_until_shortly_before_it_ends() -> None:
+async def test_tokens_are_cached_until_shortly_before_expiry() -> None:
     async with token_server() as server:
         clock = Clock()
         server.answers = [{"access_token": "a", "expires_in": 100}, {"access_token": "b"}]
@@ -233,7 +231,7 @@ async def test_a_token_is_kept_until_shortly_before_it_ends() -> None:
         assert await tokens.header() == "Bearer t3"
 
 
-async def test_callers_that_come_together_share_one_request() -> None:
+async def test_concurrent_callers_share_one_token_request() -> None:
     async with token_server() as server:
         server.gate = anyio.Event()
         tokens = source(server)
@@ -252,7 +250,7 @@ async def test_callers_that_come_together_share_one_request() -> None:
         assert len(server.asked) == 1
 
 
-async def test_a_refresh_token_is_used_and_its_successor_kept() -> None:
+async def test_refresh_tokens_are_rotated() -> None:
     async with token_server() as server:
         clock = Clock()
         server.answers = [
@@ -270,7 +268,7 @@ async def test_a_refresh_token_is_used_and_its_successor_kept() -> None:
         assert "client_secret" not in server.asked[0]
 
 
-async def test_other_names_of_the_fields() -> None:
+async def test_configured_field_names() -> None:
     async with token_server() as server:
         server.answers = [{"tok": "a", "kind": "DPoP", "life": "100"}]
         tokens = source(server, token_field="tok", token_type_field="kind", expires_in_field="life")
@@ -278,7 +276,7 @@ async def test_other_names_of_the_fields() -> None:
 
 
 @pytest.mark.parametrize("life", [0, -5, float("nan"), "soon", None, [], True])
-async def test_an_odd_life_is_no_reason_to_ask_each_time(life: object) -> None:
+async def test_invalid_lifetimes_use_the_default(life: object) -> None:
     async with token_server() as server:
         text = json.dumps({"access_token": "a", "expires_in": life})
         server.answers = [web.Response(text=text, content_type="application/json")]
@@ -295,9 +293,7 @@ async def test_an_odd_life_is_no_reason_to_ask_each_time(life: object) -> None:
         ({"access_token": ""}, "has no 'access_token'"),
     ],
 )
-async def test_a_token_server_that_gives_none(
-    answer: web.Response | dict[str, Any], text: str
-) -> None:
+async def test_token_server_errors(answer: web.Response | dict[str, Any], text: str) -> None:
     async with token_server() as server:
         server.answers = [answer]
         tokens = source(server)
@@ -316,14 +312,14 @@ async def test_a_token_server_that_gives_none(
         ({"grant_type": "refresh_token"}, "refresh_token needs refresh_token"),
     ],
 )
-async def test_what_is_missing_is_named(config: dict[str, Any], text: str) -> None:
+async def test_missing_oauth_settings_are_named(config: dict[str, Any], text: str) -> None:
     async with token_server() as server:
         with pytest.raises(McpServerUnusable, match=text):
             await source(server, **config).header()
         assert server.asked == []
 
 
-async def test_nobody_answers() -> None:
+async def test_unreachable_token_server() -> None:
     async with token_server() as server:
         tokens = source(server)
     with pytest.raises(McpServerUnusable, match="cannot be reached"):
@@ -389,7 +385,7 @@ def test_results_are_texts(answer: CallToolResult, said: str) -> None:
 
 
 @given(st.text(max_size=3000), st.integers(min_value=100, max_value=1000), st.booleans())
-def test_results_have_an_end(said: str, most: int, failed: bool) -> None:
+def test_results_are_truncated(said: str, most: int, failed: bool) -> None:
     assert len(result_text(result(text(said), isError=failed), most)) <= most
 
 
@@ -410,11 +406,11 @@ def test_results_have_an_end(said: str, most: int, failed: bool) -> None:
         (McpServerUnusable("the token server responded with HTTP 401"), "the token server responded with HTTP 401"),
     ],
 )  # fmt: skip
-def test_faults_are_sentences_without_addresses(error: BaseException, said: str) -> None:
+def test_errors_are_described_without_addresses(error: BaseException, said: str) -> None:
     assert describe_error(error) == said
 
 
-def test_a_status_is_told_without_its_address() -> None:
+def test_http_status_is_described_without_its_url() -> None:
     request = httpx.Request("GET", "http://h/?key=hush-hush")
     error = httpx.HTTPStatusError("hush-hush", request=request, response=httpx.Response(503))
     assert describe_error(error) == "it responded with HTTP 503"

@@ -1,4 +1,4 @@
-"""The processes of MCP servers: what they say, and that nothing of them stays."""
+"""Processes of MCP servers: messages, stderr, termination."""
 
 import os
 from pathlib import Path
@@ -33,7 +33,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-async def test_nothing_stays_of_a_server_that_will_not_end(tmp_path: Path) -> None:
+async def test_a_server_that_ignores_signals_is_killed(tmp_path: Path) -> None:
     async def left(file: Path) -> None:
         async with run_server_process(shell(STUBBORN.format(file=file)), StderrTail()):
             pids.append(await written(file))
@@ -63,7 +63,7 @@ async def test_messages_among_other_lines() -> None:
     assert issubclass(got[0], ValueError)
 
 
-async def test_last_words() -> None:
+async def test_stderr_tail() -> None:
     words = StderrTail()
     script = "head -c 300000 /dev/zero | tr '\\0' x >&2; echo 'no token' >&2"
     async with run_server_process(shell(script), words) as (reader, _):
@@ -74,7 +74,7 @@ async def test_last_words() -> None:
     assert len(words.text) == TAIL_CHARS
 
 
-async def test_a_line_without_end() -> None:
+async def test_an_endless_line() -> None:
     script = f"head -c {MAX_MESSAGE_BYTES + 70000} /dev/zero"
     with pytest.raises(ExceptionGroup) as caught:
         async with run_server_process(shell(script), StderrTail()):
@@ -82,6 +82,6 @@ async def test_a_line_without_end() -> None:
     assert "too long" in str(caught.value.exceptions[0])
 
 
-async def test_a_server_that_reads_nothing_and_ends() -> None:
+async def test_a_server_that_exits_without_reading() -> None:
     async with run_server_process(shell("exec <&-; exit 0"), StderrTail()) as (reader, _):
         assert [message async for message in reader] == []

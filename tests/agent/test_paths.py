@@ -1,4 +1,4 @@
-"""Virtual paths, pure: the table of what is refused, and masking."""
+"""Virtual paths: locating, rejecting, masking."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ TABLE = MountTable(
         ("..hidden", "/mnt/user-data/workspace/..hidden"),
     ],
 )
-def test_a_place_is_found(path: str, virtual: str) -> None:
+def test_locating_virtual_paths(path: str, virtual: str) -> None:
     assert TABLE.locate(path).virtual == virtual
 
 
@@ -62,7 +62,7 @@ def test_a_path_is_refused(path: str) -> None:
         TABLE.locate(path)
 
 
-def test_the_refusal_names_the_folders_that_can_be_used() -> None:
+def test_errors_name_the_available_folders() -> None:
     with pytest.raises(PathNotAllowed, match="/mnt/user-data/outputs, /mnt/user-data/workspace"):
         TABLE.locate("/etc/passwd")
 
@@ -83,5 +83,5 @@ def test_host_paths_become_virtual_at_path_boundaries() -> None:
     assert TABLE.to_virtual(Path("/srv/docsx")) is None
 
 
-def test_normalising_is_idempotent() -> None:
+def test_normalizing_is_idempotent() -> None:
     assert normalize_path(normalize_path("a//b/./c")) == "/mnt/user-data/workspace/a/b/c"

@@ -1,4 +1,4 @@
-"""The skills that come with the program: sound, found, and their scripts do what they say."""
+"""The public skills: valid, found, and their scripts work."""
 
 import shutil
 import subprocess
@@ -56,7 +56,7 @@ def words_of(picture: Path) -> str:
     return "".join(root.itertext())
 
 
-def test_all_are_sound_and_would_pass_their_own_installer(tmp_path: Path) -> None:
+def test_public_skills_pass_the_installer(tmp_path: Path) -> None:
     root = public_root("skills", [tmp_path, INSTALLATION])
     shelf = SkillLoader(public=root, custom=tmp_path, container_path=SKILLS).load({})
     assert [skill.name for skill in shelf.enabled] == NAMES
@@ -70,7 +70,7 @@ def test_all_are_sound_and_would_pass_their_own_installer(tmp_path: Path) -> Non
         _classify([SkillFile.from_bytes(path.name, path.read_bytes()) for path in files])
 
 
-async def test_the_agent_finds_them_wherever_it_is_started(tmp_path: Path) -> None:
+async def test_public_skills_are_found_from_any_working_folder(tmp_path: Path) -> None:
     location = f"{SKILLS}/public/deep-research/SKILL.md"
     read = ScriptedTurn(calls=(call("read_file", {"path": location}),))
     model = ScriptedChatModel.playing(read, "ok")
@@ -86,7 +86,7 @@ async def test_the_agent_finds_them_wherever_it_is_started(tmp_path: Path) -> No
     shutil.which("python3", path="/usr/bin:/bin") is None,
     reason="python3 is not in the system's folders",
 )
-async def test_scripts_run_in_the_sandbox_and_skills_stay_as_they_are(tmp_path: Path) -> None:
+async def test_scripts_run_in_the_sandbox_without_changing_skills(tmp_path: Path) -> None:
     installed = put(tmp_path / "skills" / "custom" / "poems", "poems")
     installed.chmod(0o444)
     command = (
@@ -126,7 +126,7 @@ def test_a_table_becomes_a_report_with_groups(tmp_path: Path) -> None:
     assert words_of(tmp_path / "out" / "chart-groups.svg").count("north") == 1
 
 
-def test_a_table_without_groups_shows_how_columns_are_spread(tmp_path: Path) -> None:
+def test_a_table_without_groups_shows_distributions(tmp_path: Path) -> None:
     rows = [f"{n},{'ab'[n % 2]},<x&{n % 3}>" for n in range(40)]
     (tmp_path / "t.csv").write_text("\n".join(["n,kind,odd|name", *rows, "9000,a,<x&1>"]))
     done = script("data-report/scripts/report.py", tmp_path / "t.csv", "--out", tmp_path / "out")
@@ -149,7 +149,7 @@ def test_a_table_without_groups_shows_how_columns_are_spread(tmp_path: Path) -> 
     ],
     ids=["empty", "header", "column", "missing"],
 )
-def test_a_table_that_cannot_be_reported(
+def test_invalid_tables(
     tmp_path: Path, content: str | None, arguments: list[str], said: str
 ) -> None:
     if content is not None:
@@ -173,7 +173,7 @@ def test_captions_become_a_transcript(tmp_path: Path) -> None:
     ]
 
 
-def test_notes_without_speakers_stay_what_they_are(tmp_path: Path) -> None:
+def test_notes_without_speakers_are_unchanged(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text(
         "[00:01] We ship.\n[00:02] We ship.\n12\n10:30 - Ana: Good.\n"
     )

@@ -1,4 +1,4 @@
-"""Which sandbox a thread has stands in its state; it may rest when an answer is final."""
+"""The sandbox id in the thread state, and its release after the answer."""
 
 from pathlib import Path
 
@@ -49,7 +49,7 @@ def calling(name: str, **args: str) -> ScriptedTurn:
     return ScriptedTurn(calls=(ScriptedCall(name=name, args=args, id="c1"),))
 
 
-async def test_the_sandbox_is_named_and_released_once_after_the_final_answer(
+async def test_the_sandbox_is_in_the_state_and_released_after_the_answer(
     tmp_path: Path,
 ) -> None:
     sandboxes = Watched(tmp_path)
@@ -60,14 +60,14 @@ async def test_the_sandbox_is_named_and_released_once_after_the_final_answer(
     assert sandboxes.released == [f"local:{THREAD}"]
 
 
-async def test_a_call_of_bash_is_answered_where_there_is_none(tmp_path: Path) -> None:
+async def test_bash_calls_without_a_shell_are_answered(tmp_path: Path) -> None:
     state = await turn(Watched(tmp_path), calling("bash", command="ls"), ScriptedTurn(text="Hi."))
     assert state["messages"][2].text.startswith(
         "Error: Commands cannot be run here: set sandbox.use"
     )
 
 
-async def test_a_bash_of_the_configuration_is_left_alone(tmp_path: Path) -> None:
+async def test_a_configured_bash_tool_is_kept(tmp_path: Path) -> None:
     @tool
     def bash(command: str) -> str:
         """Run a command elsewhere."""
@@ -78,7 +78,7 @@ async def test_a_bash_of_the_configuration_is_left_alone(tmp_path: Path) -> None
     assert state["messages"][2].text == "elsewhere: ls"
 
 
-def test_ids_are_told_without_touching_the_disk(tmp_path: Path) -> None:
+def test_ids_are_computed_without_disk_access(tmp_path: Path) -> None:
     sandboxes = Watched(tmp_path / "home")
     assert sandboxes.sandbox_id("t-1") == "local:t-1"
     assert not (tmp_path / "home").exists()

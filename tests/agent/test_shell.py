@@ -1,4 +1,4 @@
-"""Commands on this machine: what the model reads of them, what ends them, and that they are off unless allowed."""
+"""Commands in the host shell: output, termination, path checks."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +24,7 @@ async def on_host(home: Path, **environment: str) -> Sandbox:
     return await sandboxes.acquire(THREAD)
 
 
-async def test_commands_are_off_unless_allowed(tmp_path: Path) -> None:
+async def test_commands_are_disabled_by_default(tmp_path: Path) -> None:
     sandboxes = LocalSandboxProvider(ThreadStorage(tmp_path))
     assert not sandboxes.can_execute
     with pytest.raises(CommandsDisabled, match=r"sandbox\.allow_host_bash"):
@@ -45,7 +45,7 @@ async def test_commands_are_off_unless_allowed(tmp_path: Path) -> None:
         ("printf 'caf\\351'", "caf\ufffd"),
     ],
 )
-async def test_what_the_model_reads_of_a_command(tmp_path: Path, command: str, answer: str) -> None:
+async def test_command_output_format(tmp_path: Path, command: str, answer: str) -> None:
     assert await (await on_host(tmp_path)).execute(command, timeout_s=LONG_S) == answer
 
 
@@ -59,7 +59,7 @@ async def test_paths_are_the_same_for_commands_and_for_file_tools(tmp_path: Path
     )
 
 
-async def test_a_command_gets_the_configured_variables_and_no_others(tmp_path: Path) -> None:
+async def test_only_configured_variables_are_set(tmp_path: Path) -> None:
     box = await on_host(tmp_path, GREETING="good morning")
     names = {
         line.partition("=")[0] for line in (await box.execute("env", timeout_s=9)).splitlines()
@@ -94,9 +94,7 @@ async def test_a_command_gets_the_configured_variables_and_no_others(tmp_path: P
         "ls /mnt/user-data-2",
     ],
 )
-async def test_a_command_that_names_what_is_outside_is_refused(
-    tmp_path: Path, command: str
-) -> None:
+async def test_commands_with_outside_paths_are_refused(tmp_path: Path, command: str) -> None:
     with pytest.raises(PathNotAllowed):
         await (await on_host(tmp_path)).execute(command, timeout_s=LONG_S)
 
@@ -114,7 +112,7 @@ async def test_a_command_that_names_what_is_outside_is_refused(
         ("echo a/b=c", "a/b=c\n"),
     ],
 )
-async def test_a_command_that_stays_inside_runs(tmp_path: Path, command: str, answer: str) -> None:
+async def test_commands_with_inside_paths_run(tmp_path: Path, command: str, answer: str) -> None:
     assert await (await on_host(tmp_path)).execute(command, timeout_s=LONG_S) == answer
 
 
@@ -127,7 +125,7 @@ async def test_the_deadline_ends_a_command_and_its_children(tmp_path: Path) -> N
     await gone(int(answer.splitlines()[1]))
 
 
-async def test_a_background_child_neither_holds_the_call_nor_outlives_it(tmp_path: Path) -> None:
+async def test_background_children_do_not_block_or_outlive_the_call(tmp_path: Path) -> None:
     box = await on_host(tmp_path)
     with anyio.fail_after(LONG_S):
         answer = await box.execute("sleep 300 & echo $!", timeout_s=LONG_S * 2)
@@ -150,7 +148,7 @@ async def test_endless_output_is_bounded(tmp_path: Path) -> None:
     assert "bytes left out" in answer
 
 
-def test_a_tape_keeps_both_ends_however_the_pieces_fall() -> None:
+def test_output_buffer_keeps_both_ends() -> None:
     whole = bytes(range(65, 91)) * 10
     for size in (1, 3, 7, 100, 260):
         tape = OutputBuffer(kept_bytes=20)

@@ -1,4 +1,4 @@
-"""Installing `.skill` archives: what is refused, what is left behind (nothing), who judges."""
+"""Installing, editing and scanning `.skill` archives; rejected ones leave nothing behind."""
 
 import io
 import json
@@ -175,7 +175,7 @@ def list_of(folder: Path) -> list[str]:
     return sorted(entry.name for entry in folder.iterdir()) if folder.exists() else []
 
 
-async def test_no_attack_leaves_anything(tmp_path: Path) -> None:
+async def test_rejected_archives_leave_nothing(tmp_path: Path) -> None:
     assert len(ATTACKS) >= 20
     async with workshop(made(tmp_path / "home")) as (_agent, shop, _model):
         for name, attack in ATTACKS.items():
@@ -190,7 +190,7 @@ async def test_no_attack_leaves_anything(tmp_path: Path) -> None:
     assert list_of(tmp_path) == ["home"]
 
 
-async def test_the_sum_is_counted_while_unpacking(
+async def test_total_size_is_counted_while_unpacking(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(archive, "MAX_TOTAL_BYTES", 10_000)  # a number, not a function of ours
@@ -202,12 +202,12 @@ async def test_the_sum_is_counted_while_unpacking(
 
 
 @pytest.mark.parametrize("filename", ["a.zip", "skill", "a.skill.txt", ""])
-async def test_the_name_must_end_right(tmp_path: Path, filename: str) -> None:
+async def test_the_file_suffix_is_checked(tmp_path: Path, filename: str) -> None:
     with pytest.raises(SkillInvalid, match="must end with"):
         archive.unpack_skill(packed(SOUND), filename, tmp_path)
 
 
-async def test_what_is_installed_is_there_at_once_and_read_only(tmp_path: Path) -> None:
+async def test_installed_skills_are_available_and_read_only(tmp_path: Path) -> None:
     made = packed(
         ("poems/", ""),
         ("poems/SKILL.md", MD),
@@ -238,7 +238,7 @@ async def test_what_is_installed_is_there_at_once_and_read_only(tmp_path: Path) 
     assert left_in(tmp_path) == [".history", "poems"]
 
 
-async def test_the_same_skill_twice_at_once_is_installed_once(tmp_path: Path) -> None:
+async def test_concurrent_installations_install_once(tmp_path: Path) -> None:
     outcomes: list[str] = []
 
     async def install(shop: SkillInstaller) -> None:
@@ -256,7 +256,7 @@ async def test_the_same_skill_twice_at_once_is_installed_once(tmp_path: Path) ->
     assert left_in(tmp_path) == [".history", "poems"]
 
 
-async def test_a_name_that_is_taken_stays_whose_it_is(tmp_path: Path) -> None:
+async def test_an_existing_skill_is_not_replaced(tmp_path: Path) -> None:
     put(custom(tmp_path) / "team" / "nested", "poems")
     (custom(tmp_path) / "prose").mkdir()
     async with workshop(tmp_path) as (_, shop, _m):
@@ -266,7 +266,7 @@ async def test_a_name_that_is_taken_stays_whose_it_is(tmp_path: Path) -> None:
     assert left_in(tmp_path) == ["prose", "team"]
 
 
-async def test_a_disk_that_refuses_is_told_plainly(tmp_path: Path) -> None:
+async def test_write_errors_are_reported(tmp_path: Path) -> None:
     async with workshop(tmp_path) as (_, shop, _m):
         (tmp_path / "skills").write_text("in the way")
         with pytest.raises(SkillWriteFailed) as caught:
@@ -314,7 +314,7 @@ SCRIPT: Entry = ("run.py", "print('hi')")
         ([SOUND, *((f"{n}.txt", "x" * 60_001) for n in range(10))], [ALLOW] * 30, "too large"),
     ],
 )
-async def test_what_the_scan_decides(
+async def test_scan_decisions(
     tmp_path: Path, entries: Sequence[Entry], answers: Sequence[str | Exception], ends: str
 ) -> None:
     async with workshop(tmp_path, *answers, scan=True) as (_, shop, _m):
@@ -330,7 +330,7 @@ async def test_what_the_scan_decides(
     assert left_in(tmp_path) == []
 
 
-async def test_every_part_of_a_long_file_is_shown_and_fenced(tmp_path: Path) -> None:
+async def test_long_files_are_scanned_in_parts(tmp_path: Path) -> None:
     text = "".join(f"line {number}\n" for number in range(12_000))
     async with workshop(tmp_path, *[ALLOW] * 5, scan=True) as (_, shop, model):
         await shop.install(packed(SOUND, ("long.txt", text)), "a.skill")
@@ -341,7 +341,7 @@ async def test_every_part_of_a_long_file_is_shown_and_fenced(tmp_path: Path) -> 
     assert all(prompt[1].text.endswith(" end") for prompt in model.prompts)
 
 
-async def test_the_demo_model_installs_nothing_and_says_what_to_do(tmp_path: Path) -> None:
+async def test_the_demo_model_cannot_scan_skills(tmp_path: Path) -> None:
     config = AgentConfig.model_validate({"models": []})
     async with open_agent_factory(AgentSetup(config=config, home=tmp_path)) as agents:
         with pytest.raises(SkillBlocked, match=r"skills\.scan to none"):
@@ -356,7 +356,7 @@ def version(text: str) -> str:
     return MD.replace("First, breathe.", text)
 
 
-async def test_edits_are_judged_kept_and_taken_back(tmp_path: Path) -> None:
+async def test_edits_are_scanned_recorded_and_rolled_back(tmp_path: Path) -> None:
     block = '{"decision": "block", "reason": "no"}'
     answers = [ALLOW, ALLOW, block, ALLOW, ALLOW, block]
     async with workshop(tmp_path, *answers, scan=True) as (agent, shop, _):
@@ -396,7 +396,7 @@ async def test_edits_are_judged_kept_and_taken_back(tmp_path: Path) -> None:
     ],
     ids=["empty", "no frontmatter", "renamed", "unknown key", "large"],
 )
-async def test_an_edit_that_breaks_a_rule_changes_nothing(tmp_path: Path, content: str) -> None:
+async def test_invalid_edits_change_nothing(tmp_path: Path, content: str) -> None:
     put(custom(tmp_path) / "poems", "poems")
     before = (custom(tmp_path) / "poems" / "SKILL.md").read_text()
     async with workshop(tmp_path) as (_, shop, _m):
@@ -405,7 +405,7 @@ async def test_an_edit_that_breaks_a_rule_changes_nothing(tmp_path: Path, conten
         assert (await shop.content("poems"))[1] == before
 
 
-async def test_a_broken_skill_can_be_mended(tmp_path: Path) -> None:
+async def test_a_broken_skill_can_be_fixed(tmp_path: Path) -> None:
     put(custom(tmp_path) / "poems", "Wrong Name")
     async with workshop(tmp_path) as (agent, shop, _):
         skill, text = await shop.content("poems")
@@ -415,7 +415,7 @@ async def test_a_broken_skill_can_be_mended(tmp_path: Path) -> None:
         assert (await agent.services.skills.load()).find("poems") is not None
 
 
-async def test_a_skill_that_is_only_linked_here_is_left_alone(tmp_path: Path) -> None:
+async def test_linked_skills_are_not_changed(tmp_path: Path) -> None:
     put(tmp_path / "elsewhere", "poems")
     custom(tmp_path).mkdir(parents=True)
     (custom(tmp_path) / "poems").symlink_to(tmp_path / "elsewhere")

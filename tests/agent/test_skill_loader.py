@@ -1,4 +1,4 @@
-"""What a SKILL.md may say, and which folders are skills."""
+"""Parsing SKILL.md, and finding skill folders."""
 
 import logging
 from pathlib import Path
@@ -38,7 +38,7 @@ def test_what_is_read(content: str) -> None:
     assert (said.license, said.allowed_tools) == (None, None)
 
 
-def test_all_that_may_be_said() -> None:
+def test_all_frontmatter_keys() -> None:
     lines = (
         *("license: MIT", "allowed-tools: [bash, read_file, bash]", "version: 1", "author: A"),
         *("metadata: {a: b}", "compatibility: any"),
@@ -48,7 +48,7 @@ def test_all_that_may_be_said() -> None:
     assert said.allowed_tools == ("bash", "read_file")
 
 
-def test_a_colon_in_a_description_is_understood() -> None:
+def test_an_unquoted_colon_in_a_description() -> None:
     said = manifest.parse_manifest(text(description='Use it for: poems, songs: all "kinds"'))
     assert said.description == 'Use it for: poems, songs: all "kinds"'
 
@@ -83,7 +83,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("content", "reason"), BROKEN.values(), ids=BROKEN)
-def test_what_is_refused_and_why(content: str, reason: str) -> None:
+def test_invalid_manifests(content: str, reason: str) -> None:
     with pytest.raises(SkillInvalid, match=reason):
         manifest.parse_manifest(content)
 
@@ -109,13 +109,13 @@ def test_what_is_refused_and_why(content: str, reason: str) -> None:
         *("custom", "install", "'a\\nb'", "[a]"),
     ],
 )
-def test_names_that_no_skill_may_have(name: str) -> None:
+def test_invalid_skill_names(name: str) -> None:
     with pytest.raises(SkillInvalid, match="`name`"):
         manifest.parse_manifest(text(name=name))
 
 
 @given(st.text(max_size=300))
-def test_no_text_makes_it_fail_in_another_way(content: str) -> None:
+def test_any_text_parses_or_raises_skill_invalid(content: str) -> None:
     for source in (content, f"---\n{content}\n---\n", text(content)):
         try:
             said = manifest.parse_manifest(source)
@@ -134,7 +134,7 @@ def look(root: Path, **switches: bool) -> SkillSnapshot:
     return catalog.load(switches)
 
 
-def test_folders_are_searched_and_keep_their_way(tmp_path: Path) -> None:
+def test_folders_are_searched_recursively(tmp_path: Path) -> None:
     put(tmp_path / "public" / "poems", "poems")
     put(tmp_path / "public" / "group" / "inner" / "songs", "songs")
     put(tmp_path / "public" / "poems" / "inside", "hidden-inside")
@@ -155,7 +155,7 @@ def test_folders_are_searched_and_keep_their_way(tmp_path: Path) -> None:
     assert len("abcdefg") > MAX_DEPTH
 
 
-def test_an_own_skill_hides_the_public_one_also_when_off(tmp_path: Path) -> None:
+def test_a_custom_skill_hides_the_public_one_even_if_disabled(tmp_path: Path) -> None:
     put(tmp_path / "public" / "poems", "poems", description="Public.")
     put(tmp_path / "custom" / "poems", "poems", description="Own.")
     (only,) = look(tmp_path).enabled
@@ -165,7 +165,7 @@ def test_an_own_skill_hides_the_public_one_also_when_off(tmp_path: Path) -> None
     assert [skill.description for skill in look(tmp_path).enabled] == ["Public."]
 
 
-def test_broken_ones_are_listed_with_the_reason_and_told_once(
+def test_broken_skills_are_listed_and_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     public = tmp_path / "public"
@@ -197,7 +197,7 @@ def test_broken_ones_are_listed_with_the_reason_and_told_once(
     assert len(caplog.records) == 6
 
 
-def test_the_prompt_cannot_be_broken_out_of(tmp_path: Path) -> None:
+def test_skill_texts_are_escaped_in_the_prompt(tmp_path: Path) -> None:
     put(tmp_path / "public" / "a<b>&", "poems", description="Poems & more")
     section = skills_section(look(tmp_path).enabled)
     assert "<location>/mnt/skills/public/a&lt;b&gt;&amp;/SKILL.md</location>" in section
@@ -205,7 +205,7 @@ def test_the_prompt_cannot_be_broken_out_of(tmp_path: Path) -> None:
     assert skills_section(()) == ""
 
 
-def test_a_list_of_names_chooses(tmp_path: Path) -> None:
+def test_skills_are_selected_by_name(tmp_path: Path) -> None:
     for name in ("a", "b"):
         put(tmp_path / "public" / name, name)
     shelf = look(tmp_path)
@@ -214,7 +214,7 @@ def test_a_list_of_names_chooses(tmp_path: Path) -> None:
     assert select_skills(shelf.enabled, []) == ()
 
 
-def test_where_public_skills_are_looked_for(tmp_path: Path) -> None:
+def test_public_skills_root(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     (there / "skills" / "public").mkdir(parents=True)
     assert public_root("skills", [here, there]) == there / "skills" / "public"

@@ -1,4 +1,4 @@
-"""Skills through the whole agent: what the model is told, what it may read, and when that changes."""
+"""Skills in the whole agent: the prompt, reading them, and changes."""
 
 import json
 from pathlib import Path
@@ -42,7 +42,7 @@ async def shelf_of(house: AgentHarness) -> SkillSnapshot:
     return await house.services.skills.load()
 
 
-async def test_the_agent_is_told_of_skills_and_reads_them_when_it_wants(tmp_path: Path) -> None:
+async def test_the_prompt_lists_skills_and_the_agent_reads_them(tmp_path: Path) -> None:
     put(custom(tmp_path) / "poems", "poems", description="Writes poems & songs")
     read = ScriptedTurn(calls=(call("read_file", {"path": LOCATION}),))
     listing = ScriptedTurn(calls=(call("ls", {"path": SKILLS}),))
@@ -60,7 +60,7 @@ async def test_the_agent_is_told_of_skills_and_reads_them_when_it_wants(tmp_path
     assert "First, breathe." not in prompt
 
 
-async def test_a_skill_switched_off_can_neither_be_seen_nor_read(tmp_path: Path) -> None:
+async def test_a_disabled_skill_is_invisible_and_unreadable(tmp_path: Path) -> None:
     put(custom(tmp_path) / "poems", "poems")
     put(custom(tmp_path) / "prose", "prose")
     (tmp_path / "e.json").write_text(json.dumps({"skills": {"poems": {"enabled": False}}}))
@@ -82,7 +82,7 @@ async def test_a_skill_switched_off_can_neither_be_seen_nor_read(tmp_path: Path)
     assert str(tmp_path) not in "".join(seen)
 
 
-async def test_the_next_run_sees_what_changed(tmp_path: Path) -> None:
+async def test_the_next_run_sees_changes(tmp_path: Path) -> None:
     file = put(custom(tmp_path) / "poems", "poems")
     model = ScriptedChatModel.playing(*"12345")
     async with open_agent(tmp_path, model) as agent:
@@ -107,7 +107,7 @@ async def test_the_next_run_sees_what_changed(tmp_path: Path) -> None:
     }
 
 
-async def test_what_a_run_costs_does_not_grow_while_nothing_changes(tmp_path: Path) -> None:
+async def test_loading_is_cheap_while_nothing_changes(tmp_path: Path) -> None:
     put(custom(tmp_path) / "poems", "poems")
     async with open_agent(tmp_path, ScriptedChatModel.playing()) as agent:
         assert await shelf_of(agent) is await shelf_of(agent)
@@ -123,7 +123,7 @@ async def test_what_a_run_costs_does_not_grow_while_nothing_changes(tmp_path: Pa
     ],
     ids=["none", "one", "union", "empty"],
 )
-async def test_declared_tools_are_what_is_left(
+async def test_only_declared_tools_are_kept(
     tmp_path: Path, declared: list[str | None], left: set[str]
 ) -> None:
     for number, tools in enumerate(declared):

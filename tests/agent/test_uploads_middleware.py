@@ -1,4 +1,4 @@
-"""What the model is told of files: through the whole agent, and block by block."""
+"""The uploads block in model requests, through the whole agent."""
 
 import os
 from collections.abc import AsyncIterator
@@ -50,7 +50,7 @@ def text_of(message: AnyMessage) -> str:
 # ---- through the agent -------------------------------------------------------------------------
 
 
-async def test_the_block_stands_in_the_request_and_not_in_the_history(tmp_path: Path) -> None:
+async def test_the_block_is_in_the_request_but_not_in_the_history(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing("read it")
     async with open_agent(tmp_path, model) as home:
         put(home.folders(), a__txt="hello")
@@ -79,7 +79,7 @@ async def test_the_block_stands_in_the_request_and_not_in_the_history(tmp_path: 
     ]
 
 
-async def test_earlier_messages_keep_their_block_and_the_newest_lists_what_was_before(
+async def test_the_newest_message_lists_earlier_files(
     tmp_path: Path,
 ) -> None:
     model = ScriptedChatModel.playing("one", "two", "three")
@@ -115,7 +115,7 @@ async def test_the_same_files_give_the_same_request(tmp_path: Path) -> None:
     assert text_of(people(model, 0)[0]) == text_of(people(model, 1)[0])
 
 
-async def test_files_that_nobody_named_are_listed_once_they_are_there(tmp_path: Path) -> None:
+async def test_unreferenced_files_are_listed(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing("ok")
     async with open_agent(tmp_path, model) as home:
         files = [file_from_bytes("sent-before.txt", b"x")]
@@ -127,7 +127,7 @@ async def test_files_that_nobody_named_are_listed_once_they_are_there(tmp_path: 
     assert asked.endswith("</uploaded_files>\n\nwhat did I send?")
 
 
-async def test_being_asked_again_changes_nothing(tmp_path: Path) -> None:
+async def test_repeated_requests_are_identical(tmp_path: Path) -> None:
     look = ScriptedTurn(calls=(ScriptedCall(name="ls", args={"path": UPLOADS}, id="c1"),))
     model = ScriptedChatModel.playing(look, ScriptedTurn(text=""), "now an answer")
     async with open_agent(tmp_path, model) as home:
@@ -139,7 +139,7 @@ async def test_being_asked_again_changes_nothing(tmp_path: Path) -> None:
     assert [file["filename"] for file in state["uploaded_files"]] == ["a.txt"]
 
 
-async def test_without_files_nothing_is_said(tmp_path: Path) -> None:
+async def test_no_block_without_files(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing("ok")
     async with open_agent(tmp_path, model) as home:
         await home.say(message("hello", "../x", "gone.txt"))
@@ -164,7 +164,7 @@ async def test_nothing_blocks_the_loop(tmp_path: Path) -> None:
     assert "damaged" in text_of(people(model)[0])
 
 
-async def test_a_list_of_blocks_gets_it_before_its_first_text(tmp_path: Path) -> None:
+async def test_the_block_precedes_the_first_text_block(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing("one", "two")
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
     async with open_agent(tmp_path, model) as home:
@@ -203,7 +203,7 @@ async def _asked_with_images(tmp_path: Path, *, sees: bool) -> ScriptedChatModel
     return model
 
 
-async def test_a_model_that_sees_is_shown_the_newest_images(tmp_path: Path) -> None:
+async def test_vision_models_see_the_newest_images(tmp_path: Path) -> None:
     model = await _asked_with_images(tmp_path, sees=True)
     for call in (0, 1):
         content = people(model, call)[0].content
@@ -267,7 +267,7 @@ def view(tmp_path: Path) -> UploadSnapshot:
         ],
     ],
 )
-def test_entries_that_name_no_file_are_dropped(given: object) -> None:
+def test_invalid_file_entries_are_ignored(given: object) -> None:
     assert file_references({"files": given}) == []
 
 
@@ -307,9 +307,7 @@ def test_a_document_brings_the_outline_of_its_text(tmp_path: Path, rooms: Thread
     assert [f.name for f in view(tmp_path).earlier(()).files] == ["plan.docx"]
 
 
-def test_the_record_decides_which_text_belongs_to_a_document(
-    tmp_path: Path, rooms: ThreadFolders
-) -> None:
+def test_saved_conversions_decide_the_text_version(tmp_path: Path, rooms: ThreadFolders) -> None:
     put(rooms, plan__docx="zip", plan__md="mine", plan_1__md="plain words")
     UploadStore(rooms).save_conversion("plan.docx", ConversionRecord(markdown="plan_1.md"))
     told = view(tmp_path).summarize(FileReference(name="plan.docx", size=1))
@@ -318,7 +316,7 @@ def test_the_record_decides_which_text_belongs_to_a_document(
     assert [f.name for f in view(tmp_path).earlier(()).files] == ["plan.docx", "plan.md"]
 
 
-def test_an_outline_follows_its_text(tmp_path: Path, rooms: ThreadFolders) -> None:
+def test_outlines_change_with_the_text(tmp_path: Path, rooms: ThreadFolders) -> None:
     views = UploadSnapshots(ThreadStorage(tmp_path))
     plan = FileReference(name="plan.docx", size=1)
     put(rooms, plan__docx="zip", plan__md="# One\n")
@@ -331,7 +329,7 @@ def test_an_outline_follows_its_text(tmp_path: Path, rooms: ThreadFolders) -> No
     ]
 
 
-def test_many_earlier_files_are_cut_to_the_newest(tmp_path: Path, rooms: ThreadFolders) -> None:
+def test_only_the_newest_earlier_files_are_listed(tmp_path: Path, rooms: ThreadFolders) -> None:
     for n in range(35):
         put(rooms, **{f"f{n:02}__txt": "x"})
         os.utime(rooms.uploads / f"f{n:02}.txt", (n, n))

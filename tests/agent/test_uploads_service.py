@@ -1,4 +1,4 @@
-"""Taking files in when something goes wrong, or when much happens at once."""
+"""The upload service under errors and concurrency."""
 
 import os
 from collections.abc import AsyncIterator
@@ -89,9 +89,7 @@ async def test_a_source_that_fails_leaves_nothing(tmp_path: Path) -> None:
     ("sizes", "told"),
     [([101], "A file can"), ([80, 80], "in total"), ([1, 1, 1, 1], "3 files")],
 )
-async def test_the_limits_hold_while_files_arrive(
-    tmp_path: Path, sizes: list[int], told: str
-) -> None:
+async def test_limits_apply_while_receiving(tmp_path: Path, sizes: list[int], told: str) -> None:
     files = [file_from_bytes(f"{n}.bin", bytes(size)) for n, size in enumerate(sizes)]
     uploads = service(tmp_path)
     with pytest.raises(UploadTooLarge, match=told):
@@ -133,7 +131,7 @@ async def test_many_requests_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["replaced", "deleted"])
-async def test_a_document_that_changes_while_it_is_read(tmp_path: Path, change: str) -> None:
+async def test_a_document_replaced_during_conversion(tmp_path: Path, change: str) -> None:
     slow = Slow()
     uploads, without = service(tmp_path, slow), service(tmp_path)
     document = file_from_bytes("plan.docx", b"old words")
@@ -149,7 +147,7 @@ async def test_a_document_that_changes_while_it_is_read(tmp_path: Path, change: 
     assert names(rooms(tmp_path).uploads) == expected
 
 
-async def test_the_text_of_a_replaced_document_goes(tmp_path: Path) -> None:
+async def test_replacing_a_document_removes_its_text_version(tmp_path: Path) -> None:
     slow = Slow()
     slow.may_end.set()
     await service(tmp_path, slow).accept(THREAD, stream(file_from_bytes("plan.docx", b"old words")))
@@ -178,7 +176,7 @@ async def test_what_cannot_be_deleted(tmp_path: Path) -> None:
 # ---- what a crash leaves -----------------------------------------------------------------------
 
 
-async def test_what_a_crash_left_is_swept_away(tmp_path: Path) -> None:
+async def test_temporary_files_of_a_crash_are_removed(tmp_path: Path) -> None:
     root = rooms(tmp_path).root
     rooms(tmp_path).create()
     (root / ".upload-old.part").write_bytes(b"half")
@@ -189,7 +187,7 @@ async def test_what_a_crash_left_is_swept_away(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"a": 1, "b": null}', b"\xff"])
-def test_a_broken_record_counts_as_empty(tmp_path: Path, content: bytes) -> None:
+def test_an_invalid_conversions_file_counts_as_empty(tmp_path: Path, content: bytes) -> None:
     rooms(tmp_path).create()
     (rooms(tmp_path).root / RECORDS_FILE).write_bytes(content)
     shelf = UploadStore(rooms(tmp_path))

@@ -1,4 +1,4 @@
-"""What web tools may reach: the public internet and nothing of ours, whatever a URL, a resolver or a page says."""
+"""SSRF protection: web tools reach public addresses only."""
 
 import datetime
 import ssl
@@ -143,7 +143,7 @@ def names() -> Names:
 
 
 @pytest.mark.parametrize("url", REFUSED)
-async def test_what_is_not_public_is_refused(url: str) -> None:
+async def test_private_urls_are_blocked(url: str) -> None:
     with pytest.raises(UrlNotAllowed) as caught:
         await UrlGuard(resolve=names()).check(url)
     assert (
@@ -163,12 +163,12 @@ async def test_what_is_not_public_is_refused(url: str) -> None:
         ("https://seven.example/", ["2606:2800:220:1::1"]),
     ],
 )
-async def test_what_is_public_may_be_reached(url: str, addresses: list[str]) -> None:
+async def test_public_urls_are_allowed(url: str, addresses: list[str]) -> None:
     target = await UrlGuard(resolve=names()).check(url)
     assert list(target.addresses) == addresses
 
 
-async def test_a_name_without_an_address_is_told_apart() -> None:
+async def test_unresolvable_names_raise_unknown_host() -> None:
     guard = UrlGuard(resolve=names())
     with pytest.raises(UnknownHost):
         await guard.check("http://nowhere.example/")
@@ -191,7 +191,7 @@ async def test_a_name_without_an_address_is_told_apart() -> None:
         (["10.0.0.0/8"], "http://both.example/", False),
     ],
 )
-async def test_an_operator_can_open_single_hosts(
+async def test_operators_can_allow_private_hosts(
     allowed: list[str], url: str, passes: bool
 ) -> None:
     resolve = Names(
@@ -227,7 +227,7 @@ async def test_the_connection_goes_to_the_address_that_was_checked() -> None:
         assert other.asked == []
 
 
-async def test_the_next_address_is_tried_when_one_does_not_answer() -> None:
+async def test_the_next_address_is_tried_after_a_connect_error() -> None:
     async with site("127.0.0.1") as here:
         here.answer("/", "reached", kind="text/plain")
         resolve = Names(two_example="127.0.0.3 127.0.0.1")  # nobody listens at the first
@@ -250,7 +250,7 @@ async def test_a_redirect_is_checked_like_the_first_address(status: int) -> None
     "to",
     ["file:///etc/passwd", "http://user@127.0.0.2/", "http://[::1", "//0x7f.1/", "gopher://x/"],
 )
-async def test_a_redirect_to_something_odd_is_refused(to: str) -> None:
+async def test_redirects_to_invalid_urls_are_blocked(to: str) -> None:
     async with site("127.0.0.2") as outside:
         outside.redirect("/go", to)
         client = fetching(UrlGuard(allow_private_hosts=["127.0.0.2"]))
@@ -258,7 +258,7 @@ async def test_a_redirect_to_something_odd_is_refused(to: str) -> None:
             await client.fetch(f"{outside.url}/go")
 
 
-async def test_redirects_are_followed_and_have_an_end() -> None:
+async def test_redirects_are_followed_up_to_a_limit() -> None:
     async with site() as here:
         here.redirect("/a", "/b")
         here.redirect("/b", f"{here.url}/c?x=1")
@@ -272,7 +272,7 @@ async def test_redirects_are_followed_and_have_an_end() -> None:
         assert here.paths.count("/round") == 6
 
 
-async def test_an_answer_without_end_is_cut() -> None:
+async def test_endless_responses_are_truncated() -> None:
     async with site() as here:
         here.endless("/flood", b"x" * 65_536)
         here.redirect("/flooding", "/small")
@@ -281,7 +281,7 @@ async def test_an_answer_without_end_is_cut() -> None:
         assert (len(answer.body), answer.truncated) == (100_000, True)
 
 
-async def test_what_is_packed_is_unpacked_within_the_limit() -> None:
+async def test_decompression_respects_the_limit() -> None:
     async with site() as here:
         gzipped = {"Content-Encoding": "gzip"}
         here.answer("/bomb", bomb(50), kind="text/plain", headers=gzipped)
@@ -297,7 +297,7 @@ async def test_what_is_packed_is_unpacked_within_the_limit() -> None:
                 await client.fetch(f"{here.url}{path}")
 
 
-async def test_a_server_that_hangs_is_given_up() -> None:
+async def test_hanging_servers_time_out() -> None:
     async with site() as here:
         here.hang("/slow")
         client = fetching(UrlGuard(allow_private_hosts=["127.0.0.1"]), timeout=0.2)

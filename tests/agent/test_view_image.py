@@ -1,4 +1,4 @@
-"""view_image: what may be looked at, and when the model is shown it."""
+"""view_image: which files can be viewed, and when the model sees them."""
 
 import os
 from pathlib import Path
@@ -91,7 +91,7 @@ async def test_images_are_shown_until_the_turn_is_over(tmp_path: Path) -> None:
     assert not [m for m in after["messages"] if isinstance(m.content, list)]
 
 
-async def test_the_state_holds_paths_and_no_content(tmp_path: Path) -> None:
+async def test_the_state_contains_paths_only(tmp_path: Path) -> None:
     look = ScriptedTurn(calls=(view(f"{WORK}/a.png"),))
     model = ScriptedChatModel.playing(look, RuntimeError("the provider is down"), "fine again")
     async with open_agent(tmp_path, model, entry=SEES) as home:
@@ -110,7 +110,7 @@ async def test_the_state_holds_paths_and_no_content(tmp_path: Path) -> None:
     assert b"data:image" not in stored
 
 
-async def test_a_second_look_moves_all_to_the_newest_place(tmp_path: Path) -> None:
+async def test_viewing_again_moves_images_to_the_newest_position(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(
         ScriptedTurn(calls=(view(f"{WORK}/a.png", "v1"),)),
         ScriptedTurn(calls=(view(f"{WORK}/d.webp", "v2"),)),
@@ -124,7 +124,7 @@ async def test_a_second_look_moves_all_to_the_newest_place(tmp_path: Path) -> No
     assert text.index("a.png") < text.index("d.webp")
 
 
-async def test_errors_are_told_to_the_model(tmp_path: Path) -> None:
+async def test_errors_are_shown_to_the_model(tmp_path: Path) -> None:
     calls = tuple(
         view(path, f"v{n}")
         for n, path in enumerate(["/etc/passwd.png", f"{WORK}/none.png", f"{WORK}/../x.png", ""])
@@ -223,7 +223,7 @@ def result(call_id: str) -> ToolMessage:
     return ToolMessage("ok", tool_call_id=call_id)
 
 
-def test_the_place_is_behind_all_results_of_the_newest_calls() -> None:
+def test_images_follow_all_results_of_the_newest_calls() -> None:
     one, user = asked("view_image"), HumanMessage("look", id="1")
     two = asked("view_image", "ls")
     done = [result("view_image-0"), result("ls-1")]
@@ -244,7 +244,7 @@ def test_the_place_is_behind_all_results_of_the_newest_calls() -> None:
     assert image_insert_position([user, two, *done, hidden]) == 4
 
 
-def test_what_cannot_be_shown_is_told(rooms: ThreadFolders) -> None:
+def test_images_that_cannot_be_shown_are_reported(rooms: ThreadFolders) -> None:
     paths = [f"{WORK}/{name}" for name in ("a.png", "gone.png")]
     message = image_message(
         rooms, {path: ViewedImage(mime_type="image/png", size=1) for path in paths}
@@ -254,7 +254,7 @@ def test_what_cannot_be_shown_is_told(rooms: ThreadFolders) -> None:
     assert "no such file" in message.content[3]["text"]  # type: ignore[index]
 
 
-def test_the_last_eight_are_shown_and_not_more_than_one_request_can_carry(
+def test_at_most_eight_images_within_the_request_limit(
     rooms: ThreadFolders,
 ) -> None:
     for n in range(10):

@@ -1,4 +1,4 @@
-"""The web tools as the agent calls them: configured by name, around servers that stand in for the services."""
+"""The web tools, configured by name, against local servers."""
 
 import json
 from pathlib import Path
@@ -47,7 +47,7 @@ async def test_a_page_becomes_markdown() -> None:
     )
 
 
-async def test_a_page_is_cut_after_4096_characters() -> None:
+async def test_pages_are_truncated_after_4096_characters() -> None:
     async with site() as here:
         here.answer("/long", f"<title>Long</title><p>{'word ' * 5000}</p>")
         fetch = tool("fetch_page", allow_private_hosts=HERE)
@@ -79,14 +79,14 @@ async def test_what_is_text_can_be_read(kind: str, body: bytes, answered: str) -
     assert answer.startswith(answered)
 
 
-def test_the_main_part_of_a_page_is_taken_when_it_has_one() -> None:
+def test_the_main_element_of_a_page_is_used() -> None:
     text = "An article with enough text. " * 20
     html = f"<body><div>around</div><main><p>{text}</p></main></body>".encode()
     assert html_to_markdown(html)[1] == text.strip()
     assert "around" in html_to_markdown(b"<body><div>around</div><main>short</main></body>")[1]
 
 
-def test_a_page_that_is_nested_absurdly_deep_is_read_all_the_same() -> None:
+def test_extremely_nested_pages_are_read() -> None:
     html = b"<div>" * 3_000 + b"deep down" + b"</div>" * 3_000
     assert html_to_markdown(html)[0] == ""
     assert "deep down" in html_to_markdown(b"<p>deep down</p>" + html)[1]
@@ -104,7 +104,7 @@ def test_a_page_that_is_nested_absurdly_deep_is_read_all_the_same() -> None:
     ],
 )
 @pytest.mark.parametrize("use", ["fetch_page", "jina_fetch", "tavily_fetch", "firecrawl_scrape"])
-async def test_no_service_is_handed_an_address_of_ours(use: str, url: str, told: str) -> None:
+async def test_private_urls_are_not_sent_to_services(use: str, url: str, told: str) -> None:
     async with site() as here:
         answer = await ask(tool(use, api_key=KEY, base_url=here.url), url=url)
         assert here.asked == []
@@ -209,7 +209,7 @@ def pictures(here: Site, count: int = 8) -> None:
     here.answer("/i.js", {"results": [{"title": "without a picture"}, *results]}, kind="")
 
 
-async def test_pictures_are_found_with_the_token_of_the_page() -> None:
+async def test_image_search_uses_the_page_token() -> None:
     async with site() as here:
         pictures(here)
         search = tool("image_search", base_url=here.url)
@@ -230,7 +230,7 @@ async def test_pictures_are_found_with_the_token_of_the_page() -> None:
     assert "f=,size:Large,,,layout:Wide," in paths[1].replace("%2C", ",").replace("%3A", ":")
 
 
-async def test_no_pictures_are_no_error_but_no_token_is() -> None:
+async def test_no_images_is_a_result_but_no_token_is_an_error() -> None:
     async with site() as here:
         pictures(here, count=0)
         search = tool("image_search", base_url=here.url)
@@ -256,7 +256,7 @@ async def test_no_pictures_are_no_error_but_no_token_is() -> None:
         (418, "rejected the request"),
     ],
 )
-async def test_a_service_that_refuses_is_told_without_its_words(status: int, told: str) -> None:
+async def test_service_errors_do_not_quote_the_response(status: int, told: str) -> None:
     async with site() as here:
         headers = {"Location": "/elsewhere"} if status == 302 else {}
         here.answer("/search", f"your key {KEY} is bad", status=status, headers=headers)
@@ -269,14 +269,14 @@ async def test_a_service_that_refuses_is_told_without_its_words(status: int, tol
 
 
 @pytest.mark.parametrize("body", ["<html>", "[]", "null", '{"results": 3}', "[" * 100_000])
-async def test_an_answer_of_the_wrong_shape_does_no_harm(body: str) -> None:
+async def test_malformed_responses_are_handled(body: str) -> None:
     async with site() as here:
         here.answer("/search", body, kind="application/json")
         answer = await ask(tool("tavily_search", api_key=KEY, base_url=here.url), query="x")
     assert answer == "[]" or answer.startswith("Error: Tavily returned")
 
 
-async def test_a_service_that_is_not_there_or_hangs_or_floods_is_told() -> None:
+async def test_unreachable_hanging_and_flooding_services() -> None:
     async with site() as here:
         here.hang("/search")
         slow = tool("tavily_search", api_key=KEY, base_url=here.url, timeout=0.2)
@@ -291,7 +291,7 @@ async def test_a_service_that_is_not_there_or_hangs_or_floods_is_told() -> None:
 @pytest.mark.parametrize(
     "use", ["tavily_search", "tavily_fetch", "firecrawl_search", "firecrawl_scrape"]
 )
-async def test_without_its_key_a_tool_says_what_is_missing(use: str) -> None:
+async def test_a_missing_key_is_reported(use: str) -> None:
     built = tool(use)
     answer = await (
         ask(built, query="x") if "search" in use else ask(built, url="https://8.8.8.8/")
@@ -310,7 +310,7 @@ async def test_without_its_key_a_tool_says_what_is_missing(use: str) -> None:
         {"api_key": f"{KEY}\nX-Injected: 1"},
     ],
 )
-def test_keys_that_cannot_be_used_are_refused_at_once_and_not_quoted(
+def test_invalid_keys_are_rejected_without_quoting(
     keys: dict[str, object],
 ) -> None:
     with pytest.raises(ObjectNotImportable) as caught:

@@ -1,4 +1,4 @@
-"""An ACP agent on the protocol's real server side. Its first argument says how it behaves: echo, ask, or peek.
+"""An ACP agent built with the real ACP server library. Its first argument is its behavior: echo, ask, or peek.
 
 python -m tests.fakes.acp_agent echo
 """

@@ -1,6 +1,6 @@
-"""An ACP agent without any library, which starts quickly and misbehaves as its first argument says.
+"""An ACP agent without a library: starts fast, and misbehaves as its first argument says.
 
-It reads and writes the protocol's lines as its specification shows them.
+It reads and writes protocol lines as in the specification.
 """
 
 import json

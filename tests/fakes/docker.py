@@ -1,4 +1,4 @@
-"""A machine with Docker for tests: a `docker` program, what it was called with, and knobs to turn."""
+"""Fake Docker for tests: a `docker` program that records calls, with configurable failures."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The API of the all-in-one sandbox image, as far as it is used: a process that really runs commands by bash.
+"""Fake of the all-in-one sandbox image's API: a process that runs commands with bash.
 
 python docker_aio.py FOLDER NAME PORT     (started by docker_cli.py)
 """

@@ -1,4 +1,4 @@
-"""A `docker` without containers: records how it is called, and starts the sandbox's API as a process of this machine.
+"""Fake `docker` program: records its calls and starts the sandbox API as a local process.
 
 python docker_cli.py FOLDER run --detach ...     (FOLDER holds its state: see tests/fakes/docker.py)
 """

@@ -1,4 +1,4 @@
-"""An MCP server of the real SDK, as a process: `mcp_server.py stdio`, or `mcp_server.py http`, which prints its port.
+"""An MCP server built with the real SDK: `mcp_server.py stdio`, or `mcp_server.py http`, which prints its port.
 
 Over HTTP it serves `/mcp` (streamable), `/sse`, the same behind tokens at `/guarded/mcp`, and `/token`.
 """

@@ -1,4 +1,4 @@
-"""The web on this machine: pages, and the search and reading services, as real servers that record what they get."""
+"""Local web servers for tests: pages, and search and reader services, which record their requests."""
 
 import gzip
 import ssl
