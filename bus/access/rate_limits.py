@@ -33,7 +33,7 @@ class SenderRateLimiter:
         self._max_senders = max_senders
         self._sent: OrderedDict[tuple[str, ...], _Sent] = OrderedDict()
 
-    def acquire(self, message: InboundMessage, limit: RateLimit, *, lane: str, now: float) -> float:
+    def acquire(self, message: InboundMessage, limit: RateLimit, *, kind: str, now: float) -> float:
         """Count a message; return 0, or if the limit is exceeded, after how many seconds it may be sent.
 
         The time of sending counts, if the platform tells it: after an outage, the messages of hours arrive at once.
@@ -41,12 +41,12 @@ class SenderRateLimiter:
         Args:
             message: The message.
             limit: How many are accepted; 0 messages = unlimited.
-            lane: What is counted separately: chat or commands.
+            kind: What is counted separately: chat or commands.
             now: Unix seconds.
         """
         if limit.messages == 0:
             return 0.0
-        sent = self._sender(message, lane)
+        sent = self._sender(message, kind)
         if sent.at and sent.at[-1] > now:
             sent.at.clear()  # the clock was set back
         moment = now if message.sent_at is None else min(now, message.sent_at)
@@ -58,25 +58,25 @@ class SenderRateLimiter:
             return 0.0
         return sent.at[0] + limit.per_seconds - moment
 
-    def release(self, message: InboundMessage, *, lane: str) -> None:
+    def release(self, message: InboundMessage, *, kind: str) -> None:
         """Undo `acquire` for a message that was not accepted."""
-        sent = self._sender(message, lane)
+        sent = self._sender(message, kind)
         if sent.at:
             sent.at.pop()
 
     def should_notify(
-        self, message: InboundMessage, limit: RateLimit, *, lane: str, now: float
+        self, message: InboundMessage, limit: RateLimit, *, kind: str, now: float
     ) -> bool:
         """Return whether a sender who exceeded the limit must be told: once per period."""
-        sent = self._sender(message, lane)
+        sent = self._sender(message, kind)
         if sent.notified_at is not None and 0 <= now - sent.notified_at < limit.per_seconds:
             return False
         sent.notified_at = now
         return True
 
-    def _sender(self, message: InboundMessage, lane: str) -> _Sent:
+    def _sender(self, message: InboundMessage, kind: str) -> _Sent:
         key = message.key
-        person = (key.channel, key.workspace, message.sender.user_id, lane)
+        person = (key.channel, key.workspace, message.sender.user_id, kind)
         sent = self._sent.setdefault(person, _Sent())
         self._sent.move_to_end(person)
         if len(self._sent) > self._max_senders:

@@ -27,10 +27,10 @@ class LanguageCommand:
             shown = wanted[:MAX_CHARS_QUOTED]
             return context.texts.language_unknown.format(wanted=shown, options=options)
         await self._settings.update(language_key(context.inbound), language=code)
-        spoken = messages_for(
+        messages = messages_for(
             self._languages.resolve(context.inbound), context.inbound.reply_target.command_prefix
         )
-        return spoken.language_done_auto if code == AUTO else spoken.language_done
+        return messages.language_done_auto if code == AUTO else messages.language_done
 
     def _name(self, context: CommandContext) -> str:
         is_auto = self._languages.preference(context.inbound) == AUTO

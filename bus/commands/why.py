@@ -43,8 +43,10 @@ class WhyCommand:
 
 def _line(refusal: RefusedMessage, texts: Messages) -> str:
     moment = datetime.fromtimestamp(refusal.at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    told = _described(refusal.disposition, texts)
-    return "• " + texts.why_line.format(moment=moment, user=f"`{refusal.user_id}`", reason=told)
+    description = _described(refusal.disposition, texts)
+    return "• " + texts.why_line.format(
+        moment=moment, user=f"`{refusal.user_id}`", reason=description
+    )
 
 
 def _described(reason: Disposition, texts: Messages) -> str:

@@ -33,7 +33,7 @@ def failure_message(failure: RunFailed, texts: Messages, *, agent: str = "") -> 
     if failure.error == AGENT_NOT_FOUND and agent:
         return texts.failed_no_agent.format(name=agent)
     if failure.error in (AGENT_NOT_FOUND, AGENT_INVALID):
-        return texts.failed_agent.format(said=failure.message.strip()[:MAX_ERROR_CHARS])
+        return texts.failed_agent.format(reason=failure.message.strip()[:MAX_ERROR_CHARS])
     return _by_error(texts).get(failure.error, texts.failed)
 
 

@@ -123,7 +123,7 @@ class ButtonActions:
         )
 
     async def _is_active(self, pressed: AuthorizedPress) -> bool:
-        """Return whether the button stands there, and its conversation still is in the thread of it."""
+        """Return whether the button is still shown, and its conversation is still in the button's thread."""
         row = pressed.row
         in_thread = row.thread_id is None or row.current_thread_id in (None, row.thread_id)
         return in_thread and await self._questions.has_button(row, pressed.press.token)
@@ -131,7 +131,7 @@ class ButtonActions:
     async def _accept(
         self, pressed: AuthorizedPress, message: InboundMessage, later: list[InboxRow], *, mark: str
     ) -> PressOutcome:
-        """Have a message accepted that a press stands for, unless the question has an answer already."""
+        """Accept the message of a press, unless the question was answered already."""
         texts = pressed.texts
         mine = next((row for row in later if _is_press_of(row, message)), None)
         if mine is not None and decode_inbound(mine.body).text == message.text:
@@ -139,15 +139,17 @@ class ButtonActions:
         if later or await self._questions.are_buttons_removed(pressed.row):
             await self._questions.remove_buttons(pressed.row, "")
             return PressOutcome(Disposition.TOO_LATE, texts.press_answered)
-        reason = await self._pipeline.receive(message)
-        if reason is Disposition.DUPLICATE and not await self._was_stored(pressed.row, message):
+        disposition = await self._pipeline.receive(message)
+        if disposition is Disposition.DUPLICATE and not await self._was_stored(
+            pressed.row, message
+        ):
             # The first press came when there was no room, and must not be the last.
             anew = replace(message, event_id=f"{message.event_id}:{pressed.press.event_id}")
-            reason = await self._pipeline.receive(anew)
-        if reason is Disposition.ACCEPTED:
+            disposition = await self._pipeline.receive(anew)
+        if disposition is Disposition.ACCEPTED:
             await self._questions.remove_buttons(pressed.row, mark)
-            return PressOutcome(reason)
-        return PressOutcome(reason, _refusal_text(reason, texts))
+            return PressOutcome(disposition)
+        return PressOutcome(disposition, _refusal_text(disposition, texts))
 
     async def _was_stored(self, row: InboxRow, message: InboundMessage) -> bool:
         return any(_is_press_of(later, message) for later in await self._history.list_after(row))
@@ -177,11 +179,11 @@ def retry_message(pressed: AuthorizedPress) -> InboundMessage:
     )
 
 
-def _refusal_text(reason: Disposition, texts: Messages) -> str:
-    """Return what the presser is told of a message that was not accepted."""
-    if reason is Disposition.DUPLICATE:
+def _refusal_text(disposition: Disposition, texts: Messages) -> str:
+    """Return the response to a press whose message was not accepted."""
+    if disposition is Disposition.DUPLICATE:
         return texts.press_answered
-    is_full = reason in (Disposition.QUEUE_FULL, Disposition.RATE_LIMITED)
+    is_full = disposition in (Disposition.QUEUE_FULL, Disposition.RATE_LIMITED)
     return texts.press_full if is_full else texts.press_not_allowed
 
 

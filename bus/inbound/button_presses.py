@@ -49,13 +49,13 @@ class PressOutcome:
 
     @property
     def response(self) -> PressResponse:
-        """What the presser is told."""
+        """The response to the presser."""
         refused = self.disposition not in (Disposition.ACCEPTED, Disposition.DUPLICATE)
         return PressResponse(text=self.text, urgent=refused and bool(self.text))
 
 
 ButtonActionHandler = Callable[[AuthorizedPress], Awaitable[PressOutcome]]
-"""Carries out a button's action, which is kept when this returns. Raises IntakeFull, IntakeClosed, StoreError."""
+"""Carries out a button's action, which is stored when this returns. Raises IntakeFull, IntakeClosed, StoreError."""
 
 
 class ButtonPressHandler:

@@ -19,7 +19,7 @@ from store.errors import StoreUnavailable
 from store.inbox import DuplicateMessage, InboxRow, InboxStore, NewInboxRow, QueueFull
 
 COMMIT_S = 10.0
-"""How long a commit may take. A caller that gives up earlier does not undo it: what is kept is dispatched."""
+"""How long a commit may take. A caller that gives up earlier does not undo it: what is stored is dispatched."""
 
 
 class CommitStage(Stage):
@@ -63,7 +63,7 @@ class CommitStage(Stage):
             message_id=message.message_id,
             replies_to=message.replies_to,
             remember=message.track_replies,
-            kind="chat" if context.command is None else "command",
+            kind=context.kind,
             body=encode_inbound(message),
             received_at=self._now(),
         )
@@ -71,7 +71,7 @@ class CommitStage(Stage):
         result = await self._inbox.accept(new, cap=cap)
         self._deduplicate.remember(message)
         if not (is_too_fast or isinstance(result, InboxRow)):
-            self._limiter.release(message, lane=context.lane)
+            self._limiter.release(message, kind=context.kind)
         match result:
             case DuplicateMessage():
                 return Disposition.DUPLICATE

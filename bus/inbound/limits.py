@@ -37,5 +37,5 @@ class LimitStage(Stage):
             limit = rate_limit_for(self._config, self._policies.get(message.key.channel))
         context.rate_limit = limit
         context.retry_after_s = self._limiter.acquire(
-            message, limit, lane=context.lane, now=self._now()
+            message, limit, kind=context.kind, now=self._now()
         )

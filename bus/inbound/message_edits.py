@@ -60,7 +60,7 @@ class MessageEditHandler:
         """Act on an edit or deletion; return what became of it, or the message that it addressed to the bot.
 
         Raises:
-            StoreError: nothing was kept.
+            StoreError: nothing was stored.
         """
         change = clean_change(raw)
         async with self._one:

@@ -1,4 +1,4 @@
-"""What senders are told about messages that are not accepted."""
+"""Notices to senders whose messages are not accepted."""
 
 import logging
 from collections import OrderedDict
@@ -16,7 +16,7 @@ from store.outbox import NewOutboxRow
 log = logging.getLogger(__name__)
 
 QUEUE_FULL_NOTICE_S = 60.0
-"""A conversation whose messages are refused is told so once in this time, seconds."""
+"""Minimum time between two notices to a conversation that its queue is full, seconds."""
 
 MAX_REFUSED = 10_000
 """People whose refusal is remembered, so that no further one is looked up in the outbox."""
@@ -61,7 +61,7 @@ class IntakeNotices:
         """Tell somebody who sent too much, once within the limit's time, when to send it again."""
         message, limit, now = context.message, context.rate_limit, self._now()
         if limit is None or not self._limiter.should_notify(
-            message, limit, lane=context.lane, now=now
+            message, limit, kind=context.kind, now=now
         ):
             return
         seconds = whole_seconds(context.retry_after_s)

@@ -12,6 +12,7 @@ from bus.config import RateLimit
 from bus.errors import IntakeClosed, IntakeFull
 from bus.messages import InboundMessage
 from bus.platform import Clock, Disposition
+from store.inbox import InboxKind
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +36,8 @@ class InboundContext:
     retry_after_s: float = 0.0
 
     @property
-    def lane(self) -> str:
-        """What is counted separately by the rate limit, and the kind of its inbox row: chat or command."""
+    def kind(self) -> InboxKind:
+        """The kind of its inbox row, which the rate limit counts separately: chat or command."""
         return "chat" if self.command is None else "command"
 
 
@@ -47,7 +48,7 @@ class Stage(Protocol):
         """Process a message: None passes it on to the next stage, a disposition ends its way here.
 
         Raises:
-            StoreError: nothing was kept, and the platform is not acknowledged.
+            StoreError: nothing was stored, and the platform is not acknowledged.
         """
         ...
 
@@ -107,7 +108,7 @@ class InboundPipeline:
         self._now = now
 
     async def receive(self, inbound: InboundMessage) -> Disposition:
-        """Decide on one message and commit it. Raises IntakeFull, IntakeClosed, StoreError: nothing was kept."""
+        """Decide on one message and commit it. Raises IntakeFull, IntakeClosed, StoreError: nothing was stored."""
         context = InboundContext(inbound)
         with self._capacity.slot():
             disposition = await self._run(context)

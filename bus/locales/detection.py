@@ -1,30 +1,30 @@
-"""What a text's script tells of its language. Pure."""
+"""Detects the language of a text by its script. Pure."""
 
 import re
 
 MAX_CHARS_SCANNED = 2000
-"""How much of a text is looked at."""
+"""How much of a text is scanned."""
 
 _HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 _LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]")
 _KANA = re.compile(r"[\u3040-\u30ff]")
 _LETTERS_PER_HAN = 2
-"""How much a Chinese character weighs: who writes Chinese names commands and programs in Latin letters."""
+"""The weight of a Chinese character: Chinese text names commands and programs in Latin letters."""
 
-_SAYS_NOTHING = re.compile(r"https?://[!-~]+|^\s*/[!-~].*", re.DOTALL)
-"""Addresses and commands: they look the same in every language."""
+_LANGUAGE_NEUTRAL = re.compile(r"https?://[!-~]+|^\s*/[!-~].*", re.DOTALL)
+"""URLs and commands: they are the same in every language."""
 
 
 def detect_language(text: str) -> str:
-    """Return the language that a text's script shows: "zh", "en", or "" where it shows neither.
+    """Return the language of a text by its script: "zh", "en", or "" for neither.
 
     >>> [detect_language(text) for text in ("你好", "Hello 世界", "帮我用 bash 列出", "https://example.com看看")]
     ['zh', 'en', 'zh', 'zh']
     >>> [detect_language(text) for text in ("", "42 👍", "/model gpt", "こんにちは世界", "привет")]
     ['', '', '', '', '']
     """
-    said = _SAYS_NOTHING.sub("", text[:MAX_CHARS_SCANNED])
-    han, latin = len(_HAN.findall(said)), len(_LATIN.findall(said))
+    prose = _LANGUAGE_NEUTRAL.sub("", text[:MAX_CHARS_SCANNED])
+    han, latin = len(_HAN.findall(prose)), len(_LATIN.findall(prose))
     if han * _LETTERS_PER_HAN > latin:
-        return "" if _KANA.search(said) else "zh"
+        return "" if _KANA.search(prose) else "zh"
     return "en" if latin else ""

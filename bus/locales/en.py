@@ -157,7 +157,7 @@ ENGLISH = Messages(
     "minutes.",
     failed_steps="⚠️ I used up all my steps before I was finished. Please ask for less at once, "
     "or tell me what to leave out.",
-    failed_agent="⚠️ {said} Choose another one with /agent, or the default with /agent default.",
+    failed_agent="⚠️ {reason} Choose another one with /agent, or the default with /agent default.",
     failed_no_agent="⚠️ There is no agent named “{name}”. "
     "Choose another one with /agent, or the default with /agent default.",
     agent_name_invalid="⚠️ The agent name “{name}” is not valid: use letters, digits and hyphens.",

@@ -1,4 +1,4 @@
-"""Resolves the language of the bot's own messages: chosen, configured, told by the platform, or written."""
+"""Resolves the language of the bot's own messages: chosen, configured, reported by the platform, or written."""
 
 from collections import OrderedDict
 from collections.abc import Mapping

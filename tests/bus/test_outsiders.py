@@ -12,6 +12,7 @@ from bus.messages import Sender, SenderKind
 from bus.platform import Disposition
 from store.conversations import ConversationKey
 from tests.bus.rig import House, house, said, until
+from tests.fakes.platform import FakePlatform
 
 LISTED = ChannelPolicy(dm_policy="allowlist", allowed_users=["u"])
 GROUPS = ChannelPolicy(dm_policy="pairing", group_policy="pairing", admin_users=["boss"])
@@ -142,3 +143,15 @@ async def test_an_approved_group_stays_approved_when_it_becomes_a_supergroup(
         await home.bus.intake.migrate_chat("fake", "w", "g", "g2")
         assert await mention(home, "hi", chat="g2") is Disposition.ACCEPTED
         assert await mention(home, "hi", chat="g") is Disposition.GROUP_PAIRING
+
+
+async def test_two_bots_in_one_room_do_not_answer_each_other(tmp_path: Path) -> None:
+    policy = ChannelPolicy(dm_policy="open", group_policy="open", external_policy="open")
+    async with house(tmp_path, policy=policy, others={"second": FakePlatform("second")}) as home:
+        await mention(home, "hi")
+        await home.reads("Hello you")
+        for channel, text in (("second", "Hello you"), ("fake", "Hello you too")):
+            answer = said(text, f"by {channel}", channel=channel, chat="g", private=False)
+            by_bot = replace(answer, sender=Sender(user_id="bot", is_bot=True))
+            assert await home.bus.intake.receive(by_bot) is Disposition.FROM_BOT
+        assert len(home.server.runs) == 1

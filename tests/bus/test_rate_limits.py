@@ -102,22 +102,22 @@ def test_people_are_counted_by_platform_and_workspace_and_not_for_ever() -> None
     rates = SenderRateLimiter(max_senders=2)
     one = RateLimit(messages=1, per_seconds=10)
     ann, bob, eve = (said("x", "e", user=name) for name in ("ann", "bob", "eve"))
-    assert rates.acquire(ann, one, lane="chat", now=100.0) == 0
-    assert rates.acquire(ann, one, lane="chat", now=103.0) == 7
+    assert rates.acquire(ann, one, kind="chat", now=100.0) == 0
+    assert rates.acquire(ann, one, kind="chat", now=103.0) == 7
     assert (
-        rates.acquire(said("x", "e", user="ann", channel="other"), one, lane="chat", now=103) == 0
+        rates.acquire(said("x", "e", user="ann", channel="other"), one, kind="chat", now=103) == 0
     )
-    assert rates.acquire(bob, one, lane="chat", now=103.0) == 0
-    assert rates.acquire(eve, one, lane="chat", now=103.0) == 0
+    assert rates.acquire(bob, one, kind="chat", now=103.0) == 0
+    assert rates.acquire(eve, one, kind="chat", now=103.0) == 0
     assert len(rates._sent) == 2
-    assert rates.acquire(ann, one, lane="chat", now=103.0) == 0  # forgotten meanwhile
+    assert rates.acquire(ann, one, kind="chat", now=103.0) == 0  # forgotten meanwhile
 
 
 def test_a_clock_that_is_turned_back_locks_nobody_out() -> None:
     rates = SenderRateLimiter()
     one = RateLimit(messages=1, per_seconds=10)
-    assert rates.acquire(said("x", "e"), one, lane="chat", now=100.0) == 0
-    assert rates.acquire(said("x", "e"), one, lane="chat", now=50.0) == 0
+    assert rates.acquire(said("x", "e"), one, kind="chat", now=100.0) == 0
+    assert rates.acquire(said("x", "e"), one, kind="chat", now=50.0) == 0
 
 
 def test_the_terminal_takes_lines_from_files() -> None:
