@@ -1,8 +1,9 @@
 """The files of a Slack message, also those that cannot be had: whoever sent them is told why. Pure."""
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final
 
+from bots.common.attachments import attachment_kind
 from bots.slack.payload import as_list, as_mapping, as_str
 from bots.text.characters import clean
 from bus.messages import Attachment
@@ -44,7 +45,7 @@ def _attachment(file: Mapping[str, Any]) -> Attachment | None:
         name=clean(as_str(file.get("name")) or as_str(file.get("title"))) or ref,
         mime=mime,
         size_bytes=size if isinstance(size, int) and size >= 0 else None,
-        kind=_kind(mime),
+        kind=attachment_kind(mime),
         ref=f"{_NO_FILE}{mode}" if mode in UNAVAILABLE else f"{ref} {_url(file)}".rstrip(),
     )
 
@@ -62,15 +63,3 @@ def split_ref(ref: str) -> tuple[str, str]:
 def _url(file: Mapping[str, Any]) -> str:
     url = as_str(file.get("url_private_download")) or as_str(file.get("url_private"))
     return "" if file.get("is_external") or len(url) > _URL_CHARACTERS else url
-
-
-def _kind(mime: str) -> Literal["file", "image", "audio", "video"]:
-    match mime.partition("/")[0]:
-        case "image":
-            return "image"
-        case "audio":
-            return "audio"
-        case "video":
-            return "video"
-        case _:
-            return "file"

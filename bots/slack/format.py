@@ -8,23 +8,13 @@ from typing import Any
 from bots.slack.buttons import action_blocks
 from bots.slack.mrkdwn import escape, render_mrkdwn
 from bots.slack.tables import native_table, table_block, table_chars, table_load
+from bots.text import tree
 from bots.text.links import escape_url, is_clickable_url
 from bots.text.markdown import parse
 from bots.text.measure import MeasuredSize
 from bots.text.renderer import render_blocks
 from bots.text.table_grid import table_grid
-from bots.text.tree import (
-    Block,
-    CodeBlock,
-    HeadingBlock,
-    ImageInline,
-    ListBlock,
-    Quote,
-    Rule,
-    Table,
-    Text,
-    walk,
-)
+from bots.text.tree import walk
 from bus.messages import Button
 
 __all__ = ["SlackText", "escape", "fits", "render", "render_plain"]
@@ -98,12 +88,14 @@ def fits(markdown: str) -> MeasuredSize:
     words = _words([block for block in tree if native_table(block) is None])
     chars = len(words) + sum(map(table_chars, tables))
     items = (
-        sum(isinstance(block, HeadingBlock | Rule) for block in walk(tree)) + 1 + 2 * len(tables)
+        sum(isinstance(block, tree.HeadingBlock | tree.Rule) for block in walk(tree))
+        + 1
+        + 2 * len(tables)
     )
     return MeasuredSize(share=max(items / MAX_ITEMS, chars / ROOM, table_load(tables)))
 
 
-def _shown(tree: Sequence[Block]) -> tuple[dict[str, Any], ...]:
+def _shown(tree: Sequence[tree.Block]) -> tuple[dict[str, Any], ...]:
     """Return the blocks of a message: the first table by itself, what stands around it as Markdown."""
     for at, block in enumerate(tree):
         table = native_table(block)
@@ -114,7 +106,7 @@ def _shown(tree: Sequence[Block]) -> tuple[dict[str, Any], ...]:
     return _markdown(tree, MAX_BLOCK)
 
 
-def _markdown(tree: Sequence[Block], room: int) -> tuple[dict[str, Any], ...]:
+def _markdown(tree: Sequence[tree.Block], room: int) -> tuple[dict[str, Any], ...]:
     """Return a `markdown` block, or nothing if there is nothing to say or no room to say it."""
     text = _words(tree)
     if not text.strip() or room < 1:
@@ -122,18 +114,18 @@ def _markdown(tree: Sequence[Block], room: int) -> tuple[dict[str, Any], ...]:
     return ({"type": "markdown", "text": text if len(text) <= room else text[: room - 1] + "…"},)
 
 
-def _words(tree: Sequence[Block]) -> str:
+def _words(tree: Sequence[tree.Block]) -> str:
     return render_blocks(tuple(map(_drawn, tree)), _Slack()).strip("\n")
 
 
-def _drawn(block: Block) -> Block:
+def _drawn(block: tree.Block) -> tree.Block:
     """Draw the tables inside a block as code: a `markdown` block does not know them."""
     match block:
-        case Table():
-            return CodeBlock(text=table_grid(block), language="")
-        case Quote(children=children):
+        case tree.Table():
+            return tree.CodeBlock(text=table_grid(block), language="")
+        case tree.Quote(children=children):
             return replace(block, children=tuple(map(_drawn, children)))
-        case ListBlock(items=items):
+        case tree.ListBlock(items=items):
             return replace(block, items=tuple(tuple(map(_drawn, item)) for item in items))
         case _:
             return block
@@ -142,7 +134,7 @@ def _drawn(block: Block) -> Block:
 class _Slack:
     """Slack's Markdown is like GFM. An invisible joiner breaks live tokens; images become links."""
 
-    def text(self, text: Text) -> str:
+    def text(self, text: tree.Text) -> str:
         if text.source != text.text:  # an escape or an entity: one character
             return text.source + (_JOINER if text.text in {"<", "@"} else "")
         return _CALL.sub(f"@{_JOINER}", text.source.replace("<", f"<{_JOINER}"))
@@ -153,11 +145,11 @@ class _Slack:
     def link(self, url: str, label: str) -> str:
         if is_clickable_url(url):
             return f"[{label}]({escape_url(url)})"
-        return f"{label} ({self.text(Text(text=url, source=url))})"
+        return f"{label} ({self.text(tree.Text(text=url, source=url))})"
 
-    def image(self, image: ImageInline) -> str:
+    def image(self, image: tree.ImageInline) -> str:
         words = image.alt.translate({ord("["): "(", ord("]"): ")"}).replace("\n", " ")
-        return self.link(image.url, self.text(Text(text=words, source=words)) or "image")
+        return self.link(image.url, self.text(tree.Text(text=words, source=words)) or "image")
 
     def heading(self, level: int) -> int:
         return level

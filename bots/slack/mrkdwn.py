@@ -3,31 +3,13 @@
 import re
 from collections.abc import Iterable, Sequence
 
+from bots.text import tree
 from bots.text.links import escape_url, is_clickable_url
 from bots.text.table_grid import table_grid
-from bots.text.tree import (
-    Block,
-    Break,
-    Code,
-    CodeBlock,
-    Emphasis,
-    HeadingBlock,
-    ImageInline,
-    Inline,
-    Link,
-    ListBlock,
-    Paragraph,
-    Quote,
-    Rule,
-    Strike,
-    Strong,
-    Table,
-    Text,
-    plain,
-)
+from bots.text.tree import plain
 
 _CALL = re.compile(r"@(?=(?:channel|here|everyone|group)\b|\Z)", re.IGNORECASE)
-_MARKS = {Strong: "*", Emphasis: "_", Strike: "~"}
+_MARKS = {tree.Strong: "*", tree.Emphasis: "_", tree.Strike: "~"}
 _HALF = re.compile(r"(?:&[a-z]{0,3}|<[^<>]*)\Z")
 _FENCE = "```"
 
@@ -44,7 +26,7 @@ def escape(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def render_mrkdwn(blocks: Sequence[Block], *, limit: int) -> str:
+def render_mrkdwn(blocks: Sequence[tree.Block], *, limit: int) -> str:
     """Write blocks as mrkdwn of at most `limit` characters (>= 10); a cut text ends in an ellipsis."""
     parts: list[str] = []
     size = 0
@@ -64,30 +46,30 @@ def _cut(text: str, limit: int) -> str:
     return f"{head}…\n{_FENCE}" if head.count(_FENCE) % 2 else f"{head}…"
 
 
-def _block(block: Block) -> str:  # noqa: PLR0911 - one return per kind
+def _block(block: tree.Block) -> str:  # noqa: PLR0911 - one return per kind
     match block:
-        case HeadingBlock(children=children):
+        case tree.HeadingBlock(children=children):
             words = _text(plain(children).replace("\n", " "))
             return f"*{words}*" if words.strip() else ""
-        case Paragraph(children=children):
+        case tree.Paragraph(children=children):
             return _inlines(children)
-        case ListBlock():
+        case tree.ListBlock():
             return _listing(block)
-        case Quote(children=children):
+        case tree.Quote(children=children):
             return "\n".join(f"> {line}" for line in _stack(children).split("\n"))
-        case CodeBlock(text=text):
+        case tree.CodeBlock(text=text):
             return _pre(text)
-        case Table():
+        case tree.Table():
             return _pre(table_grid(block))
-        case Rule():
+        case tree.Rule():
             return "———"
 
 
-def _stack(blocks: Iterable[Block]) -> str:
+def _stack(blocks: Iterable[tree.Block]) -> str:
     return "\n".join(map(_block, blocks))
 
 
-def _listing(listing: ListBlock) -> str:
+def _listing(listing: tree.ListBlock) -> str:
     lines = []
     for index, item in enumerate(listing.items):
         marker = "• " if listing.start is None else f"{listing.start + index}. "
@@ -102,27 +84,27 @@ def _pre(code: str) -> str:
     return f"{_FENCE}\n{inner}\n{_FENCE}"
 
 
-def _inlines(inlines: Iterable[Inline]) -> str:
+def _inlines(inlines: Iterable[tree.Inline]) -> str:
     return "".join(map(_inline, inlines))
 
 
-def _inline(inline: Inline) -> str:  # noqa: PLR0911 - one return per kind
+def _inline(inline: tree.Inline) -> str:  # noqa: PLR0911 - one return per kind
     match inline:
-        case Text(text=text):
+        case tree.Text(text=text):
             return _text(text)
-        case Code(text=text):
+        case tree.Code(text=text):
             return f"`{escape(text)}`" if "`" not in text and text.strip() else _text(text)
-        case Break():
+        case tree.Break():
             return "\n"
-        case Link(url=url, children=children):
+        case tree.Link(url=url, children=children):
             return _link(url, plain(children))
-        case ImageInline(url=url, alt=alt):
+        case tree.ImageInline(url=url, alt=alt):
             return _link(url, alt or "image")
         case _:
             return _styled(inline)
 
 
-def _styled(inline: Strong | Emphasis | Strike) -> str:
+def _styled(inline: tree.Strong | tree.Emphasis | tree.Strike) -> str:
     inner = _inlines(inline.children)
     mark = _MARKS[type(inline)]
     return f"{mark}{inner}{mark}" if inner.strip() else inner

@@ -6,21 +6,9 @@ The block: docs.slack.dev/reference/block-kit/blocks/table-block.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from bots.text import tree
 from bots.text.links import escape_url, is_clickable_url
-from bots.text.tree import (
-    Block,
-    Break,
-    Code,
-    Emphasis,
-    ImageInline,
-    Inline,
-    Link,
-    Strike,
-    Strong,
-    Table,
-    Text,
-    plain,
-)
+from bots.text.tree import plain
 
 MAX_ROWS: Final = 100
 MAX_COLUMNS: Final = 20
@@ -28,20 +16,24 @@ MAX_COLUMNS: Final = 20
 MAX_CHARS: Final = 10_000
 """Characters of all cells together."""
 
-_STYLES: Final[Mapping[type[Inline], str]] = {Strong: "bold", Emphasis: "italic", Strike: "strike"}
+_STYLES: Final[Mapping[type[tree.Inline], str]] = {
+    tree.Strong: "bold",
+    tree.Emphasis: "italic",
+    tree.Strike: "strike",
+}
 
 
-def native_table(block: Block) -> Table | None:
+def native_table(block: tree.Block) -> tree.Table | None:
     """Return a block that is a table which Slack's own block can hold, once it is not too long."""
-    return block if isinstance(block, Table) and len(block.header) <= MAX_COLUMNS else None
+    return block if isinstance(block, tree.Table) and len(block.header) <= MAX_COLUMNS else None
 
 
-def table_chars(table: Table) -> int:
+def table_chars(table: tree.Table) -> int:
     """Return the characters of all cells."""
     return sum(len(plain(cell)) for row in (table.header, *table.rows) for cell in row)
 
 
-def table_load(tables: Sequence[Table]) -> float:
+def table_load(tables: Sequence[tree.Table]) -> float:
     """Return how much of a message tables take: 1.0 = one table as large as it may be, 2 = two tables."""
     sizes = [
         max((len(table.rows) + 1) / MAX_ROWS, table_chars(table) / MAX_CHARS) for table in tables
@@ -49,7 +41,7 @@ def table_load(tables: Sequence[Table]) -> float:
     return max(sizes, default=0.0) if len(sizes) < 2 else max(len(sizes), *sizes)  # noqa: PLR2004
 
 
-def table_block(table: Table) -> dict[str, Any]:
+def table_block(table: tree.Table) -> dict[str, Any]:
     r"""Return the block of a table that fits.
 
     >>> from bots.text.markdown import parse
@@ -63,7 +55,7 @@ def table_block(table: Table) -> dict[str, Any]:
     return {"type": "table", "column_settings": settings, "rows": [header, *rows]}
 
 
-def _cell(inlines: Iterable[Inline], style: Mapping[str, bool]) -> dict[str, Any]:
+def _cell(inlines: Iterable[tree.Inline], style: Mapping[str, bool]) -> dict[str, Any]:
     parts = [part for inline in inlines for part in _parts(inline, style)]
     # Slack refuses a cell without text.
     section = {
@@ -73,17 +65,17 @@ def _cell(inlines: Iterable[Inline], style: Mapping[str, bool]) -> dict[str, Any
     return {"type": "rich_text", "elements": [section]}
 
 
-def _parts(inline: Inline, style: Mapping[str, bool]) -> list[dict[str, Any]]:  # noqa: PLR0911 - one return per kind
+def _parts(inline: tree.Inline, style: Mapping[str, bool]) -> list[dict[str, Any]]:  # noqa: PLR0911 - one return per kind
     match inline:
-        case Text(text=text):
+        case tree.Text(text=text):
             return _text(text, style)
-        case Code(text=text):
+        case tree.Code(text=text):
             return _text(text, {**style, "code": True})
-        case Break():
+        case tree.Break():
             return _text("\n", style)
-        case Link(url=url, children=children):
+        case tree.Link(url=url, children=children):
             return _link(url, plain(children), style)
-        case ImageInline(url=url, alt=alt):
+        case tree.ImageInline(url=url, alt=alt):
             return _link(url, alt or "image", style)
         case _:
             inner = {**style, _STYLES[type(inline)]: True}

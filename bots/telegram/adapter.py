@@ -132,7 +132,9 @@ class TelegramAdapter(
         self._allowed = ALLOWED_UPDATES + (DRAFT_UPDATES if config.streaming else ())
         self._intake: Intake | None = None
         self._drafts = TelegramDrafts()
-        self._sender = TelegramSender(rich=config.rich_messages == "auto")
+        self._sender = TelegramSender(
+            rich=config.rich_messages == "auto", timeout_s=2 * self._timing.total_s()
+        )
         self._limiter = telegram_limiter()
         self._registered = False
         self._hook: TelegramWebhook | None = None
@@ -229,8 +231,7 @@ class TelegramAdapter(
     ) -> None:
         content = self._sender.compose(markdown, buttons)
         async with self._calling(place) as bot:
-            within_s = 2 * self._timing.total_s()
-            await self._sender.edit(bot, place, message, content, within_s=within_s)
+            await self._sender.edit(bot, place, message, content)
 
     @override
     async def update_streaming(
@@ -247,8 +248,7 @@ class TelegramAdapter(
         else:
             content = OutgoingMessage(text=render(close_open(markdown)), buttons=buttons)
         async with self._calling(place, share=None if final else PATCH_SHARE) as bot:
-            within_s = 2 * self._timing.total_s()
-            await self._sender.edit(bot, place, message, content, within_s=within_s)
+            await self._sender.edit(bot, place, message, content)
 
     @override
     async def delete_message(self, place: ReplyTarget, message: MessageId) -> None:
@@ -272,8 +272,7 @@ class TelegramAdapter(
         # Shielded: a draft that is out must have arrived before the answer is sent, or it would stand below it.
         with anyio.CancelScope(shield=True):
             async with self._calling(place, share=PATCH_SHARE) as bot:
-                within_s = self._timing.sign_s
-                await self._drafts.show(bot, place, text, number, within_s=within_s)
+                await self._drafts.show(bot, place, text, number, within_s=self._timing.sign_s)
 
     @override
     async def send_file(self, place: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
@@ -313,8 +312,7 @@ class TelegramAdapter(
 
         async def request(to: ReplyTarget) -> MessageId:
             async with self._calling(to) as bot:
-                within_s = 2 * self._timing.total_s()
-                return await self._sender.send(bot, to, content, within_s=within_s)
+                return await self._sender.send(bot, to, content)
 
         return await self._follow_migration(request, place)
 

@@ -1,16 +1,12 @@
 """Attachments of a message. Pure."""
 
-from typing import Literal
-
 from telegram import Animation, Audio, Document, Message, Video, VideoNote, Voice
 
+from bots.common.attachments import attachment_kind, file_name
 from bots.text.characters import clean
 from bus.messages import Attachment
 
-_Kind = Literal["file", "image", "audio", "video"]
 _Media = Animation | Audio | Document | Video | VideoNote | Voice
-
-_MAX_NAME_CHARS = 200
 
 _DEFAULTS = {
     "voice": ("voice.ogg", "audio/ogg"),
@@ -49,36 +45,9 @@ def parse_attachments(message: Message) -> tuple[Attachment, ...]:
 def _attachment(media: _Media, name: str, mime: str) -> Attachment:
     mime = clean(getattr(media, "mime_type", None) or mime)
     return Attachment(
-        name=_file_name(getattr(media, "file_name", None) or name),
+        name=file_name(getattr(media, "file_name", None) or name),
         mime=mime,
         size_bytes=media.file_size,
-        kind=_kind(mime),
+        kind=attachment_kind(mime),
         ref=media.file_id,
     )
-
-
-def _kind(mime: str) -> _Kind:
-    """Return the kind of a MIME type.
-
-    >>> _kind("image/png"), _kind("application/pdf")
-    ('image', 'file')
-    """
-    match mime.partition("/")[0]:
-        case "image":
-            return "image"
-        case "audio":
-            return "audio"
-        case "video":
-            return "video"
-        case _:
-            return "file"
-
-
-def _file_name(name: str) -> str:
-    r"""Return a file name without folders and line breaks.
-
-    >>> _file_name("../../etc/pass\nwd")
-    '.._.._etc_pass wd'
-    """
-    flat = " ".join(clean(name).split())
-    return flat.replace("/", "_").replace("\\", "_")[:_MAX_NAME_CHARS] or "file"

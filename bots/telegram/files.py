@@ -1,7 +1,9 @@
 """Sends files: an image as a photo if Telegram accepts it as one, anything else as a document."""
 
+from collections.abc import Awaitable, Callable
+
 import anyio
-from telegram import Bot, InputFile
+from telegram import Bot, InputFile, Message
 from telegram.error import BadRequest
 
 from bots.telegram.api import TelegramTimeouts
@@ -29,13 +31,29 @@ async def send_file(
     async def request(target: TelegramTarget) -> MessageId:
         if is_photo:
             try:
-                return await _send_photo(bot, target, upload, timing.upload_s)
+                return await _upload(bot.send_photo, target, upload, timing)
             except BadRequest as error:
                 if not is_photo_error(error):
                     raise
-        return await _send_document(bot, target, upload, timing.upload_s)
+        return await _upload(bot.send_document, target, upload, timing)
 
     return await call_api(request, target_of(place), within_s=timing.file_s)
+
+
+async def _upload(
+    send: Callable[..., Awaitable[Message]],
+    target: TelegramTarget,
+    upload: InputFile,
+    timing: TelegramTimeouts,
+) -> MessageId:
+    message = await send(
+        target.chat_id,
+        upload,
+        message_thread_id=target.thread_id,
+        reply_parameters=target.reply_parameters,
+        read_timeout=timing.upload_s,
+    )
+    return MessageId(str(message.message_id))
 
 
 async def _read(file: OutgoingFile) -> bytes:
@@ -52,29 +70,3 @@ async def _read(file: OutgoingFile) -> bytes:
         return await path.read_bytes()
     except OSError as error:
         raise DeliveryError(f"{file.name} cannot be read ({type(error).__name__})") from None
-
-
-async def _send_photo(
-    bot: Bot, target: TelegramTarget, upload: InputFile, answer_s: float
-) -> MessageId:
-    message = await bot.send_photo(
-        target.chat_id,
-        upload,
-        message_thread_id=target.thread_id,
-        reply_parameters=target.reply_parameters,
-        read_timeout=answer_s,
-    )
-    return MessageId(str(message.message_id))
-
-
-async def _send_document(
-    bot: Bot, target: TelegramTarget, upload: InputFile, answer_s: float
-) -> MessageId:
-    message = await bot.send_document(
-        target.chat_id,
-        upload,
-        message_thread_id=target.thread_id,
-        reply_parameters=target.reply_parameters,
-        read_timeout=answer_s,
-    )
-    return MessageId(str(message.message_id))

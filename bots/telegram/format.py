@@ -4,31 +4,13 @@ import re
 from collections.abc import Sequence
 
 from bots.telegram.entities import EntityWriter, FormattedText, TextEntity, limit_entities
+from bots.text import tree
 from bots.text.characters import is_visible, utf16_length
 from bots.text.links import is_clickable_url
 from bots.text.markdown import parse
 from bots.text.measure import MeasuredSize
 from bots.text.table_grid import table_grid
-from bots.text.tree import (
-    Block,
-    Break,
-    Code,
-    CodeBlock,
-    Emphasis,
-    HeadingBlock,
-    ImageInline,
-    Inline,
-    Link,
-    ListBlock,
-    Paragraph,
-    Quote,
-    Rule,
-    Strike,
-    Strong,
-    Table,
-    Text,
-    plain,
-)
+from bots.text.tree import plain
 
 __all__ = ["FormattedText", "TextEntity", "fits", "is_clickable", "render"]
 
@@ -43,7 +25,7 @@ EMPTY = "…"
 
 _SCHEMES = ("mailto:", "tg://")
 _MENTION_LINK = re.compile(r"tg:(?://)?(?:user|openmessage)\b", re.IGNORECASE)
-_STYLES = {Strong: "bold", Emphasis: "italic", Strike: "strikethrough"}
+_STYLES = {tree.Strong: "bold", tree.Emphasis: "italic", tree.Strike: "strikethrough"}
 
 
 def render(markdown: str) -> FormattedText:
@@ -75,7 +57,7 @@ def is_clickable(url: str) -> bool:
     return is_clickable_url(url, also=_SCHEMES) and not _MENTION_LINK.match(url)
 
 
-def _write(blocks: Sequence[Block], *, bare: bool) -> FormattedText:
+def _write(blocks: Sequence[tree.Block], *, bare: bool) -> FormattedText:
     renderer = _Renderer(EntityWriter(bare=bare))
     renderer.blocks(blocks, gap="\n\n")
     return renderer.writer.finish()
@@ -86,31 +68,31 @@ class _Renderer:
         self.writer = writer
         self._quoted = False
 
-    def blocks(self, blocks: Sequence[Block], *, gap: str) -> None:
+    def blocks(self, blocks: Sequence[tree.Block], *, gap: str) -> None:
         for index, block in enumerate(blocks):
             if index:
                 self.writer.raw(gap)
             self._block(block)
 
-    def _block(self, block: Block) -> None:
+    def _block(self, block: tree.Block) -> None:
         match block:
-            case HeadingBlock(children=children):
+            case tree.HeadingBlock(children=children):
                 with self.writer.style("bold"):
                     self._inlines(children)
-            case Paragraph(children=children):
+            case tree.Paragraph(children=children):
                 self._inlines(children)
-            case ListBlock():
+            case tree.ListBlock():
                 self._listing(block)
-            case Quote(children=children):
+            case tree.Quote(children=children):
                 self._quote(children)
-            case CodeBlock(text=text, language=language):
+            case tree.CodeBlock(text=text, language=language):
                 self.writer.code(text, kind="pre", language=language)
-            case Table():
+            case tree.Table():
                 self.writer.code(table_grid(block), kind="pre")
-            case Rule():
+            case tree.Rule():
                 self.writer.raw("———")
 
-    def _quote(self, children: Sequence[Block]) -> None:
+    def _quote(self, children: Sequence[tree.Block]) -> None:
         if self._quoted:  # quotations do not nest on Telegram
             self.blocks(children, gap="\n")
             return
@@ -119,7 +101,7 @@ class _Renderer:
             self.blocks(children, gap="\n")
         self._quoted = False
 
-    def _listing(self, listing: ListBlock) -> None:
+    def _listing(self, listing: tree.ListBlock) -> None:
         for index, item in enumerate(listing.items):
             if index:
                 self.writer.raw("\n" if listing.tight else "\n\n")
@@ -127,27 +109,27 @@ class _Renderer:
             with self.writer.indented():
                 self.blocks(item, gap="\n")
 
-    def _inlines(self, inlines: Sequence[Inline]) -> None:
+    def _inlines(self, inlines: Sequence[tree.Inline]) -> None:
         for inline in inlines:
             self._inline(inline)
 
-    def _inline(self, inline: Inline) -> None:
+    def _inline(self, inline: tree.Inline) -> None:
         match inline:
-            case Text(text=text):
+            case tree.Text(text=text):
                 self.writer.text(text)
-            case Code(text=text):
+            case tree.Code(text=text):
                 self.writer.code(text, kind="code")
-            case Break():
+            case tree.Break():
                 self.writer.raw("\n")
-            case Link(url=url, children=children):
+            case tree.Link(url=url, children=children):
                 self._link(url, children)
-            case ImageInline(url=url, alt=alt):
-                self._link(url, (Text(text=alt or "image", source=alt),))
+            case tree.ImageInline(url=url, alt=alt):
+                self._link(url, (tree.Text(text=alt or "image", source=alt),))
             case _:
                 with self.writer.style(_STYLES[type(inline)]):
                     self._inlines(inline.children)
 
-    def _link(self, url: str, children: Sequence[Inline]) -> None:
+    def _link(self, url: str, children: Sequence[tree.Inline]) -> None:
         if not is_clickable(url):
             self._inlines(children)
             self.writer.text(f" ({url})")

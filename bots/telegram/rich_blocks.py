@@ -8,30 +8,10 @@ from typing import Any, TypeAlias
 
 from bots.telegram.entities import defuse_mentions
 from bots.telegram.format import is_clickable
+from bots.text import tree
 from bots.text.characters import is_visible
 from bots.text.markdown import parse
-from bots.text.tree import (
-    Block,
-    Break,
-    Code,
-    CodeBlock,
-    Emphasis,
-    HeadingBlock,
-    ImageInline,
-    Inline,
-    Link,
-    ListBlock,
-    Paragraph,
-    Quote,
-    Rule,
-    Strike,
-    Strong,
-    Table,
-    Text,
-    inner_blocks,
-    plain,
-    walk,
-)
+from bots.text.tree import inner_blocks, plain, walk
 
 Json: TypeAlias = dict[str, Any]
 Rich: TypeAlias = Any
@@ -44,7 +24,7 @@ MAX_LEVELS = 16
 MAX_COLUMNS = 20
 """Limits of a rich message (Bot API: "Rich message limits")."""
 
-_STYLES = {Strong: "bold", Emphasis: "italic", Strike: "strikethrough"}
+_STYLES = {tree.Strong: "bold", tree.Emphasis: "italic", tree.Strike: "strikethrough"}
 _BLANK = "\u00a0"
 
 
@@ -63,29 +43,29 @@ def rich_blocks(markdown: str) -> list[Json] | None:
     return made if fits and any(map(_has_text, walk(blocks))) else None
 
 
-def _has_text(block: Block) -> bool:
+def _has_text(block: tree.Block) -> bool:
     """Return whether a block has text: a message without any is refused."""
     match block:
-        case HeadingBlock(children=children) | Paragraph(children=children):
+        case tree.HeadingBlock(children=children) | tree.Paragraph(children=children):
             return is_visible(plain(children))
-        case CodeBlock(text=text):
+        case tree.CodeBlock(text=text):
             return is_visible(text)
-        case Table(header=header, rows=rows):
+        case tree.Table(header=header, rows=rows):
             return any(is_visible(plain(cell)) for row in (header, *rows) for cell in row)
         case _:
             return False
 
 
-def _needs_rich(block: Block) -> bool:
+def _needs_rich(block: tree.Block) -> bool:
     """Return whether only a rich message can show this block."""
-    if isinstance(block, Table):
+    if isinstance(block, tree.Table):
         return len(block.header) <= MAX_COLUMNS
-    if isinstance(block, Quote):
-        return any(isinstance(child, Quote) for child in block.children)
-    return isinstance(block, HeadingBlock | ListBlock | Rule)
+    if isinstance(block, tree.Quote):
+        return any(isinstance(child, tree.Quote) for child in block.children)
+    return isinstance(block, tree.HeadingBlock | tree.ListBlock | tree.Rule)
 
 
-def _depth(blocks: Sequence[Block]) -> int:
+def _depth(blocks: Sequence[tree.Block]) -> int:
     """Return how deep blocks are nested; an item of a list is a level too."""
     return 1 + max((_depth(inner_blocks(block)) for block in blocks), default=0)
 
@@ -101,37 +81,37 @@ def _count_blocks(blocks: Sequence[Json]) -> int:
     )
 
 
-def _blocks(blocks: Sequence[Block]) -> Iterator[Json]:
+def _blocks(blocks: Sequence[tree.Block]) -> Iterator[Json]:
     for block in blocks:
         made = _block(block)
         if made is not None:
             yield made
 
 
-def _block(block: Block) -> Json | None:  # noqa: PLR0911 - one return per kind
+def _block(block: tree.Block) -> Json | None:  # noqa: PLR0911 - one return per kind
     """Return a block, None for one without content: Telegram refuses empty ones."""
     match block:
-        case HeadingBlock(children=children, level=level):
+        case tree.HeadingBlock(children=children, level=level):
             return _text_block(
                 {"type": "heading", "text": _texts(children), "size": level}, children
             )
-        case Paragraph(children=children):
+        case tree.Paragraph(children=children):
             return _text_block({"type": "paragraph", "text": _texts(children)}, children)
-        case CodeBlock(text=text, language=language):
+        case tree.CodeBlock(text=text, language=language):
             language_of = {"language": language} if language else {}
             return {"type": "pre", "text": text or _BLANK, **language_of}
-        case Quote(children=children):
+        case tree.Quote(children=children):
             inner = list(_blocks(children))
             return {"type": "blockquote", "blocks": inner} if inner else None
-        case ListBlock():
+        case tree.ListBlock():
             return _list(block)
-        case Table():
+        case tree.Table():
             return _table(block)
-        case Rule():
+        case tree.Rule():
             return {"type": "divider"}
 
 
-def _text_block(block: Json, children: Sequence[Inline]) -> Json | None:
+def _text_block(block: Json, children: Sequence[tree.Inline]) -> Json | None:
     return (
         block
         if is_visible(plain(children)) or any(_is_visible_inline(c) for c in children)
@@ -139,11 +119,11 @@ def _text_block(block: Json, children: Sequence[Inline]) -> Json | None:
     )
 
 
-def _is_visible_inline(inline: Inline) -> bool:
-    return isinstance(inline, Link | ImageInline)
+def _is_visible_inline(inline: tree.Inline) -> bool:
+    return isinstance(inline, tree.Link | tree.ImageInline)
 
 
-def _list(listing: ListBlock) -> Json:
+def _list(listing: tree.ListBlock) -> Json:
     items: list[Json] = []
     for index, item in enumerate(listing.items):
         made: Json = {"blocks": list(_blocks(item)) or [{"type": "paragraph", "text": _BLANK}]}
@@ -153,7 +133,7 @@ def _list(listing: ListBlock) -> Json:
     return {"type": "list", "items": items}
 
 
-def _table(table: Table) -> Json:
+def _table(table: tree.Table) -> Json:
     rows = [table.header, *table.rows]
     cells = [
         [
@@ -170,7 +150,7 @@ def _table(table: Table) -> Json:
     return {"type": "table", "cells": cells, "is_bordered": True}
 
 
-def _texts(inlines: Sequence[Inline]) -> Rich:
+def _texts(inlines: Sequence[tree.Inline]) -> Rich:
     """Return inlines as rich text: a string where that is enough."""
     parts: list[Rich] = []
     for inline in inlines:
@@ -182,24 +162,24 @@ def _texts(inlines: Sequence[Inline]) -> Rich:
     return parts[0] if len(parts) == 1 else (parts or "")
 
 
-def _text(inline: Inline) -> Rich:  # noqa: PLR0911 - one return per kind
+def _text(inline: tree.Inline) -> Rich:  # noqa: PLR0911 - one return per kind
     match inline:
-        case Text(text=text):
+        case tree.Text(text=text):
             return defuse_mentions(text)
-        case Code(text=text):
+        case tree.Code(text=text):
             return {"type": "code", "text": text}
-        case Break():
+        case tree.Break():
             return "\n"
-        case Link(url=url, children=children):
+        case tree.Link(url=url, children=children):
             return _link(url, children)
-        case ImageInline(url=url, alt=alt):
-            return _link(url, (Text(text=alt or "image", source=alt),))
+        case tree.ImageInline(url=url, alt=alt):
+            return _link(url, (tree.Text(text=alt or "image", source=alt),))
         case _:
             inner = _texts(inline.children)
             return {"type": _STYLES[type(inline)], "text": inner} if inner else ""
 
 
-def _link(url: str, children: Sequence[Inline]) -> Rich:
+def _link(url: str, children: Sequence[tree.Inline]) -> Rich:
     if not is_clickable(url):
         return [_texts(children), defuse_mentions(f" ({url})")]
     text = _texts(children) if plain(children).strip() else defuse_mentions(url)

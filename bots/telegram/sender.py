@@ -43,10 +43,12 @@ class TelegramSender:
 
     Args:
         rich: Whether rich messages are wanted.
+        timeout_s: How long sending or editing one message may take.
     """
 
-    def __init__(self, *, rich: bool) -> None:
+    def __init__(self, *, rich: bool, timeout_s: float) -> None:
         self.takes_rich = rich
+        self._timeout_s = timeout_s
         self._refusals = 0
 
     def compose(
@@ -61,7 +63,7 @@ class TelegramSender:
         )
 
     async def send(
-        self, bot: TelegramBot, place: ReplyTarget, content: OutgoingMessage, *, within_s: float
+        self, bot: TelegramBot, place: ReplyTarget, content: OutgoingMessage
     ) -> MessageId:
         """Send one message. Raises DeliveryError."""
 
@@ -77,7 +79,7 @@ class TelegramSender:
                 return await send_classic(bot, target, content)
             return MessageId(str(int(answer["message_id"])))
 
-        return await call_api(request, target_of(place), within_s=within_s)
+        return await call_api(request, target_of(place), within_s=self._timeout_s)
 
     async def edit(
         self,
@@ -85,8 +87,6 @@ class TelegramSender:
         place: ReplyTarget,
         message: MessageId,
         content: OutgoingMessage,
-        *,
-        within_s: float,
     ) -> None:
         """Replace a message of ours. Raises DeliveryError; repeating it is harmless."""
 
@@ -102,7 +102,7 @@ class TelegramSender:
                 raise
             await edit_classic(bot, target, message_id, content)
 
-        await call_api(request, target_of(place), within_s=within_s)
+        await call_api(request, target_of(place), within_s=self._timeout_s)
 
     async def _call_rich(
         self, bot: TelegramBot, method: str, content: OutgoingMessage, where: Mapping[str, object]

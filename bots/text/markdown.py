@@ -5,45 +5,26 @@ from collections.abc import Iterator, Sequence
 
 from markdown_it.token import Token
 
+from bots.text import tree
 from bots.text.characters import clean
 from bots.text.delimiters import finish_inline
 from bots.text.links import escape_url
 from bots.text.memo import Memo, MemoizedMarkdown
 from bots.text.parser import MarkdownParser, block_tokens
-from bots.text.tree import (
-    Align,
-    Block,
-    Break,
-    Code,
-    CodeBlock,
-    Emphasis,
-    HeadingBlock,
-    ImageInline,
-    Inline,
-    Link,
-    ListBlock,
-    Paragraph,
-    Quote,
-    Rule,
-    Strike,
-    Strong,
-    Table,
-    Text,
-)
 
 __all__ = ["clean", "close_open", "parse"]
 
 _DEPTH = 8
 """Deepest nesting of inline formatting; deeper text loses its formatting."""
 
-_WRAPPERS: dict[str, type[Strong] | type[Emphasis] | type[Strike]] = {
-    "strong_open": Strong,
-    "em_open": Emphasis,
-    "s_open": Strike,
+_WRAPPERS: dict[str, type[tree.Strong] | type[tree.Emphasis] | type[tree.Strike]] = {
+    "strong_open": tree.Strong,
+    "em_open": tree.Emphasis,
+    "s_open": tree.Strike,
 }
 
 
-def parse(markdown: str) -> tuple[Block, ...]:
+def parse(markdown: str) -> tuple[tree.Block, ...]:
     """Parse Markdown (CommonMark without HTML and references, with tables and strikethrough).
 
     >>> parse("# Hi")
@@ -60,10 +41,10 @@ class _TreeBuilder:
         self._parser = MarkdownParser()
         self._markdown = markdown
 
-    def read(self) -> tuple[Block, ...]:
+    def read(self) -> tuple[tree.Block, ...]:
         return self._blocks(iter(self._parser.blocks(self._markdown)), end="")
 
-    def _blocks(self, stream: Iterator[Token], end: str) -> tuple[Block, ...]:
+    def _blocks(self, stream: Iterator[Token], end: str) -> tuple[tree.Block, ...]:
         blocks = []
         for token in stream:
             if token.type == end:
@@ -71,25 +52,25 @@ class _TreeBuilder:
             blocks.append(self._block(token, stream))
         return tuple(blocks)
 
-    def _block(self, token: Token, stream: Iterator[Token]) -> Block:  # noqa: PLR0911 - one return per kind
+    def _block(self, token: Token, stream: Iterator[Token]) -> tree.Block:  # noqa: PLR0911 - one return per kind
         match token.type:
             case "heading_open":
-                return HeadingBlock(level=int(token.tag[1:]), children=self._leaf(stream))
+                return tree.HeadingBlock(level=int(token.tag[1:]), children=self._leaf(stream))
             case "bullet_list_open" | "ordered_list_open":
                 return self._list(token, stream)
             case "blockquote_open":
-                return Quote(children=self._blocks(stream, "blockquote_close"))
+                return tree.Quote(children=self._blocks(stream, "blockquote_close"))
             case "table_open":
                 return self._table(stream)
             case "fence" | "code_block":
                 language = (token.info.split() or [""])[0]
-                return CodeBlock(text=token.content.removesuffix("\n"), language=language)
+                return tree.CodeBlock(text=token.content.removesuffix("\n"), language=language)
             case "hr":
-                return Rule()
+                return tree.Rule()
             case _:
-                return Paragraph(children=self._leaf(stream))
+                return tree.Paragraph(children=self._leaf(stream))
 
-    def _leaf(self, stream: Iterator[Token]) -> tuple[Inline, ...]:
+    def _leaf(self, stream: Iterator[Token]) -> tuple[tree.Inline, ...]:
         """Read a block that holds one `inline` token, and its close."""
         content = next(stream).content
         next(stream)
@@ -97,7 +78,7 @@ class _TreeBuilder:
             self._memo[content] = _inlines(self._parser.inlines(content))
         return self._memo[content]
 
-    def _list(self, opening: Token, stream: Iterator[Token]) -> ListBlock:
+    def _list(self, opening: Token, stream: Iterator[Token]) -> tree.ListBlock:
         items, tight = [], True
         for token in stream:
             if token.type != "list_item_open":
@@ -106,9 +87,9 @@ class _TreeBuilder:
             items.append(inner)
             tight = tight and item_tight
         start = int(opening.attrGet("start") or _first(opening)) if opening.tag == "ol" else None
-        return ListBlock(start=start, tight=tight, items=tuple(items))
+        return tree.ListBlock(start=start, tight=tight, items=tuple(items))
 
-    def _item(self, stream: Iterator[Token]) -> tuple[tuple[Block, ...], bool]:
+    def _item(self, stream: Iterator[Token]) -> tuple[tuple[tree.Block, ...], bool]:
         """Read one item; tight when markdown-it hides its paragraphs."""
         blocks, tight = [], True
         for token in stream:
@@ -119,9 +100,9 @@ class _TreeBuilder:
             blocks.append(self._block(token, stream))
         return tuple(blocks), tight
 
-    def _table(self, stream: Iterator[Token]) -> Table:
-        rows: list[list[tuple[Inline, ...]]] = []
-        alignments: list[Align] = []
+    def _table(self, stream: Iterator[Token]) -> tree.Table:
+        rows: list[list[tuple[tree.Inline, ...]]] = []
+        alignments: list[tree.Align] = []
         for token in stream:
             match token.type:
                 case "tr_open":
@@ -133,14 +114,14 @@ class _TreeBuilder:
                 case "table_close":
                     break
         header, *body = (tuple(row) for row in rows)
-        return Table(alignments=tuple(alignments), header=header, rows=tuple(body))
+        return tree.Table(alignments=tuple(alignments), header=header, rows=tuple(body))
 
 
 def _first(opening: Token) -> int:
     return 0 if opening.attrGet("start") == 0 else 1
 
 
-def _align(token: Token) -> Align:
+def _align(token: Token) -> tree.Align:
     match str(token.attrGet("style") or "").removeprefix("text-align:"):
         case "left":
             return "left"
@@ -152,9 +133,9 @@ def _align(token: Token) -> Align:
             return ""
 
 
-def _inlines(children: Sequence[Token]) -> tuple[Inline, ...]:
+def _inlines(children: Sequence[Token]) -> tuple[tree.Inline, ...]:
     """Turn markdown-it's flat inline tokens into a tree, without recursion."""
-    frames: list[tuple[Token | None, list[Inline]]] = [(None, [])]
+    frames: list[tuple[Token | None, list[tree.Inline]]] = [(None, [])]
     for token in children:
         if token.nesting > 0:
             frames.append((token, []))
@@ -166,30 +147,32 @@ def _inlines(children: Sequence[Token]) -> tuple[Inline, ...]:
     return tuple(frames[0][1])
 
 
-def _wrap(opening: Token | None, content: list[Inline], *, deep: bool) -> Sequence[Inline]:
+def _wrap(
+    opening: Token | None, content: list[tree.Inline], *, deep: bool
+) -> Sequence[tree.Inline]:
     if opening is None or deep:
         return content
     if (
         opening.markup == "autolink"
     ):  # its label is an address too: nothing in it may read as a mark
-        label = escape_url("".join(part.text for part in content if isinstance(part, Text)))
-        content = [Text(text=label, source=label)]
+        label = escape_url("".join(part.text for part in content if isinstance(part, tree.Text)))
+        content = [tree.Text(text=label, source=label)]
     if opening.type == "link_open":
-        return [Link(url=str(opening.attrGet("href") or ""), children=tuple(content))]
+        return [tree.Link(url=str(opening.attrGet("href") or ""), children=tuple(content))]
     wrapper = _WRAPPERS[opening.type]
     return [wrapper(children=tuple(content))]
 
 
-def _inline(token: Token) -> Inline:
+def _inline(token: Token) -> tree.Inline:
     match token.type:
         case "code_inline":
-            return Code(text=token.content)
+            return tree.Code(text=token.content)
         case "image":
-            return ImageInline(url=str(token.attrGet("src") or ""), alt=_alt(token))
+            return tree.ImageInline(url=str(token.attrGet("src") or ""), alt=_alt(token))
         case "softbreak" | "hardbreak":
-            return Break(hard=token.type == "hardbreak")
+            return tree.Break(hard=token.type == "hardbreak")
         case _:
-            return Text(text=token.content, source=token.markup or token.content)
+            return tree.Text(text=token.content, source=token.markup or token.content)
 
 
 def _alt(image: Token) -> str:

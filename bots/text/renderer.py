@@ -5,35 +5,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from bots.text.tree import (
-    Block,
-    Break,
-    Code,
-    CodeBlock,
-    Emphasis,
-    HeadingBlock,
-    ImageInline,
-    Inline,
-    Link,
-    ListBlock,
-    Paragraph,
-    Quote,
-    Rule,
-    Strike,
-    Strong,
-    Table,
-    Text,
-)
+from bots.text import tree
 
 _BACKTICKS = re.compile("`+")
-_MARKS = {Strong: "**", Emphasis: "*", Strike: "~~"}
+_MARKS = {tree.Strong: "**", tree.Emphasis: "*", tree.Strike: "~~"}
 _DASHES = {"": "---", "left": ":--", "center": ":-:", "right": "--:"}
 
 
 class MarkdownDialect(Protocol):
     """What differs between platforms' Markdown."""
 
-    def text(self, text: Text) -> str:
+    def text(self, text: tree.Text) -> str:
         """Escape literal text."""
         ...
 
@@ -45,7 +27,7 @@ class MarkdownDialect(Protocol):
         """Render a link whose label is already Markdown."""
         ...
 
-    def image(self, image: ImageInline) -> str:
+    def image(self, image: tree.ImageInline) -> str:
         """Render an image, or a link instead."""
         ...
 
@@ -67,7 +49,7 @@ class _Line:
 
 
 def render_blocks(
-    blocks: Sequence[Block], dialect: MarkdownDialect, *, flat_code: bool = False
+    blocks: Sequence[tree.Block], dialect: MarkdownDialect, *, flat_code: bool = False
 ) -> str:
     """Render blocks as Markdown. `flat_code`: fences are not indented, for platforms that need that."""
     return "\n".join(
@@ -107,40 +89,44 @@ class _Renderer:
         self._dialect = dialect
         self._flat = flat
 
-    def blocks(self, blocks: Sequence[Block], *, tight: bool) -> list[_Line]:
+    def blocks(self, blocks: Sequence[tree.Block], *, tight: bool) -> list[_Line]:
         lines: list[_Line] = []
         for index, block in enumerate(blocks):
             if index and (not tight or _would_merge(blocks[index - 1], block)):
                 lines.append(_Line(text=""))
-            if index and isinstance(block, ListBlock) and isinstance(blocks[index - 1], ListBlock):
+            if (
+                index
+                and isinstance(block, tree.ListBlock)
+                and isinstance(blocks[index - 1], tree.ListBlock)
+            ):
                 # Two consecutive lists would merge: an invisible paragraph separates them.
                 lines += [_Line(text="\u2060"), _Line(text="")]
             lines += self._block(block)
         return lines
 
-    def _block(self, block: Block) -> list[_Line]:  # noqa: PLR0911 - one return per kind
+    def _block(self, block: tree.Block) -> list[_Line]:  # noqa: PLR0911 - one return per kind
         match block:
-            case HeadingBlock(level=level, children=children):
+            case tree.HeadingBlock(level=level, children=children):
                 title = self._inlines(children).replace("\n", " ")
                 return [_Line(text=f"{'#' * self._dialect.heading(level)} {title}".rstrip())]
-            case Paragraph(children=children):
+            case tree.Paragraph(children=children):
                 return _lines(self._inlines(children))
-            case ListBlock():
+            case tree.ListBlock():
                 return self._list(block)
-            case Quote(children=children):
+            case tree.Quote(children=children):
                 return [
                     _Line(text=f"> {line.text}".rstrip())
                     for line in self.blocks(children, tight=False) or [_Line(text="")]
                 ]
-            case CodeBlock(text=text, language=language):
+            case tree.CodeBlock(text=text, language=language):
                 info = self._dialect.code(language)
                 return _lines(fence(self._dialect.code(text), info), flat=self._flat)
-            case Table():
+            case tree.Table():
                 return _lines(self._dialect.table(self._table(block)), flat=self._flat)
-            case Rule():
+            case tree.Rule():
                 return [_Line(text="---")]
 
-    def _list(self, listing: ListBlock) -> list[_Line]:
+    def _list(self, listing: tree.ListBlock) -> list[_Line]:
         lines: list[_Line] = []
         for index, item in enumerate(listing.items):
             marker = "- " if listing.start is None else f"{listing.start + index}. "
@@ -160,16 +146,16 @@ class _Renderer:
                 )
         return lines
 
-    def _table(self, table: Table) -> str:
+    def _table(self, table: tree.Table) -> str:
         dashes = [_DASHES[align] for align in table.alignments]
         rows = [[self._cell(cell) for cell in row] for row in (table.header, *table.rows)]
         rows.insert(1, dashes)
         return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
-    def _cell(self, cell: Sequence[Inline]) -> str:
+    def _cell(self, cell: Sequence[tree.Inline]) -> str:
         return re.sub(r"(?<!\\)\|", r"\\|", self._inlines(cell).replace("\n", " "))
 
-    def _inlines(self, inlines: Sequence[Inline]) -> str:
+    def _inlines(self, inlines: Sequence[tree.Inline]) -> str:
         parts: list[str] = []
         for inline in inlines:
             part = self._inline(inline)
@@ -178,22 +164,22 @@ class _Renderer:
             parts.append(part)
         return "".join(parts)
 
-    def _inline(self, inline: Inline) -> str:  # noqa: PLR0911 - one return per kind
+    def _inline(self, inline: tree.Inline) -> str:  # noqa: PLR0911 - one return per kind
         match inline:
-            case Text():
+            case tree.Text():
                 return self._dialect.text(inline)
-            case Code(text=text):
+            case tree.Code(text=text):
                 return code_span(self._dialect.code(text))
-            case Link(url=url, children=children):
+            case tree.Link(url=url, children=children):
                 return self._dialect.link(url, self._inlines(children))
-            case ImageInline():
+            case tree.ImageInline():
                 return self._dialect.image(inline)
-            case Break(hard=hard):
+            case tree.Break(hard=hard):
                 return "  \n" if hard else "\n"
             case _:
                 return self._style(inline)
 
-    def _style(self, inline: Strong | Emphasis | Strike) -> str:
+    def _style(self, inline: tree.Strong | tree.Emphasis | tree.Strike) -> str:
         inner = self._inlines(inline.children)
         mark = _MARKS[type(inline)]
         return f"{mark}{inner}{mark}"
@@ -203,15 +189,17 @@ def _lines(text: str, *, flat: bool = False) -> list[_Line]:
     return [_Line(text=line, flat=flat) for line in text.split("\n")]
 
 
-def _would_mix(before: str, after: str, inline: Inline) -> bool:
+def _would_mix(before: str, after: str, inline: tree.Inline) -> bool:
     """Return whether two neighbors would merge: "!" before a link, a delimiter before the same one."""
-    if isinstance(inline, Text | Break):
+    if isinstance(inline, tree.Text | tree.Break):
         return False
     return (before.endswith("!") and after.startswith("[")) or (
         before[-1:] == after[:1] != "" and after[0] in "*~`"
     )
 
 
-def _would_merge(before: Block, after: Block) -> bool:
+def _would_merge(before: tree.Block, after: tree.Block) -> bool:
     """Return whether two blocks of a tight item need a blank line between them."""
-    return isinstance(before, Paragraph | Quote) and isinstance(after, Paragraph | Rule | Table)
+    return isinstance(before, tree.Paragraph | tree.Quote) and isinstance(
+        after, tree.Paragraph | tree.Rule | tree.Table
+    )

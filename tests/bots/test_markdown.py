@@ -4,51 +4,42 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bots.text import tree
 from bots.text.markdown import clean, close_open, parse
-from bots.text.tree import (
-    Break,
-    Code,
-    CodeBlock,
-    Emphasis,
-    HeadingBlock,
-    ImageInline,
-    Inline,
-    Link,
-    ListBlock,
-    Paragraph,
-    Quote,
-    Rule,
-    Strike,
-    Strong,
-    Table,
-    Text,
-    plain,
-    walk,
-)
+from bots.text.tree import plain, walk
 from tests.bots.markdown_samples import HOSTILE, SAMPLE, documents
 
 
-def text(words: str) -> Text:
-    return Text(text=words, source=words)
+def text(words: str) -> tree.Text:
+    return tree.Text(text=words, source=words)
 
 
-def inlines(markdown: str) -> tuple[Inline, ...]:
+def inlines(markdown: str) -> tuple[tree.Inline, ...]:
     (block,) = parse(markdown)
-    assert isinstance(block, Paragraph)
+    assert isinstance(block, tree.Paragraph)
     return block.children
 
 
 @pytest.mark.parametrize(
     ("markdown", "expected"),
     [
-        ("**a**", (Strong(children=(text("a"),)),)),
-        ("*a* _b_", (Emphasis(children=(text("a"),)), text(" "), Emphasis(children=(text("b"),)))),
-        ("~~a~~", (Strike(children=(text("a"),)),)),
-        ("`a *b*`", (Code(text="a *b*"),)),
-        ("[a](http://x)", (Link(url="http://x", children=(text("a"),)),)),
-        ("![a *b*](u)", (ImageInline(url="u", alt="a b"),)),
-        ("a\nb  \nc", (text("a"), Break(hard=False), text("b"), Break(hard=True), text("c"))),
-        ("\\*a &amp;", (Text(text="*", source="\\*"), text("a "), Text(text="&", source="&amp;"))),
+        ("**a**", (tree.Strong(children=(text("a"),)),)),
+        (
+            "*a* _b_",
+            (tree.Emphasis(children=(text("a"),)), text(" "), tree.Emphasis(children=(text("b"),))),
+        ),
+        ("~~a~~", (tree.Strike(children=(text("a"),)),)),
+        ("`a *b*`", (tree.Code(text="a *b*"),)),
+        ("[a](http://x)", (tree.Link(url="http://x", children=(text("a"),)),)),
+        ("![a *b*](u)", (tree.ImageInline(url="u", alt="a b"),)),
+        (
+            "a\nb  \nc",
+            (text("a"), tree.Break(hard=False), text("b"), tree.Break(hard=True), text("c")),
+        ),
+        (
+            "\\*a &amp;",
+            (tree.Text(text="*", source="\\*"), text("a "), tree.Text(text="&", source="&amp;")),
+        ),
         ("2 * 3 * 4", (text("2 * 3 * 4"),)),
         ("snake__case__name", (text("snake__case__name"),)),
         ("<b>x</b>", (text("<b>x</b>"),)),
@@ -56,7 +47,7 @@ def inlines(markdown: str) -> tuple[Inline, ...]:
         ("[x](javascript:alert)", (text("[x](javascript:alert)"),)),
     ],
 )
-def test_inlines(markdown: str, expected: tuple[Inline, ...]) -> None:
+def test_inlines(markdown: str, expected: tuple[tree.Inline, ...]) -> None:
     assert inlines(markdown) == expected
 
 
@@ -72,29 +63,36 @@ def test_inlines(markdown: str, expected: tuple[Inline, ...]) -> None:
     ],
 )
 def test_emphasis_needs_no_spaces_in_cjk_text(markdown: str) -> None:
-    assert any(isinstance(inline, Strong | Strike) for inline in inlines(markdown))
+    assert any(isinstance(inline, tree.Strong | tree.Strike) for inline in inlines(markdown))
     assert "*" not in plain(inlines(markdown))
 
 
 def test_blocks() -> None:
     blocks = parse(SAMPLE)
     kinds = [type(block) for block in walk(blocks)]
-    assert kinds.count(ListBlock) == 3
-    assert {HeadingBlock, Paragraph, Quote, CodeBlock, Table, Rule} < set(kinds)
-    table = next(block for block in blocks if isinstance(block, Table))
+    assert kinds.count(tree.ListBlock) == 3
+    assert {
+        tree.HeadingBlock,
+        tree.Paragraph,
+        tree.Quote,
+        tree.CodeBlock,
+        tree.Table,
+        tree.Rule,
+    } < set(kinds)
+    table = next(block for block in blocks if isinstance(block, tree.Table))
     assert table.alignments == ("left", "right")
     assert plain(table.rows[0][0]) == "a | b"
-    code = next(block for block in walk(blocks) if isinstance(block, CodeBlock))
+    code = next(block for block in walk(blocks) if isinstance(block, tree.CodeBlock))
     assert (code.language, code.text) == ("py", 'x = "<at id=all></at>"')
 
 
 def test_lists_know_their_start_and_tightness() -> None:
     first, second, third = parse("3. a\n4. b\n\n- x\n\n- y\n\n0) z")
-    assert isinstance(first, ListBlock)
+    assert isinstance(first, tree.ListBlock)
     assert (first.start, first.tight, len(first.items)) == (3, True, 2)
-    assert isinstance(second, ListBlock)
+    assert isinstance(second, tree.ListBlock)
     assert (second.start, second.tight) == (None, False)
-    assert isinstance(third, ListBlock)
+    assert isinstance(third, tree.ListBlock)
     assert third.start == 0
 
 
@@ -102,7 +100,7 @@ def test_deep_nesting_is_bounded_and_loses_nothing() -> None:
     blocks = list(walk(parse("> " * 200 + "- " * 200 + "end")))
     assert len(blocks) < 30
     last = blocks[-1]
-    assert isinstance(last, Paragraph)
+    assert isinstance(last, tree.Paragraph)
     assert plain(last.children).endswith("end")
 
 

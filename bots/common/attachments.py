@@ -1,0 +1,29 @@
+"""Attachments that came with a message: kind by MIME type, harmless file names. Pure."""
+
+from typing import Literal
+
+from bots.text.characters import clean
+
+_MAX_NAME_CHARS = 200
+
+
+def attachment_kind(mime: str) -> Literal["file", "image", "audio", "video"]:
+    """Return the kind of a MIME type.
+
+    >>> attachment_kind("image/png"), attachment_kind("application/pdf")
+    ('image', 'file')
+    """
+    match mime.partition("/")[0]:
+        case "image" | "audio" | "video" as kind:
+            return kind
+    return "file"
+
+
+def file_name(name: str) -> str:
+    r"""Return a file name without folders and line breaks.
+
+    >>> file_name("../../etc/pass\nwd")
+    '.._.._etc_pass wd'
+    """
+    flat = " ".join(clean(name).split())
+    return flat.replace("/", "_").replace("\\", "_")[:_MAX_NAME_CHARS] or "file"
