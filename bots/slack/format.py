@@ -60,9 +60,9 @@ def render(markdown: str, buttons: Sequence[Button] = ()) -> SlackText:
     >>> render("**hi** <!here>").text
     '*hi* &lt;!here&gt;'
     """
-    tree = parse(markdown)
-    shown = _shown(tree) or ({"type": "markdown", "text": EMPTY},)
-    text = render_mrkdwn(tree, limit=MAX_TEXT) or EMPTY
+    blocks = parse(markdown)
+    shown = _shown(blocks) or ({"type": "markdown", "text": EMPTY},)
+    text = render_mrkdwn(blocks, limit=MAX_TEXT) or EMPTY
     return SlackText(text=text, blocks=(*shown, *action_blocks(buttons)))
 
 
@@ -83,39 +83,39 @@ def fits(markdown: str) -> MeasuredSize:
     """Tell whether a reply is one message: characters, expanded items, one table within Slack's limits."""
     if len(markdown) > MAX_BLOCK * 2:
         return MeasuredSize(share=len(markdown) / ROOM)
-    tree = parse(markdown)
-    tables = [table for block in tree if (table := native_table(block))]
-    words = _words([block for block in tree if native_table(block) is None])
+    blocks = parse(markdown)
+    tables = [table for block in blocks if (table := native_table(block))]
+    words = _words([block for block in blocks if native_table(block) is None])
     chars = len(words) + sum(map(table_chars, tables))
     items = (
-        sum(isinstance(block, tree.HeadingBlock | tree.Rule) for block in walk(tree))
+        sum(isinstance(block, tree.HeadingBlock | tree.Rule) for block in walk(blocks))
         + 1
         + 2 * len(tables)
     )
     return MeasuredSize(share=max(items / MAX_ITEMS, chars / ROOM, table_load(tables)))
 
 
-def _shown(tree: Sequence[tree.Block]) -> tuple[dict[str, Any], ...]:
+def _shown(blocks: Sequence[tree.Block]) -> tuple[dict[str, Any], ...]:
     """Return the blocks of a message: the first table by itself, what stands around it as Markdown."""
-    for at, block in enumerate(tree):
+    for at, block in enumerate(blocks):
         table = native_table(block)
         if table is not None and table_load([table]) <= 1:
-            before = _markdown(tree[:at], MAX_BLOCK)
+            before = _markdown(blocks[:at], MAX_BLOCK)
             used = sum(len(block["text"]) for block in before)
-            return (*before, table_block(table), *_markdown(tree[at + 1 :], MAX_BLOCK - used))
-    return _markdown(tree, MAX_BLOCK)
+            return (*before, table_block(table), *_markdown(blocks[at + 1 :], MAX_BLOCK - used))
+    return _markdown(blocks, MAX_BLOCK)
 
 
-def _markdown(tree: Sequence[tree.Block], room: int) -> tuple[dict[str, Any], ...]:
+def _markdown(blocks: Sequence[tree.Block], room: int) -> tuple[dict[str, Any], ...]:
     """Return a `markdown` block, or nothing if there is nothing to say or no room to say it."""
-    text = _words(tree)
+    text = _words(blocks)
     if not text.strip() or room < 1:
         return ()
     return ({"type": "markdown", "text": text if len(text) <= room else text[: room - 1] + "…"},)
 
 
-def _words(tree: Sequence[tree.Block]) -> str:
-    return render_blocks(tuple(map(_drawn, tree)), _Slack()).strip("\n")
+def _words(blocks: Sequence[tree.Block]) -> str:
+    return render_blocks(tuple(map(_drawn, blocks)), _Slack()).strip("\n")
 
 
 def _drawn(block: tree.Block) -> tree.Block:
