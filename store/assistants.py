@@ -1,7 +1,7 @@
 """Assistants: graphs with their own settings, in versions, one of which is active."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import anyio
@@ -9,6 +9,7 @@ import orjson
 
 from store.database import Database, Row, Transaction, Value
 from store.errors import RowConflict, RowNotFound
+from store.rows import from_row
 from store.threads import encode
 
 MAX_ASSISTANTS = 10_000
@@ -52,6 +53,9 @@ JOIN assistant_version v ON v.assistant_id = a.assistant_id
 WHERE a.assistant_id = :assistant_id ORDER BY v.version DESC
 """
 _DELETE = "DELETE FROM assistant WHERE assistant_id = :assistant_id RETURNING assistant_id"
+
+
+_JSON = ("config", "context", "metadata")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,32 +219,8 @@ def _put(tx: Transaction, params: dict[str, Value]) -> Row:
 
 
 def _params(one: Assistant) -> dict[str, Value]:
-    return {
-        "assistant_id": one.assistant_id,
-        "version": one.version,
-        "graph_id": one.graph_id,
-        "name": one.name,
-        "description": one.description,
-        "config": encode(one.config),
-        "context": encode(one.context),
-        "metadata": encode(one.metadata),
-        "created_at": one.created_at,
-        "updated_at": one.updated_at,
-        "version_created_at": one.version_created_at,
-    }
+    return asdict(one) | {name: encode(getattr(one, name)) for name in _JSON}
 
 
 def _assistant(row: Row) -> Assistant:
-    return Assistant(
-        assistant_id=row["assistant_id"],
-        graph_id=row["graph_id"],
-        name=row["name"],
-        description=row["description"],
-        config=orjson.loads(row["config"]),
-        context=orjson.loads(row["context"]),
-        metadata=orjson.loads(row["metadata"]),
-        version=row["version"],
-        created_at=row["created_at"],
-        updated_at=row["updated_at"],
-        version_created_at=row["version_created_at"],
-    )
+    return from_row(Assistant, row, **{name: orjson.loads(row[name]) for name in _JSON})

@@ -1,7 +1,10 @@
 """Chats whose id changed: everything stored under the old id moves to the new one."""
 
+from dataclasses import asdict
+
 from store.conversations import ChatMigration
 from store.database import Database, Params, Transaction
+from store.rows import from_row
 
 _INSERT = """
 INSERT INTO chat_migration (channel, workspace, old_chat, new_chat)
@@ -65,15 +68,7 @@ class ChatMigrationStore:
 
     async def list_all(self) -> list[ChatMigration]:
         """Return every migration."""
-        return [
-            ChatMigration(
-                channel=row["channel"],
-                workspace=row["workspace"],
-                old_chat=row["old_chat"],
-                new_chat=row["new_chat"],
-            )
-            for row in await self._database.read(_ALL, {})
-        ]
+        return [from_row(ChatMigration, row) for row in await self._database.read(_ALL, {})]
 
     async def migrate(self, migration: ChatMigration) -> bool:
         """Move conversations with their rows, settings and known messages to the new id, in one transaction.
@@ -84,7 +79,7 @@ class ChatMigrationStore:
         Returns:
             False if this chat was migrated before.
         """
-        params = _params(migration)
+        params = asdict(migration)
 
         def work(tx: Transaction) -> bool:
             if not tx.run(_INSERT, params):
@@ -104,7 +99,7 @@ class ChatMigrationStore:
         migrations = await self.list_all()
 
         def work(tx: Transaction) -> int:
-            return sum(_merge_flat(tx, _params(migration)) for migration in migrations)
+            return sum(_merge_flat(tx, asdict(migration)) for migration in migrations)
 
         return await self._database.transaction(work) if migrations else 0
 
@@ -115,12 +110,3 @@ def _merge_flat(tx: Transaction, params: Params) -> bool:
     for statement in _MERGE if both else ():
         tx.run(statement, both[0])
     return bool(both)
-
-
-def _params(migration: ChatMigration) -> Params:
-    return {
-        "channel": migration.channel,
-        "workspace": migration.workspace,
-        "old_chat": migration.old_chat,
-        "new_chat": migration.new_chat,
-    }

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 
 from store.conversations import ConversationKey, key_from_row, key_params
 from store.database import Database, Transaction
+from store.rows import from_row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +42,7 @@ class ConversationSettingsStore:
     async def list_all(self) -> dict[ConversationKey, ConversationSettings]:
         """Return all settings by conversation."""
         rows = await self._database.read(_ALL, {})
-        return {
-            key_from_row(row): ConversationSettings(
-                model=row["model"], agent=row["agent"], language=row["language"]
-            )
-            for row in rows
-        }
+        return {key_from_row(row): from_row(ConversationSettings, row) for row in rows}
 
     async def save(self, key: ConversationKey, settings: ConversationSettings) -> None:
         """Save the settings of a conversation; delete the row if none is set."""

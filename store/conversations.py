@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from store.database import Database, Row, Transaction, Value
+from store.rows import from_row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,18 +160,8 @@ def key_params(key: ConversationKey) -> dict[str, Value]:
 
 def key_from_row(row: Row) -> ConversationKey:
     """Return the key in a row that was joined with its conversation."""
-    return ConversationKey(
-        channel=row["channel"], workspace=row["workspace"], chat=row["chat"], topic=row["topic"]
-    )
+    return from_row(ConversationKey, row)
 
 
 def _conversation(row: Row) -> Conversation:
-    return Conversation(
-        id=row["id"],
-        key=key_from_row(row),
-        thread_id=row["thread_id"],
-        last_seq=row["last_seq"],
-        pending=row["pending"],
-        created_at=row["created_at"],
-        updated_at=row["updated_at"],
-    )
+    return from_row(Conversation, row, key=key_from_row(row))

@@ -9,6 +9,7 @@ from store.conversations import ConversationKey, ensure_conversation, key_from_r
 from store.database import Database, Params, Row, Transaction
 from store.message_topics import insert_message_topic, select_topic
 from store.outbox import NEWEST, NewOutboxRow, insert_outbox_rows
+from store.rows import from_row
 
 InboxKind = Literal["chat", "command"]
 InboxState = Literal["new", "running", "done", "dead"]
@@ -117,10 +118,10 @@ VALUES (:conversation_id, :seq, :event_id, :message_id, :kind, :body, :received_
 RETURNING id
 """
 SELECT_ROWS = """
-SELECT inbox.*, channel, workspace, chat, topic, conversation.thread_id AS present_thread
+SELECT inbox.*, channel, workspace, chat, topic, conversation.thread_id AS current_thread_id
 FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id
 """
-"""Inbox rows with their conversation's key and present thread; a condition on `inbox` may follow."""
+"""Inbox rows with their conversation's key and current thread; a condition on `inbox` may follow."""
 _UNFINISHED = f"""{SELECT_ROWS}
 WHERE inbox.state IN ('new', 'running') ORDER BY inbox.conversation_id, inbox.seq
 """
@@ -342,20 +343,5 @@ def _resolve_topic(tx: Transaction, new: NewInboxRow) -> ConversationKey:
 
 
 def inbox_row_from(row: Row) -> InboxRow:
-    """Return what a row of `SELECT_ROWS` says."""
-    return InboxRow(
-        id=row["id"],
-        conversation_id=row["conversation_id"],
-        seq=row["seq"],
-        key=key_from_row(row),
-        event_id=row["event_id"],
-        kind=row["kind"],
-        body=row["body"],
-        state=row["state"],
-        attempts=row["attempts"],
-        thread_id=row["thread_id"],
-        run_id=row["run_id"],
-        received_at=row["received_at"],
-        current_thread_id=row["present_thread"],
-        question=row["question"],
-    )
+    """Return a row of `SELECT_ROWS`."""
+    return from_row(InboxRow, row, key=key_from_row(row))

@@ -10,6 +10,7 @@ from store.conversations import ConversationKey, ensure_conversation, key_from_r
 from store.database import Database, Params, Row, Transaction
 from store.errors import RowConflict, RowNotFound
 from store.message_topics import insert_message_topic
+from store.rows import from_row
 
 DeliveryState = Literal["pending", "sending", "delivered", "uncertain", "failed"]
 
@@ -322,19 +323,4 @@ def _existing(tx: Transaction, row_id: int) -> OutboxRow:
 
 
 def _outbox_row(row: Row) -> OutboxRow:
-    return OutboxRow(
-        id=row["id"],
-        key=row["key"],
-        conversation=key_from_row(row),
-        body=row["body"],
-        state=row["state"],
-        attempts=row["attempts"],
-        not_before=row["not_before"],
-        platform_id=row["platform_id"],
-        error=row["error"],
-        created_at=row["created_at"],
-        updated_at=row["updated_at"],
-        first_sent_at=row["first_sent_at"],
-        last_sent_at=row["last_sent_at"],
-        uncertain_attempts=row["uncertain_attempts"],
-    )
+    return from_row(OutboxRow, row, conversation=key_from_row(row))

@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
-from store.database import Database, Params, Row, Transaction, Value
+from store.database import Database, Params, Transaction
 from store.errors import RowNotFound
+from store.rows import from_row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +70,9 @@ class PairingStore:
 
         def work(tx: Transaction) -> Pairing | None:
             tx.run(_DROP_EXPIRED, {"expired": new.created_at - CODE_TTL_S})
-            params = _params(new)
+            params = asdict(new)
             if earlier := tx.run(_OPEN_OF_PERSON, params):
-                return _pairing(earlier[0])
+                return from_row(Pairing, earlier[0])
             if tx.run(_COUNT_OPEN, params)[0]["open"] >= max_open:
                 return None
             tx.run(_INSERT, params)
@@ -93,13 +94,13 @@ class PairingStore:
                 raise RowNotFound(
                     "There is no open pairing request with this code. Codes expire after one hour."
                 )
-            return _pairing(rows[0])
+            return from_row(Pairing, rows[0])
 
         return await self._database.transaction(work)
 
     async def add_approved(self, new: Pairing, *, now: float) -> None:
         """Store a pairing that needs no code, unless there is an approved one."""
-        params: Params = {**_params(new), "now": now, "expired": 0.0}
+        params: Params = {**asdict(new), "now": now, "expired": 0.0}
 
         def work(tx: Transaction) -> None:
             if not tx.run(_IS_PAIRED, params):
@@ -121,29 +122,4 @@ class PairingStore:
     async def list_all(self) -> list[Pairing]:
         """Return open requests and approved people, newest first."""
         rows = await self._database.read(_LISTING, {"expired": self._now() - CODE_TTL_S})
-        return [_pairing(row) for row in rows]
-
-
-def _params(pairing: Pairing) -> dict[str, Value]:
-    return {
-        "code": pairing.code,
-        "channel": pairing.channel,
-        "workspace": pairing.workspace,
-        "user_id": pairing.user_id,
-        "user_name": pairing.user_name,
-        "chat": pairing.chat,
-        "created_at": pairing.created_at,
-    }
-
-
-def _pairing(row: Row) -> Pairing:
-    return Pairing(
-        code=row["code"],
-        channel=row["channel"],
-        workspace=row["workspace"],
-        user_id=row["user_id"],
-        user_name=row["user_name"],
-        chat=row["chat"],
-        created_at=row["created_at"],
-        approved_at=row["approved_at"],
-    )
+        return [from_row(Pairing, row) for row in rows]

@@ -8,6 +8,7 @@ import orjson
 
 from store.database import Database, Row, Transaction, Value
 from store.errors import RowNotFound
+from store.rows import from_row
 from store.threads import ThreadStatus, encode, missing_thread
 
 RunStatus = Literal["pending", "running", "success", "error", "timeout", "interrupted"]
@@ -225,15 +226,6 @@ def _params(run: Run) -> dict[str, Value]:
 
 
 def _run(row: Row) -> Run:
-    return Run(
-        run_id=row["run_id"],
-        thread_id=row["thread_id"],
-        assistant_id=row["assistant_id"],
-        status=row["status"],
-        metadata=orjson.loads(row["metadata"]),
-        kwargs=orjson.loads(row["kwargs"]),
-        multitask_strategy=row["multitask_strategy"],
-        created_at=row["created_at"],
-        updated_at=row["updated_at"],
-        error=orjson.loads(row["error"]) if row["error"] else None,
-    )
+    error = orjson.loads(row["error"]) if row["error"] else None
+    parsed = {name: orjson.loads(row[name]) for name in ("metadata", "kwargs")}
+    return from_row(Run, row, error=error, **parsed)

@@ -8,6 +8,7 @@ import orjson
 
 from store.database import Database, Row, Transaction, Value
 from store.errors import RowConflict, RowNotFound
+from store.rows import from_row
 
 ThreadStatus = Literal["idle", "busy", "interrupted", "error"]
 ThreadOrder = Literal["thread_id", "status", "created_at", "updated_at", "state_updated_at"]
@@ -225,26 +226,13 @@ def missing_thread(thread_id: str) -> RowNotFound:
 
 
 def _thread(row: Row) -> Thread:
-    return Thread(
-        thread_id=row["thread_id"],
-        created_at=row["created_at"],
-        updated_at=row["updated_at"],
-        state_updated_at=row["state_updated_at"],
-        metadata=orjson.loads(row["metadata"]),
-        status=row["status"],
-        title=row["title"],
-        error=orjson.loads(row["error"]) if row["error"] else None,
-        interrupts=orjson.loads(row["interrupts"]),
-        ttl=_ttl(row),
-    )
-
-
-def _ttl(row: Row) -> ThreadExpiry | None:
-    if row["ttl_minutes"] is None:
-        return None
-    return ThreadExpiry(
-        minutes=row["ttl_minutes"], strategy=row["ttl_strategy"], expires_at=row["expires_at"]
-    )
+    expiry = None
+    if row["ttl_minutes"] is not None:
+        minutes, strategy = row["ttl_minutes"], row["ttl_strategy"]
+        expiry = from_row(ThreadExpiry, row, minutes=minutes, strategy=strategy)
+    error = orjson.loads(row["error"]) if row["error"] else None
+    parsed = {name: orjson.loads(row[name]) for name in ("metadata", "interrupts")}
+    return from_row(Thread, row, error=error, ttl=expiry, **parsed)
 
 
 def search_statement(query: ThreadQuery, *, rarest: int | None) -> tuple[str, dict[str, Value]]:

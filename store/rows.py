@@ -1,0 +1,26 @@
+"""Turns rows of a SELECT into dataclasses."""
+
+from collections.abc import Callable
+from dataclasses import fields
+from functools import cache
+from typing import Any, TypeVar, cast
+
+from store.writer import Row
+
+R = TypeVar("R")
+
+
+def from_row(kind: Callable[..., R], row: Row, **values: object) -> R:
+    """Return the dataclass `kind` with the columns that have its fields' names; `values` replaces some of them.
+
+    >>> from store.pairings import Pairing
+    >>> from_row(Pairing, dict.fromkeys(Pairing.__slots__, "x"), created_at=1.0).created_at
+    1.0
+    """
+    columns = {name: row[name] for name in _field_names(kind) if name in row}
+    return kind(**(columns | values))
+
+
+@cache
+def _field_names(kind: Callable[..., object]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(cast("Any", kind)))
