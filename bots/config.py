@@ -33,7 +33,8 @@ class PlatformConfig(ChannelPolicy):
 class SlackConfig(PlatformConfig):
     """A section with `platform: slack`. Whoever writes is a member of the workspace, so direct messages are open.
 
-    `signing_secret` proves requests in mode http, which needs no `app_token`.
+    `signing_secret` proves requests in mode http, which needs no `app_token`. With `client_id` and `client_secret`,
+    workspaces install the app at `/slack/<name>/install`, and `bot_token` is optional.
     """
 
     required_keys: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -46,10 +47,18 @@ class SlackConfig(PlatformConfig):
     bot_token: str = ""
     app_token: str = ""
     signing_secret: str | None = None
+    client_id: str = ""
+    client_secret: str = ""
+    allowed_workspaces: list[str] = Field(default_factory=list)
     mode: Literal["socket", "http"] = "socket"
     base_url: str = "https://slack.com/api/"
     streaming: bool = False
     dm_policy: DmPolicy | None = "open"
+
+    def missing_keys(self) -> list[str]:
+        """Return the required keys that are not set; OAuth replaces the bot token."""
+        has_oauth = bool(self.client_id and self.client_secret)
+        return [key for key in super().missing_keys() if not (has_oauth and key == "bot_token")]
 
 
 class TelegramConfig(PlatformConfig):

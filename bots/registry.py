@@ -8,6 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bots.common.installation import (
+    CredentialVault,
+    InstallationEndpoint,
+    SupportsInstallation,
+)
 from bots.common.webhooks import SupportsWebhook, WebhookEndpoint
 from bots.config import BotsConfig, PlatformConfig
 from bots.terminal.adapter import TerminalAdapter
@@ -22,16 +27,22 @@ class BuiltAdapters:
         terminal: The one of `adapters` behind `parley chat`, if enabled.
         faults: Instances that are enabled and cannot be built -> what to do.
         webhooks: The endpoints of instances whose platform calls by HTTP.
+        installations: The endpoints of instances that workspaces can install.
     """
 
     adapters: Mapping[str, Adapter]
     terminal: TerminalAdapter | None
     faults: Mapping[str, str]
     webhooks: Mapping[str, WebhookEndpoint]
+    installations: Mapping[str, InstallationEndpoint]
 
 
 def build_adapters(
-    config: BotsConfig, commands: Sequence[CommandInfo], *, files: Path
+    config: BotsConfig,
+    commands: Sequence[CommandInfo],
+    *,
+    files: Path,
+    vault: CredentialVault | None = None,
 ) -> BuiltAdapters:
     """Build the adapters of the enabled instances; one that cannot be built harms no other.
 
@@ -39,6 +50,7 @@ def build_adapters(
         config: The sections.
         commands: What platforms list that have command menus.
         files: Where the terminal saves files.
+        vault: Keeps tokens that adapters receive when they are installed; None = nothing can be installed.
     """
     adapters: dict[str, Adapter] = {}
     faults: dict[str, str] = {}
@@ -62,7 +74,25 @@ def build_adapters(
         for name, adapter in adapters.items()
         if isinstance(adapter, SupportsWebhook) and adapter.webhook is not None
     }
-    return BuiltAdapters(adapters=adapters, terminal=terminal, faults=faults, webhooks=webhooks)
+    return BuiltAdapters(
+        adapters=adapters,
+        terminal=terminal,
+        faults=faults,
+        webhooks=webhooks,
+        installations=_installations(adapters, vault),
+    )
+
+
+def _installations(
+    adapters: Mapping[str, Adapter], vault: CredentialVault | None
+) -> Mapping[str, InstallationEndpoint]:
+    return {
+        name: endpoint
+        for name, adapter in adapters.items()
+        if vault is not None
+        and isinstance(adapter, SupportsInstallation)
+        and (endpoint := adapter.enable_installation(vault)) is not None
+    }
 
 
 def missing_keys(name: str, section: PlatformConfig) -> str | None:

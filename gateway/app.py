@@ -24,6 +24,7 @@ from gateway.routes import (
     metrics,
     models,
     skills,
+    slack_install,
     suggestions,
     terminal,
     uploads,
@@ -95,6 +96,7 @@ def build_app(services: Services) -> FastAPI:
     app.include_router(health.router)
     app.include_router(metrics.router)
     app.include_router(webhooks.router)
+    app.include_router(slack_install.router)
     for module in (agents, artifacts, terminal, channels, mcp, memory, models, skills, uploads):
         app.include_router(module.router, prefix="/api")
     app.include_router(suggestions.router, prefix="/api")
@@ -111,9 +113,11 @@ def _open_metrics_path(config: GatewayConfig) -> frozenset[str]:
 def network_app(app: FastAPI, config: GatewayConfig, *, token: str | None) -> ASGIApp:
     """Return the running application for the network: guarded, counted, and with its changes written down."""
     services: Services = app.state.services
-    network = with_access_control(
-        app, config, token=token, doors=map(webhook_path, services.webhooks)
-    )
+    doors = [
+        *map(webhook_path, services.webhooks),
+        *(path for name in services.installations for path in slack_install.paths(name)),
+    ]
+    network = with_access_control(app, config, token=token, doors=doors)
     return RequestMiddleware(network, stats=services.stats, audit=services.audit)
 
 

@@ -40,6 +40,7 @@ OPEN_PATHS = frozenset({"/health", "/health/ready"})
 """What is answered without a token; the second says less then."""
 
 WEBHOOK_PREFIX = "/webhooks/"
+INSTALL_PREFIX = "/slack/"
 """Below it chat platforms deliver, where the channel is so configured: each proves itself, none has the token."""
 
 WEBSOCKET_TOKEN_PREFIX = "parley.token."  # noqa: S105 - a name
@@ -176,7 +177,10 @@ class AccessMiddleware:
         host = _host_name(headers.get("host", ""))
         if host not in self._hosts:
             return Rejection(status=421, detail=WRONG_HOST)
-        if scope["path"].startswith(WEBHOOK_PREFIX) and scope["path"] in self._open_paths:
+        if (
+            scope["path"].startswith((WEBHOOK_PREFIX, INSTALL_PREFIX))
+            and scope["path"] in self._open_paths
+        ):
             return _check_rate(scope, self._webhook_limiter) or _check_length(
                 headers, MAX_BODY_BYTES
             )

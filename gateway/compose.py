@@ -29,6 +29,7 @@ from gateway.site import site_of
 from gateway.transport import StreamingASGITransport
 from gateway.watchdog import Watchdog
 from store.checkpoints import open_checkpointer
+from store.credentials import CredentialStore
 from store.database import Database
 
 log = logging.getLogger(__name__)
@@ -51,8 +52,13 @@ async def open_app(config: Config) -> AsyncIterator[FastAPI]:
     async with AsyncExitStack() as stack:
         app = await _open_embedded_app(stack, config)
         services: Services = app.state.services
-        built = registry.build_adapters(config.bots, COMMANDS, files=config.home / "terminal")
-        services = replace(services, webhooks=built.webhooks)
+        built = registry.build_adapters(
+            config.bots,
+            COMMANDS,
+            files=config.home / "terminal",
+            vault=CredentialStore(services.database, config.home),
+        )
+        services = replace(services, webhooks=built.webhooks, installations=built.installations)
         policies: dict[str, ChannelPolicy] = {
             name: config.bots.sections[name] for name in built.adapters
         }

@@ -9,6 +9,7 @@ from anyio import to_thread
 
 from agent.factory import AgentFactory
 from agent.services import AgentServices
+from bots.common.installation import InstallationEndpoint
 from bots.common.webhooks import WebhookEndpoint
 from bots.terminal.adapter import TerminalAdapter
 from bus.service import Bus
@@ -35,6 +36,7 @@ class Services:
         bus: The channels; None before they started and after they stopped.
         channel_problems: Enabled channels that could not be built: name -> what to do.
         webhooks: Endpoints of channels in webhook mode, by channel; they answer 503 while their channel is down.
+        installations: Endpoints of channels that workspaces can install by OAuth, by channel.
         event_logs: The events of threads, for LangChain's newer streaming protocol.
         max_searched_threads: Threads whose state one search by values may read; each costs about 0.3 ms.
         heartbeat_s: Silence on a stream or a waiting response before a heartbeat, seconds. LangGraph Server sends
@@ -52,6 +54,7 @@ class Services:
     bus: Bus | None = None
     channel_problems: Mapping[str, str] = field(default_factory=dict)
     webhooks: Mapping[str, WebhookEndpoint] = field(default_factory=dict)
+    installations: Mapping[str, InstallationEndpoint] = field(default_factory=dict)
     event_logs: ThreadEventLogs = field(default_factory=lambda: ThreadEventLogs(time.time))
     max_searched_threads: int = 5000
     heartbeat_s: float = 5.0

@@ -9,9 +9,11 @@ from functools import partial
 from typing_extensions import override
 
 from bots.common.adapter import BaseAdapter
+from bots.common.installation import CredentialVault, InstallationEndpoint, SupportsInstallation
 from bots.common.webhooks import SupportsWebhook, WebhookEndpoint
 from bots.config import SlackConfig
 from bots.slack.api import SlackApi
+from bots.slack.attachments import split_installation
 from bots.slack.capabilities import SLACK, STREAMING
 from bots.slack.connection import SlackTimeouts
 from bots.slack.downloads import SlackDownloader
@@ -19,7 +21,9 @@ from bots.slack.errors import SlackError
 from bots.slack.files import SlackFileUploader
 from bots.slack.format import fits
 from bots.slack.indicator import SlackIndicator
+from bots.slack.oauth import SlackInstaller
 from bots.slack.outbound import SlackMessages
+from bots.slack.payload import split_recipient
 from bots.slack.receiver import SlackReceiver
 from bots.slack.socket_mode import SocketModeConnection
 from bots.slack.streaming import SlackStreamingMessages
@@ -58,6 +62,7 @@ class SlackAdapter(
     SupportsStreaming,
     SupportsDeletion,
     SupportsIndicators,
+    SupportsInstallation,
     SupportsWebhook,
 ):
     """Slack over Socket Mode, or over HTTP.
@@ -117,12 +122,28 @@ class SlackAdapter(
             now=now,
         )
         self._receiver: SlackReceiver | None = None
+        self._installer: SlackInstaller | None = None
+        self._now = now
+
+    @override
+    def enable_installation(self, vault: CredentialVault) -> InstallationEndpoint | None:
+        if not (self._config.client_id and self._config.client_secret):
+            return None
+        self._installer = SlackInstaller(
+            self._api,
+            self._config,
+            channel=self.name,
+            vault=vault,
+            on_installed=self.connection.reconnect,
+            now=self._now,
+        )
+        return self._installer.endpoint
 
     @property
     @override
     def capabilities(self) -> Capabilities:
         numbers = STREAMING if self._config.streaming else SLACK
-        name = self._api.known_identity.name
+        name = next((bot.name for bot in self._api.bots if bot.name), "")
         # Slack takes a line that begins with "/" for a command of its own, and has none in threads.
         return replace(numbers, command_prefix=f"@{name} /") if name else numbers
 
@@ -134,7 +155,8 @@ class SlackAdapter(
     @override
     def config_problem(self) -> str:
         config, section = self._config, f"channels.{self.name}"
-        if not config.bot_token:
+        has_oauth = bool(config.client_id and config.client_secret)
+        if not (config.bot_token or has_oauth):
             return f"{section}.bot_token is not set: it takes the Bot User OAuth Token (xoxb-...)."
         if config.mode == "http":
             if (config.signing_secret or "").strip():
@@ -156,9 +178,12 @@ class SlackAdapter(
             indicator=self._indicator,
             background=self.background,
             reauthenticate=self.connection.reconnect,
+            forget=self._forget,
             hears_everything=self._config.group_policy == "open",
         )
         app = self._receiver.app()
+        if self._installer is not None:
+            await self._installer.load()
         try:
             async with self._api.shared_session() as http:
                 if self._config.mode == "http":
@@ -175,19 +200,19 @@ class SlackAdapter(
 
     @override
     async def send(self, place: ReplyTarget, markdown: str, *, key: str) -> MessageId:
-        async with self._watched():
+        async with self._watched(split_recipient(place.user)[0]):
             return await self._messages.send(place, markdown, key=key)
 
     @override
     async def send_with_buttons(
         self, place: ReplyTarget, markdown: str, buttons: Sequence[Button], *, key: str
     ) -> MessageId:
-        async with self._watched():
+        async with self._watched(split_recipient(place.user)[0]):
             return await self._messages.send(place, markdown, key=key, buttons=buttons)
 
     @override
     async def send_file(self, place: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
-        async with self._watched():
+        async with self._watched(split_recipient(place.user)[0]):
             return await self._files.send_file(place, file, key=key)
 
     @override
@@ -199,13 +224,13 @@ class SlackAdapter(
         *,
         buttons: Sequence[Button] = (),
     ) -> None:
-        async with self._watched():
+        async with self._watched(split_recipient(place.user)[0]):
             await self._streaming.end_stream(place, message)
             await self._messages.edit(place, message, markdown, buttons)
 
     @override
     async def delete_message(self, place: ReplyTarget, message: MessageId) -> None:
-        async with self._watched():
+        async with self._watched(split_recipient(place.user)[0]):
             await self._streaming.end_stream(place, message)
             await self._messages.remove(place, message)
 
@@ -213,7 +238,7 @@ class SlackAdapter(
     async def start_streaming(
         self, place: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
-        async with self._watched():
+        async with self._watched(split_recipient(place.user)[0]):
             return await self._streaming.start(place, markdown, key=key, buttons=buttons)
 
     @override
@@ -226,7 +251,7 @@ class SlackAdapter(
         final: bool,
         buttons: Sequence[Button] = (),
     ) -> None:
-        async with self._watched():
+        async with self._watched(split_recipient(place.user)[0]):
             show = self._streaming.finish if final else self._streaming.update
             await show(place, message, markdown, buttons)
 
@@ -235,36 +260,43 @@ class SlackAdapter(
     async def download(
         self, attachment: Attachment, *, max_bytes: int
     ) -> AsyncIterator[AsyncIterator[bytes]]:
+        installation, ref = split_installation(attachment.ref)
         async with (
-            self._watched(),
-            self._downloads.open(attachment, max_bytes=max_bytes) as chunks,
+            self._watched(installation),
+            self._downloads.open(replace(attachment, ref=ref), max_bytes=max_bytes) as chunks,
         ):
             yield chunks
 
     @override
     async def find_message(self, place: ReplyTarget, *, key: str, since: float) -> MessageId | None:
-        async with self._watched():
+        async with self._watched(split_recipient(place.user)[0]):
             return await self._messages.find(place, key=key, since=since)
 
     @override
     async def show_working(self, place: ReplyTarget) -> None:
-        async with self._watched():
+        async with self._watched(split_recipient(place.user)[0]):
             await self._indicator.working(place)
 
     @override
     async def show_finished(self, place: ReplyTarget, *, ok: bool) -> None:
-        async with self._watched():
+        async with self._watched(split_recipient(place.user)[0]):
             await self._indicator.finished(place, ok=ok)
+
+    async def _forget(self, workspace: str) -> None:
+        if self._installer is not None:
+            await self._installer.remove(workspace)
+            self.connection.reconnect()
 
     async def _stop_turn(self, target: ReplyTarget, message: MessageId, token: str) -> None:
         if token and self._receiver is not None:
             await self._receiver.stop_turn(target, message, token)
 
     @asynccontextmanager
-    async def _watched(self) -> AsyncIterator[None]:
-        """Check the connection when a call is refused because of the token."""
+    async def _watched(self, installation: str = "") -> AsyncIterator[None]:
+        """Use an installation's token; check the connection when a call is refused because of the token."""
         try:
-            yield
+            with self._api.in_workspace(installation):
+                yield
         except SlackError as error:
             if error.token_refused:
                 self.connection.reconnect()

@@ -1,10 +1,10 @@
 """Calls to Slack's Web API: one pooled session, a deadline on each call, no retries, errors as decisions."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import replace
-from typing import Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 
 import aiohttp
 import anyio
@@ -41,6 +41,18 @@ def sdk_logger() -> logging.Logger:
     return logger
 
 
+_WORKSPACE: ContextVar[str] = ContextVar("slack_workspace", default="")
+"""The workspace whose token calls use now, where the app is installed in several."""
+
+
+@dataclass(slots=True)
+class _BotAccount:
+    """The bot in one workspace."""
+
+    token: str
+    identity: SlackIdentity
+
+
 class SlackApi:
     """Slack's Web API.
 
@@ -57,12 +69,61 @@ class SlackApi:
         timeout_s: float,
         channel: str = "slack",
     ) -> None:
-        self.bot_token: Final = bot_token
         self._app_token = app_token
         self._base_url = base_url
         self._timeout_s = timeout_s
         self._pool: aiohttp.ClientSession | None = None
-        self._identity = SlackIdentity(channel=channel, team_id="", user_id="", bot_id="")
+        identity = SlackIdentity(channel=channel, team_id="", user_id="", bot_id="")
+        self._accounts = {"": _BotAccount(bot_token, identity)}
+
+    @property
+    def _account(self) -> "_BotAccount":
+        return self._accounts.get(_WORKSPACE.get(), self._accounts[""])
+
+    @property
+    def bot_token(self) -> str:
+        """The bot token of the current workspace; "" if it has none."""
+        return self._account.token
+
+    @property
+    def installations(self) -> Sequence[str]:
+        """The workspaces (or organizations) that installed the app by OAuth."""
+        return [workspace for workspace in self._accounts if workspace]
+
+    @property
+    def bots(self) -> Sequence[SlackIdentity]:
+        """Who the bot is in each workspace where that is known."""
+        return [one.identity for one in self._accounts.values() if one.identity.user_id]
+
+    def add_installation(self, workspace: str, token: str) -> None:
+        """Use a token for a workspace that installed the app."""
+        identity = replace(self._accounts[""].identity, installation=workspace)
+        self._accounts[workspace] = _BotAccount(token, identity)
+
+    def remove_installation(self, workspace: str) -> None:
+        """Stop using a workspace's token."""
+        self._accounts.pop(workspace, None)
+
+    @contextmanager
+    def in_workspace(self, workspace: str) -> Iterator[None]:
+        """Call with the token of a workspace inside the block, and in tasks started there; "" = the configured one."""
+        token = _WORKSPACE.set(workspace)
+        try:
+            yield
+        finally:
+            _WORKSPACE.reset(token)
+
+    async def exchange_code(
+        self, code: str, *, client_id: str, client_secret: str
+    ) -> AsyncSlackResponse:
+        """Exchange an OAuth code for a bot token (oauth.v2.access). Raises SlackError."""
+        # Not web.oauth_v2_access: it uses a class that aiohttp is about to remove.
+        proof = aiohttp.encode_basic_auth(client_id, client_secret)
+        return await self.call(
+            lambda web: web.api_call(
+                "oauth.v2.access", data={"code": code}, headers={"Authorization": proof}
+            )
+        )
 
     @asynccontextmanager
     async def shared_session(self) -> AsyncIterator[aiohttp.ClientSession]:
@@ -94,8 +155,9 @@ class SlackApi:
     async def authenticate(self) -> SlackIdentity:
         """Ask Slack who the bot is (auth.test). Raises SlackError."""
         answer = await self.call(lambda web: web.auth_test())
-        self._identity = replace(
-            self._identity,
+        account = self._account
+        account.identity = replace(
+            account.identity,
             team_id=answer.get("team_id") or "",
             user_id=answer.get("user_id") or "",
             bot_id=answer.get("bot_id") or "",
@@ -104,16 +166,17 @@ class SlackApi:
             scopes=parse_scopes(answer.headers),
             name=as_str(answer.get("user")),
         )
-        return self._identity
+        return account.identity
 
     async def identity(self) -> SlackIdentity:
         """Return who the bot is; asks once. Raises SlackError."""
-        return self._identity if self._identity.user_id else await self.authenticate()
+        known = self.known_identity
+        return known if known.user_id else await self.authenticate()
 
     @property
     def known_identity(self) -> SlackIdentity:
         """Who the bot is; all ids are "" before `sign_in`."""
-        return self._identity
+        return self._account.identity
 
     async def open_connection_url(self) -> str:
         """Return the one-time address of a Socket Mode connection; it is a secret. Raises SlackError."""
@@ -157,7 +220,7 @@ class SlackApi:
 
     def _web(self, session: aiohttp.ClientSession) -> AsyncWebClient:
         web = AsyncWebClient(
-            token=self.bot_token,
+            token=self.bot_token or None,
             base_url=self._base_url,
             session=session,
             retry_handlers=[],

@@ -1,6 +1,7 @@
 """The files of a Slack message, also those that cannot be had: whoever sent them is told why. Pure."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from bots.common.attachments import attachment_kind
@@ -20,10 +21,21 @@ _NO_FILE: Final = "no file: "
 _URL_CHARACTERS: Final = 2000
 
 
-def parse_attachments(files: object) -> tuple[Attachment, ...]:
-    """Describe the files of a message, in order."""
+def parse_attachments(files: object, *, installation: str = "") -> tuple[Attachment, ...]:
+    """Describe the files of a message, in order. `installation`: whose token fetches them, where OAuth gave it."""
     found = (_attachment(as_mapping(file)) for file in as_list(files))
-    return tuple(attachment for attachment in found if attachment)
+    prefix = f"{installation}@" if installation else ""
+    return tuple(replace(one, ref=f"{prefix}{one.ref}") for one in found if one)
+
+
+def split_installation(ref: str) -> tuple[str, str]:
+    """Return the installation and the rest of a `ref`.
+
+    >>> split_installation("T1@F1 https://a@b"), split_installation("F1 https://a@b")
+    (('T1', 'F1 https://a@b'), ('', 'F1 https://a@b'))
+    """
+    installation, found, rest = ref.partition("@")
+    return (installation, rest) if found and " " not in installation else ("", ref)
 
 
 def unavailable_reason(ref: str) -> str:

@@ -87,7 +87,7 @@ def parse_button_press(
             chat=chat,
             thread=thread if private else root,
             callback=as_str(body.get("response_url")),
-            user=presser,
+            user=me.recipient(presser),
         ),
         message_id=ts,
         token=token,

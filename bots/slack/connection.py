@@ -46,12 +46,35 @@ class SlackTimeouts:
 
 async def check_bot_token(api: SlackApi, health: HealthTracker, *, channel: str) -> None:
     """Sign in, and warn about missing scopes. Raises SlackError; one that needs an operator is not retryable."""
-    try:
-        identity = await api.authenticate()
-    except SlackError as error:
-        wanted = "the Bot User OAuth Token (xoxb-...)"
-        raise explain_token_error(error, f"channels.{channel}.bot_token", wanted) from error
-    health.set_warning(missing_scopes_warning(identity))
+    if api.bot_token:
+        try:
+            await api.authenticate()
+        except SlackError as error:
+            wanted = "the Bot User OAuth Token (xoxb-...)"
+            raise explain_token_error(error, f"channels.{channel}.bot_token", wanted) from error
+    refused = [one for one in api.installations if not await _is_accepted(api, one)]
+    if not api.bots:
+        raise SlackError(
+            f"No workspace has installed the app: open https://<this gateway>/slack/{channel}/install"
+        )
+    warnings = [missing_scopes_warning(identity) for identity in api.bots]
+    if refused:
+        warnings.append(
+            f"Slack refuses the tokens of {', '.join(refused)}: install the app there again."
+        )
+    health.set_warning(next(filter(None, warnings), ""))
+
+
+async def _is_accepted(api: SlackApi, workspace: str) -> bool:
+    """Sign in to a workspace that installed the app; False if Slack refuses its token. Raises SlackError."""
+    with api.in_workspace(workspace):
+        try:
+            await api.authenticate()
+        except SlackError as error:
+            if not error.token_refused:
+                raise
+            return False
+    return True
 
 
 def missing_scopes_warning(identity: SlackIdentity) -> str:

@@ -114,7 +114,11 @@ def parse_slash_command(
         event_id=f"slash:{trigger}",
         message_id="",
         key=ConversationKey(channel=me.channel, workspace=workspace_of(body, me), chat=chat),
-        reply_target=ReplyTarget(chat=chat, callback=as_str(body.get("response_url"))),
+        reply_target=ReplyTarget(
+            chat=chat,
+            callback=as_str(body.get("response_url")),
+            user=me.recipient(user) if me.installation else "",
+        ),
         sender=Sender(user_id=user, name=clean(as_str(body.get("user_name")))),
         text=text if text.startswith("/") else f"/{text or 'help'}",
         private=is_private(chat),
@@ -183,7 +187,7 @@ def parse_message(
             reason=Disposition.UNSUPPORTED, detail="message without channel, time or user"
         )
     text, mentioned = parse_mrkdwn(as_str(said.get("text")), bot=me.user_id)
-    files = parse_attachments(said.get("files"))
+    files = parse_attachments(said.get("files"), installation=me.installation)
     if not text and not files:
         return IgnoredSlackEvent(reason=Disposition.EMPTY)
     key = _key(body, said, me)
@@ -198,7 +202,7 @@ def parse_message(
             chat=chat,
             thread=(thread or beside) if private else key.topic,
             reply_to=ts,
-            user=_recipient(said, key.workspace),
+            user=me.recipient(user, _sender_team(said)),
         ),
         sender=Sender(user_id=user, name=_display_name(said)),
         text=text,
@@ -222,11 +226,8 @@ def _key(body: Mapping[str, Any], said: Mapping[str, Any], me: SlackIdentity) ->
     )
 
 
-def _recipient(said: Mapping[str, Any], home: str) -> str:
-    """Return who is answered: the user, behind `team/` where that is not the bot's own (Slack Connect)."""
-    user = as_str(said.get("user"))
-    team = as_str(said.get("user_team")) or as_str(said.get("team"))
-    return f"{team}/{user}" if team and team != home else user
+def _sender_team(said: Mapping[str, Any]) -> str:
+    return as_str(said.get("user_team")) or as_str(said.get("team"))
 
 
 def _chat_opened(thread: Mapping[str, Any]) -> AgentChatOpened | IgnoredSlackEvent:
@@ -257,7 +258,7 @@ def _session_stopped(
             chat=chat,
             topic="" if private else thread,
         ),
-        reply_target=ReplyTarget(chat=chat, thread=thread, user=user),
+        reply_target=ReplyTarget(chat=chat, thread=thread, user=me.recipient(user)),
         sender=Sender(user_id=user),
         text="/stop",
         private=private,

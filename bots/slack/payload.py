@@ -13,6 +13,7 @@ class SlackIdentity:
 
     Attributes:
         channel: Instance name of the channel.
+        installation: The workspace that installed the app by OAuth; "" for the configured token.
         enterprise_id: The organization that the workspace belongs to; "" if it belongs to none.
         is_org_install: Whether the whole organization installed the app.
         name: The name people mention it by, without "@"; "" if unknown.
@@ -23,6 +24,7 @@ class SlackIdentity:
     user_id: str
     bot_id: str
     channel: str = "slack"
+    installation: str = ""
     enterprise_id: str = ""
     is_org_install: bool = False
     scopes: frozenset[str] | None = None
@@ -32,6 +34,15 @@ class SlackIdentity:
     def workspace(self) -> str:
         """The workspace part of conversation keys: the installing team, or the organization."""
         return (self.enterprise_id if self.is_org_install else "") or self.team_id
+
+    def recipient(self, user: str, team: str = "") -> str:
+        """Return `ReplyTarget.user`: who is answered, and what is needed to answer them.
+
+        It is `team/user` for somebody of another team (Slack Connect), and begins with `workspace@` where OAuth
+        installed the app.
+        """
+        found = f"{team}/{user}" if team and team != self.workspace else user
+        return f"{self.installation}@{found}" if self.installation else found
 
     @property
     def is_agent(self) -> bool:
@@ -76,6 +87,34 @@ def workspace_of(body: Mapping[str, Any], me: SlackIdentity) -> str:
         told = told or as_mapping(body.get("enterprise")).get("id")
         return as_str(told) or me.enterprise_id or me.team_id
     return as_str(first.get("team_id")) or me.team_id or as_str(body.get("team_id"))
+
+
+def split_recipient(recipient: str) -> tuple[str, str, str]:
+    """Return the installation, team and user of a `ReplyTarget.user`; "" for what it does not name.
+
+    >>> split_recipient("T1@T9/U1"), split_recipient("U1")
+    (('T1', 'T9', 'U1'), ('', '', 'U1'))
+    """
+    installation, _, rest = recipient.rpartition("@")
+    team, _, user = rest.rpartition("/")
+    return installation, team, user
+
+
+def find_installation(body: Mapping[str, Any], installed: Sequence[str]) -> str:
+    """Return which of the installations a payload belongs to; "" if to none of them."""
+    first = as_mapping(next(iter(as_list(body.get("authorizations"))), None))
+    message, user = as_mapping(body.get("message")), as_mapping(body.get("user"))
+    candidates = (
+        first.get("team_id"),
+        first.get("enterprise_id"),
+        as_mapping(body.get("team")).get("id"),
+        body.get("team_id"),
+        as_mapping(body.get("enterprise")).get("id"),
+        body.get("enterprise_id"),
+        message.get("team"),
+        user.get("team_id"),
+    )
+    return next((as_str(one) for one in candidates if one and one in installed), "")
 
 
 def is_private(chat: str, channel_type: str = "") -> bool:

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -24,7 +24,13 @@ from bots.slack.inbound import (
 )
 from bots.slack.indicator import SlackIndicator
 from bots.slack.outbound import SlackMessages
-from bots.slack.payload import IgnoredSlackEvent, is_private
+from bots.slack.payload import (
+    IgnoredSlackEvent,
+    SlackIdentity,
+    find_installation,
+    is_private,
+    split_recipient,
+)
 from bots.slack.streaming import SlackStreamingMessages
 from bots.slack.users import SlackUserDirectory
 from bus.errors import BusError
@@ -59,6 +65,7 @@ class SlackReceiver:
         indicator: Learns titles; suggests prompts.
         background: Runs what must not delay an acknowledgement.
         reauthenticate: Connects again, because a token was refused.
+        forget: Drops the token of a workspace that uninstalled the app.
         hears_everything: Whether messages that do not address the bot may start a conversation (group_policy open).
     """
 
@@ -74,6 +81,7 @@ class SlackReceiver:
         indicator: SlackIndicator,
         background: BackgroundTasks,
         reauthenticate: Callable[[], None],
+        forget: Callable[[str], Awaitable[None]],
         hears_everything: bool = False,
     ) -> None:
         self._intake = intake
@@ -85,6 +93,7 @@ class SlackReceiver:
         self._indicator = indicator
         self._background = background
         self._reauthenticate = reauthenticate
+        self._forget = forget
         self._hears_everything = hears_everything
         self._locks = KeyedLock()
 
@@ -128,7 +137,7 @@ class SlackReceiver:
 
     async def stop_turn(self, target: ReplyTarget, message: MessageId, token: str) -> None:
         """Stop the turn whose stream a person stopped: Slack did not say who, so it was the one who asked."""
-        asker = Sender(user_id=target.user.rpartition("/")[2])
+        asker = Sender(user_id=split_recipient(target.user)[2])
         key = ConversationKey(
             channel=self._channel,
             workspace=self._api.known_identity.workspace,
@@ -141,19 +150,28 @@ class SlackReceiver:
             _log.warning("%s: a stopped answer could not be ended: %s", self._channel, error)
 
     async def _on_event(self, body: dict[str, Any]) -> None:
-        await self._dispatch(parse_event(body, self._api.known_identity))
+        await self._receive(body, parse_event)
 
     async def _on_command(self, body: dict[str, Any], ack: AsyncAck) -> None:
-        await self._dispatch(parse_slash_command(body, self._api.known_identity))
+        await self._receive(body, parse_slash_command)
         await ack()
 
     async def _on_action(self, body: dict[str, Any], ack: AsyncAck) -> None:
-        found = parse_button_press(body, self._api.known_identity)
-        if isinstance(found, ButtonPress):
-            await self._handle_press(found)
-        else:
-            self._intake.report_ignored(self._channel, found.reason, found.detail)
+        await self._receive(body, parse_button_press)
         await ack()
+
+    async def _receive(
+        self,
+        body: dict[str, Any],
+        parse: Callable[[dict[str, Any], SlackIdentity], SlackEvent | ButtonPress],
+    ) -> None:
+        """Handle a payload as the bot of the workspace that it belongs to."""
+        with self._api.in_workspace(find_installation(body, self._api.installations)):
+            if self._api.bot_token:
+                await self._dispatch(parse(body, self._api.known_identity))
+            else:
+                detail = "a workspace that has not installed the app"
+                self._intake.report_ignored(self._channel, Disposition.UNSUPPORTED, detail)
 
     async def _on_other(self, body: dict[str, Any], ack: AsyncAck) -> None:
         self._intake.report_ignored(self._channel, Disposition.UNSUPPORTED, f"{body.get('type')}")
@@ -168,7 +186,7 @@ class SlackReceiver:
             exc_info=None if is_expected else error,
         )
 
-    async def _dispatch(self, found: SlackEvent) -> None:
+    async def _dispatch(self, found: SlackEvent | ButtonPress) -> None:  # noqa: C901 - one case a kind
         match found:
             case IgnoredSlackEvent():
                 self._intake.report_ignored(self._channel, found.reason, found.detail)
@@ -184,6 +202,8 @@ class SlackReceiver:
                 self._background.start(
                     "suggested prompts", lambda: self._indicator.suggest_prompts(chat, thread)
                 )
+            case ButtonPress():
+                await self._handle_press(found)
             case AgentSessionStopped():
                 await self._handle_stop(found)
             case AuthorizationRevoked():
@@ -241,7 +261,10 @@ class SlackReceiver:
         except SlackError as error:
             if not error.token_refused:
                 raise
-            self._reauthenticate()
+            if installation := self._api.known_identity.installation:
+                await self._forget(installation)
+            else:
+                self._reauthenticate()
 
 
 def _stop_press(

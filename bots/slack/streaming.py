@@ -18,7 +18,7 @@ from bots.slack.api import SlackApi
 from bots.slack.errors import SlackError
 from bots.slack.format import ROOM, render
 from bots.slack.outbound import SlackMessages, message_id
-from bots.slack.payload import is_private
+from bots.slack.payload import is_private, split_recipient
 from bots.slack.stream_text import escape_stream_text, strip_progress_lines
 from bots.text.markdown import close_open
 from bus.messages import Button, MessageId, ReplyTarget
@@ -201,7 +201,7 @@ class SlackStreamingMessages:
 
     async def _start_stream(self, place: ReplyTarget) -> MessageId:
         """Start a stream; return "" where a plain message has to do."""
-        team, _, user = place.user.rpartition("/")
+        _, team, user = split_recipient(place.user)
         if not is_private(place.chat) and not (place.thread and user):
             return MessageId("")
         if {

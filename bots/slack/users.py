@@ -29,7 +29,7 @@ class SlackUserDirectory:
 
     def __init__(self, api: SlackApi) -> None:
         self._api = api
-        self._known: OrderedDict[str, tuple[SenderKind, float]] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], tuple[SenderKind, float]] = OrderedDict()
         self._cannot_look_up = False
 
     async def kind_of(self, user_id: str) -> SenderKind:
@@ -39,7 +39,8 @@ class SlackUserDirectory:
             SlackError: Slack did not answer, and nothing is known yet. The event is not acknowledged and comes again.
         """
         now = anyio.current_time()
-        known = self._known.get(user_id)
+        person = (self._api.known_identity.installation, user_id)
+        known = self._known.get(person)
         if known is not None and now - known[1] < FRESH_S:
             return known[0]
         try:
@@ -57,8 +58,8 @@ class SlackUserDirectory:
             else:
                 self._warn(error)
                 return "unknown"
-        self._known[user_id] = (kind, now)
-        self._known.move_to_end(user_id)
+        self._known[person] = (kind, now)
+        self._known.move_to_end(person)
         while len(self._known) > _MAX_USERS:
             self._known.popitem(last=False)
         return kind

@@ -111,7 +111,7 @@ class SlackWebhook:
     ) -> WebhookResponse:
         signature = self._verify(request)
         self._webhook_health.mark_verified()
-        if not self._api.known_identity.user_id:
+        if not self._api.bots:
             return RETRY_LATER  # Without our own ids, mentions of the bot cannot be recognized.
         if signature in self._replays:
             intake.report_ignored(self._channel, Disposition.DUPLICATE, "a repeated request")

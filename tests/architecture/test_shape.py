@@ -66,6 +66,7 @@ LAZY_IMPORTS = {
     "bots/registry.py": "a platform's SDK is imported only when the platform is configured",
     "gateway/cli.py": "--help and the small commands do not pay for LangChain",
     "bots/feishu/adapter.py": "the cipher of webhooks takes 0.1 s; it is imported in that mode only",
+    "store/credentials.py": "the cipher takes 0.1 s; it is imported with the first credential",
     "bots/feishu/sdk.py": "lark_oapi is never imported whole",
 }
 

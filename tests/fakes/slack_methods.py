@@ -41,6 +41,7 @@ class Methods:
         self._edited = edited
         self.page_size = 1000
         self.token_of = ""
+        self.team = workspace.team
         self._table: dict[str, Callable[[Arguments], Answer]] = {
             "auth.test": self._auth_test,
             "users.info": self._user,
@@ -80,7 +81,7 @@ class Methods:
             "url": "https://team.slack.test/",
             "team": "Team",
             "user": "parley",
-            "team_id": team.team,
+            "team_id": self.team,
             "user_id": team.bot_user,
             "bot_id": team.bot_id,
             "is_enterprise_install": False,
@@ -90,7 +91,7 @@ class Methods:
         told = self._workspace.people.get(given["user"], {})
         if told.get("is_hidden"):
             raise Refusal("user_not_visible")
-        member = {"id": given["user"], "team_id": self._workspace.team, "is_bot": False}
+        member = {"id": given["user"], "team_id": self.team, "is_bot": False}
         return {"user": member | told}
 
     def _post(self, given: Arguments) -> Answer:

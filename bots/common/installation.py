@@ -1,0 +1,40 @@
+"""Installation by OAuth: what an adapter offers, and the gateway mounts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from bots.common.webhooks import WebhookHandler
+
+
+class CredentialVault(Protocol):
+    """Keeps an adapter's secrets, encrypted. Methods raise StoreError."""
+
+    async def save(self, channel: str, name: str, secret: str) -> None:
+        """Store a secret, in place of an earlier one of that name."""
+        ...
+
+    async def load(self, channel: str) -> Mapping[str, str]:
+        """Return a channel's secrets by name."""
+        ...
+
+    async def delete(self, channel: str, name: str) -> None:
+        """Delete a secret; one that is gone is fine."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallationEndpoint:
+    """What the gateway mounts: `start` sends a browser to the platform, `finish` receives it back. Neither raises."""
+
+    start: WebhookHandler
+    finish: WebhookHandler
+
+
+@runtime_checkable
+class SupportsInstallation(Protocol):
+    """An adapter whose app workspaces can install."""
+
+    def enable_installation(self, vault: CredentialVault) -> InstallationEndpoint | None:
+        """Return the endpoint; None if the configuration asks for none. Called once, before `run`."""
+        ...

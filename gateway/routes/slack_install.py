@@ -1,0 +1,55 @@
+"""Installation of a Slack app by OAuth. No admin token: a browser comes from an "Add to Slack" link, and from Slack."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from fastapi import APIRouter, HTTPException, Path, Request, Response
+
+from bots.common.installation import InstallationEndpoint
+from bots.common.webhooks import WebhookHandler, WebhookRequest
+from gateway.dependencies import ServicesDep
+from gateway.services import Services
+
+router = APIRouter(prefix="/slack", tags=["webhooks"])
+
+Channel = Annotated[str, Path()]
+
+
+def paths(channel: str) -> Sequence[str]:
+    """Return the paths of a channel's installation."""
+    return [f"/slack/{channel}/install", f"/slack/{channel}/oauth_redirect"]
+
+
+@router.get("/{channel}/install", response_class=Response)
+async def start_slack_install(
+    channel: Channel, request: Request, services: ServicesDep
+) -> Response:
+    """Redirect to Slack, which asks whether to install the app."""
+    return await _respond(_endpoint(services, channel).start, request)
+
+
+@router.get("/{channel}/oauth_redirect", response_class=Response)
+async def finish_slack_install(
+    channel: Channel, request: Request, services: ServicesDep
+) -> Response:
+    """Receive the browser back from Slack and store the workspace's token."""
+    return await _respond(_endpoint(services, channel).finish, request)
+
+
+def _endpoint(services: Services, channel: str) -> InstallationEndpoint:
+    endpoint = services.installations.get(channel)
+    if endpoint is None:
+        raise HTTPException(404, "This channel cannot be installed: it has no client_id.")
+    return endpoint
+
+
+async def _respond(handle: WebhookHandler, request: Request) -> Response:
+    answer = await handle(
+        WebhookRequest(
+            headers=dict(request.headers),
+            body=b"",
+            method=request.method,
+            query=dict(request.query_params),
+        )
+    )
+    return Response(answer.body, answer.status, headers=dict(answer.headers))

@@ -1,0 +1,200 @@
+"""Installing the Slack app by OAuth: several workspaces, each served with its own token."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from urllib.parse import parse_qsl, urlsplit
+
+import anyio
+import httpx
+import pytest
+
+from bots.common.installation import InstallationEndpoint
+from bots.common.webhooks import WebhookRequest, WebhookResponse
+from bots.slack.adapter import SlackAdapter
+from bus.messages import ReplyTarget
+from bus.platform import ConnectionState
+from tests.bots.slack_rig import FAST, Recorder, config, fast_slack
+from tests.fakes.slack import BOT_USER, FakeSlack
+
+
+class Vault:
+    """Keeps secrets in memory."""
+
+    def __init__(self) -> None:
+        self.secrets: dict[tuple[str, str], str] = {}
+
+    async def save(self, channel: str, name: str, secret: str) -> None:
+        self.secrets[channel, name] = secret
+
+    async def load(self, channel: str) -> Mapping[str, str]:
+        return {name: secret for (owner, name), secret in self.secrets.items() if owner == channel}
+
+    async def delete(self, channel: str, name: str) -> None:
+        self.secrets.pop((channel, name), None)
+
+
+def installable(
+    slack: FakeSlack, vault: Vault, **given: object
+) -> tuple[SlackAdapter, InstallationEndpoint]:
+    slack.server.oauth.redirect_url = "https://bot.example.org/slack/slack/oauth_redirect"
+    oauth = slack.server.oauth
+    settings = {
+        "bot_token": "",
+        "client_id": oauth.client_id,
+        "client_secret": oauth.client_secret,
+        **given,
+    }
+    adapter = SlackAdapter(config(slack, settings), timeouts=FAST)
+    endpoint = adapter.enable_installation(vault)
+    assert endpoint is not None
+    return adapter, endpoint
+
+
+async def browse(endpoint: InstallationEndpoint) -> WebhookRequest:
+    """Follow the link to Slack, decide there, and return the request with which the browser comes back."""
+    start = await endpoint.start(WebhookRequest(headers={}, body=b"", method="GET"))
+    assert start.status == 302
+    async with httpx.AsyncClient(trust_env=False) as browser:
+        shown = await browser.get(start.headers["location"])
+    back = urlsplit(shown.headers["location"])
+    cookie = start.headers["set-cookie"].partition(";")[0]
+    query = dict(parse_qsl(back.query))
+    return WebhookRequest(headers={"cookie": cookie}, body=b"", method="GET", query=query)
+
+
+async def install(endpoint: InstallationEndpoint) -> WebhookResponse:
+    return await endpoint.finish(await browse(endpoint))
+
+
+def message(text: str, channel: str) -> dict[str, object]:
+    return {
+        "type": "message", "channel": channel, "channel_type": "im", "user": "U1ANN", "text": text,
+        "ts": "1700000000.000100",
+    }  # fmt: skip
+
+
+def of_team(team: str) -> dict[str, object]:
+    bot = {"team_id": team, "user_id": BOT_USER, "is_bot": True, "enterprise_id": None}
+    return {"team_id": team, "authorizations": [bot]}
+
+
+TEAMS = ("T2TEAM", "T3TEAM")
+
+
+@asynccontextmanager
+async def started(adapter: SlackAdapter, intake: Recorder) -> AsyncIterator[None]:
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(lambda task_status: adapter.run(intake, task_status=task_status))
+        yield
+        tasks.cancel_scope.cancel()
+
+
+async def serve_all_teams(slack: FakeSlack, adapter: SlackAdapter, intake: Recorder) -> None:
+    await slack.wait_for(lambda: adapter.health().state is ConnectionState.CONNECTED)
+    for team in TEAMS:
+        slack.send_event(message(team, f"D{team}"), **of_team(team))
+    await slack.wait_for(lambda: len(intake.taken) == 2)
+    for inbound in intake.taken:
+        assert inbound.key.workspace == inbound.text
+        assert inbound.sender.kind == "member"
+        await adapter.send(inbound.reply_target, "answer", key=inbound.text)
+        sent = slack.asked("chat.postMessage")[-1]
+        assert (sent.team, sent.arguments["channel"]) == (inbound.text, inbound.key.chat)
+
+
+async def test_each_workspace_is_served_with_its_own_token_also_after_a_restart() -> None:
+    vault, intake = Vault(), Recorder()
+    async with fast_slack() as slack:
+        for team in TEAMS:
+            slack.workspace.channel(f"D{team}", kind="im", members={"U1ANN"})
+        adapter, endpoint = installable(slack, vault)
+        async with started(adapter, intake):
+            await slack.wait_for(lambda: adapter.health().state is ConnectionState.FAILED)
+            assert "/slack/slack/install" in adapter.health().detail
+            for team in TEAMS:
+                slack.server.oauth.team = team
+                assert (await install(endpoint)).status == 200
+            await serve_all_teams(slack, adapter, intake)
+        restarted, _ = installable(slack, vault)
+        again = Recorder()
+        async with started(restarted, again):
+            await serve_all_teams(slack, restarted, again)
+    assert slack.violations == []
+
+
+async def test_events_of_a_workspace_that_did_not_install_are_acknowledged_and_ignored() -> None:
+    vault = Vault()
+    async with fast_slack() as slack:
+        adapter, endpoint = installable(slack, vault)
+        assert (await install(endpoint)).status == 200
+        intake = Recorder()
+        async with started(adapter, intake):
+            await slack.wait_for(lambda: adapter.health().state is ConnectionState.CONNECTED)
+            envelope = slack.send_event(message("hi", "D9"), **of_team("T9"))
+            await slack.wait_for(lambda: envelope.acked)
+    assert intake.taken == []
+    assert "not installed" in intake.skipped[0][1]
+
+
+async def test_a_workspace_that_uninstalls_the_app_is_forgotten() -> None:
+    vault = Vault()
+    async with fast_slack() as slack:
+        adapter, endpoint = installable(slack, vault)
+        await install(endpoint)
+        async with started(adapter, Recorder()):
+            await slack.wait_for(lambda: adapter.health().state is ConnectionState.CONNECTED)
+            slack.server.oauth.tokens.clear()
+            slack.send_event({"type": "app_uninstalled"}, **of_team("T2TEAM"))
+            await slack.wait_for(lambda: not vault.secrets)
+            await slack.wait_for(lambda: adapter.health().state is ConnectionState.FAILED)
+
+
+@pytest.mark.parametrize("forged", ["state", "cookie", "other browser", "expired", "empty"])
+async def test_a_forged_or_late_return_installs_nothing(forged: str) -> None:
+    vault, now = Vault(), [1_700_000_000.0]
+    async with fast_slack() as slack:
+        oauth = slack.server.oauth
+        given = {"client_id": oauth.client_id, "client_secret": oauth.client_secret}
+        adapter = SlackAdapter(config(slack, given), timeouts=FAST, now=lambda: now[0])
+        endpoint = adapter.enable_installation(vault)
+        assert endpoint is not None
+        oauth.redirect_url = "https://bot.example.org/back"
+        back, other = await browse(endpoint), await browse(endpoint)
+        query, headers = dict(back.query), dict(back.headers)
+        if forged == "state":
+            query["state"] = "9" + query["state"]
+        elif forged == "cookie":
+            headers = {"cookie": 'a="'}
+        elif forged == "other browser":
+            headers = dict(other.headers)
+        elif forged == "expired":
+            now[0] += 601
+        else:
+            query = {}
+        request = WebhookRequest(headers=headers, body=b"", method="GET", query=query)
+        assert (await endpoint.finish(request)).status == 400
+        assert vault.secrets == {}
+        assert slack.asked("oauth.v2.access") == []
+
+
+async def test_refusals_are_told_and_store_nothing() -> None:
+    vault = Vault()
+    async with fast_slack() as slack:
+        _, endpoint = installable(slack, vault, allowed_workspaces=["T7"])
+        refused = await install(endpoint)
+        assert (refused.status, b"T2TEAM may not install" in refused.body) == (502, True)
+        slack.server.oauth.team = ""
+        cancelled = await install(endpoint)
+        assert (cancelled.status, b"access_denied" in cancelled.body) == (400, True)
+        slack.server.oauth.team = "T7"
+        request = await browse(endpoint)
+        assert (await endpoint.finish(request)).status == 200
+        assert (await endpoint.finish(request)).status == 502  # a code works once
+    assert list(vault.secrets) == [("slack", "T7")]
+
+
+async def test_without_a_client_there_is_nothing_to_install() -> None:
+    async with fast_slack() as slack:
+        adapter = SlackAdapter(config(slack), timeouts=FAST)
+        assert adapter.enable_installation(Vault()) is None
+        assert ReplyTarget(chat="C1").user == ""
