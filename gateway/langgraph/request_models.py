@@ -1,15 +1,13 @@
 """The requests of the LangGraph wire format, as far as they are understood. Unknown fields are ignored."""
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from store.runs import RunStatus
 from store.threads import ThreadOrder, ThreadStatus, TtlStrategy
 
 Json = dict[str, Any]
 Names = Literal["*"] | list[str]
-RUN_STATUSES: tuple[str, ...] = get_args(RunStatus)
 MAX_EXTRACTS = 10
 MAX_OFFSET = 1_000_000_000
 MAX_NAME_CHARS = 1000

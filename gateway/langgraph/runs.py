@@ -1,8 +1,9 @@
 """Runs: start, stream, wait, join and cancel; on a thread, or stateless."""
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Header, HTTPException, Query
+from fastapi import APIRouter, Depends, Header, HTTPException, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -40,11 +41,33 @@ CancelAction = Annotated[
     Literal["interrupt", "rollback"],
     Query(description="Keep what the run did, or restore the thread's state from before the run"),
 ]
-StreamModes = Annotated[
-    list[str], Query(default_factory=list, description="Only events of these modes")
-]
-LastEventId = Annotated[str | None, Header(description="Continue after this event")]
-CancelOnDisconnect = Annotated[bool, Query(description="Cancel the run if the client disconnects")]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinOptions:
+    """How a client joins the stream of a run."""
+
+    stream_mode: Annotated[
+        list[str], Query(default_factory=list, description="Only events of these modes")
+    ]
+    last_event_id: Annotated[str | None, Header(description="Continue after this event")] = None
+    cancel_on_disconnect: Annotated[
+        bool, Query(description="Cancel the run if the client disconnects")
+    ] = False
+
+    def respond(self, request: Request, services: Services, live: LiveRun) -> Response:
+        """Stream the events of a run."""
+        return stream_response(
+            request,
+            services,
+            live,
+            after=parse_last_event_id(self.last_event_id),
+            stream_modes=self.stream_mode,
+            cancel_on_disconnect=self.cancel_on_disconnect,
+        )
+
+
+JoinOptionsDep = Annotated[JoinOptions, Depends()]
 
 
 @router.post("/threads/{thread_id}/runs", response_model=RunResponse)
@@ -208,28 +231,14 @@ async def join_stateless_run(request: Request, run_id: str, services: ServicesDe
     responses=LOCATION_HEADERS,
 )
 async def join_run_stream(
-    request: Request,
-    thread_id: str,
-    run_id: str,
-    services: ServicesDep,
-    stream_mode: StreamModes,
-    *,
-    last_event_id: LastEventId = None,
-    cancel_on_disconnect: CancelOnDisconnect = False,
+    request: Request, thread_id: str, run_id: str, services: ServicesDep, options: JoinOptionsDep
 ) -> Response:
     """Stream a run's events: all of them, or those after Last-Event-ID."""
     run = await _get_run(services, thread_id, run_id)
-    after = parse_last_event_id(last_event_id)
     live = services.runs.find(run.thread_id, run.run_id)
     if live is not None:
-        return stream_response(
-            request,
-            services,
-            live,
-            after=after,
-            stream_modes=stream_mode,
-            cancel_on_disconnect=cancel_on_disconnect,
-        )
+        return options.respond(request, services, live)
+    after = parse_last_event_id(options.last_event_id)
     log = _expired_event_log(run, await services.states.values(run.thread_id), after=after)
     return EventStreamResponse(
         stream_events(log.subscribe(after)), headers={}, heartbeat_s=services.heartbeat_s
@@ -243,23 +252,10 @@ async def join_run_stream(
     responses=LOCATION_HEADERS,
 )
 async def join_stateless_run_stream(
-    request: Request,
-    run_id: str,
-    services: ServicesDep,
-    stream_mode: StreamModes,
-    *,
-    last_event_id: LastEventId = None,
-    cancel_on_disconnect: CancelOnDisconnect = False,
+    request: Request, run_id: str, services: ServicesDep, options: JoinOptionsDep
 ) -> Response:
     """Stream the events of a stateless run."""
-    return stream_response(
-        request,
-        services,
-        _get_stateless_run(services, run_id),
-        after=parse_last_event_id(last_event_id),
-        stream_modes=stream_mode,
-        cancel_on_disconnect=cancel_on_disconnect,
-    )
+    return options.respond(request, services, _get_stateless_run(services, run_id))
 
 
 async def _start(services: Services, thread_id: str | None, body: RunCreate) -> LiveRun:

@@ -1,11 +1,8 @@
 """GET /api/models: what was configured, without keys and addresses."""
 
-from typing import Any
-
 from fastapi import APIRouter, HTTPException
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
-from agent.config import ModelConfig
 from gateway.dependencies import AgentServicesDep
 from gateway.openapi import error_responses
 
@@ -13,7 +10,9 @@ router = APIRouter(responses=error_responses(404))
 
 
 class ModelView(BaseModel):
-    """A configured model."""
+    """A configured model, without keys and URLs."""
+
+    model_config = ConfigDict(from_attributes=True)
 
     name: str
     model: str
@@ -37,30 +36,17 @@ class ModelList(BaseModel):
     token_usage: TokenUsage
 
 
-def model_view(model: ModelConfig) -> dict[str, Any]:
-    """Return what may be told of a model."""
-    return {
-        "name": model.name,
-        "model": model.model,
-        "display_name": model.display_name,
-        "description": model.description,
-        "supports_thinking": model.supports_thinking,
-        "supports_vision": model.supports_vision,
-        "supports_reasoning_effort": model.supports_reasoning_effort,
-    }
-
-
-@router.get("/models", response_model=ModelList)
-async def list_models(agent_services: AgentServicesDep) -> dict[str, Any]:
+@router.get("/models")
+async def list_models(agent_services: AgentServicesDep) -> ModelList:
     """List the models, the default first."""
-    listed = [model_view(model) for model in agent_services.config.get().chat_models]
-    return {"models": listed, "token_usage": {"enabled": False}}
+    models = map(ModelView.model_validate, agent_services.config.get().chat_models)
+    return ModelList(models=list(models), token_usage=TokenUsage(enabled=False))
 
 
-@router.get("/models/{name}", response_model=ModelView)
-async def get_model(name: str, agent_services: AgentServicesDep) -> dict[str, Any]:
-    """Return one model."""
+@router.get("/models/{name}")
+async def get_model(name: str, agent_services: AgentServicesDep) -> ModelView:
+    """Return a model."""
     found = agent_services.config.get().model_named(name)
     if found is None:
-        raise HTTPException(404, "There is no model of this name.")
-    return model_view(found)
+        raise HTTPException(404, "There is no model with this name.")
+    return ModelView.model_validate(found)

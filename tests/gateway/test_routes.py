@@ -14,7 +14,7 @@ import pytest
 from bots.terminal.adapter import TerminalAdapter
 from bots.terminal.session import TerminalEvent, TerminalMessage
 from bus.messages import OutboundText, ReplyTarget, encode_outbound
-from gateway.file_responses import is_active
+from gateway.routes.artifacts import is_active
 from gateway.terminal.local_client import is_session_idle
 from gateway.terminal.session_events import SessionIdle, stream_session_events
 from gateway.transport import StreamingASGITransport
