@@ -141,16 +141,15 @@ class TurnEffects:
             display = show_live_reply(self._delivery, turn.row, turn.message.inbound)
             turn.display = await turn.stack.enter_async_context(display)
         turn.attempt.question = await self._questions.open_before(turn.row, turn.message.text)
-        return TurnEvent.PREPARED
+        return TurnEvent.PREPARED if turn.attempt.attachments else TurnEvent.UPLOADED
 
     async def upload_files(self, turn: Turn) -> TurnEvent:
         """Hand the message's files to the thread's uploads."""
         attempt = turn.attempt
-        if attempt.attachments:
-            attempt.uploads = await self._steering.uploads.upload(
-                self._adapter(turn.row), attempt.thread_id, attempt.attachments, turn.texts
-            )
-            attempt.attachments = ()
+        attempt.uploads = await self._steering.uploads.upload(
+            self._adapter(turn.row), attempt.thread_id, attempt.attachments, turn.texts
+        )
+        attempt.attachments = ()
         return TurnEvent.UPLOADED
 
     async def follow_run(self, turn: Turn) -> TurnEvent:
