@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from store.conversations import ConversationKey, ensure_conversation, key_from_row, key_params
+from store.conversations import ConversationKey, ensure_conversation, key_from_row
 from store.database import Database, Params, Row, Transaction
 from store.message_topics import insert_message_topic, select_topic
 from store.outbox import NEWEST, NewOutboxRow, insert_outbox_rows
@@ -94,15 +94,6 @@ VALUES (:channel, :workspace, :kind, :chat, :external_id, :received_at)
 ON CONFLICT (channel, workspace, kind, chat, external_id) DO NOTHING
 RETURNING received_at
 """
-_IS_DUPLICATE = """
-SELECT 1 FROM received_id
-WHERE channel = :channel AND workspace = :workspace AND kind = 'event' AND chat = '' AND external_id = :event_id
-UNION ALL
-SELECT 1 FROM received_id
-WHERE channel = :channel AND workspace = :workspace AND kind = 'message' AND chat = :chat
-AND external_id = :message_id
-LIMIT 1
-"""
 _COUNT_QUEUED = """
 SELECT count(*) AS waiting FROM inbox
 WHERE conversation_id = :id AND state IN ('new', 'running') AND state = 'new' AND kind = 'chat'
@@ -173,11 +164,6 @@ class InboxStore:
         `cap` limits the chat rows in state new. A cap of 0 refuses everything, commands included.
         """
         return await self._database.transaction(lambda tx: _accept(tx, new, cap))
-
-    async def is_duplicate(self, key: ConversationKey, event_id: str, message_id: str) -> bool:
-        """Return whether `accept` would return DuplicateMessage."""
-        params = {**key_params(key), "event_id": event_id, "message_id": message_id}
-        return bool(await self._database.read(_IS_DUPLICATE, params))
 
     async def mark_running(self, inbox_id: int, *, thread_id: str) -> TurnStart | None:
         """Record the start of a turn (state running, attempts + 1). None if the row is already done or dead.

@@ -95,10 +95,6 @@ class DeliveryWorker:
         """Return the adapter of a channel. Raises KeyError: the channel is not running."""
         return self._adapters[channel]
 
-    def find_adapter(self, channel: str) -> Adapter | None:
-        """Return the adapter of a channel; None if it is not running."""
-        return self._adapters.get(channel)
-
     async def enqueue(self, key: ConversationKey, rows: Sequence[NewOutboxRow]) -> None:
         """Commit rows of a conversation and send them. Raises StoreError."""
         await self._outbox.enqueue(rows)

@@ -9,7 +9,7 @@ from store.config import StoreConfig
 from store.conversation_settings import ConversationSettings, ConversationSettingsStore
 from store.conversations import ChatMigration, ConversationKey, ConversationStore
 from store.database import Database
-from store.inbox import InboxStore
+from store.inbox import DuplicateMessage, InboxStore, NewInboxRow
 from store.message_history import MessageHistoryStore
 from store.message_topics import MessageTopicStore
 from store.migrations import scripts
@@ -56,7 +56,10 @@ async def test_rows_of_schema_9_are_found_under_the_new_names(tmp_path: Path) ->
         first = await MessageHistoryStore(database).find(1)
         assert first is not None
         assert first.question == '{"options": ["a"]}'
-        assert await InboxStore(database).is_duplicate(CHAT, "e1", "")
+        again = NewInboxRow(
+            key=CHAT, event_id="e1", message_id="", kind="chat", body="{}", received_at=2
+        )
+        assert await InboxStore(database).accept(again, cap=9) == DuplicateMessage()
         assert await MessageTopicStore(database).find_topic(CHAT, "m9") == "5"
         settings = await ConversationSettingsStore(database).list_all()
         assert settings == {CHAT: ConversationSettings(model="gpt")}
