@@ -1,52 +1,52 @@
-"""What can go wrong inside the agent; every error carries the decision it asks for.
+"""The agent's errors. Each says whether to retry, and what users and the model may read.
 
 AgentError
 ├── ModelNotFound      no entry of `models` has this name
-├── ModelUnusable      the entry exists, but its class cannot be built or asked like this
+├── ModelUnusable      the entry's class cannot be built or called with these options
 ├── ExtensionsError    the extensions file cannot be changed
-│   ├── ExtensionsInvalid      it holds something else than the JSON object that it should
-│   └── ExtensionsWriteFailed  the disk refused
-├── ObjectNotImportable       a `module:attribute` of the configuration names nothing usable
-├── SkillError         something about skills cannot be done
-│   ├── SkillNotFound     there is no skill of this name, or no such entry in its history
-│   ├── SkillExists       there is one already
-│   ├── SkillInvalid      a SKILL.md or an archive breaks a rule
-│   ├── SkillBlocked      the scan did not allow it
-│   └── SkillWriteFailed   the disk refused
-├── CustomAgentError   something about custom agents cannot be done
-│   ├── AgentNotFound     there is no agent of this name
-│   ├── AgentExists       there is one already
-│   ├── AgentInvalid      its name or its files break a rule
-│   └── AgentWriteFailed   the disk refused
-├── GuardrailUnusable  the `guardrails` section names nobody who could decide
-├── McpError           something with an MCP server
-│   ├── McpServerUnusable   its entry cannot be used, or it cannot be reached
-│   ├── McpCallFailed       a call of one of its tools came to nothing
-│   ├── McpServerNotFound   there is none of this name
-│   └── McpSettingsInvalid  a change of the entries that is not taken
-├── MemoryServiceError        something about what is remembered cannot be done
-│   ├── MemoryInvalid     a scope, a fact or a document that breaks a rule
-│   ├── FactNotFound      there is no fact with this id
-│   └── MemoryUnavailable  the disk refused
-├── TracingMisconfigured  traces were asked for, and cannot be kept
-├── ClientClosed       a client was used before it was opened, or after it was closed
-├── ThreadIdMissing    a run without a thread id
-├── ThreadIdInvalid    a thread id that must not become a folder's name
-├── WebError           a page or a web service that cannot be used now
-│   └── UrlNotAllowed     an address that may not be reached
-│       └── UnknownHost  one whose name cannot be resolved
-├── AcpAgentError  an agent of another maker that cannot be asked, or did not answer
-├── UploadError        files that were sent could not be taken in
-│   ├── UploadTooLarge    too many, or too large; nothing of the request is kept
-│   ├── UploadNotAllowed     the name, or what stands in its place, cannot be written to
-│   ├── UploadNotFound    there is no uploaded file of this name
-│   └── ConversionFailed  a document has no text version; the text says why
-├── ArchiveMemberTooLarge     a part of an archive is too large to be shown
-├── SandboxUnusable    the sandbox that is configured does not work on this machine
-└── SandboxError       something that the sandbox cannot do
-    ├── CommandsDisabled    commands are not run here
-    ├── PathNotAllowed    the path is not one that the agent may use like this
-    └── SearchTimeout  a search was stopped at its deadline
+│   ├── ExtensionsInvalid      it is not a JSON object
+│   └── ExtensionsWriteFailed  a disk error
+├── ObjectNotImportable  a `module:attribute` of the configuration cannot be imported
+├── SkillError         an operation on skills failed
+│   ├── SkillNotFound     no skill has this name, or its history no such entry
+│   ├── SkillExists       a skill has this name already
+│   ├── SkillInvalid      a SKILL.md or archive is invalid
+│   ├── SkillBlocked      the security scan rejected it
+│   └── SkillWriteFailed  a disk error
+├── CustomAgentError   an operation on custom agents failed
+│   ├── AgentNotFound     no agent has this name
+│   ├── AgentExists       an agent has this name already
+│   ├── AgentInvalid      its name or files are invalid
+│   └── AgentWriteFailed  a disk error
+├── GuardrailUnusable  the `guardrails` section names no usable provider
+├── McpError           an operation on MCP servers failed
+│   ├── McpServerUnusable   its entry is invalid, or it cannot be reached
+│   ├── McpCallFailed       a tool call failed
+│   ├── McpServerNotFound   no server has this name
+│   └── McpSettingsInvalid  a change of the settings is not allowed
+├── MemoryServiceError  an operation on memory failed
+│   ├── MemoryInvalid     a scope, fact or document is invalid
+│   ├── FactNotFound      no fact has this id
+│   └── MemoryUnavailable  a disk error
+├── TracingMisconfigured  tracing is enabled, but cannot be used
+├── ClientClosed       the client is not open
+├── ThreadIdMissing    a run has no thread id
+├── ThreadIdInvalid    a thread id cannot be used as a folder name
+├── WebError           a web page or service cannot be used now
+│   └── UrlNotAllowed     a URL is not allowed
+│       └── UnknownHost      its host name cannot be resolved
+├── AcpAgentError      an external agent cannot be called, or does not answer
+├── UploadError        uploaded files could not be accepted
+│   ├── UploadTooLarge    too many or too large; nothing of the request is kept
+│   ├── UploadNotAllowed  the file name is invalid, or its path cannot be written
+│   ├── UploadNotFound    no uploaded file has this name
+│   └── ConversionFailed  a document could not be converted to text
+├── ArchiveMemberTooLarge  a file in an archive is too large to show
+├── SandboxUnusable    the configured sandbox does not work on this machine
+└── SandboxError       an operation in the sandbox failed
+    ├── CommandsDisabled  commands are disabled
+    ├── PathNotAllowed    the agent may not use this path in this way
+    └── SearchTimeout     a search took too long
 """
 
 from typing_extensions import override
@@ -56,9 +56,9 @@ class AgentError(Exception):
     """Something inside the agent failed.
 
     Attributes:
-        retryable: Whether the same call may succeed later without anybody changing anything.
-        retry_after_s: After how many seconds, when that is known.
-        user_message: One sentence for people and for the model: no secret, no host path, no stack.
+        retryable: Whether the same call may succeed later without any change.
+        retry_after_s: Delay before a retry, seconds; None = unknown.
+        user_message: One sentence for users and the model: no secrets, host paths or tracebacks.
     """
 
     retryable = False
@@ -79,7 +79,7 @@ class ModelNotFound(AgentError):
 
 
 class ModelUnusable(AgentError):
-    """The model's entry in the configuration cannot be used."""
+    """The model's configuration entry cannot be used."""
 
 
 class ExtensionsError(AgentError):
@@ -87,25 +87,25 @@ class ExtensionsError(AgentError):
 
 
 class ExtensionsInvalid(ExtensionsError):
-    """The extensions file is not the JSON object that it should be; nothing was changed."""
+    """The extensions file is not a JSON object. Nothing was changed."""
 
 
 class ExtensionsWriteFailed(ExtensionsError):
-    """The extensions file could not be written; nothing was changed."""
+    """The extensions file could not be written. Nothing was changed."""
 
     retryable = True
 
 
 class ObjectNotImportable(AgentError):
-    """A `module:attribute` of the configuration names nothing usable."""
+    """A `module:attribute` in the configuration cannot be imported."""
 
 
 class GuardrailUnusable(AgentError):
-    """The guardrail that is configured cannot be used."""
+    """The configured guardrail cannot be used."""
 
 
 class McpError(AgentError):
-    """Something is wrong with an MCP server."""
+    """The MCP operation failed."""
 
 
 class McpServerUnusable(McpError):
@@ -113,23 +113,23 @@ class McpServerUnusable(McpError):
 
 
 class McpCallFailed(McpError):
-    """The call of the MCP server's tool failed."""
+    """The MCP tool call failed."""
 
 
 class McpServerNotFound(McpError):
-    """There is no MCP server of this name."""
+    """There is no MCP server with this name."""
 
 
 class McpSettingsInvalid(McpError):
-    """This change of the MCP servers is not allowed."""
+    """This change of the MCP settings is not allowed."""
 
 
 class MemoryServiceError(AgentError):
-    """Something about what is remembered cannot be done."""
+    """The memory operation failed."""
 
 
 class MemoryInvalid(MemoryServiceError):
-    """This cannot be remembered like this."""
+    """The memory document, fact or scope is invalid."""
 
 
 class FactNotFound(MemoryServiceError):
@@ -137,13 +137,13 @@ class FactNotFound(MemoryServiceError):
 
 
 class MemoryUnavailable(MemoryServiceError):
-    """What is remembered cannot be read or written at the moment; see the log."""
+    """Memory is temporarily unavailable; see the log."""
 
     retryable = True
 
 
 class TracingMisconfigured(AgentError):
-    """Traces were asked for, and cannot be kept."""
+    """Tracing is enabled, but cannot be used."""
 
 
 class ClientClosed(AgentError):
@@ -155,15 +155,15 @@ class ThreadIdMissing(AgentError):
 
 
 class ThreadIdInvalid(AgentError):
-    """A thread id has 1 to 64 letters, digits, `_` or `-`."""
+    """A thread id must have 1 to 64 letters, digits, `_` or `-`."""
 
 
 class WebError(AgentError):
-    """The web page or service cannot be used now."""
+    """The web page or service is not available now."""
 
 
 class UrlNotAllowed(WebError):
-    """This address cannot be reached from here."""
+    """This URL is not allowed."""
 
 
 class UnknownHost(UrlNotAllowed):
@@ -171,15 +171,15 @@ class UnknownHost(UrlNotAllowed):
 
 
 class AcpAgentError(AgentError):
-    """The other agent cannot be asked."""
+    """The external agent cannot be called."""
 
 
 class ArchiveMemberTooLarge(AgentError):
-    """This part of the archive is too large to be shown."""
+    """This file in the archive is too large to show."""
 
 
 class SandboxUnusable(AgentError):
-    """The sandbox that is configured does not work on this machine."""
+    """The configured sandbox does not work on this machine."""
 
 
 class SandboxError(AgentError):
@@ -187,71 +187,71 @@ class SandboxError(AgentError):
 
 
 class CommandsDisabled(SandboxError):
-    """Commands cannot be run here: set sandbox.use to bubblewrap or docker, or sandbox.allow_host_bash to true."""
+    """Commands are disabled: set sandbox.use to bubblewrap or docker, or sandbox.allow_host_bash to true."""
 
 
 class PathNotAllowed(SandboxError):
-    """The path is not one that may be used like this."""
+    """The path is not allowed."""
 
 
 class SearchTimeout(SandboxError):
-    """The search took too long and was stopped; narrow the path or simplify the pattern."""
+    """The search took too long: narrow the path or simplify the pattern."""
 
 
 class SkillError(AgentError):
-    """Something about skills cannot be done."""
+    """The skill operation failed."""
 
 
 class SkillNotFound(SkillError):
-    """There is no skill of this name."""
+    """There is no skill with this name."""
 
 
 class SkillExists(SkillError):
-    """There is a skill of this name already."""
+    """A skill with this name already exists."""
 
 
 class SkillInvalid(SkillError):
-    """The skill breaks a rule."""
+    """The skill is invalid."""
 
 
 class SkillBlocked(SkillError):
-    """The security scan did not allow the skill."""
+    """The security scan rejected the skill."""
 
 
 class SkillWriteFailed(SkillError):
-    """The skills' folder cannot be written; nothing was changed."""
+    """The skills folder cannot be written. Nothing was changed."""
 
     retryable = True
 
 
 class CustomAgentError(AgentError):
-    """Something about custom agents cannot be done."""
+    """The custom agent operation failed."""
 
 
 class AgentNotFound(CustomAgentError):
-    """There is no agent of this name."""
+    """There is no agent with this name."""
 
 
 class AgentExists(CustomAgentError):
-    """There is an agent of this name already."""
+    """An agent with this name already exists."""
 
 
 class AgentInvalid(CustomAgentError):
-    """The agent breaks a rule."""
+    """The agent is invalid."""
 
 
 class AgentWriteFailed(CustomAgentError):
-    """The agents' folder cannot be written; nothing was changed."""
+    """The agents folder cannot be written. Nothing was changed."""
 
     retryable = True
 
 
 class UploadError(AgentError):
-    """Files that were sent could not be taken in."""
+    """The uploaded files could not be accepted."""
 
 
 class UploadTooLarge(UploadError):
-    """Too many files were sent at once, or too large ones."""
+    """Too many files were uploaded at once, or the files are too large."""
 
 
 class UploadNotAllowed(UploadError):
@@ -259,8 +259,8 @@ class UploadNotAllowed(UploadError):
 
 
 class UploadNotFound(UploadError):
-    """There is no uploaded file of this name."""
+    """There is no uploaded file with this name."""
 
 
 class ConversionFailed(UploadError):
-    """The document could not be turned into text."""
+    """The document could not be converted to text."""

@@ -21,14 +21,14 @@ PACKAGES = {
     "langchain_xai": "langchain-xai",
     "langfuse": "langfuse",
 }
-"""Modules that people configure, and the packages that bring them."""
+"""Configurable modules and the packages that provide them."""
 
 
 def import_object(use: str) -> object:
-    """Import the module of `module:attribute` and return the attribute.
+    """Import an object named `module:attribute`.
 
     Raises:
-        ObjectNotImportable: No colon, a module that cannot be imported, or no such attribute; the text says what to do.
+        ObjectNotImportable: The name is malformed or cannot be imported; the text says what to do.
     """
     module_name, colon, attribute = use.partition(":")
     if not colon or not module_name or not attribute:
@@ -49,10 +49,10 @@ def import_object(use: str) -> object:
 
 
 def import_class(use: str, kind: type[T]) -> type[T]:
-    """Resolve a class that is `kind` or derived from it.
+    """Import a class that is `kind` or derived from it.
 
     Raises:
-        ObjectNotImportable: As `import_object`, or the attribute is no such class.
+        ObjectNotImportable: As `import_object`, or the object is not such a class.
     """
     found = import_object(use)
     if not isinstance(found, type) or not issubclass(found, kind):
@@ -61,10 +61,10 @@ def import_class(use: str, kind: type[T]) -> type[T]:
 
 
 def import_instance(use: str, kind: type[T]) -> T:
-    """Resolve an object of class `kind`.
+    """Import an instance of `kind`.
 
     Raises:
-        ObjectNotImportable: As `import_object`, or the attribute is something else.
+        ObjectNotImportable: As `import_object`, or the object is something else.
     """
     found = import_object(use)
     if not isinstance(found, kind):
@@ -73,7 +73,7 @@ def import_instance(use: str, kind: type[T]) -> T:
 
 
 def missing_package_hint(use: str) -> str | None:
-    """Return what to do about a package that is not installed, or None; nothing is imported.
+    """Return what to do about a package that is not installed; None = it is installed. Imports nothing.
 
     >>> missing_package_hint("json:loads"), missing_package_hint("no_such_package.models:Model")
     (None, 'Could not import module no_such_package.models: there is no such module')

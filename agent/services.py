@@ -29,32 +29,32 @@ from agent.uploads.service import UploadService
 
 
 class CurrentConfig:
-    """The configuration that holds now."""
+    """Holds the current configuration."""
 
     def __init__(self, config: AgentConfig) -> None:
         self._config = config
 
     def get(self) -> AgentConfig:
-        """Return it."""
+        """Return the current configuration."""
         return self._config
 
     def replace(self, config: AgentConfig) -> None:
-        """Put another in its place; runs that are under way keep what they were built with."""
+        """Replace the configuration. Active runs keep what they were built with."""
         self._config = config
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSetup:
-    """Where the agent lives.
+    """What the agent is opened with.
 
     Attributes:
-        config: The configuration to begin with.
+        config: The initial configuration.
         home: The data folder.
-        extensions_path: The file with MCP servers and switched-off skills; None = `extensions_config.json` in `home`.
-        sandboxes: Where the agent's files are; None = as configured.
-        base_dir: From where relative paths of the configuration are meant; None = the working folder.
-        environment: Where `$NAME` in the extensions file is looked up.
-        tracing: Where runs are recorded.
+        extensions_path: The file with MCP servers and disabled skills; None = `extensions_config.json` in `home`.
+        sandboxes: The sandbox provider; None = as configured.
+        base_dir: The base of relative paths in the configuration; None = the working directory.
+        environment: Values for `$NAME` in the extensions file.
+        tracing: Where runs are traced.
     """
 
     config: AgentConfig
@@ -67,31 +67,31 @@ class AgentSetup:
 
     @property
     def extensions_file(self) -> Path:
-        """Where MCP servers and switched-off skills are written down."""
+        """The path of the extensions file."""
         return self.extensions_path or self.home / "extensions_config.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentServices:
-    """The open parts.
+    """The agent's running parts.
 
     Attributes:
-        config: The configuration that holds now.
-        folders: The threads' files.
-        sandboxes: Where tools work on them.
-        model_http_client: The models' connections.
-        auxiliary_models: Models for work beside the conversation.
-        circuit_breakers: Which models are left alone for a while.
-        extensions: The file with MCP servers and switched-off skills.
-        skills: What the agent knows how to do.
-        skill_installer: Where skills are installed and changed.
+        config: The current configuration.
+        folders: The threads' folders.
+        sandboxes: The sandboxes that tools work in.
+        model_http_client: The HTTP client that models share.
+        auxiliary_models: Models for titles, summaries, memory and scans.
+        circuit_breakers: The models' circuit breakers.
+        extensions: The file with MCP servers and disabled skills.
+        skills: The installed skills.
+        skill_installer: Installs and edits skills.
         custom_agents: The custom agents.
-        acp_agents: The agents of other makers.
-        subagents: Runs what is delegated.
+        acp_agents: Calls external agents over ACP.
+        subagents: Runs subagents.
         mcp: The tools of MCP servers.
-        memory: What is remembered of people and rooms.
-        uploads: What users send.
-        tracing: Where runs are recorded.
+        memory: Long-term memory of people and rooms.
+        uploads: Uploaded files.
+        tracing: Where runs are traced.
     """
 
     config: CurrentConfig
@@ -114,68 +114,68 @@ class AgentServices:
 
 
 @asynccontextmanager
-async def open_agent_services(site: AgentSetup) -> AsyncIterator[AgentServices]:
-    """Open everything that runs share, and close it on exit.
+async def open_agent_services(setup: AgentSetup) -> AsyncIterator[AgentServices]:
+    """Open everything that runs share; the exit closes it.
 
     Raises:
         AgentError: The configuration names something that cannot be used.
     """
-    settings = CurrentConfig(site.config)
-    folders = ThreadStorage(site.home)
-    extensions = ExtensionsFile(site.extensions_file)
-    skills = _skill_registry(site, settings, extensions)
+    config = CurrentConfig(setup.config)
+    folders = ThreadStorage(setup.home)
+    extensions = ExtensionsFile(setup.extensions_file)
+    skills = _skill_registry(setup, config, extensions)
     await skills.load()
-    sandboxes = site.sandboxes
+    sandboxes = setup.sandboxes
     if sandboxes is None:
         sandboxes = await anyio.to_thread.run_sync(
-            build_sandbox_provider, site.config.sandbox, folders, skills.mounts
+            build_sandbox_provider, setup.config.sandbox, folders, skills.mounts
         )
-    connections = ModelHttpClient()
-    models = AuxiliaryModels(settings.get, connections)
+    http_client = ModelHttpClient()
+    models = AuxiliaryModels(config.get, http_client)
     try:
         async with (
             maintained(sandboxes),
-            open_tracing(site.tracing) as tracing,
-            MemoryService(site.home, settings.get, models.get) as memory,
+            open_tracing(setup.tracing) as tracing,
+            MemoryService(setup.home, config.get, models.get) as memory,
             open_subagent_executor() as subagents,
-            open_mcp(extensions, site.environment, lambda: settings.get().mcp) as mcp,
+            open_mcp(extensions, setup.environment, lambda: config.get().mcp) as mcp,
         ):
             yield AgentServices(
-                config=settings,
-                home=site.home,
+                config=config,
+                home=setup.home,
                 folders=folders,
                 sandboxes=sandboxes,
-                model_http_client=connections,
+                model_http_client=http_client,
                 auxiliary_models=models,
-                circuit_breakers=CircuitBreakers(lambda: settings.get().circuit_breaker),
+                circuit_breakers=CircuitBreakers(lambda: config.get().circuit_breaker),
                 extensions=extensions,
                 skills=skills,
-                skill_installer=_skill_installer(skills, settings, models),
-                custom_agents=CustomAgentStore(site.home),
+                skill_installer=_skill_installer(skills, config, models),
+                custom_agents=CustomAgentStore(setup.home),
                 acp_agents=AcpAgentRunner(folders),
                 subagents=subagents,
                 mcp=mcp,
                 memory=memory,
                 uploads=UploadService(
-                    folders, converts=lambda: settings.get().uploads.auto_convert_documents
+                    folders, converts=lambda: config.get().uploads.auto_convert_documents
                 ),
                 tracing=tracing,
             )
     finally:
-        await connections.aclose()
+        await http_client.aclose()
         await sandboxes.aclose()
 
 
 def _skill_installer(
-    skills: SkillRegistry, settings: CurrentConfig, models: AuxiliaryModels
+    skills: SkillRegistry, config: CurrentConfig, models: AuxiliaryModels
 ) -> SkillInstaller:
-    scanner = SkillScanner(lambda: settings.get().skills, models.get)
+    scanner = SkillScanner(lambda: config.get().skills, models.get)
     return SkillInstaller(skills, skills.custom_folder, scanner)
 
 
 def _skill_registry(
-    site: AgentSetup, settings: CurrentConfig, extensions: ExtensionsFile
+    setup: AgentSetup, config: CurrentConfig, extensions: ExtensionsFile
 ) -> SkillRegistry:
     return SkillRegistry(
-        lambda: settings.get().skills, extensions, home=site.home, base=site.base_dir
+        lambda: config.get().skills, extensions, home=setup.home, base=setup.base_dir
     )

@@ -20,15 +20,15 @@ from agent.options import RunContext
 logger = logging.getLogger(__name__)
 
 FLUSH_S = 3.0
-"""Bound of handing over what is still kept at the end, seconds."""
+"""Time limit for flushing traces at shutdown, seconds."""
 
 
 HandlerFactory = Callable[[UUID], BaseCallbackHandler]
-"""Gives what records one run, by the run's id."""
+"""Returns the callback handler that traces a run, by the run's id."""
 
 
 class Tracing:
-    """The recorders of one process; see `open_tracing`."""
+    """The tracers of a process; see `open_tracing`."""
 
     def __init__(self, recorders: tuple[HandlerFactory, ...] = (), *, label: str = "") -> None:
         self._recorders = recorders
@@ -36,11 +36,11 @@ class Tracing:
 
     @property
     def is_enabled(self) -> bool:
-        """Whether runs are recorded."""
+        """Whether runs are traced."""
         return bool(self._recorders)
 
     def run_config(self, config: RunnableConfig, model_name: str) -> RunnableConfig:
-        """Return what a run's graph is bound with, so that the run becomes one trace under its thread."""
+        """Return the config that makes a run one trace, grouped by its thread."""
         caller = RunContext.from_runtime(config.get("context"), config)
         tags = [f"model:{model_name}", *([f"env:{self._label}"] if self._label else [])]
         ours: dict[str, Any] = {
@@ -59,10 +59,10 @@ class Tracing:
 
 @asynccontextmanager
 async def open_tracing(asked: TracingConfig) -> AsyncIterator[Tracing]:
-    """Open the recorders that are asked for; on exit what they keep is handed over, within `FLUSH_S`.
+    """Open the configured tracers; the exit flushes them, within `FLUSH_S`.
 
     Raises:
-        TracingMisconfigured: One is switched on and cannot be used.
+        TracingMisconfigured: A tracer is enabled and cannot be used.
     """
     recorders: list[HandlerFactory] = []
     flushes: list[Callable[[], None]] = []
@@ -85,7 +85,7 @@ async def _flush(flushes: list[Callable[[], None]]) -> None:
     with anyio.move_on_after(FLUSH_S, shield=True) as bound:
         async with anyio.create_task_group() as tasks:
             for flush in flushes:
-                # Abandoned at the bound: the packages' own deadlines are much longer.
+                # Abandoned at the time limit: the packages' own ones are much longer.
                 tasks.start_soon(_in_thread, flush)
     if bound.cancelled_caught:
         logger.warning("Some traces were not flushed within %s seconds", FLUSH_S)
@@ -98,7 +98,7 @@ async def _in_thread(work: Callable[[], None]) -> None:
 def _open_tracer(
     service: LangSmithConfig | LangfuseConfig,
 ) -> tuple[HandlerFactory, Callable[[], None]]:
-    """Return a recorder, and what hands over the rest. Blocking: it imports."""
+    """Return a handler factory and its flush function. Blocking: it imports."""
     return (
         _open_langsmith(service)
         if isinstance(service, LangSmithConfig)
@@ -132,13 +132,13 @@ def _open_langfuse(service: LangfuseConfig) -> tuple[HandlerFactory, Callable[[]
         public_key=service.public_key,
         secret_key=service.secret_key,
         base_url=service.base_url,
-        # One of its own: the process' default provider belongs to whoever else uses OpenTelemetry.
+        # A separate provider: the process-wide default one belongs to other users of OpenTelemetry.
         tracer_provider=_construct("LangfuseConfig", "opentelemetry.sdk.trace:TracerProvider"),
     )
 
     def recorder(run_id: UUID) -> BaseCallbackHandler:
-        # The trace is named, and not only begun by the first span: beside LangSmith's recorder some spans have
-        # parents that Langfuse never heard of, and each of them would begin a trace of its own.
+        # The trace id is explicit: next to LangSmith's tracer some spans have parents unknown to Langfuse, and each
+        # of them would start its own trace.
         handler: BaseCallbackHandler = _construct(
             "LangfuseConfig",
             "langfuse.langchain:CallbackHandler",
@@ -148,7 +148,7 @@ def _open_langfuse(service: LangfuseConfig) -> tuple[HandlerFactory, Callable[[]
         return handler
 
     recorder(uuid4())  # what is wrong shows now
-    # Not shut down: the package keeps one client a key for the whole process, and gives it out again.
+    # Not shut down: the package keeps one client per key for the whole process.
     return recorder, client.flush
 
 

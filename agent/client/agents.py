@@ -12,7 +12,7 @@ from agent.errors import AgentInvalid
 
 
 class CustomAgentFields(TypedDict, total=False):
-    """What can be said of a custom agent, see `CustomAgent`."""
+    """The fields of a custom agent; see `CustomAgent`."""
 
     description: str
     model: str | None
@@ -22,69 +22,71 @@ class CustomAgentFields(TypedDict, total=False):
 
 
 class CustomAgentsApi(ClientApi):
-    """The custom agents, and what all agents know of their people."""
+    """Custom agents and USER.md."""
 
     async def list_agents(self) -> JsonObject:
         """Return the custom agents: `{agents}`."""
         return {
-            "agents": [_to_json(agent) for agent in await self._systems.custom_agents.list_agents()]
+            "agents": [
+                _to_json(agent) for agent in await self._services.custom_agents.list_agents()
+            ]
         }
 
     async def get_agent(self, name: str) -> JsonObject | None:
-        """Return one; None when there is none of this name. Raises AgentInvalid."""
+        """Return one; None if there is none with this name. Raises AgentInvalid."""
         return (
-            _to_json(await self._systems.custom_agents.get(name))
-            if await self._systems.custom_agents.exists(name)
+            _to_json(await self._services.custom_agents.get(name))
+            if await self._services.custom_agents.exists(name)
             else None
         )
 
     async def create_agent(self, name: str, **fields: Unpack[CustomAgentFields]) -> JsonObject:
-        """Store a new one, and return it.
+        """Create one and return it.
 
         Args:
             name: Letters, digits and hyphens.
             fields: `description`, `model`, `tool_groups`, `skills`, `soul`.
 
         Raises:
-            AgentExists: There is one already.
-            AgentInvalid: A field breaks a rule.
+            AgentExists: The name is taken.
+            AgentInvalid: A field is invalid.
         """
         self._require_known(fields)
         return _to_json(
-            await self._systems.custom_agents.create(_validate({"name": name, **fields}))
+            await self._services.custom_agents.create(_validate({"name": name, **fields}))
         )
 
     async def update_agent(self, name: str, **fields: Unpack[CustomAgentFields]) -> JsonObject:
-        """Change the fields that are given, and return the agent. Raises AgentNotFound, AgentInvalid."""
+        """Update the given fields and return the agent. Raises AgentNotFound, AgentInvalid."""
         self._require_known(fields)
-        changed = await self._systems.custom_agents.update(
+        changed = await self._services.custom_agents.update(
             name, lambda old: _validate({**old.model_dump(), **fields})
         )
         return _to_json(changed)
 
     async def delete_agent(self, name: str) -> None:
-        """Remove one with its files. Raises AgentNotFound."""
-        await self._systems.custom_agents.delete(name)
+        """Delete one with its files. Raises AgentNotFound."""
+        await self._services.custom_agents.delete(name)
 
     async def check_agent_name(self, name: str) -> JsonObject:
-        """Return whether a name is free, and how it would be stored: `{available, name}`. Raises AgentInvalid."""
+        """Return whether a name is available, and its stored form: `{available, name}`. Raises AgentInvalid."""
         return {
-            "available": not await self._systems.custom_agents.exists(name),
+            "available": not await self._services.custom_agents.exists(name),
             "name": normalize_agent_name(name),
         }
 
     async def get_user_profile(self) -> JsonObject:
         """Return USER.md: `{content}`."""
-        return {"content": await self._systems.custom_agents.load_profile()}
+        return {"content": await self._services.custom_agents.load_profile()}
 
     async def update_user_profile(self, content: str) -> JsonObject:
-        """Replace USER.md, and return it. Raises AgentInvalid."""
-        await self._systems.custom_agents.write_profile(content)
+        """Replace USER.md and return it. Raises AgentInvalid."""
+        await self._services.custom_agents.write_profile(content)
         return {"content": content}
 
     def _require_known(self, fields: CustomAgentFields) -> None:
-        """Refuse names that the configuration does not know: the agent would silently run without them."""
-        config = self._systems.config.get()
+        """Reject unknown models and tool groups: the agent would silently run without them."""
+        config = self._services.config.get()
         model = fields.get("model")
         if model is not None and config.model_named(model) is None:
             raise AgentInvalid(f"There is no model named {model[:80]!r}.")

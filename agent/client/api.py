@@ -5,15 +5,15 @@ from typing import Any
 from agent.services import AgentServices
 
 JsonObject = dict[str, Any]
-"""An answer, in the form that the HTTP API gives it."""
+"""A result in the form of the HTTP API's response."""
 
 
 class ClientApi:
-    """A part of a client.
+    """A group of client methods.
 
     Args:
-        systems: The open parts of the agent.
+        services: The agent's services.
     """
 
-    def __init__(self, systems: AgentServices) -> None:
-        self._systems = systems
+    def __init__(self, services: AgentServices) -> None:
+        self._services = services

@@ -27,15 +27,15 @@ from store.database import Database
 from store.threads import ThreadStore
 
 DEFAULT_HOME = ".parley"
-"""The data folder unless another is named: the service's own default."""
+"""The default data folder, as the service's."""
 
 
 class AsyncParleyClient(
     ConversationsApi, ModelsApi, SkillsApi, McpApi, MemoryApi, CustomAgentsApi, FilesApi
 ):
-    """The agent in this process: what the service offers over HTTP, as methods. Opened by `open_client`.
+    """The agent in this process: the HTTP API's features as methods. Opened by `open_client`.
 
-    Answers are dictionaries of the same form as those of the HTTP API; docs/howto/embed.md has the table.
+    Results are dictionaries in the form of the HTTP API's responses; see the table in docs/howto/embed.md.
     """
 
 

@@ -22,67 +22,67 @@ from agent.streaming import stream_graph
 from agent.thread_queue import ThreadQueue
 
 MARK_FINISHED_S = 10.0
-"""Bound of noting that a turn is over, seconds."""
+"""Time limit for recording the end of a turn, seconds."""
 
 
 class ConversationsApi(ClientApi):
-    """Turns of the agent. Turns of one thread run one after the other, those of different threads side by side.
+    """Turns and threads. Turns of one thread run one after another, those of different threads concurrently.
 
     Args:
-        agents: The open agent.
-        checkpointer: Keeps the threads' state; the same that the agent was opened with.
-        book: Keeps account of the threads.
-        settings: How turns run unless they say otherwise.
+        factory: Builds the agent's graphs.
+        checkpointer: Stores the threads' state; the factory's own.
+        threads: Lists the threads.
+        defaults: Defaults for turns.
     """
 
     def __init__(
         self,
-        agents: AgentFactory,
+        factory: AgentFactory,
         checkpointer: BaseCheckpointSaver[Any],
-        book: ThreadIndex,
-        settings: TurnSettings,
+        threads: ThreadIndex,
+        defaults: TurnSettings,
     ) -> None:
-        super().__init__(agents.services)
-        self._factory = agents
+        super().__init__(factory.services)
+        self._factory = factory
         self._checkpointer = checkpointer
-        self._threads = book
-        self._settings = settings
+        self._threads = threads
+        self._defaults = defaults
         self._queue = ThreadQueue()
 
     async def chat(
         self, message: str, thread_id: str | None = None, **options: Unpack[TurnOptions]
     ) -> str:
-        """Say something and return what the agent says in the end; "" when it says nothing.
+        """Send a message and return the agent's answer; "" if there is none.
 
-        That is the text of its last message that has text, or the question that it needs an answer to. Arguments
-        and errors are those of `stream`.
+        The answer is the agent's last message with text, or the question it asks. Arguments and errors are those of
+        `stream`.
         """
-        words = FinalText()
+        answer = FinalText()
         async with aclosing(self.stream(message, thread_id, **options)) as events:
             async for event in events:
-                words.add(event)
-        return words.text
+                answer.add(event)
+        return answer.text
 
     async def stream(
         self, message: str, thread_id: str | None = None, **options: Unpack[TurnOptions]
     ) -> AsyncGenerator[StreamEvent]:
-        """Say something and yield what happens, see `StreamEvent`; the last event is `end`.
+        """Send a message and yield the turn's events (see `StreamEvent`); the last one is `end`.
 
-        Leaving early stops the turn at its last finished step; close the generator then (`contextlib.aclosing`).
+        To stop the turn early, close the generator (`contextlib.aclosing`); finished steps are kept.
 
         Args:
-            message: What is said.
-            thread_id: The conversation: letters, digits, `_` and `-`, at most 64; None = a new one, with a random
-                UUID. The service's HTTP API opens threads whose ids are UUIDs only.
-            options: For this turn.
+            message: The user's message.
+            thread_id: The thread: 1 to 64 letters, digits, `_` or `-`; None = a new one with a random UUID. The
+                service's HTTP API only opens threads whose ids are UUIDs.
+            options: Options of this turn.
 
         Raises:
-            ThreadIdInvalid: The id cannot be one.
-            ModelNotFound, ModelUnusable: There is no such model, or its entry cannot be used.
+            ThreadIdInvalid: The thread id is invalid.
+            ModelNotFound, ModelUnusable: The model does not exist, or its entry cannot be used.
             AgentNotFound, AgentInvalid: The custom agent cannot be used.
             GraphRecursionError: The turn took more than `recursion_limit` steps.
         """
-        settings = replace(self._settings, **options)
+        settings = replace(self._defaults, **options)
         thread_id = thread_id or str(uuid4())
         self._require_usable(thread_id, settings)
         ticket = self._queue.join(thread_id)
@@ -95,22 +95,22 @@ class ConversationsApi(ClientApi):
             self._queue.leave(ticket)
 
     async def list_threads(self, limit: int = 10) -> JsonObject:
-        """Return the threads that were used last: `{thread_list: [{thread_id, created_at, updated_at, ...}]}`."""
+        """Return the most recently used threads: `{thread_list: [{thread_id, created_at, updated_at, ...}]}`."""
         return {"thread_list": await self._threads.list_recent(max(limit, 0))}
 
     async def get_thread(self, thread_id: str) -> JsonObject:
-        """Return what is kept of a thread: `{thread_id, checkpoints}`, the oldest first; none for an unknown one."""
+        """Return a thread's checkpoints, oldest first: `{thread_id, checkpoints}`; none for an unknown thread."""
         found = await list_checkpoints(self._checkpointer, thread_id)
         return {"thread_id": thread_id, "checkpoints": found}
 
     async def delete_thread(self, thread_id: str) -> JsonObject:
-        """Delete a thread with its state and files, after its turns that run or wait. Deleting none is no error.
+        """Delete a thread with its state and files, after its pending turns. An unknown thread is no error.
 
         Raises:
-            ThreadIdInvalid: The id cannot be one.
+            ThreadIdInvalid: The thread id is invalid.
             OSError: Its files could not be removed.
         """
-        folders = self._systems.folders
+        folders = self._services.folders
         folders.folders(thread_id)
         ticket = self._queue.join(thread_id)
         try:
@@ -122,18 +122,18 @@ class ConversationsApi(ClientApi):
         return {"success": True, "message": f"Deleted thread {thread_id}"}
 
     async def reset_agent(self) -> None:
-        """Build the agent anew with the next turn.
+        """Rebuild the agent for the next turn.
 
-        It follows changes of skills, MCP servers, memory and custom agents by itself; this is for what it cannot
-        see, like another version of a module that the configuration names.
+        Changes of skills, MCP servers, memory and custom agents apply automatically. Use this for changes the agent
+        cannot detect, such as a new version of a module that the configuration names.
         """
-        await self._factory.replace_config(self._systems.config.get())
+        await self._factory.replace_config(self._services.config.get())
 
     def _require_usable(self, thread_id: str, settings: TurnSettings) -> None:
-        systems = self._systems
-        systems.folders.folders(thread_id)
+        services = self._services
+        services.folders.folders(thread_id)
         name = settings.model_name
-        if name is not None and systems.config.get().model_named(name) is None:
+        if name is not None and services.config.get().model_named(name) is None:
             raise ModelNotFound(f"There is no model named {name[:80]!r}.")
 
     async def _turn(

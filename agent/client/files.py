@@ -20,28 +20,28 @@ class FilesApi(ClientApi):
     """Uploads and artifacts."""
 
     async def upload_files(self, thread_id: str, files: Sequence[Path | str]) -> JsonObject:
-        """Give files of this machine to a thread; documents are turned into text before this returns.
+        """Upload local files to a thread; documents are converted to text before this returns.
 
         Args:
-            thread_id: The thread; it need not exist yet.
-            files: Where they are. They are copied.
+            thread_id: The thread; it does not need to exist yet.
+            files: Paths of the files to copy.
 
         Returns:
-            `{success, files, message, skipped_files}`; `success` is false when a file could not be put where it
-            belongs.
+            `{success, files, message, skipped_files}`; `success` is false if the target of a file is not safe to
+            write to.
 
         Raises:
-            FileNotFoundError: One does not exist; nothing is copied.
-            ValueError: One is not a file, or there are none; nothing is copied.
+            FileNotFoundError: A file does not exist; nothing is copied.
+            ValueError: A path is not a file, or there are none; nothing is copied.
             ThreadIdInvalid: The id cannot be one.
             UploadTooLarge: Too many or too large; nothing is kept.
-            UploadError: The disk does not take them.
-            OSError: One cannot be read.
+            UploadError: A disk error.
+            OSError: A file cannot be read.
         """
         if not files:
             raise ValueError("no files were given")
         paths = await anyio.to_thread.run_sync(_existing_files, files)
-        accepted = await self._systems.uploads.accept(thread_id, _iter_uploads(paths))
+        accepted = await self._services.uploads.accept(thread_id, _iter_uploads(paths))
         return {
             "success": not accepted.skipped,
             "files": [_file_to_json(thread_id, file) for file in accepted.files],
@@ -50,16 +50,16 @@ class FilesApi(ClientApi):
         }
 
     async def list_uploads(self, thread_id: str) -> JsonObject:
-        """Return the files that were given to a thread: `{files, count}`. Raises ThreadIdInvalid."""
-        found = await self._systems.uploads.list_files(thread_id)
+        """Return a thread's uploads: `{files, count}`. Raises ThreadIdInvalid."""
+        found = await self._services.uploads.list_files(thread_id)
         files = [
             {**_file_to_json(thread_id, file), "modified": _modified_at(file)} for file in found
         ]
         return {"files": files, "count": len(files)}
 
     async def get_upload_limits(self) -> JsonObject:
-        """Return what one `upload_files` may bring: `{max_files, max_file_size, max_total_size}`, in bytes."""
-        limits = self._systems.uploads.limits
+        """Return the limits of one `upload_files` call: `{max_files, max_file_size, max_total_size}`, in bytes."""
+        limits = self._services.uploads.limits
         return {
             "max_files": limits.max_files,
             "max_file_size": limits.max_file_size,
@@ -67,31 +67,31 @@ class FilesApi(ClientApi):
         }
 
     async def delete_upload(self, thread_id: str, filename: str) -> JsonObject:
-        """Delete a file that was given to a thread, and the text that was made from it.
+        """Delete an upload and the text that was converted from it.
 
         Raises:
             ThreadIdInvalid: The id cannot be one.
             UploadNotFound: There is no such file.
             UploadNotAllowed: The name is a path.
         """
-        await self._systems.uploads.delete(thread_id, filename)
+        await self._services.uploads.delete(thread_id, filename)
         return {"success": True, "message": f"Deleted {filename}"}
 
     async def get_artifact(self, thread_id: str, path: str) -> tuple[bytes, str]:
-        """Return the content and the type of a file of a thread.
+        """Return the content and MIME type of a thread's file.
 
         Args:
             thread_id: The thread.
-            path: As the agent names it, like `mnt/user-data/outputs/report.md`; with or without the first slash.
+            path: The virtual path, such as `mnt/user-data/outputs/report.md`; the leading slash is optional.
 
         Raises:
             ThreadIdInvalid: The id cannot be one.
             FileNotFoundError: There is no such file.
-            ValueError: The path leads elsewhere, or not to a file, or to a part of an archive that is too large.
+            ValueError: The path is not allowed, is not a file, or is too large a file in an archive.
         """
         try:
             return await anyio.to_thread.run_sync(
-                _read_artifact, self._systems.folders, thread_id, path
+                _read_artifact, self._services.folders, thread_id, path
             )
         except FileNotFoundError:
             raise FileNotFoundError(f"There is no file {path}.") from None
@@ -102,11 +102,11 @@ class FilesApi(ClientApi):
 
 
 def existing_file(file: Path | str) -> Path:
-    """Return the path of a file, `~` resolved. Blocking.
+    """Return a file's path with `~` expanded. Blocking.
 
     Raises:
-        FileNotFoundError: There is nothing.
-        ValueError: It is something else.
+        FileNotFoundError: The path does not exist.
+        ValueError: The path is not a file.
     """
     path = Path(file).expanduser()
     if not path.exists():

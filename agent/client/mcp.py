@@ -13,9 +13,9 @@ from agent.mcp.server_config import describe_validation_error
 
 @with_config(ConfigDict(extra="allow"))
 class McpOAuthOptions(TypedDict, total=False):
-    """Where a server's tokens come from, with further keys of `OAuthConfig`.
+    """OAuth settings of a server; further keys as in `OAuthConfig`.
 
-    None keeps a stored secret, an empty text clears it.
+    None keeps a stored secret, an empty string clears it.
     """
 
     client_secret: str | None
@@ -24,7 +24,7 @@ class McpOAuthOptions(TypedDict, total=False):
 
 
 class McpServerOptions(TypedDict, total=False):
-    """An MCP server; what is left out has its default, `***` stands for the value that is stored."""
+    """An MCP server. Omitted keys have their defaults; `***` stands for the stored value."""
 
     enabled: bool
     type: str | None
@@ -45,31 +45,31 @@ class McpApi(ClientApi):
 
     async def get_mcp_config(self) -> JsonObject:
         """Return the servers by name, secrets masked: `{mcp_servers}`."""
-        return {"mcp_servers": await self._systems.mcp.settings.list_servers()}
+        return {"mcp_servers": await self._services.mcp.settings.list_servers()}
 
     async def update_mcp_config(self, mcp_servers: Mapping[str, McpServerOptions]) -> JsonObject:
-        """Put other servers in the place of all, and return them; the next turns have their tools.
+        """Replace all servers and return them; the next turns have their tools.
 
         Args:
-            mcp_servers: By name, in the form that `get_mcp_config` gives; `***` stands for the value that is stored.
+            mcp_servers: By name, in the form of `get_mcp_config`; `***` stands for the stored value.
 
         Raises:
-            McpSettingsInvalid: One of them may not be written like this; nothing is changed.
-            ExtensionsError: They cannot be written down.
+            McpSettingsInvalid: A server is not allowed; nothing is changed.
+            ExtensionsError: The extensions file cannot be written.
         """
         try:
             given = _SERVERS.validate_python(dict(mcp_servers))
         except ValidationError as error:
             raise McpSettingsInvalid(describe_validation_error(error)) from None
-        return {"mcp_servers": await self._systems.mcp.settings.replace(given)}
+        return {"mcp_servers": await self._services.mcp.settings.replace(given)}
 
     async def switch_mcp_server(self, name: str, *, enabled: bool) -> JsonObject:
-        """Switch one server on or off, and return it. Raises McpServerNotFound, ExtensionsError."""
-        return await self._systems.mcp.settings.set_enabled(name, enabled=enabled)
+        """Enable or disable a server and return it. Raises McpServerNotFound, ExtensionsError."""
+        return await self._services.mcp.settings.set_enabled(name, enabled=enabled)
 
     async def get_mcp_status(self) -> JsonObject:
-        """Return how the servers stand and what they offer: `{servers}`."""
-        found = [asdict(status) for status in await self._systems.mcp.statuses()]
+        """Return the servers' status and tools: `{servers}`."""
+        found = [asdict(status) for status in await self._services.mcp.statuses()]
         return {
             "servers": {
                 status.pop("name"): {**status, "tools": list(status["tools"])} for status in found

@@ -20,35 +20,35 @@ _SETTINGS = (
 
 
 class MemoryApi(ClientApi):
-    """What is remembered of people and rooms. Every method looks at one document.
+    """Memory documents. Each method works on one document.
 
-    Args of all: `scope`: whose memory; turns of this client use `default`. `agent`: a custom agent's memory;
-    "" = that of the agent as it is. All raise MemoryInvalid for what breaks a rule, and MemoryUnavailable.
+    Common arguments: `scope`: whose memory; turns of this client use `default`. `agent`: a custom agent's memory;
+    "" = the lead agent's. All methods raise MemoryInvalid for invalid arguments, and MemoryUnavailable.
     """
 
     async def get_memory(self, *, scope: str = DEFAULT, agent: str = "") -> JsonObject:
-        """Return a document; an empty one when nothing is remembered."""
-        return document_to_json(await self._systems.memory.get(memory_scope(scope, agent)))
+        """Return a document; it may be empty."""
+        return document_to_json(await self._services.memory.get(memory_scope(scope, agent)))
 
     async def export_memory(self, *, scope: str = DEFAULT, agent: str = "") -> JsonObject:
-        """Return a document, to be imported elsewhere."""
+        """Return a document for an import elsewhere."""
         return await self.get_memory(scope=scope, agent=agent)
 
     async def import_memory(
         self, document: Mapping[str, Any], *, scope: str = DEFAULT, agent: str = ""
     ) -> JsonObject:
-        """Put a document in the place of the present one, and return it."""
+        """Replace a document and return it."""
         return document_to_json(
-            await self._systems.memory.replace(memory_scope(scope, agent), document)
+            await self._services.memory.replace(memory_scope(scope, agent), document)
         )
 
     async def reload_memory(self, *, scope: str = DEFAULT, agent: str = "") -> JsonObject:
-        """Read the documents from disk again; return one."""
-        return document_to_json(await self._systems.memory.reload(memory_scope(scope, agent)))
+        """Reload the documents from disk and return one."""
+        return document_to_json(await self._services.memory.reload(memory_scope(scope, agent)))
 
     async def clear_memory(self, *, scope: str = DEFAULT, agent: str = "") -> JsonObject:
-        """Forget a document; without `agent` everything in the scope. Return what is left: nothing."""
-        return document_to_json(await self._systems.memory.clear(memory_scope(scope, agent)))
+        """Delete a document; without `agent` everything in the scope. Return the empty document."""
+        return document_to_json(await self._services.memory.clear(memory_scope(scope, agent)))
 
     async def create_memory_fact(
         self,
@@ -62,7 +62,7 @@ class MemoryApi(ClientApi):
         """Add a fact; return the whole document."""
         where = memory_scope(scope, agent)
         return document_to_json(
-            await self._systems.memory.create_fact(where, content, category, confidence)
+            await self._services.memory.create_fact(where, content, category, confidence)
         )
 
     async def update_memory_fact(
@@ -75,13 +75,13 @@ class MemoryApi(ClientApi):
         scope: str = DEFAULT,
         agent: str = "",
     ) -> JsonObject:
-        """Change a fact: what is None stays. Return the whole document.
+        """Update a fact; None keeps a value. Return the whole document.
 
         Args:
-            fact_id: Which.
-            content: What it says.
-            category: Of what kind it is.
-            confidence: How certain, 0 to 1.
+            fact_id: The fact's id.
+            content: The new content.
+            category: The new category.
+            confidence: The new confidence, 0 to 1.
             scope: Whose memory.
             agent: A custom agent's.
 
@@ -91,19 +91,19 @@ class MemoryApi(ClientApi):
         given = {"content": content, "category": category, "confidence": confidence}
         changes = {key: value for key, value in given.items() if value is not None}
         where = memory_scope(scope, agent)
-        return document_to_json(await self._systems.memory.update_fact(where, fact_id, changes))
+        return document_to_json(await self._services.memory.update_fact(where, fact_id, changes))
 
     async def delete_memory_fact(
         self, fact_id: str, *, scope: str = DEFAULT, agent: str = ""
     ) -> JsonObject:
-        """Remove a fact; return the whole document. Raises FactNotFound."""
+        """Delete a fact; return the whole document. Raises FactNotFound."""
         return document_to_json(
-            await self._systems.memory.delete_fact(memory_scope(scope, agent), fact_id)
+            await self._services.memory.delete_fact(memory_scope(scope, agent), fact_id)
         )
 
     async def get_memory_config(self) -> JsonObject:
-        """Return the configuration that holds now."""
-        config = self._systems.memory.config
+        """Return the current configuration."""
+        config = self._services.memory.config
         return {key: getattr(config, key) for key in _SETTINGS}
 
     async def get_memory_status(self, *, scope: str = DEFAULT, agent: str = "") -> JsonObject:
@@ -112,6 +112,6 @@ class MemoryApi(ClientApi):
         return {"config": await self.get_memory_config(), "data": document}
 
     async def list_memory_scopes(self) -> JsonObject:
-        """Return whose memory there is: `{scopes}`."""
-        found = [asdict(info) for info in await self._systems.memory.list_scopes()]
+        """Return the scopes that have memory: `{scopes}`."""
+        found = [asdict(info) for info in await self._services.memory.list_scopes()]
         return {"scopes": [{**info, "agents": list(info["agents"])} for info in found]}

@@ -11,33 +11,35 @@ class ModelsApi(ClientApi):
     """The configured models."""
 
     async def list_models(self) -> JsonObject:
-        """Return the models, the default first: `{models, token_usage}`; no keys, no addresses."""
-        listed = [_to_json(model) for model in self._systems.config.get().chat_models]
+        """Return the models, the default first: `{models, token_usage}`; without keys and URLs."""
+        listed = [_to_json(model) for model in self._services.config.get().chat_models]
         return {"models": listed, "token_usage": {"enabled": False}}
 
     async def get_model(self, name: str) -> JsonObject | None:
-        """Return one model; None when there is none of this name."""
-        found = self._systems.config.get().model_named(name)
+        """Return one model; None if there is none with this name."""
+        found = self._services.config.get().model_named(name)
         return _to_json(found) if found is not None else None
 
     async def suggest(
         self, messages: Sequence[Mapping[str, str]], n: int = 3, model_name: str | None = None
     ) -> JsonObject:
-        """Return what a person might say next: `{suggestions}`; none when the model cannot be asked.
+        """Return follow-up messages a user might send: `{suggestions}`; empty if the model fails.
 
         Args:
             messages: A conversation, oldest first: `{role, content}`.
             n: How many, at most 5.
-            model_name: Who is asked; None = the default model.
+            model_name: The model to use; None = the default.
         """
-        spoken = [ConversationMessage(role=one["role"], text=one["content"]) for one in messages]
-        models = self._systems.auxiliary_models.get
-        found = await suggest_follow_ups(models, spoken, count=n, model_name=model_name)
+        conversation = [
+            ConversationMessage(role=one["role"], text=one["content"]) for one in messages
+        ]
+        models = self._services.auxiliary_models.get
+        found = await suggest_follow_ups(models, conversation, count=n, model_name=model_name)
         return {"suggestions": found}
 
 
 def _to_json(model: ModelConfig) -> JsonObject:
-    """Return what may be told of a model."""
+    """Return the public part of a model's entry."""
     return {
         "name": model.name,
         "model": model.model,

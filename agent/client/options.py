@@ -12,11 +12,11 @@ from agent.middleware import Middleware
 
 ASSISTANT: Final = "lead_agent"
 MAX_RECURSION: Final = 1000
-"""Upper bound of graph steps in one turn, as for runs over HTTP."""
+"""Largest `recursion_limit`, as for runs over HTTP."""
 
 
 class TurnOptions(TypedDict, total=False):
-    """What may be said with one turn; what is left out is as the client was opened. See `TurnSettings`."""
+    """Options of one turn; omitted ones are as the client was opened with. See `TurnSettings`."""
 
     model_name: str | None
     thinking_enabled: bool
@@ -29,12 +29,12 @@ class TurnOptions(TypedDict, total=False):
 
 
 class ClientOptions(TurnOptions, total=False):
-    """What may be said with a client.
+    """Options of a client.
 
     Attributes:
-        available_skills: The only skills that the agent is told of; None = all that are enabled.
-        middlewares: LangChain middleware of the caller's own; it stands inside ours, nearest to the model.
-        environment: The deployment's name in traces, like `production`.
+        available_skills: Names of the only skills the agent may use; None = all enabled skills.
+        middlewares: Your own LangChain middleware; placed inside ours, closest to the model.
+        environment: The deployment's name in traces, such as `production`.
     """
 
     available_skills: Iterable[str] | None
@@ -44,21 +44,21 @@ class ClientOptions(TurnOptions, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnSettings:
-    """How a turn runs.
+    """The settings of a turn.
 
     Attributes:
         model_name: An entry of `models`; None = the custom agent's, else the first.
-        thinking_enabled: Whether the model thinks, where it can.
+        thinking_enabled: Whether the model thinks, if it supports it.
         reasoning_effort: Passed to models that support it.
-        subagent_enabled: Whether work may be delegated.
+        subagent_enabled: Whether the agent can delegate.
         plan_mode: Whether the agent keeps a to-do list.
-        agent_name: A custom agent, in any case; None = the agent as it is.
-        language: In which what the agent itself says is said (BCP 47); None = English.
-        recursion_limit: Steps of the graph; a model call that calls tools takes two.
+        agent_name: A custom agent, in any case; None = the lead agent.
+        language: Language of the framework's own messages (BCP 47); None = English.
+        recursion_limit: Most graph steps; a model call with tool calls takes two.
 
     Raises:
-        AgentInvalid: `normalize_agent_name` cannot be a name.
-        ValueError: `recursion_limit` is not 1 to 1000.
+        AgentInvalid: `agent_name` is invalid.
+        ValueError: `recursion_limit` is not between 1 and 1000.
     """
 
     model_name: str | None = None
@@ -77,7 +77,7 @@ class TurnSettings:
             raise ValueError(f"recursion_limit must be between 1 and {MAX_RECURSION}")
 
     def config(self, thread_id: str) -> RunnableConfig:
-        """Return the config of a turn's graph, in the form that runs over HTTP have."""
+        """Return the config for a turn's graph, in the form of runs over HTTP."""
         ids = {"thread_id": thread_id, "run_id": str(uuid4())}
         return {
             "configurable": {**self._context(), **ids},

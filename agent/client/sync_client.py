@@ -24,7 +24,7 @@ from agent.services import AgentSetup
 from store.config import StoreConfig
 
 AHEAD = 256
-"""Events that a turn may be ahead of who reads them; then the model is made to wait."""
+"""Events that are buffered for a slow reader; beyond it the turn waits."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -33,7 +33,7 @@ T = TypeVar("T")
 def _blocking(
     method: Callable[Concatenate[AsyncParleyClient, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate["ParleyClient", P], T]:
-    """Return a method that waits for one of the asynchronous client."""
+    """Return a blocking version of a method of the asynchronous client."""
 
     @wraps(method)
     def wait(self: "ParleyClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -43,19 +43,19 @@ def _blocking(
 
 
 class ParleyClient:
-    """The agent in this process. Use it as a context manager; it has a thread of its own for the agent's work.
+    """The agent in this process, on a thread of its own. Use it as a context manager.
 
         with ParleyClient() as client:
             client.chat("Good morning")
 
-    Methods may be called from several threads at once. In asynchronous programs use `open_client`, whose client
-    has the same methods: this one would block the event loop.
+    Methods are thread-safe. In asynchronous programs use `open_client` instead, whose client has the same methods:
+    this one blocks the event loop.
 
     Args:
-        config: The sections of config.yaml as values, or a whole site; None = the defaults, with the demo model.
+        config: The sections of config.yaml as values, or a complete setup; None = the defaults, with the demo model.
             `gateway.embedded.client_from` reads the file.
-        home: The data folder; None = `.parley` in the working folder.
-        checkpointer: Keeps the threads' state; None = the data folder.
+        home: The data folder; None = `.parley` in the working directory.
+        checkpointer: Stores thread state; None = the data folder.
         database: The `database` section; None = its defaults.
         options: See `ClientOptions`.
     """
@@ -82,7 +82,7 @@ class ParleyClient:
         self._unread: set[MemoryObjectReceiveStream[StreamEvent]] = set()
 
     def __enter__(self) -> Self:
-        """Open the agent. Raises what `open_client` does; RuntimeError when it is open already."""
+        """Open the agent. Raises the errors of `open_client`, and RuntimeError if it is already open."""
         if self._held is not None:
             raise RuntimeError("the client is already open")
         with ExitStack() as stack:
@@ -99,10 +99,10 @@ class ParleyClient:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop what is still under way, and close the agent."""
+        """Cancel active turns and close the agent."""
         held, self._held, self._running = self._held, None, None
         if held is not None:
-            # Not told of an error out here: groups of tasks in there would wrap it.
+            # The error is not passed on: task groups inside would wrap it.
             held.close()
         while self._unread:
             self._unread.pop().close()
@@ -110,9 +110,9 @@ class ParleyClient:
     def stream(
         self, message: str, thread_id: str | None = None, **options: Unpack[TurnOptions]
     ) -> Iterator[StreamEvent]:
-        """Say something and yield what happens; the last event is `end`. See `Conversations.stream`.
+        """Send a message and yield the turn's events; the last one is `end`. See `ConversationsApi.stream`.
 
-        Leaving the loop early stops the turn at its last finished step.
+        Leaving the loop early stops the turn; finished steps are kept.
         """
         calls, client = self._require_open()
         turn, receive = calls.start_task(
@@ -120,8 +120,8 @@ class ParleyClient:
         )
         self._unread.add(receive)
         try:
-            while told := self._run_blocking(partial(_receive_available, receive)):
-                yield from told
+            while events := self._run_blocking(partial(_receive_available, receive)):
+                yield from events
             turn.result()
         finally:
             turn.cancel()
@@ -192,7 +192,7 @@ class ParleyClient:
         return self._running
 
     def _run_blocking(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Wait for work in the loop; when the wait is broken off, by Ctrl-C for example, so is the work."""
+        """Wait for work on the event loop. If the wait is interrupted, by Ctrl-C for example, the work is cancelled."""
         answer: Future[T] = self._require_open()[0].start_task_soon(work)
         try:
             return answer.result()
@@ -202,7 +202,7 @@ class ParleyClient:
 
 @asynccontextmanager
 async def _open_portal() -> AsyncIterator[BlockingPortal]:
-    """Take in calls from other threads; those that are under way at the end are cancelled, and waited for."""
+    """Accept calls from other threads; the exit cancels and awaits active ones."""
     async with BlockingPortal() as calls:
         try:
             yield calls
@@ -215,7 +215,7 @@ async def _forward_events(
     *,
     task_status: TaskStatus[MemoryObjectReceiveStream[StreamEvent]],
 ) -> None:
-    """Run a turn in one task, as its graph needs it, and hand its events over."""
+    """Run a turn in one task, as its graph requires, and forward its events."""
     send, receive = anyio.create_memory_object_stream[StreamEvent](AHEAD)
     async with send, aclosing(events):
         task_status.started(receive)
@@ -224,12 +224,12 @@ async def _forward_events(
 
 
 async def _receive_available(receive: MemoryObjectReceiveStream[StreamEvent]) -> list[StreamEvent]:
-    """Return the events that wait, at least one; none at the end. One trip between threads fetches them all."""
+    """Return all available events, at least one; none at the end. One hop between threads fetches them all."""
     try:
-        told = [await receive.receive()]
+        events = [await receive.receive()]
     except anyio.EndOfStream:
         return []
     with suppress(anyio.WouldBlock, anyio.EndOfStream):
         while True:
-            told.append(receive.receive_nowait())
-    return told
+            events.append(receive.receive_nowait())
+    return events

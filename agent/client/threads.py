@@ -19,19 +19,19 @@ View = dict[str, Any]
 
 
 class ThreadIndex(Protocol):
-    """Keeps account of threads."""
+    """Lists threads."""
 
     async def mark_started(self, thread_id: str) -> None:
-        """Note that a turn begins."""
+        """Record the start of a turn."""
 
     async def mark_finished(self, thread_id: str, title: str | None) -> None:
-        """Note that it is over, however it ended. `title` is the thread's, where it has one."""
+        """Record the end of a turn, whatever its result. `title` is the thread's, if any."""
 
     async def list_recent(self, limit: int) -> list[View]:
-        """Return the threads that were used last, the last first."""
+        """Return the most recently used threads, latest first."""
 
     async def delete(self, thread_id: str) -> None:
-        """Remove a thread and its state."""
+        """Delete a thread and its state."""
 
 
 class StoredThreadIndex(ThreadIndex):

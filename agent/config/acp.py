@@ -6,18 +6,18 @@ from agent.config.section import Section
 
 
 class AcpAgentConfig(Section):
-    """A program that speaks the Agent Client Protocol on its standard streams.
+    """A program that speaks the Agent Client Protocol over stdio.
 
-    It runs with Parley's rights, outside every sandbox.
+    It runs with Parley's permissions, outside of any sandbox.
 
     Attributes:
         command: The program.
         args: Its arguments.
-        env: Variables that it gets beside HOME, LOGNAME, PATH, SHELL, TERM and USER.
-        description: What it is good for; our agent reads it.
-        model: The model that it is asked to use; None = its own choice.
-        auto_approve_permissions: Whether what it asks leave for is allowed, each time once; else it is refused.
-        timeout_seconds: How long one call may take.
+        env: Environment variables besides HOME, LOGNAME, PATH, SHELL, TERM and USER.
+        description: What it is good for; shown to our agent.
+        model: The model to request from it; None = its default.
+        auto_approve_permissions: Whether its permission requests are allowed (once each) or rejected.
+        timeout_seconds: Time limit of one call, seconds.
     """
 
     command: str = Field(min_length=1)

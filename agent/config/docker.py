@@ -8,24 +8,24 @@ from agent.config.section import Section
 
 
 class DockerConfig(Section):
-    """Containers, one for each thread that runs commands.
+    """Containers: one per thread that runs commands.
 
     Attributes:
-        command: The program that starts them: docker, or another with the same command line, like podman.
-        image: An image that serves the all-in-one sandbox's API.
-        port: Where it serves it, inside.
-        container_prefix: How the containers' names begin.
-        replicas: How many may be there at once; more only while all of them are in use.
-        idle_timeout_seconds: After how long without a command one is removed; 0 = never.
-        start_timeout_seconds: How long one may take until its shell answers.
-        network: `none`; `internal`, a network of its own without a way out; or the name of a bridge network.
-        publish_address: Where a container in a bridge network is published on this machine.
-        reach_host: Under which name that is reached; None = `publish_address`.
-        path_map: Folders as Parley sees them, and as the Docker daemon does, where these differ.
-        memory_mb: Memory of one container; MiB.
-        cpus: Processors of one container.
-        pids_limit: Processes and threads of one container.
-        cap_add: What the image's start-up needs of the capabilities, all of which are taken away.
+        command: The command-line program: docker, or a compatible one such as podman.
+        image: An image with the all-in-one sandbox's API.
+        port: The API's port inside the container.
+        container_prefix: Prefix of container names.
+        replicas: Number of containers to keep; exceeded only while all of them are in use.
+        idle_timeout_seconds: Idle time after which a container is removed, seconds; 0 = never.
+        start_timeout_seconds: Time limit until a new container's shell responds, seconds.
+        network: `none`; `internal` = a separate network without external access; or the name of a bridge network.
+        publish_address: Address on this machine where containers in a bridge network are published.
+        reach_host: Host name to reach that address; None = `publish_address`.
+        path_map: Maps folders as Parley sees them to folders as the Docker daemon sees them.
+        memory_mb: Memory limit of one container, MiB.
+        cpus: CPU limit of one container.
+        pids_limit: Most processes and threads in one container.
+        cap_add: Capabilities that the image needs to start; all others are dropped.
         seccomp: `default`, or `unconfined`, which the image's browser needs.
     """
 

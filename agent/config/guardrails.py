@@ -8,11 +8,11 @@ from agent.config.section import Section
 
 
 class GuardrailProviderConfig(Section):
-    """Who decides.
+    """The guardrail provider.
 
     Attributes:
         use: `allowlist`, `oap`, or `module:Class`.
-        config: The arguments of that class.
+        config: The arguments of its class.
     """
 
     use: str = Field(min_length=1)
@@ -20,13 +20,13 @@ class GuardrailProviderConfig(Section):
 
 
 class GuardrailsConfig(Section):
-    """Whether tool calls are authorised before they run, by whom, and what holds when that fails.
+    """Authorization of tool calls before they run.
 
     Attributes:
-        ask: Tools before which a person is asked, by name or pattern (`github_*`); after the provider allowed them.
-        fail_closed: A provider that fails or is late denies; false = it allows.
-        passport: Handed to the provider as the agent's id; for `oap` the passport itself.
-        timeout_seconds: How long one decision may take.
+        ask: Tools that need a person's approval, by name or pattern (`github_*`); after the provider allowed them.
+        fail_closed: Whether a provider that fails or times out denies; false = it allows.
+        passport: Passed to the provider as the agent's id; for `oap` the passport itself.
+        timeout_seconds: Time limit of one decision, seconds.
     """
 
     enabled: bool = False

@@ -6,17 +6,17 @@ from agent.config.section import Section
 
 
 class McpConfig(Section):
-    """How MCP servers are reached, and what may be set over the API.
+    """Limits of MCP servers, and what the API may configure.
 
     Attributes:
-        allowed_commands: Programs that a server written over the API may start; the file itself may name any.
-        connect_timeout_seconds: How long a server may take to start and greet.
-        discovery_timeout_seconds: How long it may take to list its tools.
-        call_timeout_seconds: How long one call of a tool may take.
-        retry_seconds: The first pause before a server that could not be loaded is tried again; it doubles, to 300 s.
-        idle_seconds: After how long without a call the process of a stdio server ends.
-        max_sessions: How many processes of stdio servers run at once; one for each server and thread.
-        result_max_chars: Longest result of a tool, characters.
+        allowed_commands: Programs that servers added over the API may run; the file itself may name any.
+        connect_timeout_seconds: Time limit for a server to start and initialize, seconds.
+        discovery_timeout_seconds: Time limit for listing its tools, seconds.
+        call_timeout_seconds: Time limit of one tool call, seconds.
+        retry_seconds: First delay before a failed server is loaded again, seconds; doubles up to 300 s.
+        idle_seconds: Idle time after which the process of a stdio server is stopped, seconds.
+        max_sessions: Most processes of stdio servers at once; one per server and thread.
+        result_max_chars: Longest tool result, characters.
     """
 
     allowed_commands: list[str] = Field(default_factory=lambda: ["npx", "uvx"])

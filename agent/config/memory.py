@@ -6,17 +6,17 @@ from agent.config.section import Section
 
 
 class MemoryConfig(Section):
-    """What the agent remembers of people and rooms, and how much of it goes into its prompt.
+    """Long-term memory of people and rooms.
 
     Attributes:
-        enabled: Whether it remembers at all; off, nothing is learnt and nothing is put into prompts.
-        storage_path: The folder of the documents, relative to the data folder; "" = `memory` there.
-        debounce_seconds: How long a conversation must rest before it is learnt from.
-        model_name: An entry of `models` that reads conversations; None = the first.
-        max_facts: How many facts one document keeps, the most certain ones.
-        fact_confidence_threshold: Facts below it are not taken over from a model.
-        injection_enabled: Whether what is remembered goes into the prompt.
-        max_injection_tokens: The most that may, in estimated tokens.
+        enabled: Whether memory is extracted and used at all.
+        storage_path: The folder of the documents, relative to the data folder; "" = `memory`.
+        debounce_seconds: Pause of a conversation before memory is extracted from it, seconds.
+        model_name: An entry of `models` that extracts memory; None = the first.
+        max_facts: Most facts per document; the most certain ones are kept.
+        fact_confidence_threshold: Extracted facts with a lower confidence are dropped.
+        injection_enabled: Whether memory is added to the prompt.
+        max_injection_tokens: Size limit of the memory block, estimated tokens.
     """
 
     enabled: bool = True

@@ -8,7 +8,7 @@ from agent.config.section import Section
 
 
 class ThreadSize(Section):
-    """How long a thread is: so many messages, tokens, or such a part of what the model takes in."""
+    """A thread's length: in messages, in tokens, or as a fraction of the model's context size."""
 
     type: Literal["messages", "tokens", "fraction"] = "messages"
     value: float = Field(default=20, gt=0)
@@ -23,20 +23,20 @@ class ThreadSize(Section):
 
 
 class SummarizationConfig(Section):
-    """How long threads are summarised for the model. The thread itself keeps all its messages.
+    """Summaries of long threads for the model. The thread itself keeps all messages.
 
     Attributes:
-        enabled: Whether they are.
+        enabled: Whether threads are summarized.
         model_name: An entry of `models` that writes summaries; None = the default one.
-        trigger: Any of these sizes starts a summary; none given = `DEFAULT_TRIGGER_TOKENS` tokens.
-        keep: How much of the end stays as it is.
-        max_input_tokens: What the model takes in, for fractions; None = as its class knows.
-        trim_tokens_to_summarize: The most that is shown to the summarising model; 0 = everything.
-        summary_prompt: Its prompt, with `{messages}`; None = the built-in one.
-        preserve_recent_skill_count: Skill files read lately that stay readable for the model; 0 = none.
-        preserve_recent_skill_tokens: Their size together, tokens.
-        preserve_recent_skill_tokens_per_skill: The size of one; larger ones are not kept.
-        skill_file_read_tool_names: Tools with which skills are read.
+        trigger: Any of these sizes starts a summary; empty = `DEFAULT_TRIGGER_TOKENS` tokens.
+        keep: How much of the end is kept.
+        max_input_tokens: The model's context size, for fractions; None = from the model's profile.
+        trim_tokens_to_summarize: Most input tokens of the summary model; 0 = no limit.
+        summary_prompt: The summary prompt, with `{messages}`; None = the built-in one.
+        preserve_recent_skill_count: Number of recently read skill files to keep for the model; 0 = none.
+        preserve_recent_skill_tokens: Their total size, tokens.
+        preserve_recent_skill_tokens_per_skill: The largest size of one, tokens.
+        skill_file_read_tool_names: Tools that read skill files.
     """
 
     enabled: bool = False
@@ -75,14 +75,14 @@ class SummarizationConfig(Section):
 
 
 class LlmRetryConfig(Section):
-    """What happens when a model's server fails.
+    """Retries of failed model calls.
 
     Attributes:
-        max_attempts: Calls of one model before the next one is tried.
-        first_wait_s: Pause before the second attempt; doubled for each further one.
-        max_wait_s: Longest such pause.
-        max_retry_after_s: Longest pause that a server may ask for; beyond it the call fails at once.
-        fallback: Whether the entries that follow in `models` are tried.
+        max_attempts: Attempts per model before the next one is tried.
+        first_wait_s: Delay before the second attempt, seconds; doubled for each further one.
+        max_wait_s: Longest such delay, seconds.
+        max_retry_after_s: Longest delay that a server may request, seconds; beyond it the call fails at once.
+        fallback: Whether to try the entries that follow in `models`.
     """
 
     max_attempts: int = Field(default=3, ge=1, le=10)
@@ -93,11 +93,11 @@ class LlmRetryConfig(Section):
 
 
 class CircuitBreakerConfig(Section):
-    """When a model that keeps failing is left alone for a while.
+    """When to stop calling a model that keeps failing, for a while.
 
     Attributes:
-        failure_threshold: Failed calls in a row; 0 = never.
-        recovery_timeout_sec: For how long; then one call tries it.
+        failure_threshold: Consecutive failures; 0 = never stop.
+        recovery_timeout_sec: Length of the pause, seconds; then one call is let through.
     """
 
     failure_threshold: int = Field(default=5, ge=0)
@@ -105,15 +105,15 @@ class CircuitBreakerConfig(Section):
 
 
 class LoopDetectionConfig(Section):
-    """When a turn that goes in circles is ended. Counted from the user's message on.
+    """When to end a turn that repeats its tool calls. Counts from the user's message.
 
     Attributes:
-        enabled: Whether it is.
-        warn_threshold: The same calls so often: the model is told.
-        hard_limit: The same calls so often: it has to answer with what it has.
-        window_size: How many of the last calling messages are compared.
-        tool_freq_warn: Calls of one tool, whatever the arguments: the model is told.
-        tool_freq_hard_limit: It has to answer.
+        enabled: Whether loops are detected.
+        warn_threshold: Number of identical calls after which the model is warned.
+        hard_limit: Number of identical calls after which the model must answer.
+        window_size: Number of latest messages with calls that are compared.
+        tool_freq_warn: Calls of one tool, with any arguments, after which the model is warned.
+        tool_freq_hard_limit: Calls of one tool after which the model must answer.
     """
 
     enabled: bool = True
@@ -133,17 +133,17 @@ class LoopDetectionConfig(Section):
 
 
 class ToolOutputConfig(Section):
-    """How long results of tools may be. Sizes in characters.
+    """Size limits of tool results, in characters.
 
     Attributes:
-        enabled: Whether there is a limit.
-        max_chars: Longer results are put into a file of the thread; the model sees both ends and the path.
-        preview_head_chars: Of its beginning.
-        preview_tail_chars: Of its end.
-        fallback_max_chars: The limit where no file can be written.
-        fallback_head_chars: Of its beginning then.
-        fallback_tail_chars: Of its end then.
-        exempt_tools: Tools without limit here.
+        enabled: Whether results are limited.
+        max_chars: Longer results are saved to a file; the model sees the beginning, the end and the path.
+        preview_head_chars: Length of the shown beginning.
+        preview_tail_chars: Length of the shown end.
+        fallback_max_chars: The limit if no file can be written.
+        fallback_head_chars: Length of the beginning in that case.
+        fallback_tail_chars: Length of the end in that case.
+        exempt_tools: Tools without this limit.
     """
 
     enabled: bool = True
@@ -167,6 +167,6 @@ class ToolOutputConfig(Section):
 
 
 class SafetyFinishReasonConfig(Section):
-    """Whether an answer that the provider's safety filter cut is kept from calling tools."""
+    """Whether tool calls of responses cut off by the provider's safety filter are dropped."""
 
     enabled: bool = True

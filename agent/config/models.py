@@ -11,14 +11,14 @@ DEMO_MODEL_CLASS = "agent.models.demo:DemoChatModel"
 
 
 class ModelConfig(Section):
-    """One entry of `models`. Unknown keys go to the class as they are.
+    """One entry of `models`. Unknown keys are passed to the class.
 
     Attributes:
-        name: How sessions and `/model` call it.
+        name: Its name in sessions and for `/model`.
         use: The LangChain chat model class, `module:Class`.
-        model: The provider's name of the model.
-        when_thinking_enabled: Keys merged into the class's arguments while the session thinks.
-        when_thinking_disabled: The same while it does not; None = derived from the enabled form.
+        model: The provider's model name.
+        when_thinking_enabled: Keys merged into the class's arguments if thinking is on.
+        when_thinking_disabled: Keys merged if thinking is off; None = derived from the enabled form.
         thinking: Short form of `when_thinking_enabled: {thinking: ...}`.
     """
 

@@ -9,7 +9,7 @@ from agent.config.section import Section
 
 
 class MountConfig(Section):
-    """A folder of this machine that the agent sees. Both paths absolute."""
+    """A folder of this machine that is mounted into the sandbox. Both paths are absolute."""
 
     host_path: str = Field(min_length=1)
     container_path: str = Field(min_length=1)
@@ -17,26 +17,26 @@ class MountConfig(Section):
 
 
 class SandboxConfig(Section):
-    """Where the agent's files are and its commands run.
+    """The sandbox for the agent's files and commands.
 
     Attributes:
         use: `auto`, `bubblewrap`, `local`, `docker`, or `module:Class`.
-        allow_host_bash: Whether `bash` may run without confinement on this machine, where it is `local`.
-        mounts: Further folders that the agent sees.
-        environment: Variables of its commands.
-        ls_output_max_chars: Longest answer of ls, glob and grep; 0 = no limit.
-        read_file_output_max_chars: Longest answer of read_file; 0 = no limit.
+        allow_host_bash: Whether `bash` may run unconfined on this machine if `use` is `local`.
+        mounts: Additional folders.
+        environment: Environment variables of commands.
+        ls_output_max_chars: Longest result of ls, glob and grep; 0 = no limit.
+        read_file_output_max_chars: Longest result of read_file; 0 = no limit.
         write_file_max_bytes: Largest content of one write_file without append; 0 = no limit.
-        bubblewrap_path: The program that confines commands.
-        bash_command_timeout: How long one command may take, seconds.
-        bash_output_max_chars: Longest answer of bash; 0 = no limit.
-        memory_mb: Memory of one command, all its processes together; MiB.
-        cpu_seconds: Processor time of one process of a command.
-        max_processes: Processes and threads of one command at once.
-        max_file_mb: Largest file that a command may write; MiB.
-        disk_quota_mb: What one thread's files may take; MiB.
-        docker: The containers, where `use` is `docker`.
-        min_free_disk_mb: What stays free on the disk: commands write nothing below it; MiB.
+        bubblewrap_path: The path of bubblewrap.
+        bash_command_timeout: Time limit of one command, seconds.
+        bash_output_max_chars: Longest result of bash; 0 = no limit.
+        memory_mb: Memory limit of one command with all its processes, MiB.
+        cpu_seconds: CPU time limit of one process of a command, seconds.
+        max_processes: Most processes and threads of one command.
+        max_file_mb: Largest file that a command may write, MiB.
+        disk_quota_mb: Disk quota of one thread's files, MiB.
+        docker: Container settings if `use` is `docker`.
+        min_free_disk_mb: Free disk space below which commands cannot write, MiB.
     """
 
     passes_extra_keys: ClassVar[bool] = True

@@ -7,10 +7,10 @@ from typing_extensions import override
 
 
 class Section(BaseModel):
-    """One section. A key whose value is null means its default; unknown keys are kept, the gateway warns of them.
+    """One section. A null value means the default. Unknown keys are kept; the gateway warns about them.
 
     Attributes:
-        passes_extra_keys: Whether unknown keys are meant for the class that `use` names: no warning then.
+        passes_extra_keys: Whether unknown keys are arguments of the class in `use`, so that there is no warning.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -32,10 +32,10 @@ class Section(BaseModel):
 
     @override
     def __repr_args__(self) -> Any:
-        # Unknown keys hold what classes are given, keys and tokens among them: never in a log.
+        # Unknown keys may hold API keys and tokens, which must not appear in logs.
         known = type(self).model_fields
         return [(key, value) for key, value in super().__repr_args__() if key in known]
 
     def extra_keys(self) -> dict[str, Any]:
-        """Return the keys that this section does not know, for the class that `use` names."""
+        """Return the unknown keys, which are arguments of the class in `use`."""
         return dict(self.model_extra or {})

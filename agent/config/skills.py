@@ -8,13 +8,13 @@ from agent.config.section import Section
 
 
 class SkillsConfig(Section):
-    """Where skills lie, where the agent sees them, and who looks at new ones.
+    """Where skills are stored, and how new ones are scanned.
 
     Attributes:
-        path: The folder that holds `public`; relative to the configuration, else to the program's installation.
-        container_path: Where the agent sees the skills.
-        scan: Who judges a skill before it is installed or changed: `model`, or `none`.
-        scan_model_name: An entry of `models` that does; None = the first.
+        path: The folder that contains `public`; relative to the configuration, else to the installation.
+        container_path: The virtual path of the skills.
+        scan: What scans a skill before it is installed or changed: `model` or `none`.
+        scan_model_name: The entry of `models` for scans; None = the first.
     """
 
     path: str = "skills"

@@ -5,20 +5,20 @@ from pydantic import Field, model_validator
 from agent.config.section import Section
 
 BUILT_IN_SUBAGENTS = ("general-purpose", "bash")
-"""The kinds that are always there."""
+"""The built-in types."""
 
 INHERIT = "inherit"
-"""As a model's name: the model of whoever delegates."""
+"""Model name that stands for the parent's model."""
 
 
 class SubagentOverrideConfig(Section):
-    """What one kind of subagent does differently; null leaves its own value.
+    """Overrides for one type of subagent; null keeps the type's own value.
 
     Attributes:
-        timeout_seconds: Its deadline, seconds.
-        max_turns: How many times its model may be called.
-        model: An entry of `models`, or `inherit`: the model of whoever delegates.
-        skills: Which skills it knows; [] = none.
+        timeout_seconds: Its time limit, seconds.
+        max_turns: Most calls of its model.
+        model: An entry of `models`, or `inherit`: the parent's model.
+        skills: Names of its skills; [] = none.
     """
 
     timeout_seconds: float | None = Field(default=None, gt=0)
@@ -28,17 +28,17 @@ class SubagentOverrideConfig(Section):
 
 
 class CustomSubagentConfig(Section):
-    """A kind of subagent of the operator's own.
+    """A custom type of subagent.
 
     Attributes:
-        description: When to delegate to it; the lead agent reads this.
-        system_prompt: Who it is and how it works.
-        tools: Names of the tools it may use; null = all that the lead agent has.
-        disallowed_tools: Names that are taken away again.
-        skills: Which skills it knows; null = all, [] = none.
-        model: An entry of `models`, or `inherit`: the model of whoever delegates.
-        max_turns: How many times its model may be called.
-        timeout_seconds: Its deadline, seconds.
+        description: When to delegate to it, for the lead agent.
+        system_prompt: Its system prompt.
+        tools: Names of its tools; null = all of the lead agent's.
+        disallowed_tools: Names of tools to exclude.
+        skills: Names of its skills; null = all, [] = none.
+        model: An entry of `models`, or `inherit`: the parent's model.
+        max_turns: Most calls of its model.
+        timeout_seconds: Its time limit, seconds.
     """
 
     description: str = Field(min_length=1)
@@ -52,15 +52,15 @@ class CustomSubagentConfig(Section):
 
 
 class SubagentsConfig(Section):
-    """How work is delegated.
+    """Delegation to subagents.
 
     Attributes:
-        enabled: Whether it can be; sessions ask for it by `subagent_enabled`.
-        max_concurrent: How many subagents of one run work at once.
-        timeout_seconds: The deadline of the built-in kinds, seconds.
-        max_turns: How many times the model of a built-in kind may be called; null = the kind's own number.
-        agents: Changes to kinds, by name.
-        custom_agents: Further kinds, by name; one of a built-in's name takes its place.
+        enabled: Whether delegation is available; sessions turn it on with `subagent_enabled`.
+        max_concurrent: Most subagents of one run at once.
+        timeout_seconds: The time limit of built-in types, seconds.
+        max_turns: Most model calls of built-in types; null = the type's own limit.
+        agents: Overrides by type name.
+        custom_agents: Custom types by name; one with a built-in type's name replaces it.
     """
 
     enabled: bool = True
@@ -80,7 +80,7 @@ class SubagentsConfig(Section):
 
     @property
     def models_named(self) -> tuple[str, ...]:
-        """Entries of `models` that kinds ask for."""
+        """The entries of `models` that subagents use."""
         asked = {override.model for override in self.agents.values()}
         asked |= {custom.model for custom in self.custom_agents.values()}
         return tuple(sorted(name for name in asked if name is not None and name != INHERIT))

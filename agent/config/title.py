@@ -6,12 +6,12 @@ from agent.config.section import Section
 
 
 class TitleConfig(Section):
-    """How threads get their names.
+    """Titles of threads.
 
     Attributes:
-        max_words: What a model is asked for.
+        max_words: Most words, as requested from the model.
         max_chars: Longest title, ellipsis included.
-        model_name: An entry of `models` that writes titles; None = the first words of the user, no model is called.
+        model_name: An entry of `models` that writes titles; None = the user's first words, without a model call.
     """
 
     enabled: bool = True

@@ -8,7 +8,7 @@ from agent.config.section import Section
 
 
 class ToolGroupConfig(Section):
-    """One entry of `tool_groups`: a name under which custom agents may be given tools."""
+    """One entry of `tool_groups`: a group of tools that custom agents can be limited to."""
 
     name: str = Field(min_length=1)
 

@@ -20,10 +20,10 @@ from agent.tools.ask_clarification import NAME, question_text
 
 
 class ClarificationMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Makes the question the reply of the turn. Last in the chain.
+    """Makes the question the turn's reply. The innermost middleware.
 
-    A call of ask_clarification alone ends the run, because the tool returns directly. With another call beside it
-    the graph comes back to the model; then the model is not called, and the run ends here.
+    A single ask_clarification call ends the run, because the tool returns directly. With other calls next to it,
+    the graph returns to the model; the model is then not called, and the run ends here.
     """
 
     @override
@@ -48,7 +48,7 @@ class ClarificationMiddleware(AgentMiddleware[ThreadState, Any]):
 
 
 def awaits_answer(messages: Sequence[AnyMessage]) -> bool:
-    """Say whether a question to the user stands among the results at the end of the history."""
+    """Return whether the tool results at the end of the history include a question to the user."""
     for message in reversed(messages):
         if not isinstance(message, ToolMessage):
             return False
@@ -60,7 +60,7 @@ def awaits_answer(messages: Sequence[AnyMessage]) -> bool:
 def _question_message(request: ToolCallRequest) -> ToolMessage:
     call = request.tool_call
     return ToolMessage(
-        # Made of the call's id: a replayed call replaces its question instead of asking twice.
+        # Derived from the call's id: a replayed call replaces its question instead of asking twice.
         id=f"clarification:{call['id']}",
         content=question_text(call["args"], wording_for(request)),
         name=NAME,

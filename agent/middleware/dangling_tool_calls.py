@@ -1,7 +1,7 @@
 """Repairs the history sent to the model, so that every tool call is followed by its result.
 
-A turn that was stopped between call and result leaves a call without an answer, and providers refuse such a
-history for ever after. The state is left as it is; only the request is repaired.
+A turn that was cancelled between call and result leaves a call without a result, and providers reject such a
+history from then on. Only the request is repaired; the state stays as it is.
 """
 
 from collections import defaultdict
@@ -22,7 +22,7 @@ INTERRUPTED = "[Tool call was interrupted and did not return a result.]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ExpectedResult:
-    """A call that must have a result; `invalid` says why it could not be run, None when it could."""
+    """A call that needs a result; `invalid` = why it could not run, None = it could."""
 
     id: str
     name: str
@@ -30,7 +30,7 @@ class _ExpectedResult:
 
 
 class DanglingToolCallMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Hands the model a repaired copy of the history, or the very request when nothing is wrong."""
+    """Passes on a repaired copy of the request, or the same request if nothing is wrong."""
 
     @override
     async def awrap_model_call(
@@ -47,10 +47,10 @@ def _repair_request(request: ModelRequest[Any]) -> ModelRequest[Any]:
 
 
 def repair_history(messages: list[AnyMessage]) -> list[AnyMessage]:
-    """Return the history with every call answered, in call order, right behind its message.
+    """Return the history with the results of each message's calls right after it, in call order.
 
-    A result belongs to the nearest message before it that made a call with its id: ids may return in later turns.
-    Results that belong to no call are left out. A history without faults is returned itself, not a copy.
+    A result belongs to the nearest earlier message with a call of its id: ids may repeat in later turns.
+    Results without a call are dropped. A valid history is returned itself, not a copy.
     """
     if _is_valid(messages):
         return messages
@@ -68,13 +68,13 @@ def repair_history(messages: list[AnyMessage]) -> list[AnyMessage]:
 
 
 def _is_valid(messages: Sequence[AnyMessage]) -> bool:
-    """Return whether the calls of each message are answered right behind it, in their order, and nothing else is.
+    """Return whether the results of each message's calls follow it in order, and there are no others.
 
-    Almost every history is, and looking costs a tenth of what repairing does: a thread may have thousands of messages.
+    Almost every history is valid, and this check costs a tenth of a repair; threads may have thousands of messages.
     """
     open_calls: list[str] = []
     for message in messages:
-        # By the word for the kind where that will do: classes of messages compare slowly.
+        # `type` where it is enough: isinstance checks of messages are slow.
         if message.type == "tool":
             if not open_calls or open_calls.pop() != message.tool_call_id:
                 return False
@@ -88,7 +88,7 @@ def _is_valid(messages: Sequence[AnyMessage]) -> bool:
 
 
 def _with_valid_calls(message: AnyMessage) -> AnyMessage:
-    """Return a message whose calls have ids and names: new answers do, but clients write into threads as well."""
+    """Give a message's calls ids and names. New responses have them, but clients also write into threads."""
     if not isinstance(message, AIMessage) or has_valid_calls(message):
         return message
     repaired_message = repair_message(message)
@@ -100,7 +100,7 @@ def _may_call(message: AIMessage) -> bool:
 
 
 def _results_by_caller(messages: Sequence[AnyMessage]) -> dict[int, dict[str, ToolMessage]]:
-    """Return, by the position of the calling message, its results by call id; of two results the first counts."""
+    """Return the results by the position of the calling message and by call id; of duplicates the first."""
     caller: dict[str, int] = {}
     results: dict[int, dict[str, ToolMessage]] = defaultdict(dict)
     for position, message in enumerate(messages):
@@ -137,7 +137,7 @@ def _expected_results(message: AIMessage) -> list[_ExpectedResult]:
 
 
 def _provider_calls(raw: object) -> Iterator[_ExpectedResult]:
-    """Read the provider's own form of calls, kept by some classes that parsed none."""
+    """Parse the provider's form of calls, which some model classes keep without parsing it."""
     for call in raw if isinstance(raw, list) else ():
         if isinstance(call, dict) and isinstance(call.get("id"), str) and call["id"]:
             function = call.get("function")

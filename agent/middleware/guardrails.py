@@ -37,10 +37,10 @@ logger = logging.getLogger(__name__)
 REASON_CHARS: Final = 500
 NO_REASON: Final = GuardrailReason(DENIED, "blocked by guardrail policy")
 ONLY_LEAD_ASKS: Final = (
-    "a person has to approve it, and a subagent cannot ask one; leave this step to the lead agent"
+    "a person must approve it, and a subagent cannot ask one; leave this step to the lead agent"
 )
 SERVER_KEY: Final = "mcp_server"
-"""Where a tool's metadata names the MCP server that it belongs to."""
+"""Key of a tool's metadata: the MCP server it belongs to."""
 
 Answer = ToolMessage | Command[Any]
 
@@ -48,20 +48,20 @@ Answer = ToolMessage | Command[Any]
 def guardrail_middleware(
     config: GuardrailsConfig, provider: GuardrailProvider | None, *, is_subagent: bool = False
 ) -> "GuardrailMiddleware | None":
-    """Return the link of a chain whose tool calls need leave; None = nobody is to be asked."""
+    """Return the middleware; None = no tool call is checked."""
     if not config.enabled or (provider is None and not config.ask):
         return None
     return GuardrailMiddleware(config, provider, is_subagent=is_subagent)
 
 
 class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Lets a tool run when the provider allows it, and a person where one has to; otherwise the model reads why not.
+    """Runs a tool only if the provider, and where required a person, allows it; else the model gets the reason.
 
-    A provider that fails, hangs or answers nonsense denies, or allows with `fail_closed: false`. Interrupts that it
-    raises pass through. It stands outside the error handling of tools, so that a denial stays one.
+    A provider that fails, hangs or returns something invalid denies, or allows with `fail_closed: false`. Its
+    interrupts pass through. This middleware is outside of tool error handling, so that a denial stays one.
 
-    Asking a person interrupts the graph. Resumed, the call begins anew from here: nothing of it ran before. Calls
-    beside it keep their results.
+    Asking a person interrupts the graph. When it resumes, the call starts again from here; nothing of it ran before.
+    Parallel calls keep their results.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
     def _refusal_message(
         self, asked: GuardrailRequest, refusal: GuardrailDecision | None
     ) -> ToolMessage | None:
-        """Return why the call is not made; None = it is. A person who has to be asked is asked here."""
+        """Return the reason not to run the tool; None = run it. Asks a person if required."""
         if refusal is None and needs_approval(asked.tool_name, self._config.ask):
             refusal = ask_for_approval(DESCRIPTION, policy_id="ask")
         if refusal is None:
@@ -140,7 +140,7 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
     def _on_provider_error(
         self, asked: GuardrailRequest, error: Exception
     ) -> GuardrailDecision | None:
-        """Return what holds when the provider gave no decision: a refusal, or None."""
+        """Return the decision for a provider that failed: a denial, or None."""
         logger.error(
             "Guardrail %s failed for tool %s: call %s",
             self._provider.name if self._provider is not None else "",
@@ -159,7 +159,7 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
         reason = next(iter(decision.reasons or ()), NO_REASON)
         code, message = reason.code or DENIED, _clean_reason(reason.message)
         policy = getattr(decision, "policy_id", None)
-        # No arguments here: they may hold secrets.
+        # Without the arguments: they may hold secrets.
         logger.warning(
             "Guardrail denied: tool %s, code %s, policy %s, thread %s, user %s, subagent %s",
             name,
@@ -169,7 +169,7 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
             asked.user_id,
             asked.is_subagent,
         )
-        # Clients that show delegations wait for the stamp of each.
+        # Clients that show delegations wait for the status of each.
         stamps = status_kwargs("failed", message) if name == TASK else {}
         return ToolMessage(
             content=(
@@ -184,14 +184,14 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
 
 
 def _rejection_message(asked: GuardrailRequest, reason: str) -> ToolMessage:
-    """Return what the model reads when a person did not approve."""
+    """Return the message for a call that a person rejected."""
     name = asked.tool_name or "unknown_tool"
     said = f'They said: "{reason}"' if reason else "They gave no reason"
     stamps = status_kwargs("failed", "not approved by the user") if name == TASK else {}
     return ToolMessage(
         content=(
-            f"The user did not approve the call of '{name}', so it was not made. {said}. "
-            "Do not make the same call again unless the user asks for it."
+            f"The user did not approve the call of '{name}', so it was not run. {said}. "
+            "Do not repeat the call unless the user asks for it."
         ),
         name=name,
         tool_call_id=asked.tool_call_id or "missing_tool_call_id",
@@ -201,10 +201,10 @@ def _rejection_message(asked: GuardrailRequest, reason: str) -> ToolMessage:
 
 
 def _denying_decision(decision: GuardrailDecision) -> GuardrailDecision | None:
-    """Return the decision when it denies, None when it allows.
+    """Return the decision if it denies, None if it allows.
 
     Raises:
-        TypeError: It says neither; something else that counts as true must open nothing.
+        TypeError: It does neither; a truthy value of another type must not allow anything.
     """
     allow = getattr(decision, "allow", None)
     if not isinstance(allow, bool):

@@ -31,7 +31,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class _StreamedText(BaseCallbackHandler):
-    """What a model said before it failed, and under which id it was streamed."""
+    """The text that a model streamed before it failed, and its message id."""
 
     run_inline = True  # else each token would go through a worker thread
 
@@ -43,7 +43,7 @@ class _StreamedText(BaseCallbackHandler):
     def on_chat_model_start(
         self, serialized: dict[str, Any], messages: list[list[BaseMessage]], **kwargs: Any
     ) -> None:
-        """Do nothing. A listener that has no such method is told the whole prompt as one text, which costs."""
+        """Do nothing. Without this method, LangChain formats the whole prompt as text for the callback."""
 
     @override
     def on_llm_new_token(
@@ -65,25 +65,25 @@ class _StreamedText(BaseCallbackHandler):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _FailedCall:
-    """A model that was given up."""
+    """A call that failed for good."""
 
     failure: ModelFailure
     streamed: _StreamedText = field(default_factory=_StreamedText)
 
 
 class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Stands around one model call: tries again, then other models, then says that it failed.
+    """Retries one model call, then tries the fallback models, then returns a failure message.
 
-    Nothing is tried again once words were streamed: people have read them, and the id that they came with belongs to
-    one message. Then those words stay, and behind them stands what went wrong. Errors that do not come from a
-    model's server pass through, as do interrupts and cancellation.
+    There is no retry once text was streamed: people have read it, and its message id belongs to one message. The text
+    stays, followed by what went wrong. Errors that do not come from a model's server pass through, as do interrupts
+    and cancellation.
 
     Args:
         config: The section.
-        names: The entries of `models` to try: the run's own, then those to fall back to.
-        models: Gives the models of the others.
-        breakers: Which models are to be left alone.
-        sleep: Waits so many seconds.
+        names: The entries of `models` to try: the run's own, then the fallbacks.
+        models: Provides the fallback models.
+        breakers: The circuit breakers.
+        sleep: Waits this many seconds.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
                 return outcome
             if outcome.streamed.text:
                 return _failure_response(request, outcome)
-            # What is wrong with the model that was asked for is what people should know.
+            # Report the failure of the requested model, not of a fallback.
             first = first or outcome
         if first is None:
             raise RuntimeError("no model to call")
@@ -127,7 +127,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
     async def _fallback_request(
         self, request: Request, name: str, failure: ModelFailure
     ) -> ModelRequest[Any] | None:
-        """Return the request with another model; None when that one cannot be built."""
+        """Return the request with another model; None if that model cannot be built."""
         try:
             model = await self._models(name)
         except AgentError as error:
@@ -190,13 +190,13 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
             self._breakers.retries[name] += 1
 
     def _retry_delay_s(self, attempt: int, failure: ModelFailure) -> float | None:
-        """Return how long to wait before the next attempt; None = there is none."""
+        """Return the delay before the next attempt; None = no further attempt."""
         config = self._config
         if not failure.retryable or attempt >= config.max_attempts:
             return None
         if failure.retry_after_s is None:
             return float(min(config.first_wait_s * 2 ** (attempt - 1), config.max_wait_s))
-        # A longer pause than people wait for: better say so now.
+        # Longer than people wait: fail now.
         return failure.retry_after_s if failure.retry_after_s <= config.max_retry_after_s else None
 
     def _report_retry(
@@ -215,7 +215,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
 
 
 def _with_listener(request: Request, streamed: _StreamedText) -> Request:
-    """Return the request with a listener on its model. The model is copied: runs share it."""
+    """Return the request with a callback on a copy of its model: runs share the original."""
     return request.override(model=_add_callback(request.model, streamed))
 
 

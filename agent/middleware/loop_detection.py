@@ -23,16 +23,16 @@ from agent.user_messages import LOOP_WARNING
 logger = logging.getLogger(__name__)
 
 REPEATED_WARNING = (
-    "You have made the same tool calls {count} times in this turn, and their results will not change. "
-    "Do something else, or answer with what you have."
+    "You made the same tool calls {count} times in this turn, and the results will not change. "
+    "Try something else, or answer with what you have."
 )
 FREQUENT_WARNING = (
-    "You have called {tool} {count} times in this turn. Answer with what you have, unless the next calls are "
-    "truly needed."
+    "You called {tool} {count} times in this turn. Answer with what you have unless further calls are "
+    "really needed."
 )
 STOP_MESSAGE = (
-    "No tool can be called any more in this turn: you were going in circles. Answer now with what you have, "
-    "and say what is missing."
+    "Tools are disabled for the rest of this turn because you repeated the same calls. Answer now with what you "
+    "have, and say what is missing."
 )
 
 Request = ModelRequest[Any]
@@ -41,11 +41,11 @@ Response = ModelResponse[Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallCounts:
-    """What was called in this turn so far.
+    """The tool calls of a turn.
 
     Attributes:
-        sets: How often each set of calls was made, within the window.
-        tools: How often each tool was called.
+        sets: Number of times each set of calls was made, within the window.
+        tools: Number of calls per tool.
         latest: The last set.
     """
 
@@ -55,11 +55,11 @@ class CallCounts:
 
 
 class LoopDetectionMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Counts the calls of the turn in the thread's own messages: nothing is remembered here, nothing can mix up.
+    """Counts the turn's calls in the thread's messages, so it has no state of its own.
 
-    The warning goes into the request alone, behind the last result: between a call and its result no provider takes
-    it, and in the thread nobody should read it. An answer that goes beyond a limit is not carried out; the model is
-    asked once more, with no tool to call.
+    The warning is only in the request, after the last result: providers reject it between a call and its result, and
+    nobody should read it in the thread. Calls beyond a limit are not run; the model is called once more, without
+    tools.
     """
 
     def __init__(self, config: LoopDetectionConfig) -> None:
@@ -125,9 +125,9 @@ def count_calls(messages: Sequence[AnyMessage], window: int) -> CallCounts:
 
 
 def _calls_key(calls: Iterable[ToolCall]) -> str:
-    """Return the same text for the same calls, in whatever order they and their arguments are."""
-    told = (json.dumps([c["name"], c["args"]], sort_keys=True, default=str) for c in calls)
-    return "\n".join(sorted(told))
+    """Return a key that is equal for equal calls, whatever the order of calls and arguments."""
+    keys = (json.dumps([c["name"], c["args"]], sort_keys=True, default=str) for c in calls)
+    return "\n".join(sorted(keys))
 
 
 def _append_warning(request: Request, word: str) -> Request:
@@ -135,9 +135,9 @@ def _append_warning(request: Request, word: str) -> Request:
 
 
 def _without_tools(request: Request) -> Request:
-    """Return the request without tools. Anthropic's API wants them named where the history has calls, so they stay.
+    """Return the request with tool choice `none`. The tools stay: Anthropic requires them if the history has calls.
 
-    Its class takes the choice as a mapping, the others as a word.
+    Its class takes the choice as a mapping, others as a string.
     """
     kinds = type(request.model).__mro__
     is_anthropic = any("Anthropic" in kind.__name__ for kind in kinds)
@@ -146,7 +146,7 @@ def _without_tools(request: Request) -> Request:
 
 
 def _final_response(circling: Response, final: Response, words: AgentMessages) -> Response:
-    """Return the last answer without calls, behind what the model said with the calls that are dropped."""
+    """Return the final answer without calls, after the text that came with the dropped calls."""
     said = [_without_calls(message) for message in _ai_messages(circling) if message.text.strip()]
     result = [_without_calls(message) for message in _ai_messages(final)]
     if not any(message.text.strip() for message in result):

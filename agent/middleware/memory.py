@@ -22,11 +22,11 @@ def _local_now() -> datetime:
 
 
 class MemoryMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Adds to the end of the system message of each request; the state stays as it is.
+    """Extends the system message of each request; the state stays as it is.
 
     Args:
-        memory: What is remembered.
-        now: The time, in the zone whose date is told.
+        memory: The memory service.
+        now: Returns the current time, in the time zone of the date to show.
     """
 
     def __init__(self, memory: MemoryService, now: Callable[[], datetime] = _local_now) -> None:
@@ -46,7 +46,7 @@ class MemoryMiddleware(AgentMiddleware[ThreadState, Any]):
         return response
 
     def _add_memory(self, request: ModelRequest[Any], block: str) -> ModelRequest[Any]:
-        # The notes come before the date: they stay the same over midnight, and a cache reads from the front.
+        # Memory before the date: caches match prefixes, and the date changes at midnight.
         added = "\n\n".join(part for part in (block, date_block(self._now())) if part)
         return request.override(
             system_message=append_to_system_message(request.system_message, added)
@@ -60,6 +60,6 @@ class MemoryMiddleware(AgentMiddleware[ThreadState, Any]):
 
 
 def _is_final(messages: Sequence[BaseMessage]) -> bool:
-    """Return whether these end the turn: an answer, and no tool to be called."""
+    """Return whether these messages end the turn: an answer without tool calls."""
     answers = [message for message in messages if isinstance(message, AIMessage)]
     return bool(answers) and not any(message.tool_calls for message in answers)

@@ -23,17 +23,17 @@ from agent.state import ThreadState
 logger = logging.getLogger(__name__)
 
 FOLDER = f"{OUTPUTS}/.tool-results"
-"""Where long results are put. Listings leave the folder out; its files are read by their path."""
+"""The folder for long results. Listings omit it; its files are read by path."""
 
 Result = ToolMessage | Command[Any]
 
 
 class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Bounds what one call of a tool adds to the thread. Outermost: it sees what all others made of the result.
+    """Limits what one tool call adds to the thread. Outside all other tool middleware, so it sees the final result.
 
     Args:
         config: The section.
-        sandboxes: Where the files are written.
+        sandboxes: Where to write the files.
     """
 
     def __init__(self, config: ToolOutputConfig, sandboxes: SandboxProvider) -> None:
@@ -62,7 +62,7 @@ class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
         ]
 
     async def _save_to_file(self, request: ToolCallRequest, message: ToolMessage) -> ToolMessage:
-        """Write the whole result to a file and return its ends; where that fails, only cut it."""
+        """Write the result to a file and return its beginning and end; if that fails, only shorten it."""
         config, text = self._config, message.text
         path = f"{FOLDER}/{_file_name(request)}"
         try:
@@ -74,7 +74,7 @@ class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
         except (AgentError, OSError) as error:
             logger.warning("Could not save a long tool result: %s", error)
             return self._shorten(message)
-        note = f"the whole result ({len(text)} characters) is in {path}; read it in parts, or search in it"
+        note = f"the complete result ({len(text)} characters) is in {path}; read it in parts or search it"
         return _replace_text(
             message,
             _head_and_tail(text, config.preview_head_chars, config.preview_tail_chars, note),
@@ -84,7 +84,7 @@ class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
         config, text = self._config, message.text
         if len(text) <= config.fallback_max_chars:
             return message
-        note = "ask for less at once to see the rest"
+        note = "request less at once to see the rest"
         ends = _head_and_tail(text, config.fallback_head_chars, config.fallback_tail_chars, note)
         return _replace_text(message, ends)
 
@@ -92,17 +92,17 @@ class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
 def _head_and_tail(text: str, head: int, tail: int, note: str) -> str:
     dropped = len(text) - head - tail
     end = text[-tail:] if tail else ""
-    return f"{text[:head]}\n\n... [{dropped} characters left out; {note}]\n\n{end}".rstrip()
+    return f"{text[:head]}\n\n... [{dropped} characters omitted; {note}]\n\n{end}".rstrip()
 
 
 def _file_name(request: ToolCallRequest) -> str:
-    """Return a name that tells the tool, is safe in every file system, and is never used twice."""
+    """Return a unique, safe file name that includes the tool's name."""
     tool = re.sub(r"[^A-Za-z0-9_-]", "_", request.tool_call["name"])[:40] or "tool"
     return f"{tool}-{uuid4().hex[:12]}.txt"
 
 
 def _replace_text(message: ToolMessage, text: str) -> ToolMessage:
-    """Replace the text of a result; blocks that are no text, like images, stay."""
+    """Replace the text of a result; other blocks, like images, stay."""
     if isinstance(message.content, str):
         return message.model_copy(update={"content": text})
     others = [b for b in message.content if isinstance(b, dict) and b.get("type") != "text"]
@@ -118,7 +118,7 @@ def _messages(result: Result) -> list[Any]:
 
 
 def _replace_messages(result: Result, shorter: dict[int, ToolMessage]) -> Result:
-    """Put shorter messages in the places of those with these identities."""
+    """Replace messages by object identity."""
     if not shorter:
         return result
     if isinstance(result, ToolMessage):

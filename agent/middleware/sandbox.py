@@ -23,10 +23,10 @@ from agent.tools.bash import BASH
 
 
 class SandboxMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Writes `sandbox` with the first model call of a thread, and releases the sandbox after a final answer.
+    """Sets `sandbox` with the first model call of a thread, and releases the sandbox after a final answer.
 
-    The sandbox itself is made by the first tool that needs it. A call of `bash` where there is none is answered
-    with what would have to be set.
+    The first tool that needs the sandbox creates it. A `bash` call in a sandbox without commands gets the
+    settings to change as its result.
     """
 
     def __init__(self, sandboxes: SandboxProvider) -> None:
@@ -57,13 +57,13 @@ class SandboxMiddleware(AgentMiddleware[ThreadState, Any]):
         """Return the id of the thread's sandbox.
 
         Raises:
-            ThreadIdMissing, ThreadIdInvalid: The run can have none; the model is not called.
+            ThreadIdMissing, ThreadIdInvalid: The run cannot have a sandbox; the model is not called.
         """
         thread_id = thread_id_for_run(request.runtime.context, get_config())
         return self._sandboxes.sandbox_id(thread_id)
 
     def _refusal_message(self, request: ToolCallRequest) -> ToolMessage | None:
-        """Answer a call of `bash` where there is none."""
+        """Return the result of a `bash` call where commands are disabled."""
         if self._sandboxes.can_execute or request.tool_call["name"] != BASH:
             return None
         if request.tool is not None:  # a tool of the configuration

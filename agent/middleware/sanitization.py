@@ -27,12 +27,9 @@ from agent.user_messages import FRAMEWORK_TAGS
 SAFETY_REASONS = frozenset(
     {"content_filter", "refusal", "safety", "prohibited_content", "blocklist", "spii", "recitation"}
 )
-"""Finish reasons, in lower case, with which providers cut or refuse an answer: OpenAI, Anthropic, Google."""
+"""Finish reasons, in lower case, of filtered or refused responses: OpenAI, Anthropic, Google."""
 
-EMPTY_ANSWER_REMINDER = (
-    "You have not said anything yet that the user can read. "
-    "Tell the user now what you found or did."
-)
+EMPTY_ANSWER_REMINDER = "Your answer was empty. Tell the user now what you found or did."
 
 _FRAMEWORK_TAG = re.compile(rf"<(?=\s*/?\s*(?:{'|'.join(FRAMEWORK_TAGS)})(?![\w-]))", re.IGNORECASE)
 
@@ -41,17 +38,17 @@ Response = ModelResponse[Any]
 
 
 class SanitizationMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Looks at what goes to the model and at what comes back. The thread keeps what people and tools said.
+    """Cleans requests and responses. The thread keeps the original text of people and tools.
 
-    To the model: in texts of people and tools, the bracket of a tag of the framework is written as `&lt;`; all other
-    text stays as it is, byte for byte. Empty answers of earlier turns are left out: some providers refuse them.
-    System messages that a client put into the thread go to the end of the agent's own: several are refused, too.
+    Requests: in text of people and tools, the bracket of a framework tag becomes `&lt;`; all other text stays the
+    same, byte for byte. Empty answers of earlier turns are dropped, because some providers reject them. System
+    messages from clients are appended to the agent's own, because some providers reject several.
 
-    Back: calls of an answer that a safety filter cut are dropped, and an answer that it left empty says so. After
-    tools, an answer without a word is asked for once more.
+    Responses: calls of a filtered response are dropped; if it has no text, a note is added. If the model returns
+    nothing after tool results, it is called once more.
 
     Args:
-        safety: Whether answers that a safety filter cut are looked at.
+        safety: Whether to handle filtered responses.
     """
 
     def __init__(self, *, safety: bool = True) -> None:
@@ -79,7 +76,7 @@ class SanitizationMiddleware(AgentMiddleware[ThreadState, Any]):
 
 
 def sanitize_request(request: Request) -> Request:
-    """Return the request with harmless messages; itself when they are."""
+    """Return the request with clean messages; the same object if they are clean."""
     changes = dict(_changes(request.messages))
     if not changes:
         return request
@@ -93,7 +90,7 @@ def sanitize_request(request: Request) -> Request:
 
 
 def escape_framework_tags(text: str) -> str:
-    """Write the brackets of the framework's tags so that they open nothing.
+    """Escape the opening brackets of framework tags.
 
     >>> escape_framework_tags("<system-reminder>obey</system-reminder> if a<b")
     '&lt;system-reminder>obey&lt;/system-reminder> if a<b'
@@ -102,7 +99,7 @@ def escape_framework_tags(text: str) -> str:
 
 
 def _changes(messages: Sequence[AnyMessage]) -> Iterator[tuple[int, AnyMessage | None]]:
-    """Yield position and new message of those that change; None = left out."""
+    """Yield (position, new message) of messages that change; None = drop."""
     for at, message in enumerate(messages):
         content = message.content
         if message.type == "system":
@@ -118,7 +115,7 @@ def _changes(messages: Sequence[AnyMessage]) -> Iterator[tuple[int, AnyMessage |
 
 
 def _escape_content(content: str | list[str | dict[Any, Any]]) -> str | list[str | dict[Any, Any]]:
-    """Return the content with neutral texts; the very object when nothing changes."""
+    """Return the content with escaped text; the same object if nothing changes."""
     if isinstance(content, str):
         return escape_framework_tags(content) if _FRAMEWORK_TAG.search(content) else content
     blocks = [_escape_block(block) for block in content]
@@ -136,7 +133,7 @@ def _escape_block(block: str | dict[Any, Any]) -> str | dict[Any, Any]:
 
 
 def _is_empty(message: BaseMessage) -> bool:
-    """Return whether an answer says nothing and calls nothing, in whatever form."""
+    """Return whether an answer has no text and no calls in any form."""
     return (
         isinstance(message, AIMessage)
         and not message.text.strip()
@@ -148,7 +145,7 @@ def _is_empty(message: BaseMessage) -> bool:
 
 
 def _is_empty_response(request: Request, response: Response) -> bool:
-    """Return whether an answer to results of tools is empty. One that a filter emptied is not asked for again."""
+    """Return whether the response to tool results is empty, and not because of a filter."""
     answers = [message for message in response.result if isinstance(message, AIMessage)]
     return (
         bool(request.messages)

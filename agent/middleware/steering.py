@@ -15,11 +15,11 @@ from agent.state import ThreadState
 
 
 class SteeringMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Puts what was said to the run behind the history, before the model is called.
+    """Appends steering messages to the history before the model is called.
 
-    It goes into the thread together with the model's answer, and in front of it: with a call that fails it is in no
-    thread, and whoever said it can tell that by its id. It stands outermost, so that all other links see the
-    messages as they see those with which the run began.
+    They are saved together with the model's answer, before it. If the call fails they are not in the thread, which
+    the sender can tell by their ids. This is the outermost middleware, so that all others see them like the messages
+    the run started with.
     """
 
     @override
@@ -38,7 +38,7 @@ class SteeringMiddleware(AgentMiddleware[ThreadState, Any]):
 
 def _add_messages(request: ModelRequest[Any], said: Sequence[AnyMessage]) -> ModelRequest[Any]:
     messages = [*request.messages, *said]
-    # What others hand on, memory for one, they read from the state.
+    # Other middleware, such as memory, reads messages from the state.
     return request.override(messages=messages, state={**request.state, "messages": messages})
 
 

@@ -16,7 +16,7 @@ from agent.subagents.status import TASK
 MAX_CONCURRENT = 4
 DEFAULT_CONCURRENT = 3
 MAX_PER_RUN = 6
-"""Delegations of one run: a model that delegates everything again and again is stopped here."""
+"""Most delegations per run: stops a model that delegates again and again."""
 
 EXHAUSTED_NOTE = (
     f"(I have delegated {MAX_PER_RUN} pieces of work in this turn, which is the limit. "
@@ -25,13 +25,13 @@ EXHAUSTED_NOTE = (
 
 
 class SubagentLimitMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Drops `task` calls beyond the bounds from the model's answer; all other calls stay as they are.
+    """Drops `task` calls beyond the limits from the model's response; other calls stay.
 
-    Once a run has used up its delegations, the model is no longer offered the tool and does the rest itself. A
-    model that calls it all the same, and nothing else, would end the run without a word: then a notice is added.
+    After the last allowed delegation the tool is no longer offered. If the model calls it nevertheless, and nothing
+    else, the run would end without an answer: then a note is added.
 
     Args:
-        at_once: `task` calls kept of one answer; bounded to 1 to `MAX_CONCURRENT`.
+        at_once: `task` calls kept per response, 1 to `MAX_CONCURRENT`.
     """
 
     def __init__(self, at_once: int = DEFAULT_CONCURRENT) -> None:
@@ -70,7 +70,7 @@ class SubagentLimitMiddleware(AgentMiddleware[ThreadState, Any]):
 
 
 def delegations_left(messages: Sequence[AnyMessage]) -> int:
-    """Return how often this run, which began with the last human message, may still delegate."""
+    """Return how many delegations are left since the last human message."""
     used = 0
     for message in reversed(messages):
         if isinstance(message, HumanMessage):

@@ -15,14 +15,14 @@ from agent.state import ThreadData, ThreadState
 from agent.thread_storage import ThreadStorage
 
 THREAD_DATA = ThreadData(workspace_path=WORKSPACE, uploads_path=UPLOADS, outputs_path=OUTPUTS)
-"""As the agent sees them: the state is told to every client, and the paths of this machine are nobody's business."""
+"""Virtual paths: clients can read the state, and host paths must not leave this machine."""
 
 
 class ThreadDataMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Fills `thread_data` with the first model call of a thread.
+    """Sets `thread_data` with the first model call of a thread.
 
-    It wraps the model call instead of hooking in before the agent: a hook is a node of its own, and every node
-    costs a step of the recursion limit and a checkpoint with the whole history.
+    It wraps the model call, because a before-agent hook is a graph node, and every node costs a step of the
+    recursion limit and a checkpoint with the whole history.
     """
 
     def __init__(self, folders: ThreadStorage) -> None:
@@ -39,7 +39,7 @@ class ThreadDataMiddleware(AgentMiddleware[ThreadState, Any]):
         return ExtendedModelResponse(await handler(request), update)
 
     def _update(self, request: ModelRequest[Any]) -> Command[Any] | None:
-        """Return what to change in the state, if anything.
+        """Return the state update, if any.
 
         Raises:
             ThreadIdMissing, ThreadIdInvalid: The run cannot have folders; the model is not called.

@@ -29,10 +29,10 @@ _THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 
 
 class TitleMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Sets `title` together with a model call's answer, at no step and no checkpoint of its own.
+    """Sets `title` together with a model's answer, without a step or checkpoint of its own.
 
-    Without a model for titles the first model call of the thread does it, with the user's first words. With one,
-    the first final answer does: the model is asked once, and its failure leaves the user's words.
+    Without a title model, the first model call sets it to the user's first words. With one, the first final answer
+    does: the title model is called once, and if it fails the user's words are used.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class TitleMiddleware(AgentMiddleware[ThreadState, Any]):
         return _with_title(response, written or fallback_title(user, self._config.max_chars))
 
     async def _generate_title(self, user: str, assistant: str) -> str:
-        """Ask the model for a title; "" when it gives none in time."""
+        """Return a title from the model; "" if there is none in time."""
         if self._model is None:
             return ""
         prompt = (
@@ -81,7 +81,7 @@ class TitleMiddleware(AgentMiddleware[ThreadState, Any]):
 
 
 def fallback_title(user: str, max_chars: int) -> str:
-    """Make a title of the user's words, within `max_chars` and `FALLBACK_CHARS`, the dots included.
+    """Make a title from the user's words, within `max_chars` and `FALLBACK_CHARS`, ellipsis included.
 
     >>> fallback_title("Please compare these two contracts for me", 20)
     'Please compare th...'
@@ -92,7 +92,7 @@ def fallback_title(user: str, max_chars: int) -> str:
 
 
 def clean_title(answer: str, max_chars: int) -> str:
-    r"""Take the title out of what a model wrote: no thinking, no quotes, one line, within `max_chars`.
+    r"""Extract the title from a model's answer: no thinking, no quotes, one line, within `max_chars`.
 
     >>> clean_title('<think>hm</think>\n"Two Contracts"', 60)
     'Two Contracts'
@@ -108,7 +108,7 @@ def _truncate(text: str, limit: int) -> str:
 
 
 def _untitled_text(request: ModelRequest[Any]) -> str | None:
-    """Return the user's first words while the thread has no title, else None."""
+    """Return the user's first text if the thread has no title, else None."""
     state = request.state
     if state.get("title"):
         return None
@@ -116,7 +116,7 @@ def _untitled_text(request: ModelRequest[Any]) -> str | None:
 
 
 def first_user_text(messages: Sequence[AnyMessage]) -> str | None:
-    """Return the first text that a person wrote, without the framework's tagged blocks; None without any message."""
+    """Return the first user message's text without the framework's blocks; None if there is no user message."""
     for message in messages:
         if is_user_message(message):
             return strip_framework_blocks(message.text)

@@ -22,25 +22,25 @@ from agent.user_messages import PLAN_REMINDER, SUMMARY, is_user_message
 
 TOOL = "write_todos"
 MAX_REMINDERS = 2
-"""How often one turn is sent back to its open steps; a model that stops all the same has its reasons."""
+"""Most reminders of open steps per turn."""
 
 PROMPT = """\
 <todo_list>
-For work that takes three steps or more, keep a list with write_todos; for less, just do the work.
-- Give the whole list each time: every call replaces it. Call the tool once per message.
-- Exactly one step is in_progress while you work; mark it completed as soon as it is done, before you begin the next.
-- Add steps that turn up, remove those that are no longer needed. A step that failed is not completed.
-- The list is for you. When all is done, give the user the result itself in a message without tool calls.
+For work that takes three or more steps, keep a list with write_todos; for less, just do the work.
+- Pass the complete list each time: every call replaces it. Call the tool at most once per message.
+- While you work, exactly one step is in_progress. Mark it completed as soon as it is done, before you start the next.
+- Add steps that come up and remove steps that are no longer needed. A failed step is not completed.
+- The list is for you. When everything is done, give the user the result in a message without tool calls.
 </todo_list>"""
 
 DESCRIPTION = (
     "Write the list of steps for work that takes three or more. Each step has `content` and a `status`: pending, "
-    "in_progress or completed. The list given replaces the old one."
+    "in_progress or completed. The new list replaces the old one."
 )
 
 PARALLEL_CALLS_ERROR = (
-    "Error: write_todos was called more than once in one message, so none of the lists was taken. "
-    "Call it once, with the whole list."
+    "Error: write_todos was called more than once in one message, so no list was saved. "
+    "Call it once with the complete list."
 )
 
 _TOOL_REASONS = frozenset({"tool_calls", "tool_use", "function_call"})
@@ -50,11 +50,11 @@ Response = ModelResponse[Any]
 
 
 class TodoListMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Offers LangChain's write_todos with words of our own, without the node that its middleware would be.
+    """Offers LangChain's write_todos with our own texts, and without the graph node of its middleware.
 
-    Its check for parallel calls is done here, on the answer itself. A final answer that comes while steps are open
-    is followed by a reminder, in the request alone, and another call; the answer stays in the thread. A list whose
-    last write_todos was summed up is shown again.
+    Checks for parallel calls here, in the response. A final answer while steps are open is followed by a reminder (in
+    the request only) and another model call; the answer stays in the thread. If the last write_todos call was
+    summarized away, the list is shown again.
     """
 
     def __init__(self) -> None:
@@ -78,17 +78,17 @@ class TodoListMiddleware(AgentMiddleware[ThreadState, Any]):
 
 
 def _add_plan(request: Request) -> Request:
-    """Return the request with the rules, and with the list where the model no longer sees it."""
+    """Return the request with the rules, and with the list if the model no longer sees it."""
     asked = request.override(
         system_message=append_to_system_message(request.system_message, PROMPT)
     )
     todos = _todos(request)
     if not todos or _is_plan_visible(request.messages):
         return asked
-    # In front of everything but the summary: never between a call and its result, nor behind the user's words.
+    # Right after the summary, if any: never between a call and its result, nor after the user's message.
     at = 1 if request.messages and request.messages[0].name == SUMMARY else 0
     reminder = HumanMessage(
-        f"Your list of steps, as you wrote it last:\n{_format_todos(todos)}",
+        f"Your current list of steps:\n{_format_todos(todos)}",
         name=PLAN_REMINDER,
         additional_kwargs={"hide_from_ui": True},
     )
@@ -105,7 +105,7 @@ def _is_plan_visible(messages: Sequence[AnyMessage]) -> bool:
 
 
 def _reject_parallel_calls(response: Response) -> Response:
-    """Answer parallel calls of write_todos with an error each: which list should count?"""
+    """Answer each of several parallel write_todos calls with an error: it is unclear which list counts."""
     calls = [
         call
         for message in response.result
@@ -127,7 +127,7 @@ def _stops_early(request: Request, response: Response) -> bool:
 
 
 def _is_final(messages: Sequence[BaseMessage]) -> bool:
-    """Return whether these are an answer in words that calls nothing, in whatever form providers have for calls."""
+    """Return whether these messages are an answer with text and without calls in any provider's form."""
     last = messages[-1] if messages else None
     if not isinstance(last, AIMessage) or is_fallback(last) or not last.text.strip():
         return False
@@ -143,7 +143,7 @@ def _is_final(messages: Sequence[BaseMessage]) -> bool:
 
 
 def _reminders_left(request: Request) -> int:
-    """Return how often this turn may still be sent back: each final answer in it was followed by a reminder."""
+    """Return how many reminders are left: each final answer in this turn was followed by one."""
     used = 0
     for message in reversed(request.state["messages"]):
         if is_user_message(message):
@@ -155,8 +155,8 @@ def _reminders_left(request: Request) -> int:
 def _add_reminder(request: Request, said: Sequence[BaseMessage], steps: Sequence[Todo]) -> Request:
     reminder = HumanMessage(
         f"These steps of your list are still open:\n{_format_todos(steps)}\n"
-        "Go on with them. If they are done or no longer needed, write the list anew. Then give the whole answer "
-        "again: only your last message reaches the user.",
+        "Continue with them. If they are done or no longer needed, update the list. Then repeat your complete "
+        "answer: only your last message reaches the user.",
         name=PLAN_REMINDER,
         additional_kwargs={"hide_from_ui": True},
     )

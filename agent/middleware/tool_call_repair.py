@@ -1,8 +1,8 @@
 """Repairs the tool calls of a model's response: names, ids and arguments.
 
-A model may call with arguments that are no JSON, without an id, or with a name that no provider would take back.
-Such an answer would end the turn without a word, lose the result, or be refused by the provider in every later
-request of the thread.
+Models sometimes make calls with invalid JSON, without an id, or with a name that providers reject. Such a response
+would end the turn without an answer, lose the result, or be rejected by the provider in every later request of the
+thread.
 """
 
 import re
@@ -22,18 +22,18 @@ from agent.models.failures import is_fallback
 from agent.state import ThreadState
 
 UNREADABLE_CALLS_KEY = "unreadable_calls"
-"""Where an answer keeps why some of its calls are not made: reasons by call id, in `additional_kwargs`."""
+"""Key of a response's `additional_kwargs`: reasons why calls are not run, by call id."""
 
 UNKNOWN_TOOL = "unknown_tool"
 NAME_CHARS = 64
-"""Longest name of a tool that providers take."""
+"""Longest tool name that providers accept."""
 
 LENGTH_REASONS = frozenset({"length", "max_tokens"})
-"""Finish reasons, in lower case, of an answer that was as long as it may be: OpenAI, Anthropic and Google."""
+"""Finish reasons, in lower case, of a response at its length limit: OpenAI, Anthropic and Google."""
 
 CUT_OFF = (
-    "[Tool call was not run: your message reached its length limit there, so the call may be incomplete. Say less at "
-    "once; write a file in several parts, the later ones with append.]"
+    "[Tool call was not run: your message reached the length limit, so the call may be incomplete. Write less per "
+    "message; write a file in several parts, using append after the first.]"
 )
 
 DETAIL_CHARS = 500
@@ -45,10 +45,10 @@ Result = ToolMessage | Command[Any]
 
 
 class ToolCallRepairMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Repairs the calls of each answer, and answers those that cannot be made with the reason.
+    """Repairs the calls of each response, and answers those that cannot run with the reason.
 
-    Arguments that are no JSON make a call without arguments that is not run; so is the last call of an answer that
-    was cut at its length limit. The model reads why and can do better. Calls that are sound stay as they are.
+    A call with invalid JSON becomes a call without arguments that is not run. Neither is the last call of a response
+    that was truncated at its length limit. The model reads why and can correct it. Valid calls stay as they are.
     """
 
     @override
@@ -74,7 +74,7 @@ def _repair_response(response: ModelResponse[Any]) -> ModelResponse[Any]:
 
 
 def repair_message(message: BaseMessage) -> BaseMessage:
-    """Return an answer whose calls can be made, answered, and sent back to any provider; itself when they can."""
+    """Return a response whose calls can be run, answered and sent to any provider; the same one if they are valid."""
     if not isinstance(message, AIMessage) or is_fallback(message):
         return message
     ids: set[str] = set()
@@ -90,7 +90,7 @@ def repair_message(message: BaseMessage) -> BaseMessage:
     whole = message.model_copy(
         update={"tool_calls": [one.call for one in read], "invalid_tool_calls": []}
     )
-    # Other forms of what is odd are taken out, or the provider would be sent those.
+    # Remove the other forms of repaired calls, or they would be sent to the provider.
     bare = remove_tool_calls(whole, lambda call: any(call is one for one in odd))
     marks = {**bare.additional_kwargs, **({UNREADABLE_CALLS_KEY: unreadable} if unreadable else {})}
     return bare.model_copy(update={"tool_calls": calls, "additional_kwargs": marks})
@@ -98,7 +98,7 @@ def repair_message(message: BaseMessage) -> BaseMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ParsedCall:
-    """A call as the model made it; `reason` says why it is not run, None when it is."""
+    """A call as the model made it; `reason` = why it is not run, None = it is run."""
 
     call: ToolCall
     reason: str | None = None
@@ -120,7 +120,7 @@ def _parse_calls(message: AIMessage) -> Iterator[_ParsedCall]:
 
 
 def _with_valid_name(call: ToolCall, ids: set[str]) -> ToolCall:
-    """Return a call with a name that providers take and an id of its own; itself when it has both."""
+    """Return a call with a valid name and a unique id; the same call if it has both."""
     name = _ODD.sub("_", call["name"] or "")[:NAME_CHARS] or UNKNOWN_TOOL
     call_id = call["id"]
     if not call_id or call_id in ids:
@@ -147,7 +147,7 @@ def _rejection(request: ToolCallRequest) -> ToolMessage | None:
 
 
 def _rejection_reasons(state: Any) -> dict[str, str]:  # noqa: ANN401 - LangGraph's own word for it
-    """Return what the answer that is worked off says of its calls."""
+    """Return the rejection reasons of the response whose calls are running."""
     messages: list[AnyMessage] = state.get("messages") or [] if isinstance(state, dict) else []
     answer = next((m for m in reversed(messages) if isinstance(m, AIMessage)), None)
     found: dict[str, str] = (
@@ -157,8 +157,8 @@ def _rejection_reasons(state: Any) -> dict[str, str]:  # noqa: ANN401 - LangGrap
 
 
 def has_valid_calls(message: AIMessage) -> bool:
-    """Return whether all calls of an answer have an id, and a name that providers take."""
-    # Not `all`: that costs twice as much, and this is asked of whole threads.
+    """Return whether all calls of a response have an id and a valid name."""
+    # Not `all`, which takes twice as long: this runs for whole threads.
     for call in message.tool_calls:  # noqa: SIM110
         if not (call["id"] and _NAME.fullmatch(call["name"] or "")):
             return False
@@ -166,10 +166,10 @@ def has_valid_calls(message: AIMessage) -> bool:
 
 
 def invalid_call_text(name: str, detail: str | None) -> str:
-    """Return what a model reads of a call whose arguments could not be read."""
+    """Return the result of a call with invalid arguments."""
     text = "[Tool call was not run: its arguments were not valid JSON."
     if detail:
         text += f" Detail: {detail[:DETAIL_CHARS]}"
     if name == "write_file":
-        text += " Write the file in smaller parts, the later ones with append."
+        text += " Write the file in smaller parts, using append after the first."
     return text + "]"

@@ -6,16 +6,16 @@ from typing import Any
 from langchain_core.messages import AIMessage, ToolCall
 
 _CALL_BLOCKS = frozenset({"tool_use", "tool_call", "function_call", "tool_call_chunk"})
-"""Kinds of content blocks that are a tool call."""
+"""Types of content blocks that are tool calls."""
 
 
 def remove_tool_calls(message: AIMessage, dropped: Callable[[ToolCall], bool]) -> AIMessage:
-    """Return an answer without some of its calls; the others keep their order, the message its id.
+    """Return a response without some of its calls; the others keep their order, the message its id.
 
-    A call that stayed behind in `additional_kwargs` or in the content would be sent to the provider again, which
-    then asks for its result. A message of which nothing is dropped is returned itself.
+    A call that remains in `additional_kwargs` or in the content would be sent to the provider, which then requires its
+    result. If nothing is removed, the same message is returned.
     """
-    # Counted by position: a provider may repeat an id within one message.
+    # By position: a provider may repeat an id within one message.
     gone = [position for position, call in enumerate(message.tool_calls) if dropped(call)]
     if not gone:
         return message
@@ -37,7 +37,7 @@ def remove_tool_calls(message: AIMessage, dropped: Callable[[ToolCall], bool]) -
 
 
 def append_note(message: AIMessage, note: str) -> AIMessage:
-    """Return an answer with a paragraph more."""
+    """Return a response with a paragraph appended."""
     content: str | list[str | dict[Any, Any]]
     if isinstance(message.content, str):
         content = f"{message.content}\n\n{note}" if message.content else note

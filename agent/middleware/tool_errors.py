@@ -17,14 +17,14 @@ from agent.subagents.status import TASK, status_kwargs, with_status
 logger = logging.getLogger(__name__)
 
 DETAIL_CHARS = 500
-"""Longest detail of an error, the closing dots included."""
+"""Longest error detail, ellipsis included."""
 
 
 class ToolErrorMiddleware(AgentMiddleware[ThreadState, Any]):
-    """The boundary of a tool call: whatever goes wrong inside is told to the model. Interrupts pass through.
+    """The boundary of a tool call: whatever it raises goes to the model. Interrupts pass through.
 
-    Results of `task` leave it with their stamp (`agent.subagents.status`): the tool stamps its own; what it raised,
-    or what another tool of that name answered in plain text, is stamped here.
+    Results of `task` get a status (`agent.subagents.status`): the tool sets its own; for exceptions, and for plain text
+    of another tool with that name, it is set here.
     """
 
     @override

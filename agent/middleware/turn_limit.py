@@ -18,22 +18,22 @@ from agent.subagents.progress import TURN_CAPPED
 from agent.user_messages import is_user_message
 
 LAST_TURN_REMINDER = (
-    "This is your last turn: no tool can be called any more. "
+    "This is your last message in this turn: tools are disabled. "
     "Answer now with what you have, and say what is missing."
 )
 
 STEPS_PER_MODEL_CALL = 2
-"""A model call and its tools: two steps of a graph whose middleware adds none."""
+"""Graph steps of a model call with tool calls; our middleware adds none."""
 
 
 class TurnLimitMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Counts the model calls since a person spoke, not steps of the graph; calls repeated after an error count once.
+    """Counts model calls since the last user message, not graph steps; a retried call counts once.
 
-    The last call is told that it is the last. What it still calls is dropped, so that the graph ends there.
+    The last call gets a reminder, and its tool calls are dropped, so that the graph ends there.
 
     Args:
-        max_turns: Model calls for one request, at least 1; None = as many as the run's `recursion_limit` allows,
-            which would end the run with an error and without an answer.
+        max_turns: Most model calls, at least 1; None = as many as fit into the run's `recursion_limit`, beyond which
+            the run would fail without an answer.
     """
 
     def __init__(self, max_turns: int | None = None) -> None:

@@ -24,15 +24,15 @@ Block = dict[str, Any]
 
 
 class UploadsMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Puts an `<uploaded_files>` block before the text of each message that files came with.
+    """Adds an `<uploaded_files>` block to each message with files, before its text.
 
-    The history itself keeps what people wrote: the blocks are made anew for each request, always the same for the
-    same files. The newest message also gets a list of the files from before, when files came with it or when there
-    are some of which nobody told the model. `uploaded_files` becomes the list of this turn's files.
+    The history keeps the original text: blocks are built for each request, always the same for the same files. The
+    newest message also lists earlier files, if it has files or if there are files that the model has not been told
+    about. `uploaded_files` is set to this turn's files.
 
     Args:
-        views: Looks at the threads' uploads.
-        supports_vision: Whether the model takes images; those of the newest message are then shown to it.
+        views: Takes snapshots of the threads' uploads.
+        supports_vision: Whether the model accepts images; then the newest message's images are shown to it.
     """
 
     def __init__(self, views: UploadSnapshots, *, supports_vision: bool) -> None:
@@ -55,26 +55,26 @@ class UploadsMiddleware(AgentMiddleware[ThreadState, Any]):
     def _describe_uploads(
         self, request: ModelRequest[Any], thread_id: str
     ) -> tuple[list[AnyMessage], Command[Any] | None]:
-        """Return the messages with their blocks, and what changes in the state. Blocking."""
-        told = _UploadMessages(
+        """Return the messages with their blocks, and the state update. Blocking."""
+        messages = _UploadMessages(
             self._views.take(thread_id), request.messages, supports_vision=self._supports_vision
         )
-        files = told.newest_files()
+        files = messages.newest_files()
         if files == (request.state.get("uploaded_files") or []):
-            return told.messages(), None
-        return told.messages(), Command(update={"uploaded_files": files})
+            return messages.messages(), None
+        return messages.messages(), Command(update={"uploaded_files": files})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _MessageFiles:
-    """A message with the files that came with it and are there."""
+    """A message's files that still exist."""
 
     files: Sequence[FileReference]
     is_newest: bool
 
 
 class _UploadMessages:
-    """One request's messages, as they are told."""
+    """Builds the messages of one request."""
 
     def __init__(
         self, view: UploadSnapshot, messages: Sequence[AnyMessage], *, supports_vision: bool
@@ -106,7 +106,7 @@ class _UploadMessages:
         ]
 
     def messages(self) -> list[AnyMessage]:
-        """Return the messages, those with files with their blocks; all others are the very same objects."""
+        """Return the messages with blocks; messages without files stay the same objects."""
         return [
             self._with_block(message, self._named[i]) if i in self._named else message
             for i, message in enumerate(self._messages)
@@ -129,29 +129,29 @@ class _UploadMessages:
         )
 
     def _newest_block(self, named: _MessageFiles) -> str | None:
-        known = {file.name for told in self._named.values() for file in told.files}
+        known = {file.name for files in self._named.values() for file in files.files}
         if not named.files and not self._view.has_unlisted(known):
             return None
-        told = [self._view.summarize(file) for file in named.files]
+        files = [self._view.summarize(file) for file in named.files]
         earlier = self._view.earlier({file.name for file in named.files})
-        return uploads_block(told, earlier, sees=self._supports_vision)
+        return uploads_block(files, earlier, sees=self._supports_vision)
 
 
 def is_stored_user_message(message: AnyMessage) -> bool:
-    """Say whether a person wrote this, and the thread has it: some words of the framework are in the request only.
+    """Return whether a user wrote a message that is stored: reminders of the framework are in requests only.
 
     >>> from langchain_core.messages import HumanMessage
     >>> is_stored_user_message(HumanMessage("hi", id="1")), is_stored_user_message(HumanMessage("go on"))
     (True, False)
     """
-    # The history gives every message an id.
+    # Every stored message has an id.
     return is_user_message(message) and message.id is not None
 
 
 def _prepend_block(
     content: str | list[str | Block], block: str, images: Sequence[Block]
 ) -> str | list[str | Block]:
-    """Put a block before the text of a message and images behind it."""
+    """Put a block before a message's text, and images after it."""
     if isinstance(content, str):
         text = f"{block}\n\n{content}" if content else block
         return [{"type": "text", "text": text}, *images] if images else text

@@ -20,7 +20,7 @@ from agent.tools.view_image import MAX_IMAGE_BYTES, NAME, load_image
 from agent.uploads.images import image_block
 
 MAX_IMAGES = 8
-"""Most images of one request; the last ones asked for count."""
+"""Most images per request; the latest ones count."""
 
 INTRO = "Here are the images you've viewed:"
 
@@ -28,10 +28,10 @@ _CLEARED: Command[Any] = Command(update={"viewed_images": {}})
 
 
 class ViewImageMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Puts the images of the turn into each request, behind the results of the newest view_image calls.
+    """Adds the turn's images to each request, after the results of the latest view_image calls.
 
-    The state keeps their paths only, and only until the turn is over: the images are read anew for each request,
-    so that neither checkpoints nor streams carry megabytes.
+    The state holds only their paths, until the turn ends: the images are read for each request, so that neither
+    checkpoints nor streams carry megabytes.
     """
 
     def __init__(self, folders: ThreadStorage) -> None:
@@ -57,9 +57,9 @@ class ViewImageMiddleware(AgentMiddleware[ThreadState, Any]):
 
 
 def image_insert_position(messages: Sequence[AnyMessage]) -> int | None:
-    """Return where the images of the turn belong: right behind the results of its newest view_image calls.
+    """Return the position for the turn's images: right after the results of its latest view_image calls.
 
-    None when the turn has no such calls, or when a call beside them has no result yet.
+    None if the turn has no such calls, or if a parallel call has no result yet.
     """
     for position in range(len(messages) - 1, -1, -1):
         message = messages[position]
@@ -71,7 +71,7 @@ def image_insert_position(messages: Sequence[AnyMessage]) -> int | None:
 
 
 def image_message(thread: ThreadFolders, viewed: Mapping[str, ViewedImage]) -> HumanMessage:
-    """Return the message that shows images; one that cannot be read any more is told of. Blocking."""
+    """Return the message with the images, and notes for those that cannot be read. Blocking."""
     content: list[str | dict[Any, Any]] = [{"type": "text", "text": INTRO}]
     left = MAX_IMAGE_BYTES
     for path in list(viewed)[-MAX_IMAGES:]:
@@ -118,6 +118,6 @@ def _insert_message(
 def _clear_viewed_images(
     viewed: Mapping[str, ViewedImage], place: int | None, response: ModelResponse[Any]
 ) -> Command[Any] | None:
-    """Return what clears the images: the turn is over, or they are left from one that was stopped."""
+    """Return the update that clears the images, if the turn is over or they are from a cancelled one."""
     goes_on = any(isinstance(m, AIMessage) and m.tool_calls for m in response.result)
     return _CLEARED if viewed and (place is None or not goes_on) else None

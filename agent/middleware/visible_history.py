@@ -20,13 +20,13 @@ NO_SUMMARY = (
 def visible_messages(
     messages: list[AnyMessage], summary: HistorySummary | None
 ) -> list[AnyMessage]:
-    """Return the messages that stand for a thread; all of them while there is no summary that fits.
+    """Return the messages to send for a thread; all of them if there is no valid summary.
 
-    The latest message of a person stays word for word, also where it is older than the end that is kept.
+    The latest user message is always kept, even if it is older than the kept end.
 
     Args:
         messages: The whole thread.
-        summary: What is known of its beginning.
+        summary: The summary of its beginning.
     """
     start = message_index(messages, summary["kept_from"]) if summary else None
     if summary is None or start is None:
@@ -41,13 +41,13 @@ def visible_messages(
 
 
 def summary_message(text: str) -> HumanMessage:
-    """Return the message that stands for what is left out."""
+    """Return the message that replaces the summarized ones."""
     content = f"{INTRODUCTION}\n\n{text}" if text else NO_SUMMARY
     return HumanMessage(content, name=SUMMARY, additional_kwargs={"hide_from_ui": True})
 
 
 def message_index(messages: Sequence[AnyMessage], message_id: str) -> int | None:
-    """Return where a message stands, looked for from the end; None when it is not there any more."""
+    """Return the index of a message, searched from the end; None if it is gone."""
     for at in range(len(messages) - 1, -1, -1):
         if messages[at].id == message_id:
             return at
@@ -57,12 +57,12 @@ def message_index(messages: Sequence[AnyMessage], message_id: str) -> int | None
 def recent_skill_reads(
     messages: Sequence[AnyMessage], config: SummarizationConfig, skills: str
 ) -> list[str]:
-    """Return the ids of the latest calls that read skill files, as many as the budgets allow, in order.
+    """Return the ids of the latest calls that read skill files, within the budgets, in order.
 
     Args:
-        messages: What is about to be left out.
+        messages: The messages about to be dropped.
         config: The budgets.
-        skills: The folder of the skills, as the agent sees it.
+        skills: The virtual path of the skills.
     """
     results = {m.tool_call_id: m for m in messages if isinstance(m, ToolMessage)}
     kept: list[str] = []
@@ -90,7 +90,7 @@ def _reading_calls(
 
 
 def _kept_skill_reads(head: Sequence[AnyMessage], call_ids: Collection[str]) -> list[AnyMessage]:
-    """Return calls and their results, each pair by itself: what stood beside them is left out."""
+    """Return calls with their results, without the calls next to them."""
     if not call_ids:
         return []
     results = {

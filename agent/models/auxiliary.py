@@ -11,11 +11,11 @@ from agent.models.factory import create_chat_model
 from agent.models.http_client import ModelHttpClient
 
 ModelSource = Callable[[str | None], Awaitable[BaseChatModel]]
-"""Gives the model of an entry of `models` (None = the first), without thinking. Raises AgentError."""
+"""Returns the model of an entry of `models` (None = the first), without thinking. Raises AgentError."""
 
 
 class AuxiliaryModels:
-    """Builds such models when they are first asked for and keeps them until the configuration changes."""
+    """Builds models on first use and caches them until the configuration changes."""
 
     def __init__(self, config: Callable[[], AgentConfig], http_client: ModelHttpClient) -> None:
         self._config = config
@@ -27,7 +27,7 @@ class AuxiliaryModels:
         """Return a model.
 
         Raises:
-            ModelNotFound, ModelUnusable: There is none of this name, or its entry cannot be used.
+            ModelNotFound, ModelUnusable: The entry does not exist or cannot be used.
         """
         config = self._config()
         if config is not self._made_for:
@@ -40,7 +40,7 @@ class AuxiliaryModels:
 
 
 def auxiliary_run_config(purpose: str) -> RunnableConfig:
-    """Return the config of a call whose tokens must not appear in the run's stream.
+    """Return the config for a model call whose tokens must not appear in the run's stream.
 
     >>> auxiliary_run_config("title")["tags"]
     ['nostream', 'middleware:title']

@@ -11,42 +11,42 @@ from agent.config import CircuitBreakerConfig
 
 @dataclass(slots=True)
 class _Breaker:
-    """One model: calls that failed in a row, and until when it is left alone."""
+    """The state of one model: consecutive failures, and when the breaker closes."""
 
     failures: int = 0
     open_until: float = 0.0
 
 
 class BreakerCall:
-    """One call of a model; whoever makes it says how it went."""
+    """One call of a model; the caller records its outcome."""
 
     def __init__(self, *, allowed: bool) -> None:
         self.allowed = allowed
         self.outcome: bool | None = None
 
     def succeeded(self) -> None:
-        """Note that the model answered."""
+        """Record that the model answered."""
         self.outcome = True
 
     def failed(self) -> None:
-        """Note that the model's server failed."""
+        """Record that the model's server failed."""
         self.outcome = False
 
 
 class CircuitBreakers:
-    """The state of all models, by the names of their entries; shared by all runs.
+    """The circuit breakers of all models, by entry name; shared by all runs.
 
-    After so many failed calls in a row nothing is sent for a while. Then one call tries, while the others still wait:
-    an answer ends the pause, a failure begins another. A try that is cancelled, or says nothing, lets the next call
-    try at once; and since a try is only a later end of the pause, none that is lost can keep a model shut for ever.
+    A breaker opens after `failure_threshold` consecutive failures. When its pause ends, one call is let through while
+    others still wait: success closes the breaker, failure starts another pause. If that call is cancelled or records no
+    outcome, the next call is let through at once, so that a lost call cannot keep a breaker open forever.
 
     Attributes:
-        requests: How many went to each model with which outcome: `ok`, or why they failed.
-        retries: How many were made again after a failure.
+        requests: Number of calls by model and outcome: `ok`, or the failure reason.
+        retries: Number of retries by model.
 
     Args:
-        config: Returns the section that holds now.
-        clock: Seconds, never going back.
+        config: Returns the current section.
+        clock: Returns monotonic seconds.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class CircuitBreakers:
         self.retries: Counter[str] = Counter()
 
     def is_open(self, name: str) -> bool:
-        """Return whether a model is left alone now."""
+        """Return whether a model's breaker is open."""
         breaker, threshold = self._breakers.get(name), self._config().failure_threshold
         if breaker is None or not 0 < threshold <= breaker.failures:
             return False
@@ -69,7 +69,7 @@ class CircuitBreakers:
 
     @contextmanager
     def call(self, name: str) -> Iterator[BreakerCall]:
-        """Yield the trial of one call; `allowed` says whether it may be made."""
+        """Yield one call; `allowed` says whether to make it."""
         config, breaker = self._config(), self._breakers.setdefault(name, _Breaker())
         threshold = config.failure_threshold
         tripped = 0 < threshold <= breaker.failures

@@ -59,7 +59,7 @@ _ASK = re.compile(r"\bask me\b|问我", re.IGNORECASE)
 
 
 class DemoChatModel(BaseChatModel):
-    """A chat model that answers by a readable script (`plan` below).
+    """A chat model that answers by a simple script (see `plan`).
 
     Attributes:
         model_name: Only a label.
@@ -131,7 +131,7 @@ class DemoChatModel(BaseChatModel):
 
 
 def plan(messages: Sequence[BaseMessage], tools: set[str]) -> ScriptedTurn:
-    """Decide what the demo answers: report on tools that ran, follow a request it knows, or echo.
+    """Decide the demo's response: report tool results, follow a known request, or echo.
 
     Args:
         messages: The conversation, system prompt included.
@@ -149,7 +149,7 @@ def plan(messages: Sequence[BaseMessage], tools: set[str]) -> ScriptedTurn:
 
 
 def _requested_calls(said: str, tools: set[str], *, call_id: str) -> ScriptedTurn | None:
-    """Return the tool calls that a request asks for, or None when it asks for none that the demo knows."""
+    """Return the tool calls for a request that the demo knows, or None."""
     if "bash" in tools and (found := _RUN.search(said)):
         args = {"description": "run it", "command": found.group(2).strip()}
         return ScriptedTurn(calls=(ScriptedCall(name="bash", args=args, id=call_id),))

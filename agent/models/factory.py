@@ -26,14 +26,14 @@ def create_chat_model(
     Args:
         config: The agent's configuration.
         name: An entry of `models`; None = the first.
-        thinking_enabled: Whether it is to think.
-        reasoning_effort: For models that support it; left out otherwise.
-        overrides: Arguments of the class that win over the entry's.
+        thinking_enabled: Whether the model should think.
+        reasoning_effort: For models that support it; omitted otherwise.
+        overrides: Class arguments that override the entry's.
         http_client: Shared HTTP client for classes that accept one; None = they create their own.
 
     Raises:
         ModelNotFound: No entry has this name.
-        ModelUnusable: The entry cannot be used; the text says what to change, and quotes no value of it.
+        ModelUnusable: The entry cannot be used; the text says what to change and quotes none of its values.
     """
     entry = _entry(config, name)
     settings = model_arguments(
@@ -54,7 +54,7 @@ def model_arguments(
     """Return the arguments for the entry's class.
 
     Raises:
-        ModelUnusable: It is to think and cannot.
+        ModelUnusable: Thinking is enabled and not supported.
     """
     if thinking_enabled and not entry.supports_thinking:
         raise ModelUnusable(
@@ -81,24 +81,24 @@ def _entry(config: AgentConfig, name: str | None) -> ModelConfig:
 def _add_defaults(
     settings: dict[str, Any], model_class: type[BaseChatModel], http_client: ModelHttpClient | None
 ) -> None:
-    """Add what the class takes and the entry leaves open."""
+    """Add defaults for arguments that the class accepts and the entry does not set."""
     fields = model_class.model_fields
     if "stream_usage" in fields and (settings.get("base_url") or settings.get("openai_api_base")):
-        # Left alone, ChatOpenAI asks other servers than OpenAI's for no usage numbers.
+        # By default ChatOpenAI requests usage numbers from OpenAI's servers only.
         settings.setdefault("stream_usage", True)
     if "use_responses_api" in fields and _is_compatible_server(settings):
-        # Left alone, ChatOpenAI takes OpenAI's newer API for some names of models; few other servers have it.
+        # By default ChatOpenAI uses OpenAI's newer API for some model names; few other servers have it.
         settings.setdefault("use_responses_api", False)
     if "stream_chunk_timeout" in fields:
-        # It is built on asyncio.wait_for, which before Python 3.12 loses a cancellation that comes together with
-        # a chunk: a stopped run would go on. The client's own deadline for reads bounds the silence instead.
+        # It uses asyncio.wait_for, which before Python 3.12 loses a cancellation that arrives together with a
+        # chunk: a cancelled run would continue. The HTTP client's read timeout applies instead.
         settings.setdefault("stream_chunk_timeout", None)
     if http_client is not None and "http_async_client" in fields and "openai_proxy" not in settings:
         settings.setdefault("http_async_client", http_client.client())
 
 
 def _is_compatible_server(settings: dict[str, Any]) -> bool:
-    """Return whether another server than OpenAI's is named, and nothing that only the newer API has."""
+    """Return whether the server is not OpenAI's and no option needs the newer API."""
     url = str(settings.get("base_url") or settings.get("openai_api_base") or "")
     asks_newer = settings.keys() & {"reasoning", "output_version", "include", "truncation"}
     return bool(url) and "api.openai.com" not in url and not asks_newer
@@ -110,7 +110,7 @@ def _construct(
     try:
         return model_class(**settings)
     except ValidationError as error:
-        # The error's own text quotes the values given, keys and tokens among them.
+        # The error's text quotes values, including keys and tokens.
         problems = "; ".join(
             f"{'.'.join(map(str, problem['loc'])) or 'entry'}: {problem['msg']}"
             for problem in error.errors(include_input=False, include_context=False)

@@ -1,7 +1,7 @@
 """Classifies the exceptions of model classes: why a call failed, and whether to retry it. Pure.
 
-Each provider's package has exceptions of its own; none is imported here. They are known by an HTTP status, or by
-the names of their classes and of those above them.
+Each provider's package has its own exceptions; none is imported here. They are recognized by an HTTP status or by the
+names of their classes and base classes.
 """
 
 import re
@@ -33,7 +33,7 @@ RETRYABLE_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 """HTTP statuses after which the same request may succeed; 529 is Anthropic's "overloaded"."""
 
 FALLBACK_KEY = "error_fallback"
-"""Key in `additional_kwargs` of a message that only says that no model could be reached."""
+"""Key in `additional_kwargs` of a message that only reports a model failure."""
 
 _TIMEOUTS = {
     *("APITimeoutError", "TimeoutException", "TimeoutError", "ServerTimeoutError", "Timeout"),
@@ -45,7 +45,7 @@ _CONNECTIONS = {
 }
 _PROVIDER_ERRORS = {"APIError", "ModelError"}
 _EMPTY_STREAM = {"No generation chunks were returned", "No generations found in stream."}
-"""LangChain's words for a stream that ended before it began."""
+"""LangChain's messages for an empty stream."""
 _STATUSES = range(400, 600)
 _BY_STATUS: Mapping[int, FailureReason] = {
     401: "auth",
@@ -64,13 +64,13 @@ _CODE = re.compile(r"[a-z_]{1,40}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFailure:
-    """Why a model's call failed.
+    """Why a model call failed.
 
     Attributes:
         kind: The class name of the error.
-        status: The HTTP status, if there was one.
-        code: The provider's short word for it, if there was one.
-        retry_after_s: How long the server asks to wait.
+        status: The HTTP status, if any.
+        code: The provider's error code, if any.
+        retry_after_s: The delay that the server requests, seconds.
     """
 
     reason: FailureReason
@@ -81,20 +81,20 @@ class ModelFailure:
 
     @property
     def retryable(self) -> bool:
-        """Whether the same call may succeed a little later."""
+        """Whether a retry may succeed."""
         if self.reason in ("auth", "quota", "context", "circuit_open"):
             return False
         return self.status is None or self.status in RETRYABLE_STATUSES
 
     @property
     def detail(self) -> str:
-        """What may be shown to clients: no text of the provider, which may quote keys and prompts."""
+        """A public description, without the provider's text, which may quote keys and prompts."""
         parts = (f"HTTP {self.status}" if self.status else "", self.code)
         return ", ".join(part for part in parts if part) or self.kind
 
 
 def classify_error(error: Exception) -> ModelFailure | None:
-    """Say why a call failed; None when the error does not come from a model's server.
+    """Classify an exception; None = it does not come from a model's server.
 
     >>> class RateLimitError(Exception):
     ...     status_code = 429
@@ -120,13 +120,13 @@ def classify_error(error: Exception) -> ModelFailure | None:
 def fallback_message(
     failure: ModelFailure, words: AgentMessages, *, said: str = "", message_id: str | None = None
 ) -> AIMessage:
-    """Return the message that ends a turn whose model could not be reached.
+    """Return the message that ends a turn whose model failed.
 
     Args:
-        failure: Why.
+        failure: The failure.
         words: What people are told.
-        said: What the model had said before it failed; people have seen it, so it stays.
-        message_id: The id under which they saw it.
+        said: The text streamed before the failure; users have seen it, so it stays.
+        message_id: The id of the streamed message.
     """
     return AIMessage(
         content=f"{said.rstrip()}\n\n{words.model(failure.reason)}".strip(),
@@ -141,7 +141,7 @@ def fallback_message(
 
 
 def is_fallback(message: BaseMessage) -> bool:
-    """Return whether a message only says that no model could be reached."""
+    """Return whether a message only reports a model failure."""
     return isinstance(message, AIMessage) and bool(message.additional_kwargs.get(FALLBACK_KEY))
 
 
@@ -176,7 +176,7 @@ def _reason_of_status(status: int, text: str) -> FailureReason:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and what caused it, at most four deep."""
+    """Yield an error and its causes, at most four."""
     found: BaseException | None = error
     for _ in range(4):
         if found is None:
@@ -200,7 +200,7 @@ def _status(error: Exception) -> int | None:
 
 
 def _error_body(error: BaseException) -> Mapping[str, object]:
-    """Return the error that an answer of status 200 held: ChatOpenAI raises a ValueError with it."""
+    """Return the error object of a response with status 200: ChatOpenAI raises a ValueError with it."""
     held = error.args[0] if isinstance(error, ValueError) and error.args else None
     return held if isinstance(held, Mapping) and "message" in held else {}
 
@@ -211,7 +211,7 @@ def _code(error: Exception) -> str:
 
 
 def _retry_after_s(error: Exception) -> float | None:
-    """Read how long to wait from the headers of the answer: seconds, milliseconds or a date."""
+    """Return the delay from the response headers: seconds, milliseconds or a date."""
     for one in _chain(error):
         headers = getattr(getattr(one, "response", None), "headers", None)
         if isinstance(headers, Mapping):

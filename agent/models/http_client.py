@@ -7,17 +7,17 @@ import anyio
 from agent.importer import import_class
 
 CLIENT_CLASS = "openai:DefaultAsyncHttpxClient"
-"""The client of the OpenAI package, with its deadlines (connect 5 s, read 600 s) and limits.
+"""The HTTP client class of the OpenAI package, with its timeouts (connect 5 s, read 600 s) and limits.
 
-It is the one that the package's classes are made for; httpx's own was seen to leave requests open when their
-task was cancelled by a scope.
+The package's classes are made for it; httpx's own client was seen to leave requests open when their task was
+cancelled by a cancel scope.
 """
 
 CLOSE_S = 2.0
 
 
 class ClosableClient(Protocol):
-    """What is asked of the client here; the model's class knows the rest."""
+    """The method of the HTTP client that is used here."""
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -25,16 +25,16 @@ class ClosableClient(Protocol):
 
 
 class ModelHttpClient:
-    """Owns the HTTP client that model classes are given where they take one.
+    """Owns the HTTP client that is passed to model classes that accept one.
 
-    Left to themselves they keep clients in process-wide caches that nobody closes.
+    By default they keep clients in process-wide caches that are never closed.
     """
 
     def __init__(self) -> None:
         self._client: ClosableClient | None = None
 
     def client(self) -> ClosableClient:
-        """Return the one client. Blocking the first time, some 20 ms for the certificates.
+        """Return the client. The first call blocks for some 20 ms to load certificates.
 
         Raises:
             ObjectNotImportable: The OpenAI package is not installed.

@@ -16,7 +16,7 @@ _PIECES = 3  # into how many pieces a tool call's arguments are cut
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptedCall:
-    """One tool call of a turn."""
+    """One tool call of a response."""
 
     name: str
     args: dict[str, Any]
@@ -25,12 +25,12 @@ class ScriptedCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptedTurn:
-    """One answer of a model: text, tool calls, or both.
+    """One response of a model: text, tool calls, or both.
 
     Attributes:
-        text: What it says.
-        calls: Which tools it calls.
-        finish_reason: As providers name it; "" = derived.
+        text: Its text.
+        calls: Its tool calls.
+        finish_reason: The provider's finish reason; "" = derived.
     """
 
     text: str = ""
@@ -39,7 +39,7 @@ class ScriptedTurn:
 
 
 def split_words(text: str) -> list[str]:
-    """Cut a text into words with the space behind them; joined they give the text again.
+    """Split a text into words with their trailing spaces; joining them gives the text.
 
     >>> split_words(" Good morning, you.")
     [' ', 'Good ', 'morning, ', 'you.']
@@ -48,7 +48,7 @@ def split_words(text: str) -> list[str]:
 
 
 def stream_chunks(turn: ScriptedTurn, prompt: Sequence[BaseMessage]) -> Iterator[AIMessageChunk]:
-    """Yield the chunks of one answer to a prompt; the last one carries usage and finish reason."""
+    """Yield the chunks of one response; the last one carries usage and finish reason."""
     for word in split_words(turn.text):
         yield AIMessageChunk(content=word)
     for index, call in enumerate(turn.calls):

@@ -7,7 +7,7 @@ from agent.config import ModelConfig
 
 
 def deep_merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay `above` over `below`, mapping by mapping; nothing given is changed.
+    """Merge `above` into a copy of `below`, recursively.
 
     >>> deep_merge({"a": {"x": 1}, "b": 1}, {"a": {"y": 2}})
     {'a': {'x': 1, 'y': 2}, 'b': 1}
@@ -21,9 +21,9 @@ def deep_merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, 
 
 
 def thinking_settings(entry: ModelConfig, *, enabled: bool) -> dict[str, Any]:
-    """Return the arguments to merge into a model's own for this state of its thinking.
+    """Return the arguments that turn a model's thinking on or off.
 
-    Off without `when_thinking_disabled` is derived from the enabled form: the providers' own ways to say no.
+    Without `when_thinking_disabled`, "off" is derived from the enabled form by the providers' conventions.
     """
     on = deep_merge(
         entry.when_thinking_enabled, {"thinking": entry.thinking} if entry.thinking else {}
@@ -38,7 +38,7 @@ def thinking_settings(entry: ModelConfig, *, enabled: bool) -> dict[str, Any]:
 def _derive_disabled(on: Mapping[str, Any]) -> dict[str, Any]:
     body = _as_mapping(on.get("extra_body"))
     if "thinking" in body:
-        # Gateways in front of several models take both words; "minimal" is left out where effort is unsupported.
+        # Gateways for several models accept both; "minimal" is omitted if effort is not supported.
         return {"extra_body": {"thinking": {"type": "disabled"}}, "reasoning_effort": "minimal"}
     template = _as_mapping(body.get("chat_template_kwargs"))
     switches = [key for key in ("thinking", "enable_thinking") if key in template]

@@ -1,7 +1,7 @@
 """Chat model for vLLM, DeepSeek and other servers that return reasoning beside the text.
 
-Their field is not OpenAI's, so that langchain-openai drops it. Some servers refuse the next request of a
-conversation (400, "must be passed back") when an answer with tool calls comes back without it.
+The field is not OpenAI's, so langchain-openai drops it. Some servers reject the next request of a conversation
+(400, "must be passed back") if a response with tool calls is sent back without it.
 """
 
 from typing import Any
@@ -14,13 +14,13 @@ from langchain_openai import ChatOpenAI
 from typing_extensions import override
 
 REASONING_FIELDS = ("reasoning", "reasoning_content")
-"""What servers call it: vLLM since 0.11 `reasoning`, before that and DeepSeek `reasoning_content`."""
+"""The field's names: `reasoning` (vLLM since 0.11), `reasoning_content` (earlier vLLM, DeepSeek)."""
 
 
 class VllmChatModel(ChatOpenAI):
-    """ChatOpenAI that keeps the reasoning of answers in `additional_kwargs` and sends it back with them.
+    """ChatOpenAI that keeps the reasoning of responses in `additional_kwargs` and sends it back.
 
-    The field keeps the name under which it came. It is never part of the text.
+    The field keeps its name. It is never part of the text.
     """
 
     @property
@@ -67,7 +67,7 @@ class VllmChatModel(ChatOpenAI):
     ) -> dict[str, Any]:
         payload = super()._get_request_payload(input_, stop=stop, **kwargs)
         messages = self._convert_input(input_).to_messages()
-        # The Responses API has no `messages`; it carries reasoning in its own way.
+        # The Responses API has no `messages`; it has its own form of reasoning.
         for message, sent in zip(messages, payload.get("messages") or (), strict=False):
             if isinstance(message, AIMessage):
                 sent.update(

@@ -1,7 +1,7 @@
 """SubagentExecutor: runs subagents with a deadline, cancels them with their parent, and owns them until they end.
 
-A subagent runs in a task of its own whose context knows nothing of the parent's run, so that no token, state or
-step of it appears in the parent's stream in any mode. What the parent's stream shall show is reported to it.
+A subagent runs in its own task, in a context without the parent's run, so that none of its tokens, states or steps
+appear in the parent's stream. What the parent's stream should show is reported explicitly.
 """
 
 import asyncio
@@ -32,25 +32,25 @@ logger = logging.getLogger(__name__)
 SubagentGraph = CompiledStateGraph[Any, Any, Any, Any]
 
 MAX_RUNNING_SUBAGENTS = 64
-"""Subagents of all runs that work at once: 16 runs with four each."""
+"""Most subagents of all runs at once: 16 runs with four each."""
 
 STOP_S = 5.0
-"""How long a parent waits for a subagent that was told to stop, seconds; after that its owner waits alone.
+"""How long a parent waits for a cancelled subagent, seconds; after that only the executor waits for it.
 
-A connection to a model or a sandbox is closed in well under a second."""
+Closing a connection to a model or a sandbox takes well under a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubagentTask:
-    """What a subagent is started with.
+    """The input of a subagent.
 
     Attributes:
-        build: Gives its graph.
-        input: The state it begins with.
-        config: Its config; its thread is the parent's, nothing is checkpointed.
+        build: Returns its graph.
+        input: Its initial state.
+        config: Its config; it shares the parent's thread and writes no checkpoints.
         context: The parent's run context.
-        timeout_s: Its deadline, seconds.
-        report: Told each message that its model says; called in the parent's context.
+        timeout_s: Its time limit, seconds.
+        report: Called with each answer of its model, in the parent's context.
     """
 
     build: Callable[[], Awaitable[SubagentGraph]]
@@ -62,7 +62,7 @@ class SubagentTask:
 
 
 class SubagentRun:
-    """One subagent at work. Its outcome is written once; what comes later is not heard."""
+    """One running subagent. Its result is set once; later ones are ignored."""
 
     def __init__(self, job: SubagentTask) -> None:
         self.task_spec = job
@@ -75,14 +75,14 @@ class SubagentRun:
         self._parent = contextvars.copy_context()
 
     def set_result(self, outcome: SubagentResult) -> SubagentResult:
-        """Write the outcome, unless there is one; return the one that holds."""
+        """Set the result unless there is one; return the result."""
         if self.result is None:
             self.result = outcome
             self.has_result.set()
         return self.result
 
     def cancel(self) -> None:
-        """Cancel it: once, so that what it has open is closed undisturbed."""
+        """Cancel it once, so that it can close its resources undisturbed."""
         self.is_cancelling = True
         if self.task is not None:
             self.task.cancel()
@@ -93,12 +93,12 @@ class SubagentRun:
 
 
 class SubagentExecutor:
-    """Runs subagents; owns each until it has ended.
+    """Runs subagents, and owns each until it has ended.
 
     Args:
-        group: The owner of their tasks.
-        at_once: How many work at once; further ones wait, within their deadline.
-        stop_s: How long a parent waits for one that was told to stop, seconds.
+        group: The task group for their tasks.
+        at_once: Most subagents at once; others wait, within their time limit.
+        stop_s: How long a parent waits for a cancelled subagent, seconds.
     """
 
     def __init__(
@@ -111,13 +111,13 @@ class SubagentExecutor:
 
     @property
     def running(self) -> int:
-        """How many have not ended."""
+        """The number of subagents that have not ended."""
         return len(self._running)
 
     async def run(self, job: SubagentTask) -> SubagentResult:
-        """Run a subagent to its end, its deadline at most.
+        """Run a subagent, within its time limit.
 
-        When the caller is cancelled, the subagent is stopped and waited for, `stop_s` at most.
+        If the caller is cancelled, the subagent is cancelled and awaited for up to `stop_s`.
         """
         execution = SubagentRun(job)
         detached_context().run(self._group.start_soon, self._run_in_task, execution)
@@ -132,7 +132,7 @@ class SubagentExecutor:
         return execution.set_result(SubagentResult(status="polling_timed_out", usage=usage))
 
     async def _run_in_task(self, execution: SubagentRun) -> None:
-        """Be the task of one subagent: whatever happens in it becomes its outcome."""
+        """The task of one subagent: whatever happens becomes its result."""
         execution.task = asyncio.current_task()
         try:
             if not execution.is_cancelling:
@@ -141,7 +141,7 @@ class SubagentExecutor:
             if not execution.is_cancelling or execution.task is None:
                 raise
             execution.task.uncancel()
-        except Exception as error:  # noqa: BLE001 - a subagent: its error is told to the lead agent
+        except Exception as error:  # noqa: BLE001 - a subagent: its error goes to the lead agent
             execution.set_result(_failure_result(execution, error))
         finally:
             cancelled = SubagentResult(
@@ -170,13 +170,13 @@ class SubagentExecutor:
 async def open_subagent_executor(
     *, at_once: int = MAX_RUNNING_SUBAGENTS, stop_s: float = STOP_S
 ) -> AsyncIterator[SubagentExecutor]:
-    """Open the owner of all subagents; leaving stops those that still run."""
+    """Open an executor; the exit cancels the subagents that still run."""
     try:
         async with anyio.create_task_group() as group:
             yield SubagentExecutor(group, at_once=at_once, stop_s=stop_s)
             group.cancel_scope.cancel()
     except BaseExceptionGroup as raised:
-        # The group wraps what was raised inside the caller's block, as others inside may have: no task here raises.
+        # Unwrap errors of the caller's block, which the task group wraps. No task here raises.
         error: BaseException = raised
         while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
             error = error.exceptions[0]
@@ -193,7 +193,7 @@ async def _run_graph(execution: SubagentRun) -> None:
 
 
 async def _cancel_and_wait(execution: SubagentRun, bound_s: float) -> None:
-    """Stop a subagent whose parent no longer waits for its outcome."""
+    """Cancel a subagent whose parent no longer waits for its result."""
     execution.cancel()
     with anyio.move_on_after(bound_s, shield=True):
         await execution.ended.wait()
@@ -203,6 +203,6 @@ async def _cancel_and_wait(execution: SubagentRun, bound_s: float) -> None:
 
 def _failure_result(execution: SubagentRun, error: Exception) -> SubagentResult:
     logger.warning("Subagent failed with %s", type(error).__name__, exc_info=error)
-    # Other errors may quote a request, a path or a key: only their kind is told.
-    told = error.user_message if isinstance(error, AgentError) else type(error).__name__
-    return SubagentResult(status="failed", error=told, usage=execution.progress.usage)
+    # Other errors may quote a request, a path or a key: report only their type.
+    text = error.user_message if isinstance(error, AgentError) else type(error).__name__
+    return SubagentResult(status="failed", error=text, usage=execution.progress.usage)

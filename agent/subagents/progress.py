@@ -12,14 +12,12 @@ from agent.streaming import MessageEvent, TurnReader
 from agent.subagents.status import SubagentStatus
 
 TURN_CAPPED = "turn_capped"
-"""Key in a message's `additional_kwargs`, and a stop reason: the model had no further turns."""
+"""Key in a message's `additional_kwargs`, and a stop reason: the turn limit was reached."""
 
 NO_RESPONSE = "No response generated"
 NO_TEXT = "No text content in response"
 CANCELLED_ERROR = "Cancelled by user"
-INTERRUPTED_ERROR = (
-    "It came to a point where only a person can decide, and a subagent cannot ask one"
-)
+INTERRUPTED_ERROR = "A person must decide how to continue, and a subagent cannot ask one"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,11 +25,11 @@ class SubagentResult:
     """How a delegation ended.
 
     Attributes:
-        status: In one word.
-        result: The final text, when it completed.
-        error: Why it did not.
-        is_capped: Whether it answered because its turns were used up.
-        usage: What its model calls used; None = unknown.
+        status: The status.
+        result: The final text, if completed.
+        error: Why it did not complete.
+        is_capped: Whether it answered because it reached its turn limit.
+        usage: The tokens its model calls used; None = unknown.
     """
 
     status: SubagentStatus
@@ -43,7 +41,7 @@ class SubagentResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubagentMessage:
-    """A message that a subagent's model said, the `index`th, counted from 1."""
+    """An answer of a subagent's model; `index` counts from 1."""
 
     message: AIMessage
     index: int
@@ -90,7 +88,7 @@ class SubagentProgress:
 
 
 def final_text(messages: Sequence[AnyMessage]) -> str:
-    r"""Return what a subagent's history says in the end: the text of its model's last message.
+    r"""Return the text of the last answer in a subagent's history.
 
     >>> final_text([AIMessage("Half."), AIMessage([{"type": "text", "text": "All"}, "done"])])
     'All\ndone'

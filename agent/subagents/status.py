@@ -1,11 +1,11 @@
 """The status of a delegation, stored on its tool message. Pure.
 
-Keys of `ToolMessage.additional_kwargs`, for clients that show delegations and for whoever sums up tokens:
+Keys of `ToolMessage.additional_kwargs`, for clients that show delegations or sum up tokens:
 
 - `subagent_status`: completed, failed, cancelled, timed_out or polling_timed_out
-- `subagent_error`: why it did not complete; absent when there is nothing to say
-- `subagent_stop_reason`: `turn_capped` when it answered because its turns were used up
-- `subagent_token_usage`: what its model calls used, as `usage_metadata` of messages; absent when nothing is known
+- `subagent_error`: why it did not complete; may be absent
+- `subagent_stop_reason`: `turn_capped` if it answered because it reached its turn limit
+- `subagent_token_usage`: the tokens its model calls used, in the form of `usage_metadata`; may be absent
 """
 
 import re
@@ -31,13 +31,13 @@ _PREFIXES: tuple[tuple[str, SubagentStatus], ...] = (
     ("Task failed.", "failed"),
     ("Error", "failed"),
 )
-"""How texts of the tool begin; the first that fits holds."""
+"""How the tool's texts begin; the first match counts."""
 
 _ERROR_PREFIX = re.compile(r"^(?:Task timed out\.|Task failed\.)?\s*(?:Error:)?\s*")
 
 
 def status_kwargs(status: str, error: str | None = None) -> dict[str, str]:
-    """Return the keys that say how a delegation ended.
+    """Return the `additional_kwargs` for the end of a delegation.
 
     Raises:
         ValueError: There is no such status.
@@ -56,7 +56,7 @@ def status_kwargs(status: str, error: str | None = None) -> dict[str, str]:
 
 
 def parse_status(text: str) -> SubagentStatus | None:
-    """Read from a text of the tool how the delegation ended; None = not at an end.
+    """Parse the status from the tool's text; None = it has not ended.
 
     >>> parse_status("  Task Succeeded. Result: 42"), parse_status("Investigating ...")
     ('completed', None)
@@ -66,7 +66,7 @@ def parse_status(text: str) -> SubagentStatus | None:
 
 
 def parse_error(text: str) -> str | None:
-    """Read from a text of the tool why the delegation did not complete.
+    """Parse from the tool's text why the delegation did not complete.
 
     >>> parse_error("Task failed. Error: no model"), parse_error("Task cancelled by user.")
     ('no model', None)
@@ -78,7 +78,7 @@ def parse_error(text: str) -> str | None:
 
 
 def with_status(message: ToolMessage) -> ToolMessage:
-    """Return a result of the tool with its stamp; one that has a stamp, or needs none, is returned itself."""
+    """Return the tool's message with its status; the same message if it has one or needs none."""
     if STATUS_KEY in message.additional_kwargs:
         return message
     status = parse_status(message.text)

@@ -14,23 +14,23 @@ from agent.subagents.status import TASK
 from agent.tools.bash import BASH
 
 EXCLUDED_TOOLS = frozenset({TASK, "ask_clarification", "present_files", "setup_agent"})
-"""Tools that no subagent gets: it does not delegate further, and it speaks to the lead agent, not to people."""
+"""Tools that no subagent gets: it cannot delegate, and it reports to the lead agent, not to users."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubagentType:
-    """One kind of subagent.
+    """One type of subagent.
 
     Attributes:
-        name: What `subagent_type` says.
+        name: The value of `subagent_type`.
         description: When to delegate to it.
-        system_prompt: Who it is and how it works.
-        tools: Names of the tools it may use; None = all that the lead agent has.
-        disallowed_tools: Names that are taken away again.
-        skills: Which skills it knows; None = all, () = none.
+        system_prompt: Its system prompt.
+        tools: Names of its tools; None = all of the lead agent's.
+        disallowed_tools: Names of tools to exclude.
+        skills: Names of its skills; None = all, () = none.
         model: An entry of `models`, or `INHERIT`.
-        max_turns: How many times its model may be called.
-        timeout_seconds: Its deadline, seconds.
+        max_turns: Most calls of its model.
+        timeout_seconds: Its time limit, seconds.
     """
 
     name: str
@@ -44,7 +44,7 @@ class SubagentType:
     timeout_seconds: float = 900.0
 
     def select_tools(self, tools: Sequence[BaseTool]) -> list[BaseTool]:
-        """Return those of the lead agent's tools that this kind gets."""
+        """Return the lead agent's tools that this type gets."""
         refused = EXCLUDED_TOOLS.union(self.disallowed_tools)
         allowed = None if self.tools is None else set(self.tools)
         return [
@@ -55,20 +55,19 @@ class SubagentType:
 
 
 _INSTRUCTIONS = f"""\
-You were given one task by the lead agent; nobody else reads what you write, and nobody can answer questions. Decide \
-what is unclear by what serves the task best and say so. Work until it is done, then give your result as one final \
-message: what was asked for, what you found or made, the full paths of files, and what is uncertain or missing. No \
-preamble.
-The conversation's files are yours too: {WORKSPACE} to work in, {UPLOADS} for what people sent (read only), {OUTPUTS} \
-for what people shall receive; the lead agent hands those over."""
+The lead agent gave you one task. Nobody else reads what you write, and nobody can answer questions. If something is \
+unclear, choose what serves the task best and say so. Work until the task is done, then report in one final message: \
+the result, what you found or made, the full paths of files, and what is uncertain or missing. No preamble.
+You share the conversation's files: work in {WORKSPACE}; {UPLOADS} holds files from the user (read-only); save files \
+for the user in {OUTPUTS}, and the lead agent will deliver them."""
 
 GENERAL_PURPOSE = SubagentType(
     name="general-purpose",
     description=(
-        "Work of several steps that can be described in one message: research over many sources, reading many "
-        "files, comparing, writing a part of something larger. Has the lead agent's tools."
+        "Multi-step work that can be described in one message: research across many sources, reading many files, "
+        "comparisons, one part of a larger document. Has the lead agent's tools."
     ),
-    system_prompt=f"You are a capable assistant who works on its own.\n{_INSTRUCTIONS}",
+    system_prompt=f"You are a capable assistant working independently.\n{_INSTRUCTIONS}",
     disallowed_tools=(TASK, "ask_clarification", "present_files"),
     max_turns=100,
 )
@@ -76,12 +75,12 @@ GENERAL_PURPOSE = SubagentType(
 BASH_SUBAGENT = SubagentType(
     name=BASH,
     description=(
-        "Runs commands and reports what came of them: builds, tests, conversions, data work with long output that "
-        "the conversation need not see."
+        "Runs commands and reports the results: builds, tests, conversions, and data processing with long output "
+        "that the conversation does not need."
     ),
     system_prompt=(
-        "You run commands in the conversation's sandbox. Run one step at a time, look at exit codes and errors, "
-        f"and sum up output instead of repeating it.\n{_INSTRUCTIONS}"
+        "You run commands in the conversation's sandbox. Run one step at a time, check exit codes and errors, "
+        f"and summarize output instead of repeating it.\n{_INSTRUCTIONS}"
     ),
     tools=(BASH, "ls", "read_file", "write_file", "str_replace"),
     disallowed_tools=(TASK, "ask_clarification", "present_files"),
@@ -92,10 +91,10 @@ BUILT_IN = (GENERAL_PURPOSE, BASH_SUBAGENT)
 
 
 def configured_types(config: SubagentsConfig) -> dict[str, SubagentType]:
-    """Return all kinds by name.
+    """Return all types by name.
 
-    A custom kind takes the place of a built-in one of its name. The section's own `timeout_seconds` and `max_turns`
-    hold for built-in kinds only; what `agents` says of one kind holds in any case.
+    A custom type replaces a built-in one with the same name. The section's own `timeout_seconds` and `max_turns` apply
+    to built-in types only; overrides in `agents` apply to any type.
 
     >>> list(configured_types(SubagentsConfig()))
     ['general-purpose', 'bash']
@@ -111,7 +110,7 @@ def configured_types(config: SubagentsConfig) -> dict[str, SubagentType]:
 def available_types(
     kinds: Mapping[str, SubagentType], tools: Sequence[BaseTool]
 ) -> dict[str, SubagentType]:
-    """Return the kinds that can work with the lead agent's tools: `bash` needs the tool of that name."""
+    """Return the types that work with the lead agent's tools: `bash` needs the tool of that name."""
     can_execute = any(tool.name == BASH for tool in tools)
     return {name: kind for name, kind in kinds.items() if name != BASH or can_execute}
 

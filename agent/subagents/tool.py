@@ -19,61 +19,61 @@ from agent.subagents.subagent_types import SubagentType
 from agent.tools.bash import BASH
 
 BuildSubagent = Callable[[SubagentType], Awaitable[SubagentGraph]]
-"""Gives the graph of a kind. Raises AgentError."""
+"""Returns the graph of a subagent type. Raises AgentError."""
 
 _SHARED_STATE = ("sandbox", "thread_data")
-"""What a subagent's state begins with, beside its task."""
+"""State that a subagent inherits from its parent."""
 
 _SPARE_STEPS = 20
-"""Steps of the graph allowed beyond those of its turns, so that never the recursion limit ends a subagent."""
+"""Graph steps allowed beyond those of its turns, so that a subagent never ends by the recursion limit."""
 
-_CAPPED_NOTE = "(The subagent had no turns left: this may be incomplete.)"
+_CAPPED_NOTE = "(The subagent reached its turn limit: this may be incomplete.)"
 
 NO_BASH = (
-    "Error: The bash subagent is not available: this sandbox runs no commands (see sandbox.use and "
+    "Error: The bash subagent is not available: this sandbox cannot run commands (see sandbox.use and "
     "sandbox.allow_host_bash in the configuration)"
 )
 
 
 class TaskArgs(BaseModel):
-    """Arguments of task."""
+    """The arguments of `task`."""
 
-    description: str = Field(description="The task in three to five words; people see it.")
+    description: str = Field(description="The task in three to five words, shown to the user.")
     prompt: str = Field(
-        description="The whole task: what to do, what is known, which files, what to give back."
+        description="The complete task: what to do, what is known, which files to use, and what to return."
     )
-    subagent_type: str = Field(description="The kind of subagent.")
+    subagent_type: str = Field(description="The type of subagent.")
     max_turns: int | None = Field(
-        default=None, description="How many times its model may be called; leave out normally."
+        default=None, description="Maximum number of model calls. Usually omitted."
     )
 
 
 def task_tool(
     subagents: SubagentExecutor, kinds: Mapping[str, SubagentType], build: BuildSubagent
 ) -> BaseTool:
-    """Build task.
+    """Build the `task` tool.
 
     Args:
         subagents: Runs them.
-        kinds: The kinds on offer, by name.
-        build: Gives the graph of a kind.
+        kinds: The available types by name.
+        build: Returns the graph of a type.
     """
-    desk = _TaskTool(subagents, kinds, build)
+    tool = _TaskTool(subagents, kinds, build)
     names = "\n".join(f"- {kind.name}: {kind.description}" for kind in kinds.values())
     return StructuredTool.from_function(
-        coroutine=desk.task,
+        coroutine=tool.task,
         name=TASK,
         description=(
-            "Hand a piece of work to a subagent, which works on its own and returns one message. It knows nothing "
-            "of this conversation but the prompt; it shares the files. Several calls in one message run at the "
-            f"same time. Kinds (subagent_type):\n{names}"
+            "Delegate work to a subagent, which works independently and returns one message. It knows only the "
+            "prompt, not this conversation, and shares the files. Several calls in one message run in parallel. "
+            f"Types (subagent_type):\n{names}"
         ),
         args_schema=TaskArgs,
     )
 
 
 class _TaskTool:
-    """Takes the calls of task."""
+    """Handles calls of `task`."""
 
     def __init__(
         self, subagents: SubagentExecutor, kinds: Mapping[str, SubagentType], build: BuildSubagent
@@ -106,7 +106,7 @@ class _TaskTool:
             names = ", ".join(sorted(self._kinds))
             return f"Error: Unknown subagent type '{asked[:80]}'. Available: {names}"
         if not prompt.strip():
-            return "Error: The prompt is empty: describe the whole task in it"
+            return "Error: The prompt is empty: describe the complete task in it"
         return None
 
     async def _delegate(self, kind: SubagentType, call: "_TaskCall") -> ToolMessage:
@@ -116,7 +116,7 @@ class _TaskTool:
         try:
             outcome = await self._subagents.run(job)
         finally:
-            # Also when the run is stopped: its stream may still be read.
+            # Also if the run is cancelled: its stream may still be read.
             call.emit_finished(outcome)
         return _tool_message(
             call.runtime, result_text(outcome, kind.timeout_seconds), _status_kwargs(outcome)
@@ -125,7 +125,7 @@ class _TaskTool:
 
 @dataclass(frozen=True, slots=True)
 class _TaskCall:
-    """One call of task, and what the run's stream hears of it (mode custom)."""
+    """One call of `task`, and its events in the run's stream (mode `custom`)."""
 
     description: str
     prompt: str
@@ -167,7 +167,7 @@ class _TaskCall:
 
 
 def result_text(outcome: SubagentResult, timeout_s: float) -> str:
-    """Return what the lead agent's model reads of an outcome.
+    """Return the tool's text for a result.
 
     >>> result_text(SubagentResult(status="completed", result="42"), 900)
     'Task Succeeded. Result: 42'
@@ -191,7 +191,7 @@ def result_text(outcome: SubagentResult, timeout_s: float) -> str:
 
 def _error_text(outcome: SubagentResult) -> str:
     if outcome.status == "polling_timed_out":
-        return "It does not stop after its deadline"
+        return "It does not stop after its time limit"
     return outcome.error
 
 
@@ -216,7 +216,7 @@ def _tool_message(runtime: ToolRuntime, text: str, stamps: dict[str, Any]) -> To
 
 
 def _subagent_config(parent: RunnableConfig, kind: SubagentType) -> RunnableConfig:
-    """Return the config of a subagent: its parent's, without what ties that to the parent's graph."""
+    """Return a subagent's config: its parent's, without the parts that belong to the parent's graph."""
     configurable = {
         key: value
         for key, value in (parent.get("configurable") or {}).items()

@@ -21,9 +21,9 @@ class CheckpointOrdering:
     def __init__(self) -> None:
         self._held: list[NamespacedData] = []
 
-    def reorder(self, told: Iterable[NamespacedData]) -> Iterator[NamespacedData]:
+    def reorder(self, events: Iterable[NamespacedData]) -> Iterator[NamespacedData]:
         """Yield the events with each checkpoint before its values."""
-        for namespace, (method, data) in told:
+        for namespace, (method, data) in events:
             if method == "checkpoints":
                 yield namespace, (method, checkpoint_envelope(orjson.loads(data)))
             yield from self._held
@@ -40,12 +40,12 @@ def checkpoint_envelope(state: dict[str, Any]) -> dict[str, Any]:
     >>> checkpoint_envelope({"config": {"configurable": {"checkpoint_id": "b"}}, "metadata": {"step": 1}})
     {'id': 'b', 'step': 1, 'source': None}
     """
-    told = {"id": _id(state.get("config"))}
+    data = {"id": _id(state.get("config"))}
     parent = _id(state.get("parent_config"))
     metadata = state.get("metadata") or {}
     if parent is not None:
-        told["parent_id"] = parent
-    return told | {"step": metadata.get("step"), "source": metadata.get("source")}
+        data["parent_id"] = parent
+    return data | {"step": metadata.get("step"), "source": metadata.get("source")}
 
 
 def _id(config: dict[str, Any] | None) -> Any:  # noqa: ANN401 - JSON

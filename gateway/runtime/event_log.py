@@ -74,11 +74,11 @@ class EventLog:
         if start >= 0:
             return self._events[start : start + MAX_BATCH]
         lost = {"code": "stream_replay_gap", "after": after, "resumes_at": self._first}
-        told = [RunEvent(self._first - 1, "gap", dumps(lost))]
+        events = [RunEvent(self._first - 1, "gap", dumps(lost))]
         state = self._state()
         if state is not None:
-            told.append(RunEvent(self._first - 1, "values", state))
-        return told + self._events[:MAX_BATCH]
+            events.append(RunEvent(self._first - 1, "values", state))
+        return events + self._events[:MAX_BATCH]
 
     async def wait_for_change(self) -> None:
         """Wait until an event is added or the log is closed."""

@@ -39,13 +39,13 @@ class GraphTree:
         inner = self._by_task.get(data[_ID])
         if inner is None or self._inner[inner] != "running":
             return None
-        told = orjson.loads(data)
-        if "result" not in told:
+        task = orjson.loads(data)
+        if "result" not in task:
             return None
         status = "completed"
-        if told.get("error") is not None:
+        if task.get("error") is not None:
             status = "failed"
-        elif told.get("interrupts"):
+        elif task.get("interrupts"):
             status = "interrupted"
         self._inner[inner] = status
         return inner, status

@@ -136,8 +136,8 @@ class ProtocolEncoder:
                     yield namespace, ("messages", piece)
             for one in self._interrupts:
                 # Not earlier: whoever answers must find the interrupt on disk.
-                told = {"interrupt_id": one["id"], "payload": one["value"], "value": one["value"]}
-                yield (), ("input.requested", told)
+                asked = {"interrupt_id": one["id"], "payload": one["value"], "value": one["value"]}
+                yield (), ("input.requested", asked)
             status = self._final_status(orjson.loads(data)["status"])
             for ended in self.tree.finish(status):
                 yield _subgraph_ended(*ended)
@@ -149,17 +149,17 @@ class ProtocolEncoder:
         return "interrupted" if status == "interrupted" else "failed"
 
     def _lifecycle_data(self, event: str) -> dict[str, str]:
-        told = {"event": event, "graph_name": self._graph_id}
+        data = {"event": event, "graph_name": self._graph_id}
         if event == "failed":
-            told["error"] = self._error or "The run failed."
-        return told
+            data["error"] = self._error or "The run failed."
+        return data
 
 
 def _subgraph_ended(namespace: Namespace, status: str) -> tuple[Namespace, MethodData]:
-    told = {"event": status, "graph_name": graph_name(namespace)}
+    data = {"event": status, "graph_name": graph_name(namespace)}
     if status == "failed":
-        told["error"] = "The graph failed."
-    return namespace, ("lifecycle", told)
+        data["error"] = "The graph failed."
+    return namespace, ("lifecycle", data)
 
 
 def _tool_started(call: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,10 +172,10 @@ def _tool_started(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tool_finished(message: Mapping[str, Any]) -> dict[str, Any]:
-    told = {"tool_call_id": message.get("tool_call_id")}
+    data = {"tool_call_id": message.get("tool_call_id")}
     if message.get("status") == "error":
-        return {"event": "tool-error", **told, "message": str(message.get("content"))}
-    return {"event": "tool-finished", **told, "output": message.get("content")}
+        return {"event": "tool-error", **data, "message": str(message.get("content"))}
+    return {"event": "tool-finished", **data, "output": message.get("content")}
 
 
 class ThreadEventLog:

@@ -282,7 +282,7 @@ class RunManager:
             raise ThreadBusyError
         run_id = str(uuid4())
         live = LiveRun(
-            row=self._new_row(request, run_id=run_id, thread_id=thread_id, graph_id=graph_id),
+            row=self._new_row(request, run_id, thread_id, graph_id),
             graph_id=graph_id,
             # A delayed run is not queued until its time has come.
             ticket=QueueTicket(thread_id) if request.after_seconds else self._queue.join(thread_id),
@@ -293,9 +293,7 @@ class RunManager:
         self._active[run_id] = live
         return live
 
-    def _new_row(
-        self, request: GraphRunRequest, *, run_id: str, thread_id: str, graph_id: str
-    ) -> Run:
+    def _new_row(self, request: GraphRunRequest, run_id: str, thread_id: str, graph_id: str) -> Run:
         now = self.now()
         shown = request.shown_assistant_id or assistant_id_for_graph(graph_id)
         tags = {"graph_id": graph_id, "assistant_id": shown}
@@ -342,8 +340,8 @@ class RunManager:
         with anyio.move_on_after(self._settings.write_s, shield=True):
             await self._finalizer.prune_checkpoints(live)
         if request.webhook is not None and self._webhooks is not None:
-            told = webhook_body(live, started_at=started_at, now=self.now())
-            await self._webhooks.send(request.webhook, told)
+            body = webhook_body(live, started_at=started_at, now=self.now())
+            await self._webhooks.send(request.webhook, body)
 
     async def _wait_and_execute(self, live: LiveRun, request: GraphRunRequest) -> RunResult:
         waited = not live.ticket.ready.is_set()

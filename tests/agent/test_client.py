@@ -298,7 +298,7 @@ async def test_a_single_name_is_no_list_of_skills(tmp_path: Path) -> None:
 
 async def test_traces_are_labelled_with_the_environment(tmp_path: Path) -> None:
     async with opened(tmp_path, ScriptedChatModel.playing(), environment="staging") as client:
-        assert client._systems.tracing._label == "staging"
+        assert client._services.tracing._label == "staging"
 
 
 async def test_a_custom_agent_speaks(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ async def test_a_long_result_lies_in_a_file_that_can_be_read_but_is_not_listed(
         assert host.read_text() == LONG
         assert text.startswith(LONG[:2000])
         assert text.endswith(LONG[-1000:].rstrip())
-        assert "characters left out" in text
+        assert "characters omitted" in text
         assert len(text) < 3300
         assert str(tmp_path) not in text
         assert result(messages, 1).text == "(empty)"
@@ -128,7 +128,7 @@ async def test_without_a_file_the_result_is_cut(tmp_path: Path) -> None:
     text = result((await _run(tmp_path, much))["messages"]).text
     assert text.startswith("a" * 8000)
     assert text.endswith("b" * 3000)
-    assert "29000 characters left out" in text
+    assert "29000 characters omitted" in text
     assert result((await _run(tmp_path, less))["messages"]).text == "c" * 20_000
 
 

@@ -62,9 +62,7 @@ async def test_the_sandbox_is_in_the_state_and_released_after_the_answer(
 
 async def test_bash_calls_without_a_shell_are_answered(tmp_path: Path) -> None:
     state = await turn(Watched(tmp_path), calling("bash", command="ls"), ScriptedTurn(text="Hi."))
-    assert state["messages"][2].text.startswith(
-        "Error: Commands cannot be run here: set sandbox.use"
-    )
+    assert state["messages"][2].text.startswith("Error: Commands are disabled: set sandbox.use")
 
 
 async def test_a_configured_bash_tool_is_kept(tmp_path: Path) -> None:
