@@ -173,6 +173,20 @@ async def test_a_body_that_comes_slowly_is_given_up() -> None:
     assert (call.body, call.headers["x-a"]) == (b"{}", "b")
 
 
+async def test_a_platform_may_verify_the_url_by_get() -> None:
+    async def echo(request: WebhookRequest) -> WebhookResponse:
+        return WebhookResponse(body=f"{request.method} {request.query['echostr']}".encode())
+
+    app = WebhookApp()
+    app.webhooks["wecom"] = WebhookEndpoint(handle=echo, methods=frozenset({"GET", "POST"}))
+    app.webhooks["slack"] = WebhookEndpoint(handle=echo)
+    async with httpx.AsyncClient(transport=app.transport, base_url="http://localhost") as client:
+        query = {"echostr": "a b"}
+        assert (await client.get("/webhooks/wecom", params=query)).text == "GET a b"
+        refused = await client.get(SLACK, params=query)
+        assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
+
+
 async def test_while_the_channel_does_not_run_the_platform_is_asked_to_come_again(
     tmp_path: Path,
 ) -> None:
