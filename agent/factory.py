@@ -165,7 +165,7 @@ class AgentFactory:
             middleware=middleware_stack(
                 SteeringMiddleware(),
                 *_shared_middleware(services, spec, spec.model_name, model),
-                UploadsMiddleware(services.uploads.snapshots, supports_vision=spec.supports_vision),
+                UploadsMiddleware(services.uploads.snapshot, supports_vision=spec.supports_vision),
                 SandboxMiddleware(services.sandboxes),
                 TodoListMiddleware() if options.is_plan_mode else None,
                 TitleMiddleware(title, model=title_model or None) if title.enabled else None,

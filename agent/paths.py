@@ -124,13 +124,6 @@ class MountTable:
         roots = ", ".join(sorted(mount.virtual for mount in self._mounts))
         raise PathNotAllowed(f"only paths below these folders can be used: {roots} (not {wanted})")
 
-    def to_virtual(self, host: Path) -> str | None:
-        """Return the virtual path of a host path, or None if it is outside all mounts."""
-        found = self.mount_for(host)
-        if found is None:
-            return None
-        return "/".join((found.virtual, *host.relative_to(found.host).parts))
-
     def mount_for(self, host: Path) -> Mount | None:
         """Return the innermost mount that contains a host path."""
         return next((m for m in self._by_host if host.is_relative_to(m.host)), None)

@@ -2,7 +2,7 @@
 
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -93,13 +93,12 @@ async def open_client(connection: McpConnection) -> AsyncIterator[McpClient]:
     Raises:
         OSError, httpx.HTTPError: It cannot connect; may be inside an exception group.
     """
-    opened = {"stdio": _stdio, "sse": _sse, "http": _http}[connection.config.type]
-    async with opened(connection) as (reader, writer), McpClient(reader, writer) as client:
+    if connection.config.type == "stdio":
+        streams = run_server_process(connection.config, connection.stderr)
+    else:
+        streams = (_sse if connection.config.type == "sse" else _http)(connection)
+    async with streams as (reader, writer), McpClient(reader, writer) as client:
         yield client
-
-
-def _stdio(connection: McpConnection) -> AbstractAsyncContextManager[tuple[Any, Any]]:
-    return run_server_process(connection.config, connection.stderr)
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ from agent.paths import UPLOADS
 from agent.state import ThreadState, UploadedFile
 from agent.uploads.names import suffix_of
 from agent.uploads.prompt_block import uploads_block
-from agent.uploads.snapshot import FileReference, UploadSnapshot, UploadSnapshots, file_references
+from agent.uploads.snapshot import FileReference, UploadSnapshot, file_references
 from agent.user_messages import is_user_message
 
 Block = dict[str, Any]
@@ -31,13 +31,15 @@ class UploadsMiddleware(AgentMiddleware[ThreadState, Any]):
     about. `uploaded_files` is set to this turn's files.
 
     Args:
-        views: Takes snapshots of the threads' uploads.
+        take_snapshot: Takes a snapshot of a thread's uploads. Blocking.
         supports_vision: Whether the model accepts images; then the newest message's images are shown to it.
     """
 
-    def __init__(self, views: UploadSnapshots, *, supports_vision: bool) -> None:
+    def __init__(
+        self, take_snapshot: Callable[[str], UploadSnapshot], *, supports_vision: bool
+    ) -> None:
         super().__init__()
-        self._views = views
+        self._take_snapshot = take_snapshot
         self._supports_vision = supports_vision
 
     @override
@@ -57,7 +59,7 @@ class UploadsMiddleware(AgentMiddleware[ThreadState, Any]):
     ) -> tuple[list[AnyMessage], Command[Any] | None]:
         """Return the messages with their blocks, and the state update. Blocking."""
         messages = _UploadMessages(
-            self._views.take(thread_id), request.messages, supports_vision=self._supports_vision
+            self._take_snapshot(thread_id), request.messages, supports_vision=self._supports_vision
         )
         files = messages.newest_files()
         if files == (request.state.get("uploaded_files") or []):

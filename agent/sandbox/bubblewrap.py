@@ -67,7 +67,7 @@ class BubblewrapSandboxProvider(FolderSandboxProvider):
     @override
     def _shell(self, thread_id: str, table: MountTable) -> Shell:
         shell = BubblewrapShell(
-            folders=self._mounts.folders(thread_id),
+            folders=self._folders.folders(thread_id),
             table=table,
             uid=sandbox_uid(thread_id),
             options=self._options,

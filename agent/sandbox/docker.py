@@ -15,7 +15,6 @@ from agent.paths import MountTable
 from agent.sandbox.docker_api import (
     ContainerApi,
     DockerExecTransport,
-    ExecResult,
     ShellSessionLost,
     http_transport,
 )
@@ -154,7 +153,7 @@ class DockerSandboxProvider(FolderSandboxProvider):
         async with container.lock:
             try:
                 # Before the start: the container's shell is ready only if it can enter the workspace.
-                await anyio.to_thread.run_sync(open_permissions, self._mounts.folders(thread_id))
+                await anyio.to_thread.run_sync(open_permissions, self._folders.folders(thread_id))
                 api = await self._ensure_started(thread_id, container, table)
                 result = await self._execute(container, api, command, timeout_s)
                 return table.mask_host_paths(result.text())
@@ -168,7 +167,11 @@ class DockerSandboxProvider(FolderSandboxProvider):
         self, container: _Container, api: ContainerApi, command: str, timeout_s: float
     ) -> CommandResult:
         try:
-            done = await self._execute_in_session(container, api, command, timeout_s)
+            try:
+                done = await api.execute(command, session=container.session, timeout_s=timeout_s)
+            except ShellSessionLost:
+                logger.info("sandbox container %s: opening a new shell session", container.name)
+                done = await api.execute(command, session=None, timeout_s=timeout_s)
         except TimeoutError:
             await self._remove(container)
             note = f"The command was stopped: it took longer than {timeout_s:g} s."
@@ -179,17 +182,6 @@ class DockerSandboxProvider(FolderSandboxProvider):
             raise SandboxError(CONTAINER_LOST) from error
         container.session = done.session
         return done.result
-
-    async def _execute_in_session(
-        self, container: _Container, api: ContainerApi, command: str, timeout_s: float
-    ) -> ExecResult:
-        try:
-            return await api.execute(command, session=container.session, timeout_s=timeout_s)
-        except ShellSessionLost:
-            logger.info(
-                "sandbox container %s lost its shell session: opening another", container.name
-            )
-            return await api.execute(command, session=None, timeout_s=timeout_s)
 
     async def _ensure_started(
         self, thread_id: str, container: _Container, table: MountTable

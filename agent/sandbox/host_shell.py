@@ -3,7 +3,6 @@
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from agent.paths import USER_DATA, MountTable
 from agent.sandbox.host_paths import check_host_paths
@@ -16,41 +15,37 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SHELL = shutil.which("bash", path=PATH) or "/bin/sh"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostShell:
-    """Runs commands in one thread's workspace, as the service's own user.
+async def run_on_host(
+    folders: ThreadFolders,
+    table: MountTable,
+    environment: Mapping[str, str],
+    command: str,
+    timeout_s: float,
+) -> str:
+    """Run a command in the thread's workspace, as the service's own user; see `Sandbox.execute`.
 
-    Attributes:
+    Virtual paths in the command become host paths, and host paths in the output virtual ones.
+
+    Args:
         folders: The thread's folders.
         table: The mounts that the agent sees.
-        environment: Variables of the commands; nothing is inherited from the service.
+        environment: Variables of the command; nothing is inherited from the service.
+        command: Shell text.
+        timeout_s: Time limit, seconds.
+
+    Raises:
+        PathNotAllowed: It names a path outside the mounts.
+        SandboxError: There is no shell.
     """
-
-    folders: ThreadFolders
-    table: MountTable
-    environment: Mapping[str, str]
-
-    async def run(self, command: str, timeout_s: float) -> str:
-        """Run a command; virtual paths in it become host paths, and host paths in its output virtual ones.
-
-        Raises:
-            PathNotAllowed: It names a path outside the mounts.
-            SandboxError: There is no shell.
-        """
-        check_host_paths(command, self.table)
-        spec = ProcessSpec(
-            argv=[_SHELL, "-c", "--", translate_paths(command, self.table)],
-            environment={
-                "PATH": PATH,
-                "HOME": str(self.folders.workspace),
-                "LANG": "C.UTF-8",
-                "TERM": "dumb",
-                **self.environment,
-            },
-            cwd=self.folders.workspace,
-        )
-        text = (await run_process(spec, timeout_s=timeout_s)).text()
-        return self.table.mask_host_paths(text).replace(str(self.folders.user_data), USER_DATA)
+    check_host_paths(command, table)
+    home = {"PATH": PATH, "HOME": str(folders.workspace), "LANG": "C.UTF-8", "TERM": "dumb"}
+    spec = ProcessSpec(
+        argv=[_SHELL, "-c", "--", translate_paths(command, table)],
+        environment={**home, **environment},
+        cwd=folders.workspace,
+    )
+    text = (await run_process(spec, timeout_s=timeout_s)).text()
+    return table.mask_host_paths(text).replace(str(folders.user_data), USER_DATA)
 
 
 def translate_paths(command: str, table: MountTable) -> str:

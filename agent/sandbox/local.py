@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Mapping as StrMapping
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import islice
 from typing import Any, ClassVar, TypeVar
@@ -19,9 +19,9 @@ from typing_extensions import override
 from agent.errors import CommandsDisabled, SandboxError, SearchTimeout
 from agent.paths import Mount, MountTable
 from agent.sandbox import files, search
-from agent.sandbox.host_shell import HostShell
+from agent.sandbox.host_shell import run_on_host
 from agent.sandbox.locks import PathLocks
-from agent.sandbox.mounts import SharedMounts, ThreadMounts, no_shared_mounts
+from agent.sandbox.mounts import SharedMounts, no_shared_mounts
 from agent.sandbox.protocol import FileListing, GrepQuery, Sandbox, SandboxProvider
 from agent.sandbox.search_roots import SearchRoot, search_roots
 from agent.thread_storage import ThreadStorage
@@ -214,7 +214,9 @@ class FolderSandboxProvider(SandboxProvider):
         mounts: Sequence[Mount] = (),
         shared: SharedMounts = no_shared_mounts,
     ) -> None:
-        self._mounts = ThreadMounts(folders, mounts=mounts, shared=shared)
+        self._folders = folders
+        self._mounts = tuple(mounts)
+        self._shared = shared
         self._locks = PathLocks()
 
     @property
@@ -229,12 +231,12 @@ class FolderSandboxProvider(SandboxProvider):
 
     @override
     def sandbox_id(self, thread_id: str) -> str:
-        self._mounts.folders(thread_id)
+        self._folders.folders(thread_id)  # raises if the id is invalid
         return f"{self.kind}:{thread_id}"
 
     @override
     async def acquire(self, thread_id: str) -> Sandbox:
-        table = await self._mounts.mount_table(thread_id)
+        table = await _in_thread(partial(self._mount_table, thread_id))
         return LocalSandbox(
             sandbox_id=self.sandbox_id(thread_id),
             table=table,
@@ -249,6 +251,14 @@ class FolderSandboxProvider(SandboxProvider):
     @override
     async def aclose(self) -> None:
         """Do nothing: every command ends with its call."""
+
+    def _mount_table(self, thread_id: str) -> MountTable:
+        folders = self._folders.folders(thread_id)
+        with files.os_errors_explained("the thread's folders"):
+            folders.create()
+        # Resolved, because `resolve_path` compares with resolved paths.
+        shared = [replace(one, host=one.host.resolve()) for one in self._shared()]
+        return MountTable((*folders.mounts(), *self._mounts, *shared))
 
     @abstractmethod
     def _shell(self, thread_id: str, table: MountTable) -> Shell | None:
@@ -300,8 +310,8 @@ class LocalSandboxProvider(FolderSandboxProvider):
     def _shell(self, thread_id: str, table: MountTable) -> Shell | None:
         if not self._host_bash:
             return None
-        folders = self._mounts.folders(thread_id)
-        return HostShell(folders=folders, table=table, environment=self._environment).run
+        folders = self._folders.folders(thread_id)
+        return partial(run_on_host, folders, table, self._environment)
 
 
 async def _in_thread(work: Callable[[], T]) -> T:

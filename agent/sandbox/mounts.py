@@ -1,16 +1,11 @@
-"""Builds each thread's mount table: its folders, configured mounts, and mounts that all threads share."""
+"""Mounts besides a thread's own folders: configured ones, and those that all threads share."""
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
-import anyio.to_thread
-
 from agent.config import MountConfig
-from agent.paths import RESERVED, Mount, MountTable, relative_parts
-from agent.sandbox import files
-from agent.thread_storage import ThreadFolders, ThreadStorage
+from agent.paths import RESERVED, Mount, relative_parts
 
 logger = logging.getLogger(__name__)
 
@@ -21,46 +16,6 @@ SharedMounts = Callable[[], Sequence[Mount]]
 def no_shared_mounts() -> Sequence[Mount]:
     """Return no mounts."""
     return ()
-
-
-class ThreadMounts:
-    """Creates threads' folders and their mount tables."""
-
-    def __init__(
-        self,
-        folders: ThreadStorage,
-        *,
-        mounts: Sequence[Mount] = (),
-        shared: SharedMounts = no_shared_mounts,
-    ) -> None:
-        self._folders = folders
-        self._mounts = tuple(mounts)
-        self._shared = shared
-
-    def folders(self, thread_id: str) -> ThreadFolders:
-        """Return a thread's folders without creating them.
-
-        Raises:
-            ThreadIdInvalid: The id cannot name folders.
-        """
-        return self._folders.folders(thread_id)
-
-    async def mount_table(self, thread_id: str) -> MountTable:
-        """Create the thread's folders and return its mount table.
-
-        Raises:
-            ThreadIdInvalid, SandboxError: It has none.
-        """
-        folders = self.folders(thread_id)
-
-        def build() -> MountTable:
-            with files.os_errors_explained("the thread's folders"):
-                folders.create()
-            # Resolved, because `resolve_path` compares with resolved paths.
-            shared = [replace(one, host=one.host.resolve()) for one in self._shared()]
-            return MountTable((*folders.mounts(), *self._mounts, *shared))
-
-        return await anyio.to_thread.run_sync(build)
 
 
 def configured_mounts(configured: Sequence[MountConfig]) -> tuple[Mount, ...]:

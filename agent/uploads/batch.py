@@ -23,15 +23,6 @@ class IncomingFile:
     chunks: AsyncIterator[bytes]
 
 
-def file_from_bytes(filename: str, content: bytes) -> IncomingFile:
-    """Return a file with this content."""
-
-    async def chunks() -> AsyncIterator[bytes]:
-        yield content
-
-    return IncomingFile(filename=filename, chunks=chunks())
-
-
 def file_from_path(path: Path, filename: str | None = None) -> IncomingFile:
     """Return a file of this machine; reading it may raise OSError."""
 

@@ -18,7 +18,7 @@ from agent.thread_storage import ThreadStorage
 from agent.uploads.batch import IncomingFile, ReceivedFile, UploadBatch, UploadRequestLimits
 from agent.uploads.converter import TOO_SLOW, DocumentConverter
 from agent.uploads.names import CONVERTIBLE, is_basename, suffix_of
-from agent.uploads.snapshot import UploadSnapshots
+from agent.uploads.snapshot import OutlineCache, UploadSnapshot
 from agent.uploads.store import ConversionRecord, UploadEntry, UploadStore
 
 logger = logging.getLogger(__name__)
@@ -67,9 +67,6 @@ class UploadService:
         converts: Whether documents are converted; called for each request.
         converter: Converts documents.
         limits: Limits of one request.
-
-    Attributes:
-        snapshots: Takes snapshots of uploads for the model.
     """
 
     def __init__(
@@ -84,8 +81,8 @@ class UploadService:
         self._converts = converts
         self._converter = converter or DocumentConverter()
         self.limits = limits or UploadRequestLimits()
-        self.snapshots = UploadSnapshots(folders)
-        self._lock = threading.Lock()  # held by worker threads, for moments
+        self._outlines = OutlineCache()
+        self._lock = threading.Lock()  # held briefly by worker threads
 
     async def accept(self, thread_id: str, files: AsyncIterable[IncomingFile]) -> UploadResult:
         """Store the files of one request; all are received before the first gets its name.
@@ -93,7 +90,7 @@ class UploadService:
         Files without a safe name are silently ignored.
 
         Raises:
-            ThreadIdInvalid: The id must not become a folder's name.
+            ThreadIdInvalid: The id cannot be a folder name.
             UploadTooLarge: Too many or too large; nothing of the request is stored, older files are not changed.
             UploadError: They cannot be written; nothing more is stored.
         """
@@ -111,11 +108,19 @@ class UploadService:
             kept = await self._convert_all(store, kept)
         return UploadResult(files=tuple(kept), skipped=tuple(skipped))
 
+    def snapshot(self, thread_id: str) -> UploadSnapshot:
+        """Take a snapshot of a thread's uploads, for the model. Blocking.
+
+        Raises:
+            ThreadIdInvalid: The id cannot be a folder name.
+        """
+        return UploadSnapshot(self._store(thread_id), self._outlines)
+
     async def list_files(self, thread_id: str) -> list[StoredUpload]:
         """Return a thread's files by name, including text versions; empty if it has no folder.
 
         Raises:
-            ThreadIdInvalid: The id must not become a folder's name.
+            ThreadIdInvalid: The id cannot be a folder name.
         """
         return await anyio.to_thread.run_sync(_list_store, self._store(thread_id))
 
@@ -123,7 +128,7 @@ class UploadService:
         """Delete a file, and the text version made from it.
 
         Raises:
-            ThreadIdInvalid: The id must not become a folder's name.
+            ThreadIdInvalid: The id cannot be a folder name.
             UploadNotAllowed: The name is a path.
             UploadNotFound: There is no such file.
         """

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agent.thread_storage import ThreadStorage
 from agent.uploads.images import HEAD_BYTES, image_block, image_type
 from agent.uploads.names import CONVERTIBLE, is_basename, markdown_name, suffix_of
 from agent.uploads.outline import Outline, extract_outline
@@ -69,22 +68,6 @@ class OutlineCache:
             if len(self._cache) > _MAX_OUTLINES:
                 self._cache.popitem(last=False)
         return found
-
-
-class UploadSnapshots:
-    """Takes snapshots of threads' uploads."""
-
-    def __init__(self, folders: ThreadStorage) -> None:
-        self._folders = folders
-        self._outlines = OutlineCache()
-
-    def take(self, thread_id: str) -> "UploadSnapshot":
-        """Take a snapshot of a thread's uploads.
-
-        Raises:
-            ThreadIdInvalid: The id must not become a folder's name.
-        """
-        return UploadSnapshot(UploadStore(self._folders.folders(thread_id)), self._outlines)
 
 
 class UploadSnapshot:

@@ -17,10 +17,11 @@ from typing_extensions import override
 from agent.errors import ConversionFailed
 from agent.thread_storage import ThreadStorage
 from agent.uploads import converter, worker
-from agent.uploads.batch import IncomingFile, file_from_bytes
+from agent.uploads.batch import IncomingFile
 from agent.uploads.converter import DocumentConverter
 from agent.uploads.outline import MAX_HEADINGS, extract_outline
 from agent.uploads.service import UploadResult, UploadService
+from tests.agent.incoming_files import file_from_bytes
 from tests.agent.plain_agent import THREAD
 
 DOCX_TYPES = """<?xml version="1.0"?><Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">
@@ -285,7 +286,7 @@ async def test_a_document_without_text_is_kept_and_says_why(tmp_path: Path) -> N
     assert [path.name for path in folder.iterdir()] == ["plan.docx"]
     (listed,) = await service.list_files(THREAD)
     assert listed.markdown_error == worker.DAMAGED
-    told = service.snapshots.take(THREAD).earlier(())
+    told = service.snapshot(THREAD).earlier(())
     assert [f.markdown for f in told.files] == [None]
 
 

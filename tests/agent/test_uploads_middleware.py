@@ -11,10 +11,11 @@ from langchain_core.messages import AnyMessage, HumanMessage
 
 from agent.paths import UPLOADS
 from agent.thread_storage import ThreadFolders, ThreadStorage
-from agent.uploads.batch import IncomingFile, file_from_bytes
-from agent.uploads.snapshot import FileReference, UploadSnapshot, UploadSnapshots, file_references
+from agent.uploads.batch import IncomingFile
+from agent.uploads.snapshot import FileReference, OutlineCache, UploadSnapshot, file_references
 from agent.uploads.store import ConversionRecord, UploadStore
 from tests.agent.agent_harness import open_agent
+from tests.agent.incoming_files import file_from_bytes
 from tests.agent.plain_agent import THREAD
 from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
 
@@ -248,7 +249,7 @@ def rooms(tmp_path: Path) -> ThreadFolders:
 
 
 def view(tmp_path: Path) -> UploadSnapshot:
-    return UploadSnapshots(ThreadStorage(tmp_path)).take(THREAD)
+    return UploadSnapshot(UploadStore(ThreadStorage(tmp_path).folders(THREAD)), OutlineCache())
 
 
 @pytest.mark.parametrize(
@@ -317,12 +318,12 @@ def test_saved_conversions_decide_the_text_version(tmp_path: Path, rooms: Thread
 
 
 def test_outlines_change_with_the_text(tmp_path: Path, rooms: ThreadFolders) -> None:
-    views = UploadSnapshots(ThreadStorage(tmp_path))
+    outlines = OutlineCache()
     plan = FileReference(name="plan.docx", size=1)
     put(rooms, plan__docx="zip", plan__md="# One\n")
-    first = views.take(THREAD).summarize(plan)
+    first = UploadSnapshot(UploadStore(rooms), outlines).summarize(plan)
     put(rooms, plan__md="# Two and more\n")
-    second = views.take(THREAD).summarize(plan)
+    second = UploadSnapshot(UploadStore(rooms), outlines).summarize(plan)
     assert [t.outline and t.outline.headings[0].title for t in (first, second)] == [
         "One",
         "Two and more",

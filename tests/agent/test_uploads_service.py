@@ -10,11 +10,12 @@ from typing_extensions import override
 
 from agent.errors import ThreadIdInvalid, UploadNotAllowed, UploadNotFound, UploadTooLarge
 from agent.thread_storage import ThreadFolders, ThreadStorage
-from agent.uploads.batch import IncomingFile, UploadRequestLimits, file_from_bytes, file_from_path
+from agent.uploads.batch import IncomingFile, UploadRequestLimits, file_from_path
 from agent.uploads.converter import DocumentConverter
 from agent.uploads.names import numbered, safe_name
 from agent.uploads.service import UploadService
 from agent.uploads.store import RECORDS_FILE, ConversionRecord, UploadStore
+from tests.agent.incoming_files import file_from_bytes
 from tests.agent.plain_agent import THREAD
 
 
