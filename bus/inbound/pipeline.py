@@ -1,8 +1,6 @@
 """The way in: the stages that every inbound message passes, in order, and the context that they share."""
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -76,15 +74,13 @@ class IntakeCapacity:
         if self._in_progress >= self._limit:
             raise IntakeFull
 
-    @contextmanager
-    def slot(self) -> Iterator[None]:
+    def __enter__(self) -> None:
         """Count one message inside the block. Raises IntakeClosed, IntakeFull."""
         self.check()
         self._in_progress += 1
-        try:
-            yield
-        finally:
-            self._in_progress -= 1
+
+    def __exit__(self, *_: object) -> None:
+        self._in_progress -= 1
 
 
 class InboundPipeline:
@@ -110,7 +106,7 @@ class InboundPipeline:
     async def receive(self, inbound: InboundMessage) -> Disposition:
         """Decide on one message and commit it. Raises IntakeFull, IntakeClosed, StoreError: nothing was stored."""
         context = InboundContext(inbound)
-        with self._capacity.slot():
+        with self._capacity:
             disposition = await self._run(context)
         message = context.message
         self._stats.record(message, disposition, at=self._now())

@@ -54,7 +54,7 @@ async def test_capacity_is_given_back_also_after_an_error() -> None:
     capacity = IntakeCapacity(1)
     with pytest.raises(RuntimeError):
         await pipeline(Step("a", []), capacity=capacity).receive(said("hi", "e"))
-    with capacity.slot(), pytest.raises(IntakeFull):
+    with capacity, pytest.raises(IntakeFull):
         capacity.check()
     capacity.check()
     capacity.close()
