@@ -34,19 +34,6 @@ class Mount:
     read_only: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MountedPath:
-    """A virtual path: its mount and the parts below it, empty for the mount itself."""
-
-    mount: Mount
-    parts: tuple[str, ...]
-
-    @property
-    def virtual(self) -> str:
-        """Return the normalized virtual path."""
-        return "/".join((self.mount.virtual, *self.parts))
-
-
 def normalize_path(path: str) -> str:
     """Return an absolute virtual path without empty or `.` segments. Relative paths start in the workspace.
 
@@ -103,8 +90,8 @@ class MountTable:
         """Return all mounts, the longest virtual prefix first."""
         return self._mounts
 
-    def locate(self, path: str, *, write: bool = False) -> MountedPath:
-        """Find the mount of a virtual path; the longest prefix wins.
+    def locate(self, path: str, *, write: bool = False) -> tuple[Mount, tuple[str, ...]]:
+        """Return the mount of a virtual path and the parts below it; the longest prefix wins.
 
         Args:
             path: As the model wrote it.
@@ -120,7 +107,7 @@ class MountTable:
                 continue
             if write and mount.read_only:
                 raise PathNotAllowed(f"write access to {mount.virtual} is not allowed: {wanted}")
-            return MountedPath(mount=mount, parts=parts)
+            return mount, parts
         roots = ", ".join(sorted(mount.virtual for mount in self._mounts))
         raise PathNotAllowed(f"only paths below these folders can be used: {roots} (not {wanted})")
 

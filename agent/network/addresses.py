@@ -18,17 +18,9 @@ _CLOSED_4 = tuple(
         "127.0.0.0/8",
         "168.63.129.16/32",  # Azure's wire server
         "169.254.0.0/16",  # link-local; metadata of most clouds at 169.254.169.254
-        "172.16.0.0/12",
-        "192.0.0.0/24",
-        "192.0.2.0/24",
-        "192.31.196.0/24",
-        "192.52.193.0/24",
-        "192.88.99.0/24",
-        "192.168.0.0/16",
-        "192.175.48.0/24",
-        "198.18.0.0/15",
-        "198.51.100.0/24",
-        "203.0.113.0/24",
+        *("172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24"),
+        *("192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24"),
+        *("198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24"),
         "224.0.0.0/3",  # multicast, reserved, broadcast
     )
 )
@@ -48,21 +40,8 @@ _CLOSED_6 = tuple(
 )
 
 _LOCAL_ENDINGS = (
-    "localhost",
-    "localdomain",
-    "local",
-    "internal",
-    "intranet",
-    "lan",
-    "home",
-    "corp",
-    "private",
-    "home.arpa",
-    "in-addr.arpa",
-    "ip6.arpa",
-    "onion",
-    "invalid",
-    "test",
+    *("localhost", "localdomain", "local", "internal", "intranet", "lan", "home", "corp"),
+    *("private", "home.arpa", "in-addr.arpa", "ip6.arpa", "onion", "invalid", "test"),
 )
 """Domains without public servers, or that are resolved locally."""
 

@@ -46,18 +46,18 @@ def resolve_path(table: MountTable, path: str, *, write: bool = False) -> Resolv
     Raises:
         PathNotAllowed: It is outside all mounts, leads out of its mount through a symlink, or is not writable.
     """
-    located = table.locate(path, write=write)
-    root = located.mount.host
+    mount, parts = table.locate(path, write=write)
+    root, virtual = mount.host, "/".join((mount.virtual, *parts))
     try:
-        real = root.joinpath(*located.parts).resolve()
+        real = root.joinpath(*parts).resolve()
     except (OSError, RuntimeError) as error:  # a symlink loop
-        raise PathNotAllowed(f"the path cannot be resolved: {located.virtual}") from error
+        raise PathNotAllowed(f"the path cannot be resolved: {virtual}") from error
     if not real.is_relative_to(root):
-        raise PathNotAllowed(f"the path leads out of {located.mount.virtual}: {located.virtual}")
+        raise PathNotAllowed(f"the path leads out of {mount.virtual}: {virtual}")
     nearest = table.mount_for(real)
     if write and nearest is not None and nearest.read_only:
-        raise PathNotAllowed(f"write access to {nearest.virtual} is not allowed: {located.virtual}")
-    return ResolvedPath(root=root, parts=real.relative_to(root).parts, virtual=located.virtual)
+        raise PathNotAllowed(f"write access to {nearest.virtual} is not allowed: {virtual}")
+    return ResolvedPath(root=root, parts=real.relative_to(root).parts, virtual=virtual)
 
 
 @contextmanager

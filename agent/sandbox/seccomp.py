@@ -7,81 +7,37 @@ to the namespaces, it does not replace them. Numbers: `asm/unistd_64.h` and `asm
 import struct
 from collections.abc import Iterable
 
-_DENIED = {  # x86_64, aarch64
+_DENIED: dict[str, tuple[int, int | None]] = {  # x86_64, aarch64
     # other processes, tracing
-    "ptrace": (101, 117),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "process_madvise": (440, 440),
-    "pidfd_getfd": (438, 438),
-    "kcmp": (312, 272),
-    "perf_event_open": (298, 241),
-    "bpf": (321, 280),
-    "userfaultfd": (323, 282),
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
+    "process_madvise": (440, 440), "pidfd_getfd": (438, 438), "kcmp": (312, 272),
+    "perf_event_open": (298, 241), "bpf": (321, 280), "userfaultfd": (323, 282),
     # namespaces, mounts
-    "unshare": (272, 97),
-    "setns": (308, 268),
-    "mount": (165, 40),
-    "umount2": (166, 39),
-    "pivot_root": (155, 41),
-    "chroot": (161, 51),
-    "open_tree": (428, 428),
-    "move_mount": (429, 429),
-    "fsopen": (430, 430),
-    "fsconfig": (431, 431),
-    "fsmount": (432, 432),
-    "fspick": (433, 433),
-    "mount_setattr": (442, 442),
-    "name_to_handle_at": (303, 264),
-    "open_by_handle_at": (304, 265),
-    "quotactl": (179, 60),
-    "quotactl_fd": (443, 443),
-    "fanotify_init": (300, 262),
+    "unshare": (272, 97), "setns": (308, 268), "mount": (165, 40), "umount2": (166, 39),
+    "pivot_root": (155, 41), "chroot": (161, 51), "open_tree": (428, 428), "move_mount": (429, 429),
+    "fsopen": (430, 430), "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433),
+    "mount_setattr": (442, 442), "name_to_handle_at": (303, 264), "open_by_handle_at": (304, 265),
+    "quotactl": (179, 60), "quotactl_fd": (443, 443), "fanotify_init": (300, 262),
     # the machine
-    "reboot": (169, 142),
-    "kexec_load": (246, 104),
-    "kexec_file_load": (320, 294),
-    "init_module": (175, 105),
-    "finit_module": (313, 273),
-    "delete_module": (176, 106),
-    "swapon": (167, 224),
-    "swapoff": (168, 225),
-    "sethostname": (170, 161),
-    "setdomainname": (171, 162),
-    "settimeofday": (164, 170),
-    "clock_settime": (227, 112),
-    "clock_adjtime": (305, 266),
-    "acct": (163, 89),
-    "syslog": (103, 116),
-    "vhangup": (153, 58),
-    "iopl": (172, None),
-    "ioperm": (173, None),
-    "modify_ldt": (154, None),
+    "reboot": (169, 142), "kexec_load": (246, 104), "kexec_file_load": (320, 294), "init_module": (175, 105),
+    "finit_module": (313, 273), "delete_module": (176, 106), "swapon": (167, 224), "swapoff": (168, 225),
+    "sethostname": (170, 161), "setdomainname": (171, 162), "settimeofday": (164, 170),
+    "clock_settime": (227, 112), "clock_adjtime": (305, 266), "acct": (163, 89), "syslog": (103, 116),
+    "vhangup": (153, 58), "iopl": (172, None), "ioperm": (173, None), "modify_ldt": (154, None),
     "uselib": (134, None),
     # kernel keys, which namespaces do not separate
-    "add_key": (248, 217),
-    "request_key": (249, 218),
-    "keyctl": (250, 219),
+    "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219),
     # memory outside all process limits
-    "shmget": (29, 194),
-    "msgget": (68, 186),
-    "memfd_create": (319, 279),
-    "memfd_secret": (447, 447),
-    "io_uring_setup": (425, 425),
-    "io_uring_enter": (426, 426),
-    "io_uring_register": (427, 427),
-}
+    "shmget": (29, 194), "msgget": (68, 186), "memfd_create": (319, 279), "memfd_secret": (447, 447),
+    "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
+}  # fmt: skip
 _CLONE, _CLONE3, _SOCKET, _IOCTL = (56, 220), (435, 435), (41, 198), (16, 29)
 
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # linux/audit.h
 _X32 = 0x40000000  # x32 calls, which have their own numbers
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET}
-_FAMILIES = (
-    1,
-    2,
-    10,
-    16,
-)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK; not AF_VSOCK: it reaches the host
+# AF_UNIX, AF_INET, AF_INET6, AF_NETLINK; not AF_VSOCK, which reaches the host
+_FAMILIES = (1, 2, 10, 16)
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # inject input into a terminal
 
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000

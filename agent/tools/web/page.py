@@ -14,15 +14,8 @@ if TYPE_CHECKING:
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
 _UNTOLD = frozenset({"", "application/octet-stream"})
 _TEXT = frozenset(
-    {
-        "application/json",
-        "application/xml",
-        "application/javascript",
-        "application/x-ndjson",
-        "application/yaml",
-        "application/x-yaml",
-        "application/toml",
-    }
+    f"application/{name}"
+    for name in ("json", "xml", "javascript", "x-ndjson", "yaml", "x-yaml", "toml")
 )
 _NOISE = (
     *("script", "style", "noscript", "template", "svg", "canvas", "iframe", "object", "embed"),
