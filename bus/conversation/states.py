@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from store.inbox import InboxRow, InboxState
+from store.inbox import InboxState
 
 
 class TurnState(StrEnum):
@@ -169,7 +169,11 @@ STORED: Mapping[TurnState, InboxState] = {
     S.DONE: "done",
     S.FAILED: "dead",
 }
-"""What the inbox row's state column says in each state."""
+"""What the inbox row's state column says in each state.
+
+After a restart a row that is `new` or `running` is taken up again from QUEUED: what was done so far is looked up at the
+server and in the outbox. A row that is `done` waits for approval while it has a question.
+"""
 
 
 def next_step(state: TurnState, event: TurnEvent) -> Transition:
@@ -185,20 +189,6 @@ def next_step(state: TurnState, event: TurnEvent) -> Transition:
         return TRANSITIONS[state, event]
     except KeyError:
         raise IllegalTransition(f"a turn that is {state} has no event {event}") from None
-
-
-def restored_state(row: InboxRow, *, waits: bool) -> TurnState:
-    """Return the state of a turn after a restart, from its row; `waits` = the agent waits for an answer to it.
-
-    A turn that was at work is started again: what it did so far is looked up at the server and in the outbox.
-    """
-    match row.state:
-        case "done":
-            return TurnState.WAITING_FOR_APPROVAL if waits else TurnState.DONE
-        case "dead":
-            return TurnState.FAILED
-        case _:
-            return TurnState.QUEUED
 
 
 def diagram() -> str:
