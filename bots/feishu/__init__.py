@@ -1,1 +1,1 @@
-"""Feishu and Lark: long connection, one growing card per turn."""
+"""Feishu and Lark: receives over the long connection or a webhook, answers with streaming cards."""

@@ -1,4 +1,4 @@
-"""The few calls of Feishu's API that a chat needs, as typed methods."""
+"""Typed methods for the messages, reactions and uploads of Feishu's API."""
 
 import json
 from collections.abc import AsyncIterator, Mapping
@@ -70,7 +70,7 @@ class FeishuApi:
         data = await self._rest.call("GET", "/open-apis/bot/v3/info")
         bot = data.get("bot")
         if not isinstance(bot, dict) or not bot.get("open_id"):
-            raise FeishuError("Feishu did not tell the bot's id: switch the app's bot ability on")
+            raise FeishuError("Feishu did not return the bot's id: turn on the app's bot ability")
         name = str(bot.get("app_name") or "")
         return FeishuBot(open_id=str(bot["open_id"]), name=name, channel=self._rest.channel)
 

@@ -1,4 +1,4 @@
-"""Pressed buttons of cards to presses of the bus, and the toast that answers them. Pure."""
+"""Card callbacks as button presses, and responses as toasts. Pure."""
 
 from collections.abc import Mapping
 from typing import Final

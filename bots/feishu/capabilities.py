@@ -1,4 +1,4 @@
-"""What Feishu and Lark can do, in numbers. Sources: the open platform's message and card pages."""
+"""Feishu's and Lark's capabilities and limits. Sources: the open platform's message and card pages."""
 
 from dataclasses import replace
 from typing import Final

@@ -1,4 +1,4 @@
-"""Which messages are card entities, and whether this app may make any.
+"""Card entities: creates them, and knows which messages show one.
 
 A card that streams is an entity of its own, which a message shows. It is changed under its own id: the id of such a
 message is the platform's, a blank, and the card's. Where the app may not make entities (the scope `cardkit:card:write`
@@ -89,7 +89,7 @@ class CardEntities:
             try:
                 card_id = await self._kit.get_card_id(sent.id)
             except FeishuError as error:
-                _log.info("the card of a message sent before is not told: %s", error)
+                _log.info("the card of an earlier message cannot be looked up: %s", error)
                 card_id = card_id if sent.created_at >= made.created_at - _CLOCKS_S else ""
         if not card_id:
             return MessageId(sent.id)
@@ -106,7 +106,7 @@ class CardEntities:
         try:
             card_id = await self._kit.get_card_id(message)
         except FeishuError as error:
-            _log.info("the card of a message is not told: %s", error)
+            _log.info("the card of a message cannot be looked up: %s", error)
             return ""
         _remember(self._cards, message, card_id)
         return card_id

@@ -1,4 +1,4 @@
-"""The calls of CardKit: cards that exist by themselves, and grow by their text alone."""
+"""CardKit API client: card entities and streaming updates of their text."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

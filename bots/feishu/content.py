@@ -1,4 +1,4 @@
-"""What a Feishu message says: its JSON content to plain text and attachments. Pure."""
+"""Content of Feishu messages as plain text and attachments. Pure."""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What Feishu or Lark tells of the app: secret, state, bot, permissions, long connection."""
+"""Checks of a Feishu app: credentials, state, bot, scopes, long connection."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Files from Feishu: a message's resource, streamed with the tenant token."""
+"""File downloads from Feishu: streams the resources of messages."""
 
 import json
 from collections.abc import AsyncIterator, Mapping

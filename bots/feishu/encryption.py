@@ -1,6 +1,6 @@
-"""How Feishu seals and signs what it posts. Pure. Loaded in mode webhook only: the cipher takes 0.1 s to import.
+"""Encryption and signatures of Feishu's webhooks. Pure. Imported in mode webhook only: the cipher takes 0.1 s.
 
-Sealed: AES-256-CBC under SHA-256 of the encrypt key, the IV in front, PKCS#7, base64, as `{"encrypt": ...}`.
+Encrypted: AES-256-CBC under SHA-256 of the encrypt key, the IV in front, PKCS#7, base64, as `{"encrypt": ...}`.
 Signed: SHA-256 over time, nonce, encrypt key and raw body (open.feishu.cn, "Encryption and verification").
 """
 

@@ -1,4 +1,4 @@
-"""What Feishu's refusals mean for a delivery. Pure: an answer or a transport error to a `FeishuError`.
+"""Feishu errors as delivery decisions: responses and transport errors as `FeishuError`. Pure.
 
 Codes are those of the open platform's message, card and authentication pages.
 """

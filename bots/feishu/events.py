@@ -1,4 +1,4 @@
-"""Events that are no messages: withdrawn ones, chats that begin or end, clicks in the bot's menu. Pure."""
+"""Feishu events other than messages: recalled messages, opened chats, menu clicks. Pure."""
 
 from dataclasses import dataclass
 from typing import Final

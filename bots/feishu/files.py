@@ -1,4 +1,4 @@
-"""Files to Feishu: a picture or a file, streamed from the disk."""
+"""File uploads to Feishu: images and files, streamed from disk."""
 
 import secrets
 from collections.abc import AsyncIterator, Mapping
@@ -115,9 +115,9 @@ class FeishuFileUploader:
 
 def _check(name: str, size: int) -> None:
     if not size:
-        raise FeishuError(f"{name} is empty, and Feishu takes no empty files")
+        raise FeishuError(f"{name} is empty, and Feishu does not accept empty files")
     if size > FILE_BYTES:
-        raise FeishuError(f"{name} is larger than the 30 MB that Feishu takes")
+        raise FeishuError(f"{name} is larger than 30 MB, Feishu's limit")
 
 
 def _safe_name(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Markdown to the dialect of Feishu's card JSON 2.0 `markdown` element. Pure."""
+"""Markdown in the dialect of Feishu's card JSON 2.0 `markdown` element. Pure."""
 
 import json
 import re

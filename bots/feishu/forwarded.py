@@ -1,4 +1,4 @@
-"""Messages that somebody forwarded together, as one text. Pure."""
+"""Merged forwarded messages as one transcript. Pure."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime

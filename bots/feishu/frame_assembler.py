@@ -1,4 +1,4 @@
-"""Joins events that the platform sends in several frames."""
+"""Reassembles events that the platform sends in several frames."""
 
 import time
 from collections.abc import Callable, Mapping

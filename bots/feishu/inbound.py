@@ -1,4 +1,4 @@
-"""Feishu events to messages of the bus. Pure."""
+"""Feishu events as inbound messages, or the reason to ignore them. Pure."""
 
 import json
 import re

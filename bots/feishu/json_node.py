@@ -1,4 +1,4 @@
-"""JSON from outside whose fields may be missing or of any type. Pure."""
+"""Type-safe access to untrusted JSON. Pure."""
 
 from collections.abc import Iterator, Mapping
 

@@ -1,9 +1,8 @@
-"""Feishu's long connection, spoken on the one event loop.
+"""Feishu's long connection: requests an endpoint, connects to its WebSocket, and receives events.
 
-The platform is asked for an address and answers with a websocket URL. Each event is handled first
-and acknowledged then, within the 3 s that the platform waits; one that was not handled is answered
-with 500 and comes again. The SDK's own client can exist once in a process, handles events one
-after another and dies silently on a bad answer: hence this one.
+Each event is handled first and then acknowledged, within the 3 s that the platform waits; one that was not handled is
+answered with 500 and is sent again. Not the SDK's client: it can exist once in a process, handles events one after
+another, and dies silently on a bad response.
 """
 
 import logging

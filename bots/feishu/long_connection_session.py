@@ -1,4 +1,4 @@
-"""One websocket of the long connection, from its opening to its end: frames in, acknowledgements out."""
+"""One WebSocket of the long connection: receives frames, acknowledges events, pings."""
 
 import base64
 import json
@@ -75,7 +75,7 @@ class LongConnectionSession:
                     if isinstance(message, bytes):
                         await self._on_message(message, tasks)
             except ConnectionClosed as error:
-                _log.info("the long connection broke off (%s)", type(error).__name__)
+                _log.info("the long connection was lost (%s)", type(error).__name__)
             tasks.cancel_scope.cancel()
 
     async def _on_message(self, message: bytes, tasks: TaskGroup) -> None:
@@ -106,7 +106,7 @@ class LongConnectionSession:
             with anyio.move_on_after(self._timeouts.ack_s) as budget:
                 verdict = await self._handler(payload)
             if budget.cancelled_caught:
-                _log.warning("an event was not stored in time; it will come again")
+                _log.warning("an event was not stored in time; the platform sends it again")
             await self._acknowledge(frame, verdict, took_ms=int((time.monotonic() - began) * 1000))
         finally:
             self._capacity.release()
@@ -124,7 +124,7 @@ class LongConnectionSession:
         """Ping as often as the platform wants; give up a connection that stays silent between two pings."""
         while True:
             if self._silent:
-                _log.warning("the long connection is silent: opening a new one")
+                _log.warning("the long connection is silent: closing it")
                 await self._socket.close()
                 return
             self._silent = True

@@ -1,4 +1,4 @@
-"""Which messages of a person were sent together: Feishu sends each file as a message, and does not tell."""
+"""Media groups: recognizes files that were sent together, which Feishu delivers as separate messages."""
 
 from collections import OrderedDict
 from collections.abc import Callable

@@ -221,7 +221,7 @@ class FeishuMessages:
         except FeishuError as error:
             if error.retryable or error.target_gone or error.code in CHAT_ERROR_CODES:
                 raise
-            _log.warning("a card entity takes no more, trying its message: %s", error)
+            _log.warning("a card entity was refused, updating its message instead: %s", error)
             self._entities.disable(error)
             await self._finish_message(message, markdown, foot)
 
@@ -243,7 +243,9 @@ class FeishuMessages:
         except FeishuError as error:
             if error.retryable or error.target_gone or error.code in CHAT_ERROR_CODES:
                 raise
-            _log.warning("a card cannot be finished, its answer is sent anew: %s", error)
+            _log.warning(
+                "a card cannot be finished, the answer is sent as a new message: %s", error
+            )
             with suppress(FeishuError):
                 await self._api.delete(message)
             error.target_gone = True
@@ -266,7 +268,7 @@ class FeishuMessages:
         try:
             gone = await self._api.is_deleted(message)
         except FeishuError as error:
-            _log.info("whether a card still stands is not told: %s", error)
+            _log.info("cannot check whether a card still exists: %s", error)
             return
         if gone:
             raise FeishuError("the card was withdrawn", target_gone=True)

@@ -1,4 +1,4 @@
-"""Hands events to the bus, and says whether the platform may forget them."""
+"""Feishu events to the bus, and their acknowledgements."""
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -96,9 +96,9 @@ class FeishuReceiver:
         try:
             return await self._dispatch(event)
         except (IntakeFull, IntakeClosed) as error:
-            _log.warning("an event was not taken, it will come again: %s", error)
+            _log.warning("an event was not accepted, the platform sends it again: %s", error)
         except Exception:  # noqa: BLE001 - one event's boundary: the platform still has it
-            _log.exception("an event was not stored, it will come again")
+            _log.exception("an event was not stored, the platform sends it again")
         return RETRY
 
     async def _dispatch(self, event: FeishuEvent) -> EventAck:
@@ -137,11 +137,11 @@ class FeishuReceiver:
             with anyio.fail_after(self._press_s):
                 return await self._intake.handle_button_press(press)
         except TimeoutError:
-            _log.warning("a press was not taken in time")
+            _log.warning("a button press was not handled in time")
         except (IntakeFull, IntakeClosed) as error:
-            _log.warning("a press was not taken: %s", error)
+            _log.warning("a button press was not accepted: %s", error)
         except Exception:  # noqa: BLE001 - as in `handle`; here a person waits
-            _log.exception("a press was not taken")
+            _log.exception("a button press failed")
         return PressResponse(text=messages_for(self._language).press_again, urgent=True)
 
     async def _handle_chat_entered(self, arrival: ChatEntered) -> None:

@@ -1,4 +1,4 @@
-"""Calls to Feishu's REST API: one pool of connections, an own tenant token, every answer's code checked."""
+"""Feishu REST client: connection pool, tenant token, error mapping."""
 
 import json
 import ssl

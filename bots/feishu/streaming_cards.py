@@ -1,4 +1,4 @@
-"""Cards that stream: what is known of each, and the way back when the platform closes one.
+"""Streaming cards: updates their text, and recovers if the platform closes a stream.
 
 The platform closes a stream ten minutes after it was opened, and when nothing comes for long. A stream that it closed
 is opened again; where that is refused too, the whole card is replaced each time, which works without a stream.

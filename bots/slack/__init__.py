@@ -1,1 +1,1 @@
-"""Slack: Bolt over Socket Mode in, Web API out."""
+"""Slack: receives with Bolt over Socket Mode or HTTP, sends with the Web API."""

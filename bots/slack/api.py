@@ -1,4 +1,4 @@
-"""Calls to Slack's Web API: one pooled session, a deadline on each call, no retries, errors as decisions."""
+"""Slack Web API client: shared session, a deadline for each call, no retries, error mapping."""
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ CONNECT_TIMEOUT_S = 10.0
 
 
 def parse_scopes(headers: Mapping[str, str]) -> frozenset[str] | None:
-    """Return what the app may do, as Slack tells with every answer; None where it does not.
+    """Return the scopes granted to the app, which Slack sends with every response; None if it did not.
 
     >>> parse_scopes({"x-oauth-scopes": "chat:write, commands"}) == {"chat:write", "commands"}
     True
@@ -35,7 +35,7 @@ class ResponseUrlExpired(SlackError):
 
 
 def sdk_logger() -> logging.Logger:
-    """Return the logger handed to slack_sdk and Bolt: below ERROR they write addresses, texts and tickets."""
+    """Return the logger for slack_sdk and Bolt: below ERROR they log URLs, message texts and tickets."""
     logger = logging.getLogger("bots.slack.sdk")
     logger.setLevel(logging.ERROR)
     return logger

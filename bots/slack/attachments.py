@@ -1,4 +1,4 @@
-"""The files of a Slack message, also those that cannot be had: whoever sent them is told why. Pure."""
+"""Files of a Slack message as attachments, including files that cannot be downloaded, with the reason. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,8 +11,8 @@ from bus.messages import Attachment
 
 UNAVAILABLE: Final[Mapping[str, str]] = {
     "tombstone": "it was deleted",
-    "hidden_by_limit": "Slack hides it, because the workspace is over the limit of its plan",
-    "external": "it lies outside of Slack, only its link was shared",
+    "hidden_by_limit": "Slack hides it because the workspace exceeds the limit of its plan",
+    "external": "it is stored outside Slack, only its link was shared",
 }
 """Modes of files that have no content here (docs.slack.dev/reference/objects/file-object), and what is said of them."""
 

@@ -1,4 +1,4 @@
-"""Buttons as Slack's `action_blocks` blocks, and what a pressed one says. Pure."""
+"""Buttons as Slack `actions` blocks, and `block_actions` payloads as button presses. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -60,7 +60,7 @@ def parse_button_press(
     action = as_mapping(next(iter(as_list(body.get("actions"))), None))
     if not as_str(action.get("action_id")).startswith(_PREFIX):
         return IgnoredSlackEvent(
-            reason=Disposition.UNSUPPORTED, detail="a press of no button of ours"
+            reason=Disposition.UNSUPPORTED, detail="an action of a button that is not ours"
         )
     user, container = as_mapping(body.get("user")), as_mapping(body.get("container"))
     message = as_mapping(body.get("message"))
@@ -69,7 +69,8 @@ def parse_button_press(
     presser, token = as_str(user.get("id")), as_str(action.get("value"))
     if not (chat and ts and presser and token):
         return IgnoredSlackEvent(
-            reason=Disposition.UNSUPPORTED, detail="a press without chat, message, user or value"
+            reason=Disposition.UNSUPPORTED,
+            detail="an action without channel, message, user or value",
         )
     thread = as_str(message.get("thread_ts")) or as_str(container.get("thread_ts"))
     private = is_private(chat)

@@ -1,4 +1,4 @@
-"""What Slack can do, with its numbers and where they come from."""
+"""Slack's capabilities and limits, with their sources."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What Slack tells of the app: tokens, permissions, Socket Mode, who else is connected."""
+"""Checks of a Slack app: tokens, scopes, Socket Mode, other connections."""
 
 import json
 from collections.abc import Mapping, Sequence

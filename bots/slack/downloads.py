@@ -1,4 +1,4 @@
-"""Files from Slack: ask where one lies, and fetch it with the bot's token from nowhere but Slack."""
+"""File downloads from Slack: looks up the URL, and sends the bot token to Slack's hosts only."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -90,14 +90,14 @@ class SlackDownloader:
             if answer.status not in _REDIRECTS:
                 return answer
             url = urljoin(url, answer.headers.get("Location", ""))
-        raise SlackError("Slack's address of the file leads nowhere.")
+        raise SlackError("Slack redirects the file's URL too often.")
 
     async def _get(
         self, stack: AsyncExitStack, session: aiohttp.ClientSession, url: str
     ) -> aiohttp.ClientResponse:
         """Open one address. It is a secret: it is in no error."""
         if not self._is_slack_host(url):
-            raise SlackError("The file does not lie at Slack, so it cannot be fetched.")
+            raise SlackError("The file is not stored at Slack, so it cannot be downloaded.")
         request = session.get(
             url,
             headers={"Authorization": f"Bearer {self._api.bot_token}"},
@@ -123,10 +123,10 @@ class SlackDownloader:
 
 def _address(file: Mapping[str, Any]) -> str:
     if file.get("is_external") or file.get("mode") == "external":
-        raise SlackError("The file lies outside of Slack, only its link was shared.")
+        raise SlackError("The file is stored outside Slack, only its link was shared.")
     url = file.get("url_private_download") or file.get("url_private")
     if not isinstance(url, str) or not url:
-        raise SlackError("Slack does not give the file any more: it was deleted, or is too old.")
+        raise SlackError("Slack no longer provides the file: it was deleted or is too old.")
     return url
 
 

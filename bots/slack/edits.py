@@ -1,4 +1,4 @@
-"""What became of a message: Slack tells of many changes, few of which a person made. Pure.
+"""Edited and deleted messages: of the many changes Slack reports, those that a person made. Pure.
 
 The forms: docs.slack.dev/reference/events/message, subtypes message_changed and message_deleted.
 """

@@ -1,4 +1,4 @@
-"""What Slack or the way to it says became of a call, as one decision. Pure.
+"""Slack errors as delivery decisions: retryable, ambiguous, target gone. Pure.
 
 Codes and their meaning: the error tables of docs.slack.dev/reference/methods.
 """
@@ -72,14 +72,16 @@ def error_from_exception(error: Exception) -> SlackError:
         case SlackApiError():
             return _answered(error)
         case aiohttp.InvalidURL():
-            return SlackError("The Slack address in channels.slack.base_url is not a URL.")
+            return SlackError("The base_url of the Slack channel is not a URL.")
         case aiohttp.ClientConnectorError() | aiohttp.ConnectionTimeoutError():
             return SlackError(f"Slack cannot be reached ({_kind(error)}).", retryable=True)
         case TimeoutError():
             return SlackError("Slack did not answer in time.", retryable=True, ambiguous=True)
         case _:
             return SlackError(
-                f"The connection to Slack broke ({_kind(error)}).", retryable=True, ambiguous=True
+                f"The connection to Slack was lost ({_kind(error)}).",
+                retryable=True,
+                ambiguous=True,
             )
 
 
@@ -88,9 +90,9 @@ def error_from_status(status: int, headers: Mapping[str, str]) -> SlackError:
     if status == 429:  # noqa: PLR2004
         return _limited(headers)
     if status >= 500 or status == 408:  # noqa: PLR2004
-        return SlackError(f"Slack is not well (HTTP {status}).", retryable=True)
+        return SlackError(f"Slack has an internal problem (HTTP {status}).", retryable=True)
     if status == 200:  # noqa: PLR2004
-        return SlackError("Slack's answer is not readable.", retryable=True, ambiguous=True)
+        return SlackError("Slack's response cannot be parsed.", retryable=True, ambiguous=True)
     return SlackError(f"Slack refused the request (HTTP {status}).")
 
 
@@ -123,7 +125,7 @@ def _refused(code: str, data: Mapping[str, Any], headers: Mapping[str, str]) -> 
         )
     else:
         found = SlackError(
-            _ADVICE.get(code, f"Slack refused it ({code})."),
+            _ADVICE.get(code, f"Slack refused the call ({code})."),
             retryable=code in _LATER_CODES | _MAYBE_CODES,
             ambiguous=code in _MAYBE_CODES,
             target_gone=code in _GONE_CODES,
@@ -135,7 +137,7 @@ def _refused(code: str, data: Mapping[str, Any], headers: Mapping[str, str]) -> 
 def _limited(headers: Mapping[str, str]) -> SlackError:
     given = next((value for name, value in headers.items() if name.lower() == "retry-after"), "")
     pause_s = float(given) if re.fullmatch(r"\d{1,6}(\.\d+)?", given) else _RATE_PAUSE_S
-    found = SlackError("Slack asks to slow down.", retryable=True, retry_after_s=pause_s)
+    found = SlackError("Slack's rate limit was reached.", retryable=True, retry_after_s=pause_s)
     found.code = "ratelimited"
     return found
 

@@ -1,4 +1,4 @@
-"""Files to Slack: ask for an address, send the bytes there, share the result."""
+"""File uploads to Slack: request an upload URL, upload, then share the file."""
 
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
@@ -70,7 +70,7 @@ class SlackFileUploader:
 
     async def _share(self, place: ReplyTarget, parcel: _PendingUpload, *, key: str) -> MessageId:
         if parcel.size_bytes < 1:
-            raise SlackError(f"Slack takes no empty files ({parcel.name}).")
+            raise SlackError(f"Slack does not accept empty files ({parcel.name}).")
         try:
             ref = await self._upload_unshared(parcel)
         except SlackError as error:
@@ -117,7 +117,7 @@ class SlackFileUploader:
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             raise error_from_exception(error) from None
         except OSError as error:
-            raise SlackError(f"The file {parcel.name} cannot be read any more.") from error
+            raise SlackError(f"The file {parcel.name} can no longer be read.") from error
         if status != 200:  # noqa: PLR2004
             raise error_from_status(status, told)
 

@@ -1,4 +1,4 @@
-"""Markdown to what Slack shows: `markdown` and `table` blocks, and escaped mrkdwn as their fallback. Pure."""
+"""Markdown as Slack messages: `markdown` and `table` blocks, with escaped mrkdwn as fallback text. Pure."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A Slack event or command becomes what the bus understands, or a reason why not. Pure.
+"""Slack events and slash commands as inbound messages, or the reason to ignore them. Pure.
 
 Payloads come from outside: every field is checked before it is used, and nothing here raises.
 """

@@ -1,4 +1,4 @@
-"""Signs that work goes on: Slack's own for agents where the app is one, else a reaction.
+"""Working indicator: Slack's agent status if the app is an agent, otherwise a reaction.
 
 An agent's thread has one status, which two methods write: `agents.sessions.setStatus` brings Slack's stop button,
 `assistant.threads.setStatus` a line of text. The first that works is used.

@@ -1,4 +1,4 @@
-"""The app manifest: everything that Slack has to know of the app, in one piece. Pure.
+"""The app manifest: the complete settings of the Slack app. Pure.
 
 Its format: docs.slack.dev/reference/app-manifest.
 """

@@ -1,4 +1,4 @@
-"""The tree as Slack's own mark-up (mrkdwn): every `&`, `<` and `>` of the text escaped. Pure."""
+"""Markdown tree as Slack mrkdwn, with every `&`, `<` and `>` of the text escaped. Pure."""
 
 import re
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Slack's text mark-up to plain text. Pure, linear in the length of the text."""
+"""Slack mrkdwn as plain text. Pure; linear in the length of the text."""
 
 import re
 

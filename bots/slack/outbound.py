@@ -1,4 +1,4 @@
-"""Messages to Slack: sent, changed, taken away, looked up; answers to commands and presses."""
+"""Slack messages: send, update, delete and look up; respond to commands and button presses."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
@@ -164,7 +164,7 @@ class SlackMessages:
                 return MessageId(ref or message["ts"])
             doubt = doubt or bool(shared)
         if doubt and not ref:
-            raise SlackError("Slack does not tell which file was sent for this.")
+            raise SlackError("Slack does not report which file was sent for this message.")
         return None
 
     async def _upload_code_once(

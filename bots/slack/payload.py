@@ -1,4 +1,4 @@
-"""What Slack's payloads have in common: who the bot is, where things happened, fields read with care. Pure."""
+"""Common parts of Slack payloads: the bot's identity, workspaces, type-safe access to fields. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which proxy leads to an address.
+"""Selection of the proxy for a URL.
 
 slack_sdk and aiohttp both know HTTPS_PROXY, but the first ignores NO_PROXY, and the second reads .netrc
 along with it, whose entries collide with Slack's tokens.

@@ -1,4 +1,4 @@
-"""Markdown as it is streamed: what was said stays said, and nothing in it is live. Pure.
+"""Markdown for streaming: append-only, with mentions and links made inert. Pure.
 
 A stream can only be added to, so this works from left to right and never looks at what may still come: where the
 next character decides, the last one is held back.

@@ -1,4 +1,4 @@
-"""Answers that grow while the agent writes: Slack's native streams, and messages that are changed where those fail.
+"""Streaming messages: Slack's native streams, with message updates as fallback.
 
 A stream can only be added to. So what is streamed is the text as it is (made harmless), and when the answer is
 complete the message is replaced by its rendered form wherever that differs. Methods: docs.slack.dev/reference/methods,
@@ -232,7 +232,10 @@ class SlackStreamingMessages:
             self._unsupported_channels[where] = None
             while len(self._unsupported_channels) > _KEPT:
                 self._unsupported_channels.popitem(last=False)
-            _log.info("slack: no stream, messages are changed instead: %s", error.user_message)
+            _log.info(
+                "slack: streams are not available, messages are updated instead: %s",
+                error.user_message,
+            )
 
     async def _append(
         self, place: ReplyTarget, message: MessageId, growing: _StreamingMessage, markdown: str
@@ -246,7 +249,9 @@ class SlackStreamingMessages:
             return True
         if wait_s := self._appends.try_acquire():
             raise SlackError(
-                "All streams together are too fast.", retryable=True, retry_after_s=wait_s
+                "The rate limit of streams in this workspace is used up.",
+                retryable=True,
+                retry_after_s=wait_s,
             )
         growing.is_uncertain = True
         try:
@@ -321,7 +326,9 @@ class SlackStreamingMessages:
         if wait_s <= 0:
             wait_s = self._updates.try_acquire()
         if wait_s > 0:
-            raise SlackError("Not yet.", retryable=True, retry_after_s=wait_s)
+            raise SlackError(
+                "The message was updated too recently.", retryable=True, retry_after_s=wait_s
+            )
         growing.updated_at = anyio.current_time()
         await self._outbound.update(place, message, close_open(markdown), buttons)
 

@@ -1,4 +1,4 @@
-"""Tables as Slack's `table` block: its cells are rich text, in which nothing is live but links. Pure.
+"""Markdown tables as Slack `table` blocks; cells are rich text, in which only links are live. Pure.
 
 The block: docs.slack.dev/reference/block-kit/blocks/table-block.
 """

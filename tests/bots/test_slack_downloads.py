@@ -54,7 +54,7 @@ async def test_where_slack_tells_nothing_of_a_file_its_address_in_the_message_is
 async def test_an_address_in_a_message_that_leads_elsewhere_is_not_used() -> None:
     async with fast_slack() as slack, running(slack) as adapter:
         slack.fail("files.info", error="unknown_method")
-        with pytest.raises(DeliveryError, match="does not lie at Slack"):
+        with pytest.raises(DeliveryError, match="is not stored at Slack"):
             await fetched(adapter, "F1 https://evil.example/x")
 
 
@@ -83,10 +83,10 @@ async def test_the_sign_in_page_is_no_file(mimetype: str) -> None:
 @pytest.mark.parametrize(
     ("extra", "says"),
     [
-        ({"mode": "external", "is_external": True}, "outside of Slack"),
-        ({"url_private_download": "", "mode": "tombstone"}, "does not give the file any more"),
-        ({"url_private_download": "https://evil.example/x"}, "does not lie at Slack"),
-        ({"url_private_download": "file:///etc/passwd"}, "does not lie at Slack"),
+        ({"mode": "external", "is_external": True}, "outside Slack"),
+        ({"url_private_download": "", "mode": "tombstone"}, "no longer provides the file"),
+        ({"url_private_download": "https://evil.example/x"}, "is not stored at Slack"),
+        ({"url_private_download": "file:///etc/passwd"}, "is not stored at Slack"),
         ({"size": LIMIT + 1}, "it is larger than 1 MB"),
     ],
     ids=str,
@@ -124,7 +124,7 @@ async def test_a_redirect_elsewhere_gets_no_token() -> None:
         async with fast_slack() as slack, running(slack) as adapter:
             file = slack.file("a", b"content")
             slack.fail("download", status=302, headers={"Location": f"http://127.0.0.1:{port}/x"})
-            with pytest.raises(DeliveryError, match="does not lie at Slack"):
+            with pytest.raises(DeliveryError, match="is not stored at Slack"):
                 await fetched(adapter, ref_of(file))
             slack.fail("download", status=302, headers={"Location": f"/files-pri/{file['id']}"})
             assert await fetched(adapter, ref_of(file)) == b"content"
@@ -185,7 +185,7 @@ async def test_a_missing_permission_names_itself() -> None:
     [
         ("tombstone", "it was deleted"),
         ("hidden_by_limit", "limit of its plan"),
-        ("external", "outside of Slack"),
+        ("external", "outside Slack"),
     ],
 )
 async def test_files_that_have_no_content_come_with_the_reason(mode: str, says: str) -> None:

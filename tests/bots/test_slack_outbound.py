@@ -352,7 +352,7 @@ async def test_files_that_cannot_be_sent(tmp_path: Path) -> None:
             await adapter.send_file(place_of(asked), outgoing(tmp_path, b""), key="k")
         gone = outgoing(tmp_path)
         gone.path.unlink()
-        with pytest.raises(DeliveryError, match="cannot be read") as caught:
+        with pytest.raises(DeliveryError, match="no longer be read") as caught:
             await adapter.send_file(place_of(asked), gone, key="k")
         assert not caught.value.retryable
         assert str(tmp_path) not in caught.value.user_message
