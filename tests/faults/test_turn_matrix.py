@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import anyio
 import pytest
 
-from bus.conversation.machine import EffectHandler, Handlers, QueuedMessage, Turn
+from bus.conversation.machine import EffectHandler, Handlers, QueuedMessage, RunAttempt, Turn
 from bus.conversation.states import (
     TRANSITIONS,
     Effect,
@@ -88,7 +88,7 @@ class ScriptedEffects:
         return None
 
 
-def turn_for(path: Path, effects: ScriptedEffects) -> Turn:
+def turn_for(path: Path, handlers: Handlers) -> Turn:
     first = path.events[0]
     inbound = InboundMessage(
         event_id="e1",
@@ -117,7 +117,7 @@ def turn_for(path: Path, effects: ScriptedEffects) -> Turn:
     )
     message = QueuedMessage(row=row, inbound=inbound, text="hi")
     failure_text = "invalid" if first is TurnEvent.GIVE_UP else ""
-    return Turn(message, effects.handlers(), session=None, failure_text=failure_text)
+    return Turn(message, handlers, session=None, failure_text=failure_text)
 
 
 def test_each_transition_of_a_running_turn_is_in_the_matrix() -> None:
@@ -130,7 +130,7 @@ async def test_after_a_store_error_a_transition_is_applied_again(
 ) -> None:
     path = MATRIX[pair]
     effects = ScriptedEffects(path, StoreUnavailable("disk full"))
-    turn = turn_for(path, effects)
+    turn = turn_for(path, effects.handlers())
     with anyio.fail_after(5):
         await turn.run()
     assert turn.state is path.state
@@ -154,7 +154,7 @@ async def test_after_a_bug_a_turn_has_failed_visibly(
 ) -> None:
     path = MATRIX[pair]
     effects = ScriptedEffects(path, failure)
-    turn = turn_for(path, effects)
+    turn = turn_for(path, effects.handlers())
     with anyio.fail_after(5):
         await turn.run()
     if pair[1] is TurnEvent.CRASHED:
@@ -172,7 +172,7 @@ async def test_a_cancelled_service_leaves_a_turn_where_it_is(
 ) -> None:
     path = MATRIX[pair]
     effects = ScriptedEffects(path, hangs=True)
-    turn = turn_for(path, effects)
+    turn = turn_for(path, effects.handlers())
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(turn.run)
         await effects.reached.wait()
@@ -180,3 +180,37 @@ async def test_a_cancelled_service_leaves_a_turn_where_it_is(
     assert turn.state is path.state
     assert turn.finished.is_set()
     assert effects.calls[Effect.REPORT_FAILURE] == (path.state is TurnState.FAILED)
+
+
+async def test_a_turn_that_is_stopped_while_its_run_starts_learns_which_run_to_cancel() -> None:
+    """Without the run's id nothing could be cancelled, and the run would go on for nobody."""
+    requested, cancelled = anyio.Event(), list[str | None]()
+    path = Path((TurnEvent.TAKE,), TurnState.STARTING)
+
+    async def begin(turn: Turn) -> TurnEvent:
+        turn.attempt = RunAttempt(turn.message, turn.row, thread_exists=True)
+        return TurnEvent.UPLOADED
+
+    async def follow_run(turn: Turn) -> TurnEvent:
+        async with anyio.create_task_group() as turn.run_tasks:
+            turn.attempt.is_requested = True
+            requested.set()
+            await anyio.sleep(0.05)
+            turn.attempt.run_id = "r"
+            await turn.apply(TurnEvent.RUN_STARTED)
+            await anyio.sleep_forever()
+        return TurnEvent.RUN_ENDED
+
+    async def cancel_run(turn: Turn) -> None:
+        cancelled.append(turn.attempt.run_id)
+
+    own = {Effect.BEGIN: begin, Effect.FOLLOW_RUN: follow_run, Effect.CANCEL_RUN: cancel_run}
+    turn = turn_for(path, {**ScriptedEffects(path).handlers(), **own})
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(turn.run)
+        await requested.wait()
+        turn.cancel()
+        with anyio.fail_after(1):
+            await turn.finished.wait()
+    assert cancelled == ["r"]
+    assert turn.state is TurnState.CANCELLING
