@@ -59,7 +59,7 @@ class Bus:
     Attributes:
         intake: Where adapters hand messages over.
         dispatcher: Resumes messages that nobody works on.
-        inbox, outbox, conversations, pairings, topics: The journal's stores.
+        inbox, outbox, conversations, pairings: The journal's stores.
     """
 
     def __init__(self, parts: "_Parts", config: BusConfig, now: Clock) -> None:
@@ -67,7 +67,6 @@ class Bus:
         self.dispatcher = parts.dispatcher
         self.inbox = parts.stores.inbox
         self.conversations = parts.stores.conversations
-        self.topics = parts.stores.topics
         self.pairings = parts.stores.pairings
         self.outbox = parts.stores.outbox
         self._delivery = parts.delivery

@@ -91,10 +91,9 @@ def _stages(
     dispatcher: InboundDispatcher,
 ) -> tuple[Stage, ...]:
     """Return the stages in the order in which a message passes them."""
-    config, policies, now = bus.config, bus.policies, bus.now
     limiter, deduplicate = SenderRateLimiter(), DeduplicateStage()
     notices = IntakeNotices(
-        access=access, limiter=limiter, localizer=localize, delivery=delivery, now=now
+        access=access, limiter=limiter, localizer=localize, delivery=delivery, now=bus.now
     )
     return (
         clean,
@@ -104,16 +103,13 @@ def _stages(
         place,
         AccessStage(access=access, notices=notices),
         localize,
-        LimitStage(config=config, policies=policies, limiter=limiter, now=now),
+        LimitStage(bus, limiter),
         CommitStage(
-            config=config,
-            adapters=bus.adapters,
-            inbox=bus.stores.inbox,
+            bus,
             deduplicate=deduplicate,
             limiter=limiter,
             notices=notices,
             dispatcher=dispatcher,
-            now=now,
         ),
     )
 

@@ -1,6 +1,5 @@
 """Stage: stores a message in the journal, then hands it to the dispatcher. The last stage."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import assert_never
 
@@ -8,15 +7,15 @@ import anyio
 from typing_extensions import override
 
 from bus.access.rate_limits import SenderRateLimiter
-from bus.config import BusConfig
+from bus.context import BusContext
 from bus.inbound.deduplicate import DeduplicateStage
 from bus.inbound.dispatcher import InboundDispatcher
 from bus.inbound.notices import IntakeNotices
 from bus.inbound.pipeline import InboundContext, Stage
 from bus.messages import encode_inbound
-from bus.platform import Adapter, Clock, Disposition
+from bus.platform import Disposition
 from store.errors import StoreUnavailable
-from store.inbox import DuplicateMessage, InboxRow, InboxStore, NewInboxRow, QueueFull
+from store.inbox import DuplicateMessage, InboxRow, NewInboxRow, QueueFull
 
 COMMIT_S = 10.0
 """How long a commit may take. A caller that gives up earlier does not undo it: what is stored is dispatched."""
@@ -27,24 +26,18 @@ class CommitStage(Stage):
 
     def __init__(
         self,
+        bus: BusContext,
         *,
-        config: BusConfig,
-        adapters: Mapping[str, Adapter],
-        inbox: InboxStore,
         deduplicate: DeduplicateStage,
         limiter: SenderRateLimiter,
         notices: IntakeNotices,
         dispatcher: InboundDispatcher,
-        now: Clock,
     ) -> None:
-        self._config = config
-        self._adapters = adapters
-        self._inbox = inbox
+        self._bus = bus
         self._deduplicate = deduplicate
         self._limiter = limiter
         self._notices = notices
         self._dispatcher = dispatcher
-        self._now = now
 
     @override
     async def __call__(self, context: InboundContext) -> Disposition:
@@ -65,10 +58,10 @@ class CommitStage(Stage):
             remember=message.track_replies,
             kind=context.kind,
             body=encode_inbound(message),
-            received_at=self._now(),
+            received_at=self._bus.now(),
         )
         cap = 0 if is_too_fast else self._queue_cap(message.key.channel)
-        result = await self._inbox.accept(new, cap=cap)
+        result = await self._bus.stores.inbox.accept(new, cap=cap)
         self._deduplicate.remember(message)
         if not (is_too_fast or isinstance(result, InboxRow)):
             self._limiter.release(message, kind=context.kind)
@@ -88,7 +81,7 @@ class CommitStage(Stage):
                 assert_never(result)
 
     def _queue_cap(self, channel: str) -> int:
-        adapter = self._adapters.get(channel)
+        adapter = self._bus.adapters.get(channel)
         if adapter is None:
-            return self._config.max_queue
-        return min(self._config.max_queue, adapter.capabilities.max_queue)
+            return self._bus.config.max_queue
+        return min(self._bus.config.max_queue, adapter.capabilities.max_queue)
