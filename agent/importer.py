@@ -60,18 +60,6 @@ def import_class(use: str, kind: type[T]) -> type[T]:
     return found
 
 
-def import_instance(use: str, kind: type[T]) -> T:
-    """Import an instance of `kind`.
-
-    Raises:
-        ObjectNotImportable: As `import_object`, or the object is something else.
-    """
-    found = import_object(use)
-    if not isinstance(found, kind):
-        raise ObjectNotImportable(f"{use} is not a {kind.__name__}")
-    return found
-
-
 def missing_package_hint(use: str) -> str | None:
     """Return what to do about a package that is not installed; None = it is installed. Imports nothing.
 

@@ -85,21 +85,15 @@ class AgentConfig(Section):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"models: the name {twice[0]!r} is used twice")
-        wanted = self.title.model_name
-        if wanted is not None and self.model_named(wanted) is None:
-            raise ValueError(f"title.model_name: there is no model named {wanted!r}")
-        reading = self.memory.model_name
-        if reading is not None and self.model_named(reading) is None:
-            raise ValueError(f"memory.model_name: there is no model named {reading!r}")
-        scanning = self.skills.scan_model_name
-        if scanning is not None and self.model_named(scanning) is None:
-            raise ValueError(f"skills.scan_model_name: there is no model named {scanning!r}")
-        writing = self.summarization.model_name
-        if writing is not None and self.model_named(writing) is None:
-            raise ValueError(f"summarization.model_name: there is no model named {writing!r}")
-        for name in self.subagents.models_named:
-            if self.model_named(name) is None:
-                raise ValueError(f"subagents: there is no model named {name!r}")
+        for key, name in (
+            ("title.model_name", self.title.model_name),
+            ("memory.model_name", self.memory.model_name),
+            ("skills.scan_model_name", self.skills.scan_model_name),
+            ("summarization.model_name", self.summarization.model_name),
+            *(("subagents", name) for name in self.subagents.models_named),
+        ):
+            if name is not None and self.model_named(name) is None:
+                raise ValueError(f"{key}: there is no model named {name!r}")
         return self
 
     @property

@@ -78,20 +78,20 @@ class MemoryQueue:
     """Holds waiting turns and processes them in one loop.
 
     Args:
-        learn: Processes one entry. It logs failures and raises only on cancellation.
+        process: Processes one entry. It logs failures and raises only on cancellation.
         rest_s: Returns the debounce period, seconds.
         gap_s: Pause between two entries, seconds.
     """
 
     def __init__(
-        self, learn: ProcessTurn, *, rest_s: Callable[[], float], gap_s: float = GAP_S
+        self, process: ProcessTurn, *, rest_s: Callable[[], float], gap_s: float = GAP_S
     ) -> None:
-        self._learn = learn
+        self._process_turn = process
         self._rest_s = rest_s
         self._gap_s = gap_s
         self._waiting: OrderedDict[MemoryQueueKey, QueuedTurn] = OrderedDict()
         self._busy: list[QueuedTurn] = []
-        self._learnt: OrderedDict[tuple[MemoryQueueKey, str], None] = OrderedDict()
+        self._processed: OrderedDict[tuple[MemoryQueueKey, str], None] = OrderedDict()
         self._changed = anyio.Event()
         self._asleep_until = math.inf
         self._is_closing = False
@@ -102,16 +102,26 @@ class MemoryQueue:
         works = [*self._busy, *self._waiting.values()]
         return [work.turn for work in works if not work.is_cancelled]
 
-    def add(self, exchange: MemoryTurn) -> None:
+    def add(self, turn: MemoryTurn) -> None:
         """Add a turn. It is joined with the conversation's waiting turns, and the debounce period starts again.
 
         Does nothing if every user message in it was processed before.
         """
-        self._enqueue(exchange, is_hurried=False)
-
-    def add_expedited(self, exchange: MemoryTurn) -> None:
-        """Add a turn that is processed without waiting for a pause."""
-        self._enqueue(exchange, is_hurried=True)
+        key = MemoryQueueKey(thread_id=turn.thread_id, scope=turn.scope)
+        fresh = tuple(one for one in turn.messages if (key, one.id) not in self._processed)
+        if not any(one.role == "user" for one in fresh):
+            return
+        now = anyio.current_time()
+        turn = replace(turn, messages=fresh[-MAX_MESSAGES:])
+        queued = self._waiting.get(key)
+        if queued is None:
+            queued = self._waiting[key] = QueuedTurn(turn=turn, first_at=now, last_at=now)
+        else:
+            queued.turn = merge_turns(queued.turn, turn)
+            queued.last_at = now
+        # A loop that wakes up earlier anyway needs no notification, which would make it scan all entries.
+        if due_at(queued, self._rest_s()) < self._asleep_until:
+            self._notify()
 
     def expedite(self, key: MemoryQueueKey) -> None:
         """Process a conversation's waiting turns now."""
@@ -156,25 +166,6 @@ class MemoryQueue:
             if self._busy and not self._waiting:
                 await changed.wait()
 
-    def _enqueue(self, exchange: MemoryTurn, *, is_hurried: bool) -> None:
-        key = MemoryQueueKey(thread_id=exchange.thread_id, scope=exchange.scope)
-        fresh = tuple(one for one in exchange.messages if (key, one.id) not in self._learnt)
-        if not any(one.role == "user" for one in fresh):
-            return
-        now = anyio.current_time()
-        exchange = replace(exchange, messages=fresh[-MAX_MESSAGES:])
-        before = self._waiting.get(key)
-        if before is None:
-            before = QueuedTurn(turn=exchange, first_at=now, last_at=now, is_expedited=is_hurried)
-            self._waiting[key] = before
-        else:
-            before.turn = merge_turns(before.turn, exchange)
-            before.last_at = now
-            before.is_expedited = before.is_expedited or is_hurried
-        # A loop that wakes up earlier anyway needs no notification, which would make it scan all entries.
-        if due_at(before, self._rest_s()) < self._asleep_until:
-            self._notify()
-
     def _next_due(self) -> QueuedTurn | None:
         if self._is_closing:
             return None
@@ -203,10 +194,10 @@ class MemoryQueue:
 
     async def _finish(self, work: QueuedTurn, limit: anyio.CapacityLimiter | None) -> None:
         if limit is None:
-            await self._learn(work)
+            await self._process_turn(work)
         else:
             async with limit:
-                await self._learn(work)
+                await self._process_turn(work)
         # Not in a `finally`: an entry that is given up at shutdown must stay in `unprocessed`.
         self._busy.remove(work)
         self._record_processed(work.key, work.turn.messages)
@@ -214,9 +205,9 @@ class MemoryQueue:
 
     def _record_processed(self, key: MemoryQueueKey, said: Iterable[MemoryMessage]) -> None:
         for one in said:
-            self._learnt[key, one.id] = None
-        while len(self._learnt) > MAX_PROCESSED_IDS:
-            self._learnt.popitem(last=False)
+            self._processed[key, one.id] = None
+        while len(self._processed) > MAX_PROCESSED_IDS:
+            self._processed.popitem(last=False)
 
     def _notify(self) -> None:
         changed, self._changed = self._changed, anyio.Event()

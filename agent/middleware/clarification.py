@@ -1,6 +1,6 @@
 """Turns an ask_clarification call into the turn's reply and ends the turn."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware
@@ -14,6 +14,7 @@ from langchain_core.messages import AnyMessage, ToolMessage
 from langgraph.types import Command
 from typing_extensions import override
 
+from agent.middleware.handlers import ModelHandler, ToolHandler, ToolResult
 from agent.middleware.localization import wording_for
 from agent.state import ThreadState
 from agent.tools.ask_clarification import NAME, question_text
@@ -27,11 +28,7 @@ class ClarificationMiddleware(AgentMiddleware[ThreadState, Any]):
     """
 
     @override
-    async def awrap_tool_call(
-        self,
-        request: ToolCallRequest,
-        handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
-    ) -> ToolMessage | Command[Any]:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
         return (
             _question_message(request)
             if request.tool_call["name"] == NAME
@@ -40,9 +37,7 @@ class ClarificationMiddleware(AgentMiddleware[ThreadState, Any]):
 
     @override
     async def awrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+        self, request: ModelRequest[Any], handler: ModelHandler
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
         return _end_run() if awaits_answer(request.state["messages"]) else await handler(request)
 

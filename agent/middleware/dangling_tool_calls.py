@@ -5,7 +5,7 @@ history from then on. Only the request is repaired; the state stays as it is.
 """
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from langchain.agents.middleware.types import ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 from typing_extensions import override
 
+from agent.middleware.handlers import ModelHandler
 from agent.middleware.tool_call_repair import has_valid_calls, invalid_call_text, repair_message
 from agent.state import ThreadState
 
@@ -34,9 +35,7 @@ class DanglingToolCallMiddleware(AgentMiddleware[ThreadState, Any]):
 
     @override
     async def awrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+        self, request: ModelRequest[Any], handler: ModelHandler
     ) -> ModelResponse[Any]:
         return await handler(_repair_request(request))
 

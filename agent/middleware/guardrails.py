@@ -1,7 +1,6 @@
 """Checks each tool call with the guardrail provider, and asks a person for approval where required."""
 
 import logging
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -10,7 +9,7 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import ToolMessage
 from langgraph.errors import GraphBubbleUp
-from langgraph.types import Command, interrupt
+from langgraph.types import interrupt
 from typing_extensions import override
 
 from agent.config import GuardrailsConfig
@@ -28,6 +27,7 @@ from agent.guardrails.protocol import (
     ask_for_approval,
     deny,
 )
+from agent.middleware.handlers import ToolHandler, ToolResult
 from agent.options import RunContext
 from agent.state import ThreadState
 from agent.subagents.status import TASK, status_kwargs
@@ -41,8 +41,6 @@ ONLY_LEAD_ASKS: Final = (
 )
 SERVER_KEY: Final = "mcp_server"
 """Key of a tool's metadata: the MCP server it belongs to."""
-
-Answer = ToolMessage | Command[Any]
 
 
 def guardrail_middleware(
@@ -77,9 +75,7 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
         self._is_subagent = is_subagent
 
     @override
-    async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Answer]]
-    ) -> Answer:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
         asked = self._guardrail_request(request)
         refusal = None
         if self._provider is not None:

@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from agent.config import AgentConfig, LlmRetryConfig
 from agent.errors import AgentError
+from agent.middleware.handlers import ModelHandler
 from agent.middleware.localization import wording_for
 from agent.models.auxiliary import ModelSource
 from agent.models.circuit_breakers import BreakerCall, CircuitBreakers
@@ -27,7 +28,6 @@ logger = logging.getLogger(__name__)
 
 Request = ModelRequest[Any]
 Response = ModelResponse[Any]
-Handler = Callable[[Request], Awaitable[Response]]
 
 
 class _StreamedText(BaseCallbackHandler):
@@ -103,7 +103,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
         self._sleep = sleep
 
     @override
-    async def awrap_model_call(self, request: Request, handler: Handler) -> Response:
+    async def awrap_model_call(self, request: Request, handler: ModelHandler) -> Response:
         first: _FailedCall | None = None
         for name in self._names:
             asked = (
@@ -146,7 +146,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
         return request.override(model=model)
 
     async def _call_model(
-        self, name: str, request: Request, handler: Handler
+        self, name: str, request: Request, handler: ModelHandler
     ) -> Response | _FailedCall:
         with self._breakers.call(name) as trial:
             if not trial.allowed:
@@ -155,7 +155,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
             return await self._call_with_retries(name, request, handler, trial)
 
     async def _call_with_retries(
-        self, name: str, request: Request, handler: Handler, trial: BreakerCall
+        self, name: str, request: Request, handler: ModelHandler, trial: BreakerCall
     ) -> Response | _FailedCall:
         attempt = 0
         while True:

@@ -3,7 +3,7 @@
 import json
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from agent.config import LoopDetectionConfig
 from agent.locales import AgentMessages
+from agent.middleware.handlers import ModelHandler
 from agent.middleware.localization import wording_for
 from agent.middleware.tool_calls import append_note, remove_tool_calls
 from agent.models.failures import is_fallback
@@ -67,9 +68,7 @@ class LoopDetectionMiddleware(AgentMiddleware[ThreadState, Any]):
         self._config = config
 
     @override
-    async def awrap_model_call(
-        self, request: Request, handler: Callable[[Request], Awaitable[Response]]
-    ) -> Response:
+    async def awrap_model_call(self, request: Request, handler: ModelHandler) -> Response:
         found = count_calls(request.state["messages"], self._config.window_size)
         response = await handler(self._with_warning(request, found))
         if not self._exceeds_limit(response, found):

@@ -1,6 +1,6 @@
 """Adds memory and today's date to the system message, and queues finished turns for memory extraction."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from agent.memory.prompt_block import date_block
 from agent.memory.service import MemoryService
+from agent.middleware.handlers import ModelHandler
 from agent.middleware.system_message import append_to_system_message
 from agent.options import RunContext
 from agent.state import ThreadState
@@ -36,9 +37,7 @@ class MemoryMiddleware(AgentMiddleware[ThreadState, Any]):
 
     @override
     async def awrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+        self, request: ModelRequest[Any], handler: ModelHandler
     ) -> ModelResponse[Any]:
         caller = RunContext.from_runtime(request.runtime.context, get_config())
         response = await handler(self._add_memory(request, await self._memory.prompt_block(caller)))

@@ -2,7 +2,6 @@
 
 import logging
 import re
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -10,11 +9,11 @@ from uuid import uuid4
 from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import ToolMessage
-from langgraph.types import Command
 from typing_extensions import override
 
 from agent.config import ToolOutputConfig
 from agent.errors import AgentError
+from agent.middleware.handlers import ToolHandler, ToolResult
 from agent.options import thread_id_for_run
 from agent.paths import OUTPUTS
 from agent.sandbox.protocol import SandboxProvider
@@ -24,8 +23,6 @@ logger = logging.getLogger(__name__)
 
 FOLDER = f"{OUTPUTS}/.tool-results"
 """The folder for long results. Listings omit it; its files are read by path."""
-
-Result = ToolMessage | Command[Any]
 
 
 class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
@@ -42,9 +39,7 @@ class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
         self._sandboxes = sandboxes
 
     @override
-    async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Result]]
-    ) -> Result:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
         result = await handler(request)
         if self._is_exempt(request):
             return result
@@ -54,7 +49,7 @@ class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
     def _is_exempt(self, request: ToolCallRequest) -> bool:
         return request.tool_call["name"] in self._config.exempt_tools
 
-    def _long_messages(self, result: Result) -> list[ToolMessage]:
+    def _long_messages(self, result: ToolResult) -> list[ToolMessage]:
         return [
             message
             for message in _messages(result)
@@ -109,7 +104,7 @@ def _replace_text(message: ToolMessage, text: str) -> ToolMessage:
     return message.model_copy(update={"content": [{"type": "text", "text": text}, *others]})
 
 
-def _messages(result: Result) -> list[Any]:
+def _messages(result: ToolResult) -> list[Any]:
     if isinstance(result, ToolMessage):
         return [result]
     update = result.update
@@ -117,7 +112,7 @@ def _messages(result: Result) -> list[Any]:
     return list(messages) if isinstance(messages, list) else []
 
 
-def _replace_messages(result: Result, shorter: dict[int, ToolMessage]) -> Result:
+def _replace_messages(result: ToolResult, shorter: dict[int, ToolMessage]) -> ToolResult:
     """Replace messages by object identity."""
     if not shorter:
         return result

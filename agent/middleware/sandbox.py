@@ -1,6 +1,5 @@
 """Records the thread's sandbox in its state, and releases it when the turn is over."""
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware
@@ -16,6 +15,7 @@ from langgraph.types import Command
 from typing_extensions import override
 
 from agent.errors import CommandsDisabled
+from agent.middleware.handlers import ModelHandler, ToolHandler, ToolResult
 from agent.options import thread_id_for_run
 from agent.sandbox.protocol import SandboxProvider
 from agent.state import SandboxState, ThreadState
@@ -35,9 +35,7 @@ class SandboxMiddleware(AgentMiddleware[ThreadState, Any]):
 
     @override
     async def awrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+        self, request: ModelRequest[Any], handler: ModelHandler
     ) -> ExtendedModelResponse[Any]:
         wanted = self._sandbox_id(request)
         response = await handler(request)
@@ -46,11 +44,7 @@ class SandboxMiddleware(AgentMiddleware[ThreadState, Any]):
         return ExtendedModelResponse(response, _update(request, wanted))
 
     @override
-    async def awrap_tool_call(
-        self,
-        request: ToolCallRequest,
-        handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
-    ) -> ToolMessage | Command[Any]:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
         return self._refusal_message(request) or await handler(request)
 
     def _sandbox_id(self, request: ModelRequest[Any]) -> str:

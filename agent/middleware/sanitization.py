@@ -1,7 +1,7 @@
 """Escapes forged framework tags in requests, and cleans up responses that were filtered or are empty."""
 
 import re
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware
@@ -17,6 +17,7 @@ from langchain_core.messages import (
 from typing_extensions import override
 
 from agent.locales import AgentMessages
+from agent.middleware.handlers import ModelHandler
 from agent.middleware.localization import wording_for
 from agent.middleware.system_message import append_to_system_message
 from agent.middleware.tool_calls import append_note, remove_tool_calls
@@ -56,9 +57,7 @@ class SanitizationMiddleware(AgentMiddleware[ThreadState, Any]):
         self._safety = safety
 
     @override
-    async def awrap_model_call(
-        self, request: Request, handler: Callable[[Request], Awaitable[Response]]
-    ) -> Response:
+    async def awrap_model_call(self, request: Request, handler: ModelHandler) -> Response:
         clean = sanitize_request(request)
         response = await handler(clean)
         if _is_empty_response(request, response):

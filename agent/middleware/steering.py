@@ -1,6 +1,6 @@
 """Adds messages that arrive while the run is active to the next model call."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +10,7 @@ from langchain_core.messages import AnyMessage
 from langgraph.config import get_config
 from typing_extensions import override
 
+from agent.middleware.handlers import ModelHandler
 from agent.options import take_steering_messages
 from agent.state import ThreadState
 
@@ -24,9 +25,7 @@ class SteeringMiddleware(AgentMiddleware[ThreadState, Any]):
 
     @override
     async def awrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+        self, request: ModelRequest[Any], handler: ModelHandler
     ) -> ModelResponse[Any]:
         said = take_steering_messages(get_config())
         return (

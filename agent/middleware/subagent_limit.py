@@ -1,6 +1,6 @@
 """Limits `task` calls per model response and per run."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware
@@ -9,6 +9,7 @@ from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMes
 from langchain_core.tools import BaseTool
 from typing_extensions import override
 
+from agent.middleware.handlers import ModelHandler
 from agent.middleware.tool_calls import append_note, remove_tool_calls
 from agent.state import ThreadState
 from agent.subagents.status import TASK
@@ -40,9 +41,7 @@ class SubagentLimitMiddleware(AgentMiddleware[ThreadState, Any]):
 
     @override
     async def awrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+        self, request: ModelRequest[Any], handler: ModelHandler
     ) -> ModelResponse[Any]:
         left = delegations_left(request.state["messages"])
         return self._limit_response(await handler(_without_task_tool(request, left)), left)

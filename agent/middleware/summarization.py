@@ -6,7 +6,7 @@ as middleware of its own it would be a graph node and delete the messages it sum
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import anyio
@@ -22,6 +22,7 @@ from typing_extensions import override
 from agent.config import SummarizationConfig, ThreadSize
 from agent.errors import ModelUnusable
 from agent.langgraph_internals import ContextSize, HistoryCutter
+from agent.middleware.handlers import ModelHandler
 from agent.middleware.sanitization import escape_framework_tags
 from agent.middleware.visible_history import message_index, recent_skill_reads, visible_messages
 from agent.models.auxiliary import ModelSource, auxiliary_run_config
@@ -105,9 +106,7 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
 
     @override
     async def awrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+        self, request: ModelRequest[Any], handler: ModelHandler
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
         known = cast("HistorySummary | None", request.state.get("summary"))
         visible = visible_messages(request.messages, known)

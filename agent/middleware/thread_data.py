@@ -1,14 +1,14 @@
 """Writes the paths of the thread's folders into its state."""
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware
-from langchain.agents.middleware.types import ExtendedModelResponse, ModelRequest, ModelResponse
+from langchain.agents.middleware.types import ExtendedModelResponse, ModelRequest
 from langgraph.config import get_config
 from langgraph.types import Command
 from typing_extensions import override
 
+from agent.middleware.handlers import ModelHandler
 from agent.options import thread_id_for_run
 from agent.paths import OUTPUTS, UPLOADS, WORKSPACE
 from agent.state import ThreadData, ThreadState
@@ -31,9 +31,7 @@ class ThreadDataMiddleware(AgentMiddleware[ThreadState, Any]):
 
     @override
     async def awrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+        self, request: ModelRequest[Any], handler: ModelHandler
     ) -> ExtendedModelResponse[Any]:
         update = self._update(request)
         return ExtendedModelResponse(await handler(request), update)

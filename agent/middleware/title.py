@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import anyio
@@ -14,6 +14,7 @@ from langgraph.types import Command
 from typing_extensions import override
 
 from agent.config import TitleConfig
+from agent.middleware.handlers import ModelHandler
 from agent.models.auxiliary import auxiliary_run_config
 from agent.state import ThreadState
 from agent.user_messages import is_user_message, strip_framework_blocks
@@ -49,9 +50,7 @@ class TitleMiddleware(AgentMiddleware[ThreadState, Any]):
 
     @override
     async def awrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+        self, request: ModelRequest[Any], handler: ModelHandler
     ) -> ExtendedModelResponse[Any]:
         response = await handler(request)
         user = _untitled_text(request)

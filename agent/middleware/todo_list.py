@@ -1,6 +1,6 @@
 """Plan mode: the write_todos tool, and reminders of open steps."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 from langchain.agents.middleware import AgentMiddleware
@@ -15,6 +15,7 @@ from langchain_core.messages import (
 )
 from typing_extensions import override
 
+from agent.middleware.handlers import ModelHandler
 from agent.middleware.system_message import append_to_system_message
 from agent.models.failures import is_fallback
 from agent.state import ThreadState, Todo
@@ -62,9 +63,7 @@ class TodoListMiddleware(AgentMiddleware[ThreadState, Any]):
         self.tools = list(Planner(tool_description=DESCRIPTION).tools)
 
     @override
-    async def awrap_model_call(
-        self, request: Request, handler: Callable[[Request], Awaitable[Response]]
-    ) -> Response:
+    async def awrap_model_call(self, request: Request, handler: ModelHandler) -> Response:
         asked, left = _add_plan(request), _reminders_left(request)
         response = _reject_parallel_calls(await handler(asked))
         said: list[BaseMessage] = []

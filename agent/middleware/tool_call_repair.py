@@ -6,7 +6,7 @@ thread.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -14,9 +14,9 @@ from uuid import uuid4
 from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import ModelRequest, ModelResponse, ToolCallRequest
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, ToolCall, ToolMessage
-from langgraph.types import Command
 from typing_extensions import override
 
+from agent.middleware.handlers import ModelHandler, ToolHandler, ToolResult
 from agent.middleware.tool_calls import remove_tool_calls
 from agent.models.failures import is_fallback
 from agent.state import ThreadState
@@ -41,8 +41,6 @@ DETAIL_CHARS = 500
 _ODD = re.compile(r"[^A-Za-z0-9_-]")
 _NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARS}}}")
 
-Result = ToolMessage | Command[Any]
-
 
 class ToolCallRepairMiddleware(AgentMiddleware[ThreadState, Any]):
     """Repairs the calls of each response, and answers those that cannot run with the reason.
@@ -53,16 +51,12 @@ class ToolCallRepairMiddleware(AgentMiddleware[ThreadState, Any]):
 
     @override
     async def awrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+        self, request: ModelRequest[Any], handler: ModelHandler
     ) -> ModelResponse[Any]:
         return _repair_response(await handler(request))
 
     @override
-    async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Result]]
-    ) -> Result:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
         return _rejection(request) or await handler(request)
 
 

@@ -1,7 +1,6 @@
 """Turns exceptions of tools into tool messages, so that the run continues."""
 
 import logging
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware
@@ -11,6 +10,7 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.types import Command
 from typing_extensions import override
 
+from agent.middleware.handlers import ToolHandler, ToolResult
 from agent.state import ThreadState
 from agent.subagents.status import TASK, status_kwargs, with_status
 
@@ -28,11 +28,7 @@ class ToolErrorMiddleware(AgentMiddleware[ThreadState, Any]):
     """
 
     @override
-    async def awrap_tool_call(
-        self,
-        request: ToolCallRequest,
-        handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
-    ) -> ToolMessage | Command[Any]:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
         try:
             return _add_status(request, await handler(request))
         except GraphBubbleUp:
@@ -57,9 +53,7 @@ def _error_message(request: ToolCallRequest, error: Exception) -> ToolMessage:
     )
 
 
-def _add_status(
-    request: ToolCallRequest, result: ToolMessage | Command[Any]
-) -> ToolMessage | Command[Any]:
+def _add_status(request: ToolCallRequest, result: ToolMessage | Command[Any]) -> ToolResult:
     is_task = request.tool_call.get("name") == TASK
     return with_status(result) if is_task and isinstance(result, ToolMessage) else result
 

@@ -1,6 +1,5 @@
 """Limits model calls per turn, and makes the model answer with its last one."""
 
-from collections.abc import Awaitable, Callable
 from itertools import takewhile
 from typing import Any
 
@@ -11,6 +10,7 @@ from langgraph.config import get_config
 from typing_extensions import override
 
 from agent.locales import AgentMessages
+from agent.middleware.handlers import ModelHandler
 from agent.middleware.localization import wording_for
 from agent.middleware.tool_calls import append_note, remove_tool_calls
 from agent.state import ThreadState
@@ -42,9 +42,7 @@ class TurnLimitMiddleware(AgentMiddleware[ThreadState, Any]):
 
     @override
     async def awrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+        self, request: ModelRequest[Any], handler: ModelHandler
     ) -> ModelResponse[Any]:
         if not self._is_last(request):
             return await handler(request)

@@ -1,17 +1,18 @@
 """Describes uploaded files to the model, and shows it the images of the newest message."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import anyio.to_thread
 from langchain.agents.middleware import AgentMiddleware
-from langchain.agents.middleware.types import ExtendedModelResponse, ModelRequest, ModelResponse
+from langchain.agents.middleware.types import ExtendedModelResponse, ModelRequest
 from langchain_core.messages import AnyMessage
 from langgraph.config import get_config
 from langgraph.types import Command
 from typing_extensions import override
 
+from agent.middleware.handlers import ModelHandler
 from agent.options import thread_id_for_run
 from agent.paths import UPLOADS
 from agent.state import ThreadState, UploadedFile
@@ -44,9 +45,7 @@ class UploadsMiddleware(AgentMiddleware[ThreadState, Any]):
 
     @override
     async def awrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+        self, request: ModelRequest[Any], handler: ModelHandler
     ) -> ExtendedModelResponse[Any]:
         thread_id = _thread_id(request)
         messages, update = await anyio.to_thread.run_sync(

@@ -1,6 +1,6 @@
 """Shows the model the images it requested with view_image."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import anyio.to_thread
@@ -12,6 +12,7 @@ from langgraph.types import Command
 from typing_extensions import override
 
 from agent.errors import AgentError
+from agent.middleware.handlers import ModelHandler
 from agent.middleware.uploads import is_stored_user_message
 from agent.options import thread_id_for_run
 from agent.state import ThreadState, ViewedImage
@@ -40,9 +41,7 @@ class ViewImageMiddleware(AgentMiddleware[ThreadState, Any]):
 
     @override
     async def awrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+        self, request: ModelRequest[Any], handler: ModelHandler
     ) -> ExtendedModelResponse[Any]:
         viewed, place = _viewed_images(request), image_insert_position(request.messages)
         if viewed and place is not None:

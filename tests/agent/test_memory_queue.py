@@ -27,6 +27,15 @@ from agent.memory.turns import MemoryMessage, MemoryTurn
 NEVER = 1000.0  # seconds of rest that no test waits for
 
 
+def key_of(one: MemoryTurn) -> MemoryQueueKey:
+    return MemoryQueueKey(thread_id=one.thread_id, scope=one.scope)
+
+
+def add_expedited(waiting: MemoryQueue, one: MemoryTurn) -> None:
+    waiting.add(one)
+    waiting.expedite(key_of(one))
+
+
 def turn(
     *texts: str, thread: str = "t1", spot: MemoryScope | None = None, corrects: bool = False
 ) -> MemoryTurn:
@@ -100,7 +109,7 @@ async def test_nothing_is_learnt_before_the_rest_is_over() -> None:
     learner = Learner()
     async with queue(learner, rest_s=NEVER) as waiting:
         waiting.add(turn("slow"))
-        waiting.add_expedited(turn("fast", thread="t2"))
+        add_expedited(waiting, turn("fast", thread="t2"))
         await learner.until(lambda: len(learner.learnt) == 1)
         assert learner.learnt == [["fast"]]
         assert [exchange.thread_id for exchange in waiting.unprocessed] == ["t1"]
@@ -171,7 +180,7 @@ async def test_what_is_dropped_is_not_learnt_even_while_it_is_being_learnt() -> 
     learner.may_go_on = anyio.Event()
     mine, agents = MemoryScope(scope="p"), MemoryScope(scope="p", agent="writer")
     async with queue(learner, rest_s=0.01) as waiting:
-        waiting.add_expedited(turn("a", spot=mine))
+        add_expedited(waiting, turn("a", spot=mine))
         await learner.begun.wait()
         waiting.add(turn("b", spot=mine, thread="t2"))
         waiting.add(turn("c", spot=agents))
@@ -207,8 +216,9 @@ async def test_closing_waits_for_what_is_under_way_and_gives_up_when_told(*, is_
     learner = Learner()
     learner.may_go_on = anyio.Event()
     async with queue(learner, rest_s=NEVER) as waiting:
-        (waiting.add_expedited if is_busy else waiting.add)(turn("a"))
+        waiting.add(turn("a"))
         if is_busy:
+            waiting.expedite(key_of(turn("a")))
             await learner.begun.wait()
         with anyio.move_on_after(0.05):
             await waiting.flush()

@@ -1,6 +1,5 @@
 """From entries of `models` to chat models: thinking, effort, extra keys, and errors that help."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ from langchain_openai import ChatOpenAI
 
 from agent.config import AgentConfig, ModelConfig
 from agent.errors import ModelNotFound, ModelUnusable, ObjectNotImportable
-from agent.importer import import_class, import_instance, import_object
+from agent.importer import import_class, import_object
 from agent.models.demo import DemoChatModel
 from agent.models.factory import create_chat_model, model_arguments
 from agent.models.thinking import thinking_settings
@@ -206,7 +205,6 @@ class BrokenModel(DemoChatModel):
 def test_resolving() -> None:
     assert import_object("pathlib:Path") is Path
     assert import_class("pathlib:PosixPath", Path).__name__ == "PosixPath"
-    assert import_instance("sys:path", list) is sys.path
 
 
 @pytest.mark.parametrize(
@@ -239,5 +237,3 @@ def test_a_missing_module_further_down_is_named(
 def test_the_wrong_kind_is_refused() -> None:
     with pytest.raises(ObjectNotImportable, match="is not a class derived from Path"):
         import_class("json:dumps", Path)
-    with pytest.raises(ObjectNotImportable, match="is not a list"):
-        import_instance("json:dumps", list)
