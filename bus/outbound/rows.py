@@ -60,9 +60,9 @@ def notice_key(row: InboxRow) -> str:
 def text_rows(
     row: InboxRow, inbound: InboundMessage, parts: Sequence[str], *, cards: int = 0
 ) -> list[NewOutboxRow]:
-    """Return one row for each part of a text, already cut to the platform's limit.
+    """Return one row for each part of a text, already split to the platform's limit.
 
-    The first `cards` parts replace the turn's open cards; cards that are left over say so.
+    The first `cards` parts replace the turn's streaming messages; those that are left over get `UNUSED_TEXT`.
     """
     shown = [*parts, *[UNUSED_TEXT] * (cards - len(parts))]
     return [
@@ -81,7 +81,7 @@ def text_rows(
 
 
 def reply_buttons(row: InboxRow, reply: Reply, texts: Messages) -> tuple[Button, ...]:
-    """Return what can be pressed under an answer; every button can be said in words as well."""
+    """Return the buttons under an answer; each can be answered in words as well."""
     if reply.question.needs_approval:
         approve = ButtonToken(ButtonAction.APPROVE, row.id).text
         deny = ButtonToken(ButtonAction.DENY, row.id).text
@@ -107,10 +107,10 @@ def reply_rows(
     seen: LiveMessages,
     buttons: Sequence[Button] = (),
 ) -> list[NewOutboxRow]:
-    """Return the rows of a turn's answer: its text, cut into `parts`, then its files; the last ends the turn.
+    """Return the rows of a turn's answer: its text, split into `parts`, then its files; the last ends the turn.
 
-    A working message goes after the answer came; it says itself that a turn was stopped. Buttons stand under
-    the last of the text.
+    The progress notice is removed after the answer, or replaced by the text of a stopped turn. Buttons go under
+    the last text.
     """
     texts = text_rows(row, inbound, parts, cards=seen.streaming_count)
     if buttons:
@@ -144,7 +144,7 @@ def reply_rows(
 def document_row(
     row: InboxRow, inbound: InboundMessage, *, name: str, content: str
 ) -> NewOutboxRow:
-    """Return the row of a text file that a command answers with."""
+    """Return the row of a text file that answers a command."""
     body = OutboundFile(
         channel=row.key.channel,
         reply_target=inbound.reply_target,
@@ -157,7 +157,7 @@ def document_row(
 
 
 def button_removal_row(row: InboxRow, last: OutboundText, of: str, text: str) -> NewOutboxRow:
-    """Return the row that takes the buttons away from the last words of an answer, `of` their key."""
+    """Return the row that removes the buttons under the last text of an answer, `of` its key."""
     body = OutboundEdit(
         channel=row.key.channel, reply_target=last.reply_target, target_key=of, markdown=text
     )
@@ -167,7 +167,7 @@ def button_removal_row(row: InboxRow, last: OutboundText, of: str, text: str) ->
 
 
 def marked_edit_row(sent: OutboxRow, mark: str) -> NewOutboxRow:
-    """Return the row that takes the buttons away from a text message, and puts a mark below it."""
+    """Return the row that removes the buttons of a text message and appends a mark to it."""
     last = decode_outbound(sent.body)
     text = last.markdown if isinstance(last, OutboundText) else ""
     body = OutboundEdit(
@@ -181,7 +181,7 @@ def marked_edit_row(sent: OutboxRow, mark: str) -> NewOutboxRow:
 
 
 def button_removal_key(row: InboxRow) -> str:
-    """Return the outbox key under which the buttons of an answer are taken away, once."""
+    """Return the outbox key of the edit that removes the buttons of an answer, once."""
     return f"{row.id}:settled"
 
 
