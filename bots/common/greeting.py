@@ -1,22 +1,11 @@
 """The greeting that a bot sends to a chat that it was added to."""
 
-from collections.abc import Callable
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable
 
 from bots.common.background import BackgroundTasks
 from bus.config import AUTO, ChannelPolicy
 from bus.locales import LANGUAGES, Messages, messages_for
 from bus.messages import MessageId, ReplyTarget
-
-GREETING: Final = "hello"
-
-
-class SendMessage(Protocol):
-    """Sends a message, as `Adapter.send` does."""
-
-    async def __call__(self, target: ReplyTarget, markdown: str, /, *, key: str) -> MessageId:
-        """Send it. Raises DeliveryError."""
-        ...
 
 
 class Greeting:
@@ -24,11 +13,16 @@ class Greeting:
 
     Args:
         policy: Who is spoken to, and in which language.
-        send: Sends a message. Its key is the same for repeated events, so a platform with idempotency keys shows one.
+        send: The adapter's `send`. The key is the same for repeated events: with idempotency keys, one is shown.
         tasks: Runs the sending.
     """
 
-    def __init__(self, policy: ChannelPolicy, send: SendMessage, tasks: BackgroundTasks) -> None:
+    def __init__(
+        self,
+        policy: ChannelPolicy,
+        send: Callable[..., Awaitable[MessageId]],
+        tasks: BackgroundTasks,
+    ) -> None:
         self._policy = policy
         self._send = send
         self._tasks = tasks
@@ -42,14 +36,16 @@ class Greeting:
             language: Of whoever added the bot, if known; used where the configuration names none.
         """
         if self._policy.group_policy != "disabled":
-            self.say(chat, _group, key=f"hello {event_id}", language=language)
+            self.say(
+                chat, lambda locale: locale.hello_group, key=f"hello {event_id}", language=language
+            )
 
     def greet_user(self, chat: str, user_id: str, *, language: str = "") -> None:
         """Greet a person who opened a private chat for the first time, if they may write."""
         allowed = self._policy.allowed_users
         open_to_all = self._policy.dm_policy not in ("disabled", "allowlist")
         if user_id in allowed if allowed else open_to_all:
-            self.say(chat, _private, key="hello", language=language)
+            self.say(chat, lambda locale: locale.hello_private, key="hello", language=language)
 
     def say(
         self, chat: str, message: Callable[[Messages], str], *, key: str, language: str = ""
@@ -60,11 +56,3 @@ class Greeting:
         locales = [messages_for(language)] if language else list(LANGUAGES.values())
         markdown = "\n\n".join(message(locale) for locale in locales)
         self._tasks.start("greeting", lambda: self._send(ReplyTarget(chat=chat), markdown, key=key))
-
-
-def _group(locale: Messages) -> str:
-    return locale.hello_group
-
-
-def _private(locale: Messages) -> str:
-    return locale.hello_private
