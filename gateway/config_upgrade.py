@@ -84,8 +84,17 @@ def _add_missing(own: CommentedMap, model: CommentedMap) -> None:
     for key, value in model.items():
         mine: Any = own.get(key)
         if key not in own:
+            if own.fa.flow_style():  # `{a: 1}` has no room for comments
+                own[key] = _without_comments(value)
+                continue
             own[key] = value
-            if key in model.ca.items and not own.fa.flow_style():  # `{a: 1}` has no room for them
+            if key in model.ca.items:
                 own.ca.items[key] = model.ca.items[key]
         elif isinstance(mine, CommentedMap) and isinstance(value, CommentedMap):
             _add_missing(mine, value)
+
+
+def _without_comments(value: object) -> object:
+    if isinstance(value, CommentedMap):
+        return {key: _without_comments(item) for key, item in value.items()}
+    return [_without_comments(item) for item in value] if isinstance(value, list) else value

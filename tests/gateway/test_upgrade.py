@@ -62,7 +62,7 @@ def test_the_command_keeps_the_former_file_and_its_rights(tmp_path: Path) -> Non
     file.chmod(0o600)
     code, out, err = parley(tmp_path, "config", "upgrade")
     assert (code, err) == (0, "")
-    assert "the former file is" in out
+    assert "the previous file is" in out
     assert (tmp_path / "config.yaml.bak").read_text() == OLD
     for path in (file, tmp_path / "config.yaml.bak"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
