@@ -6,20 +6,18 @@ is resumed, and waits for the rest.
 """
 
 import logging
-import time
 from dataclasses import dataclass, field, replace
 
 import anyio
-from anyio.abc import TaskGroup
 from typing_extensions import override
 
+from bus.context import BusContext
 from bus.conversation.workers import ConversationWorkers
 from bus.inbound.pipeline import InboundContext, Stage
 from bus.messages import ConversationKey, InboundMessage, decode_inbound, encode_inbound
-from bus.platform import Clock, Disposition
+from bus.platform import Disposition
 from store.inbox import InboxRow
-from store.message_edits import MessageEditStore, ReceivedEvent
-from store.message_topics import MessageTopicStore
+from store.message_edits import ReceivedEvent
 
 log = logging.getLogger(__name__)
 
@@ -62,27 +60,15 @@ class AlbumCollector(Stage):
     """Holds the first message of an album until it is complete, and adds the others to it.
 
     Args:
-        tasks: Owns the waits.
         workers: Take a complete album.
-        quiet_s: See `QUIET_S`.
     """
 
-    def __init__(
-        self,
-        *,
-        tasks: TaskGroup,
-        edits: MessageEditStore,
-        topics: MessageTopicStore,
-        workers: ConversationWorkers,
-        now: Clock = time.time,
-        quiet_s: float = QUIET_S,
-    ) -> None:
-        self._tasks = tasks
-        self._edits = edits
-        self._topics = topics
+    def __init__(self, bus: BusContext, workers: ConversationWorkers) -> None:
+        self._tasks = bus.tasks
+        self._edits = bus.stores.edits
+        self._topics = bus.stores.topics
         self._workers = workers
-        self._now = now
-        self._quiet_s = quiet_s
+        self._now = bus.now
         self._held: dict[_AlbumKey, _HeldAlbum] = {}
         self._released: dict[_AlbumKey, tuple[float, InboxRow, InboundMessage]] = {}
         self._unaddressed: dict[_AlbumKey, tuple[float, list[InboundMessage]]] = {}
@@ -107,8 +93,8 @@ class AlbumCollector(Stage):
     def hold(self, row: InboxRow, message: InboundMessage) -> None:
         """Hold the first message of an album until it is complete; returns at once."""
         begun = anyio.current_time()
-        is_fresh = 0 <= self._now() - row.received_at < self._quiet_s
-        quiet_s = self._quiet_s if is_fresh else max(self._quiet_s, RESUMED_QUIET_S)
+        is_fresh = 0 <= self._now() - row.received_at < QUIET_S
+        quiet_s = QUIET_S if is_fresh else max(QUIET_S, RESUMED_QUIET_S)
         held = _HeldAlbum(
             row=row, message=message, until=begun + quiet_s, at_most=begun + MAX_WAIT_S
         )
@@ -171,7 +157,7 @@ class AlbumCollector(Stage):
             if not await self._edits.update_body(held.row.id, body, event):
                 return Disposition.DUPLICATE
             held.message, held.row = whole, replace(held.row, body=body)
-            held.until = min(anyio.current_time() + self._quiet_s, held.at_most)
+            held.until = min(anyio.current_time() + QUIET_S, held.at_most)
             if message.track_replies and message.message_id:
                 await self._topics.set_topic(held.row.key, message.message_id)
         return Disposition.ACCEPTED

@@ -46,17 +46,8 @@ def build_inbound(
     capacity = IntakeCapacity(bus.config.max_intake)
     access = AccessChecker(policies=bus.policies, pairings=stores.pairings, now=now)
     localize = LocalizeStage(languages=languages, migrations=migrations, adapters=bus.adapters)
-    album = AlbumCollector(
-        tasks=bus.tasks, edits=stores.edits, topics=stores.topics, workers=workers, now=now
-    )
-    dispatcher = InboundDispatcher(
-        tasks=bus.tasks,
-        inbox=stores.inbox,
-        commands=commands,
-        workers=workers,
-        albums=album,
-        channels=bus.adapters.keys(),
-    )
+    album = AlbumCollector(bus, workers)
+    dispatcher = InboundDispatcher(bus, commands=commands, workers=workers, albums=album)
     place = PlaceStage(
         expected=questions.pending,
         topics=stores.topics,
@@ -70,9 +61,7 @@ def build_inbound(
     intake = BusIntake(
         pipeline=pipeline,
         presses=_presses(bus, access, languages, questions, workers, pipeline, reruns),
-        edits=MessageEditHandler(
-            stores=stores, access=access, workers=workers, reruns=reruns, now=now
-        ),
+        edits=MessageEditHandler(bus, access=access, workers=workers, reruns=reruns),
         migrations=migrations,
         access=access,
         capacity=capacity,

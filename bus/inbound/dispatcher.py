@@ -1,19 +1,17 @@
 """Dispatcher: runs an accepted command at once, or queues an accepted message in its conversation."""
 
 import logging
-from collections.abc import Collection
 from dataclasses import replace
 
-from anyio.abc import TaskGroup
-
 from bus.commands.runner import CommandRunner
+from bus.context import BusContext
 from bus.conversation.workers import ConversationWorkers
 from bus.errors import unwrapped
 from bus.inbound.album import AlbumCollector
 from bus.log_context import bind_conversation
 from bus.messages import InboundMessage, decode_inbound, decode_reply_target
 from store.errors import StoreError
-from store.inbox import InboxRow, InboxStore
+from store.inbox import InboxRow
 
 log = logging.getLogger(__name__)
 
@@ -21,27 +19,23 @@ log = logging.getLogger(__name__)
 class InboundDispatcher:
     """Dispatches accepted messages without waiting, and resumes what an earlier process left.
 
-    Args:
-        tasks: Owns the commands' tasks.
-        channels: The channels that run. Rows of another one wait until it is enabled again.
+    Rows of a channel that does not run wait until it is enabled again.
     """
 
     def __init__(
         self,
+        bus: BusContext,
         *,
-        tasks: TaskGroup,
-        inbox: InboxStore,
         commands: CommandRunner,
         workers: ConversationWorkers,
         albums: AlbumCollector,
-        channels: Collection[str],
     ) -> None:
-        self._tasks = tasks
-        self._inbox = inbox
+        self._tasks = bus.tasks
+        self._inbox = bus.stores.inbox
         self._commands = commands
         self._workers = workers
         self._albums = albums
-        self._channels = channels
+        self._channels = bus.adapters.keys()
         self._running: set[int] = set()
 
     def dispatch(

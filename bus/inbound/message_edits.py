@@ -6,6 +6,7 @@ import anyio
 
 from bus.access.checker import AccessChecker
 from bus.commands import parse_command
+from bus.context import BusContext
 from bus.conversation.worker import QueueState
 from bus.conversation.workers import ConversationWorkers
 from bus.inbound.clean import clean_change
@@ -17,8 +18,7 @@ from bus.messages import (
     decode_inbound,
     encode_inbound,
 )
-from bus.platform import Clock, Disposition
-from bus.stores import JournalStores
+from bus.platform import Disposition
 from store.inbox import InboxRow
 from store.message_edits import ReceivedEvent
 
@@ -41,19 +41,18 @@ class MessageEditHandler:
 
     def __init__(
         self,
+        bus: BusContext,
         *,
-        stores: JournalStores,
         access: AccessChecker,
         workers: ConversationWorkers,
         reruns: RerunOffers,
-        now: Clock,
     ) -> None:
-        self._inbox = stores.inbox
-        self._edits = stores.edits
+        self._inbox = bus.stores.inbox
+        self._edits = bus.stores.edits
         self._access = access
         self._workers = workers
         self._reruns = reruns
-        self._now = now
+        self._now = bus.now
         self._one = anyio.Lock()
 
     async def handle(self, raw: MessageEdit | MessageDeletion) -> Disposition | InboundMessage:
