@@ -7,7 +7,7 @@ import httpx
 
 from tests.fakes.model import FakeModelServer
 from tests.fakes.slack import BOT_USER, FakeSlack
-from tests.journeys.house import serving, with_model
+from tests.journeys.service import serving, with_model
 
 
 def hello(number: int) -> dict[str, object]:
