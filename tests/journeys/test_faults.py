@@ -249,7 +249,7 @@ async def _overfill(model: FakeModelServer, busy: Person, other: Person) -> None
     for number in range(4):
         await busy.say(f"message {number}")
         await anyio.sleep(0.1)  # the order in which a platform tells of two messages is its own
-    full = await busy.sees("did not take")
+    full = await busy.sees("did not accept")
     await other.say("hi")
     await other.hears("You said: hi")
     await busy.say("/stop")
