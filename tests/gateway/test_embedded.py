@@ -460,6 +460,6 @@ def test_the_programs_in_the_page_run(
 
 
 def test_the_page_names_every_method() -> None:
-    table = PAGE.partition("## Everything else")[2].partition("\n\nThree")[0]
+    table = PAGE.partition("## Other methods")[2].partition("\n\nThree")[0]
     named = set(re.findall(r"`(\w+)`", table))
     assert named | {"chat", "stream"} == {one for one in dir(ParleyClient) if one[0] != "_"}
