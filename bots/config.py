@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from typing_extensions import override
 
 from bus.config import ChannelPolicy, DmPolicy, GroupPolicy, RateOverride
 
@@ -55,6 +56,7 @@ class SlackConfig(PlatformConfig):
     streaming: bool = False
     dm_policy: DmPolicy | None = "open"
 
+    @override
     def missing_keys(self) -> list[str]:
         """Return the required keys that are not set; OAuth replaces the bot token."""
         has_oauth = bool(self.client_id and self.client_secret)

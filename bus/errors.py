@@ -47,6 +47,26 @@ from typing_extensions import override
 
 from store.errors import RowConflict, RowNotFound, StoreError
 
+__all__ = [
+    "AgentThreadBusy",
+    "AgentThreadNotFound",
+    "AgentUnavailable",
+    "BusError",
+    "DeliveryError",
+    "FileTooLarge",
+    "IntakeClosed",
+    "IntakeFull",
+    "MessageTooLong",
+    "RewindUnsupported",
+    "RunError",
+    "SteeringUnsupported",
+    "StoreError",
+    "decoration",
+    "is_store_outage",
+    "unwrap",
+    "unwrapped",
+]
+
 log = logging.getLogger(__name__)
 
 

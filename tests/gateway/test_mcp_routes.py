@@ -286,4 +286,4 @@ def test_check_tells_what_is_wrong_with_servers_and_guardrails(tmp_path: Path) -
     assert "mcpServers.odd: type" in server
     assert "hush-hush" not in server
     (tmp_path / "extensions_config.json").write_text("[]")
-    assert "one JSON object" in list(find_config_problems(config))[1]
+    assert "must be a JSON object" in list(find_config_problems(config))[1]
