@@ -17,6 +17,7 @@ from bots import registry
 from bus.commands import COMMANDS
 from bus.config import ChannelPolicy
 from bus.service import run_bus
+from gateway.agent_setup import agent_setup_from_config
 from gateway.app import INTERNAL_URL, build_app
 from gateway.audit import AuditLog
 from gateway.config import Config
@@ -25,7 +26,6 @@ from gateway.request_stats import RequestStats
 from gateway.runtime.expiry import run_expiry_loop
 from gateway.runtime.runs import RunManager
 from gateway.services import Services
-from gateway.site import site_of
 from gateway.transport import StreamingASGITransport
 from gateway.watchdog import Watchdog
 from store.checkpoints import open_checkpointer
@@ -88,7 +88,9 @@ async def _open_embedded_app(stack: AsyncExitStack, config: Config) -> FastAPI:
     """Open the store, the agent and its runtime, and return their application."""
     database = await stack.enter_async_context(Database.open(config.database, config.home))
     checkpointer = await stack.enter_async_context(open_checkpointer(config.home))
-    agents = await stack.enter_async_context(open_agent_factory(site_of(config), checkpointer))
+    agents = await stack.enter_async_context(
+        open_agent_factory(agent_setup_from_config(config), checkpointer)
+    )
     warming = await stack.enter_async_context(anyio.create_task_group())
     stack.callback(warming.cancel_scope.cancel)
     warming.start_soon(_warm_up, agents)

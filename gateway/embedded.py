@@ -11,8 +11,8 @@ from typing_extensions import Unpack
 
 from agent.client import AsyncParleyClient, ParleyClient, open_client
 from agent.client.options import ClientOptions
+from gateway.agent_setup import agent_setup_from_config
 from gateway.config import Config, export_environment, load_config
-from gateway.site import site_of
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,10 @@ def client_from(
     """
     config = _load_config(config_path, environ)
     return ParleyClient(
-        site_of(config), checkpointer=checkpointer, database=config.database, **options
+        agent_setup_from_config(config),
+        checkpointer=checkpointer,
+        database=config.database,
+        **options,
     )
 
 
@@ -51,7 +54,10 @@ def open_client_from(
     """Do the same for asynchronous programs: to be opened by `async with`."""
     config = _load_config(config_path, environ)
     return open_client(
-        site_of(config), checkpointer=checkpointer, database=config.database, **options
+        agent_setup_from_config(config),
+        checkpointer=checkpointer,
+        database=config.database,
+        **options,
     )
 
 

@@ -20,12 +20,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from agent.factory import AgentFactory, AgentGraph, open_agent_factory
 from agent.services import AgentServices
 from gateway import errors
+from gateway.agent_setup import agent_setup_from_config
 from gateway.app import ErrorMiddleware
 from gateway.auth import AccessMiddleware, load_admin_token
 from gateway.config import Config, export_environment, load_config
 from gateway.routes import agents as custom_agents
 from gateway.routes import artifacts, mcp, memory, models, skills, suggestions, uploads
-from gateway.site import site_of
 
 REST_ROUTES = (custom_agents, artifacts, mcp, memory, models, skills, suggestions, uploads)
 """Routes that need the agent and nothing of Parley's own service."""
@@ -35,7 +35,7 @@ REST_ROUTES = (custom_agents, artifacts, mcp, memory, models, skills, suggestion
 async def lifespan(_server: Starlette) -> AsyncIterator[None]:
     """Open the agent that config.yaml describes. Raises ConfigError, AgentError."""
     config = await anyio.to_thread.run_sync(_load_config)
-    async with open_agent_factory(site_of(config)) as agents:
+    async with open_agent_factory(agent_setup_from_config(config)) as agents:
         app.state.agents = agents
         app.state.rest = await anyio.to_thread.run_sync(build_rest_app, config, agents.services)
         try:
@@ -83,7 +83,9 @@ async def make_graph(config: RunnableConfig) -> AsyncIterator[AgentGraph]:
     if agents is not None:
         yield await agents.graph_for(config)
         return
-    async with open_agent_factory(site_of(await anyio.to_thread.run_sync(_load_config))) as alone:
+    async with open_agent_factory(
+        agent_setup_from_config(await anyio.to_thread.run_sync(_load_config))
+    ) as alone:
         yield await alone.graph_for(config)
 
 

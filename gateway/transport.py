@@ -65,10 +65,10 @@ class StreamingASGITransport(httpx.AsyncBaseTransport):
             return
         tasks, self._tasks = self._tasks, None
         for exchange in list(self._open):
-            exchange.hang_up()
+            exchange.disconnect()
         with anyio.move_on_after(CLOSE_TIMEOUT_S, shield=True):
             for exchange in list(self._open):
-                await exchange.over.wait()
+                await exchange.done.wait()
         tasks.cancel_scope.cancel()
         await tasks.__aexit__(exc_type, exc_value, traceback)
 
@@ -82,7 +82,7 @@ class StreamingASGITransport(httpx.AsyncBaseTransport):
         self._open.add(exchange)
         self._tasks.start_soon(self._serve, exchange)
         with ExitStack() as unless_answered:
-            unless_answered.callback(exchange.hang_up)
+            unless_answered.callback(exchange.disconnect)
             response = await exchange.response()
             unless_answered.pop_all()
         return response
@@ -98,7 +98,7 @@ class _AsgiExchange:
     """One request and its answer. Also the answer's body, as httpx reads it."""
 
     def __init__(self, scope: Scope, body: AsyncIterator[Message], timeout: float | None) -> None:
-        self.over = anyio.Event()
+        self.done = anyio.Event()
         self._scope = scope
         self._request = body
         self._timeout = timeout
@@ -113,13 +113,13 @@ class _AsgiExchange:
     async def run(self, app: ASGIApp) -> None:
         """Call the application. What it raises is the client's to see, not the task group's."""
         try:
-            await app(self._scope, self._next_message, self._take)
+            await app(self._scope, self._next_message, self._send_message)
         except Exception as error:  # noqa: BLE001 - HTTP handler: handed to whoever made the request
             self._failure = error
         finally:
             self._started.set()
             self._send.close()
-            self.over.set()
+            self.done.set()
 
     async def response(self) -> httpx.Response:
         """Wait for the head of the answer."""
@@ -142,7 +142,7 @@ class _AsgiExchange:
                 with anyio.fail_after(self._timeout):
                     chunk = await self._receive.receive()
             except TimeoutError:
-                self.hang_up()
+                self.disconnect()
                 raise httpx.ReadTimeout(f"No data within {self._timeout} s.") from None
             except anyio.EndOfStream:
                 break
@@ -150,7 +150,7 @@ class _AsgiExchange:
         if self._failure is not None:
             raise httpx.ReadError("The answer broke off.") from self._failure
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         """Go away: the application is told, and what it still sends is dropped."""
         self._gone.set()
         self._receive.close()
@@ -161,7 +161,7 @@ class _AsgiExchange:
         await self._gone.wait()
         return {"type": "http.disconnect"}
 
-    async def _take(self, message: Message) -> None:
+    async def _send_message(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._start = message
             self._started.set()
@@ -185,7 +185,7 @@ class _ResponseStream(httpx.AsyncByteStream):
 
     @override
     async def aclose(self) -> None:
-        self._exchange.hang_up()
+        self._exchange.disconnect()
 
 
 async def _request_messages(request: httpx.Request) -> AsyncIterator[Message]:

@@ -80,17 +80,17 @@ def run_setup(
             has_models=place.has_models,
         )
     else:
-        person.tell(
+        person.show(
             f"This sets up {place.config} and {place.env}."
             " Tokens are not shown while you type. Ctrl-C leaves everything as it is.\n"
         )
         answers = prompt_for_answers(person, place, place.known, has_models=place.has_models)
     if not answers.platforms and answers.model is None:
-        person.tell(NOTHING_CHOSEN)
+        person.show(NOTHING_CHOSEN)
         return
     secrets, drafts = place.drafts(answers)
     shadowed = place.check(drafts, secrets)
-    replaced = [f"{name} in {draft.path.name}" for draft in drafts for name in draft.replaced]
+    replaced = [f"{name} in {draft.path.name}" for draft in drafts for name in draft.replaced_keys]
     if replaced and not arguments.force:
         _confirm_replacement(person, replaced, may_ask=not arguments.non_interactive)
     try:
@@ -99,7 +99,7 @@ def run_setup(
         raise CommandFailed(
             f"{place.config.parent}: cannot be written ({error.strerror})"
         ) from None
-    person.tell(_summary(drafts, answers, shadowed))
+    person.show(_summary(drafts, answers, shadowed))
 
 
 def _confirm_replacement(person: SetupPrompter, replaced: Sequence[str], *, may_ask: bool) -> None:
@@ -107,7 +107,7 @@ def _confirm_replacement(person: SetupPrompter, replaced: Sequence[str], *, may_
     what = ", ".join(replaced)
     if not may_ask:
         raise CommandFailed(f"this would replace {what}: use --force; nothing was written")
-    if not person.agrees(f"\nThis replaces {what}. Go on?"):
+    if not person.confirm(f"\nThis replaces {what}. Go on?"):
         raise CommandFailed("nothing was written")
 
 
@@ -126,7 +126,7 @@ def _summary(drafts: Sequence[FileDraft], answers: SetupAnswers, shadowed: Seque
     lines.append(
         "Start it with `make run` (or `parley serve`); `parley doctor` says how everything is."
     )
-    lines += [PLATFORMS[name].then for name in answers.platforms]
+    lines += [PLATFORMS[name].next_steps for name in answers.platforms]
     return "\n".join(lines)
 
 
@@ -162,12 +162,12 @@ class SetupFolder:
         """Whether `models` are configured."""
         return bool(self._tree.get("models"))
 
-    def known(self, name: str, ask: SetupField) -> str | None:
+    def known(self, name: str, field: SetupField) -> str | None:
         """Return the value that a key of a platform or provider has already."""
-        written = self._section(name).get(ask.key) if name in PLATFORMS else None
-        if not ask.secret:
-            return str(written) if written else self._known.get(ask.variable) or None
-        return self._known.get(referenced_variable(written, ask.variable)) or None
+        written = self._section(name).get(field.key) if name in PLATFORMS else None
+        if not field.secret:
+            return str(written) if written else self._known.get(field.variable) or None
+        return self._known.get(referenced_variable(written, field.variable)) or None
 
     def platform(self, name: str, values: Mapping[str, str]) -> Sequence[CheckResult]:
         """Try a platform: without disturbing another process that may use the bot."""
@@ -194,19 +194,22 @@ class SetupFolder:
         secrets: dict[str, str] = {}
         for name, values in answers.platforms.items():
             keys["channels", name, "enabled"] = True
-            for ask in PLATFORMS[name].asks:
-                written = self._section(name).get(ask.key)
-                keys["channels", name, ask.key] = self._put(ask, written, values[ask.key], secrets)
+            for field in PLATFORMS[name].fields:
+                written = self._section(name).get(field.key)
+                keys["channels", name, field.key] = self._put(
+                    field, written, values[field.key], secrets
+                )
         model: dict[str, Any] | None = None
         if answers.model is not None:
-            offer = MODELS[answers.model]
+            step = MODELS[answers.model]
             told = {
-                a.key: self._put(a, None, answers.model_values[a.key], secrets) for a in offer.asks
+                field.key: self._put(field, None, answers.model_values[field.key], secrets)
+                for field in step.fields
             }
-            model = {**(offer.entry or {}), **told}
+            model = {**(step.entry or {}), **told}
         config = config_draft(self.config, keys, model)
         drafts = [env_draft(self.env, secrets), config]
-        if config.before is not None and config.changed:
+        if config.current_text is not None and config.changed:
             drafts.insert(1, backup_draft(config))
         return secrets, drafts
 
@@ -218,7 +221,7 @@ class SetupFolder:
         """
         with tempfile.TemporaryDirectory() as folder:
             for draft in drafts:
-                (Path(folder) / draft.path.name).write_text(draft.after, "utf-8")
+                (Path(folder) / draft.path.name).write_text(draft.new_text, "utf-8")
             trial = Path(folder) / self.config.name
             try:
                 load_config(str(trial), dict(self._environ))
@@ -227,11 +230,11 @@ class SetupFolder:
                 raise CommandFailed(f"{first}; nothing was written") from None
         return [n for n, value in secrets.items() if self._environ.get(n, value) != value]
 
-    def _put(self, ask: SetupField, written: object, value: str, secrets: dict[str, str]) -> str:
+    def _put(self, field: SetupField, written: object, value: str, secrets: dict[str, str]) -> str:
         """Return what the configuration says of a value; a secret goes to `.env`."""
-        if not ask.secret or value == ask.default:
+        if not field.secret or value == field.default:
             return value
-        name = referenced_variable(written, ask.variable)
+        name = referenced_variable(written, field.variable)
         secrets[name] = value
         return f"${name}"
 

@@ -29,19 +29,19 @@ class FileDraft:
     """A file as it is to be.
 
     Attributes:
-        before: Its text now; None = there is none.
-        replaced: What it says now and would not say any more, by name; no values.
+        current_text: Its text now; None = there is none.
+        replaced_keys: What it says now and would not say any more, by name; no values.
     """
 
     path: Path
-    before: str | None
-    after: str
-    replaced: Sequence[str]
+    current_text: str | None
+    new_text: str
+    replaced_keys: Sequence[str]
 
     @property
     def changed(self) -> bool:
         """Whether there is anything to write."""
-        return self.before != self.after
+        return self.current_text != self.new_text
 
 
 def read_text(path: Path) -> str | None:
@@ -88,10 +88,10 @@ def config_draft(path: Path, keys: KeyValues, model: Mapping[str, Any] | None) -
     Raises:
         NotUpgradable: The file is there and is no configuration.
     """
-    before = read_text(path)
-    tree = parse_config(before)
+    current = read_text(path)
+    tree = parse_config(current)
     replaced: list[str] = []
-    if before is None:
+    if current is None:
         tree["config_version"] = CONFIG_VERSION
     if model is not None:
         _add_model(tree, model, replaced)
@@ -99,8 +99,8 @@ def config_draft(path: Path, keys: KeyValues, model: Mapping[str, Any] | None) -
         _set_key(tree, keys_down, value, replaced)
     out = io.StringIO()
     round_trip_yaml().dump(tree, out)
-    after = out.getvalue() if before is not None else HEADER_COMMENT + out.getvalue()
-    return FileDraft(path=path, before=before, after=after, replaced=replaced)
+    new = out.getvalue() if current is not None else HEADER_COMMENT + out.getvalue()
+    return FileDraft(path=path, current_text=current, new_text=new, replaced_keys=replaced)
 
 
 def _set_key(tree: CommentedMap, path: tuple[str, ...], value: object, replaced: list[str]) -> None:
@@ -139,7 +139,12 @@ def _add_model(tree: CommentedMap, entry: Mapping[str, Any], replaced: list[str]
 def backup_draft(config: FileDraft) -> FileDraft:
     """Return the file beside a changed configuration that keeps the former one."""
     path = config.path.with_name(f"{config.path.name}.bak")
-    return FileDraft(path=path, before=read_text(path), after=config.before or "", replaced=())
+    return FileDraft(
+        path=path,
+        current_text=read_text(path),
+        new_text=config.current_text or "",
+        replaced_keys=(),
+    )
 
 
 def env_draft(path: Path, values: Mapping[str, str]) -> FileDraft:
@@ -148,9 +153,9 @@ def env_draft(path: Path, values: Mapping[str, str]) -> FileDraft:
     Raises:
         NotUpgradable: The file is there and cannot be read.
     """
-    before = read_text(path)
-    known = dotenv_values(stream=io.StringIO(before or ""))
-    lines = (before or "").splitlines()
+    current = read_text(path)
+    known = dotenv_values(stream=io.StringIO(current or ""))
+    lines = (current or "").splitlines()
     replaced: list[str] = []
     for name, value in values.items():
         if known.get(name) == value:
@@ -163,10 +168,10 @@ def env_draft(path: Path, values: Mapping[str, str]) -> FileDraft:
             lines[at[-1]] = line
         else:
             lines.append(line)
-    after = "".join(f"{line}\n" for line in lines)
+    new = "".join(f"{line}\n" for line in lines)
     unchanged = all(known.get(name) == value for name, value in values.items())
-    after = before if unchanged and before is not None else after
-    return FileDraft(path=path, before=before, after=after, replaced=replaced)
+    new = current if unchanged and current is not None else new
+    return FileDraft(path=path, current_text=current, new_text=new, replaced_keys=replaced)
 
 
 def quote_env_value(value: str) -> str:
@@ -205,9 +210,13 @@ def write_drafts(drafts: Sequence[FileDraft]) -> None:
 def _write_draft(handle: int, draft: FileDraft, target: Path) -> None:
     """Write the text to an open file; it is private unless another was chosen for the configuration."""
     holds_secrets = target.name == ENV_FILE
-    mode = PRIVATE_MODE if draft.before is None or holds_secrets else target.stat().st_mode & 0o777
+    mode = (
+        PRIVATE_MODE
+        if draft.current_text is None or holds_secrets
+        else target.stat().st_mode & 0o777
+    )
     with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(draft.after)
+        file.write(draft.new_text)
         file.flush()
         os.fchmod(handle, mode)
         os.fsync(handle)

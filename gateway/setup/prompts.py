@@ -11,7 +11,7 @@ INPUT_ENDED = "the input ended before everything was answered: nothing was writt
 class SetupPrompter:
     """The one who answers. Ctrl-C passes through."""
 
-    def tell(self, text: str) -> None:
+    def show(self, text: str) -> None:
         """Say something."""
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
@@ -32,7 +32,7 @@ class SetupPrompter:
             if answer or default is not None:
                 return answer or default or ""
 
-    def agrees(self, question: str) -> bool:
+    def confirm(self, question: str) -> bool:
         """Return whether the answer is yes; nothing means no."""
         return self.ask(f"{question} [y/N]", default="n").lower() in {"y", "yes"}
 

@@ -14,18 +14,18 @@ class SetupField:
     Attributes:
         key: Of the configuration's section or entry.
         variable: Where it may be found in the environment; a secret is kept in `.env` under this name.
-        text: The question.
+        prompt: The question.
         secret: It stands in `.env`, and is not shown while it is typed.
         default: What is meant by saying nothing; None = something has to be said.
-        words: What may be said instead of a value, and the value it stands for.
+        aliases: What may be said instead of a value, and the value it stands for.
     """
 
     key: str
     variable: str
-    text: str
+    prompt: str
     secret: bool = True
     default: str | None = None
-    words: Mapping[str, str] | None = None
+    aliases: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,16 +33,16 @@ class SetupStep:
     """A platform, or a provider of models.
 
     Attributes:
-        how: Where to get what is asked for, told before.
-        then: What to do when the service runs.
+        instructions: Where to get what is asked for, told before.
+        next_steps: What to do when the service runs.
         entry: Of a model: the keys of its entry that nobody has to be asked for.
         package: What has to be installed for it, if it is not part of Parley.
     """
 
     title: str
-    asks: tuple[SetupField, ...]
-    how: str = ""
-    then: str = ""
+    fields: tuple[SetupField, ...]
+    instructions: str = ""
+    next_steps: str = ""
     entry: Mapping[str, Any] | None = None
     package: str | None = None
 
@@ -50,47 +50,49 @@ class SetupStep:
 PLATFORMS: Mapping[str, SetupStep] = {
     "slack": SetupStep(
         title="Slack",
-        how="Open this address, choose the workspace, press Create:\n"
+        instructions="Open this address, choose the workspace, press Create:\n"
         f"  {creation_link(app_manifest())}\n"
         "Then Install App, Install to Workspace; and Basic Information, App-Level Tokens: generate one"
         " with connections:write.",
-        asks=(
+        fields=(
             SetupField(
-                key="bot_token", variable="SLACK_BOT_TOKEN", text="Bot User OAuth Token (xoxb-...)"
+                key="bot_token",
+                variable="SLACK_BOT_TOKEN",
+                prompt="Bot User OAuth Token (xoxb-...)",
             ),
             SetupField(
-                key="app_token", variable="SLACK_APP_TOKEN", text="App-level token (xapp-...)"
+                key="app_token", variable="SLACK_APP_TOKEN", prompt="App-level token (xapp-...)"
             ),
         ),
-        then="Slack: write to the app under Apps, or /invite it into a channel and mention it.",
+        next_steps="Slack: write to the app under Apps, or /invite it into a channel and mention it.",
     ),
     "telegram": SetupStep(
         title="Telegram",
-        how="Send /newbot to @BotFather in Telegram; it answers with a token.",
-        asks=(
+        instructions="Send /newbot to @BotFather in Telegram; it answers with a token.",
+        fields=(
             SetupField(
-                key="bot_token", variable="TELEGRAM_BOT_TOKEN", text="Bot token (123456:ABC...)"
+                key="bot_token", variable="TELEGRAM_BOT_TOKEN", prompt="Bot token (123456:ABC...)"
             ),
         ),
-        then="Telegram: write to the bot; it answers with a code for `parley pairing approve CODE`.",
+        next_steps="Telegram: write to the bot; it answers with a code for `parley pairing approve CODE`.",
     ),
     "feishu": SetupStep(
         title="Feishu or Lark",
-        how="Make a custom app at https://open.feishu.cn/app (Lark: https://open.larksuite.com/app), with the"
+        instructions="Make a custom app at https://open.feishu.cn/app (Lark: https://open.larksuite.com/app), with the"
         " feature Bot\nand the permissions of docs/howto/connect-feishu.md; Credentials & Basic Info shows both.",
-        asks=(
+        fields=(
             SetupField(
                 key="domain",
                 variable="FEISHU_DOMAIN",
-                text="feishu or lark",
+                prompt="feishu or lark",
                 secret=False,
                 default="https://open.feishu.cn",
-                words={"feishu": "https://open.feishu.cn", "lark": "https://open.larksuite.com"},
+                aliases={"feishu": "https://open.feishu.cn", "lark": "https://open.larksuite.com"},
             ),
-            SetupField(key="app_id", variable="FEISHU_APP_ID", text="App ID (cli_...)"),
-            SetupField(key="app_secret", variable="FEISHU_APP_SECRET", text="App Secret"),
+            SetupField(key="app_id", variable="FEISHU_APP_ID", prompt="App ID (cli_...)"),
+            SetupField(key="app_secret", variable="FEISHU_APP_SECRET", prompt="App Secret"),
         ),
-        then="Feishu: with the service running, subscribe to the event im.message.receive_v1 and the callback"
+        next_steps="Feishu: with the service running, subscribe to the event im.message.receive_v1 and the callback"
         " card.action.trigger, and publish a version (docs/howto/connect-feishu.md, step 3).",
     ),
 }
@@ -98,11 +100,11 @@ PLATFORMS: Mapping[str, SetupStep] = {
 MODELS: Mapping[str, SetupStep] = {
     "openai": SetupStep(
         title="OpenAI",
-        asks=(
+        fields=(
             SetupField(
-                key="model", variable="OPENAI_MODEL", text="Model", secret=False, default="gpt-5"
+                key="model", variable="OPENAI_MODEL", prompt="Model", secret=False, default="gpt-5"
             ),
-            SetupField(key="api_key", variable="OPENAI_API_KEY", text="API key (sk-...)"),
+            SetupField(key="api_key", variable="OPENAI_API_KEY", prompt="API key (sk-...)"),
         ),
         entry={
             "name": "gpt",
@@ -113,15 +115,15 @@ MODELS: Mapping[str, SetupStep] = {
     ),
     "anthropic": SetupStep(
         title="Anthropic",
-        asks=(
+        fields=(
             SetupField(
                 key="model",
                 variable="ANTHROPIC_MODEL",
-                text="Model",
+                prompt="Model",
                 secret=False,
                 default="claude-sonnet-4-5",
             ),
-            SetupField(key="api_key", variable="ANTHROPIC_API_KEY", text="API key (sk-ant-...)"),
+            SetupField(key="api_key", variable="ANTHROPIC_API_KEY", prompt="API key (sk-ant-...)"),
         ),
         entry={
             "name": "claude",
@@ -134,16 +136,16 @@ MODELS: Mapping[str, SetupStep] = {
     ),
     "server": SetupStep(
         title="a server that speaks OpenAI's API (vLLM, Ollama, LM Studio, a gateway)",
-        asks=(
+        fields=(
             SetupField(
                 key="base_url",
                 variable="MODEL_BASE_URL",
-                text="Its address (http://127.0.0.1:8000/v1)",
+                prompt="Its address (http://127.0.0.1:8000/v1)",
                 secret=False,
             ),
-            SetupField(key="model", variable="MODEL_NAME", text="Model", secret=False),
+            SetupField(key="model", variable="MODEL_NAME", prompt="Model", secret=False),
             SetupField(
-                key="api_key", variable="MODEL_API_KEY", text="API key", default="none-needed"
+                key="api_key", variable="MODEL_API_KEY", prompt="API key", default="none-needed"
             ),
         ),
         entry={"name": "server", "use": "langchain_openai:ChatOpenAI"},

@@ -78,7 +78,7 @@ def read_answers_from_environment(
         CommandFailed: A variable is missing, or what it says is not good.
     """
     named = platforms or [
-        name for name, offer in PLATFORMS.items() if not _missing_variables(name, offer, known)
+        name for name, step in PLATFORMS.items() if not _missing_variables(name, step, known)
     ]
     answers = SetupAnswers()
     for name in named:
@@ -87,7 +87,7 @@ def read_answers_from_environment(
         answers.platforms[name] = values
     if model is None and not has_models:
         model = next(
-            (n for n, offer in MODELS.items() if not _missing_variables(n, offer, known)), None
+            (n for n, step in MODELS.items() if not _missing_variables(n, step, known)), None
         )
     if model is not None and model != NO_MODEL:
         values = _read_variables(model, MODELS[model], known)
@@ -106,41 +106,43 @@ def _choose_platforms(person: SetupPrompter) -> list[str]:
         if not unknown:
             return [name for name in names if name in words]
         guess = closest_match(unknown[0], names)
-        person.tell(f"There is no {unknown[0]}{f'; did you mean {guess}?' if guess else '.'}")
+        person.show(f"There is no {unknown[0]}{f'; did you mean {guess}?' if guess else '.'}")
 
 
 def _choose_model(person: SetupPrompter, *, has_models: bool) -> str | None:
     last = len(MODELS) + 1
     rest = "what is configured stays" if has_models else "none yet: the built-in demo answers"
-    person.tell("\nWhich model shall answer?")
+    person.show("\nWhich model shall answer?")
     for number, name in _MODEL_NUMBERS.items():
-        person.tell(f"  {number}  {MODELS[name].title}")
-    person.tell(f"  {last}  {rest}")
+        person.show(f"  {number}  {MODELS[name].title}")
+    person.show(f"  {last}  {rest}")
     while True:
         said = person.ask(f"Model [{last}]", default=str(last)).lower()
         if said in {str(last), NO_MODEL}:
             return None
         if (name := _MODEL_NUMBERS.get(said, said)) in MODELS:
             return name
-        person.tell(f"Say a number from 1 to {last}.")
+        person.show(f"Say a number from 1 to {last}.")
 
 
 def _prompt_until_valid(
     person: SetupPrompter,
     name: str,
-    offer: SetupStep,
+    step: SetupStep,
     known: KnownValue,
     trial: Callable[[str, Mapping[str, str]], Sequence[CheckResult]],
 ) -> dict[str, str] | None:
     """Ask and try; None when the person gives it up."""
-    person.tell(f"\n{offer.title}")
-    if offer.how:
-        person.tell(offer.how)
+    person.show(f"\n{step.title}")
+    if step.instructions:
+        person.show(step.instructions)
     while True:
-        values = {ask.key: _prompt_value(person, ask, known(name, ask)) for ask in offer.asks}
-        person.tell("Trying ...")
-        findings = [*check_package(offer), *trial(name, values)]
-        person.tell(format_results(_without_notes(findings)).rstrip("\n"))
+        values = {
+            field.key: _prompt_value(person, field, known(name, field)) for field in step.fields
+        }
+        person.show("Trying ...")
+        findings = [*check_package(step), *trial(name, values)]
+        person.show(format_results(_without_notes(findings)).rstrip("\n"))
         if all(finding.severity is not Severity.PROBLEM for finding in findings):
             return values
         said = person.ask("[a]gain, [k]eep it nevertheless, or [l]eave it out", default="a").lower()
@@ -150,47 +152,51 @@ def _prompt_until_valid(
             return None
 
 
-def _prompt_value(person: SetupPrompter, ask: SetupField, known: str | None) -> str:
-    default = known or ask.default
+def _prompt_value(person: SetupPrompter, field: SetupField, known: str | None) -> str:
+    default = known or field.default
     hint = ""
-    if known is not None and ask.secret:
-        hint = f" [Enter = the one in {ask.variable}]"
-    elif default and ask.words is None:
+    if known is not None and field.secret:
+        hint = f" [Enter = the one in {field.variable}]"
+    elif default and field.aliases is None:
         hint = f" [{default}]"
     elif default:
         shown = next(
-            (word for word, value in (ask.words or {}).items() if value == default), default
+            (word for word, value in (field.aliases or {}).items() if value == default), default
         )
         hint = f" [{shown}]"
-    said = person.ask(f"{ask.text}{hint}", default=default, hidden=ask.secret)
-    return (ask.words or {}).get(said.lower(), said)
+    said = person.ask(f"{field.prompt}{hint}", default=default, hidden=field.secret)
+    return (field.aliases or {}).get(said.lower(), said)
 
 
-def _missing_variables(name: str, offer: SetupStep, known: KnownValue) -> list[str]:
-    """Return the variables that would have to be set for an offer."""
-    return [a.variable for a in offer.asks if known(name, a) is None and a.default is None]
+def _missing_variables(name: str, step: SetupStep, known: KnownValue) -> list[str]:
+    """Return the variables that a step needs and that are not set."""
+    return [
+        field.variable
+        for field in step.fields
+        if known(name, field) is None and field.default is None
+    ]
 
 
-def _read_variables(name: str, offer: SetupStep, known: KnownValue) -> dict[str, str]:
-    if lacking := _missing_variables(name, offer, known):
-        raise CommandFailed(f"{offer.title}: set {' and '.join(lacking)}; nothing was written")
-    values = {ask.key: known(name, ask) or ask.default or "" for ask in offer.asks}
-    words = {ask.key: ask.words or {} for ask in offer.asks}
+def _read_variables(name: str, step: SetupStep, known: KnownValue) -> dict[str, str]:
+    if lacking := _missing_variables(name, step, known):
+        raise CommandFailed(f"{step.title}: set {' and '.join(lacking)}; nothing was written")
+    values = {field.key: known(name, field) or field.default or "" for field in step.fields}
+    words = {field.key: field.aliases or {} for field in step.fields}
     return {key: words[key].get(value.lower(), value) for key, value in values.items()}
 
 
-def _require_valid(offer: SetupStep, findings: Sequence[CheckResult]) -> None:
-    for finding in (*check_package(offer), *findings):
+def _require_valid(step: SetupStep, findings: Sequence[CheckResult]) -> None:
+    for finding in (*check_package(step), *findings):
         if finding.severity is Severity.PROBLEM:
-            told = f"{offer.title}: {finding.subject}: {finding.text}: {finding.fix}"
+            told = f"{step.title}: {finding.subject}: {finding.text}: {finding.fix}"
             raise CommandFailed(f"{told}; nothing was written")
 
 
-def check_package(offer: SetupStep) -> list[CheckResult]:
+def check_package(step: SetupStep) -> list[CheckResult]:
     """Return that a package has to be installed first, or nothing."""
-    if offer.package is None or importlib.util.find_spec(offer.package) is not None:
+    if step.package is None or importlib.util.find_spec(step.package) is not None:
         return []
-    name = offer.package.replace("_", "-")
+    name = step.package.replace("_", "-")
     text = f"the package {name} is not installed"
     fix = f".venv/bin/python -m pip install {name}"
     return [CheckResult(subject="package", text=text, severity=Severity.PROBLEM, fix=fix)]

@@ -146,7 +146,7 @@ class TerminalChat:
                 self._screen.write(PROMPT)
             return
         self._answered, self._rest = False, anyio.Event()
-        result = await self._link.say(line)
+        result = await self._link.send(line)
         if result not in (Disposition.ACCEPTED, Disposition.QUEUE_FULL):
             self._screen.line(f"(not accepted: {result})")
             if self._live:
@@ -155,7 +155,7 @@ class TerminalChat:
             await self._rest.wait()
 
     async def _print(self) -> None:
-        async for item in self._link.told():
+        async for item in self._link.events():
             self._take(item)
 
     def _take(self, item: SessionEvent) -> None:

@@ -32,14 +32,14 @@ class LocalTerminalClient:
         self._bus = bus
         self._name = name
 
-    async def say(self, text: str) -> str:
+    async def send(self, text: str) -> str:
         """Hand over a line."""
         try:
             return (await self._session.say(text)).value
         except (BusError, StoreError) as error:
             raise CommandFailed(str(error)) from error
 
-    def told(self) -> AsyncIterator[SessionEvent]:
+    def events(self) -> AsyncIterator[SessionEvent]:
         """Iterate over what is to be shown."""
         return stream_session_events(
             self._session.events(), partial(is_session_idle, self._bus, self._name)

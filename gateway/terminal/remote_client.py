@@ -19,11 +19,11 @@ CONNECTION_LOST = (
 class TerminalClient(Protocol):
     """What a chat needs of the bot."""
 
-    async def say(self, text: str) -> str:
+    async def send(self, text: str) -> str:
         """Hand over a line; return what became of it (a `bus.platform.Disposition`). Raises CommandFailed."""
         ...
 
-    def told(self) -> AsyncIterator[SessionEvent]:
+    def events(self) -> AsyncIterator[SessionEvent]:
         """Iterate over what is to be shown. Raises CommandFailed when the way is lost."""
         ...
 
@@ -36,7 +36,7 @@ class RemoteTerminalClient:
         self._lines = lines
         self._name = name
 
-    async def say(self, text: str) -> str:
+    async def send(self, text: str) -> str:
         """Hand over a line."""
         body = {"text": text, "id": uuid.uuid4().hex}
         try:
@@ -47,7 +47,7 @@ class RemoteTerminalClient:
             raise CommandFailed(f"The service did not take the message: {error_detail(answer)}")
         return str(answer.json()["result"])
 
-    async def told(self) -> AsyncIterator[SessionEvent]:
+    async def events(self) -> AsyncIterator[SessionEvent]:
         """Iterate over what is to be shown."""
         try:
             async for line in self._lines:

@@ -42,7 +42,7 @@ class Scripted(SetupPrompter):
         self.told = ""
 
     @override
-    def tell(self, text: str) -> None:
+    def show(self, text: str) -> None:
         self.told += f"{text}\n"
 
     @override
@@ -274,8 +274,8 @@ async def test_a_provider_without_its_variables_is_told(tmp_path: Path) -> None:
 
 
 def test_a_package_that_is_missing_is_named() -> None:
-    offer = SetupStep(title="X", asks=(), package="no_such_package")
-    (finding,) = check_package(offer)
+    step = SetupStep(title="X", fields=(), package="no_such_package")
+    (finding,) = check_package(step)
     assert "pip install no-such-package" in finding.fix
 
 
@@ -393,7 +393,7 @@ def test_an_exported_or_repeated_variable_is_set_where_it_counts(tmp_path: Path)
     file = tmp_path / ".env"
     file.write_text("export A=1\nAA=2\nA=3")
     draft = env_draft(file, {"A": "4"})
-    assert draft.replaced == ["A"]
+    assert draft.replaced_keys == ["A"]
     write_drafts([draft])
     assert dotenv_values(file) == {"A": "4", "AA": "2"}
 
@@ -404,10 +404,10 @@ def test_a_model_of_the_same_name_is_replaced_and_told(tmp_path: Path) -> None:
         "models:\n  - {name: gpt, model: old, use: 'a:b'}\n  - {name: c, model: m, use: 'a:b'}\n"
     )
     draft = config_draft(file, {}, {"name": "gpt", "model": "new", "use": "a:b"})
-    assert draft.replaced == ["models[0] (gpt)"]
-    assert [m["name"] for m in yaml.safe_load(draft.after)["models"]] == ["gpt", "c"]
+    assert draft.replaced_keys == ["models[0] (gpt)"]
+    assert [m["name"] for m in yaml.safe_load(draft.new_text)["models"]] == ["gpt", "c"]
     draft = config_draft(file, {}, {"name": "d", "model": "new", "use": "a:b"})
-    assert [m["name"] for m in yaml.safe_load(draft.after)["models"]] == ["d", "gpt", "c"]
+    assert [m["name"] for m in yaml.safe_load(draft.new_text)["models"]] == ["d", "gpt", "c"]
 
 
 def test_a_folder_that_refuses_leaves_both_files_as_they_are(tmp_path: Path) -> None:

@@ -80,14 +80,14 @@ class ScriptedLink:
         self._result = result
         self._send, self._receive = anyio.create_memory_object_stream[SessionEvent](100)
 
-    async def say(self, text: str) -> str:
+    async def send(self, text: str) -> str:
         self.said.append(text)
         if self._result == "accepted":
             for event in self._answers.pop(0):
                 await self._send.send(event)
         return self._result
 
-    def told(self) -> AsyncIterator[SessionEvent]:
+    def events(self) -> AsyncIterator[SessionEvent]:
         return aiter(self._receive)
 
     def close(self) -> None:

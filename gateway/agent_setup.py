@@ -1,11 +1,11 @@
-"""Where the agent lives that a configuration describes."""
+"""Creates the agent's setup from the configuration."""
 
 from agent.services import AgentSetup
 from gateway.config import Config
 
 
-def site_of(config: Config) -> AgentSetup:
-    """Return where the agent lives."""
+def agent_setup_from_config(config: Config) -> AgentSetup:
+    """Return the agent's settings, folders and environment."""
     return AgentSetup(
         config=config.agent,
         home=config.home,
