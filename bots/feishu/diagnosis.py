@@ -78,31 +78,30 @@ async def diagnose(
     )
     rest = FeishuRestClient(app, timeouts)
     async with rest.shared_pool():
-        found = await _run_checks(rest, section, _Line(app=app, timeouts=timeouts))
+        found = await _run_checks(rest, section, app, timeouts=timeouts, channel=look.channel)
     if look.setting_up:
         found = [_as_warning(finding) for finding in found]
     return [*found, *await check_clock(section.domain)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Line:
-    app: FeishuApp
-    timeouts: FeishuTimeouts
-
-
 async def _run_checks(
-    rest: FeishuRestClient, section: FeishuConfig, line: _Line
+    rest: FeishuRestClient,
+    section: FeishuConfig,
+    app: FeishuApp,
+    *,
+    timeouts: FeishuTimeouts,
+    channel: str,
 ) -> list[CheckResult]:
-    first = await _credentials(rest)
+    first = await _credentials(rest, channel)
     if first.severity is Severity.PROBLEM:
         return [first]
-    found = [first, await _bot(rest)]
+    found = [first, await _bot(rest, channel)]
     if found[-1].severity is not Severity.PROBLEM:
         found += await _permissions(rest, section)
         if section.mode == "websocket":
-            found.append(await _connection(line.app, rest, line.timeouts))
+            found.append(await _connection(app, rest, timeouts))
         else:
-            found.append(_webhook_secrets(section))
+            found.append(_webhook_secrets(section, channel))
         found.append(_events(section))
     return found
 
@@ -117,19 +116,19 @@ def _as_warning(finding: CheckResult) -> CheckResult:
     )
 
 
-async def _credentials(rest: FeishuRestClient) -> CheckResult:
+async def _credentials(rest: FeishuRestClient, channel: str) -> CheckResult:
     try:
         await rest.authenticate()
     except FeishuError as error:
-        return problem("app secret", error.user_message, _app_fix(error))
+        return problem("app secret", error.user_message, _app_fix(error, channel))
     return CheckResult(subject="app secret", text="belongs to the app id")
 
 
-async def _bot(rest: FeishuRestClient) -> CheckResult:
+async def _bot(rest: FeishuRestClient, channel: str) -> CheckResult:
     try:
         data = await rest.call("GET", "/open-apis/bot/v3/info")
     except FeishuError as error:
-        return problem("app", error.user_message, _app_fix(error))
+        return problem("app", error.user_message, _app_fix(error, channel))
     told = data.get("bot")
     bot: Mapping[str, Any] = told if isinstance(told, dict) else {}
     state = bot.get("activate_status")
@@ -142,13 +141,13 @@ async def _bot(rest: FeishuRestClient) -> CheckResult:
     return CheckResult(subject="app", text=f"{bot.get('app_name') or 'the bot'} is switched on")
 
 
-def _app_fix(error: FeishuError) -> str:
+def _app_fix(error: FeishuError, channel: str) -> str:
     if error.refused:
         return (
             f"Credentials & Basic Info {_CONSOLE} shows App ID and App Secret; Lark's domain is"
             " https://open.larksuite.com"
         )
-    return "check the network, the proxy (HTTPS_PROXY) and channels.feishu.domain"
+    return f"check the network, the proxy (HTTPS_PROXY) and channels.{channel}.domain"
 
 
 async def _permissions(rest: FeishuRestClient, section: FeishuConfig) -> list[CheckResult]:
@@ -209,9 +208,9 @@ async def _connection(
     return CheckResult(subject="connection", text="Feishu gives long connections to the app")
 
 
-def _webhook_secrets(section: FeishuConfig) -> CheckResult:
+def _webhook_secrets(section: FeishuConfig, channel: str) -> CheckResult:
     names = ("encrypt_key", "verification_token")
-    lacking = [f"channels.feishu.{name}" for name in names if not getattr(section, name)]
+    lacking = [f"channels.{channel}.{name}" for name in names if not getattr(section, name)]
     if not lacking:
         text = "its secrets are set; Feishu does not tell whether they are right"
         return CheckResult(subject="webhook", text=text)

@@ -69,6 +69,7 @@ class SlackApi:
         timeout_s: float,
         channel: str = "slack",
     ) -> None:
+        self.channel = channel
         self._app_token = app_token
         self._base_url = base_url
         self._timeout_s = timeout_s

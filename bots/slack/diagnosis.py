@@ -38,11 +38,11 @@ _REINSTALL: Final = (
 )
 _BOT_FIX: Final = (
     "Install App in the app's settings shows the Bot User OAuth Token (xoxb-...);"
-    " set channels.slack.bot_token to it"
+    " set channels.{channel}.bot_token to it"
 )
 _APP_FIX: Final = (
     "Basic Information, App-Level Tokens: generate one with connections:write (xapp-...)"
-    " and set channels.slack.app_token to it"
+    " and set channels.{channel}.app_token to it"
 )
 
 
@@ -55,27 +55,29 @@ async def diagnose(section: SlackConfig, look: DiagnosisOptions) -> Sequence[Che
         timeout_s=CALL_S,
     )
     if section.bot_token.startswith("xapp-") and section.app_token.startswith("xoxb-"):
-        swapped = "channels.slack.bot_token and app_token are interchanged"
+        swapped = f"channels.{look.channel}.bot_token and app_token are interchanged"
         return [
             problem("bot token", swapped, "swap them: xoxb-... is the bot's, xapp-... the app's")
         ]
     async with api.shared_session():
-        found = await _bot_token(api)
+        found = await _bot_token(api, look.channel)
         if section.mode == "http":
-            found += _signing_secret(section)
+            found += _signing_secret(section, look.channel)
         else:
             found += await _app_token(api, look)
     return [*found, _events(), *await check_clock(section.base_url)]
 
 
-async def _bot_token(api: SlackApi) -> list[CheckResult]:
+async def _bot_token(api: SlackApi, channel: str) -> list[CheckResult]:
+    bot_fix = _BOT_FIX.format(channel=channel)
     try:
         answer = await api.call(lambda web: web.auth_test())
     except SlackError as error:
-        return [problem("bot token", error.user_message, _BOT_FIX if error.code else _network())]
+        fix = bot_fix if error.code else _network_fix(channel)
+        return [problem("bot token", error.user_message, fix)]
     if not answer.get("bot_id"):
         text = f"it is the token of a person ({answer.get('user')}), not of a bot"
-        return [problem("bot token", text, _BOT_FIX)]
+        return [problem("bot token", text, bot_fix)]
     who = f"@{answer.get('user')} in {answer.get('team')}"
     granted = parse_scopes(answer.headers)
     if granted is None:
@@ -106,14 +108,17 @@ def _permissions(granted: frozenset[str]) -> CheckResult:
     )
 
 
-def _signing_secret(section: SlackConfig) -> list[CheckResult]:
+def _signing_secret(section: SlackConfig, channel: str) -> list[CheckResult]:
     if (section.signing_secret or "").strip():
         return [
             CheckResult(
                 subject="signing secret", text="is set; Slack does not tell whether it is right"
             )
         ]
-    fix = "Basic Information, App Credentials shows the Signing Secret; set channels.slack.signing_secret to it"
+    fix = (
+        "Basic Information, App Credentials shows the Signing Secret;"
+        f" set channels.{channel}.signing_secret to it"
+    )
     return [problem("signing secret", "is not set, and mode http needs it", fix)]
 
 
@@ -121,21 +126,21 @@ async def _app_token(api: SlackApi, look: DiagnosisOptions) -> list[CheckResult]
     try:
         url = await api.open_connection_url()
     except SlackError as error:
-        fix = _APP_FIX if error.code else _network()
+        fix = _APP_FIX.format(channel=look.channel) if error.code else _network_fix(look.channel)
         return [problem("app token", error.user_message, fix)]
     found = [CheckResult(subject="app token", text="Slack gives connections for it")]
     if look.exclusive:
-        found.append(await _connection(api, url))
+        found.append(await _connection(api, url, look.channel))
     return found
 
 
-async def _connection(api: SlackApi, url: str) -> CheckResult:
+async def _connection(api: SlackApi, url: str, channel: str) -> CheckResult:
     """Connect, hear the greeting, hang up. An event that comes meanwhile is not acknowledged, and comes again."""
     try:
         hello = await _greeting(api, url)
     except (SlackError, aiohttp.ClientError, OSError, ValueError) as error:
         told = error if isinstance(error, SlackError) else error_from_exception(error)
-        return problem("connection", told.user_message, _network())
+        return problem("connection", told.user_message, _network_fix(channel))
     if hello.get("type") == "disconnect":
         reason = str(hello.get("reason"))
         if reason == "link_disabled":
@@ -173,5 +178,5 @@ def _events() -> CheckResult:
     )
 
 
-def _network() -> str:
-    return "check the network, the proxy (HTTPS_PROXY) and channels.slack.base_url"
+def _network_fix(channel: str) -> str:
+    return f"check the network, the proxy (HTTPS_PROXY) and channels.{channel}.base_url"

@@ -76,7 +76,7 @@ class SlackIndicator:
             if way:
                 await self._status_methods(place)[way](place, over=True)
         except (KeyError, SlackError) as error:
-            _log.info("slack: a status goes by itself after a while: %s", error)
+            _log.info("%s: a status could not be cleared; it expires: %s", self._api.channel, error)
             way = way if shown else ""  # Before a restart it may have been a reaction.
         if way and is_private(place.chat):
             return
@@ -125,7 +125,8 @@ class SlackIndicator:
                     raise
                 if error.code not in _THREAD_ERRORS:
                     self._unsupported.add(name)
-                    _log.info("slack: no %s from now on: %s", name, error.user_message)
+                    text = "%s: disabled %s until restart: %s"
+                    _log.info(text, self._api.channel, name, error.user_message)
             else:
                 return name
         return ""

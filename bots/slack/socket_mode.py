@@ -100,7 +100,9 @@ class SocketModeConnection:
             wanted = "an app-level token (xapp-...) with the scope connections:write"
             key = f"channels.{self._channel}.app_token"
             raise explain_token_error(error, key, wanted) from error
-        session = SocketModeSession(app, timeouts=self._timeouts, on_frame=self._health.mark_event)
+        session = SocketModeSession(
+            app, channel=self._channel, timeouts=self._timeouts, on_frame=self._health.mark_event
+        )
         await session.connect(http, url)
         return session
 
@@ -129,6 +131,7 @@ class SocketModeSession:
 
     Args:
         app: Receives envelopes; its 200 is an acknowledgement.
+        channel: Instance name of the channel, for log lines.
         timeouts: How long things may take.
         on_frame: Called for every frame.
 
@@ -139,9 +142,15 @@ class SocketModeSession:
     """
 
     def __init__(
-        self, app: AsyncApp, *, timeouts: SlackTimeouts, on_frame: Callable[[], None]
+        self,
+        app: AsyncApp,
+        *,
+        channel: str,
+        timeouts: SlackTimeouts,
+        on_frame: Callable[[], None],
     ) -> None:
         self._app = app
+        self._channel = channel
         self._timeouts = timeouts
         self._on_frame = on_frame
         self._reading = anyio.CancelScope()
@@ -240,14 +249,15 @@ class SocketModeSession:
                 frame = None
             if isinstance(frame, dict) and isinstance(frame.get("payload", {}), dict):
                 return frame
-            _log.warning("slack: dropped a frame that is not an envelope")
+            _log.warning("%s: dropped a frame that is not an envelope", self._channel)
 
     async def _handle(self, request: SocketModeRequest) -> None:
         try:
             answer = await run_async_bolt_app(self._app, request)
         except Exception:  # noqa: BLE001 - one envelope's boundary: the others go on
             # Bolt reads ids and actions from the payload before its own error handling begins.
-            _log.warning("slack: Bolt cannot read a payload; it is not acknowledged", exc_info=True)
+            text = "%s: Bolt cannot read a payload; it is not acknowledged"
+            _log.warning(text, self._channel, exc_info=True)
             return
         if answer.status != _OK:
             return
@@ -255,7 +265,8 @@ class SocketModeSession:
         try:
             await self._ws.send_json(response)
         except (aiohttp.ClientError, ConnectionError):
-            _log.info("slack: the connection closed before an acknowledgement; Slack sends again")
+            text = "%s: the connection closed before an acknowledgement; Slack sends it again"
+            _log.info(text, self._channel)
 
     async def _close(self) -> None:
         with anyio.CancelScope(shield=True, deadline=anyio.current_time() + 2 * _CLOSE_S):

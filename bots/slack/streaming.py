@@ -233,7 +233,8 @@ class SlackStreamingMessages:
             while len(self._unsupported_channels) > _KEPT:
                 self._unsupported_channels.popitem(last=False)
             _log.info(
-                "slack: streams are not available, messages are updated instead: %s",
+                "%s: streams are not available, messages are updated instead: %s",
+                self._api.channel,
                 error.user_message,
             )
 

@@ -66,7 +66,8 @@ class SlackUserDirectory:
 
     def _warn(self, error: SlackError) -> None:
         if not self._cannot_look_up:
-            _log.warning("slack: members and guests cannot be told apart: %s", error.user_message)
+            text = "%s: members and guests cannot be distinguished: %s"
+            _log.warning(text, self._api.channel, error.user_message)
         self._cannot_look_up = True
 
 

@@ -126,8 +126,9 @@ async def running(
     timeouts: SlackTimeouts = FAST,
     connected: bool = True,
     given: Mapping[str, object] | None = None,
+    name: str = "slack",
 ) -> AsyncIterator[SlackAdapter]:
-    adapter = SlackAdapter(config(slack, given), timeouts=timeouts)
+    adapter = SlackAdapter(config(slack, given), name=name, timeouts=timeouts)
     async with anyio.create_task_group() as tasks:
         await tasks.start(
             lambda task_status: adapter.run(intake or Recorder(), task_status=task_status)

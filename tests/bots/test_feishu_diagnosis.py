@@ -8,7 +8,7 @@ from bots.feishu.diagnosis import diagnose
 from tests.bots.feishu_rig import QUICK
 from tests.fakes.feishu import FakeFeishu
 
-LOOK = DiagnosisOptions(exclusive=True)
+LOOK = DiagnosisOptions(channel="feishu-cn", exclusive=True)
 
 
 async def look(feishu: FakeFeishu, **given: object) -> dict[str, CheckResult]:
@@ -94,7 +94,7 @@ async def test_what_publication_brings_is_no_problem_while_the_app_is_set_up() -
         feishu.rest.scopes.clear()
         feishu.rest.activate_status = 0
         section = FeishuConfig.model_validate(feishu.settings)
-        early = DiagnosisOptions(exclusive=False, setting_up=True)
+        early = DiagnosisOptions(channel="feishu-cn", exclusive=False, setting_up=True)
         found = await diagnose(section, early, timeouts=QUICK)
         assert {f.severity for f in found} <= {Severity.OK, Severity.NOTE, Severity.WARNING}
         assert any("not installed" in f.text for f in found)
@@ -121,7 +121,7 @@ async def test_webhook_mode_wants_its_secrets() -> None:
     async with FakeFeishu() as feishu:
         finding = (await look(feishu, mode="webhook"))["webhook"]
         assert finding.severity is Severity.PROBLEM
-        assert "channels.feishu.encrypt_key" in finding.text
+        assert "channels.feishu-cn.encrypt_key" in finding.text
         secrets = {"encrypt_key": "k" * 16, "verification_token": "t" * 16}
         assert (await look(feishu, mode="webhook", **secrets))["webhook"].severity is Severity.OK
 
@@ -131,3 +131,11 @@ async def test_a_domain_that_leads_nowhere(domain: str) -> None:
     section = FeishuConfig(enabled=True, app_id="cli_a", app_secret="b", domain=domain)
     (finding,) = await diagnose(section, LOOK, timeouts=QUICK)
     assert finding.severity is Severity.PROBLEM
+
+
+async def test_an_unreachable_domain_is_named_by_its_instance() -> None:
+    section = FeishuConfig(
+        enabled=True, app_id="cli_a", app_secret="b", domain="http://127.0.0.1:1"
+    )
+    (finding,) = await diagnose(section, LOOK, timeouts=QUICK)
+    assert "channels.feishu-cn.domain" in finding.fix

@@ -8,8 +8,8 @@ from bots.slack.diagnosis import WITHOUT, diagnose
 from tests.bots.slack_rig import config, running
 from tests.fakes.slack import FakeSlack
 
-ALONE = DiagnosisOptions(exclusive=True)
-BESIDE = DiagnosisOptions(exclusive=False)
+ALONE = DiagnosisOptions(channel="slack-support", exclusive=True)
+BESIDE = DiagnosisOptions(channel="slack-support", exclusive=False)
 
 
 async def look(
@@ -62,12 +62,14 @@ async def test_a_wrong_token_of_either_kind() -> None:
         assert found["bot token"].severity is Severity.PROBLEM
         assert "invalid_auth" in found["bot token"].text
         assert "xoxb-" in found["bot token"].fix
+        assert "channels.slack-support.bot_token" in found["bot token"].fix
         found = await look(slack, app_token="xapp-wrong")
         assert found["bot token"].severity is Severity.OK
         assert found["app token"].severity is Severity.PROBLEM
         assert "connections:write" in found["app token"].fix
+        assert "channels.slack-support.app_token" in found["app token"].fix
         found = await look(slack, bot_token=slack.app_token, app_token=slack.bot_token)
-        assert "interchanged" in found["bot token"].text
+        assert "channels.slack-support.bot_token and app_token" in found["bot token"].text
 
 
 async def test_socket_mode_that_is_off() -> None:
@@ -107,6 +109,7 @@ async def test_over_http_the_signing_secret_is_wanted_and_no_app_token() -> None
     async with FakeSlack() as slack:
         found = await look(slack, mode="http", app_token="", signing_secret=None)
         assert found["signing secret"].severity is Severity.PROBLEM
+        assert "channels.slack-support.signing_secret" in found["signing secret"].fix
         found = await look(slack, mode="http", app_token="", signing_secret="s" * 32)
         assert found["signing secret"].severity is Severity.OK
         assert "app token" not in found
@@ -119,7 +122,7 @@ async def test_a_slack_out_of_reach() -> None:
         found = {f.subject: f for f in await diagnose(settings, ALONE)}
         assert found["bot token"].severity is Severity.PROBLEM
         assert "cannot be reached" in found["bot token"].text
-        assert "HTTPS_PROXY" in found["bot token"].fix
+        assert "channels.slack-support.base_url" in found["bot token"].fix
         assert "clock" not in found
         await slack.come_back()
 

@@ -88,11 +88,13 @@ async def test_a_lookup_that_fails_brings_the_event_again() -> None:
     assert [i.sender.kind for i in intake.taken] == ["guest"]
 
 
-async def test_without_the_permission_nobody_is_taken_for_a_member() -> None:
+async def test_without_the_permission_nobody_is_taken_for_a_member(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     intake = Recorder()
     async with fast_slack() as slack:
         slack.server.scopes.discard("users:read")
-        async with running(slack, intake):
+        async with running(slack, intake, name="slack-support"):
             slack.dm("hello")
             slack.dm("from outside", user="U3OTHER", team="T9OTHER")
             await slack.wait_for(lambda: all(e.acked for e in slack.sockets.envelopes))
@@ -100,6 +102,8 @@ async def test_without_the_permission_nobody_is_taken_for_a_member() -> None:
         "hello": "unknown",
         "from outside": "external",
     }
+    (warning,) = [m for m in caplog.messages if "members and guests" in m]
+    assert warning.startswith("slack-support: ")
 
 
 async def test_talk_among_others_is_not_looked_up() -> None:
