@@ -1,4 +1,4 @@
-"""Where log lines go and what they look like. No secret gets through, whoever logs it."""
+"""Logging setup: console and JSON formatters with secret redaction."""
 
 import json
 import logging
@@ -29,7 +29,7 @@ QUIET_LOGGERS = (
     "openai",
     "uvicorn.access",
 )
-"""Loggers that say at info what is not worth a line, or name URLs that hold tokens."""
+"""Loggers limited to WARNING: their INFO lines are noise or contain URLs with tokens."""
 
 _TOKENS = re.compile(
     r"(xox[a-z]-|xapp-|bot(?=\d+:))[A-Za-z0-9:_-]{6,}|(?<=Bearer )[A-Za-z0-9._~+/-]{8,}"
@@ -38,7 +38,7 @@ _TOKENS = re.compile(
 
 
 class SecretRedactor:
-    """Hides configured secrets, and what looks like a platform's token, in a finished line.
+    """Redacts configured secrets, and anything that looks like a platform token, in a formatted line.
 
     >>> SecretRedactor(["hush-hush"])("got hush-hush from /bot123:abcdefghij/getMe")
     'got *** from /***/getMe'
@@ -50,14 +50,14 @@ class SecretRedactor:
         self._known = re.compile(known) if known else None
 
     def __call__(self, line: str) -> str:
-        """Return the line without secrets."""
+        """Return the line with secrets redacted."""
         if self._known:
             line = self._known.sub(REDACTED, line)
         return _TOKENS.sub(REDACTED, line)
 
 
 def log_context() -> dict[str, str]:
-    """Return what is at work where a line is logged: channel, conversation, thread, run, request, as far as known."""
+    """Return the context of a log line: channel, conversation, thread, run and request, as far as known."""
     found = dict(LOG_CONTEXT.get())
     if run := CURRENT_RUN.get():
         found |= {"thread": run.thread_id, "run": run.run_id}
@@ -67,7 +67,7 @@ def log_context() -> dict[str, str]:
 
 
 class ConsoleLogFormatter(logging.Formatter):
-    """One line for people: time, level, logger, message, what is at work; tracebacks below."""
+    """Formats a record as one line: time, level, logger, message, context. Tracebacks follow."""
 
     def __init__(self, redact: SecretRedactor) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
@@ -76,8 +76,8 @@ class ConsoleLogFormatter(logging.Formatter):
     @override
     def formatMessage(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""
-        at_work = ", ".join(f"{name} {value}" for name, value in log_context().items())
-        return super().formatMessage(record) + (f" ({at_work})" if at_work else "")
+        context = ", ".join(f"{name} {value}" for name, value in log_context().items())
+        return super().formatMessage(record) + (f" ({context})" if context else "")
 
     @override
     def format(self, record: logging.LogRecord) -> str:
@@ -86,7 +86,7 @@ class ConsoleLogFormatter(logging.Formatter):
 
 
 class JsonLogFormatter(logging.Formatter):
-    """One JSON object a line."""
+    """Formats a record as one JSON object per line."""
 
     def __init__(self, redact: SecretRedactor) -> None:
         super().__init__()
@@ -114,10 +114,10 @@ def configure_logging(
     secrets: Iterable[str],
     file: Path | None = None,
 ) -> None:
-    """Send the process's log lines to standard error, or to `file`; replaces what was configured before.
+    """Send log records to standard error, or to `file`. Replaces any previous configuration.
 
     Raises:
-        OSError: the file cannot be opened.
+        OSError: The file cannot be opened.
     """
     redact = SecretRedactor(secrets)
     handler: logging.Handler = logging.StreamHandler(sys.stderr)

@@ -1,4 +1,4 @@
-"""Reads multipart forms as they arrive: nothing is gathered in memory or in a temporary file first."""
+"""Streaming parser of multipart forms: buffers no files in memory or on disk."""
 
 from collections import deque
 from collections.abc import AsyncIterator
@@ -11,7 +11,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from agent.uploads.batch import IncomingFile
 
 FILES_FIELD = "files"
-"""The form field whose files count."""
+"""The form field that holds the files."""
 
 NOT_A_FORM = f"Send files as multipart/form-data, in the field `{FILES_FIELD}`."
 MALFORMED_FORM = "The body is not a complete multipart form."
@@ -19,31 +19,31 @@ MALFORMED_FORM = "The body is not a complete multipart form."
 
 @dataclass(frozen=True, slots=True)
 class _PartStart:
-    """A part begins; this is its Content-Disposition."""
+    """The start of a part, with its Content-Disposition header."""
 
     disposition: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class _PartEnd:
-    """The part is complete."""
+    """The end of a part."""
 
 
 _FormEvent = _PartStart | _PartEnd | bytes
 
 
 class MultipartForm:
-    """A multipart form on its way in.
+    """A multipart form, parsed as it arrives.
 
     Args:
         content_type: The request's header.
         body: The request's body.
 
     Attributes:
-        count: How many files were seen so far.
+        count: Number of files found so far.
 
     Raises:
-        HTTPException: 400, the header names no multipart form.
+        HTTPException: 400, the content type is not a multipart form.
     """
 
     def __init__(self, content_type: str, body: AsyncIterator[bytes]) -> None:
@@ -59,26 +59,26 @@ class MultipartForm:
             raise HTTPException(400, MALFORMED_FORM) from None
 
     async def files(self) -> AsyncIterator[IncomingFile]:
-        """Yield the files of the field. Each is read before the next is asked for; what is not read is passed over.
+        """Yield the field's files. Read each one before requesting the next; unread data is skipped.
 
         Raises:
             HTTPException: 400, the body is malformed or ends early.
         """
-        while (seen := await self._next()) is not None:
-            if not isinstance(seen, _PartStart):
+        while (event := await self._next()) is not None:
+            if not isinstance(event, _PartStart):
                 continue
-            name = _parse_filename(seen.disposition)
+            name = _parse_filename(event.disposition)
             if name is not None:
                 self.count += 1
                 yield IncomingFile(filename=name, chunks=self._chunks())
 
     async def _chunks(self) -> AsyncIterator[bytes]:
-        while isinstance(seen := await self._next(), bytes):
-            yield seen
+        while isinstance(event := await self._next(), bytes):
+            yield event
 
     async def _next(self) -> _FormEvent | None:
-        """Return what comes next in the form; None at its end."""
-        while not self._events.seen:
+        """Return the next event of the form; None at its end."""
+        while not self._events.pending:
             if self._events.is_complete:
                 return None
             chunk = await anext(self._body, b"")
@@ -88,20 +88,20 @@ class MultipartForm:
                 self._parser.write(chunk)
             except FormParserError:
                 raise HTTPException(400, MALFORMED_FORM) from None
-        return self._events.seen.popleft()
+        return self._events.pending.popleft()
 
 
 class _ParserEvents:
-    """What the parser calls, in the order in which it calls it."""
+    """Collects the parser's callbacks as events, in order."""
 
     def __init__(self) -> None:
-        self.seen: deque[_FormEvent] = deque()
+        self.pending: deque[_FormEvent] = deque()
         self.is_complete = False
         self._name, self._value = bytearray(), bytearray()
         self._disposition = b""
 
     def parser(self, boundary: bytes) -> MultipartParser:
-        """Return a parser that fills `seen`."""
+        """Return a parser that appends to `pending`."""
         return MultipartParser(
             boundary,
             {
@@ -110,7 +110,7 @@ class _ParserEvents:
                 "on_header_end": self._on_header,
                 "on_headers_finished": self._on_part,
                 "on_part_data": self._on_data,
-                "on_part_end": lambda: self.seen.append(_PartEnd()),
+                "on_part_end": lambda: self.pending.append(_PartEnd()),
                 "on_end": self._on_end,
             },
         )
@@ -127,18 +127,18 @@ class _ParserEvents:
         self._name, self._value = bytearray(), bytearray()
 
     def _on_part(self) -> None:
-        self.seen.append(_PartStart(self._disposition))
+        self.pending.append(_PartStart(self._disposition))
         self._disposition = b""
 
     def _on_data(self, data: bytes, start: int, end: int) -> None:
-        self.seen.append(bytes(data[start:end]))
+        self.pending.append(bytes(data[start:end]))
 
     def _on_end(self) -> None:
         self.is_complete = True
 
 
 def _parse_filename(disposition: bytes) -> str | None:
-    """Return the name of the file that a part is; None when it is not one of the field's files."""
+    """Return the filename of a part; None if it is not one of the field's files."""
     _, options = parse_options_header(disposition)
     name = options.get(b"filename")
     if name is None or options.get(b"name") != FILES_FIELD.encode():

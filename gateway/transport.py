@@ -1,7 +1,7 @@
-"""An HTTP transport that calls an ASGI application in this process and streams its answers.
+"""An HTTP transport that calls an ASGI application in this process and streams its responses.
 
-httpx's own ASGI transport collects the whole answer before it returns it, so a token stream would arrive
-at its end. Here every chunk is handed over as it is sent, and the application waits while nobody reads.
+httpx's own ASGI transport buffers the whole response, so a token stream would arrive only at its end.
+This one passes on each chunk as it is sent; the application blocks while the buffer is full.
 """
 
 from collections.abc import AsyncIterator
@@ -17,25 +17,25 @@ from starlette.types import ASGIApp, Message, Scope
 from typing_extensions import override
 
 MAX_BUFFERED_CHUNKS = 8
-"""Chunks that may wait for the reader before the application has to."""
+"""Unread chunks of a response before the application blocks."""
 
 CLOSE_TIMEOUT_S = 5.0
-"""How long applications get to notice that their client is gone when the transport closes, seconds."""
+"""How long applications have to finish after their clients disconnect when the transport closes, seconds."""
 
 _SPEC_VERSION = "2.3"
-"""As uvicorn says: the end of the client is told by `receive`, not by an error in `send`."""
+"""As in uvicorn: `receive` reports a disconnected client; `send` does not raise."""
 
 
 class StreamingASGITransport(httpx.AsyncBaseTransport):
     """Runs an ASGI application for each request of an `httpx.AsyncClient`.
 
-    The client (or whoever makes the transport) must be entered with `async with`: the applications' tasks
-    belong to that block. The application's lifespan is not touched. Leaving an answer early, or a read
-    timeout, is told to the application as `http.disconnect`.
+    Enter the client (or the transport) with `async with`: the applications' tasks belong to that block.
+    Lifespan events are not sent. If a response is closed early or a read times out, the application
+    receives `http.disconnect`.
 
     Args:
         app: The application.
-        client: The address it sees as the client's.
+        client: The client address that the application sees.
     """
 
     def __init__(self, app: ASGIApp, *, client: tuple[str, int] = ("127.0.0.1", 0)) -> None:
@@ -75,16 +75,16 @@ class StreamingASGITransport(httpx.AsyncBaseTransport):
     @override
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         if self._tasks is None:
-            raise RuntimeError("Enter the client with `async with`: its requests need an owner.")
+            raise RuntimeError("Enter the client with `async with` before sending requests.")
         exchange = _AsgiExchange(
             _build_scope(request, self._client), _request_messages(request), _read_timeout(request)
         )
         self._open.add(exchange)
         self._tasks.start_soon(self._serve, exchange)
-        with ExitStack() as unless_answered:
-            unless_answered.callback(exchange.disconnect)
+        with ExitStack() as on_failure:
+            on_failure.callback(exchange.disconnect)
             response = await exchange.response()
-            unless_answered.pop_all()
+            on_failure.pop_all()
         return response
 
     async def _serve(self, exchange: "_AsgiExchange") -> None:
@@ -95,7 +95,7 @@ class StreamingASGITransport(httpx.AsyncBaseTransport):
 
 
 class _AsgiExchange:
-    """One request and its answer. Also the answer's body, as httpx reads it."""
+    """One request and its response."""
 
     def __init__(self, scope: Scope, body: AsyncIterator[Message], timeout: float | None) -> None:
         self.done = anyio.Event()
@@ -111,7 +111,7 @@ class _AsgiExchange:
         self._send, self._receive = anyio.create_memory_object_stream[bytes](MAX_BUFFERED_CHUNKS)
 
     async def run(self, app: ASGIApp) -> None:
-        """Call the application. What it raises is the client's to see, not the task group's."""
+        """Call the application. Its exception is raised to the client, not in the task group."""
         try:
             await app(self._scope, self._next_message, self._send_message)
         except Exception as error:  # noqa: BLE001 - HTTP handler: handed to whoever made the request
@@ -122,13 +122,13 @@ class _AsgiExchange:
             self.done.set()
 
     async def response(self) -> httpx.Response:
-        """Wait for the head of the answer."""
+        """Wait for the response to start."""
         with anyio.move_on_after(self._timeout) as limit:
             await self._started.wait()
         if limit.cancelled_caught:
-            raise httpx.ReadTimeout(f"No answer within {self._timeout} s.")
+            raise httpx.ReadTimeout(f"No response within {self._timeout} s.")
         if self._start is None:
-            raise self._failure or httpx.RemoteProtocolError("The application sent no answer.")
+            raise self._failure or httpx.RemoteProtocolError("The application sent no response.")
         return httpx.Response(
             self._start["status"],
             headers=self._start.get("headers", []),
@@ -136,7 +136,7 @@ class _AsgiExchange:
         )
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield the body as it comes."""
+        """Yield the body's chunks as they arrive."""
         while True:
             try:
                 with anyio.fail_after(self._timeout):
@@ -148,10 +148,10 @@ class _AsgiExchange:
                 break
             yield chunk
         if self._failure is not None:
-            raise httpx.ReadError("The answer broke off.") from self._failure
+            raise httpx.ReadError("The response ended early.") from self._failure
 
     def disconnect(self) -> None:
-        """Go away: the application is told, and what it still sends is dropped."""
+        """Disconnect the client: notify the application and drop what it still sends."""
         self._gone.set()
         self._receive.close()
 
@@ -174,7 +174,7 @@ class _AsgiExchange:
 
 
 class _ResponseStream(httpx.AsyncByteStream):
-    """An answer's body."""
+    """The body of a response."""
 
     def __init__(self, exchange: _AsgiExchange) -> None:
         self._exchange = exchange
@@ -189,7 +189,7 @@ class _ResponseStream(httpx.AsyncByteStream):
 
 
 async def _request_messages(request: httpx.Request) -> AsyncIterator[Message]:
-    """Yield a request's body: one that is at hand in one piece, another as it is read."""
+    """Yield a request's body: in one message if it is in memory, else as it is read."""
     if isinstance(request.stream, httpx.ByteStream):
         yield {"type": "http.request", "body": request.read(), "more_body": False}
         return

@@ -1,4 +1,4 @@
-"""`parley doctor`: tries everything that is configured, and says what to do about what does not work."""
+"""`parley doctor`: checks everything that is configured and suggests fixes."""
 
 import argparse
 import sys
@@ -25,18 +25,18 @@ from gateway.setup.model_checks import check_models
 MACHINE, MODELS = "this machine", "models"
 
 ChannelStatesByName = Mapping[str, Mapping[str, Any]]
-"""What a running service says of its channels."""
+"""Channel states reported by a running service."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorOptions:
-    """What is to be left out."""
+    """Options of the checks."""
 
     ask_models: bool = True
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the report; 1 if something cannot work, 2 if the configuration cannot be read."""
+    """Print the report. Returns 1 if there are problems, 2 if the configuration cannot be read."""
     try:
         config = load_config(arguments.config)
     except ConfigError as error:
@@ -48,48 +48,48 @@ def run(arguments: argparse.Namespace) -> int:
         return EXIT_BAD_CONFIG
     export_environment(config)
     logs.configure_logging("error", config.log_format, secrets=config.secrets)
-    wishes = DoctorOptions(ask_models=not arguments.no_model)
-    report = anyio.run(partial(run_checks, config, wishes))
+    options = DoctorOptions(ask_models=not arguments.no_model)
+    report = anyio.run(partial(run_checks, config, options))
     sys.stdout.write(f"{report.json()}\n" if arguments.json else report.text())
     return 0 if report.healthy else EXIT_FAILED
 
 
-async def run_checks(config: Config, wishes: DoctorOptions) -> DoctorReport:
-    """Look at everything; no text of the report holds a secret."""
+async def run_checks(config: Config, options: DoctorOptions) -> DoctorReport:
+    """Run all checks. Secrets are redacted from the report."""
     report = DoctorReport()
     report.add(MACHINE, *await anyio.to_thread.run_sync(_check_configuration, config))
-    states, told = await _check_service(config)
-    report.add(MACHINE, told)
+    states, service = await _check_service(config)
+    report.add(MACHINE, service)
     found: dict[str, Sequence[CheckResult]] = {}
 
-    async def look(name: str) -> None:
+    async def check_channel(name: str) -> None:
         section = config.bots.sections[name]
         runs = states is not None
-        how = DiagnosisOptions(exclusive=not runs, service_running=runs, commands=COMMANDS)
-        found[name] = await diagnose_channel(name, section, how)
+        options = DiagnosisOptions(exclusive=not runs, service_running=runs, commands=COMMANDS)
+        found[name] = await diagnose_channel(name, section, options)
 
-    async def try_all() -> None:
-        if config.bus.langgraph_url:  # its server has models of its own
+    async def check_runs() -> None:
+        if config.bus.langgraph_url:  # that server configures its own models
             found[MODELS] = [await system_checks.check_langgraph_server(config.bus.langgraph_url)]
-        elif wishes.ask_models:
+        elif options.ask_models:
             found[MODELS] = await check_models(config.agent)
 
     enabled = [name for name, section in config.bots.platforms.items() if section.enabled]
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(try_all)
+        tasks.start_soon(check_runs)
         for name in enabled:
-            tasks.start_soon(look, name)
+            tasks.start_soon(check_channel, name)
     for area in (MODELS, *enabled):
         report.add(area, *_service_channel_result(states, area), *found.get(area, ()))
     return redact_report(report, logs.SecretRedactor(config.secrets))
 
 
 def _check_configuration(config: Config) -> list[CheckResult]:
-    """Look at what needs no network. Blocking."""
+    """Run the checks that need no network. Blocking."""
     source = str(config.source) if config.source else "no file; built-in defaults"
     found = [CheckResult(subject="configuration", text=source)]
     channels = tuple(f"channels.{name}." for name in config.bots.platforms)
-    # A platform's own settings are told with the platform.
+    # Problems of a platform's settings are reported with the platform.
     found += [
         problem("configuration", line)
         for line in find_config_problems(config)
@@ -100,7 +100,7 @@ def _check_configuration(config: Config) -> list[CheckResult]:
         for line in config.warnings
     ]
     if not any(section.enabled for section in config.bots.platforms.values()):
-        text = "no chat platform is on"
+        text = "no chat platform is enabled"
         fix = "`parley init` sets one up"
         found.append(CheckResult(subject="channels", text=text, severity=Severity.NOTE, fix=fix))
     found.append(system_checks.check_data_folder(config.home, config.agent.sandbox))
@@ -109,15 +109,15 @@ def _check_configuration(config: Config) -> list[CheckResult]:
 
 
 async def _check_service(config: Config) -> tuple[ChannelStatesByName | None, CheckResult]:
-    """Return what a running service says of its channels (None: nothing runs), and that it runs."""
+    """Return the channel states of a running service (None = it is not running) and the result of the check."""
     try:
         async with open_service_client(config) as client:
             if client is None:
-                return None, CheckResult(subject="service", text="does not run now")
+                return None, CheckResult(subject="service", text="not running")
             states: ChannelStatesByName = (await request_json(client, "GET", "channels"))[
                 "channels"
             ]
-            return states, CheckResult(subject="service", text=f"runs at {config.base_url}")
+            return states, CheckResult(subject="service", text=f"running at {config.base_url}")
     except CommandFailed as error:
         return None, problem("service", str(error))
 
@@ -129,8 +129,8 @@ def _service_channel_result(states: ChannelStatesByName | None, name: str) -> li
     if state["running"]:
         return [CheckResult(subject="service", text=str(state["state"]))]
     if not state["enabled"]:
-        text = "the running service does not have it on"
-        fix = "it takes changes of `channels` at its next start"
+        text = "not enabled in the running service"
+        fix = "restart the service to apply changes of `channels`"
         return [CheckResult(subject="service", text=text, severity=Severity.WARNING, fix=fix)]
     text = f"{state['state']}: {state['detail']}" if state["detail"] else str(state["state"])
     return [CheckResult(subject="service", text=text, severity=Severity.WARNING)]

@@ -1,4 +1,4 @@
-"""`parley init`: asks what to set up, tries it, and writes config.yaml and `.env`; or nothing at all."""
+"""`parley init`: asks what to set up, checks the answers, and writes config.yaml and `.env`."""
 
 import argparse
 import os
@@ -39,13 +39,13 @@ from gateway.setup.steps import MODELS, PLATFORMS, SetupField
 from gateway.setup.wizard import SetupAnswers, prompt_for_answers, read_answers_from_environment
 
 NOTHING_CHOSEN = (
-    "Nothing was chosen, so nothing was written. `make run` works as it is, with the built-in demo."
+    "You chose nothing, so nothing was written. `make run` starts Parley with the built-in demo."
 )
 NOTHING_WRITTEN = "\nNothing was written.\n"
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Ask, try, write."""
+    """Run the setup."""
     logs.configure_logging("error", "console", secrets=())
     try:
         run_setup(arguments, SetupPrompter())
@@ -60,15 +60,15 @@ def run(arguments: argparse.Namespace) -> int:
 def run_setup(
     arguments: argparse.Namespace, person: SetupPrompter, environ: Mapping[str, str] | None = None
 ) -> None:
-    """Do it all.
+    """Ask or read the answers, check them, and write the files.
 
     Args:
-        arguments: Of the command line.
-        person: Who is asked.
-        environ: Instead of the process's variables.
+        arguments: Command-line arguments.
+        person: Asks the questions.
+        environ: Environment variables; None = those of the process.
 
     Raises:
-        CommandFailed: Nothing was written; the text says why.
+        CommandFailed: Nothing was written; the message says why.
     """
     place = SetupFolder(_find_target(arguments, environ), environ)
     if arguments.non_interactive:
@@ -82,7 +82,7 @@ def run_setup(
     else:
         person.show(
             f"This sets up {place.config} and {place.env}."
-            " Tokens are not shown while you type. Ctrl-C leaves everything as it is.\n"
+            " Tokens are hidden while you type. Press Ctrl-C to quit without changes.\n"
         )
         answers = prompt_for_answers(person, place, place.known, has_models=place.has_models)
     if not answers.platforms and answers.model is None:
@@ -103,11 +103,11 @@ def run_setup(
 
 
 def _confirm_replacement(person: SetupPrompter, replaced: Sequence[str], *, may_ask: bool) -> None:
-    """Go on only if what stands there now may be replaced."""
+    """Ask before values are replaced. Raises CommandFailed unless confirmed."""
     what = ", ".join(replaced)
     if not may_ask:
         raise CommandFailed(f"this would replace {what}: use --force; nothing was written")
-    if not person.confirm(f"\nThis replaces {what}. Go on?"):
+    if not person.confirm(f"\nThis replaces {what}. Continue?"):
         raise CommandFailed("nothing was written")
 
 
@@ -118,35 +118,35 @@ def _summary(drafts: Sequence[FileDraft], answers: SetupAnswers, shadowed: Seque
             who = " (readable by you only)" if draft.path.name == ENV_FILE else ""
             lines.append(f"Written: {draft.path}{who}")
     if not any(draft.changed for draft in drafts):
-        lines.append("The files say all that already.")
+        lines.append("The files are already up to date.")
     lines += [
-        f"Note: {name} is set in the environment to another value, which wins over .env: unset it there."
+        f"Note: {name} is set in the environment to another value, which overrides .env. Unset it there."
         for name in shadowed
     ]
     lines.append(
-        "Start it with `make run` (or `parley serve`); `parley doctor` says how everything is."
+        "Start Parley with `make run` (or `parley serve`). Run `parley doctor` to check it."
     )
     lines += [PLATFORMS[name].next_steps for name in answers.platforms]
     return "\n".join(lines)
 
 
 def _find_target(arguments: argparse.Namespace, environ: Mapping[str, str] | None = None) -> Path:
-    """Return the file to write: the one named, which need not exist; the one that holds now; else ./config.yaml.
+    """Return the file to write: the one named, which need not exist; the one in use; else ./config.yaml.
 
     Raises:
-        CommandFailed: There is no folder for it, or one that cannot be written.
+        CommandFailed: Its folder does not exist or is not writable.
     """
     named = arguments.config or environment_variables(Path(), environ)[0].get("PARLEY_CONFIG")
     found = (
         Path(named).absolute() if named else find_config(None, {}) or Path("config.yaml").absolute()
     )
     if not os.access(found.parent, os.W_OK | os.X_OK):
-        raise CommandFailed(f"{found.parent}: no such folder, or it cannot be written")
+        raise CommandFailed(f"{found.parent}: no such folder, or it is not writable")
     return found
 
 
 class SetupFolder:
-    """The folder with the two files: what they say now, and what they would say."""
+    """The folder of config.yaml and `.env`: reads their values and drafts their new contents."""
 
     def __init__(self, config: Path, environ: Mapping[str, str] | None) -> None:
         self.config = config
@@ -163,14 +163,14 @@ class SetupFolder:
         return bool(self._tree.get("models"))
 
     def known(self, name: str, field: SetupField) -> str | None:
-        """Return the value that a key of a platform or provider has already."""
+        """Return the current value of a platform's or provider's field."""
         written = self._section(name).get(field.key) if name in PLATFORMS else None
         if not field.secret:
             return str(written) if written else self._known.get(field.variable) or None
         return self._known.get(referenced_variable(written, field.variable)) or None
 
     def platform(self, name: str, values: Mapping[str, str]) -> Sequence[CheckResult]:
-        """Try a platform: without disturbing another process that may use the bot."""
+        """Check a platform without disturbing another process that uses the bot."""
         tree = {"channels": {name: {**self._section(name), **values, "enabled": True}}}
         resolved = resolve_variables(tree, self._known).tree["channels"]
         try:
@@ -184,12 +184,12 @@ class SetupFolder:
         )
 
     def model(self, name: str, values: Mapping[str, str]) -> Sequence[CheckResult]:
-        """Ask a provider's model something."""
+        """Check a provider's model with a short request."""
         entry = ModelConfig.model_validate({**(MODELS[name].entry or {}), **values})
         return [anyio.run(check_model, AgentConfig(models=[entry]), entry)]
 
     def drafts(self, answers: SetupAnswers) -> tuple[Mapping[str, str], list[FileDraft]]:
-        """Return the secrets by variable, and the files as they are to be, in the order of being put in place."""
+        """Return the secrets by variable, and the drafts in the order of writing."""
         keys: dict[tuple[str, ...], Any] = {}
         secrets: dict[str, str] = {}
         for name, values in answers.platforms.items():
@@ -202,11 +202,11 @@ class SetupFolder:
         model: dict[str, Any] | None = None
         if answers.model is not None:
             step = MODELS[answers.model]
-            told = {
+            values = {
                 field.key: self._put(field, None, answers.model_values[field.key], secrets)
                 for field in step.fields
             }
-            model = {**(step.entry or {}), **told}
+            model = {**(step.entry or {}), **values}
         config = config_draft(self.config, keys, model)
         drafts = [env_draft(self.env, secrets), config]
         if config.current_text is not None and config.changed:
@@ -214,10 +214,10 @@ class SetupFolder:
         return secrets, drafts
 
     def check(self, drafts: Sequence[FileDraft], secrets: Mapping[str, str]) -> list[str]:
-        """Read the drafts as the service will; return variables whose value in the environment wins over ours.
+        """Load the drafts as the service does; return the variables that the environment overrides.
 
         Raises:
-            CommandFailed: They cannot be used together with what the files said before.
+            CommandFailed: They do not form a valid configuration.
         """
         with tempfile.TemporaryDirectory() as folder:
             for draft in drafts:
@@ -231,7 +231,7 @@ class SetupFolder:
         return [n for n, value in secrets.items() if self._environ.get(n, value) != value]
 
     def _put(self, field: SetupField, written: object, value: str, secrets: dict[str, str]) -> str:
-        """Return what the configuration says of a value; a secret goes to `.env`."""
+        """Return the value to write to the configuration; a secret goes to `secrets`, and `$NAME` is returned."""
         if not field.secret or value == field.default:
             return value
         name = referenced_variable(written, field.variable)

@@ -26,11 +26,11 @@ KeyValues = Mapping[tuple[str, ...], Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileDraft:
-    """A file as it is to be.
+    """Planned contents of a file.
 
     Attributes:
-        current_text: Its text now; None = there is none.
-        replaced_keys: What it says now and would not say any more, by name; no values.
+        current_text: Its current text; None = the file does not exist.
+        replaced_keys: Names of the keys whose values would be replaced; no values.
     """
 
     path: Path
@@ -40,15 +40,15 @@ class FileDraft:
 
     @property
     def changed(self) -> bool:
-        """Whether there is anything to write."""
+        """Whether the file needs to be written."""
         return self.current_text != self.new_text
 
 
 def read_text(path: Path) -> str | None:
-    """Return a file's text, or None where there is no file.
+    """Return a file's text, or None if the file does not exist.
 
     Raises:
-        NotUpgradable: It cannot be read.
+        ConfigUpgradeError: It cannot be read.
     """
     try:
         return path.read_text("utf-8")
@@ -62,13 +62,13 @@ def parse_config(text: str | None) -> CommentedMap:
     """Return a configuration as a tree that keeps its comments.
 
     Raises:
-        NotUpgradable: It is not YAML, or not a section of keys.
+        ConfigUpgradeError: It is not valid YAML, or not a mapping.
     """
     return load_mapping(round_trip_yaml(), text or "")
 
 
 def referenced_variable(value: object, otherwise: str) -> str:
-    """Return the variable that a key names already, or the usual one.
+    """Return the variable that a value refers to, or the default one.
 
     >>> referenced_variable("$MY_TOKEN", "TOKEN"), referenced_variable("xoxb-1", "TOKEN")
     ('MY_TOKEN', 'TOKEN')
@@ -78,15 +78,15 @@ def referenced_variable(value: object, otherwise: str) -> str:
 
 
 def config_draft(path: Path, keys: KeyValues, model: Mapping[str, Any] | None) -> FileDraft:
-    """Return config.yaml with keys set and a model added; comments and all other keys stay.
+    """Return config.yaml with keys set and a model added; comments and all other keys are kept.
 
     Args:
         path: The file; it need not exist.
         keys: Key path -> value.
-        model: An entry of `models`, which becomes the first, and replaces one of the same name.
+        model: An entry to put first in `models`; it replaces an entry of the same name in place.
 
     Raises:
-        NotUpgradable: The file is there and is no configuration.
+        ConfigUpgradeError: The file exists and is not a configuration.
     """
     current = read_text(path)
     tree = parse_config(current)
@@ -137,7 +137,7 @@ def _add_model(tree: CommentedMap, entry: Mapping[str, Any], replaced: list[str]
 
 
 def backup_draft(config: FileDraft) -> FileDraft:
-    """Return the file beside a changed configuration that keeps the former one."""
+    """Return the backup (`.bak`) of a changed configuration."""
     path = config.path.with_name(f"{config.path.name}.bak")
     return FileDraft(
         path=path,
@@ -148,10 +148,10 @@ def backup_draft(config: FileDraft) -> FileDraft:
 
 
 def env_draft(path: Path, values: Mapping[str, str]) -> FileDraft:
-    """Return `.env` with variables set; all other lines stay.
+    """Return `.env` with variables set; all other lines are kept.
 
     Raises:
-        NotUpgradable: The file is there and cannot be read.
+        ConfigUpgradeError: The file exists and cannot be read.
     """
     current = read_text(path)
     known = dotenv_values(stream=io.StringIO(current or ""))
@@ -175,7 +175,7 @@ def env_draft(path: Path, values: Mapping[str, str]) -> FileDraft:
 
 
 def quote_env_value(value: str) -> str:
-    r"""Return a value as it stands behind `NAME=`, in quotes where it needs them.
+    r"""Return a value as written after `NAME=`, quoted if necessary.
 
     >>> quote_env_value("xoxb-1:2"), quote_env_value("a b#c"), quote_env_value("it's")
     ('xoxb-1:2', "'a b#c'", "'it\\'s'")
@@ -187,10 +187,10 @@ def quote_env_value(value: str) -> str:
 
 
 def write_drafts(drafts: Sequence[FileDraft]) -> None:
-    """Put the files in place, each whole or not at all; readable by nobody else where they are new or hold secrets.
+    """Replace each file atomically. New files and files with secrets are readable by their owner only.
 
     Raises:
-        OSError: The folder refuses. Nothing was replaced then, or only the first files were.
+        OSError: A file cannot be written. No files, or only the first ones, were replaced.
     """
     ready: list[tuple[Path, Path]] = []
     try:
@@ -208,7 +208,7 @@ def write_drafts(drafts: Sequence[FileDraft]) -> None:
 
 
 def _write_draft(handle: int, draft: FileDraft, target: Path) -> None:
-    """Write the text to an open file; it is private unless another was chosen for the configuration."""
+    """Write the text to an open file. An existing configuration keeps its mode; all others are private."""
     holds_secrets = target.name == ENV_FILE
     mode = (
         PRIVATE_MODE

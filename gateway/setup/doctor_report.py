@@ -1,4 +1,4 @@
-"""What `parley doctor` found, for people and for programs. Pure."""
+"""Report of `parley doctor`, as text and as JSON. Does no I/O."""
 
 import json
 from collections import Counter
@@ -12,31 +12,31 @@ _SEVERITY_WIDTH = max(len(grade.value) for grade in Severity)
 
 @dataclass(slots=True)
 class DoctorReport:
-    """Findings by area, in the order in which they are shown."""
+    """Check results by area, in display order."""
 
     areas: dict[str, list[CheckResult]] = field(default_factory=dict)
 
     def add(self, area: str, *findings: CheckResult) -> None:
-        """Take findings in."""
+        """Add results to an area."""
         self.areas.setdefault(area, []).extend(findings)
 
     @property
     def findings(self) -> Sequence[CheckResult]:
-        """All of them."""
+        """The results of all areas."""
         return [finding for area in self.areas.values() for finding in area]
 
     @property
     def healthy(self) -> bool:
-        """Whether everything can work."""
+        """Whether there are no problems."""
         return all(finding.severity is not Severity.PROBLEM for finding in self.findings)
 
     def text(self) -> str:
-        """Return the report for people."""
+        """Return the report as text."""
         parts = [_format_area(name, found) for name, found in self.areas.items() if found]
         return "\n".join([*parts, self._summary()])
 
     def json(self) -> str:
-        """Return the report for programs."""
+        """Return the report as JSON."""
         rows = [
             {
                 "area": area,
@@ -52,16 +52,16 @@ class DoctorReport:
 
     def _summary(self) -> str:
         counted = Counter(finding.severity for finding in self.findings)
-        told = [
+        counts = [
             f"{count} {grade.value}{'s' if count > 1 else ''}"
             for grade in (Severity.PROBLEM, Severity.WARNING)
             if (count := counted[grade])
         ]
-        return f"{' and '.join(told)}.\n" if told else "Nothing is wrong.\n"
+        return f"{' and '.join(counts)}.\n" if counts else "No problems found.\n"
 
 
 def redact_report(report: DoctorReport, clean: Callable[[str], str]) -> DoctorReport:
-    """Return the report with every text passed through `clean`, which hides secrets."""
+    """Return the report with all texts passed through `clean`, which redacts secrets."""
     return DoctorReport(
         {
             area: [
@@ -76,7 +76,7 @@ def redact_report(report: DoctorReport, clean: Callable[[str], str]) -> DoctorRe
 
 
 def format_results(findings: Sequence[CheckResult]) -> str:
-    """Return findings as lines, each fix below its own.
+    """Return results as lines, each followed by its fix.
 
     >>> slow = CheckResult(subject="clock", text="is slow", severity=Severity.WARNING, fix="set it")
     >>> print(format_results([slow]), end="")

@@ -1,4 +1,4 @@
-"""One tiny question to a configured model, and what its answer means."""
+"""Checks configured models with one short request each."""
 
 import time
 from collections.abc import Mapping
@@ -16,23 +16,23 @@ from bots.common.diagnosis import CheckResult, Severity, problem
 
 QUESTION = "Answer with the single word: ok"
 TIMEOUT_S = 45.0
-"""A model that has to be loaded first (Ollama) takes its time."""
+"""Deadline of a request, seconds. Local servers (Ollama) may have to load the model first."""
 
 _FIXES: Mapping[FailureReason, str] = {
-    "auth": "renew its api_key; the key must have a right to this model",
-    "quota": "the account with the provider needs credit",
+    "auth": "renew its api_key; the key needs access to this model",
+    "quota": "add credit to your account with the provider",
     "rate_limit": "wait, or ask the provider for a higher limit",
-    "server": "the provider's server has a problem: try again later",
-    "timeout": "check base_url and the network; a model that is being loaded needs a second try",
+    "server": "the provider has a server problem; try again later",
+    "timeout": "check base_url and the network; if the model is still loading, try again",
     "connection": "check base_url, the network and the proxy (HTTPS_PROXY)",
-    "context": "the model takes too little text to be of use",
-    "request": "check `model` (the provider's name of it) and the other keys of the entry",
+    "context": "use a model with a larger context window",
+    "request": "check `model` (the provider's model name) and the other keys of the entry",
     "circuit_open": "try again in a minute",
 }
 
 
 async def check_models(config: AgentConfig) -> list[CheckResult]:
-    """Ask every configured model, all at once."""
+    """Check all configured models concurrently."""
     found: dict[str, CheckResult] = {}
 
     async def ask(entry: ModelConfig) -> None:
@@ -45,11 +45,11 @@ async def check_models(config: AgentConfig) -> list[CheckResult]:
 
 
 async def check_model(config: AgentConfig, entry: ModelConfig) -> CheckResult:
-    """Ask one model. Never raises."""
+    """Check one model. Never raises."""
     if entry.use == DEMO_MODEL_CLASS:
         return CheckResult(
             subject=entry.name,
-            text="the built-in demo answers, a script",
+            text="the built-in demo answers with scripted text",
             severity=Severity.NOTE,
             fix="`parley init` sets up a real model",
         )

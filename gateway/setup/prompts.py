@@ -1,28 +1,28 @@
-"""Questions to whoever runs the command: at a terminal, or through a pipe with one answer a line."""
+"""Prompts of `parley init`: answers come from a terminal, or from a pipe with one answer per line."""
 
 import getpass
 import sys
 
 from gateway.command_errors import CommandFailed
 
-INPUT_ENDED = "the input ended before everything was answered: nothing was written"
+INPUT_ENDED = "the input ended before all questions were answered; nothing was written"
 
 
 class SetupPrompter:
-    """The one who answers. Ctrl-C passes through."""
+    """Asks questions and reads the answers. Ctrl-C raises KeyboardInterrupt."""
 
     def show(self, text: str) -> None:
-        """Say something."""
+        """Print a line."""
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
 
     def ask(self, question: str, *, default: str | None = None, hidden: bool = False) -> str:
-        """Return an answer; it is "" only where `default` is.
+        """Return an answer; "" only if `default` is "".
 
         Args:
-            question: What is asked, without colon.
-            default: What is meant by an empty answer; None = ask until there is one.
-            hidden: Do not show what is typed.
+            question: The question, without a colon.
+            default: Value for an empty answer; None = ask until there is an answer.
+            hidden: Hide what is typed.
 
         Raises:
             CommandFailed: The input ended.
@@ -33,7 +33,7 @@ class SetupPrompter:
                 return answer or default or ""
 
     def confirm(self, question: str) -> bool:
-        """Return whether the answer is yes; nothing means no."""
+        """Return whether the answer is yes. An empty answer means no."""
         return self.ask(f"{question} [y/N]", default="n").lower() in {"y", "yes"}
 
     def _line(self, prompt: str, *, hidden: bool) -> str:
@@ -47,7 +47,7 @@ class SetupPrompter:
         except EOFError:
             line = ""
         except UnicodeDecodeError:
-            raise CommandFailed("an answer is not UTF-8 text: nothing was written") from None
+            raise CommandFailed("an answer is not valid UTF-8; nothing was written") from None
         if not line:
             sys.stdout.write("\n")
             raise CommandFailed(INPUT_ENDED)

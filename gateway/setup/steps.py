@@ -1,4 +1,4 @@
-"""What `parley init` can set up, and what it has to be told for that."""
+"""Platforms and model providers that `parley init` sets up, with their questions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ from bots.slack.manifest import app_manifest, creation_link
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetupField:
-    """One thing that has to be told.
+    """One value that a setup step needs.
 
     Attributes:
-        key: Of the configuration's section or entry.
-        variable: Where it may be found in the environment; a secret is kept in `.env` under this name.
+        key: Key in the configuration section or model entry.
+        variable: Environment variable that may hold the value; a secret is stored in `.env` under this name.
         prompt: The question.
-        secret: It stands in `.env`, and is not shown while it is typed.
-        default: What is meant by saying nothing; None = something has to be said.
-        aliases: What may be said instead of a value, and the value it stands for.
+        secret: Whether the value is stored in `.env` and hidden while you type.
+        default: Value for an empty answer; None = an answer is required.
+        aliases: Accepted short answers and the values they stand for.
     """
 
     key: str
@@ -30,13 +30,13 @@ class SetupField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetupStep:
-    """A platform, or a provider of models.
+    """The setup of a platform or a model provider.
 
     Attributes:
-        instructions: Where to get what is asked for, told before.
-        next_steps: What to do when the service runs.
-        entry: Of a model: the keys of its entry that nobody has to be asked for.
-        package: What has to be installed for it, if it is not part of Parley.
+        instructions: Where to find the values; shown before the questions.
+        next_steps: What to do once the service runs.
+        entry: Keys of a model entry that need no question.
+        package: Python package that the provider needs, if Parley does not include it.
     """
 
     title: str
@@ -50,10 +50,10 @@ class SetupStep:
 PLATFORMS: Mapping[str, SetupStep] = {
     "slack": SetupStep(
         title="Slack",
-        instructions="Open this address, choose the workspace, press Create:\n"
+        instructions="Open this link, choose your workspace and select Create:\n"
         f"  {creation_link(app_manifest())}\n"
-        "Then Install App, Install to Workspace; and Basic Information, App-Level Tokens: generate one"
-        " with connections:write.",
+        "Then select Install App > Install to Workspace. Under Basic Information > App-Level Tokens,"
+        " generate a token with connections:write.",
         fields=(
             SetupField(
                 key="bot_token",
@@ -64,22 +64,23 @@ PLATFORMS: Mapping[str, SetupStep] = {
                 key="app_token", variable="SLACK_APP_TOKEN", prompt="App-level token (xapp-...)"
             ),
         ),
-        next_steps="Slack: write to the app under Apps, or /invite it into a channel and mention it.",
+        next_steps="Slack: message the app under Apps, or /invite it to a channel and mention it.",
     ),
     "telegram": SetupStep(
         title="Telegram",
-        instructions="Send /newbot to @BotFather in Telegram; it answers with a token.",
+        instructions="In Telegram, send /newbot to @BotFather; it replies with a token.",
         fields=(
             SetupField(
                 key="bot_token", variable="TELEGRAM_BOT_TOKEN", prompt="Bot token (123456:ABC...)"
             ),
         ),
-        next_steps="Telegram: write to the bot; it answers with a code for `parley pairing approve CODE`.",
+        next_steps="Telegram: message the bot; it replies with a code for `parley pairing approve CODE`.",
     ),
     "feishu": SetupStep(
         title="Feishu or Lark",
-        instructions="Make a custom app at https://open.feishu.cn/app (Lark: https://open.larksuite.com/app), with the"
-        " feature Bot\nand the permissions of docs/howto/connect-feishu.md; Credentials & Basic Info shows both.",
+        instructions="Create a custom app at https://open.feishu.cn/app (Lark: https://open.larksuite.com/app) with the"
+        " Bot feature\nand the permissions listed in docs/howto/connect-feishu.md. Credentials & Basic Info shows"
+        " the App ID and App Secret.",
         fields=(
             SetupField(
                 key="domain",
@@ -92,8 +93,8 @@ PLATFORMS: Mapping[str, SetupStep] = {
             SetupField(key="app_id", variable="FEISHU_APP_ID", prompt="App ID (cli_...)"),
             SetupField(key="app_secret", variable="FEISHU_APP_SECRET", prompt="App Secret"),
         ),
-        next_steps="Feishu: with the service running, subscribe to the event im.message.receive_v1 and the callback"
-        " card.action.trigger, and publish a version (docs/howto/connect-feishu.md, step 3).",
+        next_steps="Feishu: while the service is running, subscribe to the event im.message.receive_v1 and the callback"
+        " card.action.trigger, then publish a version (docs/howto/connect-feishu.md, step 3).",
     ),
 }
 
@@ -135,12 +136,12 @@ MODELS: Mapping[str, SetupStep] = {
         package="langchain_anthropic",
     ),
     "server": SetupStep(
-        title="a server that speaks OpenAI's API (vLLM, Ollama, LM Studio, a gateway)",
+        title="OpenAI-compatible server (vLLM, Ollama, LM Studio, a gateway)",
         fields=(
             SetupField(
                 key="base_url",
                 variable="MODEL_BASE_URL",
-                prompt="Its address (http://127.0.0.1:8000/v1)",
+                prompt="Base URL (http://127.0.0.1:8000/v1)",
                 secret=False,
             ),
             SetupField(key="model", variable="MODEL_NAME", prompt="Model", secret=False),

@@ -1,4 +1,4 @@
-"""What can be said of this machine: room on the disk, what confines commands, which servers it reaches."""
+"""Checks of this machine: free disk space, sandbox, LangGraph server."""
 
 import shutil
 from pathlib import Path
@@ -13,7 +13,7 @@ from agent.thread_storage import ThreadStorage
 from bots.common.diagnosis import CheckResult, Severity, problem
 
 MIN_FREE_BYTES = 100_000_000
-"""With less free disk the journal may not take the next message."""
+"""With less free disk space, the journal may not be able to store the next message."""
 
 _TIMEOUT_S = 10.0
 
@@ -21,26 +21,26 @@ _GUIDE = "see docs/howto/let-the-agent-run-commands.md"
 
 
 def check_data_folder(home: Path, sandbox: SandboxConfig) -> CheckResult:
-    """Say how much room the data folder has; it need not exist yet."""
+    """Check the free space of the data folder, which need not exist yet."""
     existing = next(path for path in (home, *home.parents) if path.exists())
     try:
         free = shutil.disk_usage(existing).free
     except OSError as error:
         return problem(
-            "data folder", f"{home}: {error.strerror}", "correct its rights, or set PARLEY_HOME"
+            "data folder", f"{home}: {error.strerror}", "fix its permissions, or set PARLEY_HOME"
         )
-    told = f"{home}, {free / 1e9:.1f} GB free"
-    fix = "make room, or set PARLEY_HOME to another disk"
+    usage = f"{home}, {free / 1e9:.1f} GB free"
+    fix = "free up space, or set PARLEY_HOME to a folder on another disk"
     if free < MIN_FREE_BYTES:
-        return problem("data folder", f"{told}: that is too little for the journal", fix)
+        return problem("data folder", f"{usage}: too little for the journal", fix)
     if free < sandbox.min_free_disk_mb * 1_000_000:
-        text = f"{told}: below sandbox.min_free_disk_mb the agent writes no files"
+        text = f"{usage}: the agent writes no files below sandbox.min_free_disk_mb"
         return CheckResult(subject="data folder", text=text, severity=Severity.WARNING, fix=fix)
-    return CheckResult(subject="data folder", text=told)
+    return CheckResult(subject="data folder", text=usage)
 
 
 def check_sandbox(config: SandboxConfig, home: Path) -> CheckResult:
-    """Say what confines the agent's commands. Blocking: it may run a trial."""
+    """Report which sandbox runs the agent's commands. Blocking: it may start a test command."""
     try:
         label = build_sandbox_provider(config, ThreadStorage(home)).description
     except AgentError as error:
@@ -51,14 +51,14 @@ def check_sandbox(config: SandboxConfig, home: Path) -> CheckResult:
 
 
 async def check_langgraph_server(url: str) -> CheckResult:
-    """Say whether the LangGraph server that runs turns is there."""
-    fix = "start that server, or correct channels.langgraph_url"
+    """Check whether the LangGraph server that runs turns is reachable."""
+    fix = "start the server, or correct channels.langgraph_url"
     try:
         async with httpx.AsyncClient(timeout=_TIMEOUT_S) as client:
             answer = await client.get(f"{url.rstrip('/')}/ok")
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         return problem("runs", f"no answer at channels.langgraph_url ({type(error).__name__})", fix)
-    if answer.is_server_error:  # servers of other makers need not know /ok
+    if answer.is_server_error:  # other implementations may not have /ok
         text = f"channels.langgraph_url answers HTTP {answer.status_code}"
         return problem("runs", text, fix)
     return CheckResult(subject="runs", text="the server of channels.langgraph_url answers")

@@ -1,4 +1,4 @@
-"""What is to be set up: asked of a person, or read from the environment; tried before it counts. Writes nothing."""
+"""Collects setup answers from prompts or environment variables and checks them. Writes nothing."""
 
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
@@ -17,25 +17,25 @@ _MODEL_NUMBERS = {str(number): name for number, name in enumerate(MODELS, 1)}
 
 
 class CredentialCheck(Protocol):
-    """Finds out whether answers are good."""
+    """Checks answers against the platform or provider."""
 
     def platform(self, name: str, values: Mapping[str, str]) -> Sequence[CheckResult]:
-        """Try a platform with the values of its section."""
+        """Check a platform with the values of its section."""
         ...
 
     def model(self, name: str, values: Mapping[str, str]) -> Sequence[CheckResult]:
-        """Try a provider's model with the values of its entry."""
+        """Check a model with the values of its entry."""
         ...
 
 
 @dataclass(slots=True)
 class SetupAnswers:
-    """What was chosen and found good.
+    """The platforms and the model to configure.
 
     Attributes:
         platforms: Name -> key -> value.
         model: A name of `MODELS`; None = leave `models` as it is.
-        model_values: Key -> value of its entry.
+        model_values: Key -> value of the model's entry.
     """
 
     platforms: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -44,13 +44,13 @@ class SetupAnswers:
 
 
 KnownValue = Callable[[str, SetupField], str | None]
-"""The value that a key has already: of `slack`, `telegram`, ... or of a provider of models; None = none."""
+"""Returns the current value of a platform's or model provider's field; None = not set."""
 
 
 def prompt_for_answers(
     person: SetupPrompter, trials: CredentialCheck, known: KnownValue, *, has_models: bool
 ) -> SetupAnswers:
-    """Ask until everything that was chosen is good, or given up."""
+    """Ask until each chosen platform and model passes its check, is kept anyway, or is skipped."""
     answers = SetupAnswers()
     for name in _choose_platforms(person):
         values = _prompt_until_valid(person, name, PLATFORMS[name], known, trials.platform)
@@ -72,10 +72,10 @@ def read_answers_from_environment(
     model: str | None,
     has_models: bool,
 ) -> SetupAnswers:
-    """Take everything from variables; what was not named is taken where its variables are all set.
+    """Read answers from environment variables. Without names, use each platform whose variables are all set.
 
     Raises:
-        CommandFailed: A variable is missing, or what it says is not good.
+        CommandFailed: A variable is missing, or a value fails its check.
     """
     named = platforms or [
         name for name, step in PLATFORMS.items() if not _missing_variables(name, step, known)
@@ -106,13 +106,13 @@ def _choose_platforms(person: SetupPrompter) -> list[str]:
         if not unknown:
             return [name for name in names if name in words]
         guess = closest_match(unknown[0], names)
-        person.show(f"There is no {unknown[0]}{f'; did you mean {guess}?' if guess else '.'}")
+        person.show(f"Unknown platform: {unknown[0]}{f'; did you mean {guess}?' if guess else '.'}")
 
 
 def _choose_model(person: SetupPrompter, *, has_models: bool) -> str | None:
     last = len(MODELS) + 1
-    rest = "what is configured stays" if has_models else "none yet: the built-in demo answers"
-    person.show("\nWhich model shall answer?")
+    rest = "keep the configured models" if has_models else "none for now; use the built-in demo"
+    person.show("\nWhich model do you want to use?")
     for number, name in _MODEL_NUMBERS.items():
         person.show(f"  {number}  {MODELS[name].title}")
     person.show(f"  {last}  {rest}")
@@ -122,7 +122,7 @@ def _choose_model(person: SetupPrompter, *, has_models: bool) -> str | None:
             return None
         if (name := _MODEL_NUMBERS.get(said, said)) in MODELS:
             return name
-        person.show(f"Say a number from 1 to {last}.")
+        person.show(f"Enter a number from 1 to {last}.")
 
 
 def _prompt_until_valid(
@@ -132,7 +132,7 @@ def _prompt_until_valid(
     known: KnownValue,
     trial: Callable[[str, Mapping[str, str]], Sequence[CheckResult]],
 ) -> dict[str, str] | None:
-    """Ask and try; None when the person gives it up."""
+    """Ask until the values pass the check or are kept; None = the step is skipped."""
     person.show(f"\n{step.title}")
     if step.instructions:
         person.show(step.instructions)
@@ -140,12 +140,14 @@ def _prompt_until_valid(
         values = {
             field.key: _prompt_value(person, field, known(name, field)) for field in step.fields
         }
-        person.show("Trying ...")
+        person.show("Checking...")
         findings = [*check_package(step), *trial(name, values)]
         person.show(format_results(_without_notes(findings)).rstrip("\n"))
         if all(finding.severity is not Severity.PROBLEM for finding in findings):
             return values
-        said = person.ask("[a]gain, [k]eep it nevertheless, or [l]eave it out", default="a").lower()
+        said = person.ask(
+            "[a] try again, [k] keep it anyway, or [l] leave it out", default="a"
+        ).lower()
         if said.startswith("k"):
             return values
         if said.startswith("l"):
@@ -156,7 +158,7 @@ def _prompt_value(person: SetupPrompter, field: SetupField, known: str | None) -
     default = known or field.default
     hint = ""
     if known is not None and field.secret:
-        hint = f" [Enter = the one in {field.variable}]"
+        hint = f" [Enter = use {field.variable}]"
     elif default and field.aliases is None:
         hint = f" [{default}]"
     elif default:
@@ -193,7 +195,7 @@ def _require_valid(step: SetupStep, findings: Sequence[CheckResult]) -> None:
 
 
 def check_package(step: SetupStep) -> list[CheckResult]:
-    """Return that a package has to be installed first, or nothing."""
+    """Return a problem if the step's package is not installed."""
     if step.package is None or importlib.util.find_spec(step.package) is not None:
         return []
     name = step.package.replace("_", "-")

@@ -68,7 +68,7 @@ async def test_everything_is_well(tmp_path: Path) -> None:
         report = await examined(tmp_path, {**with_model(model.base_url), "channels": channels})
         assert report.healthy, report.text()
         assert list(report.areas) == [MACHINE, MODELS, "slack", "telegram", "feishu"]
-        assert of(report, MACHINE)["service"].text == "does not run now"
+        assert of(report, MACHINE)["service"].text == "not running"
         (answered,) = report.areas[MODELS]
         assert "answered in" in answered.text
         assert len(model.requests) == 1
@@ -191,7 +191,7 @@ async def test_beside_a_running_service_nothing_is_disturbed(tmp_path: Path) -> 
             told = json.loads(out)
             assert (code, told["healthy"], err) == (0, True, "")
             found = {(row["area"], row["subject"]): row for row in told["findings"]}
-            assert found[MACHINE, "service"]["text"] == f"runs at {service.url}"
+            assert found[MACHINE, "service"]["text"] == f"running at {service.url}"
             assert found["telegram", "service"]["text"] == "connected"
             assert found["telegram", "polling"]["grade"] == "ok"
             assert ("slack", "connection") not in found
@@ -203,7 +203,7 @@ def test_the_command_line(tmp_path: Path) -> None:
     config = f"gateway: {{port: {free_port()}}}"
     code, out, err = parley(tmp_path, "doctor", "--no-model", config=config)
     assert (code, err) == (0, "")
-    assert "Nothing is wrong." in out
+    assert "No problems found." in out
     assert "`parley init`" in out
 
 

@@ -198,7 +198,7 @@ def test_feishu_lark_or_an_address_of_its_own(said: str, domain: str) -> None:
 def test_providers_have_a_model_of_their_own_and_can_be_named() -> None:
     found, person = asked("", "9", "1", "", KEY)
     assert (found.model, found.model_values) == ("openai", {"model": "gpt-5", "api_key": KEY})
-    assert "Say a number from 1 to 4" in person.told
+    assert "Enter a number from 1 to 4" in person.told
     found, _ = asked("", "anthropic", "claude-x", KEY)
     assert found.model_values == {"model": "claude-x", "api_key": KEY}
 
@@ -246,7 +246,7 @@ async def test_a_wrong_token_is_asked_for_again(tmp_path: Path) -> None:
         desk = Desk(tmp_path, telegram_at(telegram))
         person = await desk.ask("telegram", "1:wrong", "", telegram.token, DEMO)
         assert "@BotFather" in person.told
-        assert "[a]gain" in person.asked[2]
+        assert "[a] try again" in person.asked[2]
         assert desk.values == {"TELEGRAM_BOT_TOKEN": telegram.token}
 
 
@@ -283,7 +283,7 @@ async def test_tokens_of_the_environment_can_be_kept_by_enter(tmp_path: Path) ->
     async with TelegramServer() as telegram:
         desk = Desk(tmp_path, telegram_at(telegram))
         person = await desk.ask("telegram", "", DEMO, TELEGRAM_BOT_TOKEN=telegram.token)
-        assert "[Enter = the one in TELEGRAM_BOT_TOKEN]" in person.asked[1]
+        assert "[Enter = use TELEGRAM_BOT_TOKEN]" in person.asked[1]
         assert telegram.token not in "".join(person.asked)
         assert desk.values == {"TELEGRAM_BOT_TOKEN": telegram.token}
 
@@ -337,7 +337,7 @@ async def test_nothing_is_replaced_silently(tmp_path: Path) -> None:
         await desk.take("--force", TELEGRAM_BOT_TOKEN=telegram.token)
         assert desk.values["TELEGRAM_BOT_TOKEN"] == telegram.token
         again = await desk.take(TELEGRAM_BOT_TOKEN=telegram.token)
-        assert "say all that already" in again.told
+        assert "already up to date" in again.told
 
 
 async def test_without_questions_each_platform_whose_variables_are_set(tmp_path: Path) -> None:
