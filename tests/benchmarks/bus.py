@@ -261,10 +261,10 @@ async def _runtime(started: dict[str, float]) -> AsyncIterator[ASGIApp]:
     with TemporaryDirectory() as folder:
         home = Path(folder)
         async with (
-            AsyncExitStack() as stack,
             Database.open(StoreConfig(), home) as database,
             open_checkpointer(home) as checkpointer,
             RunManager(database, {"lead_agent": source}, checkpointer) as runs,
+            AsyncExitStack() as stack,
         ):
             yield build_app(await services_for(stack, home, database, runs))
 
