@@ -8,9 +8,16 @@ from fastapi import APIRouter, HTTPException, Path, Request, Response
 from bots.common.installation import InstallationEndpoint
 from bots.common.webhooks import WebhookHandler, WebhookRequest
 from gateway.dependencies import ServicesDep
+from gateway.openapi import Responses, error_responses
 from gateway.services import Services
 
-router = APIRouter(prefix="/slack", tags=["webhooks"])
+router = APIRouter(prefix="/slack", tags=["webhooks"], responses=error_responses(404))
+
+REDIRECT: Responses = {302: {"description": "The browser goes on to Slack"}}
+PAGES: Responses = {
+    status: {"description": "A page that says what went wrong", "content": {"text/plain": {}}}
+    for status in (400, 502)
+}
 
 Channel = Annotated[str, Path()]
 
@@ -20,7 +27,7 @@ def paths(channel: str) -> Sequence[str]:
     return [f"/slack/{channel}/install", f"/slack/{channel}/oauth_redirect"]
 
 
-@router.get("/{channel}/install", response_class=Response)
+@router.get("/{channel}/install", response_class=Response, responses=REDIRECT)
 async def start_slack_install(
     channel: Channel, request: Request, services: ServicesDep
 ) -> Response:
@@ -28,7 +35,7 @@ async def start_slack_install(
     return await _respond(_endpoint(services, channel).start, request)
 
 
-@router.get("/{channel}/oauth_redirect", response_class=Response)
+@router.get("/{channel}/oauth_redirect", response_class=Response, responses=PAGES)
 async def finish_slack_install(
     channel: Channel, request: Request, services: ServicesDep
 ) -> Response:
