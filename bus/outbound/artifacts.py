@@ -84,10 +84,11 @@ def _written(body: OutboundFile, target: Path) -> OutgoingFile:
 async def _save(answer: httpx.Response, target: Path, max_bytes: int) -> int | None:
     """Write the body to `target`; return its size, or None if it is larger than `max_bytes`."""
     size = 0
-    async with await anyio.open_file(target, "wb") as file:
+    # Closed without awaiting: a cancelled task cannot await, and would leave the file open.
+    with await to_thread.run_sync(target.open, "wb") as file:
         async for chunk in answer.aiter_bytes():
             size += len(chunk)
             if size > max_bytes:
                 return None
-            await file.write(chunk)
+            await to_thread.run_sync(file.write, chunk)
     return size

@@ -132,8 +132,7 @@ class FileUploader:
     async def _upload(
         self, thread_id: str, file: Attachment, copy: Path
     ) -> Mapping[str, Any] | str:
-        async with await anyio.open_file(copy, "rb") as opened:
-            head = await opened.read(16)
+        head = await to_thread.run_sync(_read_head, copy)
         form = _Form(upload_filename(file, head), file.mime, copy)
         try:
             answer = await self._gateway.post(
@@ -167,10 +166,16 @@ class _Form:
         disposition = f'form-data; name="files"; filename="{self._name}"'
         head = f"--{self._boundary}\r\nContent-Disposition: {disposition}\r\nContent-Type: {self._mime}\r\n\r\n"
         yield head.encode()
-        async with await anyio.open_file(self._copy, "rb") as file:
-            while chunk := await file.read(CHUNK_BYTES):
+        # Closed without awaiting: a cancelled task cannot await, and would leave the file open.
+        with await to_thread.run_sync(self._copy.open, "rb") as file:
+            while chunk := await to_thread.run_sync(file.read, CHUNK_BYTES):
                 yield chunk
         yield f"\r\n--{self._boundary}--\r\n".encode()
+
+
+def _read_head(copy: Path) -> bytes:
+    with copy.open("rb") as file:
+        return file.read(16)
 
 
 def upload_filename(file: Attachment, head: bytes = b"") -> str:
@@ -205,15 +210,13 @@ def _suffix_of(head: bytes) -> str:
 async def _fetch(adapter: SupportsDownloads, file: Attachment, copy: Path) -> None:
     """Save a file's bytes. Raises DeliveryError."""
     size = 0
-    async with (
-        adapter.download(file, max_bytes=MAX_FILE_BYTES) as chunks,
-        await anyio.open_file(copy, "wb") as out,
-    ):
-        async for chunk in chunks:
-            size += len(chunk)
-            if size > MAX_FILE_BYTES:
-                raise FileTooLarge(MAX_FILE_BYTES)
-            await out.write(chunk)
+    async with adapter.download(file, max_bytes=MAX_FILE_BYTES) as chunks:
+        with await to_thread.run_sync(copy.open, "wb") as out:
+            async for chunk in chunks:
+                size += len(chunk)
+                if size > MAX_FILE_BYTES:
+                    raise FileTooLarge(MAX_FILE_BYTES)
+                await to_thread.run_sync(out.write, chunk)
 
 
 def _parse_upload(answer: httpx.Response) -> Mapping[str, Any] | str:
