@@ -47,8 +47,9 @@ class SkillsApi(ClientApi):
             SkillError: The skill is invalid, rejected by the scan, already installed, or cannot be written.
         """
         source = await anyio.to_thread.run_sync(existing_file, path)
-        async with await anyio.open_file(source, "rb") as file:
-            installed = await self._services.skill_installer.install(file.wrapped, source.name)
+        # Closed without awaiting: a cancelled task cannot await, and would leave the file open.
+        with await anyio.to_thread.run_sync(source.open, "rb") as file:
+            installed = await self._services.skill_installer.install(file, source.name)
         name = installed.skill.name
         message = ". ".join((f"The skill {name} is installed", *installed.notes))
         return {"success": True, "skill_name": name, "message": f"{message}."}

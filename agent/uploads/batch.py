@@ -27,8 +27,9 @@ def file_from_path(path: Path, filename: str | None = None) -> IncomingFile:
     """Return a file of this machine; reading it may raise OSError."""
 
     async def chunks() -> AsyncIterator[bytes]:
-        async with await anyio.open_file(path, "rb") as file:
-            while chunk := await file.read(CHUNK_BYTES):
+        # Closed without awaiting: a cancelled task cannot await, and would leave the file open.
+        with await anyio.to_thread.run_sync(path.open, "rb") as file:
+            while chunk := await anyio.to_thread.run_sync(file.read, CHUNK_BYTES):
                 yield chunk
 
     return IncomingFile(filename=filename or path.name, chunks=chunks())

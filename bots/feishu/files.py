@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 import anyio
+import anyio.to_thread
 
 from bots.feishu.api import FeishuApi
 from bots.feishu.capabilities import FILE_BYTES, IMAGE_BYTES
@@ -132,8 +133,9 @@ def _multipart_stream(fields: Mapping[str, str], field: str, path: Path, size: i
 
     async def stream() -> AsyncIterator[bytes]:
         yield before
-        async with await anyio.open_file(path, "rb") as file:
-            while chunk := await file.read(_CHUNK_BYTES):
+        # Closed without awaiting: a cancelled task cannot await, and would leave the file open.
+        with await anyio.to_thread.run_sync(path.open, "rb") as file:
+            while chunk := await anyio.to_thread.run_sync(file.read, _CHUNK_BYTES):
                 yield chunk
         yield after
 

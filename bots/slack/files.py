@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import aiohttp
 import anyio
+import anyio.to_thread
 
 from bots.slack.api import SlackApi
 from bots.slack.errors import SlackError, error_from_exception, error_from_status
@@ -124,8 +125,9 @@ class SlackFileUploader:
 
 @asynccontextmanager
 async def _on_disk(path: Path) -> AsyncIterator[Any]:
-    async with await anyio.open_file(path, "rb") as file:
-        yield file.wrapped
+    # Closed without awaiting: a cancelled task cannot await, and would leave the file open.
+    with await anyio.to_thread.run_sync(path.open, "rb") as file:
+        yield file
 
 
 @asynccontextmanager
