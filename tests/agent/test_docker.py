@@ -27,26 +27,26 @@ from agent.sandbox.factory import build_sandbox_provider
 from agent.sandbox.protocol import maintained
 from agent.thread_storage import ThreadStorage
 from tests.agent.agent_harness import open_agent
-from tests.fakes.docker import Machine, machine
+from tests.fakes.docker import FakeDocker, machine
 from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
 
 SECRET = "s3cret-value"
 
 
 @pytest.fixture
-def docker(tmp_path: Path) -> Iterator[Machine]:
+def docker(tmp_path: Path) -> Iterator[FakeDocker]:
     with machine(tmp_path / "docker") as made:
         yield made
 
 
-def section(docker: Machine, **further: Any) -> dict[str, Any]:  # noqa: ANN401 - configuration
+def section(docker: FakeDocker, **further: Any) -> dict[str, Any]:  # noqa: ANN401 - configuration
     sandbox = further.pop("sandbox", {})
     keys = {"command": str(docker.program), "network": "bridge", **further}
     return {"use": "docker", "docker": keys, **sandbox}
 
 
 @asynccontextmanager
-async def sandboxes(docker: Machine, **further: Any) -> AsyncIterator[DockerSandboxProvider]:  # noqa: ANN401
+async def sandboxes(docker: FakeDocker, **further: Any) -> AsyncIterator[DockerSandboxProvider]:  # noqa: ANN401
     config = SandboxConfig.model_validate(section(docker, **further))
     built = build_sandbox_provider(config, ThreadStorage(docker.folder.parent / "home"))
     assert isinstance(built, DockerSandboxProvider)
@@ -197,7 +197,7 @@ def test_provider_class_path_in_configuration() -> None:
 
 
 @pytest.mark.parametrize("network", ["none", "internal", "bridge"])
-async def test_commands_use_the_threads_files(docker: Machine, network: str) -> None:
+async def test_commands_use_the_threads_files(docker: FakeDocker, network: str) -> None:
     further = {}
     if network == "internal":  # the container's own address: its port is the one inside
         further["port"] = free_port()
@@ -230,7 +230,7 @@ async def test_commands_use_the_threads_files(docker: Machine, network: str) -> 
 
 
 async def test_commands_are_serial_per_thread_and_concurrent_across_threads(
-    docker: Machine,
+    docker: FakeDocker,
 ) -> None:
     async with sandboxes(docker) as of, anyio.create_task_group() as tasks:
         texts: list[str] = []
@@ -246,7 +246,7 @@ async def test_commands_are_serial_per_thread_and_concurrent_across_threads(
         assert len(docker.containers) == 2
 
 
-async def test_a_lost_session_is_reopened_once(docker: Machine) -> None:
+async def test_a_lost_session_is_reopened_once(docker: FakeDocker) -> None:
     async with sandboxes(docker) as of:
         await run(of, "echo 1")
         docker.set(forgetful=True)
@@ -291,7 +291,7 @@ def test_wrapped_commands_are_one_line() -> None:
     assert json.loads(json.loads(line.partition(" = ")[2])) == json.loads(body)
 
 
-async def test_a_timeout_removes_the_container(docker: Machine) -> None:
+async def test_a_timeout_removes_the_container(docker: FakeDocker) -> None:
     async with sandboxes(docker) as of:
         await run(of, "echo files stay > file")
         text = await run(of, "sleep 600", timeout_s=1)
@@ -301,7 +301,7 @@ async def test_a_timeout_removes_the_container(docker: Machine) -> None:
         assert await run(of, "cat file") == "files stay\n"
 
 
-async def test_cancellation_removes_the_container(docker: Machine) -> None:
+async def test_cancellation_removes_the_container(docker: FakeDocker) -> None:
     async with sandboxes(docker) as of:
         await run(of, "echo warm")
         async with anyio.create_task_group() as tasks:
@@ -312,7 +312,7 @@ async def test_cancellation_removes_the_container(docker: Machine) -> None:
         assert docker.containers == []
 
 
-async def test_a_cancelled_turn_does_not_keep_its_thread_in_use(docker: Machine) -> None:
+async def test_a_cancelled_turn_does_not_keep_its_thread_in_use(docker: FakeDocker) -> None:
     async with sandboxes(docker, idle_timeout_seconds=0.2) as provider:
         async with maintained(provider), anyio.create_task_group() as tasks:
             tasks.start_soon(run, provider, "touch started; sleep 600")
@@ -323,7 +323,7 @@ async def test_a_cancelled_turn_does_not_keep_its_thread_in_use(docker: Machine)
             await until(lambda: provider.tracked_threads == 0)
 
 
-async def test_a_dead_container_is_reported_and_replaced(docker: Machine) -> None:
+async def test_a_dead_container_is_reported_and_replaced(docker: FakeDocker) -> None:
     async with sandboxes(docker) as of:
         await run(of, "echo 1")
         docker.call("rm", "--force", docker.containers[0])
@@ -335,13 +335,13 @@ async def test_a_dead_container_is_reported_and_replaced(docker: Machine) -> Non
 # --- starting --------------------------------------------------------------------------------------------------
 
 
-async def test_a_container_is_used_when_its_shell_is_ready(docker: Machine) -> None:
+async def test_a_container_is_used_when_its_shell_is_ready(docker: FakeDocker) -> None:
     docker.set(late=1, shell_late=3)
     async with sandboxes(docker) as of:
         assert await run(of, "echo 1") == "1\n"
 
 
-async def test_a_container_that_never_becomes_ready_is_removed(docker: Machine) -> None:
+async def test_a_container_that_never_becomes_ready_is_removed(docker: FakeDocker) -> None:
     docker.set(late=1_000_000)
     async with sandboxes(docker, start_timeout_seconds=1) as of:
         with pytest.raises(SandboxError, match="did not become ready in time"):
@@ -350,7 +350,7 @@ async def test_a_container_that_never_becomes_ready_is_removed(docker: Machine) 
 
 
 async def test_docker_errors_are_logged_and_not_shown(
-    docker: Machine, caplog: pytest.LogCaptureFixture
+    docker: FakeDocker, caplog: pytest.LogCaptureFixture
 ) -> None:
     docker.set(fails="run")
     async with sandboxes(docker) as of:
@@ -362,7 +362,7 @@ async def test_docker_errors_are_logged_and_not_shown(
         assert await run(of, "echo 1") == "1\n"
 
 
-async def test_another_process_reuses_the_container(docker: Machine) -> None:
+async def test_another_process_reuses_the_container(docker: FakeDocker) -> None:
     async with sandboxes(docker) as of:
         await run(of, "echo 1")
         async with sandboxes(docker) as again:
@@ -380,7 +380,7 @@ async def test_another_process_reuses_the_container(docker: Machine) -> None:
 
 
 async def test_the_least_recently_used_container_is_evicted(
-    docker: Machine, caplog: pytest.LogCaptureFixture
+    docker: FakeDocker, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with sandboxes(docker, replicas=2) as of:
         for thread in ("t1", "t2"):
@@ -397,14 +397,14 @@ async def test_the_least_recently_used_container_is_evicted(
         assert "in use" in caplog.text
 
 
-async def test_idle_containers_are_removed_and_recreated(docker: Machine) -> None:
+async def test_idle_containers_are_removed_and_recreated(docker: FakeDocker) -> None:
     async with sandboxes(docker, idle_timeout_seconds=0.2) as of, maintained(of):
         assert await run(of, "echo 1") == "1\n"
         await until(lambda: docker.containers == [])
         assert await run(of, "echo 2") == "2\n"
 
 
-async def test_containers_of_an_earlier_process_are_adopted(docker: Machine) -> None:
+async def test_containers_of_an_earlier_process_are_adopted(docker: FakeDocker) -> None:
     left = DockerSandboxProvider(
         SandboxConfig.model_validate(section(docker)), ThreadStorage(docker.folder.parent / "home")
     )
@@ -417,7 +417,7 @@ async def test_containers_of_an_earlier_process_are_adopted(docker: Machine) -> 
     assert docker.containers == []
 
 
-async def test_containers_of_other_installations_are_ignored(docker: Machine) -> None:
+async def test_containers_of_other_installations_are_ignored(docker: FakeDocker) -> None:
     config = SandboxConfig.model_validate(section(docker))
     other = DockerSandboxProvider(config, ThreadStorage(docker.folder.parent / "elsewhere"))
     await run(other, "echo 1")
@@ -431,7 +431,7 @@ async def test_containers_of_other_installations_are_ignored(docker: Machine) ->
 # --- in the agent ----------------------------------------------------------------------------------------------
 
 
-async def test_the_agent_has_bash_in_a_container(docker: Machine, tmp_path: Path) -> None:
+async def test_the_agent_has_bash_in_a_container(docker: FakeDocker, tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(
         ScriptedTurn(
             calls=(

@@ -25,7 +25,7 @@ from agent.prompt import system_prompt
 from agent.services import AgentSetup
 from agent.thread_storage import ThreadStorage
 from tests.agent.plain_agent import CONFIG, THREAD
-from tests.fakes.model import Call, FakeModelServer, Reply
+from tests.fakes.model import FakeModelServer, ModelReply, ToolCall
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,8 +61,10 @@ async def test_a_turn_with_tools_through_a_real_model_class(tmp_path: Path) -> N
     path = f"{OUTPUTS}/a.txt"
     async with FakeModelServer() as server, lead(tmp_path, configured(server)) as graph:
         server.reply(
-            Reply(text="Writing. ", calls=(Call("write_file", {"path": path, "content": "hi"}),)),
-            Reply(calls=(Call("present_files", {"filepaths": [path]}),)),
+            ModelReply(
+                text="Writing. ", calls=(ToolCall("write_file", {"path": path, "content": "hi"}),)
+            ),
+            ModelReply(calls=(ToolCall("present_files", {"filepaths": [path]}),)),
             "Here it is.",
         )
         chunks = [
@@ -93,7 +95,7 @@ async def test_a_cancelled_turn_closes_the_model_s_request_and_the_thread_works(
     tmp_path: Path, *, streaming: bool
 ) -> None:
     async with FakeModelServer() as server, lead(tmp_path, configured(server)) as graph:
-        server.reply(Reply(text="This never ends", hang_after=1))
+        server.reply(ModelReply(text="This never ends", hang_after=1))
 
         mode: StreamMode = "messages" if streaming else "values"
         tasks: list[asyncio.Task[object] | None] = []
@@ -117,14 +119,14 @@ async def test_a_cancelled_turn_closes_the_model_s_request_and_the_thread_works(
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
-        (Reply(status=500), "server"),
-        (Reply(status=429, headers={"retry-after": "3600"}), "rate_limit"),
-        (Reply(text="one two three", drop_after=1), "connection"),
+        (ModelReply(status=500), "server"),
+        (ModelReply(status=429, headers={"retry-after": "3600"}), "rate_limit"),
+        (ModelReply(text="one two three", drop_after=1), "connection"),
     ],
     ids=["500", "429", "dropped"],
 )
 async def test_a_failing_model_is_told_and_the_next_turn_works(
-    tmp_path: Path, reply: Reply, reason: str
+    tmp_path: Path, reply: ModelReply, reason: str
 ) -> None:
     async with (
         FakeModelServer() as server,
@@ -140,7 +142,9 @@ async def test_a_failing_model_is_told_and_the_next_turn_works(
 
 async def test_the_server_answers_without_streaming_too() -> None:
     async with FakeModelServer() as server:
-        server.reply(Reply(text="Hello", reasoning="hm", calls=(Call("ls", {"path": "x"}),)))
+        server.reply(
+            ModelReply(text="Hello", reasoning="hm", calls=(ToolCall("ls", {"path": "x"}),))
+        )
         client = openai.AsyncOpenAI(base_url=server.base_url, api_key="test", max_retries=0)
         async with client:
             said = await client.chat.completions.create(

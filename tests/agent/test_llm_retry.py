@@ -25,7 +25,7 @@ from agent.models.circuit_breakers import CircuitBreakers
 from agent.models.failures import classify_error, is_fallback
 from agent.state import ThreadState
 from tests.agent.agent_harness import open_agent
-from tests.fakes.model import FakeModelServer, Reply
+from tests.fakes.model import FakeModelServer, ModelReply
 from tests.fakes.scripted import ScriptedChatModel, registered
 from tests.gateway.composed import composed
 
@@ -278,7 +278,7 @@ async def test_words_that_were_read_stay_under_their_id_and_are_not_said_again(
     tmp_path: Path,
 ) -> None:
     async with FakeModelServer() as server:
-        server.reply(Reply(text="one two three", drop_after=2), "Never.")
+        server.reply(ModelReply(text="one two three", drop_after=2), "Never.")
         config = {"models": [_entry(server)], "llm_retry": {"first_wait_s": 0}}
         async with composed(tmp_path, yaml.safe_dump(config)) as home:
             thread = (await home.client.post("/api/threads", json={})).json()["thread_id"]
@@ -297,7 +297,7 @@ async def test_words_that_were_read_stay_under_their_id_and_are_not_said_again(
 
 async def test_a_stream_that_breaks_before_its_first_word_is_asked_again(tmp_path: Path) -> None:
     async with FakeModelServer() as server:
-        server.reply(Reply(text="one two", drop_after=0), "Fine.")
+        server.reply(ModelReply(text="one two", drop_after=0), "Fine.")
         config = {"models": [_entry(server)], "llm_retry": {"first_wait_s": 0}}
         async with open_agent(tmp_path, ScriptedChatModel.playing(), config) as home:
             parts = await home.stream("go", "messages", model_name="fake")

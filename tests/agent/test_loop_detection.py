@@ -12,8 +12,8 @@ from agent.locales.en import ENGLISH
 from agent.middleware.loop_detection import STOP_MESSAGE, count_calls
 from agent.paths import OUTPUTS, WORKSPACE
 from tests.agent.agent_harness import AgentHarness, open_agent
-from tests.fakes.model import Call as ServedCall
-from tests.fakes.model import FakeModelServer, Reply
+from tests.fakes.model import FakeModelServer, ModelReply
+from tests.fakes.model import ToolCall as ServedCall
 from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
 
 LIST = {"path": WORKSPACE, "description": "look"}
@@ -127,7 +127,7 @@ async def _last_choice(home_folder: Path) -> object:
     """Return the tool choice of the last request that a real model class sends."""
     async with FakeModelServer() as server:
         call = ServedCall("ls", LIST)
-        server.reply(*[Reply(calls=(call,))] * 5, "Enough.")
+        server.reply(*[ModelReply(calls=(call,))] * 5, "Enough.")
         entry = {"name": "fake", "use": "langchain_openai:ChatOpenAI", "model": "fake"}
         entry |= {"api_key": "test", "base_url": server.base_url}
         config = {"models": [entry], "memory": {"enabled": False}}

@@ -14,10 +14,12 @@ from agent.config import AgentConfig
 from agent.factory import AgentFactory, open_agent_factory
 from agent.services import AgentSetup
 from tests.agent.plain_agent import THREAD
-from tests.fakes.anthropic import Answer, FakeAnthropic
-from tests.fakes.model import Call, FakeModelServer, Reply
+from tests.fakes.anthropic import AnthropicReply, FakeAnthropic
+from tests.fakes.model import FakeModelServer, ModelReply, ToolCall
 
-LOOK = Reply(text="Looking. ", calls=(Call("ls", {"path": "/mnt/user-data/workspace"}, id="c1"),))
+LOOK = ModelReply(
+    text="Looking. ", calls=(ToolCall("ls", {"path": "/mnt/user-data/workspace"}, id="c1"),)
+)
 
 
 def openai_at(server: FakeModelServer, **keys: object) -> dict[str, object]:
@@ -125,7 +127,7 @@ async def test_a_conversation_asks_the_model_that_was_chosen_for_it(tmp_path: Pa
 
 async def test_when_a_model_fails_the_next_one_answers(tmp_path: Path) -> None:
     async with FakeModelServer() as first, FakeModelServer() as second:
-        first.answer = lambda _: Reply(status=401)
+        first.answer = lambda _: ModelReply(status=401)
         second.reply(LOOK, "Nothing there.")
         models = openai_at(first, name="a"), openai_at(second, name="b")
         async with agents_with(tmp_path, *models) as agents:
@@ -155,8 +157,8 @@ def claude_at(server: FakeAnthropic, **keys: object) -> dict[str, object]:
 async def test_anthropics_package_with_thinking_and_a_tool(tmp_path: Path) -> None:
     look = ("c1", "ls", {"path": "/mnt/user-data/workspace"})
     answers = (
-        Answer(thinking="I must look.", text="Looking. ", calls=(look,)),
-        Answer(thinking="Nothing.", text="It is empty."),
+        AnthropicReply(thinking="I must look.", text="Looking. ", calls=(look,)),
+        AnthropicReply(thinking="Nothing.", text="It is empty."),
     )
     async with FakeAnthropic(*answers) as server:
         entry = claude_at(server, supports_thinking=True, thinking=THINKING)
@@ -175,7 +177,7 @@ async def test_anthropics_package_with_thinking_and_a_tool(tmp_path: Path) -> No
 
 
 async def test_anthropics_package_without_thinking(tmp_path: Path) -> None:
-    async with FakeAnthropic(Answer(text="Hello.")) as server:
+    async with FakeAnthropic(AnthropicReply(text="Hello.")) as server:
         entry = claude_at(server, supports_thinking=True, thinking=THINKING)
         async with agents_with(tmp_path, entry) as agents:
             spoken, _ = await turn(agents, "hi", thinking_enabled=False)
@@ -184,7 +186,7 @@ async def test_anthropics_package_without_thinking(tmp_path: Path) -> None:
 
 
 async def test_another_provider_takes_over_a_conversation_with_thinking(tmp_path: Path) -> None:
-    answers = (Answer(thinking="Hm.", text="One."), Answer(status=529))
+    answers = (AnthropicReply(thinking="Hm.", text="One."), AnthropicReply(status=529))
     async with FakeAnthropic(*answers) as claude, FakeModelServer() as gpt:
         claude_entry = claude_at(claude, supports_thinking=True, thinking=THINKING)
         models = claude_entry, openai_at(gpt)

@@ -17,8 +17,8 @@ from agent.middleware.subagent_limit import (
 from agent.middleware.tool_calls import append_note, remove_tool_calls
 from agent.state import ThreadState
 from tests.agent.agent_harness import open_agent
-from tests.fakes.model import Call as Asked
-from tests.fakes.model import FakeModelServer, Reply
+from tests.fakes.model import FakeModelServer, ModelReply
+from tests.fakes.model import ToolCall as Asked
 from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
 
 
@@ -108,7 +108,7 @@ async def test_the_next_run_may_delegate_again() -> None:
 
 async def test_a_model_that_used_up_its_delegations_is_not_offered_the_tool(tmp_path: Path) -> None:
     kind = {"description": "d", "prompt": "p", "subagent_type": "general-purpose"}
-    three = Reply(calls=tuple(Asked("task", kind, f"c{n}") for n in range(3)))
+    three = ModelReply(calls=tuple(Asked("task", kind, f"c{n}") for n in range(3)))
     async with FakeModelServer() as server:
         server.reply(three, three, "By myself, then.")
         entry = {

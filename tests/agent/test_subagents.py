@@ -22,7 +22,7 @@ from agent.paths import OUTPUTS
 from agent.streaming import delegated_usage
 from tests.agent.agent_harness import AgentHarness, open_agent
 from tests.agent.plain_agent import THREAD
-from tests.fakes.model import FakeModelServer, Reply
+from tests.fakes.model import FakeModelServer, ModelReply
 from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn, registered
 
 MODES: list[StreamMode] = ["messages", "values", "updates", "custom"]
@@ -287,7 +287,7 @@ async def test_stopping_a_run_closes_its_subagents_requests(tmp_path: Path) -> N
     calls = tuple(task(f"part {n}", call_id=f"t{n}") for n in range(3))
     lead = ScriptedChatModel.playing(ScriptedTurn(calls=calls), "Fine.")
     async with FakeModelServer() as server:
-        server.reply(*(Reply(text="on and on", hang_after=1) for _ in range(3)))
+        server.reply(*(ModelReply(text="on and on", hang_after=1) for _ in range(3)))
         async with open_agent(tmp_path, lead, served(server)) as home:
             running = asyncio.ensure_future(home.say("go", subagent_enabled=True))
             await server.until(lambda s: len(s.requests) == 3)
@@ -301,7 +301,7 @@ async def test_stopping_a_run_closes_its_subagents_requests(tmp_path: Path) -> N
 async def test_a_run_taken_up_again_delegates_again(tmp_path: Path) -> None:
     lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("x"),)), "Done after all.")
     async with FakeModelServer() as server:
-        server.reply(Reply(text="on and on", hang_after=1), "here it is")
+        server.reply(ModelReply(text="on and on", hang_after=1), "here it is")
         async with open_agent(tmp_path, lead, served(server)) as home:
             running = asyncio.ensure_future(home.say("go", subagent_enabled=True))
             await server.until(lambda s: len(s.requests) == 1)
@@ -319,7 +319,7 @@ async def test_a_run_taken_up_again_delegates_again(tmp_path: Path) -> None:
 async def test_a_deadline_closes_the_request(tmp_path: Path) -> None:
     lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("dawdle"),)), "Too slow.")
     async with FakeModelServer() as server:
-        server.reply(Reply(text="on and on", hang_after=1))
+        server.reply(ModelReply(text="on and on", hang_after=1))
         sections = served(server)
         sections["subagents"]["agents"]["general-purpose"]["timeout_seconds"] = 2.0
         async with open_agent(tmp_path, lead, sections) as home:
@@ -333,7 +333,7 @@ async def test_a_model_that_cannot_be_reached_fails_the_subagent_not_the_run(
 ) -> None:
     lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("ask"),)), "It did not work.")
     async with FakeModelServer() as server:
-        server.reply(Reply(status=401))
+        server.reply(ModelReply(status=401))
         async with open_agent(tmp_path, lead, served(server)) as home:
             messages = await home.say("go", subagent_enabled=True)
     (result,) = results(messages)

@@ -12,8 +12,8 @@ from agent.middleware.tool_call_repair import CUT_OFF, UNKNOWN_TOOL, repair_mess
 from agent.paths import OUTPUTS, WORKSPACE
 from tests.agent.agent_harness import open_agent
 from tests.agent.plain_agent import CONFIG
-from tests.fakes.model import Call as ServedCall
-from tests.fakes.model import FakeModelServer, Reply
+from tests.fakes.model import FakeModelServer, ModelReply
+from tests.fakes.model import ToolCall as ServedCall
 from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
 
 LOOK = {"path": WORKSPACE, "description": "look"}
@@ -35,7 +35,7 @@ def test_sound_answers_are_left_alone() -> None:
 
 async def test_arguments_that_are_no_json_are_told_to_the_model(tmp_path: Path) -> None:
     async with FakeModelServer() as server:
-        server.reply(Reply(calls=(ServedCall("ls", '{"path": nowhere}}', "a"),)), "Then so.")
+        server.reply(ModelReply(calls=(ServedCall("ls", '{"path": nowhere}}', "a"),)), "Then so.")
         served = {"use": "langchain_openai:ChatOpenAI", "model": "m", "api_key": "k"}
         served["base_url"] = server.base_url
         async with open_agent(tmp_path, ScriptedChatModel.playing(), entry=served) as home:

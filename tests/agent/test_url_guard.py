@@ -15,7 +15,7 @@ from agent.errors import UnknownHost, UrlNotAllowed, WebError
 from agent.network.url_guard import UrlGuard, check_remote_fetch, guarded_client
 from agent.tools.web.client import WebClient
 from agent.tools.web.keys import WebKeys
-from tests.fakes.web import bomb, site
+from tests.fakes.web import bomb, web_server
 
 PUBLIC = "93.184.216.34"
 
@@ -213,7 +213,7 @@ def fetching(guard: UrlGuard, **keys: object) -> WebClient:
 
 
 async def test_the_connection_goes_to_the_address_that_was_checked() -> None:
-    async with site("127.0.0.2") as checked, site("127.0.0.1", checked.port) as other:
+    async with web_server("127.0.0.2") as checked, web_server("127.0.0.1", checked.port) as other:
         checked.answer("/", "the checked one", kind="text/plain")
         other.answer("/", "the other one", kind="text/plain")
         resolve = Names(good_example=["127.0.0.2", "127.0.0.1"])  # says something else from then on
@@ -228,7 +228,7 @@ async def test_the_connection_goes_to_the_address_that_was_checked() -> None:
 
 
 async def test_the_next_address_is_tried_after_a_connect_error() -> None:
-    async with site("127.0.0.1") as here:
+    async with web_server("127.0.0.1") as here:
         here.answer("/", "reached", kind="text/plain")
         resolve = Names(two_example="127.0.0.3 127.0.0.1")  # nobody listens at the first
         client = fetching(UrlGuard(allow_private_hosts=["two.example"], resolve=resolve))
@@ -237,7 +237,7 @@ async def test_the_next_address_is_tried_after_a_connect_error() -> None:
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_a_redirect_is_checked_like_the_first_address(status: int) -> None:
-    async with site("127.0.0.1") as inside, site("127.0.0.2") as outside:
+    async with web_server("127.0.0.1") as inside, web_server("127.0.0.2") as outside:
         inside.answer("/secret", "a secret")
         outside.redirect("/go", f"{inside.url}/secret", status)
         client = fetching(UrlGuard(allow_private_hosts=["127.0.0.2"]))
@@ -251,7 +251,7 @@ async def test_a_redirect_is_checked_like_the_first_address(status: int) -> None
     ["file:///etc/passwd", "http://user@127.0.0.2/", "http://[::1", "//0x7f.1/", "gopher://x/"],
 )
 async def test_redirects_to_invalid_urls_are_blocked(to: str) -> None:
-    async with site("127.0.0.2") as outside:
+    async with web_server("127.0.0.2") as outside:
         outside.redirect("/go", to)
         client = fetching(UrlGuard(allow_private_hosts=["127.0.0.2"]))
         with pytest.raises(WebError):
@@ -259,7 +259,7 @@ async def test_redirects_to_invalid_urls_are_blocked(to: str) -> None:
 
 
 async def test_redirects_are_followed_up_to_a_limit() -> None:
-    async with site() as here:
+    async with web_server() as here:
         here.redirect("/a", "/b")
         here.redirect("/b", f"{here.url}/c?x=1")
         here.answer("/c", "there", kind="text/plain")
@@ -273,7 +273,7 @@ async def test_redirects_are_followed_up_to_a_limit() -> None:
 
 
 async def test_endless_responses_are_truncated() -> None:
-    async with site() as here:
+    async with web_server() as here:
         here.endless("/flood", b"x" * 65_536)
         here.redirect("/flooding", "/small")
         client = fetching(UrlGuard(allow_private_hosts=["127.0.0.1"]), max_bytes=100_000)
@@ -282,7 +282,7 @@ async def test_endless_responses_are_truncated() -> None:
 
 
 async def test_decompression_respects_the_limit() -> None:
-    async with site() as here:
+    async with web_server() as here:
         gzipped = {"Content-Encoding": "gzip"}
         here.answer("/bomb", bomb(50), kind="text/plain", headers=gzipped)
         here.answer(
@@ -298,7 +298,7 @@ async def test_decompression_respects_the_limit() -> None:
 
 
 async def test_hanging_servers_time_out() -> None:
-    async with site() as here:
+    async with web_server() as here:
         here.hang("/slow")
         client = fetching(UrlGuard(allow_private_hosts=["127.0.0.1"]), timeout=0.2)
         with pytest.raises(WebError, match=r"within 0\.2 seconds"):
@@ -344,7 +344,7 @@ async def test_certificates_are_checked_against_the_host_not_the_address(tmp_pat
     resolve = Names(good_example="127.0.0.1", evil_example="127.0.0.1")
     guard = UrlGuard(allow_private_hosts=["good.example", "evil.example"], resolve=resolve)
     async with (
-        site(tls=server) as here,
+        web_server(tls=server) as here,
         guarded_client(guard, trusting, timeout_s=20) as client,
     ):
         here.answer("/", "hi", kind="text/plain")

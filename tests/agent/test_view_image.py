@@ -18,8 +18,8 @@ from agent.tools.view_image import MAX_IMAGE_BYTES, load_image
 from tests.agent.agent_harness import open_agent
 from tests.agent.plain_agent import CONFIG, THREAD
 from tests.agent.test_factory import configured
-from tests.fakes.model import Call as Wire
-from tests.fakes.model import FakeModelServer, Reply
+from tests.fakes.model import FakeModelServer, ModelReply
+from tests.fakes.model import ToolCall as Wire
 from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
 
 WORK = "/mnt/user-data/workspace"
@@ -276,7 +276,9 @@ def test_at_most_eight_images_within_the_request_limit(
 
 async def test_a_real_model_class_sends_the_images(tmp_path: Path) -> None:
     async with FakeModelServer() as server:
-        server.reply(Reply(calls=(Wire("view_image", {"image_path": f"{WORK}/a.png"}),)), "a cat")
+        server.reply(
+            ModelReply(calls=(Wire("view_image", {"image_path": f"{WORK}/a.png"}),)), "a cat"
+        )
         config = configured(server, supports_vision=True)
         site = AgentSetup(config=config, home=tmp_path)
         async with open_agent_factory(site, InMemorySaver()) as agents:

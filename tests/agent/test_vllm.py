@@ -11,7 +11,7 @@ from agent.factory import open_agent_factory
 from agent.models.vllm import REASONING_FIELDS, VllmChatModel
 from agent.services import AgentSetup
 from tests.agent.plain_agent import CONFIG
-from tests.fakes.model import Call, FakeModelServer, Reply
+from tests.fakes.model import FakeModelServer, ModelReply, ToolCall
 
 
 def model_at(server: FakeModelServer) -> VllmChatModel:
@@ -23,7 +23,7 @@ def model_at(server: FakeModelServer) -> VllmChatModel:
 @pytest.mark.parametrize("field", REASONING_FIELDS)
 async def test_streamed_reasoning_is_kept_beside_the_text(field: str) -> None:
     async with FakeModelServer() as server:
-        server.reply(Reply(text="Four.", reasoning="two and two ", reasoning_field=field))
+        server.reply(ModelReply(text="Four.", reasoning="two and two ", reasoning_field=field))
         whole = AIMessageChunk(content="")
         async for chunk in model_at(server).astream("2+2?"):
             assert isinstance(chunk, AIMessageChunk)
@@ -37,7 +37,9 @@ async def test_a_whole_answer_keeps_it_and_gives_it_back(field: str) -> None:
     async with FakeModelServer() as server:
         model = model_at(server)
         model.disable_streaming = True
-        server.reply(Reply(text="Four.", reasoning="two and two", reasoning_field=field), "Yes.")
+        server.reply(
+            ModelReply(text="Four.", reasoning="two and two", reasoning_field=field), "Yes."
+        )
         answer = await model.ainvoke("2+2?")
         assert isinstance(answer, AIMessage)
         assert (answer.text, answer.additional_kwargs[field]) == ("Four.", "two and two")
@@ -49,12 +51,12 @@ async def test_a_whole_answer_keeps_it_and_gives_it_back(field: str) -> None:
 async def test_a_turn_with_tools_sends_it_back_and_shows_none_of_it(tmp_path: Path) -> None:
     async with FakeModelServer() as server:
         server.reply(
-            Reply(
+            ModelReply(
                 reasoning="I must look.",
                 reasoning_field="reasoning_content",
-                calls=(Call("ls", {"path": "/mnt/user-data/workspace"}),),
+                calls=(ToolCall("ls", {"path": "/mnt/user-data/workspace"}),),
             ),
-            Reply(text="It is empty.", reasoning="Nothing there."),
+            ModelReply(text="It is empty.", reasoning="Nothing there."),
         )
         entry = {
             "name": "deep",

@@ -14,7 +14,7 @@ from agent.tools.registry import configured_tools
 from agent.tools.web.page import html_to_markdown
 from tests.agent.agent_harness import open_agent
 from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
-from tests.fakes.web import PAGE, Site, site
+from tests.fakes.web import PAGE, WebServer, web_server
 
 KEY = "tvly-very-secret-key"
 HERE = ["127.0.0.1"]
@@ -39,7 +39,7 @@ async def ask(built: BaseTool, **arguments: object) -> str:
 
 
 async def test_a_page_becomes_markdown() -> None:
-    async with site() as here:
+    async with web_server() as here:
         here.answer("/page", PAGE)
         answer = await ask(tool("fetch_page", allow_private_hosts=HERE), url=f"{here.url}/page")
     assert answer == (
@@ -48,7 +48,7 @@ async def test_a_page_becomes_markdown() -> None:
 
 
 async def test_pages_are_truncated_after_4096_characters() -> None:
-    async with site() as here:
+    async with web_server() as here:
         here.answer("/long", f"<title>Long</title><p>{'word ' * 5000}</p>")
         fetch = tool("fetch_page", allow_private_hosts=HERE)
         assert len(await ask(fetch, url=f"{here.url}/long")) == len("# Long\n\n") + 4096
@@ -73,7 +73,7 @@ async def test_pages_are_truncated_after_4096_characters() -> None:
     ],
 )
 async def test_what_is_text_can_be_read(kind: str, body: bytes, answered: str) -> None:
-    async with site() as here:
+    async with web_server() as here:
         here.answer("/x", body, kind=kind)
         answer = await ask(tool("fetch_page", allow_private_hosts=HERE), url=f"{here.url}/x")
     assert answer.startswith(answered)
@@ -105,7 +105,7 @@ def test_extremely_nested_pages_are_read() -> None:
 )
 @pytest.mark.parametrize("use", ["fetch_page", "jina_fetch", "tavily_fetch", "firecrawl_scrape"])
 async def test_private_urls_are_not_sent_to_services(use: str, url: str, told: str) -> None:
-    async with site() as here:
+    async with web_server() as here:
         answer = await ask(tool(use, api_key=KEY, base_url=here.url), url=url)
         assert here.asked == []
     assert answer.startswith("Error: ")
@@ -117,7 +117,7 @@ async def test_private_urls_are_not_sent_to_services(use: str, url: str, told: s
 
 
 async def test_tavily_searches() -> None:
-    async with site() as here:
+    async with web_server() as here:
         results = [
             {"title": f"T{n}", "url": f"https://e.example/{n}", "content": f"text {n}", "score": 1}
             for n in range(9)
@@ -135,7 +135,7 @@ async def test_tavily_searches() -> None:
 
 
 async def test_tavily_reads_pages() -> None:
-    async with site() as here:
+    async with web_server() as here:
         page = {"url": "https://8.8.8.8/", "title": "Eights", "raw_content": "x" * 5000}
         here.answer("/extract", {"results": [page], "failed_results": []})
         answer = await ask(
@@ -156,7 +156,7 @@ async def test_tavily_reads_pages() -> None:
 
 @pytest.mark.parametrize("key", [KEY, None])
 async def test_jina_reads_pages_with_and_without_a_key(key: str | None) -> None:
-    async with site() as here:
+    async with web_server() as here:
         here.answer("/", PAGE, kind="text/plain")
         answer = await ask(
             tool("jina_fetch", api_key=key, base_url=here.url), url="https://8.8.8.8/"
@@ -177,7 +177,7 @@ async def test_jina_reads_pages_with_and_without_a_key(key: str | None) -> None:
 async def test_firecrawl_searches(version: int) -> None:
     entry = {"title": "T", "url": "https://e.example/", "description": "D"}
     data: Any = {"web": [entry]} if version == 2 else [entry]
-    async with site() as here:
+    async with web_server() as here:
         here.answer("/v2/search", {"success": True, "data": data})
         search = tool("firecrawl_search", api_key=KEY, base_url=here.url)
         answer = json.loads(await ask(search, query="parley"))
@@ -186,7 +186,7 @@ async def test_firecrawl_searches(version: int) -> None:
 
 
 async def test_firecrawl_reads_pages() -> None:
-    async with site() as here:
+    async with web_server() as here:
         data = {"markdown": "**hi** " * 2000, "metadata": {"title": "Hi"}}
         here.answer("/v2/scrape", {"success": True, "data": data})
         scrape = tool("firecrawl_scrape", api_key=KEY, base_url=here.url)
@@ -200,7 +200,7 @@ async def test_firecrawl_reads_pages() -> None:
 # --- pictures --------------------------------------------------------------------------------------------------
 
 
-def pictures(here: Site, count: int = 8) -> None:
+def pictures(here: WebServer, count: int = 8) -> None:
     here.answer("/", '<script>x = {vqd="4-123_abc"}</script>')
     results = [
         {"title": f"P{n}", "image": f"https://i.example/{n}", "thumbnail": f"https://t.example/{n}"}
@@ -210,7 +210,7 @@ def pictures(here: Site, count: int = 8) -> None:
 
 
 async def test_image_search_uses_the_page_token() -> None:
-    async with site() as here:
+    async with web_server() as here:
         pictures(here)
         search = tool("image_search", base_url=here.url)
         answer = json.loads(
@@ -231,7 +231,7 @@ async def test_image_search_uses_the_page_token() -> None:
 
 
 async def test_no_images_is_a_result_but_no_token_is_an_error() -> None:
-    async with site() as here:
+    async with web_server() as here:
         pictures(here, count=0)
         search = tool("image_search", base_url=here.url)
         nothing = json.loads(await ask(search, query="a cat"))
@@ -257,7 +257,7 @@ async def test_no_images_is_a_result_but_no_token_is_an_error() -> None:
     ],
 )
 async def test_service_errors_do_not_quote_the_response(status: int, told: str) -> None:
-    async with site() as here:
+    async with web_server() as here:
         headers = {"Location": "/elsewhere"} if status == 302 else {}
         here.answer("/search", f"your key {KEY} is bad", status=status, headers=headers)
         answer = await ask(tool("tavily_search", api_key=KEY, base_url=here.url), query="x")
@@ -270,14 +270,14 @@ async def test_service_errors_do_not_quote_the_response(status: int, told: str) 
 
 @pytest.mark.parametrize("body", ["<html>", "[]", "null", '{"results": 3}', "[" * 100_000])
 async def test_malformed_responses_are_handled(body: str) -> None:
-    async with site() as here:
+    async with web_server() as here:
         here.answer("/search", body, kind="application/json")
         answer = await ask(tool("tavily_search", api_key=KEY, base_url=here.url), query="x")
     assert answer == "[]" or answer.startswith("Error: Tavily returned")
 
 
 async def test_unreachable_hanging_and_flooding_services() -> None:
-    async with site() as here:
+    async with web_server() as here:
         here.hang("/search")
         slow = tool("tavily_search", api_key=KEY, base_url=here.url, timeout=0.2)
         assert "No response from Tavily within 0.2 seconds" in await ask(slow, query="x")
@@ -323,7 +323,7 @@ def test_invalid_keys_are_rejected_without_quoting(
 
 
 async def test_the_agent_searches_and_reads(tmp_path: Path) -> None:
-    async with site() as here:
+    async with web_server() as here:
         here.answer(
             "/search", {"results": [{"title": "T", "url": f"{here.url}/p", "content": "c"}]}
         )

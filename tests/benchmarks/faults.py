@@ -12,10 +12,16 @@ import anyio
 from anyio.abc import TaskStatus
 
 from tests.benchmarks.figures import Figure
-from tests.fakes.model import FakeModelServer, ModelRequest, Reply
+from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
 from tests.fakes.slack import FakeSlack
 from tests.fakes.telegram import TelegramServer
-from tests.journeys.people import FeishuPrivate, Person, SlackPrivate, TelegramPrivate, Town
+from tests.journeys.chat_users import (
+    ChatUser,
+    FeishuPrivateUser,
+    PlatformServers,
+    SlackDirectUser,
+    TelegramPrivateUser,
+)
 from tests.journeys.service import Service, serving, with_model
 
 KILLS = 20
@@ -36,8 +42,8 @@ APOLOGIES = {
 NUMBER = re.compile(r"You said: (\w+-\d+)\b")
 
 
-class PatientTown(Town):
-    """A town whose Slack sends an event again for minutes, as Slack does; its pauses fit a short run."""
+class PatientServers(PlatformServers):
+    """Platform servers whose Slack sends an event again for minutes, as Slack does; its pauses fit a short run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,40 +54,43 @@ class PatientTown(Town):
 class _Ledger:
     """Who said what, and where the answers must appear."""
 
-    def __init__(self, town: Town) -> None:
-        self._town = town
-        self.seats: list[Person] = []
+    def __init__(self, platforms: PlatformServers) -> None:
+        self._town = platforms
+        self.users: list[ChatUser] = []
         for number in range(PEOPLE):
-            self.seats.append(SlackPrivate(town.slack, user=f"U{number}BENCH"))
-            self.seats.append(TelegramPrivate(town.telegram, user=7000 + number))
-            self.seats.append(FeishuPrivate(town.feishu, user=f"ou_bench{number}"))
-        self.said: dict[str, Person] = {}
+            self.users.append(SlackDirectUser(platforms.slack, user=f"U{number}BENCH"))
+            self.users.append(TelegramPrivateUser(platforms.telegram, user=7000 + number))
+            self.users.append(FeishuPrivateUser(platforms.feishu, user=f"ou_bench{number}"))
+        self.said: dict[str, ChatUser] = {}
 
     async def talk(self, *, task_status: TaskStatus[None]) -> None:
         """Say one thing after the other, each person in turn."""
         task_status.started()
         while True:
-            seat = self.seats[len(self.said) % len(self.seats)]
-            text = f"{seat.channel}-{len(self.said)}"
-            self.said[text] = seat
-            await seat.say(text)
+            user = self.users[len(self.said) % len(self.users)]
+            text = f"{user.channel}-{len(self.said)}"
+            self.said[text] = user
+            await user.send(text)
             await anyio.sleep(PAUSE_S)
 
     def answers(self) -> Counter[str]:
         """Return how often each message was answered, as people see it."""
         found: Counter[str] = Counter()
-        for seat in self.seats:
-            for text in seat.heard():
+        for user in self.users:
+            for text in user.bot_messages():
                 found.update(NUMBER.findall(text))
         return found
 
     def seen(self) -> int:
         """Return how many answers stand anywhere; cheap, for it is asked while the service starts."""
-        town = self._town
-        words = [m.text for m in town.slack.workspace.posted if m.bot_id]
-        words += [m.text for m in town.feishu.world.messages.values() if m.by_bot]
+        platforms = self._town
+        words = [m.text for m in platforms.slack.workspace.posted if m.bot_id]
+        words += [m.text for m in platforms.feishu.state.messages.values() if m.by_bot]
         words += [
-            m.text for c in town.telegram.chats.values() for m in c.messages.values() if m.by_bot
+            m.text
+            for c in platforms.telegram.chats.values()
+            for m in c.messages.values()
+            if m.by_bot
         ]
         return sum(text.startswith("You said") for text in words)
 
@@ -92,7 +101,7 @@ class _Ledger:
 
     def apologies(self) -> Counter[str]:
         """Return how often the bot said that it did not take, or gave up, a message."""
-        heard = [text for seat in self.seats for text in seat.heard()]
+        heard = [text for user in self.users for text in user.bot_messages()]
         return Counter(
             {why: sum(words in text for text in heard) for why, words in APOLOGIES.items()}
         )
@@ -109,20 +118,20 @@ def run() -> list[Figure]:
 async def _measure() -> list[Figure]:
     dice = random.Random(SEED)  # noqa: S311 - a repeatable schedule, no secret
     with TemporaryDirectory() as folder:
-        async with PatientTown() as town, FakeModelServer() as model:
+        async with PatientServers() as platforms, FakeModelServer() as model:
             model.answer = _slowly
-            ledger = _Ledger(town)
-            config = {**with_model(model.base_url), "channels": town.channels}
-            async with serving(Path(folder), config, *town.channels) as service:
-                returns = await _under_fire(service, ledger, dice, tuple(town.channels))
+            ledger = _Ledger(platforms)
+            config = {**with_model(model.base_url), "channels": platforms.channels}
+            async with serving(Path(folder), config, *platforms.channels) as service:
+                returns = await _under_fire(service, ledger, dice, tuple(platforms.channels))
                 with anyio.move_on_after(SETTLE_S):
                     while ledger.open():  # noqa: ASYNC110 - three platforms, three signals
                         await anyio.sleep(0.5)
                 uncertain = await _uncertain(service)
-            broken = len(town.violations)
+            broken = len(platforms.violations)
     answers = ledger.answers()
     twice = Counter(text.partition("-")[0] for text in ledger.said if answers[text] > 1)
-    given_up = sum(envelope.dropped for envelope in town.slack.sockets.envelopes)
+    given_up = sum(envelope.dropped for envelope in platforms.slack.sockets.envelopes)
     sorry = ledger.apologies()
     lost = len(ledger.open()) - given_up - sorry.total()
     certain = twice["slack"] + twice["feishu"]
@@ -167,5 +176,5 @@ async def _uncertain(service: Service) -> int:
     return sum(row["state"] == "uncertain" and row["channel"] == "telegram" for row in rows)
 
 
-def _slowly(request: ModelRequest) -> Reply:
-    return Reply(text=f"You said: {request.last_user_text}", first_token_delay_s=0.15)
+def _slowly(request: ModelRequest) -> ModelReply:
+    return ModelReply(text=f"You said: {request.last_user_text}", first_token_delay_s=0.15)

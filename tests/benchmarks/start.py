@@ -11,7 +11,7 @@ import anyio
 import psutil
 
 from tests.benchmarks.figures import Figure
-from tests.journeys.people import Town
+from tests.journeys.chat_users import PlatformServers
 from tests.journeys.service import Service
 
 ROUNDS = 4
@@ -29,9 +29,9 @@ def run() -> list[Figure]:
 
 async def _measure() -> list[Figure]:
     alone = [await _started({}) for _ in range(ROUNDS)]
-    async with Town() as town:
-        names = tuple(town.channels)
-        whole = [await _started(town.channels, *names) for _ in range(ROUNDS)]
+    async with PlatformServers() as platforms:
+        names = tuple(platforms.channels)
+        whole = [await _started(platforms.channels, *names) for _ in range(ROUNDS)]
     figures: list[Figure] = []
     for what, rounds, bars in (
         ("no channel", alone, ("< 1.5", "< 120")),

@@ -21,7 +21,7 @@ from bus.messages import (
 )
 from bus.platform import CommandInfo, ConnectionState, Disposition
 from bus.retry import Backoff
-from tests.fakes.feishu import FakeFeishu, Message
+from tests.fakes.feishu import FakeFeishu, FeishuMessage
 
 COMMANDS = [CommandInfo(name=name, help=name) for name in ("help", "new", "models")]
 
@@ -96,7 +96,7 @@ def adapter_for(
     return FeishuAdapter(config, commands=COMMANDS, timeouts=timeouts)
 
 
-def place_of(message: Message) -> ReplyTarget:
+def place_of(message: FeishuMessage) -> ReplyTarget:
     """Return where the answer to a message goes."""
     return ReplyTarget(chat=message.chat, thread=message.thread, reply_to=message.id)
 

@@ -57,7 +57,7 @@ async def run_loop(
 
 
 async def test_the_loop_reconnects_and_health_follows() -> None:
-    health = HealthTracker("pigeon")
+    health = HealthTracker("acme")
     states: list[tuple[ConnectionState, str]] = []
 
     async def connect() -> None:
@@ -84,7 +84,7 @@ async def test_the_loop_reconnects_and_health_follows() -> None:
 
 
 async def test_delays_grow_and_respect_the_platforms_own() -> None:
-    health = HealthTracker("pigeon")
+    health = HealthTracker("acme")
     started: list[float] = []
     loop = ConnectionLoop(health, backoff=Backoff(first_s=0.02, cap_s=1.0, jitter=0.0))
 
@@ -99,7 +99,7 @@ async def test_delays_grow_and_respect_the_platforms_own() -> None:
 
 
 async def test_reconnect_ends_the_connection_and_the_wait() -> None:
-    health = HealthTracker("pigeon")
+    health = HealthTracker("acme")
     loop = ConnectionLoop(health, backoff=Backoff(first_s=60.0, cap_s=60.0))
     attempts = 0
 
@@ -122,7 +122,7 @@ async def test_reconnect_ends_the_connection_and_the_wait() -> None:
 
 
 async def test_an_unknown_error_leaves_the_loop() -> None:
-    health = HealthTracker("pigeon")
+    health = HealthTracker("acme")
 
     async def connect() -> None:
         raise KeyError("bug")
@@ -134,7 +134,7 @@ async def test_an_unknown_error_leaves_the_loop() -> None:
 def test_health_changes_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     clock = ManualClock()
-    health = HealthTracker("pigeon-2", clock)
+    health = HealthTracker("acme-2", clock)
     health.mark_connecting()
     for _ in range(3):
         clock.now += 1
@@ -148,15 +148,15 @@ def test_health_changes_are_logged_once(caplog: pytest.LogCaptureFixture) -> Non
     health.mark_stopped()
     assert health.state is ConnectionState.FAILED
     assert [record.getMessage() for record in caplog.records] == [
-        "pigeon-2: connecting",
-        "pigeon-2: connected",
-        "pigeon-2: scope missing",
-        "pigeon-2: failed: token refused",
+        "acme-2: connecting",
+        "acme-2: connected",
+        "acme-2: scope missing",
+        "acme-2: failed: token refused",
     ]
 
 
 def test_a_webhook_channel_is_connected_after_the_first_verified_request() -> None:
-    tracker = HealthTracker("pigeon")
+    tracker = HealthTracker("acme")
     tracker.mark_connecting()
     health = WebhookHealth(tracker, "Set the request URL.")
     health.mark_rejected("unsigned")
@@ -288,7 +288,7 @@ async def test_json_api_calls_and_maps_errors() -> None:
 
 async def test_background_tasks_fail_alone(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    background = BackgroundTasks("pigeon", timeout_s=0.05)
+    background = BackgroundTasks("acme", timeout_s=0.05)
     done: list[str] = []
 
     async def succeed() -> None:
@@ -305,15 +305,15 @@ async def test_background_tasks_fail_alone(caplog: pytest.LogCaptureFixture) -> 
         for name, task in (("a", refuse), ("b", break_down), ("c", anyio.sleep_forever)):
             background.start(name, task)
         background.start("d", succeed)
-        await until(lambda: "pigeon: c: timed out" in caplog.messages)
+        await until(lambda: "acme: c: timed out" in caplog.messages)
     assert done == ["ok"]
-    assert {"pigeon: before: skipped", "pigeon: a: chat not found", "pigeon: b failed"} <= set(
+    assert {"acme: before: skipped", "acme: a: chat not found", "acme: b failed"} <= set(
         caplog.messages
     )
 
 
 async def test_background_tasks_are_bounded_and_end_with_the_adapter() -> None:
-    background = BackgroundTasks("pigeon")
+    background = BackgroundTasks("acme")
     started = 0
 
     async def wait() -> None:
@@ -339,7 +339,7 @@ async def test_greetings_follow_the_policy() -> None:
         sent.append((target.chat, markdown, key))
         return MessageId("1")
 
-    background = BackgroundTasks("pigeon")
+    background = BackgroundTasks("acme")
     async with background.running():
         open_to_all = Greeting(ChannelPolicy(dm_policy="open"), send, background)
         open_to_all.greet_group("g1", event_id="7", language="zh")

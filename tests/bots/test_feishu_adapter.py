@@ -154,7 +154,7 @@ async def test_several_connections_live_in_one_process() -> None:
             assert len(feishu.connections) == 2
             for number in range(8):
                 await feishu.dm(f"m{number}", user=f"ou_{number}")
-            await feishu.wait_for(lambda: all(event.acked for event in feishu.world.events))
+            await feishu.wait_for(lambda: all(event.acked for event in feishu.state.events))
         assert feishu.violations == []
     assert sorted(intake.texts) == [f"m{number}" for number in range(8)]
 

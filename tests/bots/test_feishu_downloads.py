@@ -12,7 +12,7 @@ from bots.feishu.timeouts import FeishuTimeouts
 from bus.errors import DeliveryError
 from bus.messages import Attachment
 from tests.bots.feishu_rig import QUICK, Intake, adapter_for, running
-from tests.fakes.feishu import FakeFeishu, Message
+from tests.fakes.feishu import FakeFeishu, FeishuMessage
 
 LIMIT = 50_000_000
 
@@ -33,7 +33,7 @@ async def connected(
             yield feishu, adapter
 
 
-def ref_of(message: Message) -> str:
+def ref_of(message: FeishuMessage) -> str:
     kind = message.type
     key = message.content["image_key" if kind == "image" else "file_key"]
     return f"messages/{message.id}/resources/{key}?type={kind}"

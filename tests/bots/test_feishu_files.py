@@ -10,7 +10,7 @@ from bots.feishu.errors import FeishuError
 from bus.messages import MessageId
 from bus.platform import OutgoingFile
 from tests.bots.feishu_rig import adapter_for, place_of
-from tests.fakes.feishu import FakeFeishu, Message
+from tests.fakes.feishu import FakeFeishu, FeishuMessage
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 100
 
@@ -44,7 +44,7 @@ async def test_pictures_and_files_are_uploaded_and_sent(tmp_path: Path) -> None:
 
 
 async def _send_file(
-    adapter: FeishuAdapter, asked: Message, path: Path, data: bytes, mime: str
+    adapter: FeishuAdapter, asked: FeishuMessage, path: Path, data: bytes, mime: str
 ) -> MessageId:
     await anyio.Path(path).write_bytes(data)
     file = OutgoingFile(path=path, name=path.name, mime=mime, size_bytes=len(data))

@@ -10,7 +10,7 @@ from bots.feishu.frame_assembler import FrameAssembler
 from bots.feishu.rest import FeishuApp
 from bots.feishu.sdk import Frame, FrameCodec, FrameError
 from tests.fakes import feishu_cards, feishu_wire
-from tests.fakes.feishu_cards import CardRefused
+from tests.fakes.feishu_cards import InvalidCard
 
 COUNT = """
 import sys
@@ -146,7 +146,7 @@ TABLE = "| a | b |\n|---|---|\n| 1 | 2 |\n\n"
     ],
 )
 def test_the_fake_refuses_what_the_platform_refuses(card: object) -> None:
-    with pytest.raises(CardRefused):
+    with pytest.raises(InvalidCard):
         feishu_cards.check(card)
 
 

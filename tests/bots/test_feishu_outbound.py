@@ -13,7 +13,7 @@ from bus.errors import DeliveryError, MessageTooLong
 from bus.locales.en import ENGLISH
 from bus.messages import ReplyTarget
 from tests.bots.feishu_rig import Intake, adapter_for, place_of, running
-from tests.fakes.feishu import Call, FakeFeishu
+from tests.fakes.feishu import FakeFeishu, FeishuCall
 
 
 async def failure(adapter: FeishuAdapter, place: ReplyTarget, *, key: str = "k") -> FeishuError:
@@ -264,7 +264,7 @@ async def test_a_refused_card_is_sent_without_markup() -> None:
         assert tags == ["markdown", "div", "markdown", "div"]
 
 
-def _card_calls(feishu: FakeFeishu) -> list[Call]:
+def _card_calls(feishu: FakeFeishu) -> list[FeishuCall]:
     return [*feishu.calls("message.reply"), *feishu.calls("message.patch")]
 
 

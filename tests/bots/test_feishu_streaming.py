@@ -15,14 +15,14 @@ from bus.locales.en import ENGLISH
 from bus.messages import Button, MessageId, ReplyTarget, platform_message_id
 from bus.platform import ConnectionState
 from tests.bots.feishu_rig import QUICK, Intake, adapter_for, place_of, running
-from tests.fakes.feishu import FakeFeishu, Message
+from tests.fakes.feishu import FakeFeishu, FeishuMessage
 
 STOP = Button(label="Stop", token="stop:7:0", style="danger")
 
 
 async def opened(
     feishu: FakeFeishu, adapter: FeishuAdapter
-) -> tuple[ReplyTarget, MessageId, Message]:
+) -> tuple[ReplyTarget, MessageId, FeishuMessage]:
     """Open a card that streams; return where, its id and what people see."""
     feishu.allow_cardkit()
     asked = await feishu.dm("hello")

@@ -17,7 +17,7 @@ from tests.bots.slack_rig import Recorder, fast_slack, running
 from tests.bots.test_slack_outbound import place_of
 from tests.fakes.slack import USER, FakeSlack
 from tests.fakes.slack_payloads import pressed
-from tests.fakes.slack_state import Message
+from tests.fakes.slack_state import SlackMessage
 
 ME = SlackIdentity(team_id="T1", user_id="UBOT", bot_id="BBOT")
 STOP = Button(label="Stop", token="stop:7:0", style="danger")
@@ -25,11 +25,11 @@ YES = Button(label="Yes", token="option:7:0", style="primary")
 NO = Button(label="No", token="option:7:1")
 
 
-def message(channel: str = "C1", thread_ts: str = "") -> Message:
-    return Message(channel=channel, ts="9.1", user="UBOT", text="x", thread_ts=thread_ts)
+def message(channel: str = "C1", thread_ts: str = "") -> SlackMessage:
+    return SlackMessage(channel=channel, ts="9.1", user="UBOT", text="x", thread_ts=thread_ts)
 
 
-def payload(said: Message | None = None, **more: object) -> dict[str, Any]:
+def payload(said: SlackMessage | None = None, **more: object) -> dict[str, Any]:
     body = pressed(
         said or message(thread_ts="5.1"),
         "parley.0",

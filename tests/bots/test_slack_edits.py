@@ -12,7 +12,7 @@ from bus.platform import Disposition
 from tests.bots.slack_rig import Recorder, fast_slack, running
 from tests.bots.test_slack_inbound import ME, body
 from tests.fakes.slack_payloads import pressed, slash
-from tests.fakes.slack_state import Message
+from tests.fakes.slack_state import SlackMessage
 
 AT = "10.000100"
 
@@ -189,7 +189,7 @@ def test_org_wide_install_keys_messages_presses_and_commands_alike() -> None:
     )
     org = {"enterprise_id": "E1", "team_id": None, "is_enterprise_install": True}
     message = parse_event(body() | {"team_id": "T1", "authorizations": [org]}, me)
-    said = Message(channel="C1", ts="9.1", user="UBOT", text="x", thread_ts="5.1")
+    said = SlackMessage(channel="C1", ts="9.1", user="UBOT", text="x", thread_ts="5.1")
     body_of_press = pressed(said, "parley.0", "stop:7:0", user="U1", response_url="https://r")
     enterprise = {"id": "E1", "name": "Org"}
     presses = [

@@ -11,7 +11,7 @@ from bus.messages import ReplyTarget
 from tests.bots.slack_rig import Recorder, fast_slack, running
 from tests.bots.test_slack_outbound import place_of
 from tests.fakes.slack import USER, FakeSlack
-from tests.fakes.slack_state import Message
+from tests.fakes.slack_state import SlackMessage
 
 
 def agent_slack() -> FakeSlack:
@@ -20,7 +20,7 @@ def agent_slack() -> FakeSlack:
     return slack
 
 
-def shown(slack: FakeSlack, asked: Message) -> tuple[str, str]:
+def shown(slack: FakeSlack, asked: SlackMessage) -> tuple[str, str]:
     status = slack.workspace.status(asked.channel, asked.thread_ts or asked.ts)
     return status.session, status.text
 

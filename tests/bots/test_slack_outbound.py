@@ -15,12 +15,12 @@ from bus.platform import OutgoingFile
 from tests.bots.slack_rig import FAST, QUICK, Recorder, config, fast_slack, running
 from tests.fakes.slack import BOT_USER, USER, FakeSlack
 from tests.fakes.slack_checks import METHODS_FILE, METHODS_MISSING
-from tests.fakes.slack_state import Message
+from tests.fakes.slack_state import SlackMessage
 
 TEXT = "**Hello** <!channel> & a [link](https://x.org)\n\n- one\n- two"
 
 
-def place_of(message: Message) -> ReplyTarget:
+def place_of(message: SlackMessage) -> ReplyTarget:
     private = message.channel.startswith("D")
     thread = message.thread_ts if private else message.thread_ts or message.ts
     return ReplyTarget(chat=message.channel, thread=thread, reply_to=message.ts)

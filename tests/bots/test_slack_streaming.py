@@ -18,7 +18,7 @@ from tests.bots.markdown_samples import SAMPLE, documents
 from tests.bots.slack_rig import FAST, Recorder, config, fast_slack, running
 from tests.fakes.slack import USER, FakeSlack
 from tests.fakes.slack_checks import text_findings
-from tests.fakes.slack_state import Message
+from tests.fakes.slack_state import SlackMessage
 
 STOP = Button(label="Stop", token="stop:7:0", style="danger")
 OPTION = Button(label="Yes", token="option:7:0")
@@ -34,7 +34,7 @@ async def streaming(
         yield adapter
 
 
-def place_of(message: Message) -> ReplyTarget:
+def place_of(message: SlackMessage) -> ReplyTarget:
     private = message.channel.startswith("D")
     thread = message.thread_ts if private else message.thread_ts or message.ts
     return ReplyTarget(chat=message.channel, thread=thread, reply_to=message.ts, user=message.user)
@@ -43,18 +43,18 @@ def place_of(message: Message) -> ReplyTarget:
 class Answer:
     """One growing answer, as the bus lets it grow."""
 
-    def __init__(self, adapter: SlackAdapter, slack: FakeSlack, asked: Message) -> None:
+    def __init__(self, adapter: SlackAdapter, slack: FakeSlack, asked: SlackMessage) -> None:
         self.adapter = adapter
         self.slack = slack
         self.place = place_of(asked)
         self.id = MessageId("")
 
-    async def open(self, key: str = "7:card:0") -> Message:
+    async def open(self, key: str = "7:card:0") -> SlackMessage:
         self.id = await self.adapter.start_streaming(self.place, "…", key=key, buttons=(STOP,))
         return self.message
 
     @property
-    def message(self) -> Message:
+    def message(self) -> SlackMessage:
         found = self.slack.workspace.find(self.place.chat, self.id)
         assert found is not None
         return found

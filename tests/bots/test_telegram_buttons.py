@@ -10,7 +10,7 @@ from bus.messages import Button, MessageId, PressResponse, ReplyTarget
 from bus.platform import Disposition
 from tests.bots.telegram_rig import Recorder, adapter_for, running, talking
 from tests.fakes.telegram import TelegramServer
-from tests.fakes.telegram_chats import Message
+from tests.fakes.telegram_chats import TelegramMessage
 
 GROUP = -1001234567890
 ALICE = ReplyTarget(chat="1001", reply_to="1")
@@ -34,7 +34,7 @@ def adapter(telegram: TelegramServer) -> TelegramAdapter:
     return adapter_for(telegram)
 
 
-def rows(message: Message) -> list[list[str]]:
+def rows(message: TelegramMessage) -> list[list[str]]:
     return [[button["callback_data"] for button in row] for row in message.markup]
 
 

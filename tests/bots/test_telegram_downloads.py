@@ -9,7 +9,7 @@ from bus.errors import DeliveryError
 from bus.messages import Attachment
 from tests.bots.telegram_rig import FAST, Recorder, adapter_for, running, until
 from tests.fakes.telegram import TelegramServer
-from tests.fakes.telegram_chats import Upload
+from tests.fakes.telegram_chats import TelegramUpload
 
 LIMIT = 50_000_000
 
@@ -21,7 +21,7 @@ async def fetched(adapter: TelegramAdapter, ref: str, limit: int = LIMIT) -> byt
 
 
 def kept(telegram: TelegramServer, content: bytes = b"content") -> str:
-    upload = Upload(name="a.bin", content=content, mime="application/octet-stream")
+    upload = TelegramUpload(name="a.bin", content=content, mime="application/octet-stream")
     return telegram.keep("document", upload).file_id
 
 
@@ -31,7 +31,9 @@ async def test_a_file_of_a_message_is_fetched() -> None:
     async with TelegramServer() as telegram:
         adapter = adapter_for(telegram)
         async with running(adapter, intake):
-            telegram.send_file(1001, Upload(name="图.bin", content=content), caption="see this")
+            telegram.send_file(
+                1001, TelegramUpload(name="图.bin", content=content), caption="see this"
+            )
             await until(lambda: bool(intake.got))
             [attachment] = intake.got[0].attachments
             async with adapter.download(attachment, max_bytes=LIMIT) as chunks:

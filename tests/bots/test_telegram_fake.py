@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.fakes.telegram import TelegramServer
-from tests.fakes.telegram_chats import Upload, Wire
+from tests.fakes.telegram_chats import TelegramUpload, Wire
 from tests.fakes.telegram_checks import MISSING, specification, violations
 
 GROUP = -1001234567890
@@ -231,7 +231,7 @@ async def test_own_messages_can_be_edited_and_deleted(
 
 
 async def test_files_can_be_fetched(telegram: TelegramServer, client: httpx.AsyncClient) -> None:
-    telegram.send_file(1001, Upload(name="a.txt", content=b"words"))
+    telegram.send_file(1001, TelegramUpload(name="a.txt", content=b"words"))
     update = (await ask(client, "getUpdates"))["result"][-1]
     file_id = update["message"]["document"]["file_id"]
     path = (await ask(client, "getFile", file_id=file_id))["result"]["file_path"]
@@ -351,7 +351,7 @@ async def test_a_classic_server_knows_neither_drafts_nor_blocks() -> None:
 async def test_an_album_is_as_many_messages(
     telegram: TelegramServer, client: httpx.AsyncClient
 ) -> None:
-    uploads = [Upload(name=f"{n}.pdf", content=b"%PDF") for n in range(2)]
+    uploads = [TelegramUpload(name=f"{n}.pdf", content=b"%PDF") for n in range(2)]
     telegram.send_album(1001, uploads, caption="both", kind="document")
     first, second = (u["message"] for u in (await ask(client, "getUpdates"))["result"][-2:])
     assert first["media_group_id"] == second["media_group_id"]

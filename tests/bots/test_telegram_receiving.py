@@ -37,7 +37,7 @@ from tests.bots.telegram_rig import (
     until,
 )
 from tests.fakes.telegram import TelegramServer
-from tests.fakes.telegram_chats import Upload
+from tests.fakes.telegram_chats import TelegramUpload
 
 GROUP = -1001234567890
 
@@ -121,7 +121,7 @@ async def test_groups_topics_and_replies(telegram: TelegramServer) -> None:
 
 async def test_files_are_described(telegram: TelegramServer) -> None:
     async with talking(telegram) as (_, recorder):
-        upload = Upload(name="plan.pdf", content=b"%PDF", mime="application/pdf")
+        upload = TelegramUpload(name="plan.pdf", content=b"%PDF", mime="application/pdf")
         telegram.send_file(1001, upload, caption="read this")
         await telegram.wait_for(lambda: recorder.got)
     (inbound,) = recorder.got

@@ -15,7 +15,7 @@ from tests.bots.telegram_rig import COMMANDS, FAST, config_for, linked
 from tests.bus.rig import House, house, until
 from tests.fakes.langgraph import Script
 from tests.fakes.telegram import TelegramServer
-from tests.fakes.telegram_chats import Upload
+from tests.fakes.telegram_chats import TelegramUpload
 
 GROUP = -1001234567890
 WORDS = messages_for("en")
@@ -92,7 +92,7 @@ async def test_a_question_is_answered_by_a_button(telegram: TelegramServer, tmp_
 
 
 async def test_an_album_is_one_turn(telegram: TelegramServer, tmp_path: Path) -> None:
-    uploads = [Upload(name=f"{n}.pdf", content=b"%PDF" + bytes([n])) for n in range(3)]
+    uploads = [TelegramUpload(name=f"{n}.pdf", content=b"%PDF" + bytes([n])) for n in range(3)]
     async with serving(telegram, tmp_path) as home:
         telegram.send_album(1001, uploads, caption="compare", kind="document")
         telegram.dm("and then this")

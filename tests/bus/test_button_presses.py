@@ -25,14 +25,14 @@ from bus.platform import Disposition
 from store.conversations import ConversationKey
 from tests.bus.rig import House, house, until
 from tests.fakes.langgraph import FakeLangGraph, Script
-from tests.fakes.platform import ButtonPlatform, CardPlatform, FakePlatform, Shown
+from tests.fakes.platform import ButtonPlatform, CardPlatform, FakePlatform, ShownMessage
 
 WHICH = Script(words=(), question="❓ Which?", options=("red", "green"))
 BROKEN = Script(words=("Hel",), error={"error": "InternalServerError", "message": "sk-secret"})
 GROUP = ChannelPolicy(group_policy="open", admin_users=["boss"])
 
 
-def press_of(token: str, message: Shown, **changes: object) -> ButtonPress:
+def press_of(token: str, message: ShownMessage, **changes: object) -> ButtonPress:
     chat, user = str(changes.pop("chat", "c")), str(changes.pop("user", "u"))
     fields: dict[str, object] = {
         "event_id": "p1",
@@ -344,7 +344,7 @@ async def test_stop_takes_a_message_out_of_the_queue(tmp_path: Path) -> None:
         for row in (rows[1], rows[0]):
             token = ButtonToken(ButtonAction.STOP, row.id).text
             answer = await h.bus.intake.handle_button_press(
-                press_of(token, Shown("m", "c", "", ""))
+                press_of(token, ShownMessage("m", "c", "", ""))
             )
             assert answer == PressResponse(text=ENGLISH.press_stopping)
         for row in rows:

@@ -191,11 +191,11 @@ class FeishuRig(RemoteRig):
 
     @override
     def acknowledged(self) -> bool:
-        return all(event.acked for event in self._feishu.world.events)
+        return all(event.acked for event in self._feishu.state.events)
 
     @override
     def seen(self) -> list[str]:
-        messages = self._feishu.world.messages.values()
+        messages = self._feishu.state.messages.values()
         return [message.text for message in messages if message.by_bot]
 
     @override

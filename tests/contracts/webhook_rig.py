@@ -151,4 +151,4 @@ class FeishuWebhookRig(FeishuRig):
     @override
     async def come_back(self) -> None:
         self._feishu.poster.caller.away = False
-        self._feishu.world.failures.clear()
+        self._feishu.state.failures.clear()

@@ -31,7 +31,7 @@ OPTIONS = [
 ]
 
 
-class FakeAgent:
+class FakeAcpAgent:
     """Writes what it was given into its folder, then does what its kind says."""
 
     def __init__(self, kind: str) -> None:
@@ -94,4 +94,4 @@ class FakeAgent:
 
 
 if __name__ == "__main__":
-    asyncio.run(run_agent(cast("Agent", FakeAgent(sys.argv[1]))))
+    asyncio.run(run_agent(cast("Agent", FakeAcpAgent(sys.argv[1]))))

@@ -14,7 +14,7 @@ from typing import Any
 AUTH_REQUIRED = -32000
 
 
-class Ended(Exception):
+class AgentExit(Exception):
     """The agent ends with this exit code."""
 
 
@@ -75,7 +75,7 @@ def work(kind: str, text: str) -> None:
             say("x" * 10_000)
     elif kind == "crash":
         sys.stderr.write("something went wrong\n" * 20_000)  # more than a pipe holds
-        raise Ended(3)
+        raise AgentExit(3)
     elif kind == "hang":
         stay()
         time.sleep(600)
@@ -103,7 +103,7 @@ def main() -> None:
     kind = sys.argv[1]
     if kind == "other":  # a program that speaks another language
         sys.stderr.write("error: unexpected argument\n")
-        raise Ended(2)
+        raise AgentExit(2)
     if kind == "chatty":
         sys.stdout.write("Starting up...\nnull\n[1]\n\n")
     for line in sys.stdin:
@@ -115,5 +115,5 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except Ended as ended:
+    except AgentExit as ended:
         sys.exit(int(str(ended)))

@@ -16,7 +16,7 @@ Block = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class AnthropicReply:
     """What the model says: thinking first, then text, then tool calls as (id, name, arguments)."""
 
     thinking: str = ""
@@ -28,7 +28,7 @@ class Answer:
 class FakeAnthropic:
     """POST /v1/messages, streamed. `requests` are the bodies; `base_url` has no path."""
 
-    def __init__(self, *answers: Answer) -> None:
+    def __init__(self, *answers: AnthropicReply) -> None:
         self.requests: list[dict[str, Any]] = []
         self.keys: list[str] = []
         self.base_url = ""
@@ -57,7 +57,7 @@ class FakeAnthropic:
         self.requests.append(await request.json())
         given = request.headers.get("x-api-key") or request.headers.get("authorization") or ""
         self.keys.append(given.removeprefix("Bearer "))
-        answer = self._answers.popleft() if self._answers else Answer(text="(done)")
+        answer = self._answers.popleft() if self._answers else AnthropicReply(text="(done)")
         if answer.status != 200:
             error = {"type": "error", "error": {"type": "api_error", "message": "scripted"}}
             return web.json_response(error, status=answer.status)
@@ -72,7 +72,7 @@ class FakeAnthropic:
         return response
 
 
-def _events(answer: Answer) -> Iterator[Block]:
+def _events(answer: AnthropicReply) -> Iterator[Block]:
     usage = {"input_tokens": 7, "output_tokens": 1}
     message: Block = {
         "id": f"msg_{uuid4().hex}",
@@ -96,7 +96,7 @@ def _events(answer: Answer) -> Iterator[Block]:
     yield {"type": "message_stop"}
 
 
-def _blocks(answer: Answer) -> Iterator[tuple[Block, list[Block]]]:
+def _blocks(answer: AnthropicReply) -> Iterator[tuple[Block, list[Block]]]:
     """Yield each content block: how it starts, and what is added to it."""
     if answer.thinking:
         deltas = [

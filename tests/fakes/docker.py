@@ -13,7 +13,7 @@ CLI = Path(__file__).with_name("docker_cli.py")
 
 
 @dataclass(frozen=True)
-class Machine:
+class FakeDocker:
     """Where the fake keeps its state."""
 
     folder: Path
@@ -59,10 +59,10 @@ class Machine:
 
 
 @contextmanager
-def machine(folder: Path) -> Iterator[Machine]:
+def machine(folder: Path) -> Iterator[FakeDocker]:
     """Put the program into a folder; leaving removes every container."""
     folder.mkdir()
-    made = Machine(folder)
+    made = FakeDocker(folder)
     made.program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "{CLI}" "{folder}" "$@"\n')
     made.program.chmod(0o755)
     try:

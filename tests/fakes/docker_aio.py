@@ -19,7 +19,7 @@ from uuid import uuid4
 WORKSPACE = "/mnt/user-data/workspace"
 
 
-class Container:
+class FakeContainer:
     """What the API works on."""
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -110,7 +110,7 @@ class Container:
 class Handler(BaseHTTPRequestHandler):
     """Answers in JSON."""
 
-    container: Container
+    container: FakeContainer
 
     def do_GET(self) -> None:
         """Answer GET."""
@@ -148,7 +148,7 @@ def main() -> None:
     folder, name, port = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     if json.loads((folder / f"{name}.json").read_text())["published"]:
         port = 0  # Docker takes a free one
-    Handler.container = Container(folder, name)
+    Handler.container = FakeContainer(folder, name)
     server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     part = folder / f"{name}.port.part"
     part.write_text(str(server.server_address[1]))

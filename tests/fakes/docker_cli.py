@@ -18,7 +18,7 @@ WITH_VALUE = {
 }
 
 
-class Docker:
+class DockerCli:
     """The commands that are known."""
 
     def __init__(self, folder: Path) -> None:
@@ -190,4 +190,4 @@ def said(words: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(Docker(Path(sys.argv[1])).call(sys.argv[2:]))
+    sys.exit(DockerCli(Path(sys.argv[1])).call(sys.argv[2:]))

@@ -11,17 +11,31 @@ import httpx
 from aiohttp import web
 
 from tests.fakes.feishu_cardkit import SCOPE, CardKitService
-from tests.fakes.feishu_post import PostService
-from tests.fakes.feishu_push import Connection, PushService
+from tests.fakes.feishu_post import FeishuWebhookSender
+from tests.fakes.feishu_push import FeishuConnection, PushService
 from tests.fakes.feishu_rest import RestApi
-from tests.fakes.feishu_world import BOT_OPEN_ID, Call, Event, Failure, Message, World
+from tests.fakes.feishu_state import (
+    BOT_OPEN_ID,
+    FeishuCall,
+    FeishuEvent,
+    FeishuFailure,
+    FeishuMessage,
+    FeishuState,
+)
 
-__all__ = ["BOT_OPEN_ID", "Call", "Connection", "Event", "FakeFeishu", "Message"]
+__all__ = [
+    "BOT_OPEN_ID",
+    "FakeFeishu",
+    "FeishuCall",
+    "FeishuConnection",
+    "FeishuEvent",
+    "FeishuMessage",
+]
 
 T = TypeVar("T")
 
 
-class Extra(TypedDict, total=False):
+class FeishuMessageOptions(TypedDict, total=False):
     """What a user's message may have besides its content.
 
     `private`: in a p2p chat; `thread`: topic id; `reply_to`: id of the message it answers;
@@ -43,8 +57,8 @@ class FakeFeishu:
     Configure Parley with `feishu.settings`, a `channels.feishu` section.
 
     Speak as a user: `dm`, `mention`, `say`, `file`, `press`, `withdraw`, `click_menu`, `open_chat`, `add_bot`,
-    `push` (any event). Each returns the `Message`
-    (or `Event`). Events are pushed to a random connection until acknowledged with code 200.
+    `push` (any event). Each returns the `FeishuMessage`
+    (or `FeishuEvent`). Events are pushed to a random connection until acknowledged with code 200.
     Look: `messages(chat)`, `answers(chat)`, `answers_to(message)`, `event_of(message)`, `calls(op)`,
     `files`, `connections`, `past_connections`, `violations` (must stay empty).
     Wait: `await wait_for(lambda: feishu.answers(chat))`, asked again after every change.
@@ -80,11 +94,11 @@ class FakeFeishu:
         self.app_id = app_id
         self.app_secret = app_secret
         self.outsiders: dict[str, str] = {}
-        self.world = World()
+        self.state = FeishuState()
         secrets = {"app_id": app_id, "app_secret": app_secret}
-        self.rest = RestApi(self.world, **secrets, token_s=token_s, app_calls_per_s=app_calls_per_s)
-        self.pusher = PushService(self.world, **secrets, ack_s=ack_s, redeliver_s=redeliver_s)
-        self.poster = PostService(self.world, ack_s=ack_s, redeliver_s=redeliver_s)
+        self.rest = RestApi(self.state, **secrets, token_s=token_s, app_calls_per_s=app_calls_per_s)
+        self.pusher = PushService(self.state, **secrets, ack_s=ack_s, redeliver_s=redeliver_s)
+        self.poster = FeishuWebhookSender(self.state, ack_s=ack_s, redeliver_s=redeliver_s)
         self.url = ""
 
     async def __aenter__(self) -> Self:
@@ -133,7 +147,7 @@ class FakeFeishu:
 
     # What people do.
 
-    async def dm(self, text: str, *, user: str = "ou_alice", reply_to: str = "") -> Message:
+    async def dm(self, text: str, *, user: str = "ou_alice", reply_to: str = "") -> FeishuMessage:
         """Write to the bot in private."""
         return await self.say(
             text, chat=f"oc_dm_{user}", user=user, private=True, reply_to=reply_to
@@ -147,7 +161,7 @@ class FakeFeishu:
         user: str = "ou_alice",
         thread: str = "",
         reply_to: str = "",
-    ) -> Message:
+    ) -> FeishuMessage:
         """Write `@Parley text` in a group."""
         mentions = [
             {
@@ -157,12 +171,12 @@ class FakeFeishu:
                 "tenant_key": self.tenant,
             }
         ]
-        extra = Extra(thread=thread, reply_to=reply_to, mentions=mentions)
+        extra = FeishuMessageOptions(thread=thread, reply_to=reply_to, mentions=mentions)
         return await self.say(f"@_user_1 {text}", chat=chat, user=user, **extra)
 
     async def say(
-        self, text: str, *, chat: str, user: str = "ou_alice", **extra: Unpack[Extra]
-    ) -> Message:
+        self, text: str, *, chat: str, user: str = "ou_alice", **extra: Unpack[FeishuMessageOptions]
+    ) -> FeishuMessage:
         """Write a text, exactly as given."""
         return await self.message("text", {"text": text}, chat=chat, user=user, **extra)
 
@@ -173,18 +187,18 @@ class FakeFeishu:
         *,
         mime: str = "application/octet-stream",
         user: str = "ou_alice",
-    ) -> Message:
+    ) -> FeishuMessage:
         """Send a file in private."""
-        key = self.world.next_id("file_v3_")
+        key = self.state.next_id("file_v3_")
         return await self._resource(
             "file", {"file_key": key, "file_name": name}, key, (mime, data), user
         )
 
-    async def forward(self, *texts: str, user: str = "ou_alice") -> Message:
+    async def forward(self, *texts: str, user: str = "ou_alice") -> FeishuMessage:
         """Forward what others said, one person each, in private."""
         held = [
             {
-                "message_id": self.world.next_id("om_held"), "msg_type": "text", "create_time": "1700000000000",
+                "message_id": self.state.next_id("om_held"), "msg_type": "text", "create_time": "1700000000000",
                 "sender": {"id": f"ou_other{number}", "id_type": "open_id", "sender_type": "user"},
                 "body": {"content": json.dumps({"text": text})},
             }
@@ -193,21 +207,21 @@ class FakeFeishu:
         content = {"content": "Merged and Forwarded Message"}
         chat = f"oc_dm_{user}"
         message = await self.message("merge_forward", content, chat=chat, user=user, private=True)
-        self.world.forwards[message.id] = held
+        self.state.forwards[message.id] = held
         return message
 
     async def picture(
         self, data: bytes, *, mime: str = "image/png", user: str = "ou_alice"
-    ) -> Message:
+    ) -> FeishuMessage:
         """Send a picture in private."""
-        key = self.world.next_id("img_v3_")
+        key = self.state.next_id("img_v3_")
         return await self._resource("image", {"image_key": key}, key, (mime, data), user)
 
     async def _resource(
         self, kind: str, content: dict[str, Any], key: str, data: tuple[str, bytes], user: str
-    ) -> Message:
+    ) -> FeishuMessage:
         # Known before the event goes out: the bot may ask for it at once.
-        self.world.resources[key] = (kind, *data)
+        self.state.resources[key] = (kind, *data)
         return await self.message(kind, content, chat=f"oc_dm_{user}", user=user, private=True)
 
     async def message(
@@ -217,19 +231,19 @@ class FakeFeishu:
         *,
         chat: str,
         user: str = "ou_alice",
-        **extra: Unpack[Extra],
-    ) -> Message:
+        **extra: Unpack[FeishuMessageOptions],
+    ) -> FeishuMessage:
         """Send a message of any type."""
-        replied = self.world.messages.get(extra.get("reply_to", ""))
-        message = Message(
-            self.world.next_id("om_user"), chat, user, kind, content, thread=extra.get("thread", "")
+        replied = self.state.messages.get(extra.get("reply_to", ""))
+        message = FeishuMessage(
+            self.state.next_id("om_user"), chat, user, kind, content, thread=extra.get("thread", "")
         )
         if replied is not None:
             message.reply_to = replied.id
             message.root = replied.root or replied.id
             message.thread = message.thread or replied.thread
-        self.world.add(message)
-        event = Event(self.world.next_id("ev_"), {}, message, parts=extra.get("parts", 1))
+        self.state.add(message)
+        event = FeishuEvent(self.state.next_id("ev_"), {}, message, parts=extra.get("parts", 1))
         event.payload = self._envelope(
             event.id, "im.message.receive_v1", self._received(message, extra)
         )
@@ -237,20 +251,27 @@ class FakeFeishu:
         return message
 
     async def press(
-        self, message: Message, label: str, *, user: str = "ou_alice", old: bool = False
-    ) -> Event:
+        self, message: FeishuMessage, label: str, *, user: str = "ou_alice", old: bool = False
+    ) -> FeishuEvent:
         """Press a button; `old` = the app still gets callbacks of the old kind. Never pushed twice."""
         value = message.buttons[label]
         return await self.press_value(message, value, user=user, old=old)
 
     async def press_value(
-        self, message: Message, value: dict[str, Any], *, user: str = "ou_alice", old: bool = False
-    ) -> Event:
+        self,
+        message: FeishuMessage,
+        value: dict[str, Any],
+        *,
+        user: str = "ou_alice",
+        old: bool = False,
+    ) -> FeishuEvent:
         """Press a button that comes back with this value, whether it still stands there or not."""
         action = {"tag": "button", "value": value}
         context = {"open_message_id": message.id, "open_chat_id": message.chat}
-        token = self.world.next_id("c-")
-        made = Event(self.world.next_id("ev_"), {}, once=True, kind="card" if old else "event")
+        token = self.state.next_id("c-")
+        made = FeishuEvent(
+            self.state.next_id("ev_"), {}, once=True, kind="card" if old else "event"
+        )
         if old:
             made.payload = {"open_id": user, "tenant_key": self.tenant, "token": token,
                             "action": action, **context}  # fmt: skip
@@ -266,79 +287,79 @@ class FakeFeishu:
         """Return the tenant of a person; `outsiders` name another one."""
         return self.outsiders.get(user, self.tenant)
 
-    async def withdraw(self, message: Message) -> Event:
+    async def withdraw(self, message: FeishuMessage) -> FeishuEvent:
         """Withdraw a message as its author, which the app is told."""
         self.recall(message)
         told = {"message_id": message.id, "chat_id": message.chat, "recall_type": "message_owner"}
         return await self.push("im.message.recalled_v1", told)
 
-    async def click_menu(self, entry: str, *, user: str = "ou_alice") -> Event:
+    async def click_menu(self, entry: str, *, user: str = "ou_alice") -> FeishuEvent:
         """Click an entry of the bot's menu."""
         operator = {"operator_name": "Alice", "operator_id": {"open_id": user}}
         return await self.push(
             "application.bot.menu_v6", {"operator": operator, "event_key": entry}
         )
 
-    async def open_chat(self, *, user: str = "ou_alice") -> Event:
+    async def open_chat(self, *, user: str = "ou_alice") -> FeishuEvent:
         """Open the chat with the bot."""
         chat = f"oc_dm_{user}"
-        self.world.chats.add(chat)
+        self.state.chats.add(chat)
         said = self.messages(chat)
         told = {"chat_id": chat, "operator_id": {"open_id": user}}
         if said:
             told["last_message_id"] = said[-1].id
         return await self.push("im.chat.access_event.bot_p2p_chat_entered_v1", told)
 
-    async def add_bot(self, chat: str, *, user: str = "ou_alice") -> Event:
+    async def add_bot(self, chat: str, *, user: str = "ou_alice") -> FeishuEvent:
         """Add the bot to a group."""
-        self.world.chats.add(chat)
-        self.world.left.discard(chat)
+        self.state.chats.add(chat)
+        self.state.left.discard(chat)
         told = {"chat_id": chat, "operator_id": {"open_id": user}, "name": "Room"}
         return await self.push("im.chat.member.bot.added_v1", told)
 
-    async def push(self, event_type: str, event: dict[str, Any]) -> Event:
+    async def push(self, event_type: str, event: dict[str, Any]) -> FeishuEvent:
         """Push an event of any type."""
-        made = Event(self.world.next_id("ev_"), {})
+        made = FeishuEvent(self.state.next_id("ev_"), {})
         made.payload = self._envelope(made.id, event_type, event)
         self._start(made)
         return made
 
-    async def push_raw(self, payload: bytes) -> Event:
+    async def push_raw(self, payload: bytes) -> FeishuEvent:
         """Push bytes that need not be JSON."""
-        made = Event(self.world.next_id("ev_"), {}, raw=payload)
+        made = FeishuEvent(self.state.next_id("ev_"), {}, raw=payload)
         self._start(made)
         return made
 
-    def push_again(self, event: Event) -> None:
+    def push_again(self, event: FeishuEvent) -> None:
         """Push an acknowledged event once more, as the platform sometimes does hours later."""
         event.acked = False
         self._tasks.start_soon(self.pusher.deliver, event)
 
     # What can be seen.
 
-    def messages(self, chat: str) -> list[Message]:
+    def messages(self, chat: str) -> list[FeishuMessage]:
         """Return what stands in a chat, withdrawn messages left out, oldest first."""
         return [
             message
-            for message in self.world.messages.values()
+            for message in self.state.messages.values()
             if message.chat == chat and not message.gone
         ]
 
-    def answers(self, chat: str) -> list[Message]:
+    def answers(self, chat: str) -> list[FeishuMessage]:
         """Return what the bot said in a chat."""
         return [message for message in self.messages(chat) if message.by_bot]
 
-    def answers_to(self, message: Message) -> list[Message]:
+    def answers_to(self, message: FeishuMessage) -> list[FeishuMessage]:
         """Return the bot's replies to a message."""
         return [answer for answer in self.answers(message.chat) if answer.reply_to == message.id]
 
-    def event_of(self, message: Message) -> Event:
+    def event_of(self, message: FeishuMessage) -> FeishuEvent:
         """Return the event that told of a user's message."""
-        return next(event for event in self.world.events if event.message is message)
+        return next(event for event in self.state.events if event.message is message)
 
-    def calls(self, op: str) -> list[Call]:
+    def calls(self, op: str) -> list[FeishuCall]:
         """Return the requests of an operation."""
-        return [call for call in self.world.calls if call.op == op]
+        return [call for call in self.state.calls if call.op == op]
 
     @property
     def cardkit(self) -> CardKitService:
@@ -348,26 +369,26 @@ class FakeFeishu:
     @property
     def files(self) -> dict[str, tuple[str, str, bytes]]:
         """Uploads by key: type, name, bytes."""
-        return self.world.files
+        return self.state.files
 
     @property
-    def connections(self) -> list[Connection]:
+    def connections(self) -> list[FeishuConnection]:
         """The long connections that are open."""
         return self.pusher.connections
 
     @property
-    def past_connections(self) -> list[Connection]:
+    def past_connections(self) -> list[FeishuConnection]:
         """The long connections that ended, with the code they were closed with."""
         return self.pusher.past
 
     @property
     def violations(self) -> list[str]:
         """Requests that the platform's documents forbid."""
-        return self.world.violations
+        return self.state.violations
 
     async def wait_for(self, predicate: Callable[[], T | None], timeout_s: float = 10.0) -> T:
         """Return the first truthy value of `predicate`; TimeoutError with the fake's state otherwise."""
-        return await self.world.wait_for(predicate, timeout_s)
+        return await self.state.wait_for(predicate, timeout_s)
 
     # What goes wrong.
 
@@ -395,8 +416,8 @@ class FakeFeishu:
             drop: Cut the connection `before` or `after` the call took effect.
             delay_s: Wait first; alone it only makes the call slow.
         """
-        failure = Failure(op, times, status, code, text, headers or {}, drop, delay_s)
-        self.world.failures.append(failure)
+        failure = FeishuFailure(op, times, status, code, text, headers or {}, drop, delay_s)
+        self.state.failures.append(failure)
 
     def disconnect_all(self) -> None:
         """Cut every long connection without a goodbye."""
@@ -424,21 +445,21 @@ class FakeFeishu:
         """Make every tenant token invalid."""
         self.rest.revoke_tokens()
 
-    def recall(self, message: Message) -> None:
+    def recall(self, message: FeishuMessage) -> None:
         """Withdraw a message."""
         message.gone = True
-        self.world.changed()
+        self.state.changed()
 
-    def expire(self, message: Message) -> None:
+    def expire(self, message: FeishuMessage) -> None:
         """Let 14 days pass over a card."""
         message.too_old = True
 
     def remove_bot(self, chat: str) -> None:
         """Take the bot out of a group."""
-        self.world.left.add(chat)
+        self.state.left.add(chat)
 
-    def _start(self, event: Event) -> None:
-        self.world.events.append(event)
+    def _start(self, event: FeishuEvent) -> None:
+        self.state.events.append(event)
         over_http = bool(self.poster.caller.url)
         self._tasks.start_soon((self.poster if over_http else self.pusher).deliver, event)
 
@@ -450,7 +471,7 @@ class FakeFeishu:
         }  # fmt: skip
         return {"schema": "2.0", "header": header, "event": event}
 
-    def _received(self, message: Message, extra: Extra) -> dict[str, Any]:
+    def _received(self, message: FeishuMessage, extra: FeishuMessageOptions) -> dict[str, Any]:
         ids = {"open_id": message.sender, "union_id": f"on_{message.sender}", "user_id": None}
         sender_type = extra.get("sender_type", "user")
         sender = {

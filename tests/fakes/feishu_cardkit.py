@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 
 from tests.fakes import feishu_cards
-from tests.fakes.feishu_world import Message, Refused, World
+from tests.fakes.feishu_state import FeishuApiError, FeishuMessage, FeishuState
 
 Body = dict[str, Any]
 Handler = Callable[[web.Request, Body], Awaitable[dict[str, Any] | web.Response]]
@@ -22,13 +22,13 @@ SCOPE = "cardkit:card:write"
 
 
 @dataclass
-class Entity:
+class CardEntity:
     """A card by itself; `message` shows it once it was sent."""
 
     id: str
     card: dict[str, Any]
     streams_since: float | None
-    message: Message | None = None
+    message: FeishuMessage | None = None
     sequence: int = 0
     operations: list[float] = field(default_factory=list)
 
@@ -42,9 +42,9 @@ class CardKitService:
         converts: Whether it tells which entity a message shows.
     """
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self.entities: dict[str, Entity] = {}
+    def __init__(self, state: FeishuState) -> None:
+        self._state = state
+        self.entities: dict[str, CardEntity] = {}
         self.closes_streams = False
         self.reopens_streams = True
         self.converts = True
@@ -69,12 +69,12 @@ class CardKitService:
         for entity in self.entities.values():
             entity.streams_since = None
 
-    def sent(self, card_id: str, message: Message) -> dict[str, Any]:
+    def sent(self, card_id: str, message: FeishuMessage) -> dict[str, Any]:
         """Return the content of a message that shows an entity."""
         entity = self.entities.get(card_id)
         if entity is None or entity.message is not None:
-            self._world.violation(f"message: card entity {card_id} is not there to be sent")
-            raise Refused(
+            self._state.violation(f"message: card entity {card_id} is not there to be sent")
+            raise FeishuApiError(
                 230099, "Failed to create card content, ext=ErrCode: 11310; ErrMsg: card;"
             )
         entity.message, message.entity = message, card_id
@@ -84,17 +84,17 @@ class CardKitService:
         if set(body) != {"type", "data"} or body["type"] != "card_json":
             self._bad(f"create {sorted(body)}")
         card = self._card(body["data"])
-        entity = Entity(self._world.next_id("73"), card, None)
+        entity = CardEntity(self._state.next_id("73"), card, None)
         self._follow(entity)
         self.entities[entity.id] = entity
         return {"data": {"card_id": entity.id}}
 
     async def _convert(self, request: web.Request, body: Body) -> dict[str, Any]:
-        message = self._world.messages.get(body.get("message_id", ""))
+        message = self._state.messages.get(body.get("message_id", ""))
         if set(body) != {"message_id"} or message is None:
             self._bad(f"id_convert {body}")
         if not self.converts or message is None or not message.entity:
-            raise Refused(200400, "no card of this message")
+            raise FeishuApiError(200400, "no card of this message")
         return {"data": {"card_id": message.entity}}
 
     async def _update(self, request: web.Request, body: Body) -> dict[str, Any]:
@@ -113,7 +113,7 @@ class CardKitService:
         if not isinstance(config, dict) or set(config) != {"streaming_mode"}:
             self._bad(f"settings {body['settings'][:80]}")
         if config["streaming_mode"] and not self.reopens_streams:
-            raise Refused(300301, "streaming mode cannot be opened")
+            raise FeishuApiError(300301, "streaming mode cannot be opened")
         entity.card = {**entity.card, "config": {**entity.card["config"], **config}}
         self._follow(entity, again=config["streaming_mode"])
         return {"data": {}}
@@ -122,9 +122,9 @@ class CardKitService:
         entity = self._next(request, body, {"content", "sequence"})
         if self.closes_streams:
             entity.streams_since, self.closes_streams = None, False
-            raise Refused(200850, "card streaming timeout")
+            raise FeishuApiError(200850, "card streaming timeout")
         if entity.streams_since is None or time.monotonic() - entity.streams_since > STREAM_S:
-            raise Refused(300309, "streaming mode is closed")
+            raise FeishuApiError(300309, "streaming mode is closed")
         element = request.match_info["element"]
         if not isinstance(body["content"], str) or not body["content"]:
             self._bad("content without text")
@@ -133,22 +133,22 @@ class CardKitService:
         self._show(entity)
         return {"data": {}}
 
-    def _next(self, request: web.Request, body: Body, fields: set[str]) -> Entity:
+    def _next(self, request: web.Request, body: Body, fields: set[str]) -> CardEntity:
         """Return the entity if an operation on it is in order."""
         entity = self.entities.get(request.match_info["card"])
         if entity is None:
-            raise Refused(200740, "cardid is invalid")
+            raise FeishuApiError(200740, "cardid is invalid")
         if set(body) - {"uuid"} != fields:
             self._bad(f"arguments {sorted(body)}")
         now = time.monotonic()
         if len([at for at in entity.operations if at > now - 1]) >= OPERATIONS_PER_S:
-            raise Refused(230020, "This operation triggers the frequency limit.")
+            raise FeishuApiError(230020, "This operation triggers the frequency limit.")
         entity.operations.append(now)
         sequence = body["sequence"]
         if not isinstance(sequence, int) or not 1 <= sequence <= MAX_SEQUENCE:
             self._bad(f"sequence {sequence}")
         if sequence <= entity.sequence:
-            raise Refused(300317, "sequence number compare failed")
+            raise FeishuApiError(300317, "sequence number compare failed")
         entity.sequence = sequence
         return entity
 
@@ -156,27 +156,27 @@ class CardKitService:
         if not isinstance(data, str):
             self._bad("a card is a JSON string")
         if len(json.dumps({"data": data}, ensure_ascii=False).encode()) > 30 * 1024:
-            raise Refused(200860, "card content exceeds the limit")
+            raise FeishuApiError(200860, "card content exceeds the limit")
         try:
             return feishu_cards.check(json.loads(str(data)))
-        except feishu_cards.CardRefused as error:
+        except feishu_cards.InvalidCard as error:
             if error.sub != 11310:
-                self._world.violation(f"card: {error}")
+                self._state.violation(f"card: {error}")
             said = f"Failed to create card content, ext=ErrCode: {error.sub}; ErrMsg: {error}; "
-            raise Refused(230099, said) from error
+            raise FeishuApiError(230099, said) from error
 
-    def _follow(self, entity: Entity, *, again: bool = False) -> None:
+    def _follow(self, entity: CardEntity, *, again: bool = False) -> None:
         """Open or close the stream as the card's settings say."""
         if not entity.card["config"].get("streaming_mode"):
             entity.streams_since = None
         elif entity.streams_since is None or again:
             entity.streams_since = time.monotonic()
 
-    def _show(self, entity: Entity) -> None:
+    def _show(self, entity: CardEntity) -> None:
         if entity.message is not None:
             entity.message.content = entity.card
             entity.message.edits.append(entity.card)
 
     def _bad(self, text: str) -> None:
-        self._world.violation(f"cardkit: {text}")
-        raise Refused(300305, f"invalid parameter: {text}")
+        self._state.violation(f"cardkit: {text}")
+        raise FeishuApiError(300305, f"invalid parameter: {text}")

@@ -58,7 +58,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,19}\Z")
 _DELIMITER_ROW = re.compile(r"^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$")
 
 
-class CardRefused(Exception):
+class InvalidCard(Exception):
     """The platform would not take this card; `sub` is the code in its message."""
 
     def __init__(self, sub: int, text: str) -> None:
@@ -67,27 +67,27 @@ class CardRefused(Exception):
 
 
 def check(card: object) -> dict[str, Any]:
-    """Return the card if the platform would take it, else raise CardRefused."""
+    """Return the card if the platform would take it, else raise InvalidCard."""
     if not isinstance(card, dict):
-        raise CardRefused(200621, "a card is an object")
+        raise InvalidCard(200621, "a card is an object")
     if card.get("schema") != "2.0":
-        raise CardRefused(200621, "schema is not 2.0")
+        raise InvalidCard(200621, "schema is not 2.0")
     _known(card, _CARD, "card")
     _known(card.get("config", {}), _CONFIG, "config")
     _known(card.get("header", {}), _HEADER, "header")
     _typed(card.get("config", {}).get("streaming_config", {}))
     body = card.get("body")
     if not isinstance(body, dict) or not isinstance(body.get("elements"), list):
-        raise CardRefused(200621, "body.elements is missing")
+        raise InvalidCard(200621, "body.elements is missing")
     _known(body, _BODY, "body")
     elements = list(_elements(body["elements"]))
     names = [element["element_id"] for element in elements if "element_id" in element]
     if len(set(names)) < len(names) or not all(_NAME.match(str(name)) for name in names):
-        raise CardRefused(200621, f"element ids {names}")
+        raise InvalidCard(200621, f"element ids {names}")
     if not elements or len(elements) > MAX_ELEMENTS:
-        raise CardRefused(11310, f"{len(elements)} elements")
+        raise InvalidCard(11310, f"{len(elements)} elements")
     if sum(_tables(element) for element in elements) > MAX_TABLES:
-        raise CardRefused(11310, "element exceeds the limit; table number over limit")
+        raise InvalidCard(11310, "element exceeds the limit; table number over limit")
     return card
 
 
@@ -124,7 +124,7 @@ def written(card: dict[str, Any], element_id: str, text: str) -> dict[str, Any]:
         for element in card["body"]["elements"]
     ]
     if elements == card["body"]["elements"] and text not in str(elements):
-        raise CardRefused(300313, f"no element {element_id}")
+        raise InvalidCard(300313, f"no element {element_id}")
     return {**card, "body": {**card["body"], "elements": elements}}
 
 
@@ -132,7 +132,7 @@ def _elements(items: list[Any]) -> Iterator[dict[str, Any]]:
     for item in items:
         tag = item.get("tag") if isinstance(item, dict) else None
         if tag not in _TAGS:
-            raise CardRefused(200861, f"unknown tag {tag!r}")
+            raise InvalidCard(200861, f"unknown tag {tag!r}")
         _known(item, _TAGS[tag] | {"tag"}, tag)
         _complete(item, tag)
         yield item
@@ -143,9 +143,9 @@ def _elements(items: list[Any]) -> Iterator[dict[str, Any]]:
 def _complete(item: dict[str, Any], tag: str) -> None:
     need = _NEEDS.get(tag)
     if need and not item.get(need):
-        raise CardRefused(200621, f"{tag} without {need}")
+        raise InvalidCard(200621, f"{tag} without {need}")
     if tag in {"markdown", "plain_text"} and not isinstance(item["content"], str):
-        raise CardRefused(200621, f"{tag}.content is not a string")
+        raise InvalidCard(200621, f"{tag}.content is not a string")
     text = item.get("text")
     if tag in {"div", "button"}:
         list(_elements([text]))
@@ -158,29 +158,29 @@ def _typed(config: object) -> None:
     if not isinstance(config, dict):
         return
     if config.get("print_strategy", "fast") not in {"fast", "delay"}:
-        raise CardRefused(200621, "print_strategy")
+        raise InvalidCard(200621, "print_strategy")
     for name in ("print_frequency_ms", "print_step"):
         _known(config.get(name, {}), {"default", "android", "ios", "pc"}, name)
 
 
 def _pressable(button: dict[str, Any]) -> None:
     if button.get("type", "default") not in _BUTTON_TYPES:
-        raise CardRefused(200621, f"a button of type {button['type']}")
+        raise InvalidCard(200621, f"a button of type {button['type']}")
     behaviors = button.get("behaviors")
     if not isinstance(behaviors, list) or not behaviors:
-        raise CardRefused(200621, "a button that does nothing")
+        raise InvalidCard(200621, "a button that does nothing")
     for behavior in behaviors:
         if set(behavior) != {"type", "value"} or behavior["type"] != "callback":
-            raise CardRefused(200621, f"behavior {behavior}")
+            raise InvalidCard(200621, f"behavior {behavior}")
         if not isinstance(behavior["value"], dict):
-            raise CardRefused(200621, "a callback's value is an object")
+            raise InvalidCard(200621, "a callback's value is an object")
 
 
 def _known(value: object, names: set[str], where: str) -> None:
     if not isinstance(value, dict):
-        raise CardRefused(200621, f"{where} is not an object")
+        raise InvalidCard(200621, f"{where} is not an object")
     if unknown := set(value) - names:
-        raise CardRefused(200621, f"unknown property {sorted(unknown)} in {where}")
+        raise InvalidCard(200621, f"unknown property {sorted(unknown)} in {where}")
 
 
 def _tables(element: dict[str, Any]) -> int:

@@ -10,14 +10,14 @@ import anyio
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.padding import PKCS7
 
-from tests.fakes.deliveries import Caller, Reply
-from tests.fakes.feishu_world import Event, World
+from tests.fakes.feishu_state import FeishuEvent, FeishuState
+from tests.fakes.webhook_caller import WebhookCaller, WebhookReply
 
 ENCRYPT_KEY = "feishu-encrypt-key"
 VERIFICATION_TOKEN = "feishu-verification-token"
 
 
-class PostService:
+class FeishuWebhookSender:
     """Posts each event, again and again until it is answered with 200.
 
     Attributes:
@@ -27,12 +27,12 @@ class PostService:
         verified: Whether the app answered the console's question.
     """
 
-    def __init__(self, world: World, *, ack_s: float, redeliver_s: float) -> None:
-        self.caller = Caller(patience_s=ack_s)
+    def __init__(self, state: FeishuState, *, ack_s: float, redeliver_s: float) -> None:
+        self.caller = WebhookCaller(patience_s=ack_s)
         self.encrypt_key = ENCRYPT_KEY
         self.token = VERIFICATION_TOKEN
         self.verified = False
-        self._world = world
+        self._state = state
         self._redeliver_s = redeliver_s
 
     def sealed(self, plain: bytes) -> bytes:
@@ -57,12 +57,12 @@ class PostService:
             "X-Lark-Signature": hashlib.sha256(words).hexdigest(),
         }
 
-    async def post(self, event: object) -> Reply:
+    async def post(self, event: object) -> WebhookReply:
         """Send an event once, sealed and signed."""
         body = self.sealed(_json(event))
         return await self.caller.post(body, self.signed(body))
 
-    async def ask(self, **more: str) -> Reply:
+    async def ask(self, **more: str) -> WebhookReply:
         """Send the console's question, which is sealed and not signed."""
         question = {"type": "url_verification", "token": self.token, "challenge": "c-1", **more}
         return await self.caller.post(
@@ -77,9 +77,9 @@ class PostService:
             event = {"header": {"event_type": "im.chat.updated_v1", "token": self.token}}
             self.verified = known and (await self.post(event)).ok
             await anyio.sleep(0 if self.verified else 0.02)
-        self._world.changed()
+        self._state.changed()
 
-    async def deliver(self, event: Event) -> None:
+    async def deliver(self, event: FeishuEvent) -> None:
         """Post an event until it is taken."""
         while not event.acked:
             event.pushes += 1
@@ -89,7 +89,7 @@ class PostService:
             event.acked = reply.status == 200
             if event.acked and reply.body:
                 event.answer = json.loads(reply.body)
-            self._world.changed()
+            self._state.changed()
             if event.once:
                 return
             if not event.acked:

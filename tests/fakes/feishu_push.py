@@ -10,14 +10,14 @@ import anyio
 from aiohttp import WSMsgType, web
 
 from tests.fakes import feishu_wire
+from tests.fakes.feishu_state import FeishuApiError, FeishuEvent, FeishuState
 from tests.fakes.feishu_wire import WireFrame
-from tests.fakes.feishu_world import Event, Refused, World
 
 MAX_CONNECTIONS = 50
 
 
 @dataclass(eq=False)
-class Connection:
+class FeishuConnection:
     """One client's websocket; `close_code` is what the client said goodbye with (1006 = nothing)."""
 
     socket: web.WebSocketResponse
@@ -40,30 +40,30 @@ class PushService:
     """Hands each event to one random connection, again and again until it is acknowledged with 200."""
 
     def __init__(
-        self, world: World, *, app_id: str, app_secret: str, ack_s: float, redeliver_s: float
+        self, state: FeishuState, *, app_id: str, app_secret: str, ack_s: float, redeliver_s: float
     ) -> None:
-        self._world = world
+        self._state = state
         self._credentials = (app_id, app_secret)
         self._ack_s = ack_s
         self._redeliver_s = redeliver_s
         self.ping_s: float = 120
         self.endpoint_code = 0
         self.handshake: dict[str, str] | None = None
-        self.connections: list[Connection] = []
-        self.past: list[Connection] = []
+        self.connections: list[FeishuConnection] = []
+        self.past: list[FeishuConnection] = []
         self._tickets: dict[str, int] = {}
         self._waiting: dict[str, _Waiting] = {}
 
     async def endpoint(self, request: web.Request, body: dict[str, Any]) -> dict[str, Any]:
         """Name an address to connect to."""
         if set(body) != {"AppID", "AppSecret"}:
-            self._world.violation(f"endpoint: {body}")
-            raise Refused(1000040344, "no credential", status=200)
+            self._state.violation(f"endpoint: {body}")
+            raise FeishuApiError(1000040344, "no credential", status=200)
         if (body["AppID"], body["AppSecret"]) != self._credentials:
-            raise Refused(10014, "app secret invalid", status=200)
+            raise FeishuApiError(10014, "app secret invalid", status=200)
         if self.endpoint_code:
-            raise Refused(self.endpoint_code, "told to refuse", status=200)
-        ticket, service = self._world.next_id("ticket-"), random.randint(1, 2**31 - 1)  # noqa: S311
+            raise FeishuApiError(self.endpoint_code, "told to refuse", status=200)
+        ticket, service = self._state.next_id("ticket-"), random.randint(1, 2**31 - 1)  # noqa: S311
         self._tickets[ticket] = service
         url = f"ws://{request.host}/callback/ws?device_id=7&service_id={service}&ticket={ticket}"
         config = {
@@ -84,33 +84,33 @@ class PushService:
             return web.Response(status=403, headers=headers)
         socket = web.WebSocketResponse(max_msg_size=2**24)
         await socket.prepare(request)
-        connection = Connection(socket, request, service)
+        connection = FeishuConnection(socket, request, service)
         self.connections.append(connection)
-        self._world.changed()
+        self._state.changed()
         try:
             async for message in socket:
                 if message.type is not WSMsgType.BINARY:
-                    self._world.violation(f"a {message.type} message on the long connection")
+                    self._state.violation(f"a {message.type} message on the long connection")
                     continue
                 await self._take(connection, feishu_wire.decode(message.data))
         finally:
             connection.close_code = socket.close_code
             self.connections.remove(connection)
             self.past.append(connection)
-            self._world.changed()
+            self._state.changed()
         return socket
 
-    async def deliver(self, event: Event) -> None:
+    async def deliver(self, event: FeishuEvent) -> None:
         """Push an event until it is acknowledged."""
         while not event.acked:
             connection = await self._any_connection()
             event.pushes += 1
             connection.pushes += 1
-            self._world.changed()
+            self._state.changed()
             code = await self._push(connection, event)
             event.acked = code == 200
             event.codes.append(code)
-            self._world.changed()
+            self._state.changed()
             if event.once:
                 return
             if not event.acked:
@@ -121,16 +121,16 @@ class PushService:
         for connection in self.connections:
             await connection.socket.send_bytes(data)
 
-    async def _any_connection(self) -> Connection:
-        await self._world.wait_for(lambda: self.connections, timeout_s=3600)
+    async def _any_connection(self) -> FeishuConnection:
+        await self._state.wait_for(lambda: self.connections, timeout_s=3600)
         return random.choice(self.connections)  # noqa: S311
 
-    async def _push(self, connection: Connection, event: Event) -> int:
+    async def _push(self, connection: FeishuConnection, event: FeishuEvent) -> int:
         """Send an event, in its parts, and return the code it was answered with; 0 for none in time."""
         data = event.raw or json.dumps(event.payload, ensure_ascii=False).encode(
             "utf-8", "surrogatepass"
         )
-        name = self._world.next_id("push-")
+        name = self._state.next_id("push-")
         size = -(-len(data) // event.parts)
         waiting = self._waiting[name] = _Waiting(WireFrame())
         for number in range(event.parts):
@@ -153,21 +153,21 @@ class PushService:
         event.answer = waiting.answer
         return waiting.code
 
-    async def _take(self, connection: Connection, frame: WireFrame) -> None:
+    async def _take(self, connection: FeishuConnection, frame: WireFrame) -> None:
         if frame.missing:
-            self._world.violation(f"a frame without {sorted(frame.missing)}")
+            self._state.violation(f"a frame without {sorted(frame.missing)}")
         if frame.method == 0:
             await self._ping(connection, frame)
         elif frame.method == 1:
             self._answer(frame)
         else:
-            self._world.violation(f"a frame of method {frame.method}")
+            self._state.violation(f"a frame of method {frame.method}")
 
-    async def _ping(self, connection: Connection, frame: WireFrame) -> None:
+    async def _ping(self, connection: FeishuConnection, frame: WireFrame) -> None:
         if frame.headers != {"type": "ping"} or frame.service != connection.service:
-            self._world.violation(f"a strange ping {frame}")
+            self._state.violation(f"a strange ping {frame}")
         connection.pings += 1
-        self._world.changed()
+        self._state.changed()
         if self.mute:
             return
         config = json.dumps({"PingInterval": self.ping_s}).encode()
@@ -182,14 +182,14 @@ class PushService:
         if waiting is None:
             return  # an answer that came too late
         if not self._same(waiting.frame, frame):
-            self._world.violation(f"an answer that is not the event's own frame: {frame}")
+            self._state.violation(f"an answer that is not the event's own frame: {frame}")
         try:
             told = json.loads(frame.payload)
             waiting.code = int(told["code"])
             if told.get("data"):
                 waiting.answer = json.loads(base64.b64decode(told["data"], validate=True))
         except (ValueError, KeyError, TypeError):
-            self._world.violation(f"an answer without a code: {frame.payload[:100]!r}")
+            self._state.violation(f"an answer without a code: {frame.payload[:100]!r}")
         waiting.answered.set()
 
     def _same(self, sent: WireFrame, answer: WireFrame) -> bool:

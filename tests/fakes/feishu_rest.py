@@ -12,7 +12,13 @@ from aiohttp import BodyPartReader, web
 
 from tests.fakes import feishu_cards
 from tests.fakes.feishu_cardkit import SCOPE, CardKitService
-from tests.fakes.feishu_world import BOT_OPEN_ID, Call, Message, Refused, World
+from tests.fakes.feishu_state import (
+    BOT_OPEN_ID,
+    FeishuApiError,
+    FeishuCall,
+    FeishuMessage,
+    FeishuState,
+)
 
 Body = dict[str, Any]
 Handler = Callable[[web.Request, Body], Awaitable[dict[str, Any] | web.Response]]
@@ -58,10 +64,16 @@ class RestApi:
     """Tokens, messages, cards, reactions and uploads."""
 
     def __init__(
-        self, world: World, *, app_id: str, app_secret: str, token_s: float, app_calls_per_s: int
+        self,
+        state: FeishuState,
+        *,
+        app_id: str,
+        app_secret: str,
+        token_s: float,
+        app_calls_per_s: int,
     ) -> None:
-        self._world = world
-        self.cardkit = CardKitService(world)
+        self._state = state
+        self.cardkit = CardKitService(state)
         self._app_id = app_id
         self._app_secret = app_secret
         self.token_s = token_s
@@ -72,7 +84,7 @@ class RestApi:
         self._app_calls_per_s = app_calls_per_s
         self._recent: deque[float] = deque()
         self._tokens: dict[str, float] = {}
-        self._uuids: dict[str, tuple[float, Message]] = {}
+        self._uuids: dict[str, tuple[float, FeishuMessage]] = {}
 
     def routes(self) -> list[web.RouteDef]:
         table: list[tuple[str, str, str, Handler]] = [
@@ -112,9 +124,9 @@ class RestApi:
 
         async def answer(request: web.Request) -> web.StreamResponse:
             body = await _body(request)
-            self._world.calls.append(Call(op, dict(request.query), body, time.monotonic()))
-            self._world.changed()
-            failure = self._world.take_failure(op)
+            self._state.calls.append(FeishuCall(op, dict(request.query), body, time.monotonic()))
+            self._state.changed()
+            failure = self._state.take_failure(op)
             if failure is not None:
                 await anyio.sleep(failure.delay_s)
                 if failure.drop == "before":
@@ -134,10 +146,10 @@ class RestApi:
                     if isinstance(found, web.Response)
                     else web.json_response({"code": 0, "msg": "success"} | found)
                 )
-            except Refused as error:
+            except FeishuApiError as error:
                 wrong = {"code": error.code, "msg": error.msg}
                 response = web.json_response(wrong, status=error.status, headers=error.headers)
-            self._world.changed()
+            self._state.changed()
             return _drop(request) if failure is not None and failure.drop == "after" else response
 
         return answer
@@ -147,14 +159,16 @@ class RestApi:
             return
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
         if not token:
-            raise Refused(99991661, "Missing access token for authorization")
+            raise FeishuApiError(99991661, "Missing access token for authorization")
         if token not in self._tokens:
-            raise Refused(99991663, "Invalid access token for authorization")
+            raise FeishuApiError(99991663, "Invalid access token for authorization")
         if self._tokens[token] < time.monotonic():
-            raise Refused(99991677, "Authentication token expired")
+            raise FeishuApiError(99991677, "Authentication token expired")
         needed = _NEEDED.get(op, set())
         if needed and not needed & self.scopes:
-            raise Refused(99991672, f"Access denied. One of the scopes is required: {needed}")
+            raise FeishuApiError(
+                99991672, f"Access denied. One of the scopes is required: {needed}"
+            )
         now = time.monotonic()
         while self._recent and self._recent[0] < now - 1:
             self._recent.popleft()
@@ -163,18 +177,20 @@ class RestApi:
                 "x-ogw-ratelimit-limit": str(self._app_calls_per_s),
                 "x-ogw-ratelimit-reset": "1",
             }
-            raise Refused(99991400, "request trigger frequency limit", status=429, headers=headers)
+            raise FeishuApiError(
+                99991400, "request trigger frequency limit", status=429, headers=headers
+            )
         self._recent.append(now)
 
     async def _unknown(self, request: web.Request) -> web.StreamResponse:
-        self._world.violation(f"unknown method {request.method} {request.path}")
+        self._state.violation(f"unknown method {request.method} {request.path}")
         return web.Response(status=404, text="404 page not found")
 
     async def _token(self, request: web.Request, body: Body) -> dict[str, Any]:
         self._arguments("token", body, {"app_id": str, "app_secret": str})
         if (body["app_id"], body["app_secret"]) != (self._app_id, self._app_secret):
-            raise Refused(10014, "app secret invalid", status=200)
-        token = self._world.next_id("t-")
+            raise FeishuApiError(10014, "app secret invalid", status=200)
+        token = self._state.next_id("t-")
         self._tokens[token] = time.monotonic() + self.token_s
         return {"tenant_access_token": token, "expire": self.token_s}
 
@@ -204,39 +220,41 @@ class RestApi:
             self._bad("message.create", f"{kind} {chat}")
         if kind == "open_id":
             chat = f"oc_dm_{chat}"
-            self._world.chats.add(chat)
-        return self._send(body, Message("", chat, BOT_OPEN_ID, body["msg_type"], {}))
+            self._state.chats.add(chat)
+        return self._send(body, FeishuMessage("", chat, BOT_OPEN_ID, body["msg_type"], {}))
 
     async def _reply(self, request: web.Request, body: Body) -> dict[str, Any]:
         fields = {"msg_type": str, "content": str, "uuid": str, "reply_in_thread": bool}
         self._arguments("message.reply", body, fields, optional={"uuid", "reply_in_thread"})
         parent = self._find(request, "message.reply")
-        message = Message("", parent.chat, BOT_OPEN_ID, body["msg_type"], {}, reply_to=parent.id)
+        message = FeishuMessage(
+            "", parent.chat, BOT_OPEN_ID, body["msg_type"], {}, reply_to=parent.id
+        )
         message.root = parent.root or parent.id
         message.thread = parent.thread or (
-            self._world.next_id("omt_") if body.get("reply_in_thread") else ""
+            self._state.next_id("omt_") if body.get("reply_in_thread") else ""
         )
         return self._send(body, message)
 
-    def _send(self, body: Body, message: Message) -> dict[str, Any]:
+    def _send(self, body: Body, message: FeishuMessage) -> dict[str, Any]:
         uuid = body.get("uuid", "")
         if len(uuid) > 50:
             self._bad("message", "uuid is longer than 50")
         sent_at, first = self._uuids.get(uuid, (0.0, None))
         if uuid and first and time.monotonic() - sent_at < UUID_LIFE_S:
             return {"data": _shown(first)}
-        if len(self._world.recent(message.chat)) >= self.sends_per_s:
-            raise Refused(230020, "This operation triggers the frequency limit.")
-        if message.chat not in self._world.chats or message.chat in self._world.left:
-            raise Refused(230002, "Bot/User can NOT be out of the chat.")
-        message.id, message.uuid = self._world.next_id("om_bot"), uuid
+        if len(self._state.recent(message.chat)) >= self.sends_per_s:
+            raise FeishuApiError(230020, "This operation triggers the frequency limit.")
+        if message.chat not in self._state.chats or message.chat in self._state.left:
+            raise FeishuApiError(230002, "Bot/User can NOT be out of the chat.")
+        message.id, message.uuid = self._state.next_id("om_bot"), uuid
         message.content = self._content(message, body["content"])
-        self._world.add(message)
+        self._state.add(message)
         if uuid:
             self._uuids[uuid] = (time.monotonic(), message)
         return {"data": _shown(message)}
 
-    def _content(self, message: Message, content: str) -> dict[str, Any]:
+    def _content(self, message: FeishuMessage, content: str) -> dict[str, Any]:
         """Return the content of a message of its type, or refuse it."""
         kind = message.type
         try:
@@ -248,30 +266,30 @@ class RestApi:
         if kind == "interactive":
             return self._card(content, value)
         if kind == "text" and len(content.encode()) > TEXT_BYTES:
-            raise Refused(230025, "The length of the message content reaches its limit.")
+            raise FeishuApiError(230025, "The length of the message content reaches its limit.")
         key = {"image": "image_key", "file": "file_key", "text": "text"}.get(kind)
         if key is None or not isinstance(value, dict) or set(value) != {key}:
             self._bad("message", f"content of {kind}: {content[:100]}")
-        if key != "text" and (value[key] not in self._world.files):
+        if key != "text" and (value[key] not in self._state.files):
             self._bad("message", f"unknown {key}")
-        if kind == "file" and self._world.files[value[key]][0] in {"opus", "mp4"}:
-            raise Refused(
+        if kind == "file" and self._state.files[value[key]][0] in {"opus", "mp4"}:
+            raise FeishuApiError(
                 230055, "The type of file upload does not match the type of message being sent."
             )
         return dict(value)
 
     def _card(self, content: str, value: object) -> dict[str, Any]:
         if len(json.dumps({"content": content}, ensure_ascii=False).encode()) > CARD_BYTES:
-            raise Refused(230025, "The length of the message content reaches its limit.")
+            raise FeishuApiError(230025, "The length of the message content reaches its limit.")
         try:
             card = feishu_cards.check(value)
-        except feishu_cards.CardRefused as error:
+        except feishu_cards.InvalidCard as error:
             if error.sub != 11310:
-                self._world.violation(f"card: {error}")
+                self._state.violation(f"card: {error}")
             said = f"Failed to create card content, ext=ErrCode: {error.sub}; ErrMsg: {error}; "
-            raise Refused(230099, said) from error
+            raise FeishuApiError(230099, said) from error
         if _broken_image(card):
-            raise Refused(
+            raise FeishuApiError(
                 230099,
                 "Failed to create card content, ext=ErrCode: 200570; ErrMsg: invalid image key;",
             )
@@ -281,14 +299,14 @@ class RestApi:
         self._arguments("message.patch", body, {"content": str})
         message = self._find(request, "message.patch")
         if not message.by_bot or message.type != "interactive":
-            raise Refused(230001, "This message is NOT a card.")
+            raise FeishuApiError(230001, "This message is NOT a card.")
         if message.entity:
-            raise Refused(230001, "a card entity is not updated by its message")
+            raise FeishuApiError(230001, "a card entity is not updated by its message")
         if message.too_old:
-            raise Refused(230031, "The message is expired and can not be updated.")
+            raise FeishuApiError(230031, "The message is expired and can not be updated.")
         now = time.monotonic()
         if len([at for at in message.patched_at if at > now - 1]) >= PATCHES_PER_S:
-            raise Refused(230020, "This operation triggers the frequency limit.")
+            raise FeishuApiError(230020, "This operation triggers the frequency limit.")
         message.patched_at.append(now)
         card = self._content(message, body["content"])
         for version in (message.content, card):
@@ -299,16 +317,16 @@ class RestApi:
         return {"data": {}}
 
     async def _get(self, request: web.Request, body: Body) -> dict[str, Any]:
-        message = self._world.messages.get(request.match_info["id"])
+        message = self._state.messages.get(request.match_info["id"])
         if message is None:
             self._bad("message.get", f"no message {request.match_info['id']}")
-        held = self._world.forwards.get(message.id, [])
+        held = self._state.forwards.get(message.id, [])
         return {"data": {"items": [{**_shown(message), "deleted": message.gone}, *held]}}
 
     async def _delete(self, request: web.Request, body: Body) -> dict[str, Any]:
         message = self._find(request, "message.delete")
         if not message.by_bot:
-            raise Refused(230026, "No permission to recall this message.")
+            raise FeishuApiError(230026, "No permission to recall this message.")
         message.gone = True
         return {"data": {}}
 
@@ -316,16 +334,16 @@ class RestApi:
         self._arguments("reaction.create", body, {"reaction_type": dict})
         emoji = body["reaction_type"].get("emoji_type")
         if set(body["reaction_type"]) != {"emoji_type"} or emoji not in _EMOJIS:
-            raise Refused(231001, "reaction type is invalid.")
+            raise FeishuApiError(231001, "reaction type is invalid.")
         message = self._find(request, "reaction.create")
-        reaction = self._world.next_id("react_")
+        reaction = self._state.next_id("react_")
         message.reactions[reaction] = emoji
         return {"data": {"reaction_id": reaction, "reaction_type": {"emoji_type": emoji}}}
 
     async def _unreact(self, request: web.Request, body: Body) -> dict[str, Any]:
         message = self._find(request, "reaction.delete")
         if message.reactions.pop(request.match_info["reaction"], None) is None:
-            raise Refused(231007, "The reaction does not exist.")
+            raise FeishuApiError(231007, "The reaction does not exist.")
         return {"data": {}}
 
     async def _resource(self, request: web.Request, body: Body) -> web.Response:
@@ -333,14 +351,14 @@ class RestApi:
         message, key = request.match_info["id"], request.match_info["key"]
         if request.query.get("type") not in {"image", "file"}:
             self._bad("resource", f"query {dict(request.query)}")
-        found, said = self._world.resources.get(key), self._world.messages.get(message)
+        found, said = self._state.resources.get(key), self._state.messages.get(message)
         if found is None or said is None or key not in json.dumps(said.content):
-            raise Refused(234003, "File not in msg.")
+            raise FeishuApiError(234003, "File not in msg.")
         kind, mime, content = found
         if kind != request.query["type"]:
-            raise Refused(234001, "Invalid request param.")
+            raise FeishuApiError(234001, "Invalid request param.")
         if len(content) > RESOURCE_BYTES:
-            raise Refused(234037, "Downloaded file size exceeds limit.")
+            raise FeishuApiError(234037, "Downloaded file size exceeds limit.")
         return web.Response(body=content, content_type=mime)
 
     async def _image(self, request: web.Request, body: Body) -> dict[str, Any]:
@@ -350,7 +368,7 @@ class RestApi:
         if body["image_type"] != "message":
             self._bad("image.create", f"image_type {body['image_type']}")
         if not image.startswith(_MAGIC):
-            raise Refused(234011, "Can't recognize the image format.")
+            raise FeishuApiError(234011, "Can't recognize the image format.")
         return {"data": {"image_key": self._keep("img_", "image", "", image)}}
 
     async def _file(self, request: web.Request, body: Body) -> dict[str, Any]:
@@ -367,21 +385,21 @@ class RestApi:
 
     def _size(self, data: bytes, limit: int) -> None:
         if not data:
-            raise Refused(234010, "File's size can't be 0.")
+            raise FeishuApiError(234010, "File's size can't be 0.")
         if len(data) > limit:
-            raise Refused(234006, "The file size exceed the max value.")
+            raise FeishuApiError(234006, "The file size exceed the max value.")
 
     def _keep(self, prefix: str, kind: str, name: str, data: bytes) -> str:
-        key = self._world.next_id(prefix)
-        self._world.files[key] = (kind, name, data)
+        key = self._state.next_id(prefix)
+        self._state.files[key] = (kind, name, data)
         return key
 
-    def _find(self, request: web.Request, op: str) -> Message:
-        message = self._world.messages.get(request.match_info["id"])
+    def _find(self, request: web.Request, op: str) -> FeishuMessage:
+        message = self._state.messages.get(request.match_info["id"])
         if message is None:
             self._bad(op, f"no message {request.match_info['id']}")
         if message.gone:
-            raise Refused(230011, "The message has been recalled.")
+            raise FeishuApiError(230011, "The message has been recalled.")
         return message
 
     def _arguments(
@@ -397,11 +415,11 @@ class RestApi:
             self._bad(op, f"wrong types of {wrong}")
 
     def _bad(self, op: str, text: str) -> NoReturn:
-        self._world.violation(f"{op}: {text}")
-        raise Refused(230001, f"Your request contains an invalid request parameter: {text}")
+        self._state.violation(f"{op}: {text}")
+        raise FeishuApiError(230001, f"Your request contains an invalid request parameter: {text}")
 
 
-def _shown(message: Message) -> dict[str, Any]:
+def _shown(message: FeishuMessage) -> dict[str, Any]:
     return {
         "message_id": message.id,
         "chat_id": message.chat,

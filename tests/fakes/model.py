@@ -24,7 +24,7 @@ from tests.fakes import responses
 
 
 @dataclass(frozen=True)
-class Call:
+class ToolCall:
     """A tool call of a reply; arguments in a string are sent as they are, whatever they are."""
 
     name: str
@@ -33,7 +33,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Reply:
+class ModelReply:
     """One answer of the server.
 
     Attributes:
@@ -51,7 +51,7 @@ class Reply:
     """
 
     text: str = ""
-    calls: tuple[Call, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
     reasoning: str = ""
     reasoning_field: str = "reasoning"
     first_token_delay_s: float = 0.0
@@ -97,11 +97,11 @@ class ModelRequest:
         return [tool["function"]["name"] for tool in self.body.get("tools", [])]
 
 
-class Dropped(ConnectionResetError):
+class ScriptedDisconnect(ConnectionResetError):
     """The connection was broken as scripted."""
 
 
-Answer = Callable[[ModelRequest], Reply]
+Answer = Callable[[ModelRequest], ModelReply]
 
 
 class FakeModelServer:
@@ -112,14 +112,14 @@ class FakeModelServer:
         self.answer = answer or _echo
         self.requests: list[ModelRequest] = []
         self.base_url = ""
-        self._queue: deque[Reply] = deque()
+        self._queue: deque[ModelReply] = deque()
         self._changed = anyio.Event()
         self._runner: web.AppRunner | None = None
         self._stopping = False
 
-    def reply(self, *replies: Reply | str) -> None:
+    def reply(self, *replies: ModelReply | str) -> None:
         """Queue answers, one for each further request; a string is a reply with that text."""
-        self._queue.extend(Reply(text=r) if isinstance(r, str) else r for r in replies)
+        self._queue.extend(ModelReply(text=r) if isinstance(r, str) else r for r in replies)
 
     async def until(
         self, condition: Callable[["FakeModelServer"], bool], *, within_s: float = 5.0
@@ -190,7 +190,7 @@ class FakeModelServer:
         reply = self._queue.popleft() if self._queue else self.answer(request)
         try:
             response = await self._respond(http, request, reply)
-        except Dropped:
+        except ScriptedDisconnect:
             raise
         except (asyncio.CancelledError, ConnectionError):
             request.closed_by_client = not self._stopping
@@ -202,7 +202,7 @@ class FakeModelServer:
             self._tell()
 
     async def _respond(
-        self, http: web.Request, request: ModelRequest, reply: Reply
+        self, http: web.Request, request: ModelRequest, reply: ModelReply
     ) -> web.StreamResponse:
         if reply.status != 200:
             error = {"message": "scripted error", "type": "server_error", "code": reply.status}
@@ -217,7 +217,7 @@ class FakeModelServer:
         return web.json_response(_whole(request, reply), headers=reply.headers)
 
     async def _stream(
-        self, http: web.Request, request: ModelRequest, reply: Reply
+        self, http: web.Request, request: ModelRequest, reply: ModelReply
     ) -> web.StreamResponse:
         response = web.StreamResponse(
             headers={"content-type": "text/event-stream", **reply.headers}
@@ -235,7 +235,7 @@ class FakeModelServer:
         await response.write(b"data: [DONE]\n\n")
         return response
 
-    async def _deltas(self, http: web.Request, reply: Reply) -> AsyncIterator[dict[str, Any]]:
+    async def _deltas(self, http: web.Request, reply: ModelReply) -> AsyncIterator[dict[str, Any]]:
         yield {"role": "assistant", "content": ""}
         for word in split_words(reply.reasoning):
             yield {reply.reasoning_field: word}
@@ -255,14 +255,14 @@ class FakeModelServer:
         changed.set()
 
 
-def _echo(request: ModelRequest) -> Reply:
-    return Reply(text=f"You said: {request.last_user_text}")
+def _echo(request: ModelRequest) -> ModelReply:
+    return ModelReply(text=f"You said: {request.last_user_text}")
 
 
 def _drop(http: web.Request) -> None:
     if http.transport is not None:
         http.transport.abort()
-    raise Dropped
+    raise ScriptedDisconnect
 
 
 def _frame(data: dict[str, Any]) -> bytes:
@@ -276,7 +276,7 @@ def _chunk(
     return {**_head(request, "chat.completion.chunk"), "choices": [choice]}
 
 
-def _whole(request: ModelRequest, reply: Reply) -> dict[str, Any]:
+def _whole(request: ModelRequest, reply: ModelReply) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": reply.text or None}
     if reply.reasoning:
         message[reply.reasoning_field] = reply.reasoning
@@ -294,16 +294,16 @@ def _head(request: ModelRequest, kind: str) -> dict[str, Any]:
     return {"id": "chatcmpl-fake", "object": kind, "created": 1, "model": model}
 
 
-def _arguments(call: Call) -> str:
+def _arguments(call: ToolCall) -> str:
     return call.args if isinstance(call.args, str) else json.dumps(call.args)
 
 
-def _call(call: Call, index: int, arguments: str) -> dict[str, Any]:
+def _call(call: ToolCall, index: int, arguments: str) -> dict[str, Any]:
     function = {"name": call.name, "arguments": arguments}
     return {"id": call.id or f"call_{call.name}_{index}", "type": "function", "function": function}
 
 
-def _call_deltas(call: Call, index: int) -> list[dict[str, Any]]:
+def _call_deltas(call: ToolCall, index: int) -> list[dict[str, Any]]:
     arguments = _arguments(call)
     half = len(arguments) // 2
     pieces: list[dict[str, Any]] = [{"index": index, **_call(call, index, "")}]
@@ -314,11 +314,11 @@ def _call_deltas(call: Call, index: int) -> list[dict[str, Any]]:
     return [{"tool_calls": [piece]} for piece in pieces]
 
 
-def _reason(reply: Reply) -> str:
+def _reason(reply: ModelReply) -> str:
     return reply.finish_reason or ("tool_calls" if reply.calls else "stop")
 
 
-def _usage(request: ModelRequest, reply: Reply) -> dict[str, int]:
+def _usage(request: ModelRequest, reply: ModelReply) -> dict[str, int]:
     prompt = sum(len(_text(message.get("content"))) for message in request.messages) // 4 + 1
     completion = len(split_words(reply.text)) + len(reply.calls) + 1
     return {

@@ -16,7 +16,7 @@ PART_CHARS = 800
 
 
 @dataclass
-class Shown:
+class ShownMessage:
     """A message as a person sees it now."""
 
     id: str
@@ -29,7 +29,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Failure:
+class PlannedFailure:
     """What the next call of a method does: raise, before or after it took effect."""
 
     error: Exception
@@ -42,13 +42,13 @@ class FakePlatform:
     def __init__(self, name: str = "fake", capabilities: Capabilities | None = None) -> None:
         self._name = name
         self._capabilities = capabilities or Capabilities(streaming=False, send_interval_s=0.0)
-        self.shown: list[Shown] = []
+        self.shown: list[ShownMessage] = []
         self.files: list[tuple[str, bytes]] = []
         self.calls: list[str] = []
         self.changed = anyio.Event()
         self.intake: Intake | None = None
         self.when_sent: Callable[[], object] | None = None
-        self._failures: dict[str, deque[Failure]] = {}
+        self._failures: dict[str, deque[PlannedFailure]] = {}
 
     @property
     def name(self) -> str:
@@ -63,7 +63,7 @@ class FakePlatform:
     ) -> None:
         """Let the next `times` calls of `method` raise."""
         queue = self._failures.setdefault(method, deque())
-        queue.extend([Failure(error, after_effect)] * times)
+        queue.extend([PlannedFailure(error, after_effect)] * times)
 
     async def run(self, intake: Intake, *, task_status: TaskStatus[None]) -> None:
         self.intake = intake
@@ -103,7 +103,7 @@ class FakePlatform:
                 await self.changed.wait()
 
     def _show(self, place: ReplyTarget, text: str, key: str) -> MessageId:
-        message = Shown(id=f"m{len(self.shown) + 1}", chat=place.chat, text=text, key=key)
+        message = ShownMessage(id=f"m{len(self.shown) + 1}", chat=place.chat, text=text, key=key)
         self.shown.append(message)
         if self.when_sent is not None:
             self.when_sent()
@@ -119,7 +119,7 @@ class FakePlatform:
         self._tell()
         self._raise(failure)
 
-    def _called(self, method: str) -> Failure | None:
+    def _called(self, method: str) -> PlannedFailure | None:
         self.calls.append(method)
         queue = self._failures.get(method)
         failure = queue.popleft() if queue else None
@@ -127,7 +127,7 @@ class FakePlatform:
             raise failure.error
         return failure
 
-    def _raise(self, failure: Failure | None) -> None:
+    def _raise(self, failure: PlannedFailure | None) -> None:
         if failure is not None:
             raise failure.error
 

@@ -27,8 +27,8 @@ import anyio
 import httpx
 from typing_extensions import Unpack
 
-from tests.fakes.slack_events import EventsApi
-from tests.fakes.slack_http import Call, Failure, Server, Trouble
+from tests.fakes.slack_events import SlackEventsSender
+from tests.fakes.slack_http import SlackCall, SlackFailure, SlackFailureOptions, SlackHttpServer
 from tests.fakes.slack_payloads import (
     BOT_ID,
     BOT_USER,
@@ -42,8 +42,14 @@ from tests.fakes.slack_payloads import (
     pressed,
     slash,
 )
-from tests.fakes.slack_sockets import Envelope, Sockets
-from tests.fakes.slack_state import Callback, ChannelKind, Message, StoredFile, Workspace
+from tests.fakes.slack_sockets import SlackEnvelope, SlackSockets
+from tests.fakes.slack_state import (
+    ChannelKind,
+    ResponseUrl,
+    SlackFile,
+    SlackMessage,
+    SlackWorkspace,
+)
 
 __all__ = ["BOT_USER", "USER", "FakeSlack"]
 
@@ -63,18 +69,18 @@ class FakeSlack:
     def __init__(
         self, *, ack_window_s: float = 1.0, retries_s: Sequence[float] = (0.1, 2.0, 6.0)
     ) -> None:
-        self.workspace = Workspace(team=TEAM, bot_user=BOT_USER, bot_id=BOT_ID)
+        self.workspace = SlackWorkspace(team=TEAM, bot_user=BOT_USER, bot_id=BOT_ID)
         self.violations: list[str] = []
-        self.sockets = Sockets(
+        self.sockets = SlackSockets(
             ack_window_s=ack_window_s,
             retries_s=retries_s,
             violation=self.violations.append,
             changed=self._changed,
         )
-        self.events = EventsApi(
+        self.events = SlackEventsSender(
             patience_s=3 * ack_window_s, retries_s=retries_s, changed=self._changed
         )
-        self.server = Server(
+        self.server = SlackHttpServer(
             self.workspace,
             self.sockets,
             violations=self.violations,
@@ -126,7 +132,9 @@ class FakeSlack:
 
     # -- what people do
 
-    def dm(self, text: str, *, user: str = USER, thread_ts: str = "", **more: object) -> Message:
+    def dm(
+        self, text: str, *, user: str = USER, thread_ts: str = "", **more: object
+    ) -> SlackMessage:
         """Write to the bot in private."""
         return self._write(escape(text), f"D{user}", user, thread_ts, more)
 
@@ -142,7 +150,7 @@ class FakeSlack:
         user: str = USER,
         thread_ts: str = "",
         **more: object,
-    ) -> Message:
+    ) -> SlackMessage:
         """Write `@bot text` in a channel. Slack tells of it twice: app_mention and message."""
         return self._write(f"<@{BOT_USER}> {escape(text)}", channel, user, thread_ts, more)
 
@@ -154,7 +162,7 @@ class FakeSlack:
         user: str = USER,
         thread_ts: str = "",
         **more: object,
-    ) -> Message:
+    ) -> SlackMessage:
         """Write something.
 
         Args:
@@ -172,7 +180,7 @@ class FakeSlack:
         self, name: str, content: bytes, mimetype: str = "application/octet-stream", **extra: object
     ) -> dict[str, object]:
         """Put a file into the workspace; return it as events describe it."""
-        file = StoredFile(
+        file = SlackFile(
             id=f"F{len(self.workspace.files) + 1}UP",
             name=name,
             length=len(content),
@@ -190,10 +198,10 @@ class FakeSlack:
             "size": len(content),
         }
 
-    def bot_says(self, text: str, *, channel: str = "C1", thread_ts: str = "") -> Message:
+    def bot_says(self, text: str, *, channel: str = "C1", thread_ts: str = "") -> SlackMessage:
         """Let another bot write something."""
         self.workspace.channel(channel, kind="channel", members={"U2OTHER"})
-        said = Message(
+        said = SlackMessage(
             channel=channel, ts=self.workspace.ts(), user="U2OTHER", bot_id="B2OTHER",
             text=text, thread_ts=thread_ts,
         )  # fmt: skip
@@ -201,14 +209,14 @@ class FakeSlack:
         self._tell(said)
         return said
 
-    def edit(self, message: Message, text: str) -> Envelope:
+    def edit(self, message: SlackMessage, text: str) -> SlackEnvelope:
         """Change a message that a person wrote."""
         before = message.fields()
         message.earlier.append(message.text)
         message.text = escape(text)
         return self._tell_change(message, before)
 
-    def delete(self, message: Message) -> Envelope:
+    def delete(self, message: SlackMessage) -> SlackEnvelope:
         """Take away a message that a person wrote; one with answers leaves a tombstone."""
         if len(self.workspace.thread(message.channel, message.ts)) > 1:
             before = message.fields()
@@ -218,29 +226,31 @@ class FakeSlack:
         self.workspace.posted.remove(message)
         return self.send_event(deleted(message, at=self.workspace.ts(), kind=self._kind(message)))
 
-    def preview(self, message: Message) -> Envelope:
+    def preview(self, message: SlackMessage) -> SlackEnvelope:
         """Let Slack add a preview of a link to a message: its text stays."""
         attached = {"attachments": [{"id": 1, "title": "A page"}]}
         return self._tell_change(message, message.fields(), **attached)
 
-    def press(self, message: Message, label: str, *, user: str = USER) -> Envelope:
+    def press(self, message: SlackMessage, label: str, *, user: str = USER) -> SlackEnvelope:
         """Press a button below a message."""
         return self.act(
             message, f"parley.{[*message.buttons].index(label)}", message.buttons[label], user=user
         )
 
-    def act(self, message: Message, action: str, value: str, *, user: str = USER) -> Envelope:
+    def act(
+        self, message: SlackMessage, action: str, value: str, *, user: str = USER
+    ) -> SlackEnvelope:
         """Press anything below a message, also what is not there any more."""
         answer = self._callback(message.channel, user)
         return self._send(
             "interactive", pressed(message, action, value, user=user, response_url=answer)
         )
 
-    def interact(self, payload: dict[str, Any]) -> Envelope:
+    def interact(self, payload: dict[str, Any]) -> SlackEnvelope:
         """Use the app in any other way: a shortcut, a form."""
         return self._send("interactive", payload)
 
-    def halt(self, message: Message, *, user: str = USER) -> Envelope:
+    def halt(self, message: SlackMessage, *, user: str = USER) -> SlackEnvelope:
         """Press the stop button that Slack shows for an agent in the thread of a message."""
         thread = message.thread_ts or message.ts
         streams = [m for m in self.workspace.thread(message.channel, thread) if m.streams]
@@ -251,7 +261,7 @@ class FakeSlack:
         at = self.workspace.ts()
         return self.send_event(halted(message.channel, thread, user=user, at=at, streams=told))
 
-    def open_chat(self, *, user: str = USER) -> Envelope:
+    def open_chat(self, *, user: str = USER) -> SlackEnvelope:
         """Look at the private chat with the bot."""
         channel = f"D{user}"
         self.workspace.channel(channel, kind="im", members={user})
@@ -266,7 +276,7 @@ class FakeSlack:
 
     def slash(
         self, text: str, *, channel: str = "C1", user: str = USER, command: str = "/parley"
-    ) -> Envelope:
+    ) -> SlackEnvelope:
         """Type a slash command."""
         self.workspace.channel(channel, kind=_KINDS.get(channel[0], "channel"), members={user})
         answer = self._callback(channel, user)
@@ -275,13 +285,13 @@ class FakeSlack:
             slash(text, channel=channel, user=user, command=command, response_url=answer),
         )
 
-    def send_event(self, event: dict[str, Any], **more: object) -> Envelope:
+    def send_event(self, event: dict[str, Any], **more: object) -> SlackEnvelope:
         """Tell the app of an event; `more` goes into the payload around it."""
         return self._send("events_api", callback(event) | more)
 
     # -- what they see
 
-    def messages(self, channel: str, *, viewer: str = "") -> list[Message]:
+    def messages(self, channel: str, *, viewer: str = "") -> list[SlackMessage]:
         """Return all messages of a channel, threads included, as `viewer` sees them; oldest first."""
         return [
             message
@@ -289,7 +299,7 @@ class FakeSlack:
             if message.channel == channel and message.only_for in {"", viewer}
         ]
 
-    def replies(self, message: Message) -> list[Message]:
+    def replies(self, message: SlackMessage) -> list[SlackMessage]:
         """Return what the bot wrote in the thread of a message, or in the private chat after it."""
         return [
             found
@@ -304,11 +314,11 @@ class FakeSlack:
         found = self.messages(channel, viewer=viewer)
         return [message.words for message in found if message.bot_id == BOT_ID]
 
-    def reactions(self, message: Message) -> set[str]:
+    def reactions(self, message: SlackMessage) -> set[str]:
         """Return the bot's reactions on a message."""
         return {name for name, users in message.reactions.items() if BOT_USER in users}
 
-    def asked(self, method: str) -> list[Call]:
+    def asked(self, method: str) -> list[SlackCall]:
         """Return the calls of one method."""
         return [call for call in self.server.calls if call.method == method]
 
@@ -326,9 +336,9 @@ class FakeSlack:
 
     # -- trouble
 
-    def fail(self, method: str, **how: Unpack[Trouble]) -> None:
-        """Let the next calls of a method go wrong, see `Failure`; "response_url" and "upload" are methods too."""
-        self.server.failures.setdefault(method, []).append(Failure(**how))
+    def fail(self, method: str, **how: Unpack[SlackFailureOptions]) -> None:
+        """Let the next calls of a method go wrong, see `SlackFailure`; "response_url" and "upload" are methods too."""
+        self.server.failures.setdefault(method, []).append(SlackFailure(**how))
 
     async def disconnect_all(self, reason: str = "refresh_requested") -> None:
         """End every connection as Slack does: with a word before."""
@@ -356,8 +366,8 @@ class FakeSlack:
         change, self._change = self._change, anyio.Event()
         change.set()
 
-    def _send(self, kind: str, payload: dict[str, Any]) -> Envelope:
-        envelope = Envelope(kind=kind, payload=payload)
+    def _send(self, kind: str, payload: dict[str, Any]) -> SlackEnvelope:
+        envelope = SlackEnvelope(kind=kind, payload=payload)
         self.sockets.envelopes.append(envelope)
         over_http = bool(self.events.caller.url)
         way = self.events.deliver if over_http else self.sockets.deliver
@@ -366,10 +376,10 @@ class FakeSlack:
 
     def _write(
         self, text: str, channel: str, user: str, thread_ts: str, more: dict[str, object]
-    ) -> Message:
+    ) -> SlackMessage:
         self.workspace.channel(channel, kind=_KINDS.get(channel[0], "channel"), members={user})
         ts = self.workspace.ts()
-        said = Message(channel=channel, ts=ts, user=user, text=text, thread_ts=thread_ts)
+        said = SlackMessage(channel=channel, ts=ts, user=user, text=text, thread_ts=thread_ts)
         self.workspace.posted.append(said)
         self._tell(said, **more)
         return said
@@ -377,22 +387,24 @@ class FakeSlack:
     def _callback(self, channel: str, user: str) -> str:
         """Return a new response_url."""
         name = secrets.token_hex(8)
-        self.workspace.callbacks[name] = Callback(channel=channel, user=user)
+        self.workspace.callbacks[name] = ResponseUrl(channel=channel, user=user)
         return f"{self.server.url}/response/{name}"
 
-    def _kind(self, message: Message) -> str:
+    def _kind(self, message: SlackMessage) -> str:
         return self.workspace.channels[message.channel].kind
 
-    def _told_change(self, message: Message, before: Mapping[str, Any]) -> None:
+    def _told_change(self, message: SlackMessage, before: Mapping[str, Any]) -> None:
         self._tell_change(message, before)
 
-    def _tell_change(self, message: Message, before: Mapping[str, Any], **more: object) -> Envelope:
+    def _tell_change(
+        self, message: SlackMessage, before: Mapping[str, Any], **more: object
+    ) -> SlackEnvelope:
         """Send the event that a changed message causes."""
         self._changed()
         at, kind = self.workspace.ts(), self._kind(message)
         return self.send_event(changed(message, before, at=at, kind=kind, **more))
 
-    def _tell(self, message: Message, **more: object) -> None:
+    def _tell(self, message: SlackMessage, **more: object) -> None:
         """Send the events that a new message causes: one, or two if it mentions the bot in a channel."""
         self._changed()
         channel = self.workspace.channels[message.channel]

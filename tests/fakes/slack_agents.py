@@ -3,19 +3,19 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.fakes.slack_rooms import Refusal, Rooms
+from tests.fakes.slack_permissions import SlackApiError, SlackPermissions
 
 _SESSIONS = frozenset({"active", "processing", "suspended", "closed"})
 
 Given = Mapping[str, Any]
 
 
-class Agents:
+class SlackAgentMethods:
     """The methods for agents; only an app that was declared one has sessions and prompts."""
 
-    def __init__(self, rooms: Rooms) -> None:
-        self._rooms = rooms
-        self._workspace = rooms.workspace
+    def __init__(self, permissions: SlackPermissions) -> None:
+        self._permissions = permissions
+        self._workspace = permissions.workspace
         self.table: dict[str, Callable[[Given], dict[str, Any]]] = {
             "assistant.threads.setStatus": self._set_status,
             "assistant.threads.setSuggestedPrompts": self._set_prompts,
@@ -23,10 +23,10 @@ class Agents:
         }
 
     def _thread(self, given: Given) -> str:
-        self._rooms.readable(given["channel_id"])
+        self._permissions.readable(given["channel_id"])
         root = str(given.get("thread_ts") or "")
         if root and self._workspace.find(given["channel_id"], root) is None:
-            raise Refusal("invalid_thread_ts")
+            raise SlackApiError("invalid_thread_ts")
         return root
 
     def _set_status(self, given: Given) -> dict[str, Any]:
@@ -36,12 +36,12 @@ class Agents:
 
     def _set_session(self, given: Given) -> dict[str, Any]:
         if not self._workspace.is_agent:
-            raise Refusal("feature_disabled")
+            raise SlackApiError("feature_disabled")
         if given["status"] not in _SESSIONS:
-            raise Refusal("invalid_status")
+            raise SlackApiError("invalid_status")
         root = self._thread(given)
         if not root:
-            raise Refusal("thread_ts_required")
+            raise SlackApiError("thread_ts_required")
         status = self._workspace.status(given["channel_id"], root)
         status.session = str(given["status"])
         status.title = status.title or str(given.get("title") or "")
@@ -49,7 +49,7 @@ class Agents:
 
     def _set_prompts(self, given: Given) -> dict[str, Any]:
         if not self._workspace.is_agent:
-            raise Refusal("not_agent_app")
+            raise SlackApiError("not_agent_app")
         key = (given["channel_id"], self._thread(given))
         self._workspace.prompts[key] = [str(prompt["message"]) for prompt in given["prompts"]]
         return {}

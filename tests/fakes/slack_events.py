@@ -9,13 +9,13 @@ from urllib.parse import urlencode
 
 import anyio
 
-from tests.fakes.deliveries import Caller, Reply
-from tests.fakes.slack_sockets import Envelope
+from tests.fakes.slack_sockets import SlackEnvelope
+from tests.fakes.webhook_caller import WebhookCaller, WebhookReply
 
 SIGNING_SECRET = "8f742231b10e8888abcd99yyyzzz85a5"
 
 
-class EventsApi:
+class SlackEventsSender:
     """Posts envelopes to the app's request URL.
 
     Args:
@@ -33,10 +33,10 @@ class EventsApi:
     def __init__(
         self, *, patience_s: float, retries_s: Sequence[float], changed: Callable[[], None]
     ) -> None:
-        self.caller = Caller(patience_s=patience_s)
+        self.caller = WebhookCaller(patience_s=patience_s)
         self.retries_s = tuple(retries_s)
         self.secret = SIGNING_SECRET
-        self.replies: list[Reply] = []
+        self.replies: list[WebhookReply] = []
         self.verified = False
         self._changed = changed
 
@@ -57,7 +57,7 @@ class EventsApi:
             await anyio.sleep(0 if self.verified else 0.02)
         self._changed()
 
-    async def deliver(self, envelope: Envelope) -> None:
+    async def deliver(self, envelope: SlackEnvelope) -> None:
         """Send until it is acknowledged or all retries are used up."""
         body, kind = _encoded(envelope)
         retries = self.retries_s if envelope.kind == "events_api" else ()
@@ -73,7 +73,7 @@ class EventsApi:
         envelope.dropped = True
         self._changed()
 
-    async def post(self, body: bytes, headers: dict[str, str]) -> Reply:
+    async def post(self, body: bytes, headers: dict[str, str]) -> WebhookReply:
         """Make one signed request."""
         reply = await self.caller.post(body, headers | self.signed(body))
         self.replies.append(reply)
@@ -81,7 +81,7 @@ class EventsApi:
         return reply
 
 
-def _encoded(envelope: Envelope) -> tuple[bytes, str]:
+def _encoded(envelope: SlackEnvelope) -> tuple[bytes, str]:
     form = "application/x-www-form-urlencoded"
     match envelope.kind:
         case "events_api":

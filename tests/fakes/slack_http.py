@@ -11,11 +11,11 @@ import anyio
 from aiohttp import web
 
 from tests.fakes.slack_checks import JSON_ARGUMENTS, check_arguments, load_methods
-from tests.fakes.slack_limits import Limits
-from tests.fakes.slack_methods import Methods
-from tests.fakes.slack_oauth import OAuth
-from tests.fakes.slack_sockets import Sockets
-from tests.fakes.slack_state import Callback, Message, Workspace
+from tests.fakes.slack_limits import SlackRateLimits
+from tests.fakes.slack_methods import SlackMethods
+from tests.fakes.slack_oauth import SlackOAuth
+from tests.fakes.slack_sockets import SlackSockets
+from tests.fakes.slack_state import ResponseUrl, SlackMessage, SlackWorkspace
 
 SCOPES = (
     "app_mentions:read", "channels:history", "chat:write", "commands", "files:read", "files:write",
@@ -23,8 +23,8 @@ SCOPES = (
 )  # fmt: skip
 
 
-class Trouble(TypedDict, total=False):
-    """See `Failure`."""
+class SlackFailureOptions(TypedDict, total=False):
+    """See `SlackFailure`."""
 
     status: int
     error: str
@@ -38,7 +38,7 @@ class Trouble(TypedDict, total=False):
 
 
 @dataclass(slots=True, kw_only=True)
-class Failure:
+class SlackFailure:
     """How the next calls of a method go wrong.
 
     Attributes:
@@ -65,7 +65,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class SlackCall:
     """One request that arrived; `team` is the workspace of its token."""
 
     method: str
@@ -74,7 +74,7 @@ class Call:
     team: str = ""
 
 
-class Server:
+class SlackHttpServer:
     """Listens on 127.0.0.1, on one port for all its life.
 
     Args:
@@ -88,22 +88,22 @@ class Server:
 
     def __init__(
         self,
-        workspace: Workspace,
-        sockets: Sockets,
+        workspace: SlackWorkspace,
+        sockets: SlackSockets,
         *,
         violations: list[str],
-        posted: Callable[[Message], None],
-        edited: Callable[[Message, Mapping[str, Any]], None],
+        posted: Callable[[SlackMessage], None],
+        edited: Callable[[SlackMessage, Mapping[str, Any]], None],
         changed: Callable[[], None],
     ) -> None:
         self.bot_token = f"xoxb-{secrets.token_hex(8)}"
         self.app_token = f"xapp-{secrets.token_hex(8)}"
         self.refusal = "invalid_auth"
-        self.oauth = OAuth()
+        self.oauth = SlackOAuth()
         self.scopes = set(SCOPES)
-        self.calls: list[Call] = []
-        self.failures: dict[str, list[Failure]] = {}
-        self.methods = Methods(
+        self.calls: list[SlackCall] = []
+        self.failures: dict[str, list[SlackFailure]] = {}
+        self.methods = SlackMethods(
             workspace,
             url=lambda path: f"{self.url}{path}",
             violation=violations.append,
@@ -115,7 +115,7 @@ class Server:
         self._violations = violations
         self._changed = changed
         self.specs = load_methods()
-        self.limits = Limits()
+        self.limits = SlackRateLimits()
         self._runner: web.AppRunner | None = None
         self._port = 0
 
@@ -148,7 +148,7 @@ class Server:
             await self._runner.cleanup()
             self._runner = None
 
-    def _failure(self, method: str) -> Failure | None:
+    def _failure(self, method: str) -> SlackFailure | None:
         waiting = self.failures.get(method, [])
         if not waiting:
             return None
@@ -160,7 +160,7 @@ class Server:
         arguments, is_json = await _arguments(request)
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
         team = self.oauth.tokens.get(token, self._workspace.team)
-        self.calls.append(Call(method=method, arguments=arguments, at=time.time(), team=team))
+        self.calls.append(SlackCall(method=method, arguments=arguments, at=time.time(), team=team))
 
         def effect() -> web.Response:
             spec = self.specs.get(method) or {}
@@ -234,7 +234,9 @@ class Server:
     async def _upload(self, request: web.Request) -> web.StreamResponse:
         file = self._workspace.files.get(request.match_info["file"])
         content = await request.read()
-        self.calls.append(Call(method="upload", arguments={"length": len(content)}, at=time.time()))
+        self.calls.append(
+            SlackCall(method="upload", arguments={"length": len(content)}, at=time.time())
+        )
 
         def effect() -> web.Response:
             if file is None or len(content) != file.length:
@@ -249,7 +251,7 @@ class Server:
 
     async def _respond(self, request: web.Request) -> web.StreamResponse:
         body: dict[str, Any] = await request.json()
-        self.calls.append(Call(method="response_url", arguments=body, at=time.time()))
+        self.calls.append(SlackCall(method="response_url", arguments=body, at=time.time()))
         callback = self._workspace.callbacks.get(request.match_info["name"])
 
         def effect() -> web.Response:
@@ -262,8 +264,8 @@ class Server:
 
         return await self._answered(request, "response_url", effect)
 
-    def _private(self, callback: Callback, body: Mapping[str, Any]) -> Message:
-        return Message(
+    def _private(self, callback: ResponseUrl, body: Mapping[str, Any]) -> SlackMessage:
+        return SlackMessage(
             channel=callback.channel,
             ts=self._workspace.ts(),
             user=self._workspace.bot_user,
@@ -296,7 +298,7 @@ async def _arguments(request: web.Request) -> tuple[dict[str, Any], bool]:
     return given, False
 
 
-def _broken(request: web.Request, failure: Failure) -> web.Response | None:
+def _broken(request: web.Request, failure: SlackFailure) -> web.Response | None:
     """Return the answer of a failure; None if it only was slow."""
     if failure.drop:
         if request.transport is not None:

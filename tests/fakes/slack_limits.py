@@ -17,7 +17,7 @@ GRACE = 1.2
 """How much more than it says Slack grants."""
 
 
-class Limits:
+class SlackRateLimits:
     """Counts calls; tells how long to wait when there were too many.
 
     Attributes:

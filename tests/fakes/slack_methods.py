@@ -4,17 +4,17 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.fakes.slack_agents import Agents
+from tests.fakes.slack_agents import SlackAgentMethods
 from tests.fakes.slack_checks import block_error, text_findings
-from tests.fakes.slack_rooms import Refusal, Rooms
-from tests.fakes.slack_state import Message, StoredFile, Workspace
-from tests.fakes.slack_streams import Streaming
+from tests.fakes.slack_permissions import SlackApiError, SlackPermissions
+from tests.fakes.slack_state import SlackFile, SlackMessage, SlackWorkspace
+from tests.fakes.slack_streams import SlackStreamMethods
 
 Answer = dict[str, Any]
 Arguments = Mapping[str, Any]
 
 
-class Methods:
+class SlackMethods:
     """The methods a bot may call.
 
     Args:
@@ -27,17 +27,17 @@ class Methods:
 
     def __init__(
         self,
-        workspace: Workspace,
+        workspace: SlackWorkspace,
         *,
         url: Callable[[str], str],
         violation: Callable[[str], None],
-        posted: Callable[[Message], None],
-        edited: Callable[[Message, Mapping[str, Any]], None],
+        posted: Callable[[SlackMessage], None],
+        edited: Callable[[SlackMessage, Mapping[str, Any]], None],
     ) -> None:
         self._workspace = workspace
         self._url = url
         self._violation = violation
-        self._rooms = Rooms(workspace, violation=violation, posted=posted)
+        self._permissions = SlackPermissions(workspace, violation=violation, posted=posted)
         self._edited = edited
         self.page_size = 1000
         self.token_of = ""
@@ -55,8 +55,8 @@ class Methods:
             "files.getUploadURLExternal": self._announce,
             "files.completeUploadExternal": self._share,
             "files.info": self._file,
-            **Agents(self._rooms).table,
-            **Streaming(self._rooms).table,
+            **SlackAgentMethods(self._permissions).table,
+            **SlackStreamMethods(self._permissions).table,
         }
 
     def answer(self, method: str, arguments: Arguments) -> Answer:
@@ -67,7 +67,7 @@ class Methods:
             return {"ok": False, "error": "unknown_method"}
         try:
             return {"ok": True, **run(arguments)}
-        except Refusal as refusal:
+        except SlackApiError as refusal:
             return {"ok": False, "error": str(refusal)}
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             self._violation(f"{method}: makes no sense: {error!r}")
@@ -90,33 +90,33 @@ class Methods:
     def _user(self, given: Arguments) -> Answer:
         told = self._workspace.people.get(given["user"], {})
         if told.get("is_hidden"):
-            raise Refusal("user_not_visible")
+            raise SlackApiError("user_not_visible")
         member = {"id": given["user"], "team_id": self.team, "is_bot": False}
         return {"user": member | told}
 
     def _post(self, given: Arguments) -> Answer:
-        channel = self._rooms.writable(given["channel"])
+        channel = self._permissions.writable(given["channel"])
         text, blocks = str(given.get("text") or ""), list(given.get("blocks") or ())
         self._check_text(text, blocks)
-        message = Message(
+        message = SlackMessage(
             channel=channel,
             ts=self._workspace.ts(),
             user=self._workspace.bot_user,
             bot_id=self._workspace.bot_id,
             text=text[:40_000],
             blocks=blocks,
-            thread_ts=self._rooms.root(channel, str(given.get("thread_ts") or "")),
+            thread_ts=self._permissions.root(channel, str(given.get("thread_ts") or "")),
             metadata=given.get("metadata"),
         )
         if given.get("unfurl_links") is not False or given.get("unfurl_media") is not False:
             self._violation("chat.postMessage: links of a model must not be unfurled")
-        self._rooms.add(message)
+        self._permissions.add(message)
         return {"channel": channel, "ts": message.ts, "message": message.fields()}
 
     def _update(self, given: Arguments) -> Answer:
-        message = self._rooms.own(given)
+        message = self._permissions.own(given)
         if message.streams:
-            raise Refusal("streaming_state_conflict")
+            raise SlackApiError("streaming_state_conflict")
         text, blocks = str(given.get("text") or ""), list(given.get("blocks") or ())
         self._check_text(text, blocks)
         if given.get("parse") != "none":
@@ -129,39 +129,39 @@ class Methods:
         return {"channel": message.channel, "ts": message.ts, "text": text}
 
     def _delete(self, given: Arguments) -> Answer:
-        message = self._rooms.own(given)
+        message = self._permissions.own(given)
         if message.streams:
-            raise Refusal("cant_delete_message")
+            raise SlackApiError("cant_delete_message")
         self._workspace.posted.remove(message)
         return {"channel": message.channel, "ts": message.ts}
 
     def _react(self, given: Arguments) -> Answer:
-        users = self._rooms.target(given).reactions.setdefault(given["name"], set())
+        users = self._permissions.target(given).reactions.setdefault(given["name"], set())
         if self._workspace.bot_user in users:
-            raise Refusal("already_reacted")
+            raise SlackApiError("already_reacted")
         users.add(self._workspace.bot_user)
         return {}
 
     def _unreact(self, given: Arguments) -> Answer:
-        users = self._rooms.target(given).reactions.get(given["name"], set())
+        users = self._permissions.target(given).reactions.get(given["name"], set())
         if self._workspace.bot_user not in users:
-            raise Refusal("no_reaction")
+            raise SlackApiError("no_reaction")
         users.discard(self._workspace.bot_user)
         return {}
 
     def _history(self, given: Arguments) -> Answer:
-        self._rooms.readable(given["channel"])
+        self._permissions.readable(given["channel"])
         return self._page(self._workspace.flat(given["channel"])[::-1], given)
 
     def _replies(self, given: Arguments) -> Answer:
-        self._rooms.readable(given["channel"])
+        self._permissions.readable(given["channel"])
         thread = self._workspace.thread(given["channel"], given["ts"])
         if not thread:
-            raise Refusal("thread_not_found")
+            raise SlackApiError("thread_not_found")
         return self._page(thread, given, keep=thread[0])
 
     def _page(
-        self, found: list[Message], given: Arguments, *, keep: Message | None = None
+        self, found: list[SlackMessage], given: Arguments, *, keep: SlackMessage | None = None
     ) -> Answer:
         oldest, start = float(given.get("oldest") or 0), int(given.get("cursor") or 0)
         inside = [m for m in found if (m is keep or float(m.ts) > oldest) and not m.only_for]
@@ -177,8 +177,8 @@ class Methods:
     def _announce(self, given: Arguments) -> Answer:
         length = int(given["length"])
         if length < 1:
-            raise Refusal("missing_argument")
-        file = StoredFile(
+            raise SlackApiError("missing_argument")
+        file = SlackFile(
             id=f"F{uuid.uuid4().hex[:10].upper()}", name=given["filename"], length=length
         )
         if alt := str(given.get("alt_txt") or ""):
@@ -187,15 +187,15 @@ class Methods:
         return {"upload_url": self._url(f"/upload/{file.id}"), "file_id": file.id}
 
     def _share(self, given: Arguments) -> Answer:
-        channel = self._rooms.writable(given["channel_id"])
+        channel = self._permissions.writable(given["channel_id"])
         found = [self._workspace.files.get(str(entry.get("id"))) for entry in given["files"]]
         files = [file for file in found if file and file.content is not None and not file.shared]
         if len(files) != len(found):
-            raise Refusal("file_not_found")
+            raise SlackApiError("file_not_found")
         for file in files:
             file.shared = True
         shown = [{"id": file.id, "name": file.name, "size": file.length} for file in files]
-        message = Message(
+        message = SlackMessage(
             channel=channel,
             ts=self._workspace.ts(),
             user=self._workspace.bot_user,
@@ -203,15 +203,15 @@ class Methods:
             subtype="file_share",
             text=str(given.get("initial_comment") or ""),
             files=shown,
-            thread_ts=self._rooms.root(channel, str(given.get("thread_ts") or "")),
+            thread_ts=self._permissions.root(channel, str(given.get("thread_ts") or "")),
         )
-        self._rooms.add(message)
+        self._permissions.add(message)
         return {"files": shown}
 
     def _file(self, given: Arguments) -> Answer:
         file = self._workspace.files.get(given["file"])
         if file is None:
-            raise Refusal("file_not_found")
+            raise SlackApiError("file_not_found")
         address = self._url(f"/files-pri/{file.id}")
         return {
             "file": {
@@ -229,6 +229,6 @@ class Methods:
         for finding in text_findings(text, blocks):
             self._violation(f"message: {finding}")
         if not text and not blocks:
-            raise Refusal("no_text")
+            raise SlackApiError("no_text")
         if error := block_error(blocks):
-            raise Refusal(error)
+            raise SlackApiError(error)

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from aiohttp import web
 
 
-class OAuth:
+class SlackOAuth:
     """Hands out codes and tokens.
 
     Attributes:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from tests.fakes.slack_state import Message
+from tests.fakes.slack_state import SlackMessage
 
 USER, BOT_USER, BOT_ID, TEAM = "U1ANN", "U0PARLEY", "B0PARLEY", "T1TEAM"
 
@@ -30,7 +30,7 @@ def callback(event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def changed(
-    message: Message, before: Mapping[str, Any], *, at: str, kind: str, **more: object
+    message: SlackMessage, before: Mapping[str, Any], *, at: str, kind: str, **more: object
 ) -> dict[str, Any]:
     """Tell of a changed message; `more` are further fields of it as it now is."""
     now = message.fields() | {"edited": {"user": message.user, "ts": at}} | more
@@ -40,7 +40,7 @@ def changed(
     }  # fmt: skip
 
 
-def deleted(message: Message, *, at: str, kind: str) -> dict[str, Any]:
+def deleted(message: SlackMessage, *, at: str, kind: str) -> dict[str, Any]:
     """Tell of a deleted message."""
     return {
         "type": "message", "subtype": "message_deleted", "channel": message.channel, "hidden": True, "ts": at,
@@ -58,7 +58,7 @@ def slash(text: str, *, channel: str, user: str, command: str, response_url: str
 
 
 def pressed(
-    message: Message, action: str, value: str, *, user: str, response_url: str
+    message: SlackMessage, action: str, value: str, *, user: str, response_url: str
 ) -> dict[str, Any]:
     """Tell of a pressed button."""
     thread = {"thread_ts": message.thread_ts} if message.thread_ts else {}

@@ -15,7 +15,7 @@ _RETRIED = frozenset({"events_api"})
 
 
 @dataclass(slots=True, kw_only=True)
-class Envelope:
+class SlackEnvelope:
     """One thing Slack tells the app, and what became of it.
 
     Attributes:
@@ -32,7 +32,7 @@ class Envelope:
     answer: Any = None
 
 
-class Sockets:
+class SlackSockets:
     """All Socket Mode connections of the app.
 
     Args:
@@ -61,7 +61,7 @@ class Sockets:
         self.retries_s = tuple(retries_s)
         self.tickets: set[str] = set()
         self.open: list[web.WebSocketResponse] = []
-        self.envelopes: list[Envelope] = []
+        self.envelopes: list[SlackEnvelope] = []
         self.connects = 0
         self.gaps = 0
         self.grace_s = 1.0
@@ -73,7 +73,7 @@ class Sockets:
         self._violation = violation
         self._changed = changed
         self._left = anyio.Event()
-        self._waiting: dict[str, tuple[Envelope, anyio.Event]] = {}
+        self._waiting: dict[str, tuple[SlackEnvelope, anyio.Event]] = {}
         self._turn = itertools.count()
 
     def ticket(self) -> str:
@@ -125,7 +125,7 @@ class Sockets:
                 "connection_info": {"app_id": "A1APP"},
             })  # fmt: skip
 
-    async def deliver(self, envelope: Envelope) -> None:
+    async def deliver(self, envelope: SlackEnvelope) -> None:
         """Send until it is acknowledged or all retries are used up."""
         retries = self.retries_s if envelope.kind in _RETRIED else ()
         for attempt, pause_s in enumerate((0.0, *retries)):
@@ -154,7 +154,7 @@ class Sockets:
             if request is not None and request.transport is not None:
                 request.transport.abort()
 
-    async def _attempt(self, envelope: Envelope, attempt: int) -> bool:
+    async def _attempt(self, envelope: SlackEnvelope, attempt: int) -> bool:
         name, acked = secrets.token_hex(8), anyio.Event()
         self._waiting[name] = (envelope, acked)
         frame = {

@@ -8,7 +8,7 @@ ChannelKind = Literal["im", "mpim", "channel", "group"]
 
 
 @dataclass(slots=True, kw_only=True)
-class Message:
+class SlackMessage:
     """A message as its readers see it now. `only_for` names the one reader of an ephemeral message."""
 
     channel: str
@@ -24,7 +24,7 @@ class Message:
     reactions: dict[str, set[str]] = field(default_factory=dict)
     earlier: list[str] = field(default_factory=list)
     only_for: str = ""
-    stream: "Stream | None" = None
+    stream: "SlackStream | None" = None
 
     @property
     def words(self) -> str:
@@ -63,7 +63,7 @@ class Message:
 
 
 @dataclass(slots=True, kw_only=True)
-class Stream:
+class SlackStream:
     """How a message was streamed: to whom, what was added one after the other, why it ended."""
 
     recipient: str
@@ -73,7 +73,7 @@ class Stream:
 
 
 @dataclass(slots=True, kw_only=True)
-class Status:
+class AgentStatus:
     """What Slack shows of an agent in a thread."""
 
     text: str = ""
@@ -82,7 +82,7 @@ class Status:
 
 
 @dataclass(slots=True, kw_only=True)
-class Channel:
+class SlackChannel:
     """A conversation. Bots read and write only where they are members."""
 
     id: str
@@ -92,7 +92,7 @@ class Channel:
 
 
 @dataclass(slots=True, kw_only=True)
-class StoredFile:
+class SlackFile:
     """A file: announced, then filled, then shared. `extra`: further fields of its description."""
 
     id: str
@@ -105,7 +105,7 @@ class StoredFile:
 
 
 @dataclass(slots=True, kw_only=True)
-class Callback:
+class ResponseUrl:
     """A response_url: five answers, half an hour."""
 
     channel: str
@@ -114,7 +114,7 @@ class Callback:
     expired: bool = False
 
 
-class Workspace:
+class SlackWorkspace:
     """Everything Slack keeps of one team."""
 
     def __init__(self, *, team: str, bot_user: str, bot_id: str) -> None:
@@ -122,12 +122,12 @@ class Workspace:
         self.bot_user = bot_user
         self.bot_id = bot_id
         self.is_agent = False
-        self.channels: dict[str, Channel] = {}
-        self.posted: list[Message] = []
-        self.files: dict[str, StoredFile] = {}
-        self.callbacks: dict[str, Callback] = {}
+        self.channels: dict[str, SlackChannel] = {}
+        self.posted: list[SlackMessage] = []
+        self.files: dict[str, SlackFile] = {}
+        self.callbacks: dict[str, ResponseUrl] = {}
         self.people: dict[str, dict[str, Any]] = {}
-        self.statuses: dict[tuple[str, str], Status] = {}
+        self.statuses: dict[tuple[str, str], AgentStatus] = {}
         self.prompts: dict[tuple[str, str], list[str]] = {}
         self._last_ts = 0.0
 
@@ -136,23 +136,23 @@ class Workspace:
         self._last_ts = max(time.time(), self._last_ts + 0.000_01)
         return f"{self._last_ts:.6f}"
 
-    def channel(self, channel: str, *, kind: ChannelKind, members: set[str]) -> Channel:
+    def channel(self, channel: str, *, kind: ChannelKind, members: set[str]) -> SlackChannel:
         """Return a channel, made when it is new; `members` join."""
         found = self.channels.setdefault(
-            channel, Channel(id=channel, kind=kind, members={self.bot_user})
+            channel, SlackChannel(id=channel, kind=kind, members={self.bot_user})
         )
         found.members |= members
         return found
 
-    def find(self, channel: str, ts: str) -> Message | None:
+    def find(self, channel: str, ts: str) -> SlackMessage | None:
         """Return the message of a channel with that time stamp."""
         return next((m for m in self.posted if (m.channel, m.ts) == (channel, ts)), None)
 
-    def thread(self, channel: str, root: str) -> list[Message]:
+    def thread(self, channel: str, root: str) -> list[SlackMessage]:
         """Return the root and its replies, oldest first."""
         return [m for m in self.posted if m.channel == channel and root in {m.ts, m.thread_ts}]
 
-    def flat(self, channel: str) -> list[Message]:
+    def flat(self, channel: str) -> list[SlackMessage]:
         """Return what stands in the channel itself, oldest first."""
         return [
             m
@@ -161,9 +161,9 @@ class Workspace:
             and (m.thread_ts in {"", m.ts} or m.subtype == "thread_broadcast")
         ]
 
-    def status(self, channel: str, thread: str) -> Status:
+    def status(self, channel: str, thread: str) -> AgentStatus:
         """Return what is shown of the agent in a thread."""
-        return self.statuses.setdefault((channel, thread), Status())
+        return self.statuses.setdefault((channel, thread), AgentStatus())
 
 
 def _block_words(block: dict[str, Any]) -> str:

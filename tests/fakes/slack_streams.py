@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.fakes.slack_checks import text_findings
-from tests.fakes.slack_rooms import Refusal, Rooms
-from tests.fakes.slack_state import Message, Stream
+from tests.fakes.slack_permissions import SlackApiError, SlackPermissions
+from tests.fakes.slack_state import SlackMessage, SlackStream
 
 MAX_ADDED = 12_000
 """Characters of one call, and of a message."""
@@ -16,11 +16,11 @@ LIFE_S = 300.0
 Given = Mapping[str, Any]
 
 
-class Streaming:
+class SlackStreamMethods:
     """The methods for streams."""
 
-    def __init__(self, rooms: Rooms) -> None:
-        self._rooms = rooms
+    def __init__(self, permissions: SlackPermissions) -> None:
+        self._permissions = permissions
         self.table: dict[str, Callable[[Given], dict[str, Any]]] = {
             "chat.startStream": self._start,
             "chat.appendStream": self._append,
@@ -28,28 +28,31 @@ class Streaming:
         }
 
     def _start(self, given: Given) -> dict[str, Any]:
-        workspace = self._rooms.workspace
-        channel, thread = self._rooms.writable(given["channel"]), str(given.get("thread_ts") or "")
+        workspace = self._permissions.workspace
+        channel, thread = (
+            self._permissions.writable(given["channel"]),
+            str(given.get("thread_ts") or ""),
+        )
         user, team = (str(given.get(f"recipient_{name}_id") or "") for name in ("user", "team"))
         if channel[0] != "D" and not (user and team and thread):
             missing = "missing_recipient_user_id" if thread else "invalid_thread_ts"
-            raise Refusal("missing_recipient_team_id" if user and thread else missing)
-        message = Message(
+            raise SlackApiError("missing_recipient_team_id" if user and thread else missing)
+        message = SlackMessage(
             channel=channel,
             ts=workspace.ts(),
             user=workspace.bot_user,
             bot_id=workspace.bot_id,
             text="",
-            thread_ts=self._rooms.root(channel, thread),
-            stream=Stream(recipient=f"{team}/{user}", began_at=time.time()),
+            thread_ts=self._permissions.root(channel, thread),
+            stream=SlackStream(recipient=f"{team}/{user}", began_at=time.time()),
         )
-        self._rooms.add(message)
+        self._permissions.add(message)
         self._put(message, str(given.get("markdown_text") or ""))
         return {"channel": channel, "ts": message.ts}
 
     def _append(self, given: Given) -> dict[str, Any]:
         if not given["markdown_text"]:
-            raise Refusal("no_text")
+            raise SlackApiError("no_text")
         message = self._live(given)
         self._put(message, str(given["markdown_text"]))
         return {"channel": message.channel, "ts": message.ts}
@@ -57,32 +60,32 @@ class Streaming:
     def _stop(self, given: Given) -> dict[str, Any]:
         message = self._live(given)
         if not (message.text or given.get("markdown_text")):
-            raise Refusal("no_text")
+            raise SlackApiError("no_text")
         self._put(message, str(given.get("markdown_text") or ""))
         if message.stream is not None:
             message.stream.ended = "bot"
         message.metadata = given.get("metadata") or message.metadata
         return {"channel": message.channel, "ts": message.ts}
 
-    def _put(self, message: Message, text: str) -> None:
+    def _put(self, message: SlackMessage, text: str) -> None:
         if len(text) > MAX_ADDED or len(message.text) + len(text) > MAX_ADDED:
-            raise Refusal("msg_too_long")
+            raise SlackApiError("msg_too_long")
         if not text or message.stream is None:
             return
         message.stream.added.append(text)
         message.text += text
         for finding in text_findings(message.text, []):
-            self._rooms.violation(f"stream: {finding}")
+            self._permissions.violation(f"stream: {finding}")
         if "://" in message.text:
-            self._rooms.violation("stream: an address would be fetched for a preview")
+            self._permissions.violation("stream: an address would be fetched for a preview")
 
-    def _live(self, given: Given) -> Message:
-        message = self._rooms.own(given)
+    def _live(self, given: Given) -> SlackMessage:
+        message = self._permissions.own(given)
         stream = message.stream
         if stream is not None and time.time() - stream.began_at > LIFE_S:
             stream.ended = stream.ended or "too old"
         if stream is not None and stream.ended == "person":
-            raise Refusal("stopped_by_user")
+            raise SlackApiError("stopped_by_user")
         if not message.streams:
-            raise Refusal("message_not_in_streaming_state")
+            raise SlackApiError("message_not_in_streaming_state")
         return message

@@ -12,11 +12,11 @@ import anyio
 from aiohttp import web
 from typing_extensions import Unpack, override
 
-from tests.fakes.telegram_calls import Call
-from tests.fakes.telegram_chats import ApiError, Json, Upload, user_json
+from tests.fakes.telegram_calls import TelegramCall
+from tests.fakes.telegram_chats import Json, TelegramApiError, TelegramUpload, user_json
 from tests.fakes.telegram_checks import specification, violations
-from tests.fakes.telegram_methods import Methods
-from tests.fakes.telegram_push import Pusher
+from tests.fakes.telegram_methods import TelegramMethods
+from tests.fakes.telegram_push import TelegramWebhookSender
 from tests.fakes.telegram_users import TelegramUsers
 
 TOKEN = "700700:fake-token"
@@ -24,15 +24,15 @@ _BODY_BYTES = 60_000_000
 
 
 @dataclass(slots=True, kw_only=True)
-class Request:
+class TelegramRequest:
     """A call that arrived. `arguments` are the form's strings, or a JSON body's values."""
 
     method: str
     arguments: Mapping[str, Any]
-    files: Mapping[str, Upload]
+    files: Mapping[str, TelegramUpload]
 
 
-class FailureOptions(TypedDict, total=False):
+class TelegramFailureOptions(TypedDict, total=False):
     """How a call fails; see `TelegramServer.fail`."""
 
     status: int
@@ -46,12 +46,12 @@ class FailureOptions(TypedDict, total=False):
 
 
 @dataclass(slots=True, kw_only=True)
-class Failure:
+class TelegramFailure:
     """What happens to the next calls of a method."""
 
     method: str
     times: int
-    how: FailureOptions
+    how: TelegramFailureOptions
 
 
 class TelegramServer(TelegramUsers):
@@ -97,13 +97,13 @@ class TelegramServer(TelegramUsers):
             bot=user_json(bot_id, name="Parley", is_bot=True, username=username), privacy=privacy
         )
         self.token = token
-        self.requests: list[Request] = []
+        self.requests: list[TelegramRequest] = []
         self.revoked = False
         self.port = 0
-        self._failures: list[Failure] = []
+        self._failures: list[TelegramFailure] = []
         self._transports: set[asyncio.Transport] = set()
-        self.pusher = Pusher(self)
-        self._methods = Methods(
+        self.pusher = TelegramWebhookSender(self)
+        self._methods = TelegramMethods(
             self, self.pusher, group_per_minute=group_per_minute, classic=classic
         )
         self._stack = AsyncExitStack()
@@ -148,7 +148,7 @@ class TelegramServer(TelegramUsers):
         self.revoked = revoked
         self.disconnect_all()
 
-    def calls(self, method: str) -> list[Request]:
+    def calls(self, method: str) -> list[TelegramRequest]:
         """Return the requests of one method."""
         return [request for request in self.requests if request.method == method]
 
@@ -159,7 +159,7 @@ class TelegramServer(TelegramUsers):
 
     # What can go wrong.
 
-    def fail(self, method: str, *, times: int = 1, **how: Unpack[FailureOptions]) -> None:
+    def fail(self, method: str, *, times: int = 1, **how: Unpack[TelegramFailureOptions]) -> None:
         """Make the next calls of a method fail.
 
         Args:
@@ -170,7 +170,7 @@ class TelegramServer(TelegramUsers):
                 the connection breaks before or after the effect. `delay_s`: the answer is slow; the
                 effect is not. `lag_s`: the effect is slow too.
         """
-        self._failures.append(Failure(method=method, times=times, how=how))
+        self._failures.append(TelegramFailure(method=method, times=times, how=how))
 
     def disconnect_all(self) -> None:
         """Break every open connection."""
@@ -215,17 +215,17 @@ class TelegramServer(TelegramUsers):
         finally:
             self.changed()
 
-    def _refused_token(self, token: str) -> ApiError | None:
+    def _refused_token(self, token: str) -> TelegramApiError | None:
         if ":" not in token:
-            return ApiError(404, "Not Found")
+            return TelegramApiError(404, "Not Found")
         if token != self.token or self.revoked:
-            return ApiError(401, "Unauthorized")
+            return TelegramApiError(401, "Unauthorized")
         return None
 
     async def _called(self, request: web.Request) -> web.Response:
         method = request.match_info["method"]
         arguments, files = await _decode(request)
-        self.requests.append(Request(method=method, arguments=arguments, files=files))
+        self.requests.append(TelegramRequest(method=method, arguments=arguments, files=files))
         self.violations += violations(method, arguments, files)
         self.changed()
         failure = self._failure(method)
@@ -233,7 +233,7 @@ class TelegramServer(TelegramUsers):
             return _failed(request, failure)
         if failure is not None:
             await anyio.sleep(failure.get("lag_s", 0.0))
-        answer = await self._answer(method, Call(arguments=arguments, files=files))
+        answer = await self._answer(method, TelegramCall(arguments=arguments, files=files))
         self.changed()
         if failure is not None:
             await anyio.sleep(failure.get("delay_s", 0.0))
@@ -241,13 +241,13 @@ class TelegramServer(TelegramUsers):
                 return _failed(request, failure)
         return answer
 
-    async def _answer(self, method: str, call: Call) -> web.Response:
+    async def _answer(self, method: str, call: TelegramCall) -> web.Response:
         try:
             return web.json_response({"ok": True, "result": await self._methods.call(method, call)})
-        except ApiError as error:
+        except TelegramApiError as error:
             return _refusal(error)
 
-    def _failure(self, method: str) -> FailureOptions | None:
+    def _failure(self, method: str) -> TelegramFailureOptions | None:
         for failure in self._failures:
             if failure.method in {method, "*"} and failure.times > 0:
                 failure.times -= 1
@@ -261,7 +261,7 @@ async def _ended(task: asyncio.Task[None]) -> None:
         await task
 
 
-def _failed(request: web.Request, how: FailureOptions) -> web.Response:
+def _failed(request: web.Request, how: TelegramFailureOptions) -> web.Response:
     if "drop" in how and request.transport is not None:
         request.transport.abort()
         return web.Response()
@@ -269,26 +269,28 @@ def _failed(request: web.Request, how: FailureOptions) -> web.Response:
     if "body" in how:
         return web.Response(status=status, text=how["body"], headers=headers)
     description = how.get("description", f"Failed {status}")
-    return _refusal(ApiError(status, description, how.get("parameters")), headers)
+    return _refusal(TelegramApiError(status, description, how.get("parameters")), headers)
 
 
-def _refusal(error: ApiError, headers: Mapping[str, str] | None = None) -> web.Response:
+def _refusal(error: TelegramApiError, headers: Mapping[str, str] | None = None) -> web.Response:
     body: Json = {"ok": False, "error_code": error.status, "description": error.description}
     if error.parameters:
         body["parameters"] = dict(error.parameters)
     return web.json_response(body, status=error.status, headers=headers)
 
 
-async def _decode(request: web.Request) -> tuple[dict[str, Any], dict[str, Upload]]:
+async def _decode(request: web.Request) -> tuple[dict[str, Any], dict[str, TelegramUpload]]:
     """Return a call's arguments and files, from a query, form, multipart or JSON body."""
     arguments: dict[str, Any] = dict(request.query)
-    files: dict[str, Upload] = {}
+    files: dict[str, TelegramUpload] = {}
     if request.content_type == "application/json":
         return arguments | json.loads(await request.read() or b"{}"), files
     for name, value in (await request.post()).items():
         if isinstance(value, web.FileField):
             content = await anyio.to_thread.run_sync(value.file.read)
-            files[name] = Upload(name=value.filename, content=content, mime=value.content_type)
+            files[name] = TelegramUpload(
+                name=value.filename, content=content, mime=value.content_type
+            )
             value.file.close()
         else:
             arguments[name] = value if isinstance(value, str) else bytes(value).decode()

@@ -5,15 +5,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.fakes.telegram_chats import Upload, Wire
+from tests.fakes.telegram_chats import TelegramUpload, Wire
 
 
 @dataclass(slots=True, kw_only=True)
-class Call:
+class TelegramCall:
     """A call's arguments, with typed access."""
 
     arguments: Mapping[str, Any]
-    files: Mapping[str, Upload] = field(default_factory=dict)
+    files: Mapping[str, TelegramUpload] = field(default_factory=dict)
 
     def text(self, name: str) -> str:
         return str(self.arguments.get(name, ""))

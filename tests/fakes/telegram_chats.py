@@ -29,7 +29,7 @@ def detect(text: str) -> list[Json]:
     ]
 
 
-class ApiError(Exception):
+class TelegramApiError(Exception):
     """A refusal, as the Bot API words it."""
 
     def __init__(
@@ -42,7 +42,7 @@ class ApiError(Exception):
 
 
 @dataclass(slots=True, kw_only=True)
-class Upload:
+class TelegramUpload:
     """An uploaded file."""
 
     name: str
@@ -51,7 +51,7 @@ class Upload:
 
 
 @dataclass(slots=True, kw_only=True)
-class StoredFile:
+class TelegramFile:
     """A file on the server. `kind` is the field of Message that carries it: photo, document, voice, ..."""
 
     file_id: str
@@ -83,7 +83,7 @@ class StoredFile:
 
 
 @dataclass(slots=True, kw_only=True)
-class Message:
+class TelegramMessage:
     """A message as everybody in the chat sees it.
 
     Attributes:
@@ -105,7 +105,7 @@ class Message:
     entities: list[Json] = field(default_factory=list)
     thread: int | None = None
     reply_to: int | None = None
-    file: StoredFile | None = None
+    file: TelegramFile | None = None
     history: list[str] = field(default_factory=list)
     reactions: list[str] = field(default_factory=list)
     service: Json = field(default_factory=dict)
@@ -117,22 +117,22 @@ class Message:
 
 
 @dataclass(slots=True, kw_only=True)
-class Topic:
+class ForumTopic:
     thread: int
     name: str
     closed: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
-class Chat:
+class TelegramChat:
     """A private chat (positive id), group or supergroup (negative), maybe with topics."""
 
     chat_id: int
     kind: str
     title: str = ""
     forum: bool = False
-    topics: dict[int, Topic] = field(default_factory=dict)
-    messages: dict[int, Message] = field(default_factory=dict)
+    topics: dict[int, ForumTopic] = field(default_factory=dict)
+    messages: dict[int, TelegramMessage] = field(default_factory=dict)
     last_id: int = 0
     shut: str = ""
     moved_to: int | None = None
@@ -143,7 +143,7 @@ class Chat:
         plain: Json = {"id": self.chat_id, "type": self.kind, "title": self.title}
         return plain | ({"is_forum": True} if self.forum else {})
 
-    def add(self, message: Message) -> Message:
+    def add(self, message: TelegramMessage) -> TelegramMessage:
         self.messages[message.message_id] = message
         return message
 
@@ -166,7 +166,7 @@ def user_json(user_id: int, *, name: str = "", is_bot: bool = False, username: s
 
 
 def message_json(
-    chat: Chat, message: Message, sender: Json | None, *, nested: bool = False
+    chat: TelegramChat, message: TelegramMessage, sender: Json | None, *, nested: bool = False
 ) -> Json:
     """Return a message as updates and answers carry it; `nested` within another one."""
     body: Json = {
@@ -193,7 +193,7 @@ def message_json(
     return body
 
 
-def _ornaments(message: Message) -> Json:
+def _ornaments(message: TelegramMessage) -> Json:
     body: Json = {}
     if message.markup:
         body["reply_markup"] = {"inline_keyboard": message.markup}

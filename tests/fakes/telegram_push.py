@@ -6,14 +6,14 @@ import time
 
 import anyio
 
-from tests.fakes.deliveries import Caller
-from tests.fakes.telegram_chats import ApiError, Json
+from tests.fakes.telegram_chats import Json, TelegramApiError
 from tests.fakes.telegram_state import TelegramState
+from tests.fakes.webhook_caller import WebhookCaller
 
 _SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
 
 
-class Pusher:
+class TelegramWebhookSender:
     """Delivers while a webhook is set.
 
     Attributes:
@@ -23,33 +23,33 @@ class Pusher:
     """
 
     def __init__(
-        self, world: TelegramState, *, patience_s: float = 1.0, retry_s: float = 0.05
+        self, state: TelegramState, *, patience_s: float = 1.0, retry_s: float = 0.05
     ) -> None:
-        self.caller = Caller(patience_s=patience_s)
+        self.caller = WebhookCaller(patience_s=patience_s)
         self.secret = ""
         self.retry_s = retry_s
-        self._world = world
+        self._state = state
         self._failed_at = 0
         self._failure = ""
 
     def set(self, url: str, *, secret: str) -> None:
         """Set the webhook, as setWebhook does."""
         if not url.startswith(("https://", "http://127.0.0.1", "http://localhost")):
-            raise ApiError(
+            raise TelegramApiError(
                 400, "Bad Request: bad webhook: An HTTPS URL must be provided for webhook"
             )
         if secret and not _SECRET.fullmatch(secret):
-            raise ApiError(400, "Bad Request: secret token contains unallowed characters")
-        self._world.webhook, self.caller.url, self.secret = url, url, secret
+            raise TelegramApiError(400, "Bad Request: secret token contains unallowed characters")
+        self._state.webhook, self.caller.url, self.secret = url, url, secret
         self._failed_at, self._failure = 0, ""
-        self._world.changed()
+        self._state.changed()
 
     def info(self) -> Json:
         """Return a WebhookInfo."""
         told: Json = {
-            "url": self._world.webhook,
+            "url": self._state.webhook,
             "has_custom_certificate": False,
-            "pending_update_count": self._world.backlog,
+            "pending_update_count": self._state.backlog,
         }
         failed = {"last_error_date": self._failed_at, "last_error_message": self._failure}
         return told | (failed if self._failed_at else {})
@@ -57,13 +57,13 @@ class Pusher:
     async def run(self) -> None:
         """Deliver for ever."""
         while True:
-            update = self._world.oldest() if self._world.webhook else None
+            update = self._state.oldest() if self._state.webhook else None
             if update is None:
-                await self._world.change()
+                await self._state.change()
                 continue
             if await self._delivered(update):
-                self._world.confirm(update["update_id"] + 1)
-                self._world.changed()
+                self._state.confirm(update["update_id"] + 1)
+                self._state.changed()
             else:
                 await anyio.sleep(self.retry_s)
 
@@ -79,5 +79,5 @@ class Pusher:
                 int(time.time()),
                 wrong if reply.status else "Connection timed out",
             )
-            self._world.changed()
+            self._state.changed()
         return reply.ok

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tests.fakes.telegram_chats import ApiError, Json, Wire
+from tests.fakes.telegram_chats import Json, TelegramApiError, Wire
 
 _CHARACTERS = 32_768
 _BLOCKS = 500
@@ -28,7 +28,7 @@ _STYLES = {"bold", "italic", "strikethrough", "code", "url", "underline", "spoil
 
 
 def checked_blocks(message: Wire) -> list[Json]:
-    """Return the blocks of an InputRichMessage. Raises ApiError where Telegram would refuse it."""
+    """Return the blocks of an InputRichMessage. Raises TelegramApiError where Telegram would refuse it."""
     if not isinstance(message, dict) or not isinstance(message.get("blocks"), list):
         raise _refusal("rich message must have exactly one kind of content")
     if set(message) - {"blocks", "is_rtl", "skip_entity_detection"}:
@@ -109,5 +109,5 @@ def _wrong(cell: Json) -> bool:
     )
 
 
-def _refusal(why: str) -> ApiError:
-    return ApiError(400, f"Bad Request: {why}")
+def _refusal(why: str) -> TelegramApiError:
+    return TelegramApiError(400, f"Bad Request: {why}")

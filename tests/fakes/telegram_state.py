@@ -1,4 +1,4 @@
-"""The world of a `TelegramServer`: who is there, what was said, which updates wait."""
+"""The state of a `TelegramServer`: users, chats, messages, pending updates."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -8,13 +8,13 @@ import anyio
 from typing_extensions import Unpack
 
 from tests.fakes.telegram_chats import (
-    ApiError,
-    Chat,
+    ForumTopic,
     Json,
-    Message,
-    StoredFile,
-    Topic,
-    Upload,
+    TelegramApiError,
+    TelegramChat,
+    TelegramFile,
+    TelegramMessage,
+    TelegramUpload,
     detect,
     message_json,
     user_json,
@@ -26,21 +26,21 @@ _NOT_BY_DEFAULT = {"chat_member", "message_reaction", "message_reaction_count"}
 _SMALLEST_BASIC_GROUP = -1_000_000_000
 
 
-class Content(TypedDict, total=False):
-    """What a message holds; see `Message`."""
+class TelegramContent(TypedDict, total=False):
+    """What a message holds; see `TelegramMessage`."""
 
     text: str
     entities: list[Json]
     thread: int | None
     reply_to: int | None
-    file: StoredFile | None
+    file: TelegramFile | None
     service: Json
     markup: list[list[Json]]
     rich: list[Json]
     silent: bool
 
 
-class MessageOptions(TypedDict, total=False):
+class TelegramMessageOptions(TypedDict, total=False):
     """How something is said.
 
     Attributes:
@@ -54,7 +54,7 @@ class MessageOptions(TypedDict, total=False):
     thread: int | None
     reply_to: int | None
     entities: Sequence[Json]
-    file: StoredFile
+    file: TelegramFile
     extra: Json
 
 
@@ -64,8 +64,8 @@ class TelegramState:
     def __init__(self, *, bot: Json, privacy: bool) -> None:
         self.bot = bot
         self.privacy = privacy
-        self.chats: dict[int, Chat] = {}
-        self.files: dict[str, StoredFile] = {}
+        self.chats: dict[int, TelegramChat] = {}
+        self.files: dict[str, TelegramFile] = {}
         self.violations: list[str] = []
         self.log: list[tuple[str, int, int | str]] = []
         self.confirmed: list[int] = []
@@ -92,24 +92,26 @@ class TelegramState:
 
     # What people do.
 
-    def dm(self, text: str, *, user: int = 1001, **how: Unpack[MessageOptions]) -> int:
+    def dm(self, text: str, *, user: int = 1001, **how: Unpack[TelegramMessageOptions]) -> int:
         """Write to the bot in private; `how` as in `say`."""
         return self.say(user, text, user=user, **how)
 
     def mention(
-        self, chat: int, text: str, *, user: int = 1001, **how: Unpack[MessageOptions]
+        self, chat: int, text: str, *, user: int = 1001, **how: Unpack[TelegramMessageOptions]
     ) -> int:
         """Write `@bot text` in a group; `how` as in `say`."""
         return self.say(chat, f"@{self.username} {text}", user=user, **how)
 
-    def say(self, chat: int, text: str, *, user: int = 1001, **how: Unpack[MessageOptions]) -> int:
+    def say(
+        self, chat: int, text: str, *, user: int = 1001, **how: Unpack[TelegramMessageOptions]
+    ) -> int:
         """Write a message and, if the bot may see it, queue its update.
 
         Args:
             chat: Where; equal to `user` in private.
             text: Text, or caption of a file.
             user: Who.
-            how: See `MessageOptions`.
+            how: See `TelegramMessageOptions`.
         """
         place = self.chat(chat)
         message = self._add(
@@ -130,7 +132,7 @@ class TelegramState:
     def send_file(
         self,
         chat: int,
-        upload: Upload,
+        upload: TelegramUpload,
         *,
         kind: str = "document",
         caption: str = "",
@@ -156,7 +158,7 @@ class TelegramState:
         self.changed()
         return self._update_id
 
-    def add_forum(self, chat: int) -> Chat:
+    def add_forum(self, chat: int) -> TelegramChat:
         """Make a supergroup with topics."""
         place = self.chat(chat)
         place.kind, place.forum = "supergroup", True
@@ -169,7 +171,7 @@ class TelegramState:
         sender = self.bot_id if by_bot else 1001
         message = self._add(place, sender=sender, by_bot=by_bot, service=created)
         message.thread = message.message_id
-        place.topics[message.message_id] = Topic(thread=message.message_id, name=name)
+        place.topics[message.message_id] = ForumTopic(thread=message.message_id, name=name)
         if not by_bot:
             self.push({"message": self.json_of(message)})
         return message.message_id
@@ -192,12 +194,12 @@ class TelegramState:
         """How many updates are not confirmed."""
         return len(self._updates)
 
-    def messages(self, chat: int, *, thread: int | None = None) -> list[Message]:
+    def messages(self, chat: int, *, thread: int | None = None) -> list[TelegramMessage]:
         """Return what is visible in a chat, or in one of its topics, oldest first."""
         seen = self.chat(chat).messages.values()
         return [m for m in seen if not m.deleted and (thread is None or m.thread == thread)]
 
-    def answers(self, chat: int, *, thread: int | None = None) -> list[Message]:
+    def answers(self, chat: int, *, thread: int | None = None) -> list[TelegramMessage]:
         """Return the bot's messages, likewise."""
         return [message for message in self.messages(chat, thread=thread) if message.by_bot]
 
@@ -217,23 +219,23 @@ class TelegramState:
 
     # For the methods.
 
-    def chat(self, chat_id: int) -> Chat:
+    def chat(self, chat_id: int) -> TelegramChat:
         """Return a chat, new if need be."""
         if chat_id not in self.chats:
             kind = "private" if chat_id > 0 else "supergroup"
             kind = "group" if _SMALLEST_BASIC_GROUP < chat_id < 0 else kind
-            self.chats[chat_id] = Chat(chat_id=chat_id, kind=kind, title=f"Group {chat_id}")
+            self.chats[chat_id] = TelegramChat(chat_id=chat_id, kind=kind, title=f"Group {chat_id}")
         return self.chats[chat_id]
 
-    def post(self, chat: Chat, **content: Unpack[Content]) -> Message:
+    def post(self, chat: TelegramChat, **content: Unpack[TelegramContent]) -> TelegramMessage:
         """Add a message of the bot."""
         message = self._add(chat, sender=self.bot_id, by_bot=True, **content)
         self.log.append(("message", chat.chat_id, message.message_id))
         return message
 
-    def keep(self, kind: str, upload: Upload) -> StoredFile:
+    def keep(self, kind: str, upload: TelegramUpload) -> TelegramFile:
         """Keep a file."""
-        file = StoredFile(
+        file = TelegramFile(
             file_id=f"file{len(self.files) + 1}",
             kind=kind,
             name=upload.name,
@@ -243,7 +245,7 @@ class TelegramState:
         self.files[file.file_id] = file
         return file
 
-    def json_of(self, message: Message) -> Json:
+    def json_of(self, message: TelegramMessage) -> Json:
         """Return a message with what it replies to."""
         chat = self.chat(message.chat_id)
         body = message_json(chat, message, self._sender(message))
@@ -295,7 +297,7 @@ class TelegramState:
                 self._poller = None
         if ended.is_set():
             self.conflicts += 1
-            raise ApiError(
+            raise TelegramApiError(
                 409,
                 "Conflict: terminated by other getUpdates request; make sure that only one bot"
                 " instance is running",
@@ -303,14 +305,19 @@ class TelegramState:
         return [] if self.withholding else list(self._updates)[:limit]
 
     def _add(
-        self, chat: Chat, *, sender: int, by_bot: bool = False, **content: Unpack[Content]
-    ) -> Message:
+        self,
+        chat: TelegramChat,
+        *,
+        sender: int,
+        by_bot: bool = False,
+        **content: Unpack[TelegramContent],
+    ) -> TelegramMessage:
         if chat.kind == "supergroup":
             message_id = chat.next_id()
         else:  # Private chats and basic groups share one sequence.
             self._private_id += 1
             message_id = self._private_id
-        message = Message(
+        message = TelegramMessage(
             message_id=message_id, chat_id=chat.chat_id, sender=sender, by_bot=by_bot, **content
         )
         return chat.add(message)
@@ -318,7 +325,7 @@ class TelegramState:
     def _service(self, chat: int, service: Json) -> Json:
         return self.json_of(self._add(self.chat(chat), sender=0, service=service))
 
-    def _sender(self, message: Message) -> Json | None:
+    def _sender(self, message: TelegramMessage) -> Json | None:
         if message.by_bot:
             return self.bot
         if not message.sender:
@@ -331,7 +338,7 @@ class TelegramState:
             return not set(kinds) <= _NOT_BY_DEFAULT
         return any(kind in self.allowed_updates for kind in kinds)
 
-    def _visible(self, chat: Chat, message: Message) -> bool:
+    def _visible(self, chat: TelegramChat, message: TelegramMessage) -> bool:
         if chat.kind == "private" or not self.privacy:
             return True
         replied = chat.messages.get(message.reply_to or 0)

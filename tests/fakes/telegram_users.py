@@ -4,7 +4,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tests.fakes.telegram_chats import ApiError, Json, Message, Upload, user_json
+from tests.fakes.telegram_chats import (
+    Json,
+    TelegramApiError,
+    TelegramMessage,
+    TelegramUpload,
+    user_json,
+)
 from tests.fakes.telegram_state import TelegramState
 
 QUERY_S = 15.0
@@ -12,7 +18,7 @@ QUERY_S = 15.0
 
 
 @dataclass(slots=True, kw_only=True)
-class Query:
+class CallbackQuery:
     """A pressed button. `answer` is None until it is answered; `alert` = the presser must confirm it."""
 
     answer: str | None = None
@@ -21,7 +27,7 @@ class Query:
 
 
 @dataclass(slots=True, kw_only=True)
-class Draft:
+class MessageDraft:
     """What a person sees being written."""
 
     chat: int
@@ -42,8 +48,8 @@ class TelegramUsers(TelegramState):
 
     def __init__(self, *, bot: Json, privacy: bool) -> None:
         super().__init__(bot=bot, privacy=privacy)
-        self.queries: dict[str, Query] = {}
-        self.drafts: list[Draft] = []
+        self.queries: dict[str, CallbackQuery] = {}
+        self.drafts: list[MessageDraft] = []
 
     def labels(self, chat: int) -> list[str]:
         """Return the labels of all buttons in a chat, oldest first."""
@@ -84,7 +90,7 @@ class TelegramUsers(TelegramState):
 
     def press_token(
         self,
-        message: Message,
+        message: TelegramMessage,
         token: str,
         *,
         user: int = 1001,
@@ -93,7 +99,7 @@ class TelegramUsers(TelegramState):
     ) -> str:
         """Press a button that may be gone by now; return the query's id."""
         query_id = f"q{len(self.queries) + 1}"
-        self.queries[query_id] = Query()
+        self.queries[query_id] = CallbackQuery()
         seen = self.json_of(message)
         if inaccessible:
             seen = {"chat": seen["chat"], "message_id": message.message_id, "date": 0}
@@ -112,22 +118,22 @@ class TelegramUsers(TelegramState):
         return query_id
 
     def answer_query(self, query_id: str, text: str, *, alert: bool) -> None:
-        """Answer a pressed button, as answerCallbackQuery does. Raises ApiError."""
+        """Answer a pressed button, as answerCallbackQuery does. Raises TelegramApiError."""
         query = self.queries.get(query_id)
         if query is None or time.monotonic() - query.asked_at > QUERY_S:
-            raise ApiError(
+            raise TelegramApiError(
                 400,
                 "Bad Request: query is too old and response timeout expired or query ID is invalid",
             )
         if len(text) > 200:
-            raise ApiError(400, "Bad Request: MESSAGE_TOO_LONG")
+            raise TelegramApiError(400, "Bad Request: MESSAGE_TOO_LONG")
         query.answer, query.alert = text, alert
         self.changed()
 
     def send_album(
         self,
         chat: int,
-        uploads: Sequence[Upload],
+        uploads: Sequence[TelegramUpload],
         *,
         caption: str = "",
         user: int = 1001,

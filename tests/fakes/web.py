@@ -18,7 +18,7 @@ PAGE = """<!doctype html><html><head><title>A  page</title><style>p {}</style></
 
 
 @dataclass
-class Site:
+class WebServer:
     """A running server.
 
     Attributes:
@@ -100,11 +100,11 @@ def bomb(megabytes: int) -> bytes:
 
 
 @asynccontextmanager
-async def site(
+async def web_server(
     host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None
-) -> AsyncIterator[Site]:
+) -> AsyncIterator[WebServer]:
     """Serve on a free port, or the one given."""
-    served = Site(host=host)
+    served = WebServer(host=host)
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", served._handle)
     runner = web.AppRunner(app, shutdown_timeout=0.1)

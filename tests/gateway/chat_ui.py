@@ -15,7 +15,7 @@ from gateway.config import load_config
 from gateway.serving.listener import open_listener
 from gateway.serving.server import HttpServer
 from tests.fakes.graphs import Graphs
-from tests.fakes.model import Call, FakeModelServer, ModelRequest, Reply
+from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
 from tests.journeys.service import free_port, with_model
 
 TOKEN = "test-token-0123"
@@ -38,12 +38,12 @@ class Front:
 
 
 ASKED = {
-    "hang": Reply(text="one two three four", hang_after=3),
-    "slowly": Reply(text=" ".join(f"word{n}" for n in range(12)), token_delay_s=0.05),
-    "list": Reply(calls=(Call("ls", {"path": "/mnt/user-data/workspace"}),)),
-    "delegate": Reply(
+    "hang": ModelReply(text="one two three four", hang_after=3),
+    "slowly": ModelReply(text=" ".join(f"word{n}" for n in range(12)), token_delay_s=0.05),
+    "list": ModelReply(calls=(ToolCall("ls", {"path": "/mnt/user-data/workspace"}),)),
+    "delegate": ModelReply(
         calls=(
-            Call(
+            ToolCall(
                 "task",
                 {
                     "description": "look",
@@ -53,9 +53,9 @@ ASKED = {
             ),
         )
     ),
-    "colour": Reply(
+    "colour": ModelReply(
         calls=(
-            Call(
+            ToolCall(
                 "ask_clarification",
                 {"question": "Red or blue?", "clarification_type": "missing_info"},
             ),
@@ -65,13 +65,13 @@ ASKED = {
 """What the model does when the user's words hold one of these."""
 
 
-def answer(request: ModelRequest) -> Reply:
+def answer(request: ModelRequest) -> ModelReply:
     """Answer as the words of the user ask; a tool's result is read out, anything else is repeated."""
     if request.messages[-1]["role"] == "tool":
-        return Reply(text=f"The tool said: {request.messages[-1]['content']}")
+        return ModelReply(text=f"The tool said: {request.messages[-1]['content']}")
     said = request.last_user_text
     wanted = next((reply for word, reply in ASKED.items() if word in said), None)
-    return wanted or Reply(text=f"You said: {said}")
+    return wanted or ModelReply(text=f"You said: {said}")
 
 
 @asynccontextmanager

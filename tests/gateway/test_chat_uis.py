@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 import httpx
 
-from tests.fakes.model import Call, Reply
+from tests.fakes.model import ModelReply, ToolCall
 from tests.gateway.chat_ui import PAGE, TOKEN, Front, opened
 
 Event = tuple[str, Any]
@@ -247,7 +247,9 @@ async def test_a_failing_task_and_a_picture_reach_the_runners_and_the_model(tmp_
         thread = await made(client)
         task = {"description": "look", "prompt": "look around", "subagent_type": "general-purpose"}
         front.model.reply(
-            Reply(calls=(Call("task", task),)), Reply(status=400), Reply(text="It went wrong.")
+            ModelReply(calls=(ToolCall("task", task),)),
+            ModelReply(status=400),
+            ModelReply(text="It went wrong."),
         )
         events = await run(client, runner_body(thread, "delegate"))
         failed = [

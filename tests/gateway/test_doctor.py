@@ -17,7 +17,7 @@ from gateway.setup import system_checks
 from gateway.setup.doctor_report import DoctorReport
 from tests.fakes.feishu import FakeFeishu
 from tests.fakes.langgraph import FakeLangGraph
-from tests.fakes.model import FakeModelServer, Reply
+from tests.fakes.model import FakeModelServer, ModelReply
 from tests.fakes.slack import FakeSlack
 from tests.fakes.telegram import TelegramServer
 from tests.gateway.test_cli import one_line, parley
@@ -108,13 +108,13 @@ async def test_settings_that_are_missing_are_told_once_and_with_the_platform(
 @pytest.mark.parametrize(
     ("reply", "part", "fix"),
     [
-        (Reply(status=401), "auth (HTTP 401", "api_key"),
-        (Reply(status=404), "request (HTTP 404", "`model`"),
-        (Reply(drop_after=0), "connection", "base_url"),
+        (ModelReply(status=401), "auth (HTTP 401", "api_key"),
+        (ModelReply(status=404), "request (HTTP 404", "`model`"),
+        (ModelReply(drop_after=0), "connection", "base_url"),
     ],
 )
 async def test_a_model_that_does_not_answer(
-    tmp_path: Path, reply: Reply, part: str, fix: str
+    tmp_path: Path, reply: ModelReply, part: str, fix: str
 ) -> None:
     async with FakeModelServer(answer=lambda _: reply) as server:
         tree = with_model(server.base_url)

@@ -22,7 +22,7 @@ from gateway.setup.prompts import SetupPrompter
 from gateway.setup.steps import SetupStep
 from gateway.setup.wizard import CredentialCheck, SetupAnswers, check_package, prompt_for_answers
 from tests.fakes.feishu import FakeFeishu
-from tests.fakes.model import FakeModelServer, Reply
+from tests.fakes.model import FakeModelServer, ModelReply
 from tests.fakes.slack import FakeSlack
 from tests.fakes.telegram import TelegramServer
 from tests.gateway.test_cli import one_line, parley
@@ -261,7 +261,7 @@ async def test_a_platform_can_be_left_out_and_a_slip_of_the_pen_is_told(tmp_path
 
 async def test_a_model_that_refuses_the_key(tmp_path: Path) -> None:
     async with FakeModelServer() as model:
-        model.reply(Reply(status=401))
+        model.reply(ModelReply(status=401))
         desk = Desk(tmp_path)
         person = await desk.ask("-", "3", model.base_url, "fake", KEY, "l")
         assert "auth (HTTP 401" in person.told

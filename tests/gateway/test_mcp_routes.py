@@ -142,7 +142,7 @@ HTTP = {"type": "http", "url": "https://example.org/mcp"}
         ({"type": "stdio"}, "a stdio server needs `command`"),
         ({"type": "http"}, "a server of type http needs `url`"),
         ({"type": "http", "url": "ftp://h"}, "must start with http"),
-        ({"type": "pigeon", "command": "npx"}, "new: type"),
+        ({"type": "carrier", "command": "npx"}, "new: type"),
         ({**HTTP, "headers": {"X": "a\r\nB: c"}}, "is not a header"),
         ({**HTTP, "headers": {"X Y": "a"}}, "is not a header"),
         ({**NPX, "command": "bash"}, "only these can be set through the API: npx, uvx"),
@@ -201,11 +201,11 @@ async def test_bodies_that_are_none(tmp_path: Path, body: object) -> None:
 async def test_what_the_file_names_may_stay_and_be_switched(tmp_path: Path) -> None:
     """The file may start any program; the API may not change how, only whether."""
     own = {"enabled": False, "command": "/opt/own", "args": ["-c", "x"], "env": {"LD_PRELOAD": "y"}}
-    broken = {"enabled": True, "type": "pigeon", "command": ["?"], "env": "?", "oauth": {"x": 1}}
+    broken = {"enabled": True, "type": "carrier", "command": ["?"], "env": "?", "oauth": {"x": 1}}
     file = written(tmp_path, {"own/one": own, "broken": broken})
     async with composed(tmp_path) as service:
         servers = (await shown(service))["mcp_servers"]
-        assert servers["broken"]["type"] == "pigeon"
+        assert servers["broken"]["type"] == "carrier"
         servers["own/one"]["description"] = "ours"
         del servers["broken"]
         assert (await put(service, servers)).status_code == 200
@@ -246,7 +246,9 @@ async def test_a_file_that_cannot_be_used(tmp_path: Path) -> None:
 
 
 async def test_how_servers_stand(tmp_path: Path) -> None:
-    written(tmp_path, {"off": {**NPX, "enabled": False}, "odd": {"type": "pigeon", "command": "x"}})
+    written(
+        tmp_path, {"off": {**NPX, "enabled": False}, "odd": {"type": "carrier", "command": "x"}}
+    )
     async with composed(tmp_path) as service:
         servers = (await service.client.get("/api/mcp/status")).json()["servers"]
         off: dict[str, object] = {"state": "disabled", "tools": [], "error": None, "attempts": 0}
@@ -276,7 +278,7 @@ def test_arguments_without_secrets() -> None:
 
 def test_check_tells_what_is_wrong_with_servers_and_guardrails(tmp_path: Path) -> None:
     """`parley check` starts none of them."""
-    odd = {"type": "pigeon", "command": "hush-hush"}
+    odd = {"type": "carrier", "command": "hush-hush"}
     written(tmp_path, {"odd": odd, "off": {**odd, "enabled": False}, "fine": NPX})
     file = tmp_path / "config.yaml"
     file.write_text("guardrails: {enabled: true, provider: {use: oap}}")

@@ -22,7 +22,7 @@ from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
 from store.outbox import NewOutboxRow, OutboxStore
-from tests.fakes.model import FakeModelServer, Reply
+from tests.fakes.model import FakeModelServer, ModelReply
 from tests.gateway.test_cli import environment, one_line, parley
 from tests.journeys.service import free_port, serving, with_model
 
@@ -103,7 +103,7 @@ async def test_a_second_process_and_a_wrong_token_are_told(tmp_path: Path) -> No
 
 async def test_it_stops_in_time_while_a_run_hangs(tmp_path: Path) -> None:
     async with FakeModelServer() as model:
-        model.reply(Reply(text="one two three", hang_after=1))
+        model.reply(ModelReply(text="one two three", hang_after=1))
         config = {**with_model(model.base_url), "channels": {"drain_s": 1}}
         async with serving(tmp_path, config, "terminal") as service, service.client() as client:
             said = await client.post("/api/channels/terminal/s/messages", json={"text": "hang"})

@@ -5,8 +5,8 @@ from pathlib import Path
 import anyio
 
 from bus.locales.en import ENGLISH
-from tests.fakes.model import Call, FakeModelServer, ModelRequest, Reply
-from tests.journeys.people import Person, Town
+from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
+from tests.journeys.chat_users import ChatUser, PlatformServers
 from tests.journeys.service import serving, with_model
 
 PLATFORMS = ("slack", "telegram", "feishu")
@@ -20,36 +20,36 @@ class Model:
         self.written = 0
         self._broken: set[str] = set()
 
-    def answer(self, request: ModelRequest) -> Reply:
+    def answer(self, request: ModelRequest) -> ModelReply:
         last = request.messages[-1]
         said = request.last_user_text
         if last["role"] == "tool":
             is_refused = "did not approve" in str(last["content"])
             self.written += not is_refused
-            return Reply(text="It stays unwritten." if is_refused else "It is written.")
+            return ModelReply(text="It stays unwritten." if is_refused else "It is written.")
         if "paint" in said:
             asked = {"question": "Which colour?", "options": ["red", "green"]}
-            return Reply(calls=(Call("ask_clarification", asked),))
+            return ModelReply(calls=(ToolCall("ask_clarification", asked),))
         if "write" in said:
-            return Reply(calls=(Call("write_file", {"path": FILE, "content": said}),))
+            return ModelReply(calls=(ToolCall("write_file", {"path": FILE, "content": said}),))
         if "break" in said and said not in self._broken:
             self._broken.add(said)
-            return Reply(text="one two three", drop_after=1)
-        return Reply(text=f"You said: {said}")
+            return ModelReply(text="one two three", drop_after=1)
+        return ModelReply(text=f"You said: {said}")
 
 
 async def test_what_people_press_in_every_place(tmp_path: Path) -> None:
     model = Model()
-    async with Town() as town, FakeModelServer(answer=model.answer) as server:
+    async with PlatformServers() as platforms, FakeModelServer(answer=model.answer) as server:
         config = {
             **with_model(server.base_url),
-            "channels": town.channels,
+            "channels": platforms.channels,
             "guardrails": {"enabled": True, "ask": ["write_file"]},
         }
         async with serving(tmp_path, config, *PLATFORMS) as service:
             async with anyio.create_task_group() as people:
-                for seat in town.seats:
-                    people.start_soon(_choose_and_ask_to_write, seat)
+                for user in platforms.users:
+                    people.start_soon(_choose_and_ask_to_write, user)
             await service.until_recorded()
             # Nothing was written while people think, also not by a restart.
             await service.kill()
@@ -57,45 +57,49 @@ async def test_what_people_press_in_every_place(tmp_path: Path) -> None:
             await service.until_connected(*PLATFORMS)
             assert model.written == 0
             async with anyio.create_task_group() as people:
-                for number, seat in enumerate(town.seats):
-                    people.start_soon(_decide, seat, bool(number % 2))
-            assert model.written == len(town.seats) // 2
+                for number, user in enumerate(platforms.users):
+                    people.start_soon(_decide, user, bool(number % 2))
+            assert model.written == len(platforms.users) // 2
             # One after the other: a model that fails again and again is left alone for a while.
             for number in (0, 2, 5):
-                await _try_again(town.seats[number], number)
+                await _try_again(platforms.users[number], number)
             assert await service.stop() == 0
         assert "Traceback" not in service.log.read_text()
-        assert [seat.stray() for seat in town.seats] == [[]] * len(town.seats)
-        assert town.violations == []
+        assert [user.misplaced_messages() for user in platforms.users] == [[]] * len(
+            platforms.users
+        )
+        assert platforms.violations == []
 
 
-async def _choose_and_ask_to_write(seat: Person) -> None:
-    await seat.say("please paint it")
-    await seat.presses("green")
-    await seat.sees("You said: green")
-    await seat.sees("Which colour?", "✓ green")
-    await until_no(seat, "red")
-    await seat.say("please write it")
-    await seat.sees("write_file", FILE)
+async def _choose_and_ask_to_write(user: ChatUser) -> None:
+    await user.send("please paint it")
+    await user.wait_and_press("green")
+    await user.wait_for_message("You said: green")
+    await user.wait_for_message("Which colour?", "✓ green")
+    await until_no(user, "red")
+    await user.send("please write it")
+    await user.wait_for_message("write_file", FILE)
 
 
-async def _decide(seat: Person, approves: bool) -> None:
-    await seat.presses(ENGLISH.button_approve if approves else ENGLISH.button_deny)
-    await seat.sees("It is written." if approves else "It stays unwritten.")
-    await seat.sees("write_file", ENGLISH.mark_approved if approves else ENGLISH.mark_denied)
-    await until_no(seat, ENGLISH.button_approve)
+async def _decide(user: ChatUser, approves: bool) -> None:
+    await user.wait_and_press(ENGLISH.button_approve if approves else ENGLISH.button_deny)
+    await user.wait_for_message("It is written." if approves else "It stays unwritten.")
+    await user.wait_for_message(
+        "write_file", ENGLISH.mark_approved if approves else ENGLISH.mark_denied
+    )
+    await until_no(user, ENGLISH.button_approve)
 
 
-async def _try_again(seat: Person, number: int) -> None:
-    await seat.say(f"break {number}")
-    await seat.presses(ENGLISH.button_retry)
-    await seat.sees(f"You said: break {number}")
-    await until_no(seat, ENGLISH.button_retry)
+async def _try_again(user: ChatUser, number: int) -> None:
+    await user.send(f"break {number}")
+    await user.wait_and_press(ENGLISH.button_retry)
+    await user.wait_for_message(f"You said: break {number}")
+    await until_no(user, ENGLISH.button_retry)
 
 
-async def until_no(seat: Person, label: str) -> None:
+async def until_no(user: ChatUser, label: str) -> None:
     """Wait until no such button stands there any more."""
     with anyio.move_on_after(20):
-        while label in seat.labels():  # noqa: ASYNC110 - three platforms, three signals
+        while label in user.button_labels():  # noqa: ASYNC110 - three platforms, three signals
             await anyio.sleep(0.02)
-    assert label not in seat.labels(), f"{seat.name}: {seat.heard()}"
+    assert label not in user.button_labels(), f"{user.name}: {user.bot_messages()}"

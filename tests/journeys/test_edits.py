@@ -8,12 +8,12 @@ import anyio
 from bus.locales import messages_for
 from bus.locales.en import ENGLISH
 from tests.fakes.feishu import FakeFeishu
-from tests.fakes.feishu_world import Message as FeishuMessage
-from tests.fakes.model import Call, FakeModelServer, ModelRequest, Reply
+from tests.fakes.feishu_state import FeishuMessage
+from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
 from tests.fakes.slack import FakeSlack
-from tests.fakes.slack_state import Message as SlackMessage
+from tests.fakes.slack_state import SlackMessage
 from tests.fakes.telegram import TelegramServer
-from tests.journeys.people import Person, Town
+from tests.journeys.chat_users import ChatUser, PlatformServers
 from tests.journeys.service import serving, with_model
 
 PLATFORMS = ("slack", "telegram", "feishu")
@@ -27,18 +27,18 @@ class Model:
         self.looks = 0
         self.may_end = False
 
-    def answer(self, request: ModelRequest) -> Reply:
+    def answer(self, request: ModelRequest) -> ModelReply:
         said = [str(m["content"]) for m in request.messages if m["role"] == "user"]
         if "look around" in said[-1] or ("German" in said[-1] and not self.may_end):
             # Another place each time: the agent is stopped when it does the very same again and again.
             self.looks += 1
-            look = Call("ls", {"path": f"{FOLDER}/{self.looks}"}, id=f"look{self.looks}")
-            return Reply(calls=(look,), first_token_delay_s=0.2)
+            look = ToolCall("ls", {"path": f"{FOLDER}/{self.looks}"}, id=f"look{self.looks}")
+            return ModelReply(calls=(look,), first_token_delay_s=0.2)
         if "German" in said[-1]:
-            return Reply(text="Nichts zu sehen.")
+            return ModelReply(text="Nichts zu sehen.")
         if "left" in said[-1]:
-            return Reply(text="Going left now", hang_after=2)
-        return Reply(text=f"You said: {said[-1]}")
+            return ModelReply(text="Going left now", hang_after=2)
+        return ModelReply(text=f"You said: {said[-1]}")
 
 
 async def until(condition: Callable[[], object], *, within_s: float = 20.0) -> None:
@@ -47,7 +47,7 @@ async def until(condition: Callable[[], object], *, within_s: float = 20.0) -> N
             await anyio.sleep(0.02)
 
 
-class Desk:
+class PrivateChats:
     """Ann's private chats on all platforms, with what she can do to her messages there."""
 
     def __init__(self, slack: FakeSlack, telegram: TelegramServer, feishu: FakeFeishu) -> None:
@@ -80,13 +80,13 @@ def working_on(model: FakeModelServer, text: str) -> int:
 
 async def test_people_change_their_minds(tmp_path: Path) -> None:
     model = Model()
-    async with Town() as town, FakeModelServer(answer=model.answer) as server:
-        desk = Desk(town.slack, town.telegram, town.feishu)
-        config = {**with_model(server.base_url), "channels": town.channels}
+    async with PlatformServers() as platforms, FakeModelServer(answer=model.answer) as server:
+        desk = PrivateChats(platforms.slack, platforms.telegram, platforms.feishu)
+        config = {**with_model(server.base_url), "channels": platforms.channels}
         async with serving(tmp_path, config, *PLATFORMS) as service:
-            on_slack = town.slack.dm("go left", user="U1ANN")
-            on_telegram = town.telegram.dm("go left")
-            on_feishu = await town.feishu.dm("go left")
+            on_slack = platforms.slack.dm("go left", user="U1ANN")
+            on_telegram = platforms.telegram.dm("go left")
+            on_feishu = await platforms.feishu.dm("go left")
             await until(lambda: working_on(server, "left") == 3)
             await _edit_what_runs(desk, on_slack, on_telegram)
             await _withdraw_what_runs(desk, server, on_feishu)
@@ -94,18 +94,18 @@ async def test_people_change_their_minds(tmp_path: Path) -> None:
             await service.until_recorded()
             # What is edited while nobody is there counts when Parley is back.
             await service.kill()
-            town.telegram.edit(1001, on_telegram, "go home")
+            platforms.telegram.edit(1001, on_telegram, "go home")
             await service.start()
             await service.until_connected(*PLATFORMS)
-            await until(lambda: town.telegram.labels(1001).count(ENGLISH.button_rerun) == 1)
-            town.telegram.press(1001, ENGLISH.button_rerun)
+            await until(lambda: platforms.telegram.labels(1001).count(ENGLISH.button_rerun) == 1)
+            platforms.telegram.press(1001, ENGLISH.button_rerun)
             await until(lambda: "You said: go home" in desk.in_telegram())
             assert await service.stop() == 0
         assert "Traceback" not in service.log.read_text()
-        assert town.violations == []
+        assert platforms.violations == []
 
 
-async def _edit_what_runs(desk: Desk, on_slack: SlackMessage, on_telegram: int) -> None:
+async def _edit_what_runs(desk: PrivateChats, on_slack: SlackMessage, on_telegram: int) -> None:
     desk.slack.edit(on_slack, "go right")
     desk.telegram.edit(1001, on_telegram, "go right")
     await until(lambda: desk.in_slack() == ["You said: go right"])
@@ -113,7 +113,7 @@ async def _edit_what_runs(desk: Desk, on_slack: SlackMessage, on_telegram: int) 
 
 
 async def _withdraw_what_runs(
-    desk: Desk, server: FakeModelServer, on_feishu: FeishuMessage
+    desk: PrivateChats, server: FakeModelServer, on_feishu: FeishuMessage
 ) -> None:
     await until(lambda: any("Going left" in text for text in desk.in_feishu()))
     await desk.feishu.withdraw(on_feishu)
@@ -125,7 +125,9 @@ async def _withdraw_what_runs(
     assert "left" not in str(server.requests[-1].messages)
 
 
-async def _edit_what_was_answered(desk: Desk, on_slack: SlackMessage, on_telegram: int) -> None:
+async def _edit_what_was_answered(
+    desk: PrivateChats, on_slack: SlackMessage, on_telegram: int
+) -> None:
     desk.slack.preview(on_slack)
     desk.slack.edit(on_slack, "go straight on")
     offered = messages_for("en", "@parley /").rerun_offer
@@ -144,19 +146,19 @@ async def _edit_what_was_answered(desk: Desk, on_slack: SlackMessage, on_telegra
 async def test_second_thoughts_reach_the_agent_while_it_works(tmp_path: Path) -> None:
     """`busy: steer`: one answer to both messages, also when Parley is killed after the agent heard the second."""
     model = Model()
-    async with Town() as town, FakeModelServer(answer=model.answer) as server:
-        channels = {**town.channels, "session": {"busy": "steer"}}
+    async with PlatformServers() as platforms, FakeModelServer(answer=model.answer) as server:
+        channels = {**platforms.channels, "session": {"busy": "steer"}}
         config = {**with_model(server.base_url), "channels": channels}
         async with serving(tmp_path, config, *PLATFORMS) as service:
             async with anyio.create_task_group() as people:
-                for seat in town.person(1):
-                    people.start_soon(_think_twice, seat, server)
+                for user in platforms.private_users(1):
+                    people.start_soon(_think_twice, user, server)
             await service.kill()
             model.may_end = True
             await service.start()
             await service.until_connected(*PLATFORMS)
-            for seat in town.person(1):
-                await seat.hears("Nichts zu sehen.")
+            for user in platforms.private_users(1):
+                await user.expect_messages("Nichts zu sehen.")
             async with service.client() as client:
                 found = (await client.post("/api/threads/search", json={"limit": 10})).json()
                 assert len(found) == 3
@@ -165,18 +167,18 @@ async def test_second_thoughts_reach_the_agent_while_it_works(tmp_path: Path) ->
                     said = [m["content"] for m in messages if m["type"] == "human"]
                     assert [text.split()[0] for text in said] == ["look", "In"]
                     assert messages[-1]["content"] == "Nichts zu sehen."
-            for seat in town.person(1):
-                await seat.say("thanks")
-                await seat.hears("Nichts zu sehen.", "You said: thanks")
+            for user in platforms.private_users(1):
+                await user.send("thanks")
+                await user.expect_messages("Nichts zu sehen.", "You said: thanks")
             assert await service.stop() == 0
         assert "Traceback" not in service.log.read_text()
-        assert town.violations == []
+        assert platforms.violations == []
 
 
-async def _think_twice(seat: Person, server: FakeModelServer) -> None:
+async def _think_twice(user: ChatUser, server: FakeModelServer) -> None:
 
-    first, second = f"look around on {seat.channel}", f"In German on {seat.channel}, please"
-    await seat.say(first)
+    first, second = f"look around on {user.channel}", f"In German on {user.channel}, please"
+    await user.send(first)
     await until(lambda: sum(first in request.last_user_text for request in server.requests) > 1)
-    await seat.say(second)
+    await user.send(second)
     await until(lambda: any(second in request.last_user_text for request in server.requests))

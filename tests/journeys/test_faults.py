@@ -8,8 +8,14 @@ from typing import Any
 import anyio
 import httpx
 
-from tests.fakes.model import FakeModelServer, ModelRequest, Reply
-from tests.journeys.people import FeishuPrivate, Person, SlackPrivate, TelegramPrivate, Town
+from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
+from tests.journeys.chat_users import (
+    ChatUser,
+    FeishuPrivateUser,
+    PlatformServers,
+    SlackDirectUser,
+    TelegramPrivateUser,
+)
 from tests.journeys.service import Service, serving, with_model
 
 PLATFORMS = ("slack", "telegram", "feishu")
@@ -20,8 +26,8 @@ CLOCK_S = 0.1
 class Sending:
     """The call with which each platform is given a final answer, and how it can fail."""
 
-    def __init__(self, town: Town) -> None:
-        self._town = town
+    def __init__(self, platforms: PlatformServers) -> None:
+        self._town = platforms
 
     def slow_down(self, channel: str) -> None:
         match channel:
@@ -74,98 +80,105 @@ async def until(found: Callable[[], object], within_s: float = 10.0) -> None:
 
 
 async def test_refusals_and_cuts_while_sending_lose_and_repeat_nothing(tmp_path: Path) -> None:
-    async with Town() as town, FakeModelServer() as model:
-        config = {**with_model(model.base_url), "channels": town.channels}
+    async with PlatformServers() as platforms, FakeModelServer() as model:
+        config = {**with_model(model.base_url), "channels": platforms.channels}
         async with serving(tmp_path, config, *PLATFORMS) as service:
-            cut, patient, other, tried = (town.person(number) for number in range(4))
+            cut, patient, other, tried = (platforms.private_users(number) for number in range(4))
             async with anyio.create_task_group() as tasks:
                 for place in range(len(PLATFORMS)):
-                    seats = [crowd[place] for crowd in (cut, patient, other, tried)]
-                    tasks.start_soon(_send_through_trouble, town, seats)
-            for seat in (*cut, *patient, *other, *tried):
-                await seat.hears("You said: hi")
+                    users = [crowd[place] for crowd in (cut, patient, other, tried)]
+                    tasks.start_soon(_send_through_trouble, platforms, users)
+            for user in (*cut, *patient, *other, *tried):
+                await user.expect_messages("You said: hi")
             async with service.client() as client:
                 rows = (await client.get("/api/channels/outbox")).json()["rows"]
         states = sorted((row["channel"], row["state"]) for row in rows)
         assert [state for state in states if state[1] not in ("delivered", "uncertain")] == []
         assert [channel for channel, state in states if state == "uncertain"] in ([], ["telegram"])
-        assert town.violations == []
+        assert platforms.violations == []
 
 
-async def _send_through_trouble(town: Town, seats: list[Person]) -> None:
+async def _send_through_trouble(platforms: PlatformServers, users: list[ChatUser]) -> None:
     """A cut connection for one, Retry-After for the next while a third is answered, 5xx three times for a fourth."""
-    sending, channel = Sending(town), seats[0].channel
-    cut, patient, other, tried = seats
+    sending, channel = Sending(platforms), users[0].channel
+    cut, patient, other, tried = users
     before = sending.calls(channel)
     sending.cut(channel)
-    await cut.say("hi")
+    await cut.send("hi")
     await until(lambda: sending.calls(channel) > before)
     if channel != "telegram":  # there it takes 10 s: nobody can ask Telegram what it has
-        await cut.hears("You said: hi")
+        await cut.expect_messages("You said: hi")
     refused = sending.calls(channel)
     sending.slow_down(channel)
-    await patient.say("hi")
+    await patient.send("hi")
     await until(lambda: sending.calls(channel) > refused)
     began = time.monotonic()
-    await other.say("hi")
-    await other.hears("You said: hi")
+    await other.send("hi")
+    await other.expect_messages("You said: hi")
     if channel != "feishu":  # its card shows the words while they grow; only the last patch waits
-        assert patient.heard() == []
-    await patient.hears("You said: hi")
+        assert patient.bot_messages() == []
+    await patient.expect_messages("You said: hi")
     if channel != "feishu":
         assert time.monotonic() - began >= RETRY_AFTER_S - CLOCK_S
     sending.unwell(channel, 3)
-    await tried.say("hi")
-    await tried.hears("You said: hi")
+    await tried.send("hi")
+    await tried.expect_messages("You said: hi")
 
 
 async def test_unreachable_and_refused_platforms_harm_nobody_else(tmp_path: Path) -> None:
-    async with Town() as town, FakeModelServer() as model:
-        channels = town.channels
+    async with PlatformServers() as platforms, FakeModelServer() as model:
+        channels = platforms.channels
         channels["slack"] = channels["slack"] | {"bot_token": "xoxb-quite-wrong-secret"}
         config = {**with_model(model.base_url), "channels": channels}
-        telegram, feishu = TelegramPrivate(town.telegram), FeishuPrivate(town.feishu)
-        await town.telegram.refuse()
-        await telegram.say("I came early")
+        telegram, feishu = (
+            TelegramPrivateUser(platforms.telegram),
+            FeishuPrivateUser(platforms.feishu),
+        )
+        await platforms.telegram.refuse()
+        await telegram.send("I came early")
         async with serving(tmp_path, config, "feishu") as service:
-            await feishu.say("hi")
-            await feishu.hears("You said: hi")
+            await feishu.send("hi")
+            await feishu.expect_messages("You said: hi")
             slack = await _state(service, "slack", "failed")
             assert "channels.slack.bot_token" in slack["detail"]
             assert (await _state(service, "telegram", "connecting", "reconnecting"))["detail"]
-            await town.telegram.accept()
+            await platforms.telegram.accept()
             await service.until_connected("telegram")
-            await telegram.hears("You said: I came early")
+            await telegram.expect_messages("You said: I came early")
             assert await service.stop() == 0
         log = service.log.read_text()
         assert "channels.slack.bot_token" in log
-        for secret in ("xoxb-quite-wrong-secret", town.telegram.token, town.feishu.app_secret):
+        for secret in (
+            "xoxb-quite-wrong-secret",
+            platforms.telegram.token,
+            platforms.feishu.app_secret,
+        ):
             assert secret not in log
         assert "Traceback" not in log
-        assert town.violations == []
+        assert platforms.violations == []
 
 
 async def test_the_same_the_other_way_round(tmp_path: Path) -> None:
-    async with Town() as town, FakeModelServer() as model:
-        channels = town.channels
+    async with PlatformServers() as platforms, FakeModelServer() as model:
+        channels = platforms.channels
         channels["telegram"] = channels["telegram"] | {"bot_token": "700700:quite-wrong-secret"}
         channels["feishu"] = channels["feishu"] | {"app_secret": "feishu-wrong-secret"}
         config = {**with_model(model.base_url), "channels": channels}
-        slack = SlackPrivate(town.slack)
-        await town.slack.go_offline()
+        slack = SlackDirectUser(platforms.slack)
+        await platforms.slack.go_offline()
         async with serving(tmp_path, config) as service:
             for name in ("telegram", "feishu"):
                 detail = (await _state(service, name, "failed"))["detail"]
                 assert f"channels.{name}." in detail
-            await slack.say("I came early")
-            await town.slack.come_back()
+            await slack.send("I came early")
+            await platforms.slack.come_back()
             await service.until_connected("slack")
-            await slack.hears("You said: I came early")
+            await slack.expect_messages("You said: I came early")
             assert await service.stop() == 0
         log = service.log.read_text()
         for name in ("telegram", "feishu"):
             assert f"channels.{name}." in log
-        for secret in ("quite-wrong-secret", "feishu-wrong-secret", town.slack.bot_token):
+        for secret in ("quite-wrong-secret", "feishu-wrong-secret", platforms.slack.bot_token):
             assert secret not in log
         assert "Traceback" not in log
 
@@ -183,16 +196,16 @@ async def _state(service: Service, name: str, *wanted: str) -> dict[str, Any]:
                 await anyio.sleep(0.05)
 
 
-def troubled(request: ModelRequest) -> Reply:
+def troubled(request: ModelRequest) -> ModelReply:
     """Fail as the message says."""
     said = request.last_user_text
     if said.isdigit():
-        return Reply(status=int(said))
+        return ModelReply(status=int(said))
     if said == "cut":
-        return Reply(text="one two three", drop_after=2)
+        return ModelReply(text="one two three", drop_after=2)
     if said == "hang":
-        return Reply(text="one two three", hang_after=1)
-    return Reply(text=f"You said: {said}")
+        return ModelReply(text="one two three", hang_after=1)
+    return ModelReply(text=f"You said: {said}")
 
 
 ADVICE = {
@@ -206,9 +219,9 @@ ADVICE = {
 async def test_failing_models_and_full_conversations_are_told_and_delay_nobody(
     tmp_path: Path,
 ) -> None:
-    async with Town() as town:
+    async with PlatformServers() as platforms:
         async with FakeModelServer(answer=troubled) as model:
-            channels = {**town.channels, "max_queue": 3}
+            channels = {**platforms.channels, "max_queue": 3}
             patience = {"first_wait_s": 0.1}  # the provider's package waits too, longer
             config = {
                 **with_model(model.base_url),
@@ -218,45 +231,49 @@ async def test_failing_models_and_full_conversations_are_told_and_delay_nobody(
             }
             async with serving(tmp_path, config, *PLATFORMS) as service:
                 async with anyio.create_task_group() as tasks:
-                    for busy, other in zip(town.person(21), town.person(22), strict=True):
+                    for busy, other in zip(
+                        platforms.private_users(21), platforms.private_users(22), strict=True
+                    ):
                         tasks.start_soon(_overfill, model, busy, other)
                     for number, trouble in enumerate(ADVICE):
-                        for seat in town.person(number):
-                            tasks.start_soon(_fail_and_go_on, seat, trouble)
+                        for user in platforms.private_users(number):
+                            tasks.start_soon(_fail_and_go_on, user, trouble)
                 await model.__aexit__(None, None, None)
-                for seat in town.person(9):
-                    await seat.say("is anybody there?")
-                for seat in town.person(9):
-                    assert "send your message again" in await seat.sees("⚠️")
-                    assert len(seat.heard()) == 1
+                for user in platforms.private_users(9):
+                    await user.send("is anybody there?")
+                for user in platforms.private_users(9):
+                    assert "send your message again" in await user.wait_for_message("⚠️")
+                    assert len(user.bot_messages()) == 1
                 assert await service.stop() == 0
         log = service.log.read_text()
         assert "sk-test" not in log
-        assert town.violations == []
+        assert platforms.violations == []
 
 
-async def _fail_and_go_on(seat: Person, trouble: str) -> None:
-    await seat.say(trouble)
-    said = await seat.sees("⚠️", ADVICE[trouble], within_s=25)
-    assert len(seat.heard()) == 1
-    await seat.say("and now?")
-    await seat.hears(said, "You said: and now?")
+async def _fail_and_go_on(user: ChatUser, trouble: str) -> None:
+    await user.send(trouble)
+    said = await user.wait_for_message("⚠️", ADVICE[trouble], within_s=25)
+    assert len(user.bot_messages()) == 1
+    await user.send("and now?")
+    await user.expect_messages(said, "You said: and now?")
 
 
-async def _overfill(model: FakeModelServer, busy: Person, other: Person) -> None:
-    await busy.say("hang")
+async def _overfill(model: FakeModelServer, busy: ChatUser, other: ChatUser) -> None:
+    await busy.send("hang")
     await until(lambda: any(_asks(r, "hang") for r in model.requests))
     for number in range(4):
-        await busy.say(f"message {number}")
+        await busy.send(f"message {number}")
         await anyio.sleep(0.1)  # the order in which a platform tells of two messages is its own
-    full = await busy.sees("did not accept")
-    await other.say("hi")
-    await other.hears("You said: hi")
-    await busy.say("/stop")
+    full = await busy.wait_for_message("did not accept")
+    await other.send("hi")
+    await other.expect_messages("You said: hi")
+    await busy.send("/stop")
     # A card may still say that it is being worked on: only whole answers count.
     whole = [f"You said: message {number}" for number in range(3)]
-    await until(lambda: [text for text in busy.heard() if text.startswith("You said")] == whole)
-    assert busy.heard().count(full) == 1
+    await until(
+        lambda: [text for text in busy.bot_messages() if text.startswith("You said")] == whole
+    )
+    assert busy.bot_messages().count(full) == 1
 
 
 def _asks(request: ModelRequest, text: str) -> bool:
@@ -265,93 +282,93 @@ def _asks(request: ModelRequest, text: str) -> bool:
 
 async def test_connections_that_break_under_load_lose_and_repeat_nothing(tmp_path: Path) -> None:
     crowd = 8
-    async with Town() as town, FakeModelServer(token_delay_s=0.02) as model:
-        config = {**with_model(model.base_url), "channels": town.channels}
+    async with PlatformServers() as platforms, FakeModelServer(token_delay_s=0.02) as model:
+        config = {**with_model(model.base_url), "channels": platforms.channels}
         async with serving(tmp_path, config, *PLATFORMS):
-            seats = [seat for number in range(crowd) for seat in town.person(number)]
-            for count, seat in enumerate(seats):
-                await seat.say("hi")
+            users = [user for number in range(crowd) for user in platforms.private_users(number)]
+            for count, user in enumerate(users):
+                await user.send("hi")
                 await anyio.sleep(0.02)
                 if count % 9 == 4:
-                    town.telegram.disconnect_all()
-                    town.feishu.disconnect_all()
-                    town.slack.cut_all()
-            await town.slack.disconnect_all()
-            for seat in seats:
-                await seat.sees("You said: hi", within_s=30)
-            for seat in seats:
-                await seat.say("done?")
-            for seat in seats:
-                await seat.sees("You said: done?")
-                if seat.channel == "telegram":  # a cut while sending cannot be looked up there
-                    assert seat.heard().count("You said: hi") <= 2
+                    platforms.telegram.disconnect_all()
+                    platforms.feishu.disconnect_all()
+                    platforms.slack.cut_all()
+            await platforms.slack.disconnect_all()
+            for user in users:
+                await user.wait_for_message("You said: hi", within_s=30)
+            for user in users:
+                await user.send("done?")
+            for user in users:
+                await user.wait_for_message("You said: done?")
+                if user.channel == "telegram":  # a cut while sending cannot be looked up there
+                    assert user.bot_messages().count("You said: hi") <= 2
                 else:
-                    await seat.hears("You said: hi", "You said: done?")
-        assert town.violations == []
+                    await user.expect_messages("You said: hi", "You said: done?")
+        assert platforms.violations == []
 
 
 async def test_what_a_platform_says_twice_is_answered_once(tmp_path: Path) -> None:
-    async with Town() as town, FakeModelServer() as model:
-        config = {**with_model(model.base_url), "channels": town.channels}
+    async with PlatformServers() as platforms, FakeModelServer() as model:
+        config = {**with_model(model.base_url), "channels": platforms.channels}
         async with serving(tmp_path, config, *PLATFORMS) as service:
-            seats = town.person(1)
-            for seat in seats:
-                await seat.say("hi")
-            for seat in seats:
-                await seat.hears("You said: hi")
-            await _repeat_all(town)
+            users = platforms.private_users(1)
+            for user in users:
+                await user.send("hi")
+            for user in users:
+                await user.expect_messages("You said: hi")
+            await _repeat_all(platforms)
             await service.until_recorded()
             await service.kill()
             await service.start()
             await service.until_connected(*PLATFORMS)
-            await _repeat_all(town)
-            for seat in seats:
-                await seat.say("again")
-            for seat in seats:
-                await seat.hears("You said: hi", "You said: again")
-            await _start_anew(service, seats, model)
-        assert town.violations == []
+            await _repeat_all(platforms)
+            for user in users:
+                await user.send("again")
+            for user in users:
+                await user.expect_messages("You said: hi", "You said: again")
+            await _start_anew(service, users, model)
+        assert platforms.violations == []
 
 
-async def _repeat_all(town: Town) -> None:
+async def _repeat_all(platforms: PlatformServers) -> None:
     """Let each platform tell of its first message again: the same event, then a new event of the same message."""
-    slack = next(e for e in town.slack.sockets.envelopes if e.kind == "events_api").payload
+    slack = next(e for e in platforms.slack.sockets.envelopes if e.kind == "events_api").payload
     again = [
-        town.slack.send_event(slack["event"], event_id=slack["event_id"]),
-        town.slack.send_event(slack["event"]),
+        platforms.slack.send_event(slack["event"], event_id=slack["event_id"]),
+        platforms.slack.send_event(slack["event"]),
     ]
-    person, bodies = 5001, town.telegram
+    person, bodies = 5001, platforms.telegram
     first = next(m for m in bodies.messages(person) if not m.by_bot)
-    update = town.telegram.push({"message": town.telegram.json_of(first)})
-    event = town.feishu.world.events[0]
-    town.feishu.push_again(event)
-    renewed = await town.feishu.push("im.message.receive_v1", event.payload["event"])
+    update = platforms.telegram.push({"message": platforms.telegram.json_of(first)})
+    event = platforms.feishu.state.events[0]
+    platforms.feishu.push_again(event)
+    renewed = await platforms.feishu.push("im.message.receive_v1", event.payload["event"])
     await until(lambda: all(e.acked for e in again), within_s=15)
-    await until(lambda: update in town.telegram.confirmed, within_s=15)
+    await until(lambda: update in platforms.telegram.confirmed, within_s=15)
     await until(lambda: event.acked and renewed.acked, within_s=15)
 
 
-async def _start_anew(service: Service, seats: list[Person], model: FakeModelServer) -> None:
+async def _start_anew(service: Service, users: list[ChatUser], model: FakeModelServer) -> None:
     """/new gives a thread of its own, in which the old words are unknown."""
     async with service.client() as client:
-        for seat in seats:
-            old = await _thread(seat, 3)
-            await seat.say("/new")
-            await seat.sees("New conversation started.")
-            await seat.say(f"fresh from {seat.name}")
-            await seat.sees(f"You said: fresh from {seat.name}")
-            new = await _thread(seat, 6)
+        for user in users:
+            old = await _thread(user, 3)
+            await user.send("/new")
+            await user.wait_for_message("New conversation started.")
+            await user.send(f"fresh from {user.name}")
+            await user.wait_for_message(f"You said: fresh from {user.name}")
+            new = await _thread(user, 6)
             assert new != old
             await _is_known(client, new)
-            (request,) = [r for r in model.requests if _asks(r, f"fresh from {seat.name}")]
+            (request,) = [r for r in model.requests if _asks(r, f"fresh from {user.name}")]
             assert [m for m in request.messages if m["content"] in ("hi", "again")] == []
 
 
-async def _thread(seat: Person, position: int) -> str:
+async def _thread(user: ChatUser, position: int) -> str:
     """Ask /status; return the thread that its answer, the message at this position, names."""
-    await seat.say("/status")
-    await until(lambda: len(seat.heard()) >= position)
-    return seat.heard()[position - 1].removeprefix("Active thread: ").strip()
+    await user.send("/status")
+    await until(lambda: len(user.bot_messages()) >= position)
+    return user.bot_messages()[position - 1].removeprefix("Active thread: ").strip()
 
 
 async def _is_known(client: httpx.AsyncClient, thread: str) -> None:

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from bus.locales.en import ENGLISH
-from tests.fakes.feishu import FakeFeishu, Message
-from tests.fakes.model import FakeModelServer, Reply
+from tests.fakes.feishu import FakeFeishu, FeishuMessage
+from tests.fakes.model import FakeModelServer, ModelReply
 from tests.journeys.service import serving, with_model
 
 WORDS = " ".join(f"word{n}" for n in range(16))
@@ -15,7 +15,7 @@ def configured(feishu: FakeFeishu, model: FakeModelServer) -> dict[str, Any]:
     return {**with_model(model.base_url), "channels": {"feishu": feishu.settings}}
 
 
-async def first_card(feishu: FakeFeishu, asked: Message) -> Message:
+async def first_card(feishu: FakeFeishu, asked: FeishuMessage) -> FeishuMessage:
     return await feishu.wait_for(lambda: next(iter(feishu.answers_to(asked)), None))
 
 
@@ -44,7 +44,7 @@ async def test_killed_while_a_card_streams_the_same_card_is_finished(tmp_path: P
     async with FakeFeishu() as feishu, FakeModelServer(token_delay_s=0.1) as model:
         feishu.allow_cardkit()
         async with serving(tmp_path, configured(feishu, model), "feishu") as service:
-            model.reply(Reply(text=WORDS, hang_after=4))
+            model.reply(ModelReply(text=WORDS, hang_after=4))
             asked = await feishu.dm("hi")
             card = await first_card(feishu, asked)
             await feishu.wait_for(lambda: "word1" in card.text, timeout_s=15)
@@ -62,7 +62,7 @@ async def test_the_stop_button_ends_the_run_and_goes(tmp_path: Path) -> None:
     async with FakeFeishu() as feishu, FakeModelServer() as model:
         feishu.allow_cardkit()
         async with serving(tmp_path, configured(feishu, model), "feishu"):
-            model.reply(Reply(text=WORDS, hang_after=2))
+            model.reply(ModelReply(text=WORDS, hang_after=2))
             asked = await feishu.dm("hi")
             card = await first_card(feishu, asked)
             await model.until(lambda m: len(m.requests) == 1, within_s=15)

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import anyio
 
-from tests.fakes.model import Call, FakeModelServer, ModelRequest, Reply
-from tests.fakes.slack_state import StoredFile
-from tests.journeys.people import Person, Town
+from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
+from tests.fakes.slack_state import SlackFile
+from tests.journeys.chat_users import ChatUser, PlatformServers
 from tests.journeys.service import serving, with_model
 
 PLATFORMS = ("slack", "telegram", "feishu")
@@ -17,81 +17,83 @@ TELEGRAM_LIMIT = 50_000_000
 LAST_WORDS_S = 1.0
 
 
-def hand_over(request: ModelRequest) -> Reply:
+def hand_over(request: ModelRequest) -> ModelReply:
     """Write a file named as the person says, present it, and say so."""
     name, content = request.last_user_text, "" if "empty" in request.last_user_text else TEXT
     last = request.messages[-1]
     if last["role"] != "tool":
         args = {"description": "write", "path": f"{OUTPUTS}/{name}", "content": content}
-        return Reply(calls=(Call("write_file", args, id="w1"),))
+        return ModelReply(calls=(ToolCall("write_file", args, id="w1"),))
     if last["tool_call_id"] == "w1":
-        return Reply(calls=(Call("present_files", {"filepaths": [f"{OUTPUTS}/{name}"]}, id="p1"),))
+        return ModelReply(
+            calls=(ToolCall("present_files", {"filepaths": [f"{OUTPUTS}/{name}"]}, id="p1"),)
+        )
     pause_s = LAST_WORDS_S if name.startswith(("lost", "big")) else 0.0
-    return Reply(text=f"Here is {name}.", first_token_delay_s=pause_s)
+    return ModelReply(text=f"Here is {name}.", first_token_delay_s=pause_s)
 
 
-def received(town: Town, seat: Person) -> list[tuple[str, bytes]]:
+def received(platforms: PlatformServers, user: ChatUser) -> list[tuple[str, bytes]]:
     """Return name and bytes of the files that the bot sent to a person."""
-    match seat.channel:
+    match user.channel:
         case "slack":
-            messages = town.slack.messages(seat.chat)
-            kept = [town.slack.workspace.files[f["id"]] for m in messages for f in m.files]
+            messages = platforms.slack.messages(user.chat)
+            kept = [platforms.slack.workspace.files[f["id"]] for m in messages for f in m.files]
             return [(file.name, _content(file)) for file in kept]
         case "telegram":
-            sent = [m.file for m in town.telegram.answers(int(seat.chat)) if m.file]
+            sent = [m.file for m in platforms.telegram.answers(int(user.chat)) if m.file]
             return [(file.name, file.content) for file in sent]
         case _:
-            keys = [m.content.get("file_key") for m in town.feishu.answers(seat.chat)]
-            found = [town.feishu.files[str(key)] for key in keys if key]
+            keys = [m.content.get("file_key") for m in platforms.feishu.answers(user.chat)]
+            found = [platforms.feishu.files[str(key)] for key in keys if key]
             return [(name, content) for _, name, content in found]
 
 
-def _content(file: StoredFile) -> bytes:
+def _content(file: SlackFile) -> bytes:
     assert file.content is not None
     assert file.shared
     return file.content
 
 
 async def test_a_file_arrives_with_its_bytes_or_the_reason_why_not(tmp_path: Path) -> None:
-    async with Town() as town, FakeModelServer(answer=hand_over) as model:
-        config = {**with_model(model.base_url), "channels": town.channels}
+    async with PlatformServers() as platforms, FakeModelServer(answer=hand_over) as model:
+        config = {**with_model(model.base_url), "channels": platforms.channels}
         async with serving(tmp_path, config, *PLATFORMS) as service:
             presented = Presented(model, service.home)
             async with anyio.create_task_group() as people:
-                for seat in town.person(1):
-                    people.start_soon(_gets_the_file, town, seat)
-                for seat in town.person(2):
-                    people.start_soon(_hears_why_not, town, seat, "empty.txt", "empty")
-                for seat in town.person(3):
-                    people.start_soon(_loses_the_file, town, seat, presented)
-                for seat in town.person(4)[1:]:  # Slack takes a whole gigabyte
-                    people.start_soon(_grows_the_file, town, seat, presented)
-                for seat in town.person(5):
-                    people.start_soon(_takes_the_conversation_home, town, seat)
+                for user in platforms.private_users(1):
+                    people.start_soon(_gets_the_file, platforms, user)
+                for user in platforms.private_users(2):
+                    people.start_soon(_hears_why_not, platforms, user, "empty.txt", "empty")
+                for user in platforms.private_users(3):
+                    people.start_soon(_loses_the_file, platforms, user, presented)
+                for user in platforms.private_users(4)[1:]:  # Slack takes a whole gigabyte
+                    people.start_soon(_grows_the_file, platforms, user, presented)
+                for user in platforms.private_users(5):
+                    people.start_soon(_takes_the_conversation_home, platforms, user)
             assert await service.stop() == 0
-        assert town.violations == []
+        assert platforms.violations == []
         assert "Traceback" not in service.log.read_text()
 
 
-async def _gets_the_file(town: Town, seat: Person) -> None:
-    await seat.say("report 报告.csv")
-    await seat.sees("Here is report 报告.csv.")
+async def _gets_the_file(platforms: PlatformServers, user: ChatUser) -> None:
+    await user.send("report 报告.csv")
+    await user.wait_for_message("Here is report 报告.csv.")
     with anyio.fail_after(20):
-        while not received(town, seat):  # noqa: ASYNC110 - three platforms, three signals
+        while not received(platforms, user):  # noqa: ASYNC110 - three platforms, three signals
             await anyio.sleep(0.02)
-    assert received(town, seat) == [("report 报告.csv", TEXT.encode())]
-    said = [text for text in seat.heard() if "Here is" in text]
+    assert received(platforms, user) == [("report 报告.csv", TEXT.encode())]
+    said = [text for text in user.bot_messages() if "Here is" in text]
     assert said == ["Here is report 报告.csv."]
 
 
-async def _takes_the_conversation_home(town: Town, seat: Person) -> None:
-    await seat.say("plan.csv")
-    await seat.sees("Here is plan.csv.")
-    await seat.say("/export")
+async def _takes_the_conversation_home(platforms: PlatformServers, user: ChatUser) -> None:
+    await user.send("plan.csv")
+    await user.wait_for_message("Here is plan.csv.")
+    await user.send("/export")
     with anyio.fail_after(20):
-        while len(received(town, seat)) < 2:  # noqa: ASYNC110 - three platforms, three signals
+        while len(received(platforms, user)) < 2:  # noqa: ASYNC110 - three platforms, three signals
             await anyio.sleep(0.02)
-    name, content = next(file for file in received(town, seat) if file[0] != "plan.csv")
+    name, content = next(file for file in received(platforms, user) if file[0] != "plan.csv")
     assert name == "conversation.md"
     assert content.decode() == (
         "# Conversation\n\n## You\n\nplan.csv\n\n## Parley\n\n"
@@ -99,26 +101,32 @@ async def _takes_the_conversation_home(town: Town, seat: Person) -> None:
     )
 
 
-async def _hears_why_not(town: Town, seat: Person, name: str, reason: str) -> None:
-    await seat.say(name)
-    await seat.sees(f"Here is {name}.")
-    said = await seat.sees("could not attach", reason)
+async def _hears_why_not(
+    platforms: PlatformServers, user: ChatUser, name: str, reason: str
+) -> None:
+    await user.send(name)
+    await user.wait_for_message(f"Here is {name}.")
+    said = await user.wait_for_message("could not attach", reason)
     assert name in said
-    assert received(town, seat) == []
+    assert received(platforms, user) == []
 
 
-async def _loses_the_file(town: Town, seat: Person, presented: "Presented") -> None:
-    name = f"lost-{seat.channel}.txt"
+async def _loses_the_file(
+    platforms: PlatformServers, user: ChatUser, presented: "Presented"
+) -> None:
+    name = f"lost-{user.channel}.txt"
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_hears_why_not, town, seat, name, "no longer there")
+        tasks.start_soon(_hears_why_not, platforms, user, name, "no longer there")
         (await presented.file(name)).unlink()
 
 
-async def _grows_the_file(town: Town, seat: Person, presented: "Presented") -> None:
-    name = f"big-{seat.channel}.txt"
-    limit = FEISHU_LIMIT if seat.channel == "feishu" else TELEGRAM_LIMIT
+async def _grows_the_file(
+    platforms: PlatformServers, user: ChatUser, presented: "Presented"
+) -> None:
+    name = f"big-{user.channel}.txt"
+    limit = FEISHU_LIMIT if user.channel == "feishu" else TELEGRAM_LIMIT
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_hears_why_not, town, seat, name, "MB")
+        tasks.start_soon(_hears_why_not, platforms, user, name, "MB")
         with (await presented.file(name)).open("r+b") as file:
             file.truncate(limit + 1)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import anyio
 
-from tests.fakes.model import FakeModelServer, ModelRequest, Reply
+from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
 from tests.fakes.telegram_chats import detect
-from tests.journeys.people import Person, Town
+from tests.journeys.chat_users import ChatUser, PlatformServers
 from tests.journeys.service import serving, with_model
 
 PLATFORMS = ("slack", "telegram", "feishu")
@@ -56,96 +56,96 @@ def long_answer() -> str:
 LONG = long_answer()
 
 
-def speak(request: ModelRequest) -> Reply:
+def speak(request: ModelRequest) -> ModelReply:
     """Give the long answer, or one of the `ANSWERS` by its number, or say what the person said."""
     said = request.last_user_text
     if said == "long":
-        return Reply(text=LONG)
+        return ModelReply(text=LONG)
     if said.isdigit():
-        return Reply(text=ANSWERS[int(said)])
+        return ModelReply(text=ANSWERS[int(said)])
     if len(said) > 100_000:
-        return Reply(text=f"{len(said)} characters, {END}")
-    return Reply(text=f"{said}\n\n{END}")
+        return ModelReply(text=f"{len(said)} characters, {END}")
+    return ModelReply(text=f"{said}\n\n{END}")
 
 
 async def test_hostile_words_neither_crash_nor_call_anybody_and_long_ones_arrive_whole(
     tmp_path: Path,
 ) -> None:
-    async with Town() as town, FakeModelServer(answer=speak) as model:
-        config = {**with_model(model.base_url), "channels": town.channels}
+    async with PlatformServers() as platforms, FakeModelServer(answer=speak) as model:
+        config = {**with_model(model.base_url), "channels": platforms.channels}
         async with serving(tmp_path, config, *PLATFORMS) as service:
-            readers = town.person(1)
-            for seat in readers:
-                await seat.say("long")
-            await _say_hostile_words(town)
-            await _send_a_megabyte(town)
-            await _let_the_model_say_them(town)
-            for seat in readers:
-                await _has_read_everything(seat)
+            readers = platforms.private_users(1)
+            for user in readers:
+                await user.send("long")
+            await _say_hostile_words(platforms)
+            await _send_a_megabyte(platforms)
+            await _let_the_model_say_them(platforms)
+            for user in readers:
+                await _has_read_everything(user)
             assert await service.stop() == 0
-        assert _called(town) == []
-        assert town.violations == []
+        assert _called(platforms) == []
+        assert platforms.violations == []
         assert "Traceback" not in service.log.read_text()
 
 
-async def _say_hostile_words(town: Town) -> None:
-    people = [town.person(number) for number in range(100, 100 + len(HOSTILE))]
+async def _say_hostile_words(platforms: PlatformServers) -> None:
+    people = [platforms.private_users(number) for number in range(100, 100 + len(HOSTILE))]
     for text, person in zip(HOSTILE.values(), people, strict=True):
-        for seat in person:
-            await seat.say(text)
+        for user in person:
+            await user.send(text)
     for person in people:
-        for seat in person:
-            await seat.sees(END)
-            assert len(seat.heard()) == 1
+        for user in person:
+            await user.wait_for_message(END)
+            assert len(user.bot_messages()) == 1
 
 
-async def _send_a_megabyte(town: Town) -> None:
-    for seat in town.person(200):
-        await seat.say("x y " * 250_000)
-        await seat.sees("characters", END)
+async def _send_a_megabyte(platforms: PlatformServers) -> None:
+    for user in platforms.private_users(200):
+        await user.send("x y " * 250_000)
+        await user.wait_for_message("characters", END)
 
 
-async def _let_the_model_say_them(town: Town) -> None:
+async def _let_the_model_say_them(platforms: PlatformServers) -> None:
     """What no platform would deliver comes too: surrogates, and answers in which there is nothing to read."""
-    people = [town.person(number) for number in range(300, 300 + len(ANSWERS))]
+    people = [platforms.private_users(number) for number in range(300, 300 + len(ANSWERS))]
     for number, person in enumerate(people):
-        for seat in person:
-            await seat.say(str(number))
+        for user in person:
+            await user.send(str(number))
     for text, person in zip(ANSWERS, people, strict=True):
-        for seat in person:
+        for user in person:
             if text in UNREADABLE:
-                await seat.hears("(No response from agent)")
+                await user.expect_messages("(No response from agent)")
             else:
-                await _hears_something(seat)
+                await _hears_something(user)
 
 
-async def _hears_something(seat: Person) -> None:
+async def _hears_something(user: ChatUser) -> None:
     with anyio.fail_after(15):
-        while not (seat.heard() and seat.heard()[0].strip()):  # noqa: ASYNC110
+        while not (user.bot_messages() and user.bot_messages()[0].strip()):  # noqa: ASYNC110
             await anyio.sleep(0.02)
-    assert "⚠️" not in seat.heard()[0], f"{seat.name}: {seat.heard()}"
+    assert "⚠️" not in user.bot_messages()[0], f"{user.name}: {user.bot_messages()}"
 
 
-async def _has_read_everything(seat: Person) -> None:
+async def _has_read_everything(user: ChatUser) -> None:
     """Every numbered word once and in order, all the Chinese, and no fence left open in a message."""
     wanted = re.findall(r"\bw\d+\b", LONG)
-    await seat.sees(wanted[-1], within_s=40)
-    said = seat.heard()
+    await user.wait_for_message(wanted[-1], within_s=40)
+    said = user.bot_messages()
     found = re.findall(r"\bw\d+\b", "\n".join(said))
-    assert found == wanted, f"{seat.name}: {_first_difference(found, wanted)}"
+    assert found == wanted, f"{user.name}: {_first_difference(found, wanted)}"
     assert "\n".join(said).count("汉字") == LONG.count("汉字")
-    if seat.channel != "telegram":  # whose code is marked by entities, not by fences
+    if user.channel != "telegram":  # whose code is marked by entities, not by fences
         assert [part[:50] for part in said if part.count("```") % 2] == []
 
 
-def _called(town: Town) -> list[str]:
+def _called(platforms: PlatformServers) -> list[str]:
     """Return whatever would notify somebody; Slack's fake finds that itself."""
-    return [*_called_on_telegram(town), *_called_on_feishu(town)]
+    return [*_called_on_telegram(platforms), *_called_on_feishu(platforms)]
 
 
-def _called_on_telegram(town: Town) -> Iterator[str]:
-    for number in town.telegram.chats:
-        for message in town.telegram.answers(number):
+def _called_on_telegram(platforms: PlatformServers) -> Iterator[str]:
+    for number in platforms.telegram.chats:
+        for message in platforms.telegram.answers(number):
             marked = [e for e in message.entities if e["type"] in ("mention", "text_mention")]
             links = [e for e in message.entities if str(e.get("url", "")).startswith("tg:")]
             yield from (str(entity) for entity in (*marked, *links))
@@ -158,8 +158,8 @@ def _called_on_telegram(town: Town) -> Iterator[str]:
                     yield f"{found} in {message.text[:100]!r}"
 
 
-def _called_on_feishu(town: Town) -> Iterator[str]:
-    for message in town.feishu.world.messages.values():
+def _called_on_feishu(platforms: PlatformServers) -> Iterator[str]:
+    for message in platforms.feishu.state.messages.values():
         for content in message.edits if message.by_bot else ():
             if found := re.search(r"<at\b|@_all|@_user", json.dumps(content, ensure_ascii=False)):
                 yield found.group()

@@ -6,15 +6,15 @@ from pathlib import Path
 import anyio
 
 from tests.agent.memory_model import noted
-from tests.fakes.model import FakeModelServer, ModelRequest, Reply
-from tests.journeys.people import Town
+from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
+from tests.journeys.chat_users import PlatformServers
 from tests.journeys.service import serving, with_model
 
 
-def answered(request: ModelRequest) -> Reply:
+def answered(request: ModelRequest) -> ModelReply:
     """Read conversations when asked to; echo otherwise."""
     asked = request.last_user_text
-    return Reply(text=noted(asked) if "<conversation>" in asked else f"You said: {asked}")
+    return ModelReply(text=noted(asked) if "<conversation>" in asked else f"You said: {asked}")
 
 
 def remembered(request: ModelRequest) -> set[str]:
@@ -24,24 +24,24 @@ def remembered(request: ModelRequest) -> set[str]:
 
 
 async def test_each_place_knows_its_own_after_a_restart(tmp_path: Path) -> None:
-    async with Town() as town, FakeModelServer(answer=answered) as model:
-        config = {**with_model(model.base_url), "channels": town.channels}
+    async with PlatformServers() as platforms, FakeModelServer(answer=answered) as model:
+        config = {**with_model(model.base_url), "channels": platforms.channels}
         channels = ("slack", "telegram", "feishu")
         async with serving(tmp_path, config, *channels) as service:
             async with anyio.create_task_group() as people:
-                for number, seat in enumerate(town.seats):
-                    people.start_soon(seat.say, f"I am mark{number}")
-            for number, seat in enumerate(town.seats):
-                await seat.hears(f"You said: I am mark{number}")
+                for number, user in enumerate(platforms.users):
+                    people.start_soon(user.send, f"I am mark{number}")
+            for number, user in enumerate(platforms.users):
+                await user.expect_messages(f"You said: I am mark{number}")
             # What waits to be learnt is learnt by a stop.
             assert await service.stop() == 0
             await service.start()
             await service.until_connected(*channels)
-            for number, seat in enumerate(town.seats):
-                await seat.say(f"hello from {number}")
-                await seat.sees(f"You said: hello from {number}")
+            for number, user in enumerate(platforms.users):
+                await user.send(f"hello from {number}")
+                await user.wait_for_message(f"You said: hello from {number}")
         asked = {r.last_user_text: r for r in model.requests}
-        for number in range(len(town.seats)):
+        for number in range(len(platforms.users)):
             assert remembered(asked[f"I am mark{number}"]) == set()
             assert remembered(asked[f"hello from {number}"]) == {f"mark{number}"}
-        assert town.violations == []
+        assert platforms.violations == []

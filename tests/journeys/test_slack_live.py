@@ -7,9 +7,9 @@ from typing import Any
 
 import anyio
 
-from tests.fakes.model import FakeModelServer, Reply
+from tests.fakes.model import FakeModelServer, ModelReply
 from tests.fakes.slack import FakeSlack
-from tests.fakes.slack_state import Message
+from tests.fakes.slack_state import SlackMessage
 from tests.journeys.service import Service, serving, with_model
 
 WORDS = " ".join(f"word{n}" for n in range(40))
@@ -27,7 +27,7 @@ def config(slack: FakeSlack, model: FakeModelServer, **more: object) -> dict[str
     return {**with_model(model.base_url), "channels": {"slack": section}}
 
 
-async def answered(slack: FakeSlack, asked: Message) -> Message:
+async def answered(slack: FakeSlack, asked: SlackMessage) -> SlackMessage:
     """Wait for the first message of an answer."""
     found = await slack.wait_for(lambda: slack.replies(asked), timeout_s=20)
     return found[0]
@@ -49,7 +49,7 @@ async def test_an_answer_grows_and_is_the_answer(tmp_path: Path) -> None:
         assert slack.violations == []
 
 
-async def _grown(slack: FakeSlack, asked: Message) -> Message:
+async def _grown(slack: FakeSlack, asked: SlackMessage) -> SlackMessage:
     """Wait for the whole answer, which is one message."""
     found = await answered(slack, asked)
     await slack.wait_for(lambda: slack.reactions(asked) == {"white_check_mark"}, timeout_s=20)
@@ -87,7 +87,7 @@ async def test_a_crash_while_an_answer_grows_goes_on_in_the_same_message(tmp_pat
         assert slack.violations == []
 
 
-async def _stopped(slack: FakeSlack, model: FakeModelServer, asked: Message) -> Message:
+async def _stopped(slack: FakeSlack, model: FakeModelServer, asked: SlackMessage) -> SlackMessage:
     """Wait for the stopped answer; the model must have noticed."""
     found = await slack.wait_for(
         lambda: [m for m in slack.replies(asked) if "Stopped" in m.words], timeout_s=20
@@ -100,7 +100,7 @@ async def test_slacks_own_stop_button_ends_a_growing_answer(tmp_path: Path) -> N
     async with FakeSlack() as slack, FakeModelServer(token_delay_s=0.1) as model:
         slack.declare_agent()
         async with serving(tmp_path, config(slack, model, streaming=True), "slack"):
-            model.reply(Reply(text=WORDS, hang_after=5))
+            model.reply(ModelReply(text=WORDS, hang_after=5))
             asked = slack.dm("tell me")
             message = await answered(slack, asked)
             await slack.wait_for(lambda: "word2" in message.words, timeout_s=20)
@@ -116,7 +116,7 @@ async def test_slacks_own_stop_button_ends_a_growing_answer(tmp_path: Path) -> N
 async def test_a_turn_that_takes_long_has_a_stop_button_that_stops_it(tmp_path: Path) -> None:
     async with FakeSlack() as slack, FakeModelServer() as model:
         async with serving(tmp_path, config(slack, model), "slack"):
-            model.reply(Reply(text=WORDS, hang_after=3))
+            model.reply(ModelReply(text=WORDS, hang_after=3))
             asked = slack.mention("think hard")
             notice = await answered(slack, asked)
             assert notice.thread_ts == asked.ts
@@ -160,7 +160,7 @@ async def _until_owed(service: Service, found: Callable[[list[dict[str, Any]]], 
 
 async def _is_told_and_left_alone(slack: FakeSlack, model: FakeModelServer, to: Service) -> None:
     """A channel that is archived while the agent works: the outbox says so, the connection is well."""
-    model.reply(Reply(text=WORDS, token_delay_s=0.05))
+    model.reply(ModelReply(text=WORDS, token_delay_s=0.05))
     asked, before = slack.mention("hello", channel="C2"), len(model.requests)
     await slack.wait_for(lambda: len(model.requests) > before, timeout_s=20)
     slack.workspace.channels["C2"].archived = True

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from tests.fakes.model import FakeModelServer, ModelRequest, Reply
+from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
 from tests.fakes.telegram import TelegramServer
-from tests.fakes.telegram_chats import Upload
+from tests.fakes.telegram_chats import TelegramUpload
 from tests.journeys.service import serving, with_model
 
 GROUP = -1_001_234_567_890
@@ -44,7 +44,7 @@ async def test_answers_grow_and_each_word_stands_in_one_message(tmp_path: Path) 
             assert all(WORDS.startswith(text) for text in grown)
             (answer,) = telegram.answers(GROUP)
             assert len(answer.history) >= 1
-            model.reply(Reply(text=WORDS, hang_after=3))
+            model.reply(ModelReply(text=WORDS, hang_after=3))
             telegram.dm("once more")
             await telegram.wait_for(
                 lambda: telegram.drafts[-1].text == "word0 word1 word2", timeout_s=20
@@ -72,7 +72,7 @@ async def test_an_album_over_a_kill_is_one_answer(tmp_path: Path) -> None:
 async def test_a_group_that_moves_over_a_kill_keeps_its_conversation(tmp_path: Path) -> None:
     async with TelegramServer() as telegram, FakeModelServer() as model:
         async with serving(tmp_path, config(telegram, model), "telegram") as service:
-            model.reply(Reply(text="never to be finished", hang_after=2))
+            model.reply(ModelReply(text="never to be finished", hang_after=2))
             telegram.mention(OLD_GROUP, "the secret is 4711")
             await model.until(lambda m: len(m.requests) == 1, within_s=15)
             telegram.migrate(OLD_GROUP, GROUP)
@@ -88,14 +88,14 @@ async def test_a_group_that_moves_over_a_kill_keeps_its_conversation(tmp_path: P
 
 
 def _send(telegram: TelegramServer, name: str, caption: str = "") -> None:
-    kept = telegram.keep("document", Upload(name=name, content=b"words", mime="text/plain"))
+    kept = telegram.keep("document", TelegramUpload(name=name, content=b"words", mime="text/plain"))
     telegram.say(1001, caption, file=kept, extra={"media_group_id": "album"})
 
 
-def _files(request: ModelRequest) -> Reply:
+def _files(request: ModelRequest) -> ModelReply:
     text = request.last_user_text
     current = text.partition("</uploaded_files>")[0] if "<uploaded_files>" in text else ""
     found = [name for name in ("one.txt", "two.txt") if name in current]
     if "is that all?" in text:
-        return Reply(text="I see nothing.")
-    return Reply(text=f"I see {' and '.join(found)}.")
+        return ModelReply(text="I see nothing.")
+    return ModelReply(text=f"I see {' and '.join(found)}.")

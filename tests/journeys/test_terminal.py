@@ -12,7 +12,7 @@ import anyio
 import yaml
 from anyio.abc import Process
 
-from tests.fakes.model import Call, FakeModelServer, ModelRequest, Reply
+from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
 from tests.journeys.service import ROOT, STOP_WITHIN_S, free_port, serving, with_model
 
 PROMPT, CTRL_C, CTRL_D = "you> ", "\x03", "\x04"
@@ -103,17 +103,17 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> Path:
     return file
 
 
-def answer(request: ModelRequest) -> Reply:
+def answer(request: ModelRequest) -> ModelReply:
     """Hang when told to, write a file when told to, else echo."""
     said, last = request.last_user_text, request.messages[-1]
     if said == "hang":
-        return Reply(text="one two three", hang_after=2)
+        return ModelReply(text="one two three", hang_after=2)
     if said == "file" and last["role"] != "tool":
         args = {"description": "write", "path": FILE, "content": "important"}
-        return Reply(calls=(Call("write_file", args, id="w1"),))
+        return ModelReply(calls=(ToolCall("write_file", args, id="w1"),))
     if said == "file" and last["tool_call_id"] == "w1":
-        return Reply(calls=(Call("present_files", {"filepaths": [FILE]}, id="p1"),))
-    return Reply(text=f"You said: {said}")
+        return ModelReply(calls=(ToolCall("present_files", {"filepaths": [FILE]}, id="p1"),))
+    return ModelReply(text=f"You said: {said}")
 
 
 async def test_chat_with_the_running_service(tmp_path: Path) -> None:

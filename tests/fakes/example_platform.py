@@ -12,8 +12,8 @@ WAIT_S = 0.2
 
 
 @dataclass
-class Pigeon:
-    """The rooms.
+class ExamplePlatform:
+    """The server of the fictional platform Acme.
 
     Attributes:
         events: What people did, in order.
@@ -41,7 +41,7 @@ class Pigeon:
         """Call a webhook as this server would; return the status."""
         async with (
             aiohttp.ClientSession() as session,
-            session.post(url, json=event, headers={"X-Pigeon-Token": token}) as response,
+            session.post(url, json=event, headers={"X-Acme-Token": token}) as response,
         ):
             return response.status
 
@@ -80,9 +80,9 @@ class Pigeon:
 
 
 @asynccontextmanager
-async def pigeon() -> AsyncIterator[Pigeon]:
+async def example_platform() -> AsyncIterator[ExamplePlatform]:
     """Serve it on a loopback port."""
-    server = Pigeon()
+    server = ExamplePlatform()
     app = web.Application()
     app.router.add_get("/me", server.me)
     app.router.add_get("/updates", server.updates)

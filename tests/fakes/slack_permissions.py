@@ -3,14 +3,14 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.fakes.slack_state import Message, Workspace
+from tests.fakes.slack_state import SlackMessage, SlackWorkspace
 
 
-class Refusal(Exception):
+class SlackApiError(Exception):
     """A method answers `ok: false` with this error."""
 
 
-class Rooms:
+class SlackPermissions:
     """Finds channels and messages; what the bot may not do is a Refusal.
 
     Args:
@@ -21,16 +21,16 @@ class Rooms:
 
     def __init__(
         self,
-        workspace: Workspace,
+        workspace: SlackWorkspace,
         *,
         violation: Callable[[str], None],
-        posted: Callable[[Message], None],
+        posted: Callable[[SlackMessage], None],
     ) -> None:
         self.workspace = workspace
         self.violation = violation
         self._posted = posted
 
-    def add(self, message: Message) -> None:
+    def add(self, message: SlackMessage) -> None:
         """Put a new message of the bot where it belongs."""
         self.workspace.posted.append(message)
         self._posted(message)
@@ -38,15 +38,15 @@ class Rooms:
     def readable(self, channel: str) -> None:
         """Refuse channels that the bot cannot see."""
         if channel not in self.workspace.channels:
-            raise Refusal("channel_not_found")
+            raise SlackApiError("channel_not_found")
         if self.workspace.bot_user not in self.workspace.channels[channel].members:
-            raise Refusal("not_in_channel")
+            raise SlackApiError("not_in_channel")
 
     def writable(self, channel: str) -> str:
         """Refuse channels that nobody can write to."""
         self.readable(channel)
         if self.workspace.channels[channel].archived:
-            raise Refusal("is_archived")
+            raise SlackApiError("is_archived")
         return channel
 
     def root(self, channel: str, thread_ts: str) -> str:
@@ -55,25 +55,25 @@ class Rooms:
             return ""
         root = self.workspace.find(channel, thread_ts)
         if root is None:
-            raise Refusal("thread_not_found")
+            raise SlackApiError("thread_not_found")
         if root.thread_ts not in {"", root.ts}:
             self.violation("thread_ts is a reply's, not the thread's")
         return thread_ts
 
-    def target(self, given: Mapping[str, Any]) -> Message:
+    def target(self, given: Mapping[str, Any]) -> SlackMessage:
         """Return the message that is reacted on."""
         self.readable(given["channel"])
         return self._found(given["channel"], str(given.get("timestamp")))
 
-    def own(self, given: Mapping[str, Any]) -> Message:
+    def own(self, given: Mapping[str, Any]) -> SlackMessage:
         """Return a message of the bot."""
         message = self._found(given["channel"], str(given["ts"]))
         if message.bot_id != self.workspace.bot_id:
-            raise Refusal("cant_update_message")
+            raise SlackApiError("cant_update_message")
         return message
 
-    def _found(self, channel: str, ts: str) -> Message:
+    def _found(self, channel: str, ts: str) -> SlackMessage:
         message = self.workspace.find(channel, ts)
         if message is None:
-            raise Refusal("message_not_found")
+            raise SlackApiError("message_not_found")
         return message

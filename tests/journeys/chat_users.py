@@ -1,4 +1,4 @@
-"""Where people sit: one class for each kind of place, all with the same few verbs."""
+"""Users of the three platforms: one class for each kind of conversation, all with the same methods."""
 
 import re
 from abc import ABC, abstractmethod
@@ -11,78 +11,77 @@ from typing_extensions import override
 from bus.locales import LANGUAGES
 from tests.fakes.feishu import FakeFeishu
 from tests.fakes.slack import FakeSlack
-from tests.fakes.slack_state import Message as SlackMessage
+from tests.fakes.slack_state import SlackMessage
 from tests.fakes.telegram import TelegramServer
 
 FORUM = -1_001_234_567_890
 
-
 WORKING = frozenset(words.working for words in LANGUAGES.values())
 
 
-def answers(shown: Iterable[str]) -> list[str]:
-    """Return what a person was told, without the signs that a long turn is still worked on."""
+def without_progress_notices(shown: Iterable[str]) -> list[str]:
+    """Drop the messages that only say that a long turn is still being worked on."""
     return [text for text in shown if text not in WORKING]
 
 
-class Person(ABC):
-    """One place on one platform. `heard` is what the bot said there, as it can be read now."""
+class ChatUser(ABC):
+    """A user in one conversation of one platform."""
 
     name = ""
     channel = ""
     chat = ""
 
     @abstractmethod
-    async def say(self, text: str) -> None:
-        """Address the bot, as a person would in this place."""
+    async def send(self, text: str) -> None:
+        """Send a message to the bot, with a mention where one is needed."""
 
     @abstractmethod
-    def heard(self) -> list[str]:
-        """Return the bot's messages here, oldest first, only those in the right place."""
+    def bot_messages(self) -> list[str]:
+        """Return the bot's messages in this conversation as they read now, oldest first."""
 
     @abstractmethod
-    def stray(self) -> list[str]:
-        """Return what the bot said on this platform anywhere else."""
+    def misplaced_messages(self) -> list[str]:
+        """Return the bot's messages that went elsewhere on this platform."""
 
     @abstractmethod
-    def lose_next_answer(self) -> None:
-        """Let the next answer appear, and the bot never learn that it did."""
+    def lose_next_response(self) -> None:
+        """Break the connection of the bot's next message after it was posted, before the response."""
 
     @abstractmethod
-    def labels(self) -> list[str]:
-        """Return the labels of all buttons that stand here, oldest first."""
+    def button_labels(self) -> list[str]:
+        """Return the labels of all buttons in this conversation, oldest first."""
 
     @abstractmethod
     async def press(self, label: str) -> None:
         """Press the newest button with a label."""
 
-    async def presses(self, label: str, *, within_s: float = 20.0) -> None:
-        """Wait for a button, and press it."""
+    async def wait_and_press(self, label: str, *, within_s: float = 20.0) -> None:
+        """Wait for a button, then press it."""
         with anyio.move_on_after(within_s):
-            while label not in self.labels():  # noqa: ASYNC110 - three platforms, three signals
+            while label not in self.button_labels():  # noqa: ASYNC110 - three platforms, three signals
                 await anyio.sleep(0.02)
-        assert label in self.labels(), f"{self.name}: no {label!r} in {self.labels()}"
+        assert label in self.button_labels(), f"{self.name}: no {label!r} in {self.button_labels()}"
         await self.press(label)
 
-    async def hears(self, *expected: str, within_s: float = 20.0) -> None:
-        """Wait until the bot has said exactly this here, and nothing else."""
+    async def expect_messages(self, *expected: str, within_s: float = 20.0) -> None:
+        """Wait until the bot's messages in this conversation are exactly these."""
         with anyio.move_on_after(within_s):
-            while self.heard() != list(expected):  # noqa: ASYNC110 - three platforms, three signals
+            while self.bot_messages() != list(expected):  # noqa: ASYNC110 - three platforms, three signals
                 await anyio.sleep(0.02)
-        assert self.heard() == list(expected), f"{self.name}: {self.heard()}"
+        assert self.bot_messages() == list(expected), f"{self.name}: {self.bot_messages()}"
 
-    async def sees(self, *parts: str, within_s: float = 20.0) -> str:
-        """Wait for a message of the bot that holds all these parts; return the first."""
+    async def wait_for_message(self, *parts: str, within_s: float = 20.0) -> str:
+        """Wait for a message of the bot that contains all these parts; return the first."""
         with anyio.move_on_after(within_s):
             while True:
-                for said in self.heard():
+                for said in self.bot_messages():
                     if all(part in said for part in parts):
                         return said
                 await anyio.sleep(0.02)
-        raise AssertionError(f"{self.name}: not {parts} in {self.heard()}")
+        raise AssertionError(f"{self.name}: not {parts} in {self.bot_messages()}")
 
 
-class SlackThread(Person):
+class SlackThreadUser(ChatUser):
     """A channel: a mention, then the thread under it."""
 
     name, channel = "slack channel", "slack"
@@ -93,27 +92,27 @@ class SlackThread(Person):
         self._root: SlackMessage | None = None
 
     @override
-    async def say(self, text: str) -> None:
+    async def send(self, text: str) -> None:
         root = self._root.ts if self._root else ""
         said = self._slack.mention(text, channel=self._room, thread_ts=root)
         self._root = self._root or said
 
     @override
-    def heard(self) -> list[str]:
+    def bot_messages(self) -> list[str]:
         if not self._root:
             return []
-        return answers(m.words for m in self._slack.replies(self._root))
+        return without_progress_notices(m.words for m in self._slack.replies(self._root))
 
     @override
-    def stray(self) -> list[str]:
-        return answers(self._slack.texts(self._room))[len(self.heard()) :]
+    def misplaced_messages(self) -> list[str]:
+        return without_progress_notices(self._slack.texts(self._room))[len(self.bot_messages()) :]
 
     @override
-    def lose_next_answer(self) -> None:
+    def lose_next_response(self) -> None:
         self._slack.fail("chat.postMessage", drop="after")
 
     @override
-    def labels(self) -> list[str]:
+    def button_labels(self) -> list[str]:
         shown = self._slack.replies(self._root) if self._root else []
         return [label for message in shown for label in message.buttons]
 
@@ -123,7 +122,7 @@ class SlackThread(Person):
         self._slack.press(next(m for m in reversed(shown) if label in m.buttons), label)
 
 
-class SlackPrivate(Person):
+class SlackDirectUser(ChatUser):
     """A direct message."""
 
     name, channel = "slack dm", "slack"
@@ -134,23 +133,23 @@ class SlackPrivate(Person):
         self.chat = f"D{user}"
 
     @override
-    async def say(self, text: str) -> None:
+    async def send(self, text: str) -> None:
         self._slack.dm(text, user=self._user)
 
     @override
-    def heard(self) -> list[str]:
-        return answers(self._slack.texts(f"D{self._user}", viewer=self._user))
+    def bot_messages(self) -> list[str]:
+        return without_progress_notices(self._slack.texts(f"D{self._user}", viewer=self._user))
 
     @override
-    def stray(self) -> list[str]:
+    def misplaced_messages(self) -> list[str]:
         return []
 
     @override
-    def lose_next_answer(self) -> None:
+    def lose_next_response(self) -> None:
         self._slack.fail("chat.postMessage", drop="after")
 
     @override
-    def labels(self) -> list[str]:
+    def button_labels(self) -> list[str]:
         return [label for message in self._slack.messages(self.chat) for label in message.buttons]
 
     @override
@@ -159,7 +158,7 @@ class SlackPrivate(Person):
         self._slack.press(next(m for m in shown if label in m.buttons), label, user=self._user)
 
 
-class TelegramPrivate(Person):
+class TelegramPrivateUser(ChatUser):
     """A private chat."""
 
     name, channel = "telegram private", "telegram"
@@ -170,23 +169,23 @@ class TelegramPrivate(Person):
         self.chat = str(user)
 
     @override
-    async def say(self, text: str) -> None:
+    async def send(self, text: str) -> None:
         self._telegram.dm(text, user=self._user)
 
     @override
-    def heard(self) -> list[str]:
-        return answers(m.text for m in self._telegram.answers(self._user))
+    def bot_messages(self) -> list[str]:
+        return without_progress_notices(m.text for m in self._telegram.answers(self._user))
 
     @override
-    def stray(self) -> list[str]:
+    def misplaced_messages(self) -> list[str]:
         return []
 
     @override
-    def lose_next_answer(self) -> None:
+    def lose_next_response(self) -> None:
         self._telegram.fail("sendMessage", drop="after")
 
     @override
-    def labels(self) -> list[str]:
+    def button_labels(self) -> list[str]:
         return self._telegram.labels(self._user)
 
     @override
@@ -194,7 +193,7 @@ class TelegramPrivate(Person):
         self._telegram.press(self._user, label, user=self._user)
 
 
-class TelegramTopic(Person):
+class TelegramTopicUser(ChatUser):
     """A topic of a forum."""
 
     name, channel = "telegram topic", "telegram"
@@ -205,7 +204,7 @@ class TelegramTopic(Person):
         self._topic = telegram.add_topic(FORUM, "Travel")
 
     @override
-    async def say(self, text: str) -> None:
+    async def send(self, text: str) -> None:
         bot = self._telegram.username
         name, _, rest = text.partition(" ")
         if re.fullmatch(r"/[a-z]+", name):
@@ -214,19 +213,23 @@ class TelegramTopic(Person):
             self._telegram.mention(FORUM, text, thread=self._topic)
 
     @override
-    def heard(self) -> list[str]:
-        return answers(m.text for m in self._telegram.answers(FORUM, thread=self._topic))
+    def bot_messages(self) -> list[str]:
+        return without_progress_notices(
+            m.text for m in self._telegram.answers(FORUM, thread=self._topic)
+        )
 
     @override
-    def stray(self) -> list[str]:
-        return answers(m.text for m in self._telegram.answers(FORUM))[len(self.heard()) :]
+    def misplaced_messages(self) -> list[str]:
+        return without_progress_notices(m.text for m in self._telegram.answers(FORUM))[
+            len(self.bot_messages()) :
+        ]
 
     @override
-    def lose_next_answer(self) -> None:
+    def lose_next_response(self) -> None:
         self._telegram.fail("sendMessage", drop="after")
 
     @override
-    def labels(self) -> list[str]:
+    def button_labels(self) -> list[str]:
         return self._telegram.labels(FORUM)
 
     @override
@@ -234,7 +237,7 @@ class TelegramTopic(Person):
         self._telegram.press(FORUM, label)
 
 
-class FeishuPrivate(Person):
+class FeishuPrivateUser(ChatUser):
     """A p2p chat."""
 
     name, channel = "feishu private", "feishu"
@@ -245,23 +248,23 @@ class FeishuPrivate(Person):
         self.chat = f"oc_dm_{user}"
 
     @override
-    async def say(self, text: str) -> None:
+    async def send(self, text: str) -> None:
         await self._feishu.dm(text, user=self._user)
 
     @override
-    def heard(self) -> list[str]:
+    def bot_messages(self) -> list[str]:
         return [m.text for m in self._feishu.answers(f"oc_dm_{self._user}")]
 
     @override
-    def stray(self) -> list[str]:
+    def misplaced_messages(self) -> list[str]:
         return []
 
     @override
-    def lose_next_answer(self) -> None:
+    def lose_next_response(self) -> None:
         self._feishu.fail("message.patch", drop="after")
 
     @override
-    def labels(self) -> list[str]:
+    def button_labels(self) -> list[str]:
         return [label for message in self._feishu.answers(self.chat) for label in message.buttons]
 
     @override
@@ -272,7 +275,7 @@ class FeishuPrivate(Person):
         )
 
 
-class FeishuGroup(Person):
+class FeishuGroupUser(ChatUser):
     """A group: a mention, then a chain of replies to the bot's cards."""
 
     name, channel = "feishu group", "feishu"
@@ -282,24 +285,24 @@ class FeishuGroup(Person):
         self._feishu = feishu
 
     @override
-    async def say(self, text: str) -> None:
+    async def send(self, text: str) -> None:
         cards = self._feishu.answers(self.room)
         await self._feishu.mention(text, chat=self.room, reply_to=cards[-1].id if cards else "")
 
     @override
-    def heard(self) -> list[str]:
+    def bot_messages(self) -> list[str]:
         return [m.text for m in self._feishu.answers(self.room) if m.reply_to]
 
     @override
-    def stray(self) -> list[str]:
+    def misplaced_messages(self) -> list[str]:
         return [m.text for m in self._feishu.answers(self.room) if not m.reply_to]
 
     @override
-    def lose_next_answer(self) -> None:
+    def lose_next_response(self) -> None:
         self._feishu.fail("message.patch", drop="after")
 
     @override
-    def labels(self) -> list[str]:
+    def button_labels(self) -> list[str]:
         return [label for message in self._feishu.answers(self.room) for label in message.buttons]
 
     @override
@@ -308,25 +311,25 @@ class FeishuGroup(Person):
         await self._feishu.press(next(m for m in shown if label in m.buttons), label)
 
 
-class Town:
-    """All three platforms, with a seat of each kind."""
+class PlatformServers:
+    """The servers of all three platforms, with a user in each kind of conversation."""
 
     def __init__(self) -> None:
         self.slack = FakeSlack()
         self.telegram = TelegramServer()
         self.feishu = FakeFeishu()
-        self.seats: list[Person] = []
+        self.users: list[ChatUser] = []
 
     async def __aenter__(self) -> Self:
         for platform in (self.slack, self.telegram, self.feishu):
             await platform.__aenter__()
-        self.seats = [
-            SlackThread(self.slack),
-            SlackPrivate(self.slack),
-            TelegramPrivate(self.telegram),
-            TelegramTopic(self.telegram),
-            FeishuPrivate(self.feishu),
-            FeishuGroup(self.feishu),
+        self.users = [
+            SlackThreadUser(self.slack),
+            SlackDirectUser(self.slack),
+            TelegramPrivateUser(self.telegram),
+            TelegramTopicUser(self.telegram),
+            FeishuPrivateUser(self.feishu),
+            FeishuGroupUser(self.feishu),
         ]
         return self
 
@@ -334,17 +337,17 @@ class Town:
         for platform in (self.feishu, self.telegram, self.slack):
             await platform.__aexit__(None, None, None)
 
-    def person(self, number: int) -> list[Person]:
-        """Return one person's private chats on all platforms; every number is another person."""
+    def private_users(self, number: int) -> list[ChatUser]:
+        """Return one person's private chats on all platforms; each number is another person."""
         return [
-            SlackPrivate(self.slack, user=f"U{number}SEAT"),
-            TelegramPrivate(self.telegram, user=5000 + number),
-            FeishuPrivate(self.feishu, user=f"ou_person{number}"),
+            SlackDirectUser(self.slack, user=f"U{number}USER"),
+            TelegramPrivateUser(self.telegram, user=5000 + number),
+            FeishuPrivateUser(self.feishu, user=f"ou_person{number}"),
         ]
 
     @property
     def channels(self) -> dict[str, Any]:
-        """The `channels` section that leads here."""
+        """The `channels` section of a configuration that uses these servers."""
         slack = {
             "enabled": True,
             "base_url": self.slack.base_url,

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class Message:
+class FeishuMessage:
     """A message in a chat, by a user or by the bot. `edits` holds every content it had, newest last."""
 
     id: str
@@ -61,7 +61,7 @@ class Message:
 
 
 @dataclass
-class Event:
+class FeishuEvent:
     """An event on its way: how often it was pushed, and with what it was answered.
 
     `raw`, if set, is pushed instead of `payload`; `kind` is the frame's type; `once` = never pushed again;
@@ -70,7 +70,7 @@ class Event:
 
     id: str
     payload: dict[str, Any]
-    message: Message | None = None
+    message: FeishuMessage | None = None
     raw: bytes = b""
     parts: int = 1
     kind: str = "event"
@@ -82,7 +82,7 @@ class Event:
 
 
 @dataclass
-class Call:
+class FeishuCall:
     """A request as it arrived."""
 
     op: str
@@ -92,7 +92,7 @@ class Call:
 
 
 @dataclass
-class Failure:
+class FeishuFailure:
     """What happens to the next calls of an operation; see `FakeFeishu.fail`."""
 
     op: str
@@ -108,7 +108,7 @@ class Failure:
 BOT_OPEN_ID = "ou_0bot"
 
 
-class Refused(Exception):
+class FeishuApiError(Exception):
     """An answer with a code."""
 
     def __init__(
@@ -127,14 +127,14 @@ def words(kind: str, content: dict[str, Any]) -> list[str]:
     return [json.dumps(content, ensure_ascii=False)]
 
 
-class World:
+class FeishuState:
     """The platform's state. Everything that changes it calls `changed`, so that waiting needs no polling."""
 
     def __init__(self) -> None:
-        self.messages: dict[str, Message] = {}
-        self.events: list[Event] = []
-        self.calls: list[Call] = []
-        self.failures: list[Failure] = []
+        self.messages: dict[str, FeishuMessage] = {}
+        self.events: list[FeishuEvent] = []
+        self.calls: list[FeishuCall] = []
+        self.failures: list[FeishuFailure] = []
         self.violations: list[str] = []
         self.files: dict[str, tuple[str, str, bytes]] = {}
         self.resources: dict[str, tuple[str, str, bytes]] = {}
@@ -147,14 +147,14 @@ class World:
     def next_id(self, prefix: str) -> str:
         return f"{prefix}{next(self._numbers):06d}"
 
-    def add(self, message: Message) -> Message:
+    def add(self, message: FeishuMessage) -> FeishuMessage:
         message.edits.append(message.content)
         self.messages[message.id] = message
         self.chats.add(message.chat)
         self.changed()
         return message
 
-    def recent(self, chat: str) -> list[Message]:
+    def recent(self, chat: str) -> list[FeishuMessage]:
         """Return what bots said in a chat within the last second."""
         since = time.monotonic() - 1
         return [m for m in self.messages.values() if m.chat == chat and m.by_bot and m.at > since]
@@ -167,7 +167,7 @@ class World:
         self.violations.append(text)
         self.changed()
 
-    def take_failure(self, op: str) -> Failure | None:
+    def take_failure(self, op: str) -> FeishuFailure | None:
         for failure in self.failures:
             if failure.op == op and failure.times > 0:
                 failure.times -= 1

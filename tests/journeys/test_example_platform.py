@@ -10,8 +10,8 @@ import httpx
 import yaml
 
 from bus.locales import messages_for
+from tests.fakes.example_platform import example_platform
 from tests.fakes.model import FakeModelServer
-from tests.fakes.pigeon import pigeon
 from tests.journeys.service import ROOT, serving, with_model
 
 PAGE = ROOT / "docs/howto/add-a-platform.md"
@@ -48,13 +48,13 @@ def build(copy: Path) -> str:
 
 async def test_the_page_makes_a_platform_that_answers(tmp_path: Path) -> None:
     configuration = yaml.safe_load(build(tmp_path / "code"))
-    async with pigeon() as server, FakeModelServer() as model:
+    async with example_platform() as server, FakeModelServer() as model:
         server.say("r1", "hello")
-        configuration["channels"]["pigeon"]["base_url"] = server.url
+        configuration["channels"]["acme"]["base_url"] = server.url
         model.reply("Hello Ann.", "long " * 700)
         config = {**with_model(model.base_url), **configuration, "title": {"enabled": False}}
         environment = {"PYTHONPATH": str(tmp_path / "code")}
-        async with serving(tmp_path, config, "pigeon", environment=environment) as service:
+        async with serving(tmp_path, config, "acme", environment=environment) as service:
             assert await server.until_shown(1) == ["Hello Ann."]
             server.refusals.extend([429, 503])
             server.say("r1", "and more")
@@ -74,29 +74,29 @@ async def test_the_page_makes_a_platform_that_answers(tmp_path: Path) -> None:
 
 async def test_the_shared_parts_reconnect_greet_and_receive_webhooks(tmp_path: Path) -> None:
     configuration = yaml.safe_load(build(tmp_path / "code"))
-    async with pigeon() as server, FakeModelServer() as model:
-        configuration["channels"]["pigeon"]["base_url"] = server.url
-        hook = {"platform": "pigeon", "mode": "webhook", "secret": "s3cret", "enabled": True}
-        configuration["channels"]["pigeon-hook"] = {**hook, "base_url": server.url}
+    async with example_platform() as server, FakeModelServer() as model:
+        configuration["channels"]["acme"]["base_url"] = server.url
+        hook = {"platform": "acme", "mode": "webhook", "secret": "s3cret", "enabled": True}
+        configuration["channels"]["acme-hook"] = {**hook, "base_url": server.url}
         model.reply("Pushed.")
         config = {**with_model(model.base_url), **configuration, "title": {"enabled": False}}
-        names = ("pigeon", "pigeon-hook")
+        names = ("acme", "acme-hook")
         environment = {"PYTHONPATH": str(tmp_path / "code")}
         async with serving(tmp_path, config, *names, environment=environment) as service:
             server.down = True
             async with service.client() as client:
-                state = await until_state(client, "pigeon", "reconnecting")
+                state = await until_state(client, "acme", "reconnecting")
                 assert state["detail"] == "HTTP 503"
             server.down = False
             server.add_bot("r1")
             assert messages_for("en").hello_group in (await server.until_shown(1))[0]
-            url = f"{service.url}/webhooks/pigeon-hook"
+            url = f"{service.url}/webhooks/acme-hook"
             event: dict[str, object] = {"id": 77, "room": "r9", "from": "bob", "text": "hi"}
             assert await server.post(url, event, "wrong") == 401
             assert [await server.post(url, event, "s3cret") for _ in range(2)] == [200, 200]
             assert (await server.until_shown(2))[1] == "Pushed."
             async with service.client() as client:
-                await until_state(client, "pigeon", "connected")
+                await until_state(client, "acme", "connected")
     assert ("r9", "Pushed.") in server.shown
 
 

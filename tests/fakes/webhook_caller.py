@@ -8,7 +8,7 @@ import httpx
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class WebhookReply:
     """What the bot answered; status 0 = nothing in time."""
 
     status: int
@@ -19,7 +19,7 @@ class Reply:
         return 200 <= self.status < 300
 
 
-class Caller:
+class WebhookCaller:
     """Posts to one address.
 
     Attributes:
@@ -35,10 +35,10 @@ class Caller:
         self.patience_s = patience_s
         self.away = False
 
-    async def post(self, body: bytes, headers: Mapping[str, str]) -> Reply:
+    async def post(self, body: bytes, headers: Mapping[str, str]) -> WebhookReply:
         """Make one call."""
         if self.away or not self.url:
-            return Reply(0)
+            return WebhookReply(0)
         with anyio.move_on_after(self.patience_s):
             try:
                 async with httpx.AsyncClient(
@@ -46,6 +46,6 @@ class Caller:
                 ) as client:
                     answer = await client.post(self.url, content=body, headers=dict(headers))
             except httpx.HTTPError:
-                return Reply(0)
-            return Reply(answer.status_code, answer.content)
-        return Reply(0)
+                return WebhookReply(0)
+            return WebhookReply(answer.status_code, answer.content)
+        return WebhookReply(0)
