@@ -1,6 +1,5 @@
 """The outbox: one row per platform message, written before the first attempt and updated after each."""
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -115,10 +114,10 @@ RETURNING id
 """
 _DISCARD = "DELETE FROM outbox WHERE id = :id AND state <> 'sending' RETURNING id"
 _RECENT = f"{_SELECT} WHERE outbox.id < :before ORDER BY outbox.id DESC LIMIT :limit"
-_RECENT_BY_STATE = f"""{_SELECT}
-WHERE outbox.state IN (SELECT value FROM json_each(:states)) AND outbox.id < :before
-ORDER BY outbox.id DESC LIMIT :limit
-"""  # noqa: S608 - both parts are constants
+# One state at a time: for several, SQLite would sort all of their rows.
+RECENT_IN_STATE = f"""{_SELECT}
+WHERE outbox.state = :state AND outbox.id < :before ORDER BY outbox.id DESC LIMIT :limit
+"""
 _UNDELIVERED_BY_STATE = """
 SELECT state, count(*) AS rows FROM outbox
 WHERE state IN ('pending', 'sending', 'uncertain', 'failed') GROUP BY state
@@ -289,9 +288,15 @@ class OutboxStore:
         self, *, states: Sequence[DeliveryState] = (), limit: int = 100, before: int = NEWEST
     ) -> list[OutboxRow]:
         """Return rows, newest first; only those with an id below `before`."""
-        params: Params = {"limit": limit, "before": before, "states": json.dumps(list(states))}
-        rows = await self._database.read(_RECENT_BY_STATE if states else _RECENT, params)
-        return [_outbox_row(row) for row in rows]
+        params: Params = {"limit": limit, "before": before}
+        if not states:
+            return [_outbox_row(row) for row in await self._database.read(_RECENT, params)]
+        found = [
+            _outbox_row(row)
+            for state in states
+            for row in await self._database.read(RECENT_IN_STATE, {**params, "state": state})
+        ]
+        return sorted(found, key=lambda row: row.id, reverse=True)[:limit]
 
     async def count_by_state(self) -> dict[str, int]:
         """Return how many rows are not delivered, by state."""

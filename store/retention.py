@@ -1,4 +1,4 @@
-"""Deletes old rows: one bounded, indexed statement per table, in small batches.
+"""Deletes old rows: one indexed statement per table, in batches of a few milliseconds.
 
 | table | bound |
 |---|---|
@@ -19,6 +19,7 @@ Pending outbox rows are bounded by time: delivery gives up after a day (bus/outb
 """
 
 import json
+import time
 
 from store.database import Database, Params
 from store.pairings import CODE_TTL_S
@@ -27,8 +28,11 @@ DAY_S = 86_400.0
 REDELIVERY_DAYS = 7
 """How long received ids are kept, days. Feishu repeats an event up to 7.1 hours later, Telegram up to 24 hours."""
 
-BATCH_ROWS = 50
-"""Rows deleted in one transaction: a median of 3 to 7 ms of the writer thread with 300,000 rows of history."""
+BATCH_S = 0.005
+"""Time that one batch should take, commit and waiting for other writers included, seconds."""
+
+MIN_ROWS, MAX_ROWS = 5, 500
+"""Rows of the smallest batch, with which each statement begins, and of the largest. `BATCH_S` decides between them."""
 
 SHORT_TERM = (
     """
@@ -112,24 +116,40 @@ class Retention:
         return deleted
 
     async def _delete_conversations(self, before: float) -> int:
-        deleted = 0
+        deleted, rows = 0, MIN_ROWS
         while True:
-            params: Params = {"before": before, "rows": BATCH_ROWS}
+            params: Params = {"before": before, "rows": rows}
             found = [row["id"] for row in await self._database.read(FIND_CONVERSATIONS, params)]
-            batch = {"before": before, "ids": json.dumps(found)}
-            deleted += len(
-                await self._database.transaction(
-                    lambda tx, batch=batch: tx.run(DELETE_CONVERSATIONS, batch)  # type: ignore[misc]
-                )
-            )
-            if len(found) < BATCH_ROWS:
+            batch: Params = {"before": before, "ids": json.dumps(found)}
+            count, took_s = await self._run_batch(DELETE_CONVERSATIONS, batch)
+            deleted += count
+            if len(found) < rows:
                 return deleted
+            rows = next_batch_rows(rows, took_s)
 
     async def _delete(self, statement: str, before: float) -> int:
-        params: Params = {"before": before, "rows": BATCH_ROWS}
-        deleted = 0
+        deleted, rows = 0, MIN_ROWS
         while True:
-            batch = len(await self._database.transaction(lambda tx: tx.run(statement, params)))
-            deleted += batch
-            if batch < BATCH_ROWS:
+            count, took_s = await self._run_batch(statement, {"before": before, "rows": rows})
+            deleted += count
+            if count < rows:
                 return deleted
+            rows = next_batch_rows(rows, took_s)
+
+    async def _run_batch(self, statement: str, params: Params) -> tuple[int, float]:
+        """Return how many rows a statement deleted, and how long that took, seconds."""
+        began = time.perf_counter()
+        count = len(await self._database.transaction(lambda tx: tx.run(statement, params)))
+        return count, time.perf_counter() - began
+
+
+def next_batch_rows(rows: int, took_s: float) -> int:
+    """Return the size of the batch that follows one of `rows` rows which took `took_s` seconds.
+
+    It grows to at most twice the size, and shrinks at once to what fits into `BATCH_S`.
+
+    >>> [next_batch_rows(20, took_s) for took_s in (0.0001, 0.004, 0.01, 10.0)]
+    [40, 25, 10, 5]
+    """
+    fitting = int(rows * BATCH_S / max(took_s, 1e-6))
+    return max(MIN_ROWS, min(fitting, 2 * rows, MAX_ROWS))

@@ -44,3 +44,6 @@ async def test_the_outbox_counts_what_is_not_delivered_and_turns_its_pages(tmp_p
             await outbox.list_recent(states=["pending"], limit=3, before=rows[2].id),
         ]
         assert [[row.key for row in page] for page in pages] == [["k3", "k2", "k1"], ["k0"], ["k1"]]
+        await outbox.mark_failed(rows[2].id, error="no", now=1.0)
+        both = await outbox.list_recent(states=["failed", "pending"], limit=3)
+        assert [row.key for row in both] == ["k3", "k2", "k1"]

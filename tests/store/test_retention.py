@@ -1,5 +1,7 @@
 """Every table has a bound, and no prune or search reads a whole table."""
 
+import importlib
+import pkgutil
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -8,8 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from langgraph.checkpoint.sqlite import SqliteSaver
 
-from store import retention
+import store
+from store import checkpoint_sql, retention
 from store.config import StoreConfig
 from store.conversations import ConversationKey, ConversationStore
 from store.database import Database
@@ -27,10 +31,14 @@ KEY = ConversationKey(channel="slack", workspace="T1", chat="C1", topic="1.5")
 YEAR = 365 * DAY_S
 
 
-@pytest.fixture
-def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
-    with closing(sqlite3.connect(tmp_path / "x.db", isolation_level=None)) as opened:
+@pytest.fixture(scope="module")
+def connection() -> Iterator[sqlite3.Connection]:
+    """Yield a database with all tables, of the journal and of checkpoints; nothing is written to it."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as opened:
         migrate(opened)
+        SqliteSaver(opened).setup()
+        for addition in checkpoint_sql.ADD_CHUNKS:
+            opened.execute(addition)
         yield opened
 
 
@@ -99,6 +107,59 @@ def test_statements_of_each_message_use_the_narrow_index(
 ) -> None:
     assert set(scans(connection, statement)) <= {"SCAN found"}  # the recursive table
     assert any(index in step for step in plan(connection, statement))
+
+
+SMALL_TABLES = {
+    "assistant": "at most 10,000; all are cached after one read",
+    "chat_migration": "one row per group that became a supergroup; read at the start",
+    "conversation_settings": "one row per chat with a setting; read at the start",
+    "pairing": "people and groups that were approved, and 100 open requests",
+}
+"""Tables that may be read whole, and why: no message adds a row to them."""
+
+
+def statements() -> Iterator[tuple[str, str, str]]:
+    """Yield module, constant and text of each statement of the store."""
+    for info in pkgutil.iter_modules(store.__path__):
+        for name, value in vars(importlib.import_module(f"store.{info.name}")).items():
+            for statement in value if isinstance(value, tuple) else (value,):
+                if isinstance(statement, str) and re.match(
+                    r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b", statement
+                ):
+                    yield info.name, name, statement
+
+
+FRAGMENTS = {"_SELECT", "SELECT_ROWS", "_JOINED"}
+"""Statements that are used with a condition after them only."""
+STATEMENTS = [one for one in statements() if one[1] not in FRAGMENTS]
+
+
+def test_all_statements_are_found() -> None:
+    modules = {module for module, _, _ in STATEMENTS}
+    assert {"inbox", "outbox", "threads", "runs", "checkpoint_sql", "retention"} <= modules
+    assert len(STATEMENTS) > 90
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [statement for _, _, statement in STATEMENTS],
+    ids=[f"{module}.{name}" for module, name, _ in STATEMENTS],
+)
+def test_no_statement_reads_or_sorts_a_whole_table(
+    connection: sqlite3.Connection, statement: str
+) -> None:
+    steps = plan(connection, statement)
+    small = "|".join([*SMALL_TABLES, "json_each", "needed", "found", "last"])
+    whole = [
+        step for step in steps if re.match(rf"SCAN (?!CONSTANT|\(|(a|pragma_\w+|{small})\b)", step)
+    ]
+    # A partial index holds the rows that are open, or in few; an index in the order asked for is read to the limit.
+    assert all("INDEX" in step for step in whole), steps
+    sorts = any("USE TEMP B-TREE FOR ORDER BY" in step for step in steps)
+    assert not (sorts and whole), steps
+    # Sorting is for what is open, of one conversation, or small.
+    searched = [step for step in steps if sorts and "outbox_by_state" in step]
+    assert not searched or "('pending', 'sending')" in statement, steps
 
 
 QUERIES = [
