@@ -60,7 +60,7 @@ class ReplyTarget:
         chat: Slack channel, Telegram chat, Feishu chat, terminal session.
         thread: Slack thread root, Telegram forum topic, Feishu topic; "" for none.
         reply_to: The message to reply and react to; "" for none.
-        callback: A one-time reply address (Slack's response_url); "" for none.
+        response_url: A one-time reply address (Slack's response_url); "" for none.
         user: The recipient, if the platform needs it (Slack's streams); "" for nobody.
         language: The language of the bot's messages there (a key of `bus.locales.LANGUAGES`); set by the bus.
         command_prefix: What commands start with there; set by the bus.
@@ -69,7 +69,7 @@ class ReplyTarget:
     chat: str
     thread: str = ""
     reply_to: str = ""
-    callback: str = ""
+    response_url: Annotated[str, _renamed("response_url", "callback")] = ""
     user: str = ""
     language: str = field(default="", compare=False)
     command_prefix: Annotated[str, _renamed("command_prefix", "command_sign")] = field(
@@ -137,8 +137,8 @@ class InboundMessage:
         key: The conversation it belongs to.
         reply_target: Where replies go.
         text: The text, without mentions of the bot and `@bot` suffixes of commands, platform escapes undone.
-        private: Whether only the sender and the bot are in the chat.
-        addressed: Whether it is for the bot: private chat, mention, command to it, reply to its message.
+        is_private: Whether only the sender and the bot are in the chat.
+        is_addressed: Whether it is for the bot: private chat, mention, command to it, reply to its message.
         replies_to: Messages that this one replies to, nearest first; a known one decides the topic.
         track_replies: Whether replies to this message belong to its conversation (reply-chain platforms).
         sent_at: When it was sent by the platform's clock (Unix seconds), if known.
@@ -147,7 +147,7 @@ class InboundMessage:
         original_chat: The first id of a migrated chat, which its memory is stored under; "" = not migrated.
         album: What messages that were sent together have in common, one message per file; "" for none.
         answers_row: The inbox row whose question it answers by a button; 0 = it was written.
-        stopped: Whether its turn was stopped by a button, or the message deleted: it is not resumed.
+        is_stopped: Whether its turn was stopped by a button, or the message deleted: it is not resumed.
         edit_count: How often it was edited since it was accepted; `text` is the present one.
     """
 
@@ -157,8 +157,8 @@ class InboundMessage:
     reply_target: Annotated[ReplyTarget, _renamed("reply_target", "place")]
     sender: Sender
     text: str
-    private: bool
-    addressed: bool
+    is_private: Annotated[bool, _renamed("is_private", "private")]
+    is_addressed: Annotated[bool, _renamed("is_addressed", "addressed")]
     replies_to: tuple[str, ...] = ()
     track_replies: Annotated[bool, _renamed("track_replies", "remember")] = False
     attachments: tuple[Attachment, ...] = ()
@@ -168,7 +168,7 @@ class InboundMessage:
     album: str = ""
     original_chat: Annotated[str, _renamed("original_chat", "room")] = ""
     answers_row: Annotated[int, _renamed("answers_row", "answers")] = 0
-    stopped: bool = False
+    is_stopped: Annotated[bool, _renamed("is_stopped", "stopped")] = False
     edit_count: Annotated[int, _renamed("edit_count", "edits")] = 0
 
 
@@ -194,10 +194,10 @@ class ButtonPress:
     Attributes:
         event_id: The platform's id of the press, stable across redeliveries.
         key: The chat of the press; its topic may be missing.
-        reply_target: The place of the message with the button; `callback` is a one-time reply address, if any.
+        reply_target: The place of the message with the button; `response_url` is a one-time reply address, if any.
         message_id: The message with the button.
         token: The button's token.
-        private: Whether only the presser and the bot are in the chat.
+        is_private: Whether only the presser and the bot are in the chat.
         language: As on `InboundMessage`.
     """
 
@@ -207,7 +207,7 @@ class ButtonPress:
     message_id: str
     token: str
     sender: Sender
-    private: bool
+    is_private: bool
     language: str = ""
 
 
@@ -358,7 +358,7 @@ def decode_reply_target(body: str) -> ReplyTarget | None:
     """Return where the answer to an inbox row goes, also where the rest cannot be decoded; None if that cannot either.
 
     >>> decode_reply_target('{"reply_target": {"chat": "c"}, "sender": "?"}')
-    ReplyTarget(chat='c', thread='', reply_to='', callback='', user='', language='', command_prefix='/')
+    ReplyTarget(chat='c', thread='', reply_to='', response_url='', user='', language='', command_prefix='/')
     >>> decode_reply_target("{")
     """
     try:

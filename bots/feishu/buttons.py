@@ -48,7 +48,7 @@ def _press(
         message_id=message,
         token=token,
         sender=Sender(user_id=user, kind=sender_kind(workspace, tenant)),
-        private=value.flag(PRIVATE_FIELD),
+        is_private=value.flag(PRIVATE_FIELD),
     )
 
 

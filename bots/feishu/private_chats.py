@@ -18,7 +18,7 @@ class PrivateChats:
 
     def remember_message(self, inbound: InboundMessage) -> None:
         """Remember where a message came from."""
-        if inbound.private:
+        if inbound.is_private:
             self._remember(inbound.key.chat, inbound.sender)
 
     def remember(self, chat: str, person: str) -> None:

@@ -179,6 +179,6 @@ def _menu_command(channel: str, menu: MenuClick, chat: str, sender: Sender) -> I
         reply_target=ReplyTarget(chat=chat),
         sender=sender,
         text=f"/{menu.entry}",
-        private=True,
-        addressed=True,
+        is_private=True,
+        is_addressed=True,
     )

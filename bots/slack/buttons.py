@@ -87,7 +87,7 @@ def parse_button_press(
         reply_target=ReplyTarget(
             chat=chat,
             thread=thread if private else root,
-            callback=as_str(body.get("response_url")),
+            response_url=as_str(body.get("response_url")),
             user=me.recipient(presser),
         ),
         message_id=ts,
@@ -96,5 +96,5 @@ def parse_button_press(
             user_id=presser,
             name=clean(as_str(user.get("name")) or as_str(user.get("username"))),
         ),
-        private=private,
+        is_private=private,
     )

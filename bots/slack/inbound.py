@@ -79,7 +79,7 @@ def parse_event(body: Mapping[str, Any], me: SlackIdentity) -> SlackEvent:  # no
     """Convert an Events API payload.
 
     A message that mentions the bot in a channel arrives as two events with ids of their own; both give the
-    same key, message id and `addressed`, so that whichever comes first is enough.
+    same key, message id and `is_addressed`, so that whichever comes first is enough.
     """
     said = as_mapping(body.get("event"))
     match as_str(said.get("type")):
@@ -116,13 +116,13 @@ def parse_slash_command(
         key=ConversationKey(channel=me.channel, workspace=workspace_of(body, me), chat=chat),
         reply_target=ReplyTarget(
             chat=chat,
-            callback=as_str(body.get("response_url")),
+            response_url=as_str(body.get("response_url")),
             user=me.recipient(user) if me.installation else "",
         ),
         sender=Sender(user_id=user, name=clean(as_str(body.get("user_name")))),
         text=text if text.startswith("/") else f"/{text or 'help'}",
-        private=is_private(chat),
-        addressed=True,
+        is_private=is_private(chat),
+        is_addressed=True,
     )
 
 
@@ -206,8 +206,8 @@ def parse_message(
         ),
         sender=Sender(user_id=user, name=_display_name(said)),
         text=text,
-        private=private,
-        addressed=private or mentioned or said.get("type") == "app_mention",
+        is_private=private,
+        is_addressed=private or mentioned or said.get("type") == "app_mention",
         replies_to=(thread,) if thread and thread != ts and not private else (),
         track_replies=not private,
         attachments=files,
@@ -261,8 +261,8 @@ def _session_stopped(
         reply_target=ReplyTarget(chat=chat, thread=thread, user=me.recipient(user)),
         sender=Sender(user_id=user),
         text="/stop",
-        private=private,
-        addressed=True,
+        is_private=private,
+        is_addressed=True,
     )
     streams = tuple(map(as_str, as_list(said.get("streaming_message_ts"))))
     return AgentSessionStopped(message_ids=streams, stop_command=stop)

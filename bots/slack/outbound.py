@@ -55,9 +55,9 @@ class SlackMessages:
         A message whose blocks Slack refuses is sent as plain text; code that is too long for a message
         is sent as a file.
         """
-        if place.callback:
+        if place.response_url:
             try:
-                return await self._respond_to_command(place.callback, markdown, buttons)
+                return await self._respond_to_command(place.response_url, markdown, buttons)
             except ResponseUrlExpired:
                 pass
         code = code_too_long(markdown)
@@ -149,7 +149,7 @@ class SlackMessages:
             SlackError: Not retryable where it cannot be told: an answer that only its reader sees, or a
                 file that an earlier process may have sent with this key.
         """
-        if place.callback:
+        if place.response_url:
             raise SlackError("An answer to a Slack command cannot be looked up.")
         me, ref, doubt = await self._api.identity(), self._files.file_id_for(key), False
         async for message in self._messages_since(place, since=since):

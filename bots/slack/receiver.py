@@ -220,7 +220,7 @@ class SlackReceiver:
     async def _with_sender_kind(self, inbound: InboundMessage) -> InboundMessage:
         """Look up who wrote. Talk among others stays "unknown": in a busy channel it would use up the rate limit."""
         kind: SenderKind = "unknown"
-        if inbound.addressed or inbound.replies_to or self._hears_everything:
+        if inbound.is_addressed or inbound.replies_to or self._hears_everything:
             kind = await self._users.kind_of(inbound.sender.user_id)
         if (
             kind == "unknown" and "/" in inbound.reply_target.user
@@ -233,7 +233,7 @@ class SlackReceiver:
             kind = await self._users.kind_of(press.sender.user_id)
             press = replace(press, sender=replace(press.sender, kind=kind))
             response = await self._intake.handle_button_press(press)
-        callback = press.reply_target.callback
+        callback = press.reply_target.response_url
         if response.text and callback:
             self._background.start(
                 "response to a press",
@@ -277,5 +277,5 @@ def _stop_press(
         message_id=message,
         token=token,
         sender=sender,
-        private=is_private(target.chat),
+        is_private=is_private(target.chat),
     )

@@ -118,7 +118,7 @@ class SlackStreamingMessages:
         self, place: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
         """Begin an answer; return "" where none can grow: behind a command, which only its author sees."""
-        if place.callback:
+        if place.response_url:
             return MessageId("")
         token = buttons[0].token if buttons else ""
         ts = await self._start_stream(place)

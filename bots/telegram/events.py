@@ -199,7 +199,7 @@ def _callback_query(
             name=clean_name(query.from_user.full_name),
             is_bot=query.from_user.is_bot,
         ),
-        private=message.chat.type == ChatType.PRIVATE,
+        is_private=message.chat.type == ChatType.PRIVATE,
         language=language_of(query.from_user),
     )
     return CallbackQueryEvent(query_id=query.id, press=press)
@@ -224,6 +224,6 @@ def _stopped_draft(
         message_id="",
         token="",
         sender=Sender(user_id=chat, name=clean_name(str(payload["chat"].get("first_name") or ""))),
-        private=True,
+        is_private=True,
     )
     return DraftStoppedEvent(draft_id=int(payload["draft_id"]), press=press)

@@ -137,8 +137,8 @@ class TerminalAdapter:
             reply_target=ReplyTarget(chat=session),
             sender=Sender(user_id=WORKSPACE, name=WORKSPACE),
             text=text,
-            private=True,
-            addressed=True,
+            is_private=True,
+            is_addressed=True,
             sent_at=self._now(),
         )
         reason = await self._intake.receive(inbound)

@@ -60,8 +60,8 @@ class AccessChecker:
             reply_target=ReplyTarget(chat=key.chat),
             sender=added_by,
             text="/start",
-            private=True,
-            addressed=True,
+            is_private=True,
+            is_addressed=True,
         )
         may_use = is_admin(added_by, policy) or await self.check(private) is Disposition.ACCEPTED
         if may_use:
@@ -70,12 +70,12 @@ class AccessChecker:
 
     async def _is_approved(self, message: InboundMessage) -> bool:
         key = message.key
-        user_id = message.sender.user_id if message.private else group_pairing_id(key.chat)
+        user_id = message.sender.user_id if message.is_private else group_pairing_id(key.chat)
         return await self._pairings.is_paired(key.channel, key.workspace, user_id)
 
     def _pairing(self, key: ConversationKey, message: InboundMessage | None) -> Pairing:
         """Return a new request: of the sender of a private message, else of the group."""
-        person = message.sender if message is not None and message.private else None
+        person = message.sender if message is not None and message.is_private else None
         return Pairing(
             code="".join(secrets.choice(CODE_LETTERS) for _ in range(CODE_LENGTH)),
             channel=key.channel,

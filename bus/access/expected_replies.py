@@ -30,7 +30,7 @@ class ExpectedReplies:
 
     def expect(self, asked: InboundMessage, key: ConversationKey) -> None:
         """Expect the next message of the sender of `asked` to belong to the conversation `key`."""
-        if asked.private or not asked.track_replies:
+        if asked.is_private or not asked.track_replies:
             return
         person = _person(asked)
         self._expected[person] = (key, self._clock())
@@ -48,7 +48,7 @@ class ExpectedReplies:
         starts = (
             message.track_replies and not message.replies_to and not message.reply_target.thread
         )
-        if not starts or message.private or not message.addressed:
+        if not starts or message.is_private or not message.is_addressed:
             return message
         key, at = self._expected.get(_person(message), (message.key, 0.0))
         if key == message.key or self._clock() - at > EXPECTED_REPLY_S:

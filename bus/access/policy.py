@@ -28,9 +28,9 @@ def decide_access(
         return Disposition.FROM_BOT
     if not message.text.strip() and not message.attachments:
         return Disposition.EMPTY
-    if message.private:
+    if message.is_private:
         return _decide_private(message.sender, policy, is_approved=is_approved)
-    is_addressed = message.addressed or is_known_reply
+    is_addressed = message.is_addressed or is_known_reply
     return _decide_group(message.sender, policy, is_addressed=is_addressed, is_approved=is_approved)
 
 

@@ -40,7 +40,7 @@ class ExportCommand:
         except (RunError, TimeoutError) as error:
             log.warning("export of a conversation failed: %r", error)
             return texts.export_unreachable
-        person = texts.word_person if context.inbound.private else texts.word_people
+        person = texts.word_person if context.inbound.is_private else texts.word_people
         # In a worker thread: a long conversation takes a while.
         content = await to_thread.run_sync(lambda: transcript(messages, texts, person=person))
         return (

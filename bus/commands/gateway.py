@@ -44,7 +44,7 @@ class GatewayCommands:
     async def forget(self, context: CommandContext) -> str:
         """Delete the memory of the person or the group, once confirmed."""
         texts = context.texts
-        whose = texts.word_you if context.inbound.private else texts.word_this_chat
+        whose = texts.word_you if context.inbound.is_private else texts.word_this_chat
         if context.argument.strip().lower() != FORGET_WORD:
             facts = await self._facts(context)
             if facts is None:

@@ -308,7 +308,7 @@ class Turn:
     def _first_event(self) -> TurnEvent:
         if self.failure_text:
             return TurnEvent.GIVE_UP
-        if self.message.inbound.stopped:
+        if self.message.inbound.is_stopped:
             self.cancel()
         if self.row.attempts:
             return TurnEvent.TAKE

@@ -90,8 +90,8 @@ class ConversationWorkers:
             reply_target=target,
             sender=Sender(user_id=""),
             text="",
-            private=True,
-            addressed=True,
+            is_private=True,
+            is_addressed=True,
         )
         failed = QueuedMessage(row=row, inbound=inbound, text="", failure_text=target.texts.failed)
         self._enqueue(self._worker_of(row.key), failed)
@@ -104,7 +104,7 @@ class ConversationWorkers:
         """
         running = [worker.turn for worker in self._active if worker.turn is not None]
         here = [turn for turn in running if turn.row.key == row.key]
-        if not here and not inbound.private:
+        if not here and not inbound.is_private:
             here = [turn for turn in running if _is_near(turn, row.key, inbound)]
         for turn in here:
             turn.cancel()
@@ -139,7 +139,7 @@ class ConversationWorkers:
         if found is None:
             return False
         # Noted first: a restart does not take it up.
-        stopped = replace(found[1].inbound, stopped=True)
+        stopped = replace(found[1].inbound, is_stopped=True)
         if not await self._inbox.update_body(row_id, encode_inbound(stopped)):
             return False
         found = self._find(row_id)
@@ -149,7 +149,7 @@ class ConversationWorkers:
         if worker.turn is not None and worker.is_running(row_id):
             worker.turn.cancel()
         else:
-            stopped = replace(message.inbound, stopped=True)
+            stopped = replace(message.inbound, is_stopped=True)
             worker.delete(replace(message, inbound=stopped))
             await self._inbox.finish(row_id, [])
         return True

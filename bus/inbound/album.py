@@ -81,7 +81,7 @@ class AlbumCollector(Stage):
         if disposition is not None:
             return disposition
         context.message = self._assign_late_part(context.message)
-        if not context.message.addressed:
+        if not context.message.is_addressed:
             self._keep_unaddressed(context.message)
         return None
 
@@ -142,7 +142,9 @@ class AlbumCollector(Stage):
         at, row, first = known
         if anyio.current_time() - at > LATE_PART_S:
             return message
-        return replace(message, key=row.key, addressed=message.addressed or first.addressed)
+        return replace(
+            message, key=row.key, is_addressed=message.is_addressed or first.is_addressed
+        )
 
     async def _join(self, held: _HeldAlbum, message: InboundMessage) -> Disposition:
         await self._refresh(held)

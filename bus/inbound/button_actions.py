@@ -14,7 +14,7 @@ from bus.inbound.button_presses import (
     PressOutcome,
     answer_again,
     message_from_press,
-    press_callback,
+    press_response_url,
 )
 from bus.inbound.pipeline import InboundPipeline
 from bus.inbound.rerun_offers import RerunOffers
@@ -175,7 +175,7 @@ def retry_message(pressed: AuthorizedPress) -> InboundMessage:
         asked,
         event_id=f"press:{pressed.row.id}:retry",
         rewind_point=rewind_point,
-        callback=press_callback(pressed),
+        response_url=press_response_url(pressed),
     )
 
 

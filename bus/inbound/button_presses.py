@@ -115,7 +115,7 @@ def message_from_press(pressed: AuthorizedPress, text: str = "·", name: str = "
     target = replace(
         asked.reply_target,
         reply_to=press.message_id or asked.reply_target.reply_to,
-        callback=press_callback(pressed),
+        response_url=press_response_url(pressed),
         user=press.sender.user_id if asked.reply_target.user else "",
     )
     return InboundMessage(
@@ -125,32 +125,38 @@ def message_from_press(pressed: AuthorizedPress, text: str = "·", name: str = "
         reply_target=target,
         sender=press.sender,
         text=text,
-        private=asked.private,
-        addressed=True,
+        is_private=asked.is_private,
+        is_addressed=True,
         language=press.language,
         answers_row=pressed.row.id,
     )
 
 
-def press_callback(pressed: AuthorizedPress) -> str:
+def press_response_url(pressed: AuthorizedPress) -> str:
     """Return the one-time reply address of a press, if the message it is about had one: that one has expired."""
-    return pressed.press.reply_target.callback if pressed.asked.reply_target.callback else ""
+    return (
+        pressed.press.reply_target.response_url if pressed.asked.reply_target.response_url else ""
+    )
 
 
 def answer_again(
-    asked: InboundMessage, *, event_id: str, rewind_point: RewindPoint | None, callback: str = ""
+    asked: InboundMessage,
+    *,
+    event_id: str,
+    rewind_point: RewindPoint | None,
+    response_url: str = "",
 ) -> InboundMessage:
     """Return a message that was accepted before as a new one, whose answer replaces the earlier one."""
     return replace(
         asked,
         event_id=event_id,
         message_id="",
-        reply_target=replace(asked.reply_target, callback=callback),
-        addressed=True,
+        reply_target=replace(asked.reply_target, response_url=response_url),
+        is_addressed=True,
         replies_to=(),
         track_replies=False,
         rewind_point=rewind_point,
         answers_row=0,
-        stopped=False,
+        is_stopped=False,
         edit_count=0,
     )

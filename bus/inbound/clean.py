@@ -46,7 +46,7 @@ def clean_message(message: InboundMessage) -> InboundMessage:
             chat=_plain(place.chat),
             thread=_plain(place.thread),
             reply_to=_plain(place.reply_to),
-            callback=_plain(place.callback),
+            response_url=_plain(place.response_url),
             user=_plain(place.user),
             language=place.language,
             command_prefix=place.command_prefix,

@@ -67,7 +67,7 @@ class MessageEditHandler:
             if row is None:
                 return self._addressed_by_edit(change)
             before = replace(decode_inbound(row.body), key=row.key)
-            if before.stopped and row.state in OPEN_STATES:
+            if before.is_stopped and row.state in OPEN_STATES:
                 return Disposition.UNCHANGED
             if isinstance(change, MessageDeletion):
                 return await self._delete(change, row, before)
@@ -102,7 +102,7 @@ class MessageEditHandler:
         if before.edit_count >= MAX_EDITS:
             return Disposition.RATE_LIMITED
         # The bot is addressed, whether or not the mention is still there.
-        addressed = replace(edited, key=before.key, sender=before.sender, addressed=True)
+        addressed = replace(edited, key=before.key, sender=before.sender, is_addressed=True)
         disposition = await self._access.check(addressed)
         return None if disposition is Disposition.ACCEPTED else disposition
 
@@ -111,7 +111,7 @@ class MessageEditHandler:
     ) -> Disposition:
         if row.kind != "chat" or row.state not in OPEN_STATES:
             return Disposition.UNCHANGED
-        deleted = replace(before, stopped=True)
+        deleted = replace(before, is_stopped=True)
         body, event = encode_inbound(deleted), self._event(deletion)
         if not await self._edits.update_body(row.id, body, event):
             return Disposition.DUPLICATE

@@ -50,9 +50,9 @@ class IntakeNotices:
         match disposition:
             case Disposition.PAIRING | Disposition.GROUP_PAIRING:
                 await self._send_pairing_code(message)
-            case Disposition.NOT_ALLOWED if message.private:
+            case Disposition.NOT_ALLOWED if message.is_private:
                 await self._send_refusal(message, disposition)
-            case Disposition.EXTERNAL if message.addressed:
+            case Disposition.EXTERNAL if message.is_addressed:
                 await self._send_refusal(message, disposition)
             case _:
                 pass
@@ -90,7 +90,7 @@ class IntakeNotices:
             return
         localized = self._localizer.localize(message)
         texts = localized.reply_target.texts
-        text = texts.pairing_code if message.private else texts.group_pairing_code
+        text = texts.pairing_code if message.is_private else texts.group_pairing_code
         name = f"pairing:{request.code}"
         await self._send(name, message.key, localized, text.format(code=request.code))
 

@@ -113,7 +113,7 @@ class InboundPipeline:
         log.info(
             "message of %s in %s %r: %s (event %r, sender %r)",
             message.key.channel,
-            "private chat" if message.private else "group",
+            "private chat" if message.is_private else "group",
             message.key.chat,
             disposition,
             message.event_id,

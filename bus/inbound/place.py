@@ -45,7 +45,7 @@ class PlaceStage(Stage):
             await self._delivery.wait_recorded(
                 key.channel, message.reply_target.chat, within_s=RECORDED_S
             )
-        if not (message.private or message.addressed):
+        if not (message.is_private or message.is_addressed):
             context.is_known_reply = (
                 is_known or await self._is_known(message) or await self._is_in_conversation(message)
             )

@@ -48,7 +48,7 @@ class RerunOffers:
         token = ButtonToken(ButtonAction.RERUN, row.id).text
         body = OutboundText(
             channel=row.key.channel,
-            reply_target=replace(inbound.reply_target, callback=""),
+            reply_target=replace(inbound.reply_target, response_url=""),
             markdown=texts.rerun_offer_later if takes_more else texts.rerun_offer,
             buttons=(Button(label=texts.button_rerun, token=token, style="primary"),),
         )

@@ -66,7 +66,7 @@ class LanguageResolver:
     def preference(self, event: InboundMessage | ButtonPress) -> str:
         """Return the chosen or configured language, or `AUTO`."""
         own = self._settings.get(person_key(event.key, event.sender.user_id)).language
-        chat = None if event.private else self._settings.get(chat_of(event.key)).language
+        chat = None if event.is_private else self._settings.get(chat_of(event.key)).language
         chosen = next((setting for setting in (chat, own) if _is_valid(setting)), None)
         return chosen or self._configured(event.key.channel)
 
@@ -87,7 +87,7 @@ class LanguageResolver:
 
 def language_key(inbound: InboundMessage) -> ConversationKey:
     """Return whose setting /language changes: in a private chat the person's, in a group the chat's."""
-    if inbound.private:
+    if inbound.is_private:
         return person_key(inbound.key, inbound.sender.user_id)
     return chat_of(inbound.key)
 

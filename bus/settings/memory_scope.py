@@ -16,7 +16,7 @@ def memory_scope(inbound: InboundMessage) -> str:
     chats of a person with the bot.
     """
     key = inbound.key
-    if inbound.private:
+    if inbound.is_private:
         return f"person:{global_user_id(inbound)}"
     return ":".join(
         ("room", key.channel, _part(key.workspace), _part(inbound.original_chat or key.chat))

@@ -60,8 +60,8 @@ class Speaker:
             reply_target=ReplyTarget(chat=self.chat),
             sender=Sender(user_id=self.user),
             text="hello",
-            private=self.private,
-            addressed=True,
+            is_private=self.private,
+            is_addressed=True,
         )
         return memory_scope(inbound)
 

@@ -290,6 +290,6 @@ def _said(text: str, *, chat: str, event: str = "") -> InboundMessage:
         reply_target=ReplyTarget(chat=chat, reply_to=event),
         sender=Sender(user_id=f"u of {chat}", name="u"),
         text=text,
-        private=True,
-        addressed=True,
+        is_private=True,
+        is_addressed=True,
     )

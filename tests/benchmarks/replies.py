@@ -180,6 +180,6 @@ def _said(text: str, *, chat: str) -> InboundMessage:
         reply_target=ReplyTarget(chat=chat, reply_to=text),
         sender=Sender(user_id="u", name="u"),
         text=text,
-        private=True,
-        addressed=True,
+        is_private=True,
+        is_addressed=True,
     )

@@ -33,8 +33,8 @@ async def test_a_private_message_arrives_and_is_acknowledged() -> None:
         assert feishu.violations == []
     (inbound,) = intake.received
     assert inbound.text == "hello"
-    assert inbound.private
-    assert inbound.addressed
+    assert inbound.is_private
+    assert inbound.is_addressed
     assert inbound.message_id == message.id
     assert inbound.event_id == event.id
     assert inbound.reply_target == ReplyTarget(chat="oc_dm_ou_alice", reply_to=message.id)
@@ -46,7 +46,7 @@ async def test_a_mention_in_a_group_arrives_without_the_mention() -> None:
         message = await feishu.mention("what is up")
         await feishu.wait_for(lambda: feishu.event_of(message).acked)
     (inbound,) = intake.received
-    assert (inbound.text, inbound.addressed, inbound.private) == ("what is up", True, False)
+    assert (inbound.text, inbound.is_addressed, inbound.is_private) == ("what is up", True, False)
     assert inbound.key.topic == message.id
 
 

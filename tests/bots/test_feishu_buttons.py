@@ -68,7 +68,7 @@ async def test_a_press_is_told_by_a_toast() -> None:
         assert feishu.violations == []
     (press,) = intake.pressed
     assert (press.token, press.message_id, press.sender.user_id) == ("stop:7:0", card, "ou_bob")
-    assert (press.key.chat, press.key.workspace, press.private) == (asked.chat, "tenant_1", True)
+    assert (press.key.chat, press.key.workspace, press.is_private) == (asked.chat, "tenant_1", True)
     assert press.reply_target.reply_to == card
     assert press.event_id == pressed.id
 
@@ -86,7 +86,7 @@ async def test_a_refusal_is_a_warning_and_silence_is_no_toast() -> None:
         silent = await feishu.press(answer, "blue")
         await feishu.wait_for(lambda: silent.acked)
         assert silent.answer is None
-    assert [press.private for press in intake.pressed] == [False, False]
+    assert [press.is_private for press in intake.pressed] == [False, False]
 
 
 @pytest.mark.parametrize("trouble", [IntakeClosed(), RuntimeError("disk")])

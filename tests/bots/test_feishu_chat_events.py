@@ -98,7 +98,7 @@ async def test_a_click_in_the_menu_is_the_command_it_names() -> None:
         await feishu.wait_for(lambda: clicked.acked)
     inbound = intake.received[-1]
     assert (inbound.text, inbound.key.chat, inbound.event_id) == ("/new", ALICE, clicked.id)
-    assert (inbound.private, inbound.addressed) == (True, True)
+    assert (inbound.is_private, inbound.is_addressed) == (True, True)
     assert inbound.reply_target == ReplyTarget(chat=ALICE)
     assert inbound.key == intake.received[0].key
 

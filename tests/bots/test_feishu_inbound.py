@@ -71,8 +71,8 @@ def test_every_field() -> None:
         reply_target=ReplyTarget(chat="oc_1", reply_to="om_1"),
         sender=Sender(user_id="ou_alice"),
         text="hi",
-        private=False,
-        addressed=True,
+        is_private=False,
+        is_addressed=True,
         track_replies=True,
         sent_at=1700000000.123,
     )
@@ -99,8 +99,8 @@ def test_conversations(links: dict[str, Any], topic: str, replies_to: tuple[str,
     assert inbound.reply_target == ReplyTarget(
         chat="oc_1", thread=links.get("thread_id") or "", reply_to="om_1"
     )
-    assert inbound.private is (links.get("chat_type") == "p2p")
-    assert inbound.track_replies is not inbound.private
+    assert inbound.is_private is (links.get("chat_type") == "p2p")
+    assert inbound.track_replies is not inbound.is_private
 
 
 @pytest.mark.parametrize(
@@ -132,17 +132,17 @@ def test_conversations(links: dict[str, Any], topic: str, replies_to: tuple[str,
 )
 def test_words(text: str, mentions: list[object], expected: str, addressed: bool) -> None:
     inbound = read(event({"text": text}, mentions=mentions))
-    assert (inbound.text, inbound.addressed) == (expected, addressed)
+    assert (inbound.text, inbound.is_addressed) == (expected, addressed)
 
 
 def test_a_private_chat_is_always_addressed() -> None:
-    assert read(event(chat_type="p2p")).addressed
+    assert read(event(chat_type="p2p")).is_addressed
 
 
 def test_a_name_alone_is_no_mention() -> None:
     imposter = {"key": "@_user_1", "id": {"open_id": "ou_eve"}, "name": "Parley"}
     inbound = read(event({"text": "@_user_1 hi"}, mentions=[imposter]))
-    assert (inbound.text, inbound.addressed) == ("@Parley hi", False)
+    assert (inbound.text, inbound.is_addressed) == ("@Parley hi", False)
 
 
 POST = {
@@ -171,7 +171,7 @@ POST_TEXT = (
 def test_rich_text(content: object) -> None:
     inbound = read(event(content, kind="post", mentions=[AT_BOT]))
     assert inbound.text == POST_TEXT
-    assert inbound.addressed
+    assert inbound.is_addressed
     assert [(file.kind, file.ref) for file in inbound.attachments] == [
         ("image", "messages/om_1/resources/img_1?type=image"),
         ("video", "messages/om_1/resources/file_2?type=file"),

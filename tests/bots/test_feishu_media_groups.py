@@ -12,8 +12,8 @@ FILE = InboundMessage(
     reply_target=ReplyTarget(chat="oc_1", reply_to="om_1"),
     sender=Sender(user_id="ou_alice"),
     text="",
-    private=True,
-    addressed=True,
+    is_private=True,
+    is_addressed=True,
     attachments=(Attachment(name="a.pdf"),),
     sent_at=100.0,
 )

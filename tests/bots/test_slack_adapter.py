@@ -67,7 +67,7 @@ async def test_a_mention_is_taken_over_then_acknowledged() -> None:
         first, second = intake.taken
         assert first.event_id != second.event_id
         assert first.message_id == second.message_id == asked.ts
-        assert (first.key, first.addressed) == (second.key, second.addressed)
+        assert (first.key, first.is_addressed) == (second.key, second.is_addressed)
         assert adapter.health().last_event_at is not None
     assert [(e.attempts, e.acked) for e in slack.sockets.envelopes] == [(1, True)] * 2
     assert slack.violations == []
@@ -120,7 +120,7 @@ async def test_a_slash_command_comes_in_and_is_acknowledged_with_nothing() -> No
         await slack.wait_for(lambda: envelope.acked)
         assert envelope.answer is None
     assert intake.texts() == ["/status"]
-    assert intake.taken[0].reply_target.callback
+    assert intake.taken[0].reply_target.response_url
     assert slack.violations == []
 
 
@@ -144,7 +144,7 @@ async def test_what_is_not_for_us_is_acknowledged_and_counted() -> None:
         await adapter.send(ReplyTarget(chat="C1"), "own words", key="k")
         await slack.wait_for(lambda: len(slack.sockets.envelopes) == 7 and settled(slack))
     assert [e.attempts for e in slack.sockets.envelopes] == [1] * 7
-    assert [i.addressed for i in intake.taken] == [False]
+    assert [i.is_addressed for i in intake.taken] == [False]
     reasons = [reason for reason, _ in intake.skipped]
     assert reasons.count(Disposition.FROM_BOT) == 2
     assert reasons.count(Disposition.UNSUPPORTED) == 3

@@ -51,15 +51,15 @@ def test_a_press_in_a_channel_belongs_to_its_thread() -> None:
     assert (found.token, found.message_id, found.sender.user_id) == ("stop:7:0", "9.1", "U1")
     assert (found.key.workspace, found.key.chat, found.key.topic) == ("T1", "C1", "5.1")
     assert found.reply_target == ReplyTarget(
-        chat="C1", thread="5.1", callback="https://r", user="U1"
+        chat="C1", thread="5.1", response_url="https://r", user="U1"
     )
-    assert not found.private
+    assert not found.is_private
     assert taken(payload(message())).key.topic == "9.1"
 
 
 def test_a_press_in_private_belongs_to_the_one_conversation() -> None:
     found = taken(payload(message(channel="D1")))
-    assert found.private
+    assert found.is_private
     assert found.key.topic == ""
     assert found.reply_target.thread == ""
 

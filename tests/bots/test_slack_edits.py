@@ -58,7 +58,7 @@ def test_it_is_named_as_its_message_was() -> None:
     assert (found.key.chat, found.key.topic) == ("C1", AT)
     private = change(parse_event(changed({"text": "new"}, {}, channel="D1", channel_type="im"), ME))
     assert private.key.topic == ""
-    assert private.edited.addressed
+    assert private.edited.is_addressed
 
 
 @pytest.mark.parametrize(

@@ -51,8 +51,8 @@ def test_a_channel_message_opens_a_thread() -> None:
         reply_target=ReplyTarget(chat="C1", thread="10.000100", reply_to="10.000100", user="U1"),
         sender=found.sender,
         text="hello",
-        private=False,
-        addressed=True,
+        is_private=False,
+        is_addressed=True,
         track_replies=True,
         sent_at=10.0001,
     )
@@ -83,8 +83,8 @@ def test_a_direct_message_is_one_conversation(thread_ts: str | None, thread: str
     assert found.reply_target == ReplyTarget(
         chat="D1", thread=thread, reply_to="10.000100", user="U1"
     )
-    assert found.private
-    assert found.addressed
+    assert found.is_private
+    assert found.is_addressed
     assert not found.track_replies
     assert found.replies_to == ()
 
@@ -101,13 +101,13 @@ def test_an_agent_answers_in_the_thread_that_a_direct_message_begins() -> None:
 
 @pytest.mark.parametrize("channel_type", ["im", "app_home", None])
 def test_what_is_private(channel_type: str | None) -> None:
-    assert taken(parse_event(body(channel="D1", channel_type=channel_type), ME)).private
+    assert taken(parse_event(body(channel="D1", channel_type=channel_type), ME)).is_private
 
 
 def test_a_group_of_people_is_not_private() -> None:
     found = taken(parse_event(body(channel="G1", channel_type="mpim"), ME))
-    assert not found.private
-    assert not found.addressed
+    assert not found.is_private
+    assert not found.is_addressed
 
 
 def test_mention_and_message_of_one_post_agree() -> None:
@@ -115,13 +115,13 @@ def test_mention_and_message_of_one_post_agree() -> None:
     mention = taken(parse_event(body(type="app_mention", text=text) | {"event_id": "Ev1"}, ME))
     message = taken(parse_event(body(text=text, channel_type="channel") | {"event_id": "Ev2"}, ME))
     assert mention.event_id != message.event_id
-    for name in ("message_id", "key", "reply_target", "text", "addressed", "private"):
+    for name in ("message_id", "key", "reply_target", "text", "is_addressed", "is_private"):
         assert getattr(mention, name) == getattr(message, name)
 
 
 def test_a_mention_event_addresses_the_bot_even_if_its_id_is_unknown() -> None:
     nobody = SlackIdentity(team_id="", user_id="", bot_id="")
-    assert taken(parse_event(body(type="app_mention", text="<@UBOT> hello"), nobody)).addressed
+    assert taken(parse_event(body(type="app_mention", text="<@UBOT> hello"), nobody)).is_addressed
 
 
 @pytest.mark.parametrize(
@@ -276,15 +276,15 @@ def test_slash_commands(text: str, said: str) -> None:
     assert found.event_id == "slash:13.37"
     assert found.message_id == ""
     assert found.key == ConversationKey(channel="slack", workspace="T1", chat="C1")
-    assert found.reply_target == ReplyTarget(chat="C1", callback="https://hooks.test/x")
+    assert found.reply_target == ReplyTarget(chat="C1", response_url="https://hooks.test/x")
     assert (found.sender.user_id, found.sender.name) == ("U1", "ann")
-    assert found.addressed
-    assert not found.private
+    assert found.is_addressed
+    assert not found.is_private
 
 
 def test_a_slash_command_in_a_direct_message_belongs_to_its_conversation() -> None:
     found = taken(parse_slash_command(slash(channel_id="D1"), ME))
-    assert found.private
+    assert found.is_private
     assert found.key == taken(parse_event(body(channel="D1", channel_type="im"), ME)).key
 
 

@@ -239,7 +239,7 @@ async def test_a_command_answer_that_fails_is_tried_again_and_its_address_kept_s
         with pytest.raises(DeliveryError) as caught:
             await adapter.send(place, "answer", key="k")
         assert (caught.value.retryable, caught.value.ambiguous) == (True, ambiguous)
-        secret = place.callback.rpartition("/")[2]
+        secret = place.response_url.rpartition("/")[2]
         assert secret not in f"{caught.value}{caught.value.__cause__}{caplog.text}"
         await adapter.send(place, "answer", key="k")
 
@@ -283,7 +283,7 @@ async def test_what_cannot_be_looked_up_is_said(tmp_path: Path) -> None:
     """An answer that only its reader sees, and a file that an earlier process sent."""
     async with fast_slack() as slack, running(slack) as adapter:
         asked = slack.mention("hi")
-        private = ReplyTarget(chat="C1", callback="https://hooks.test/x")
+        private = ReplyTarget(chat="C1", response_url="https://hooks.test/x")
         with pytest.raises(DeliveryError) as caught:
             await adapter.find_message(private, key="k", since=0)
         assert not caught.value.retryable

@@ -336,7 +336,7 @@ async def test_nobody_is_streamed_to_who_is_not_known() -> None:
 
 async def test_an_answer_to_a_command_does_not_grow() -> None:
     async with fast_slack() as slack, streaming(slack) as adapter:
-        private = ReplyTarget(chat="C1", callback=f"{slack.server.url}/response/x")
+        private = ReplyTarget(chat="C1", response_url=f"{slack.server.url}/response/x")
         assert await adapter.start_streaming(private, "…", key="k") == ""
         assert slack.asked("chat.startStream") == slack.asked("response_url") == []
 

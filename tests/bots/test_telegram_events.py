@@ -67,14 +67,14 @@ def pressed(**fields: Wire) -> ButtonPress:
 def test_a_pressed_button_in_private() -> None:
     press = pressed()
     assert (press.event_id, press.token, press.message_id) == ("9", "option:7:1", "60")
-    assert (press.key, press.private) == (key(1001), True)
+    assert (press.key, press.is_private) == (key(1001), True)
     assert press.reply_target == ReplyTarget(chat="1001", reply_to="60")
     assert (press.sender.user_id, press.sender.name, press.language) == ("1001", "Alice", "zh-hans")
 
 
 def test_a_pressed_button_in_a_topic() -> None:
     press = pressed(message=ASKED | TOPIC | {"chat": FORUM})
-    assert (press.key, press.private) == (key(GROUP, "40"), False)
+    assert (press.key, press.is_private) == (key(GROUP, "40"), False)
     assert press.reply_target == ReplyTarget(chat=str(GROUP), thread="40", reply_to="60")
 
 
@@ -136,7 +136,7 @@ def test_a_stopped_draft_is_a_press_of_its_writer() -> None:
     result = meaning(stopped_message_generation={"chat": PRIVATE, "draft_id": 77})
     assert isinstance(result, DraftStoppedEvent)
     assert (result.draft_id, result.press.sender.user_id) == (77, "1001")
-    assert (result.press.key, result.press.private) == (key(1001), True)
+    assert (result.press.key, result.press.is_private) == (key(1001), True)
     topical = meaning(
         stopped_message_generation={"chat": PRIVATE, "draft_id": 77, "message_thread_id": 4}
     )

@@ -71,8 +71,8 @@ def test_private_message_is_one_conversation() -> None:
     )
     assert inbound.reply_target == ReplyTarget(chat="1001", reply_to="55")
     assert (inbound.sender.user_id, inbound.sender.name) == ("1001", "Alice Liddell")
-    assert inbound.private
-    assert inbound.addressed
+    assert inbound.is_private
+    assert inbound.is_addressed
     assert (inbound.replies_to, inbound.track_replies) == ((), False)
     assert inbound.sent_at == 1_790_000_000.0
 
@@ -170,7 +170,7 @@ def test_conversation_and_place(way: Way) -> None:
     assert inbound.reply_target.reply_to == "55"
     assert inbound.replies_to == way.replies_to
     assert inbound.track_replies == way.remember
-    assert inbound.addressed == way.addressed
+    assert inbound.is_addressed == way.addressed
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_conversation_and_place(way: Way) -> None:
 )
 def test_addressed_messages_in_a_group(said: str, text: str, addressed: bool) -> None:
     inbound = accepted(chat=PLAIN, text=said)
-    assert (inbound.text, inbound.addressed) == (text, addressed)
+    assert (inbound.text, inbound.is_addressed) == (text, addressed)
 
 
 @pytest.mark.parametrize("said", ["/help@other_bot", "/roll@Other_Bot 6", "  /new@x_bot"])
@@ -224,7 +224,7 @@ def test_start_is_chat_where_help_is_no_command() -> None:
 
 def test_names_without_entity_are_words() -> None:
     inbound = accepted(chat=PLAIN, text="see @Parley_Bot", entities=[])
-    assert (inbound.text, inbound.addressed) == ("see @Parley_Bot", False)
+    assert (inbound.text, inbound.is_addressed) == ("see @Parley_Bot", False)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_names_without_entity_are_words() -> None:
 def test_named_without_username(user: dict[str, Any], text: str, addressed: bool) -> None:
     entity = {"type": "text_mention", "offset": 0, "length": 3, "user": user}
     inbound = accepted(chat=PLAIN, text="Par hi", entities=[entity])
-    assert (inbound.text, inbound.addressed) == (text, addressed)
+    assert (inbound.text, inbound.is_addressed) == (text, addressed)
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_who_speaks_for_a_chat_is_that_chat(chat: dict[str, Any], name: str) -> 
     inbound = accepted(chat=PLAIN, text="@Parley_Bot hi", sender_chat=chat, **{"from": stand_in})
     assert (inbound.sender.user_id, inbound.sender.name) == (str(chat["id"]), name)
     assert not inbound.sender.is_bot
-    assert inbound.addressed
+    assert inbound.is_addressed
 
 
 FILE = {"file_id": "F", "file_unique_id": "U", "file_size": 12}
@@ -340,7 +340,7 @@ def test_attachments(fields: dict[str, Any], attachment: Attachment) -> None:
 
 def test_caption_is_the_text() -> None:
     inbound = accepted(chat=PLAIN, caption="@parley_bot look", document=FILE)
-    assert (inbound.text, inbound.addressed) == ("look", True)
+    assert (inbound.text, inbound.is_addressed) == ("look", True)
     assert len(inbound.attachments) == 1
 
 
@@ -378,7 +378,7 @@ def test_hostile_text_survives_the_journal(text: str) -> None:
 def test_wrong_entities_change_nothing(kind: str, entity: dict[str, int]) -> None:
     inbound = accepted(chat=PLAIN, text="😀 hi", entities=[{"type": kind} | entity])
     assert inbound.text.endswith("hi")
-    assert not inbound.addressed
+    assert not inbound.is_addressed
 
 
 @given(

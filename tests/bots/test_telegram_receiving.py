@@ -115,7 +115,7 @@ async def test_groups_topics_and_replies(telegram: TelegramServer) -> None:
     assert (general.text, general.key.topic) == ("in General", str(root))
     assert (topical.key.topic, topical.reply_target.thread) == (str(topic), str(topic))
     assert recorder.got[2].replies_to == (str(answer),)
-    assert recorder.got[2].addressed
+    assert recorder.got[2].is_addressed
     assert ("telegram", Disposition.UNSUPPORTED, "forum_topic_created") in recorder.dropped
 
 

@@ -65,7 +65,7 @@ async def test_stopping_a_draft_presses_the_stop_button(telegram: TelegramServer
         telegram.stop_draft()
         await telegram.wait_for(lambda: recorder.pressed)
         (press,) = recorder.pressed
-        assert (press.token, press.sender.user_id, press.private) == ("stop:7:0", "1001", True)
+        assert (press.token, press.sender.user_id, press.is_private) == ("stop:7:0", "1001", True)
         telegram.push({"stopped_message_generation": {"chat": {"id": 1001}, "draft_id": 5}})
         telegram.push({"stopped_message_generation": {"chat": "?"}})
         await telegram.wait_for(lambda: telegram.backlog == 0)

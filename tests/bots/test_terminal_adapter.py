@@ -100,7 +100,7 @@ async def test_what_is_said_becomes_a_private_message(tmp_path: Path) -> None:
             assert await session.say("hello") is Disposition.ACCEPTED
             assert await session.say("again") is Disposition.ACCEPTED
     first, second = intake.taken
-    assert (first.text, first.private, first.addressed) == ("hello", True, True)
+    assert (first.text, first.is_private, first.is_addressed) == ("hello", True, True)
     assert (first.key.channel, first.key.chat, first.key.topic) == ("terminal", "s1", "")
     assert first.reply_target == PLACE
     assert first.event_id != second.event_id

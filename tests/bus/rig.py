@@ -102,8 +102,8 @@ def said(text: str, event: str, **changes: object) -> InboundMessage:
         "reply_target": ReplyTarget(chat=chat, reply_to=event),
         "sender": Sender(user_id=user, name=user),
         "text": text,
-        "private": True,
-        "addressed": True,
+        "is_private": True,
+        "is_addressed": True,
         **changes,
     }
     return InboundMessage(**fields)  # type: ignore[arg-type]

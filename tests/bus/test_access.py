@@ -19,7 +19,7 @@ def private(user: str = "7", **changes: object) -> InboundMessage:
 
 
 def group(user: str = "7", **changes: object) -> InboundMessage:
-    return said("hi", "e1", user=user, private=False, **changes)
+    return said("hi", "e1", user=user, is_private=False, **changes)
 
 
 @pytest.mark.parametrize(
@@ -113,18 +113,18 @@ def test_groups(
     policy: ChannelPolicy, addressed: Disposition, overheard: Disposition, stranger: Disposition
 ) -> None:
     assert decide_access(group(), policy) is addressed
-    assert decide_access(group(addressed=False), policy) is overheard
+    assert decide_access(group(is_addressed=False), policy) is overheard
     assert decide_access(group("8"), policy) is stranger
 
 
 def test_who_answers_a_known_message_need_not_mention_the_bot() -> None:
     assert (
-        decide_access(group(addressed=False), SlackConfig(), is_known_reply=True)
+        decide_access(group(is_addressed=False), SlackConfig(), is_known_reply=True)
         is Disposition.ACCEPTED
     )
     limited = SlackConfig(allowed_users=["7"])
     assert (
-        decide_access(group("8", addressed=False), limited, is_known_reply=True)
+        decide_access(group("8", is_addressed=False), limited, is_known_reply=True)
         is Disposition.NOT_ALLOWED
     )
 
@@ -137,7 +137,7 @@ def test_a_pairing_counts_in_private_only() -> None:
 
 def test_an_approved_group_is_answered() -> None:
     assert decide_access(group(), TelegramConfig(), is_approved=True) is Disposition.ACCEPTED
-    overheard = group(addressed=False)
+    overheard = group(is_addressed=False)
     assert decide_access(overheard, TelegramConfig(), is_approved=True) is Disposition.NOT_ADDRESSED
 
 
@@ -174,7 +174,7 @@ def test_people_from_outside_the_organization(
     private_chat: bool,
 ) -> None:
     for user, expected in (("7", listed), ("8", other)):
-        message = said("hi", "e1", user=user, private=private_chat)
+        message = said("hi", "e1", user=user, is_private=private_chat)
         outsider = replace(message, sender=Sender(user_id=user, kind=kind))
         assert decide_access(outsider, policy) is expected
 
@@ -185,7 +185,7 @@ def test_an_unknown_kind_of_sender_is_judged_as_a_member() -> None:
 
 
 def test_an_outsider_who_does_not_address_the_bot_is_ignored() -> None:
-    message = replace(group(addressed=False), sender=Sender(user_id="7", kind="external"))
+    message = replace(group(is_addressed=False), sender=Sender(user_id="7", kind="external"))
     assert decide_access(message, SlackConfig()) is Disposition.NOT_ADDRESSED
 
 

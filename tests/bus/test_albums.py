@@ -71,42 +71,48 @@ async def test_two_albums_are_two_turns(tmp_path: Path) -> None:
 
 
 async def test_a_late_part_in_a_group_stays_in_the_conversation(tmp_path: Path) -> None:
-    group: dict[str, Any] = {"private": False, "chat": "g", "track_replies": True}
+    group: dict[str, Any] = {"is_private": False, "chat": "g", "track_replies": True}
     async with house(tmp_path, platform=platform(), policy=TEAM) as home:
         first = {"topic": "e1", "event": "e1", **group}
         await send(home, "1.pdf", "look", **first)
         await home.reads("Hello you")
-        late = {"topic": "e2", "event": "e2", "addressed": False, **group}
+        late = {"topic": "e2", "event": "e2", "is_addressed": False, **group}
         assert await send(home, "2.pdf", **late) is Disposition.ACCEPTED
         await home.runs(2)
         assert len(home.server.threads) == 1
-        other = {"topic": "e3", "event": "e3", "addressed": False, "user": "x", **group}
+        other = {"topic": "e3", "event": "e3", "is_addressed": False, "user": "x", **group}
         assert await send(home, "3.pdf", **other) is Disposition.NOT_ADDRESSED
 
 
 async def test_a_part_without_the_mention_belongs_to_the_one_that_has_it(tmp_path: Path) -> None:
-    group: dict[str, Any] = {"private": False, "chat": "g", "track_replies": True}
+    group: dict[str, Any] = {"is_private": False, "chat": "g", "track_replies": True}
     async with house(tmp_path, platform=platform(), policy=TEAM) as home:
         await send(home, "1.pdf", "look", topic="e1", event="e1", **group)
-        later = {"topic": "e2", "event": "e2", "addressed": False, **group}
+        later = {"topic": "e2", "event": "e2", "is_addressed": False, **group}
         assert await send(home, "2.pdf", **later) is Disposition.ACCEPTED
-        stranger = {"topic": "e3", "event": "e3", "addressed": False, "user": "x", **group}
+        stranger = {"topic": "e3", "event": "e3", "is_addressed": False, "user": "x", **group}
         assert await send(home, "3.pdf", **stranger) is Disposition.NOT_ADDRESSED
         await home.reads("Hello you")
         assert names(home.gateway) == ["1.pdf", "2.pdf"]
         # A reply to its second picture goes on there.
-        reply = {"topic": "e4", "event": "e4", "addressed": False, "replies_to": ("e2",), **group}
+        reply = {
+            "topic": "e4",
+            "event": "e4",
+            "is_addressed": False,
+            "replies_to": ("e2",),
+            **group,
+        }
         assert await home.say("the second one", **reply) is Disposition.ACCEPTED
         await home.runs(2)
         assert len(home.server.threads) == 1
 
 
 async def test_files_that_come_before_the_mention_belong_to_it(tmp_path: Path) -> None:
-    group: dict[str, Any] = {"private": False, "chat": "g", "track_replies": True}
+    group: dict[str, Any] = {"is_private": False, "chat": "g", "track_replies": True}
     async with house(tmp_path, platform=platform(), policy=TEAM) as home:
-        early = {"topic": "e1", "event": "e1", "addressed": False, **group}
+        early = {"topic": "e1", "event": "e1", "is_addressed": False, **group}
         assert await send(home, "1.pdf", **early) is Disposition.NOT_ADDRESSED
-        stranger = {"topic": "e0", "event": "e0", "addressed": False, "user": "x", **group}
+        stranger = {"topic": "e0", "event": "e0", "is_addressed": False, "user": "x", **group}
         assert await send(home, "0.pdf", **stranger) is Disposition.NOT_ADDRESSED
         await send(home, "2.pdf", "look", topic="e2", event="e2", **group)
         await home.reads("Hello you")

@@ -130,15 +130,15 @@ async def test_secrets_are_not_shown_and_long_arguments_are_cut(tmp_path: Path) 
 
 async def test_only_the_asker_or_an_admin_decides(tmp_path: Path) -> None:
     async with house(tmp_path, platform=ButtonPlatform("fake"), policy=GROUP) as h:
-        await asked(h, private=False)
-        await h.say("approve", private=False, user="stranger")
+        await asked(h, is_private=False)
+        await h.say("approve", is_private=False, user="stranger")
         await shows(h, 2)
         assert h.platform.texts[1] == ENGLISH.approval_waits.format(name="u")
-        refused = await press(h, ENGLISH.button_approve, nth=0, user="stranger", private=False)
+        refused = await press(h, ENGLISH.button_approve, nth=0, user="stranger", is_private=False)
         assert refused.text == ENGLISH.press_not_yours
         assert len(h.server.runs) == 1
         answer = await press(
-            h, ENGLISH.button_approve, nth=0, user="boss", private=False, event_id="p2"
+            h, ENGLISH.button_approve, nth=0, user="boss", is_private=False, event_id="p2"
         )
         assert answer == PressResponse()
         await shows(h, 3)

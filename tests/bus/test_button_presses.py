@@ -41,7 +41,7 @@ def press_of(token: str, message: ShownMessage, **changes: object) -> ButtonPres
         "message_id": message.id,
         "token": token,
         "sender": Sender(user_id=user, name=user),
-        "private": True,
+        "is_private": True,
         **changes,
     }
     return ButtonPress(**fields)  # type: ignore[arg-type]
@@ -127,12 +127,14 @@ async def test_presses_at_the_same_time_are_one_answer(tmp_path: Path) -> None:
 
 async def test_only_the_asker_or_an_admin_may_press(tmp_path: Path) -> None:
     async with house(tmp_path, platform=ButtonPlatform("fake"), policy=GROUP) as h:
-        await asked(h, private=False)
-        refused = await press(h, "red", user="stranger", private=False)
+        await asked(h, is_private=False)
+        refused = await press(h, "red", user="stranger", is_private=False)
         assert refused == PressResponse(text=ENGLISH.press_not_yours, urgent=True)
         assert h.bus.counters()[("fake", Disposition.NOT_ALLOWED)] == 1
         assert labels(h, 0) == ["red", "green"]
-        assert await press(h, "red", user="boss", private=False, event_id="p2") == PressResponse()
+        assert (
+            await press(h, "red", user="boss", is_private=False, event_id="p2") == PressResponse()
+        )
         await shows(h, 2)
         assert h.prompts() == ["paint it", "red"]
 
@@ -363,7 +365,7 @@ async def test_what_was_stopped_stays_so_over_a_crash(tmp_path: Path) -> None:
             await h.runs(1)
             await shows(h, 1)
             [row] = await h.bus.inbox.list_unfinished()
-            noted = replace(decode_inbound(row.body), stopped=True)
+            noted = replace(decode_inbound(row.body), is_stopped=True)
             assert await h.bus.inbox.update_body(row.id, encode_inbound(noted))
         async with house(tmp_path, platform=platform, server=server) as h:
             await until_finished(h, row.id)

@@ -12,7 +12,7 @@ from tests.fakes.platform import FakePlatform
 
 
 async def say(home: House, text: str, chat: str, event: str, **more: object) -> Disposition:
-    fields: dict[str, Any] = {"private": False, "track_replies": True, "topic": event, **more}
+    fields: dict[str, Any] = {"is_private": False, "track_replies": True, "topic": event, **more}
     return await home.say(text, chat=chat, event=event, **fields)
 
 

@@ -23,7 +23,7 @@ async def asked(h: House) -> None:
 
 async def mention(h: House, text: str, **changes: object) -> None:
     name = f"m{h.sent}"
-    fields = {"event": name, "topic": name, "private": False, "track_replies": True} | changes
+    fields = {"event": name, "topic": name, "is_private": False, "track_replies": True} | changes
     await h.say(text, **fields)
 
 
@@ -58,9 +58,9 @@ async def test_others_and_other_places_begin_a_conversation(
 def test_an_answer_is_expected_for_half_an_hour() -> None:
     now = [0.0]
     pending = ExpectedReplies(clock=lambda: now[0])
-    asker = said("paint it", "a", topic="a", private=False, track_replies=True)
+    asker = said("paint it", "a", topic="a", is_private=False, track_replies=True)
     pending.expect(asker, asker.key)
-    plain = said("2", "b", topic="b", private=False, track_replies=True)
+    plain = said("2", "b", topic="b", is_private=False, track_replies=True)
     assert pending.assign(plain).key == asker.key
     now[0] = EXPECTED_REPLY_S + 1
     assert pending.assign(plain) == plain
@@ -68,10 +68,10 @@ def test_an_answer_is_expected_for_half_an_hour() -> None:
 
 def test_what_is_not_meant_for_the_bot_is_left_alone() -> None:
     pending = ExpectedReplies(clock=lambda: 0.0)
-    asker = said("paint it", "a", topic="a", private=False, track_replies=True)
+    asker = said("paint it", "a", topic="a", is_private=False, track_replies=True)
     pending.expect(asker, asker.key)
-    plain = said("2", "b", topic="b", private=False, track_replies=True, addressed=False)
+    plain = said("2", "b", topic="b", is_private=False, track_replies=True, is_addressed=False)
     assert pending.assign(plain) == plain
     pending.clear(asker.key)
-    plain = said("2", "b", topic="b", private=False, track_replies=True)
+    plain = said("2", "b", topic="b", is_private=False, track_replies=True)
     assert pending.assign(plain) == plain

@@ -34,9 +34,9 @@ async def test_the_conversation_comes_as_one_file(tmp_path: Path) -> None:
 async def test_what_is_said_so_far_is_exported_while_a_turn_runs(tmp_path: Path) -> None:
     async with house(tmp_path) as home:
         home.server.scripts.append(Script(hang_after=1))
-        await home.say("hang", private=False)
+        await home.say("hang", is_private=False)
         await home.runs(1)
-        await home.say("/export", private=False)
+        await home.say("/export", is_private=False)
         await until(lambda: home.platform.files)
         assert home.platform.files[0][1].decode() == "# Conversation\n\n## People\n\nhang\n"
 

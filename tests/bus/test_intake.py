@@ -215,13 +215,13 @@ async def test_a_reply_that_is_faster_than_the_platforms_word_continues_the_conv
     tmp_path: Path,
 ) -> None:
     platform = ThoughtfulPlatform()
-    group: dict[str, object] = {"private": False, "chat": "room", "track_replies": True}
+    group: dict[str, object] = {"is_private": False, "chat": "room", "track_replies": True}
     async with house(tmp_path, platform=platform) as home:
         await home.say("root", event="x1", topic="x1", **group)
         await platform.until(1)
         reply = {"event": "x2", "topic": "x2", "replies_to": (platform.shown[0].id,), **group}
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(partial(home.say, "and you?", addressed=False, **reply))
+            tasks.start_soon(partial(home.say, "and you?", is_addressed=False, **reply))
             await anyio.sleep(0.1)  # long enough to look the message up
             platform.go_on.set()
         await home.runs(2)

@@ -20,7 +20,7 @@ from tests.bus.rig import OPEN, House, house, said, until
 from tests.fakes.langgraph import Script
 from tests.fakes.platform import FakePlatform
 
-GROUP = {"chat": "g", "private": False}
+GROUP = {"chat": "g", "is_private": False}
 
 
 async def last(home: House, text: str, **changes: object) -> str:

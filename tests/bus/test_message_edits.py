@@ -66,7 +66,7 @@ def pressed(home: House, token: ButtonToken, user: str = "u", event: str = "p") 
         message_id=home.platform.shown[-1].id,
         token=token.text,
         sender=Sender(user_id=user),
-        private=True,
+        is_private=True,
     )
 
 
@@ -311,7 +311,7 @@ async def test_a_deletion_is_kept_over_a_crash(tmp_path: Path) -> None:
             await home.say("left")
             await until(lambda: "Left" in home.platform.texts)
             [row] = await home.bus.inbox.list_unfinished()
-            deleted = replace(decode_inbound(row.body), stopped=True)
+            deleted = replace(decode_inbound(row.body), is_stopped=True)
             assert await home.bus.inbox.update_body(row.id, encode_inbound(deleted))
         async with house(tmp_path, server=server, platform=platform) as home:
             await until(lambda: home.platform.texts == ["⏹ Stopped."])
@@ -523,9 +523,9 @@ async def test_a_mention_that_was_forgotten_can_be_added(
     tmp_path: Path, age_s: float, reason: Disposition
 ) -> None:
     async with house(tmp_path) as home:
-        group: dict[str, object] = {"private": False, "sent_at": home.clock() - age_s}
-        assert await home.say("hi", addressed=False, **group) is Disposition.NOT_ADDRESSED
-        assert await edit(home, "e1", "hi there", "c1", addressed=False, **group) in (
+        group: dict[str, object] = {"is_private": False, "sent_at": home.clock() - age_s}
+        assert await home.say("hi", is_addressed=False, **group) is Disposition.NOT_ADDRESSED
+        assert await edit(home, "e1", "hi there", "c1", is_addressed=False, **group) in (
             Disposition.NOT_ADDRESSED,
         )
         assert await edit(home, "e1", "hi bot", "c2", **group) is reason
@@ -538,11 +538,11 @@ async def test_a_mention_that_was_forgotten_can_be_added(
 async def test_an_edit_without_the_mention_still_counts(tmp_path: Path) -> None:
     async with house(tmp_path) as home:
         gate = gated(home, "First")
-        await home.say("one", private=False)
+        await home.say("one", is_private=False)
         await home.runs(1)
-        await home.say("two", private=False)
+        await home.say("two", is_private=False)
         assert (
-            await edit(home, "e2", "2", "c1", private=False, addressed=False)
+            await edit(home, "e2", "2", "c1", is_private=False, is_addressed=False)
             is Disposition.ACCEPTED
         )
         gate.set()

@@ -22,7 +22,7 @@ ROW = InboxRow(
 )  # fmt: skip
 INBOUND = InboundMessage(
     event_id="e", message_id="e", key=KEY, reply_target=ReplyTarget(chat="c", reply_to="e"),
-    sender=Sender(user_id="u"), text="hi", private=True, addressed=True,
+    sender=Sender(user_id="u"), text="hi", is_private=True, is_addressed=True,
 )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ async def say_as(home: House, kind: SenderKind, text: str, **changes: object) ->
 
 
 async def mention(home: House, text: str, **changes: object) -> Disposition:
-    return await home.say(text, **({"private": False, "chat": "g"} | changes))
+    return await home.say(text, **({"is_private": False, "chat": "g"} | changes))
 
 
 async def test_somebody_who_is_not_listed_is_told_once_per_chat(tmp_path: Path) -> None:
@@ -54,9 +54,9 @@ async def test_in_groups_people_who_are_not_listed_are_not_told(tmp_path: Path) 
 async def test_nobody_is_told_who_did_not_address_the_bot(tmp_path: Path) -> None:
     policy = ChannelPolicy(group_policy="open", external_policy="deny")
     async with house(tmp_path, policy=policy) as home:
-        overheard = {"private": False, "addressed": False}
+        overheard = {"is_private": False, "is_addressed": False}
         assert await say_as(home, "external", "hi", **overheard) is Disposition.EXTERNAL
-        await home.say("hi", private=False)
+        await home.say("hi", is_private=False)
         await home.reads("Hello you")
 
 
@@ -67,7 +67,7 @@ async def test_an_outsider_is_told_politely_once_and_nothing_runs(
     async with house(tmp_path, policy=ChannelPolicy(dm_policy="open")) as home:
         for text in ("hi", "/status", "hi again"):
             assert await say_as(home, kind, text) is Disposition.EXTERNAL
-        assert await say_as(home, kind, "hi", chat="g", private=False) is Disposition.EXTERNAL
+        assert await say_as(home, kind, "hi", chat="g", is_private=False) is Disposition.EXTERNAL
         await home.reads(ENGLISH.external_denied, ENGLISH.external_denied)
         assert home.server.runs == []
         assert home.bus.counters()[("fake", Disposition.EXTERNAL)] == 4
@@ -83,7 +83,7 @@ async def test_an_outsider_is_answered_where_the_policy_is_open(tmp_path: Path) 
 async def test_why_names_outsiders_and_groups_that_wait(tmp_path: Path) -> None:
     policy = GROUPS.model_copy(update={"allowed_users": []})
     async with house(tmp_path, policy=policy) as home:
-        await say_as(home, "external", "hi", chat="g", private=False)
+        await say_as(home, "external", "hi", chat="g", is_private=False)
         await mention(home, "hi")
         code = (await home.bus.pairings.list_all())[0].code
         await home.bus.approve(code)
@@ -105,7 +105,7 @@ async def test_a_group_answers_after_an_administrator_approved_it(tmp_path: Path
         await home.bus.approve(pairing.code)
         assert await mention(home, "hi") is Disposition.ACCEPTED
         assert await mention(home, "hi", chat="other") is Disposition.GROUP_PAIRING
-        assert await mention(home, "overheard", addressed=False) is Disposition.NOT_ADDRESSED
+        assert await mention(home, "overheard", is_addressed=False) is Disposition.NOT_ADDRESSED
         # The group's approval is not its members'.
         assert await home.say("hi", user="v", chat="v") is Disposition.PAIRING
         await home.bus.pairings.revoke("fake", "group:g")
@@ -151,7 +151,7 @@ async def test_two_bots_in_one_room_do_not_answer_each_other(tmp_path: Path) -> 
         await mention(home, "hi")
         await home.reads("Hello you")
         for channel, text in (("second", "Hello you"), ("fake", "Hello you too")):
-            answer = said(text, f"by {channel}", channel=channel, chat="g", private=False)
+            answer = said(text, f"by {channel}", channel=channel, chat="g", is_private=False)
             by_bot = replace(answer, sender=Sender(user_id="bot", is_bot=True))
             assert await home.bus.intake.receive(by_bot) is Disposition.FROM_BOT
         assert len(home.server.runs) == 1

@@ -99,8 +99,8 @@ async def test_a_choice_survives_a_restart(tmp_path: Path) -> None:
 async def test_memory_is_the_speakers_in_private_and_the_rooms_in_a_group(tmp_path: Path) -> None:
     async with house(tmp_path) as home:
         await home.say("/memory", user="ann")
-        await home.say("/memory", user="ann", chat="g", private=False)
-        await home.say("hi", user="ann", chat="g", private=False)
+        await home.say("/memory", user="ann", chat="g", is_private=False)
+        await home.say("hi", user="ann", chat="g", is_private=False)
         await home.runs(1)
         await home.reads("Memory contains 2 fact(s).", "Memory contains 2 fact(s).", "Hello you")
         scopes = {query["scope"] for _, what, query in home.gateway.asked if what == "memory"}
@@ -113,12 +113,12 @@ async def test_memory_is_the_speakers_in_private_and_the_rooms_in_a_group(tmp_pa
 @given(st.lists(st.tuples(st.text(), st.text(), st.booleans()), min_size=2, unique=True))
 def test_no_two_people_or_rooms_share_a_scope(seats: list[tuple[str, str, bool]]) -> None:
     inbounds = [
-        said("x", "e", user=name, chat=name, private=private, key=ConversationKey(
+        said("x", "e", user=name, chat=name, is_private=private, key=ConversationKey(
             channel="fake", workspace=workspace, chat=name))
         for workspace, name, private in seats
     ]  # fmt: skip
     scopes = {memory_scope(inbound) for inbound in inbounds}
     assert len(scopes) == len(seats)
-    assert len({global_user_id(inbound) for inbound in inbounds if inbound.private}) == len(
+    assert len({global_user_id(inbound) for inbound in inbounds if inbound.is_private}) == len(
         [seat for seat in seats if seat[2]]
     )

@@ -146,7 +146,7 @@ async def test_stop_ends_the_running_turn_and_the_next_one_starts(tmp_path: Path
 
 
 async def test_stop_beside_the_conversation_of_a_group_means_ones_own_turns(tmp_path: Path) -> None:
-    group: dict[str, object] = {"private": False, "chat": "room"}
+    group: dict[str, object] = {"is_private": False, "chat": "room"}
     async with house(tmp_path) as home:
         home.server.scripts.extend([hanging(), hanging()])
         await home.say("hang", **group, topic="1", user="ann")
@@ -362,18 +362,18 @@ async def test_hostile_text_is_answered(tmp_path: Path) -> None:
 
 
 async def test_a_follow_up_finds_the_conversation_it_answers(tmp_path: Path) -> None:
-    group: dict[str, object] = {"private": False, "chat": "room", "track_replies": True}
+    group: dict[str, object] = {"is_private": False, "chat": "room", "track_replies": True}
     async with house(tmp_path) as home:
         await home.say("root", event="m1", topic="m1", **group)
         await home.reads("Hello you")
         answer = home.platform.shown[0].id
         await home.say("more", event="m2", topic="m2", replies_to=(answer,), **group)
         assert (
-            await home.say("psst", event="m3", topic="m3", addressed=False, **group)
+            await home.say("psst", event="m3", topic="m3", is_addressed=False, **group)
             is Disposition.NOT_ADDRESSED
         )
         followed = await home.say(
-            "go on", event="m4", topic="m4", addressed=False, replies_to=("m2",), **group
+            "go on", event="m4", topic="m4", is_addressed=False, replies_to=("m2",), **group
         )
         assert followed is Disposition.ACCEPTED
         await home.reads("Hello you", "Hello you", "Hello you")

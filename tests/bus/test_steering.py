@@ -117,9 +117,9 @@ async def test_a_file_that_cannot_be_fetched_is_told_of(tmp_path: Path) -> None:
 async def test_messages_of_others_wait(tmp_path: Path) -> None:
     async with steered(tmp_path) as home:
         gate = gated(home, "Mine")
-        await home.say("one", private=False)
+        await home.say("one", is_private=False)
         await home.runs(1)
-        await home.say("two", private=False, user="another")
+        await home.say("two", is_private=False, user="another")
         gate.set()
         await home.reads("Mine", "Hello you")
         assert home.prompts() == ["one", "two"]

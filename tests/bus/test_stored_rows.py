@@ -8,11 +8,12 @@ OLD_INBOUND = {
     "event_id": "e",
     "message_id": "m",
     "key": {"channel": "slack", "workspace": "T", "chat": "C", "topic": "1"},
-    "place": {"chat": "C", "thread": "1", "command_sign": "/parley "},
+    "place": {"chat": "C", "thread": "1", "command_sign": "/parley ", "callback": "url"},
     "sender": {"user_id": "U"},
     "text": "hi",
     "private": False,
     "addressed": True,
+    "stopped": True,
     "remember": True,
     "exchange": {
         "thread_id": "t",
@@ -38,6 +39,8 @@ def test_an_inbound_row_of_an_earlier_version_decodes() -> None:
         True,
     )
     assert message.sender.kind == "member"
+    assert (message.is_private, message.is_addressed, message.is_stopped) == (False, True, True)
+    assert message.reply_target.response_url == "url"
 
 
 def test_outbound_rows_of_an_earlier_version_decode() -> None:

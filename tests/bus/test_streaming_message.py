@@ -32,8 +32,8 @@ async def showing(platform: CardPlatform, home: Path) -> AsyncIterator[LiveReply
         reply_target=ReplyTarget(chat="c", reply_to="e1"),
         sender=Sender(user_id="u"),
         text="hi",
-        private=True,
-        addressed=True,
+        is_private=True,
+        is_addressed=True,
     )
     async with (
         Database.open(StoreConfig(), home) as database,

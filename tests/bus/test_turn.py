@@ -54,8 +54,8 @@ class House:
             reply_target=ReplyTarget(chat="c", reply_to=event_id),
             sender=Sender(user_id="u"),
             text=text,
-            private=True,
-            addressed=True,
+            is_private=True,
+            is_addressed=True,
         )
         new = NewInboxRow(
             key=key,

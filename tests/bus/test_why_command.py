@@ -9,14 +9,14 @@ from bus.platform import Disposition
 from tests.bus.rig import house, said, until
 
 POLICY = ChannelPolicy(dm_policy="open", admin_users=["root"])
-OURS = {"chat": "g", "private": False}
+OURS = {"chat": "g", "is_private": False}
 
 
 async def test_an_admin_learns_why_messages_were_not_answered(tmp_path: Path) -> None:
     async with house(tmp_path, policy=POLICY) as home:
-        await home.say("hey all", **OURS, addressed=False, user="ann")
+        await home.say("hey all", **OURS, is_addressed=False, user="ann")
         await home.say(" ", **OURS, user="ben")
-        await home.say("elsewhere", chat="h", private=False, addressed=False)
+        await home.say("elsewhere", chat="h", is_private=False, is_addressed=False)
         home.bus.intake.report_ignored("fake", Disposition.FROM_BOT)
         await home.say("/why", **OURS, user="root")
         await until(lambda: home.platform.texts)

@@ -68,7 +68,7 @@ class AdapterContract:
         assert first.message_id != second.message_id
         assert first.key == second.key
         assert first.key.channel == rig.name
-        assert (first.private, first.addressed) == (True, True)
+        assert (first.is_private, first.is_addressed) == (True, True)
         assert first.sender.user_id
         assert not first.sender.is_bot
 
@@ -114,9 +114,9 @@ class AdapterContract:
             await until(lambda: expected <= set(recorder.texts) and rig.acknowledged())
         private = [inbound for inbound in recorder.taken if inbound.text == "in private"]
         public = [inbound for inbound in recorder.taken if inbound.text != "in private"]
-        assert all(inbound.private and inbound.addressed for inbound in private)
-        assert not any(inbound.private for inbound in public)
-        assert {i.text for i in public if i.addressed} == expected - {"in private"}
+        assert all(inbound.is_private and inbound.is_addressed for inbound in private)
+        assert not any(inbound.is_private for inbound in public)
+        assert {i.text for i in public if i.is_addressed} == expected - {"in private"}
         assert {inbound.key for inbound in private}.isdisjoint(inbound.key for inbound in public)
 
     async def test_what_is_sent_is_seen_once_as_it_is(self, rig: Rig) -> None:
@@ -180,7 +180,7 @@ class AdapterContract:
             await rig.say("still there?")
             await until(lambda: len(recorder.taken) >= 2 and rig.acknowledged())
         assert "still there?" in recorder.texts
-        assert all(inbound.private for inbound in recorder.taken)
+        assert all(inbound.is_private for inbound in recorder.taken)
 
     async def test_a_card_grows_in_place(self, rig: Rig) -> None:
         async with self._talking(rig) as (adapter, inbound):

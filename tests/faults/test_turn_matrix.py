@@ -97,9 +97,9 @@ def turn_for(path: Path, handlers: Handlers) -> Turn:
         reply_target=ReplyTarget(chat="c"),
         sender=Sender(user_id="u"),
         text="hi",
-        private=True,
-        addressed=True,
-        stopped=first is TurnEvent.CANCEL,
+        is_private=True,
+        is_addressed=True,
+        is_stopped=first is TurnEvent.CANCEL,
     )
     row = InboxRow(
         id=1,
