@@ -1,9 +1,9 @@
-"""Sandbox in Docker: one container per thread that runs commands; files are accessed on the host."""
+"""Sandbox in Docker: one container per thread runs its commands (`docker exec`); files are accessed on the host."""
 
 import logging
-import secrets
 from dataclasses import dataclass, field
 from functools import partial
+from uuid import uuid4
 
 import anyio
 import anyio.to_thread
@@ -12,17 +12,10 @@ from typing_extensions import override
 from agent.config import SandboxConfig
 from agent.errors import SandboxError, SandboxUnusable
 from agent.paths import MountTable
-from agent.sandbox.docker_api import (
-    ContainerApi,
-    DockerExecTransport,
-    ShellSessionLost,
-    http_transport,
-)
 from agent.sandbox.docker_cli import (
     CALL_S,
     HOME_LABEL,
     INTERNAL,
-    NONE,
     THREAD_LABEL,
     ContainerSpec,
     ContainerState,
@@ -34,7 +27,7 @@ from agent.sandbox.docker_cli import (
 from agent.sandbox.local import FolderSandboxProvider, Shell
 from agent.sandbox.mounts import SharedMounts, configured_mounts, no_shared_mounts
 from agent.sandbox.permissions import open_permissions
-from agent.sandbox.process import TIMED_OUT
+from agent.sandbox.process import run_process
 from agent.sandbox.result import CommandResult
 from agent.thread_storage import ThreadStorage
 
@@ -54,22 +47,22 @@ class _Container:
     """A thread's container.
 
     Attributes:
-        lock: Held while it is started, used or removed, so commands of one thread run one after the other.
+        lock: Held while it is started or removed; commands run concurrently.
         name: Its name, or "" while there is none.
-        api: Its client; None = a container of an earlier process that was not contacted yet.
-        digest: Digest of the spec it was started from.
-        session: The shell session in which commands run.
-        in_use: Whether a turn uses it.
+        state: What it was started from; None = a container of an earlier process that was not inspected yet.
+        commands: Number of commands that use it or wait for it.
         used_at: Last use, on the event loop's clock.
     """
 
     lock: anyio.Lock = field(default_factory=anyio.Lock)
     name: str = ""
-    api: ContainerApi | None = None
-    digest: str = ""
-    session: str | None = None
-    in_use: bool = False
+    state: ContainerState | None = None
+    commands: int = 0
     used_at: float = 0.0
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.commands and not self.lock.locked()
 
 
 class DockerSandboxProvider(FolderSandboxProvider):
@@ -119,12 +112,6 @@ class DockerSandboxProvider(FolderSandboxProvider):
         return partial(self._run, thread_id, table)
 
     @override
-    async def release(self, sandbox_id: str) -> None:
-        container = self._containers.get(sandbox_id.removeprefix("docker:"))
-        if container is not None:
-            container.in_use = False
-
-    @override
     async def run_maintenance(self) -> None:
         """Adopt containers of an earlier process, then remove idle ones until cancelled."""
         await self._adopt()
@@ -133,8 +120,8 @@ class DockerSandboxProvider(FolderSandboxProvider):
             await anyio.sleep(min(CHECK_S, idle / 2))
             for thread_id, container in list(self._containers.items()):
                 if container.name and container.used_at + idle <= anyio.current_time():
-                    await self._remove_if_unlocked(container)
-                if not (container.name or container.in_use or container.lock.locked()):
+                    await self._remove_if_idle(container)
+                if not container.name and container.is_idle:
                     del self._containers[thread_id]
 
     @override
@@ -147,130 +134,113 @@ class DockerSandboxProvider(FolderSandboxProvider):
                     tasks.start_soon(self._remove, container)
 
     async def _run(self, thread_id: str, table: MountTable, command: str, timeout_s: float) -> str:
-        """Run a command. If it does not end by itself, the container is removed: nothing keeps running."""
         container = self._containers.setdefault(thread_id, _Container())
-        container.in_use = True
-        async with container.lock:
-            try:
-                # Before the start: the container's shell is ready only if it can enter the workspace.
-                await anyio.to_thread.run_sync(open_permissions, self._folders.folders(thread_id))
-                api = await self._ensure_started(thread_id, container, table)
-                result = await self._execute(container, api, command, timeout_s)
-                return table.mask_host_paths(result.text())
-            except anyio.get_cancelled_exc_class():
-                await self._remove_shielded(container)
-                raise
-            finally:
-                container.used_at = anyio.current_time()
+        container.commands += 1
+        try:
+            # Before the start: the container's user must be able to enter the workspace.
+            await anyio.to_thread.run_sync(open_permissions, self._folders.folders(thread_id))
+            async with container.lock:
+                await self._ensure_started(thread_id, container, table)
+            result = await self._execute(container, command, timeout_s)
+            return table.mask_host_paths(result.text())
+        finally:
+            container.commands -= 1
+            container.used_at = anyio.current_time()
 
     async def _execute(
-        self, container: _Container, api: ContainerApi, command: str, timeout_s: float
+        self, container: _Container, command: str, timeout_s: float
     ) -> CommandResult:
+        """Run a command. If it does not end by itself, its processes in the container are killed."""
+        name, command_id = container.name, uuid4().hex
+        process = self._docker.exec_process(name, command_id, command)
+        has_ended = False
         try:
-            try:
-                done = await api.execute(command, session=container.session, timeout_s=timeout_s)
-            except ShellSessionLost:
-                logger.info("sandbox container %s: opening a new shell session", container.name)
-                done = await api.execute(command, session=None, timeout_s=timeout_s)
-        except TimeoutError:
-            await self._remove(container)
-            note = f"The command was stopped: it took longer than {timeout_s:g} s."
-            return CommandResult(stdout="", code=TIMED_OUT, note=note)
-        except SandboxError as error:
-            logger.warning("sandbox container %s failed: %s", container.name, error)
-            await self._remove(container)
-            raise SandboxError(CONTAINER_LOST) from error
-        container.session = done.session
-        return done.result
+            result = await run_process(process, timeout_s=timeout_s)
+            has_ended = not result.note
+        finally:
+            if not has_ended:
+                await self._kill(container, name, command_id)
+        if result.code != 0 and has_ended and not await self._is_running(name):
+            logger.warning("sandbox container %s has stopped", name)
+            if container.name == name:
+                await self._remove(container)
+            raise SandboxError(CONTAINER_LOST)
+        return result
+
+    async def _kill(self, container: _Container, name: str, command_id: str) -> None:
+        """Kill the processes of one command; if that fails, remove the container."""
+        with anyio.move_on_after(CALL_S, shield=True):
+            done = await self._docker.try_run(*self._docker.kill_arguments(name, command_id))
+            if done.code != 0 and container.name == name:
+                await self._remove(container)
 
     async def _ensure_started(
         self, thread_id: str, container: _Container, table: MountTable
-    ) -> ContainerApi:
-        """Return the client of the thread's container; start it if there is none, or its spec has changed.
+    ) -> None:
+        """Start the thread's container if there is none, or if it differs from its spec and runs nothing else.
 
         Raises:
             SandboxError: It cannot be started.
         """
+        shared = {mount.virtual for mount in self._shared()}
+        mounts = sorted(table.mounts, key=lambda mount: mount.virtual)
         spec = ContainerSpec(
             config=self._config,
             home=self._home,
             thread_id=thread_id,
-            mounts=tuple(sorted(table.mounts, key=lambda mount: mount.virtual)),
+            mounts=tuple(mount for mount in mounts if mount.virtual not in shared),
+            shared=tuple(mount for mount in mounts if mount.virtual in shared),
             environment=self._environment,
         )
-        if container.api is not None and container.digest == spec.digest:
-            return container.api
-        container.name, container.api, container.session = spec.name, None, None
+        if container.state is not None and (container.commands > 1 or spec.fits(container.state)):
+            return
+        container.name, container.state = spec.name, None
         try:
-            container.api = await self._reuse(spec) or await self._start(spec)
+            state = await self._inspect(spec.name)
+            if state is not None and not (state.running and spec.fits(state)):
+                await self._docker.try_run("rm", "--force", "--volumes", spec.name)
+                state = None
+            container.state = state or await self._start(spec)
         finally:
-            if container.api is None:  # failed or cancelled: leave nothing half started
-                await self._remove_shielded(container)
-        container.digest = spec.digest
-        return container.api
+            if container.state is None:  # failed or cancelled: leave nothing half started
+                with anyio.move_on_after(CALL_S, shield=True):
+                    await self._remove(container)
 
-    async def _reuse(self, spec: ContainerSpec) -> ContainerApi | None:
-        """Return the client of a running container with this spec; remove any other of the same name."""
-        state = await self._inspect(spec)
-        if state is None:
-            return None
-        api = self._api(spec, state)
-        if state.running and state.digest == spec.digest and state.api_key and api is not None:
-            try:
-                await api.wait_ready(self._config.start_timeout_seconds)
-            except SandboxError:
-                logger.info("sandbox container %s does not respond: replacing it", spec.name)
-            else:
-                return api
-        await self._docker.try_run("rm", "--force", "--volumes", spec.name)
-        return None
-
-    async def _start(self, spec: ContainerSpec) -> ContainerApi:
+    async def _start(self, spec: ContainerSpec) -> ContainerState:
         await self._make_room(spec)
         await self._create_network(spec)
         done = await self._docker.run(
             spec.arguments(),
-            stdin=spec.variables(secrets.token_urlsafe(32)),
-            timeout_s=self._config.start_timeout_seconds + CALL_S,
+            stdin=spec.variables(),
+            timeout_s=self._config.start_timeout_seconds,
         )
         if done.code != 0:
             # Docker's message contains host paths: log only.
             logger.error("cannot start container %s: %s", spec.name, done.err.strip()[-500:])
             raise SandboxError("the sandbox container cannot be started; see the log")
-        state = await self._inspect(spec)
-        api = self._api(spec, state) if state is not None and state.running else None
-        if api is None:
-            raise SandboxError("the sandbox container stopped at once, or cannot be reached")
-        await api.wait_ready(self._config.start_timeout_seconds)
+        state = await self._inspect(spec.name)
+        if state is None or not state.running:
+            raise SandboxError("the sandbox container stopped at once; its image needs bash")
         logger.info("sandbox container %s is ready", spec.name)
-        return api
+        return state
 
-    def _api(self, spec: ContainerSpec, state: ContainerState) -> ContainerApi | None:
-        config = self._config
-        if config.network == NONE:
-            transport = partial(DockerExecTransport, self._docker, spec.name)
-            return ContainerApi(f"http://127.0.0.1:{config.port}", state.api_key, transport)
-        host: str | None = config.reach_host or config.publish_address
-        port: int | None = state.published_port
-        if config.network == INTERNAL:
-            host, port = state.address, config.port
-        if not host or not port:
-            return None
-        return ContainerApi(f"http://{host}:{port}", state.api_key, http_transport)
+    async def _inspect(self, name: str) -> ContainerState | None:
+        done = await self._docker.run(["inspect", "--type", "container", name])
+        return parse_inspect(done.out) if done.code == 0 else None
 
-    async def _inspect(self, spec: ContainerSpec) -> ContainerState | None:
-        done = await self._docker.run(["inspect", "--type", "container", spec.name])
-        return parse_inspect(done.out, self._config.port) if done.code == 0 else None
+    async def _is_running(self, name: str) -> bool:
+        state = await self._inspect(name)
+        return state is not None and state.running
 
     async def _make_room(self, spec: ContainerSpec) -> None:
         """Remove the least recently used idle containers, so that the new one stays within `replicas`."""
         others = [one for one in self._containers.values() if one.name not in ("", spec.name)]
         excess = max(len(others) + 1 - self._config.replicas, 0)
-        idle = [one for one in others if not one.in_use and not one.lock.locked()]
+        idle = [one for one in others if one.is_idle]
         if excess > len(idle):
             logger.warning("all %d sandbox containers are in use: starting one more", len(others))
         for container in sorted(idle, key=lambda one: one.used_at)[:excess]:
-            await self._remove_if_unlocked(container)
+            await self._remove_if_idle(container)
 
     async def _create_network(self, spec: ContainerSpec) -> None:
         if self._config.network != INTERNAL or self._network_exists:
@@ -286,24 +256,14 @@ class DockerSandboxProvider(FolderSandboxProvider):
                 raise SandboxError("the sandbox network cannot be created; see the log")
         self._network_exists = True
 
-    async def _remove_if_unlocked(self, container: _Container) -> None:
-        try:
-            container.lock.acquire_nowait()
-        except anyio.WouldBlock:
-            return
-        try:
-            logger.info("removing idle sandbox container %s", container.name)
-            await self._remove(container)
-        finally:
-            container.lock.release()
-
-    async def _remove_shielded(self, container: _Container) -> None:
-        with anyio.move_on_after(CALL_S, shield=True):
-            await self._remove(container)
+    async def _remove_if_idle(self, container: _Container) -> None:
+        if container.is_idle:
+            async with container.lock:
+                logger.info("removing idle sandbox container %s", container.name)
+                await self._remove(container)
 
     async def _remove(self, container: _Container) -> None:
-        name, container.name, container.api, container.session = container.name, "", None, None
-        container.in_use = False
+        name, container.name, container.state = container.name, "", None
         if name:
             await self._docker.try_run("rm", "--force", "--volumes", name)
 

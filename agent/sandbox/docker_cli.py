@@ -1,4 +1,4 @@
-"""Docker command line: running it, the arguments that start a thread's container, and parsing `docker inspect`."""
+"""Docker command line: starting a thread's container, running commands in it, and parsing `docker inspect`."""
 
 import csv
 import hashlib
@@ -15,22 +15,46 @@ import anyio
 
 from agent.config.docker import DockerConfig
 from agent.errors import SandboxError
-from agent.paths import Mount
+from agent.paths import WORKSPACE, Mount
+from agent.sandbox.process import ProcessSpec
 
 logger = logging.getLogger(__name__)
 
 CALL_S = 60.0
 """Default deadline of one docker call."""
 
-KEY_VARIABLE = "SANDBOX_API_KEY"
-"""Environment variable from which the image reads its API key."""
-
 HOME_LABEL = "parley.home"
 THREAD_LABEL = "parley.thread"
 SPEC_LABEL = "parley.spec"
+SHARED_LABEL = "parley.shared"
 
-NONE = "none"
 INTERNAL = "internal"
+
+USER = "1000:1000"
+"""User and group of all processes in the container."""
+
+COMMAND_VARIABLE = "PARLEY_COMMAND"
+"""Environment variable that marks the processes of one command."""
+
+_WAIT = "while :; do sleep 3600 & wait; done"
+"""The container's first process: waits for orphaned processes of commands, so that none becomes a zombie."""
+
+_COMMAND = 'umask 0; exec bash -c -- "$1"'
+"""The umask is 0: users inside and outside the container differ, and both must be able to change the files."""
+
+_KILL = f"""\
+for attempt in 1 2 3 4 5; do
+  found=
+  for file in /proc/[0-9]*/environ; do
+    while IFS= read -r -d '' variable; do
+      [ "$variable" = "{COMMAND_VARIABLE}=$1" ] || continue
+      pid=${{file#/proc/}} found=1
+      kill -KILL "${{pid%/environ}}"
+    done < "$file"
+  done 2> /dev/null
+  [ "$found" ] || break
+done"""
+"""Kills all processes of a command; again, while new ones appear."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +107,20 @@ class DockerCli:
             err=done.stderr.decode("utf-8", "replace"),
         )
 
+    def exec_process(self, container: str, command_id: str, command: str) -> ProcessSpec:
+        """Return the process that runs a shell command in a container, in the workspace and with empty stdin.
+
+        If it is killed, the command goes on in the container; see `kill_arguments`.
+        """
+        variable = f"{COMMAND_VARIABLE}={command_id}"
+        options = ("--user", USER, "--workdir", WORKSPACE, "--env", variable, container)
+        argv = [self._program, "exec", *options, "bash", "-c", _COMMAND, "sandbox", command]
+        return ProcessSpec(argv=argv, environment=None)
+
+    def kill_arguments(self, container: str, command_id: str) -> tuple[str, ...]:
+        """Return the arguments that kill everything a command started in a container."""
+        return ("exec", "--user", USER, container, "bash", "-c", _KILL, "sandbox", command_id)
+
     async def try_run(self, *arguments: str) -> DockerOutput:
         """Run a command whose failure is logged and returned instead of raised."""
         try:
@@ -95,6 +133,21 @@ class DockerCli:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerState:
+    """A container as `docker inspect` reports it.
+
+    Attributes:
+        running: Whether it runs.
+        digest: Digest of the spec it was started from.
+        shared: The shared mounts that it has, as `{virtual}={host}`.
+    """
+
+    running: bool
+    digest: str
+    shared: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerSpec:
     """A thread's container.
 
@@ -103,6 +156,7 @@ class ContainerSpec:
         home: The Parley installation it belongs to; see `installation_id`.
         thread_id: The thread.
         mounts: Host folders that it sees.
+        shared: Host folders that all threads' containers see.
         environment: Variables of its commands.
     """
 
@@ -110,6 +164,7 @@ class ContainerSpec:
     home: str
     thread_id: str
     mounts: tuple[Mount, ...]
+    shared: tuple[Mount, ...] = ()
     environment: Mapping[str, str]
 
     @property
@@ -128,44 +183,56 @@ class ContainerSpec:
     @property
     def digest(self) -> str:
         """Return a hash of everything that requires a new container when it changes."""
-        content = json.dumps([self._arguments(), sorted(self.environment.items())])
-        return hashlib.sha256(content.encode()).hexdigest()[:32]
+        parts = [self._arguments(self.mounts), self.config.image, sorted(self.environment.items())]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+    @property
+    def shared_names(self) -> frozenset[str]:
+        """Return the shared mounts in the form of `ContainerState.shared`."""
+        return frozenset(f"{mount.virtual}={mount.host}" for mount in self.shared)
+
+    def fits(self, state: ContainerState) -> bool:
+        """Say whether a container can be used for this; additional shared mounts do no harm."""
+        return state.digest == self.digest and self.shared_names <= state.shared
 
     def arguments(self) -> list[str]:
         """Return the docker arguments. Variables are read from stdin, so process lists do not show them."""
-        labels = {HOME_LABEL: self.home, THREAD_LABEL: self.thread_id, SPEC_LABEL: self.digest}
+        labels = {
+            HOME_LABEL: self.home,
+            THREAD_LABEL: self.thread_id,
+            SPEC_LABEL: self.digest,
+            SHARED_LABEL: json.dumps(sorted(self.shared_names)),
+        }
         options = [part for key, value in labels.items() for part in ("--label", f"{key}={value}")]
-        *start, image = self._arguments()
-        return [*start, *options, "--env-file", "/dev/stdin", image]
+        arguments = self._arguments((*self.mounts, *self.shared))
+        return [*arguments, *options, "--env-file", "/dev/stdin", self.config.image, "-c", _WAIT]
 
-    def variables(self, api_key: str) -> bytes:
+    def variables(self) -> bytes:
         """Return the content of the env file.
 
         Raises:
             SandboxError: A value contains a line break, which the format cannot hold.
         """
-        values = {**self.environment, KEY_VARIABLE: api_key}
+        values = {"HOME": WORKSPACE, **self.environment}
         if any("\n" in part or "\r" in part for pair in values.items() for part in pair):
             raise SandboxError("sandbox.environment: values must not contain line breaks")
         return "".join(f"{name}={value}\n" for name, value in values.items()).encode()
 
-    def _arguments(self) -> list[str]:
+    def _arguments(self, mounts: Sequence[Mount]) -> list[str]:
+        """Return the arguments in front of the labels and the image."""
         config = self.config
-        # Internal networks have no way in. Docker picks the host port, so two starts cannot collide.
-        is_published = config.network not in (NONE, INTERNAL)
-        publish = ("--publish", f"{config.publish_address}::{config.port}") if is_published else ()
         seccomp = ("--security-opt", "seccomp=unconfined")
         return [
             *("run", "--detach", "--rm", "--name", self.name),
+            *("--user", USER, "--entrypoint", "bash"),
             *("--memory", f"{config.memory_mb}m", "--memory-swap", f"{config.memory_mb}m"),
             *("--cpus", f"{config.cpus:g}", "--pids-limit", str(config.pids_limit)),
             *("--cap-drop", "ALL"),
             *(part for name in config.cap_add for part in ("--cap-add", name)),
             *("--security-opt", "no-new-privileges"),
             *(seccomp if config.seccomp == "unconfined" else ()),
-            *("--network", self.network, *publish),
-            *(part for mount in self.mounts for part in ("--mount", self._mount(mount))),
-            config.image,
+            *("--network", self.network),
+            *(part for mount in mounts for part in ("--mount", self._mount(mount))),
         ]
 
     def _mount(self, mount: Mount) -> str:
@@ -177,25 +244,6 @@ class ContainerSpec:
             [*fields, "readonly"] if mount.read_only else fields
         )
         return line.getvalue()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerState:
-    """A container as `docker inspect` reports it.
-
-    Attributes:
-        running: Whether it runs.
-        digest: Digest of the spec it was started from.
-        api_key: Its API key; secret.
-        published_port: Its port on this machine, if published.
-        address: Its own address in its network, if it has one.
-    """
-
-    running: bool
-    digest: str
-    api_key: str
-    published_port: int | None
-    address: str | None
 
 
 def installation_id(folder: Path) -> str:
@@ -215,20 +263,15 @@ def daemon_path(path: Path, path_map: Mapping[str, str]) -> str:
     return str(path)
 
 
-def parse_inspect(text: str, port: int) -> ContainerState | None:
+def parse_inspect(text: str) -> ContainerState | None:
     """Parse the output of `docker inspect` for one container; None if it is malformed."""
     try:
         found: dict[str, Any] = json.loads(text)[0]
-        config, network = found["Config"], found["NetworkSettings"]
-        variables = dict(entry.partition("=")[::2] for entry in config.get("Env") or ())
-        bindings = (network.get("Ports") or {}).get(f"{port}/tcp") or ()
-        networks = (network.get("Networks") or {}).values()
+        labels = found["Config"].get("Labels") or {}
         return ContainerState(
             running=bool(found["State"]["Running"]),
-            digest=(config.get("Labels") or {}).get(SPEC_LABEL, ""),
-            api_key=variables.get(KEY_VARIABLE, ""),
-            published_port=next((int(one["HostPort"]) for one in bindings), None),
-            address=next((one["IPAddress"] for one in networks if one.get("IPAddress")), None),
+            digest=labels.get(SPEC_LABEL, ""),
+            shared=frozenset(json.loads(labels.get(SHARED_LABEL) or "[]")),
         )
     except (ValueError, LookupError, TypeError, AttributeError):
         return None

@@ -29,13 +29,13 @@ class ProcessSpec:
 
     Attributes:
         argv: Program and arguments.
-        environment: All of its variables; nothing is inherited from this process.
+        environment: All of its variables; None = those of this process.
         cwd: Working folder.
         descriptors: Open files that it inherits.
     """
 
     argv: Sequence[str]
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] | None = field(default_factory=dict)
     cwd: Path = Path("/")
     descriptors: Sequence[int] = ()
 
@@ -74,7 +74,7 @@ async def _start(spec: ProcessSpec) -> Process:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 cwd=spec.cwd,
-                env=dict(spec.environment),
+                env=spec.environment,
                 start_new_session=True,
                 pass_fds=spec.descriptors,
             )

@@ -1,27 +1,21 @@
-"""Commands in Docker containers, against a fake docker program that starts real servers."""
+"""Commands in Docker containers, against a fake docker program that starts real processes."""
 
 import json
 import logging
-import socket
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import anyio
-import httpx
 import pytest
 
 from agent.config import SandboxConfig
 from agent.errors import ObjectNotImportable, SandboxError, SandboxUnusable
 from agent.paths import Mount
 from agent.sandbox.docker import DockerSandboxProvider
-from agent.sandbox.docker_api import (
-    ShellSessionLost,
-    curl_config,
-    parse_exec_response,
-    wrap_command,
-)
 from agent.sandbox.docker_cli import ContainerSpec, installation_id, parse_inspect
 from agent.sandbox.factory import build_sandbox_provider
 from agent.sandbox.protocol import maintained
@@ -41,7 +35,7 @@ def docker(tmp_path: Path) -> Iterator[FakeDocker]:
 
 def section(docker: FakeDocker, **further: Any) -> dict[str, Any]:  # noqa: ANN401 - configuration
     sandbox = further.pop("sandbox", {})
-    keys = {"command": str(docker.program), "network": "bridge", **further}
+    keys = {"command": str(docker.program), **further}
     return {"use": "docker", "docker": keys, **sandbox}
 
 
@@ -64,10 +58,13 @@ async def run(
     return await sandbox.execute(command, timeout_s=timeout_s)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def running_programs() -> str:
+    """Return the arguments of all processes of this machine."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended
+            found.append(file.read_text(errors="replace"))
+    return "\n".join(found)
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -107,19 +104,15 @@ def test_a_container_is_confined() -> None:
     assert "--publish" not in line
     assert "seccomp" not in line
     assert "privileged " not in line.replace("no-new-privileges", "")
-    assert spec().arguments()[-1] == "ghcr.io/agent-infra/sandbox:latest"
+    assert "--user 1000:1000" in line
+    assert spec().arguments()[-3] == "ghcr.io/agent-infra/sandbox:latest"
     assert SECRET not in line
-    assert "KEY" not in line
 
 
 @pytest.mark.parametrize(
     ("docker", "parts"),
     [
-        ({"network": "bridge"}, ["--network bridge", "--publish 127.0.0.1::8080"]),
-        (
-            {"network": "mine", "publish_address": "10.0.0.1", "port": 90},
-            ["--publish 10.0.0.1::90"],
-        ),
+        ({"network": "bridge"}, ["--network bridge"]),
         ({"network": "internal"}, ["--network parley-sandbox-internal"]),
         ({"seccomp": "unconfined"}, ["--security-opt seccomp=unconfined"]),
         ({"cap_add": ["KILL"]}, ["--cap-drop ALL --cap-add KILL --security-opt"]),
@@ -147,17 +140,17 @@ def test_container_names_are_stable_and_unique() -> None:
     assert installation_id(Path("/a")) != installation_id(Path("/b"))
 
 
-@pytest.mark.parametrize("value", ["a\nSANDBOX_API_KEY=", "a\rb"])
+@pytest.mark.parametrize("value", ["a\nPATH=", "a\rb"])
 def test_line_breaks_in_variables_are_rejected(value: str) -> None:
     with pytest.raises(SandboxError):
         ContainerSpec(
             config=spec().config, home="h", thread_id="t", mounts=(), environment={"A": value}
-        ).variables("key")
+        ).variables()
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "[{}]", '[{"State": 1, "Config": 2}]', "null"])
 def test_invalid_inspect_output(text: str) -> None:
-    assert parse_inspect(text, 8080) is None
+    assert parse_inspect(text) is None
 
 
 @pytest.mark.parametrize(
@@ -198,13 +191,8 @@ def test_provider_class_path_in_configuration() -> None:
 
 @pytest.mark.parametrize("network", ["none", "internal", "bridge"])
 async def test_commands_use_the_threads_files(docker: FakeDocker, network: str) -> None:
-    further = {}
-    if network == "internal":  # the container's own address: its port is the one inside
-        further["port"] = free_port()
-        docker.set(**further)
-    async with sandboxes(
-        docker, network=network, sandbox={"environment": {"GREETING": SECRET}}, **further
-    ) as of:
+    environment = {"environment": {"GREETING": SECRET}}
+    async with sandboxes(docker, network=network, sandbox=environment) as of:
         sandbox = await of.acquire("t1")
         await sandbox.write_file("notes.txt", "one\ntwo\n")
         assert docker.calls == []  # files need no container
@@ -216,100 +204,63 @@ async def test_commands_use_the_threads_files(docker: FakeDocker, network: str) 
         assert await sandbox.read_file(made) == "made\n"
         await sandbox.write_file(made, "changed")
         assert await sandbox.execute("cat made.txt; read x; echo $?", timeout_s=60) == "changed1\n"
-    assert text == (f'/mnt/user-data/workspace\n{SECRET} ü "quoted" $x\n2\n\nExit Code: 3').replace(
-        "3\n\nExit", "3\nExit"
-    ).replace("2\n\nExit", "2\n\nExit")
+    assert text == f'/mnt/user-data/workspace\n{SECRET} ü "quoted" $x\n2\n\nExit Code: 3'
     assert len(docker.runs) == 1
     assert docker.containers == []
     shown = json.dumps(docker.calls)
-    key = docker.given[docker.calls.index(docker.runs[0])].partition("SANDBOX_API_KEY=")[2].strip()
-    assert len(key) > 40
-    assert key not in shown
     assert SECRET not in shown
     assert ("network create" in " ".join(map(" ".join, docker.calls))) is (network == "internal")
 
 
-async def test_commands_are_serial_per_thread_and_concurrent_across_threads(
-    docker: FakeDocker,
-) -> None:
+async def test_commands_of_one_thread_and_of_others_run_concurrently(docker: FakeDocker) -> None:
     async with sandboxes(docker) as of, anyio.create_task_group() as tasks:
         texts: list[str] = []
 
-        async def one(thread: str, number: int) -> None:
-            texts.append(await run(of, f"sleep 0.05; echo {number}", thread=thread))
+        async def one(thread: str, command: str) -> None:
+            texts.append(await run(of, command, thread=thread))
 
-        for number in range(4):
-            tasks.start_soon(one, f"t{number % 2}", number)
+        # The first command of each thread ends after its second one has run.
+        waiting = "until [ -e go ]; do sleep 0.01; done; echo waited"
+        for thread in ("t1", "t2"):
+            tasks.start_soon(one, thread, waiting)
+            tasks.start_soon(one, thread, "touch go; echo went")
         await until(lambda: len(texts) == 4)
-        assert sorted(texts) == ["0\n", "1\n", "2\n", "3\n"]
+        assert sorted(texts) == ["waited\n", "waited\n", "went\n", "went\n"]
         assert len(docker.runs) == 2
         assert len(docker.containers) == 2
 
 
-async def test_a_lost_session_is_reopened_once(docker: FakeDocker) -> None:
-    async with sandboxes(docker) as of:
-        await run(of, "echo 1")
-        docker.set(forgetful=True)
-        assert await run(of, "echo 2") == "2\n"
-        assert len(docker.runs) == 1
-
-
-@pytest.mark.parametrize(
-    ("status", "answer"),
-    [
-        (404, {"message": "no such session"}),
-        (200, {"success": False, "message": "Session abc not found"}),
-        (200, {"success": True, "data": {"output": "ErrorObservation(...)"}}),
-    ],
-)
-def test_responses_that_mean_a_lost_session(status: int, answer: dict[str, object]) -> None:
-    with pytest.raises(ShellSessionLost):
-        parse_exec_response(status, answer)
-
-
-@pytest.mark.parametrize(
-    ("answer", "error"),
-    [
-        ({"success": True, "data": {"status": "no_change_timeout", "output": "x"}}, TimeoutError),
-        ({"success": True, "data": {"status": "completed", "output": "x"}}, TimeoutError),
-        ({"success": False, "message": "no"}, SandboxError),
-        ({"success": True, "data": [1]}, SandboxError),
-        ({}, SandboxError),
-    ],
-)
-def test_invalid_exec_responses(answer: dict[str, object], error: type[Exception]) -> None:
-    with pytest.raises(error):
-        parse_exec_response(200, answer)
-
-
-def test_wrapped_commands_are_one_line() -> None:
-    command = "cat <<'EOF'\n$(rm) `x` \"'\\\nEOF\n"
-    assert "\n" not in wrap_command(command)
-    body = json.dumps({"command": wrap_command(command), "x": 'a"b\\c\n'})
-    request = httpx.Request("POST", "http://a/b", headers={"x-aio-api-key": "k"})
-    (line,) = [part for part in curl_config(request, body).splitlines() if part.startswith("data")]
-    assert json.loads(json.loads(line.partition(" = ")[2])) == json.loads(body)
-
-
-async def test_a_timeout_removes_the_container(docker: FakeDocker) -> None:
+async def test_a_timeout_kills_the_command_and_keeps_its_output(docker: FakeDocker) -> None:
     async with sandboxes(docker) as of:
         await run(of, "echo files stay > file")
-        text = await run(of, "sleep 600", timeout_s=1)
+        sleep = f"sleep 600.{uuid4().int}"
+        command = f"{sleep} & setsid {sleep} & echo so far; echo problem >&2; {sleep}"
+        text = await run(of, command, timeout_s=1)
+        assert text.startswith("so far\n\nStd Error:\nproblem\n")
         assert "took longer than 1 s" in text
         assert "Exit Code: 124" in text
-        assert docker.containers == []
+        assert sleep.replace(" ", "\0") not in running_programs()
+        assert len(docker.containers) == 1
         assert await run(of, "cat file") == "files stay\n"
 
 
-async def test_cancellation_removes_the_container(docker: FakeDocker) -> None:
-    async with sandboxes(docker) as of:
-        await run(of, "echo warm")
+async def test_cancellation_kills_the_command_and_nothing_else(docker: FakeDocker) -> None:
+    workspace = docker.folder.parent / "home/threads/t1/user-data/workspace"
+    async with sandboxes(docker) as of, anyio.create_task_group() as others:
+        texts: list[str] = []
+
+        async def other() -> None:
+            texts.append(await run(of, "touch other; until [ -e go ]; do sleep 0.01; done; echo 1"))
+
+        others.start_soon(other)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(run, of, "touch started; sleep 600")
-            workspace = docker.folder.parent / "home/threads/t1/user-data/workspace"
-            await until((workspace / "started").exists)
+            tasks.start_soon(run, of, "touch started; (while :; do date > running; done)")
+            await until(lambda: all((workspace / one).exists() for one in ("started", "other")))
             tasks.cancel_scope.cancel()
-        assert docker.containers == []
+        (workspace / "running").unlink()
+        assert await run(of, "sleep 0.2; ls; touch go") == "other\nstarted\n"
+        await until(lambda: texts == ["1\n"])
+        assert len(docker.runs) == 1
 
 
 async def test_a_cancelled_turn_does_not_keep_its_thread_in_use(docker: FakeDocker) -> None:
@@ -333,20 +284,6 @@ async def test_a_dead_container_is_reported_and_replaced(docker: FakeDocker) -> 
 
 
 # --- starting --------------------------------------------------------------------------------------------------
-
-
-async def test_a_container_is_used_when_its_shell_is_ready(docker: FakeDocker) -> None:
-    docker.set(late=1, shell_late=3)
-    async with sandboxes(docker) as of:
-        assert await run(of, "echo 1") == "1\n"
-
-
-async def test_a_container_that_never_becomes_ready_is_removed(docker: FakeDocker) -> None:
-    docker.set(late=1_000_000)
-    async with sandboxes(docker, start_timeout_seconds=1) as of:
-        with pytest.raises(SandboxError, match="did not become ready in time"):
-            await run(of, "echo 1")
-        assert docker.containers == []
 
 
 async def test_docker_errors_are_logged_and_not_shown(
@@ -386,14 +323,19 @@ async def test_the_least_recently_used_container_is_evicted(
         for thread in ("t1", "t2"):
             await run(of, "echo 1", thread=thread)
         first, second = (call[call.index("--name") + 1] for call in docker.runs)
-        await of.release(of.sandbox_id("t1"))
         await run(of, "echo 1", thread="t3")
         assert first not in docker.containers
         assert second in docker.containers
         assert "in use" not in caplog.text
+        wait = "until [ -e go ]; do sleep 0.01; done"
+        threads = docker.folder.parent / "home/threads"
         with caplog.at_level(logging.WARNING):
-            await run(of, "echo 1", thread="t4")  # all are busy: one more, with a warning
-        assert len(docker.containers) == 3
+            async with anyio.create_task_group() as tasks:
+                for thread in ("t2", "t3", "t4"):  # all are busy: one more, with a warning
+                    tasks.start_soon(partial(run, of, wait, thread=thread))
+                await until(lambda: len(docker.containers) == 3)
+                for thread in ("t2", "t3", "t4"):
+                    (threads / thread / "user-data/workspace/go").touch()
         assert "in use" in caplog.text
 
 
@@ -402,6 +344,27 @@ async def test_idle_containers_are_removed_and_recreated(docker: FakeDocker) -> 
         assert await run(of, "echo 1") == "1\n"
         await until(lambda: docker.containers == [])
         assert await run(of, "echo 2") == "2\n"
+
+
+async def test_disabling_a_skill_keeps_containers_and_a_new_skill_replaces_them(
+    docker: FakeDocker, tmp_path: Path
+) -> None:
+    mounts = [
+        Mount(virtual=f"/mnt/skills/public/{name}", host=tmp_path / name, read_only=True)
+        for name in ("a", "b")
+    ]
+    for mount in mounts:
+        mount.host.mkdir()
+    shared: list[Mount] = mounts[:1]
+    config = SandboxConfig.model_validate(section(docker))
+    built = build_sandbox_provider(config, ThreadStorage(tmp_path / "home"), lambda: shared)
+    assert isinstance(built, DockerSandboxProvider)
+    async with maintained(built):
+        for wanted, starts in ((mounts[:1], 1), ([], 1), (mounts[:1], 1), (mounts, 2), ([], 2)):
+            shared[:] = wanted
+            assert await run(built, "echo 1") == "1\n"
+            assert len(docker.runs) == starts
+    await built.aclose()
 
 
 async def test_containers_of_an_earlier_process_are_adopted(docker: FakeDocker) -> None:

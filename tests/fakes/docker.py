@@ -44,7 +44,7 @@ class FakeDocker:
         return sorted(p.stem for p in self.folder.glob("*.json") if p.stem != "knobs")
 
     def set(self, **knobs: Any) -> None:  # noqa: ANN401 - whatever JSON holds
-        """Turn knobs: fails, late, shell_late, forgetful, port."""
+        """Turn knobs: fails = the command that fails."""
         part = self.folder / "knobs.part"
         part.write_text(json.dumps(knobs))
         part.rename(self.folder / "knobs.json")

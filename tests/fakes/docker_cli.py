@@ -1,20 +1,22 @@
-"""Fake `docker` program: records its calls and starts the sandbox API as a local process.
+"""Fake `docker` program: records its calls; containers and their commands are local processes.
 
 python docker_cli.py FOLDER run --detach ...     (FOLDER holds its state: see tests/fakes/docker.py)
 """
 
+import csv
 import json
 import os
 import signal
 import sys
-import time
+import threading
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-API = Path(__file__).with_name("docker_aio.py")
+WORKSPACE = "/mnt/user-data/workspace"
 WITH_VALUE = {
     *("--name", "--memory", "--memory-swap", "--cpus", "--pids-limit", "--cap-drop", "--cap-add"),
-    *("--security-opt", "--network", "--mount", "--label", "--publish", "--env-file"),
+    *("--security-opt", "--network", "--mount", "--label", "--env-file", "--user", "--entrypoint"),
+    *("--workdir", "--env"),
 }
 
 
@@ -50,38 +52,29 @@ class DockerCli:
 
     def run(self, arguments: list[str], given: str) -> int:
         """Start a container."""
-        options: dict[str, list[str]] = {}
-        rest = list(arguments)
-        while rest and rest[0].startswith("-"):
-            name = rest.pop(0)
-            options.setdefault(name, []).append(rest.pop(0) if name in WITH_VALUE else "")
+        options, (_image, *rest) = parsed(arguments)
         (name,) = options["--name"]
         if (self.folder / f"{name}.json").exists():
             return said(f"Conflict. The name {name} is already in use")
-        network = options["--network"][0]
-        state = {
-            "labels": dict(label.partition("=")[::2] for label in options["--label"]),
-            "env": given.splitlines(),
-            "network": network,
-            "mounts": options["--mount"],
-            "published": "--publish" in options,
-        }
-        self.save(name, state)
+        mounts = [
+            dict(part.partition("=")[::2] for part in row) for row in csv.reader(options["--mount"])
+        ]
         import subprocess  # noqa: PLC0415 - most calls do without, and start faster
 
-        port = str(self.knobs().get("port", 0))
-        with (self.folder / "api.log").open("ab") as log:
-            child = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(API), str(self.folder), name, port],
-                start_new_session=True,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-        port_file = self.folder / f"{name}.port"
-        while not port_file.exists() and child.poll() is None:
-            time.sleep(0.005)
-        self.save(name, {**state, "pid": child.pid, "port": int(port_file.read_text())})
+        child = subprocess.Popen(
+            [options["--entrypoint"][0], *rest],
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        state = {
+            "labels": dict(label.partition("=")[::2] for label in options["--label"]),
+            "env": dict(line.partition("=")[::2] for line in given.splitlines()),
+            "mounts": {mount["target"]: mount["source"] for mount in mounts},
+        }
+        self.add_pid(name, child.pid)
+        self.save(name, state)
         sys.stdout.write("0123456789ab\n")
         return 0
 
@@ -90,19 +83,9 @@ class DockerCli:
         state = self.state(arguments[-1])
         if state is None:
             return said(f"No such container: {arguments[-1]}")
-        ports = {
-            f"{self.knobs().get('port', 8080)}/tcp": [
-                {"HostIp": "", "HostPort": str(state["port"])}
-            ]
-        }
-        address = "127.0.0.1" if "internal" in state["network"] else ""
         told = {
-            "State": {"Running": alive(state["pid"])},
-            "Config": {"Labels": state["labels"], "Env": ["PATH=/usr/bin", *state["env"]]},
-            "NetworkSettings": {
-                "Ports": ports if state["published"] else {"8080/tcp": None},
-                "Networks": {state["network"]: {"IPAddress": address}},
-            },
+            "State": {"Running": self.is_running(arguments[-1])},
+            "Config": {"Labels": state["labels"]},
         }
         sys.stdout.write(json.dumps([told]))
         return 0
@@ -115,7 +98,7 @@ class DockerCli:
         for path in sorted(self.folder.glob("*.json")):
             state = self.state(path.stem)
             if state is not None and state.get("labels", {}).get(key) == value:
-                running = "running" if alive(state["pid"]) else "exited"
+                running = "running" if self.is_running(path.stem) else "exited"
                 thread = state["labels"]["parley.thread"]
                 sys.stdout.write(f"{path.stem}\t{running}\t{thread}\n")
         return 0
@@ -125,33 +108,49 @@ class DockerCli:
         state = self.state(arguments[-1])
         if state is None:
             return said(f"No such container: {arguments[-1]}")
-        if alive(state["pid"]):
-            os.killpg(state["pid"], signal.SIGKILL)
-        for ending in ("json", "port"):
+        for pid in self.pids(arguments[-1]):
+            if alive(pid):
+                os.killpg(pid, signal.SIGKILL)
+        for ending in ("json", "pids"):
             (self.folder / f"{arguments[-1]}.{ending}").unlink(missing_ok=True)
         return 0
 
     def execute(self, arguments: list[str], given: str) -> int:
-        """Be the curl inside a container."""
-        state = self.state(arguments[1])
-        if state is None or arguments[2:] != ["curl", "--config", "-"]:
-            return said("curl: (7) Failed to connect")
-        options = [line.partition(" = ")[::2] for line in given.splitlines()]
-        values = {name: json.loads(value) for name, value in options if value}
-        headers = [
-            json.loads(value).partition(": ")[::2] for name, value in options if name == "header"
-        ]
-        import http.client  # noqa: PLC0415 - most calls do without, and start faster
+        """Run a program in a container: it goes on if this process is killed."""
+        options, (name, *program) = parsed(arguments)
+        state = self.state(name)
+        if state is None or not self.is_running(name):
+            return said(f"Error response from daemon: container {name} is not running")
+        mounts = state["mounts"]
+        # Whoever runs in a container is nobody outside: the workspace must be open to everybody.
+        if Path(mounts[WORKSPACE]).stat().st_mode & 0o777 != 0o777:
+            return said("bash: Permission denied")
+        import subprocess  # noqa: PLC0415 - most calls do without, and start faster
 
-        connection = http.client.HTTPConnection("127.0.0.1", state["port"])
-        path = "/" + values["url"].split("/", 3)[3]
-        body = values.get("data-binary", "").encode()
-        connection.request(values["request"], path, body, dict(h for h in headers if h[1]))
-        answer = connection.getresponse()
-        sys.stdout.write(
-            answer.read().decode() + values["write-out"].replace("%{http_code}", str(answer.status))
+        variables = dict(one.partition("=")[::2] for one in options.get("--env", ()))
+        child = subprocess.Popen(
+            [replaced(word, mounts) for word in program],
+            start_new_session=True,
+            cwd=replaced(options.get("--workdir", ["/"])[0], mounts),
+            env={"PATH": os.environ.get("PATH", "/usr/bin:/bin"), **state["env"], **variables},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
-        return 0
+        self.add_pid(name, child.pid)
+        inside = {source: target for target, source in mounts.items()}
+
+        def copy(source: IO[bytes] | None, target: IO[bytes]) -> None:
+            while source is not None and (piece := os.read(source.fileno(), 65_536)):
+                target.write(replaced(piece.decode("utf-8", "replace"), inside).encode())
+                target.flush()
+
+        errors = threading.Thread(target=copy, args=(child.stderr, sys.stderr.buffer))
+        errors.start()
+        copy(child.stdout, sys.stdout.buffer)
+        errors.join()
+        code = child.wait()
+        return 128 - code if code < 0 else code
 
     def network(self, arguments: list[str], given: str) -> int:
         """Make a network, or tell of one."""
@@ -166,13 +165,43 @@ class DockerCli:
         if name == "knobs" or not path.exists():
             return None
         found: dict[str, Any] = json.loads(path.read_text())
-        return found if "pid" in found else None
+        return found
+
+    def add_pid(self, name: str, pid: int) -> None:
+        """Write down a process of a container; the first one is its own."""
+        with (self.folder / f"{name}.pids").open("a") as file:
+            file.write(f"{pid}\n")
+
+    def pids(self, name: str) -> list[int]:
+        """Return the processes of a container."""
+        return [int(line) for line in (self.folder / f"{name}.pids").read_text().split()]
+
+    def is_running(self, name: str) -> bool:
+        """Say whether a container runs."""
+        return alive(self.pids(name)[0])
 
     def save(self, name: str, state: dict[str, Any]) -> None:
         """Write down what is known of a container, at once."""
         part = self.folder / f"{name}.part"
         part.write_text(json.dumps(state))
         part.rename(self.folder / f"{name}.json")
+
+
+def parsed(arguments: list[str]) -> tuple[dict[str, list[str]], list[str]]:
+    """Return the options of a call, and what follows them."""
+    options: dict[str, list[str]] = {}
+    rest = list(arguments)
+    while rest and rest[0].startswith("-"):
+        name = rest.pop(0)
+        options.setdefault(name, []).append(rest.pop(0) if name in WITH_VALUE else "")
+    return options, rest
+
+
+def replaced(text: str, names: dict[str, str]) -> str:
+    """Replace the names of folders: there is no container around the processes."""
+    for old, new in names.items():
+        text = text.replace(old, new)
+    return text
 
 
 def alive(pid: int) -> bool:
