@@ -1,4 +1,4 @@
-"""The HTTP application: routers, middleware order, error table. No state of its own."""
+"""The HTTP application: routers, middleware and error handlers."""
 
 import logging
 from collections.abc import Awaitable, Iterable
@@ -36,7 +36,7 @@ from gateway.version import get_version
 log = logging.getLogger(__name__)
 
 INTERNAL_URL = "http://parley.internal"
-"""What clients inside the process call the gateway; no network is involved."""
+"""Base URL of the gateway for clients inside the process; no network is involved."""
 
 EXPOSED_HEADERS = (
     "Content-Location",
@@ -46,11 +46,11 @@ EXPOSED_HEADERS = (
     "X-Pagination-Total",
     "X-Request-Id",
 )
-"""What a web page may read: the LangGraph SDK for browsers needs them."""
+"""Response headers that web pages may read; LangGraph's JavaScript SDK needs them."""
 
 
 class ErrorMiddleware:
-    """Answers what no handler foresaw with a plain 500, and logs it."""
+    """Logs unexpected exceptions and responds with 500."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -74,10 +74,10 @@ class ErrorMiddleware:
 
 
 def build_app(services: Services) -> FastAPI:
-    """Return the application for requests inside the process; nobody is asked for a token.
+    """Return the application for requests inside the process, without access control.
 
     Args:
-        services: The running parts; the composition root may replace `app.state.services` later.
+        services: The services; the composition root may replace `app.state.services` later.
     """
     app = FastAPI(
         title="Parley",
@@ -111,29 +111,29 @@ def _open_metrics_path(config: GatewayConfig) -> frozenset[str]:
 
 
 def network_app(app: FastAPI, config: GatewayConfig, *, token: str | None) -> ASGIApp:
-    """Return the running application for the network: guarded, counted, and with its changes written down."""
+    """Return the application for the network: with access control, request statistics and audit log."""
     services: Services = app.state.services
-    doors = [
+    open_paths = [
         *map(webhook_path, services.webhooks),
         *(path for name in services.installations for path in slack_install.paths(name)),
     ]
-    network = with_access_control(app, config, token=token, doors=doors)
+    network = with_access_control(app, config, token=token, open_paths=open_paths)
     return RequestMiddleware(network, stats=services.stats, audit=services.audit)
 
 
 def with_access_control(
-    app: ASGIApp, config: GatewayConfig, *, token: str | None, doors: Iterable[str] = ()
+    app: ASGIApp, config: GatewayConfig, *, token: str | None, open_paths: Iterable[str] = ()
 ) -> ASGIApp:
-    """Return an application behind the guard, with CORS where pages are allowed.
+    """Return an application behind access control, with CORS if origins are configured.
 
-    `doors` are the paths where platforms deliver; nobody is asked for the token there.
+    `open_paths` are further paths that need no token.
     """
     inner: ASGIApp = AccessMiddleware(
         app,
         token=token,
         hosts=(config.host, *config.allowed_hosts),
         origins=config.cors_origins,
-        open_paths=OPEN_PATHS | _open_metrics_path(config) | {*doors},
+        open_paths=OPEN_PATHS | _open_metrics_path(config) | {*open_paths},
         rates=config.rate_limit,
     )
     if not config.cors_origins:
@@ -144,7 +144,7 @@ def with_access_control(
         allow_methods=["*"],
         allow_headers=["*"],
         expose_headers=EXPOSED_HEADERS,
-        # Pages from the internet, as LangGraph Studio is one, ask for it before they reach a machine at home.
+        # Public pages, such as LangGraph Studio, need this to reach private addresses.
         allow_private_network=True,
         max_age=600,
     )

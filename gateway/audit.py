@@ -1,4 +1,4 @@
-"""Who changed what: one JSON object a line in a file of the data folder, for the operator alone."""
+"""Audit log of changes: a file of JSON lines in the data folder."""
 
 import hashlib
 import json
@@ -14,29 +14,29 @@ log = logging.getLogger(__name__)
 
 MAX_FILE_BYTES = 5_000_000
 MAX_ROTATED_FILES = 5
-"""Besides the present one: `audit.log.1` is the newest of them."""
+"""Number of rotated files: `audit.log.1` is the newest."""
 
 WRITE_TIMEOUT_S = 5.0
-"""Bound of a write, seconds: a disk that hangs must not hold the answers."""
+"""Time limit of a write, seconds: a hanging disk must not delay responses."""
 
 MAX_TARGET_CHARS = 500
 
 ANONYMOUS = "anyone on this machine"
-"""Who acts where `gateway.auth` is `none`."""
+"""Value of `who` if `gateway.auth` is `none`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """One action that changed something, or tried to.
+    """One attempted change.
 
     Attributes:
         time: ISO 8601 with zone.
         who: The fingerprint of the token.
-        address: From where; the address of a proxy where one stands between.
+        address: The client's address, or that of a proxy.
         request_id: As in the log.
         action: Method and route.
-        target: Path and query as they were sent, cut to `MAX_TARGET_CHARS`. Bodies are never written down.
-        status: The HTTP status of the answer; 0 = there was none.
+        target: Path and query as sent, at most `MAX_TARGET_CHARS` characters. Bodies are not logged.
+        status: The HTTP status of the response; 0 = no response.
     """
 
     time: str
@@ -49,7 +49,7 @@ class AuditEntry:
 
 
 def token_fingerprint(token: bytes) -> str:
-    """Return what tells one token from another and does not give it away.
+    """Return a short hash that identifies a token without revealing it.
 
     >>> token_fingerprint(b"test-token-0123")
     'token:761075c7'
@@ -58,7 +58,7 @@ def token_fingerprint(token: bytes) -> str:
 
 
 class AuditLog:
-    """The file, appended to in worker threads, one entry at a time; turned over at `max_bytes`."""
+    """The audit file: appended to in worker threads, one entry at a time; rotated at `max_bytes`."""
 
     def __init__(self, file: Path, *, max_bytes: int = MAX_FILE_BYTES) -> None:
         self._file = file
@@ -66,7 +66,7 @@ class AuditLog:
         self._writer = anyio.CapacityLimiter(1)
 
     async def append(self, entry: AuditEntry) -> None:
-        """Write an entry down; a file that cannot be written is told in the log, and harms nobody."""
+        """Append an entry. Logs errors; raises only on cancellation."""
         line = json.dumps(asdict(entry), ensure_ascii=False).encode() + b"\n"
         with anyio.move_on_after(WRITE_TIMEOUT_S, shield=True) as bound:
             try:
@@ -94,7 +94,7 @@ class AuditLog:
             return 0
 
     def _rotate(self) -> None:
-        """Move each kept file one further, the oldest away."""
+        """Rename each file to the next number; the oldest is overwritten."""
         for number in range(MAX_ROTATED_FILES, 0, -1):
             newer = self._numbered(number - 1)
             if newer.exists():

@@ -29,22 +29,22 @@ MAX_BODY_BYTES = 10_000_000
 """Largest request body, uploads excepted."""
 
 MAX_UPLOAD_BYTES = 100 * 1024 * 1024 + MAX_BODY_BYTES
-"""Largest body of a request that brings files: what these may have together, and the form around them."""
+"""Largest body of an upload: the files and the form around them."""
 
 BODY_IDLE_TIMEOUT_S = 30.0
-"""How long nothing of a body may come: it would hold memory and a connection for nothing."""
+"""Longest pause in a request body, seconds."""
 
 _UPLOADS = re.compile(r"/api/threads/[^/]+/uploads")
 
 OPEN_PATHS = frozenset({"/health", "/health/ready"})
-"""What is answered without a token; the second says less then."""
+"""Paths that need no token; /health/ready says less without one."""
 
 WEBHOOK_PREFIX = "/webhooks/"
 INSTALL_PREFIX = "/slack/"
-"""Below it chat platforms deliver, where the channel is so configured: each proves itself, none has the token."""
+"""Paths below these need no token: adapters verify the platform's signature, or the browser's OAuth state."""
 
 WEBSOCKET_TOKEN_PREFIX = "parley.token."  # noqa: S105 - a name
-"""How a page names the token for a WebSocket: `new WebSocket(url, ["parley", "parley.token.<token>"])`."""
+"""How browsers send the token with a WebSocket: `new WebSocket(url, ["parley", "parley.token.<token>"])`."""
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -77,10 +77,10 @@ class AdminToken:
 
 
 def load_admin_token(config: Config) -> AdminToken | None:
-    """Return the configured token, the kept one, or a new one (written with mode 0600); None with `auth: none`.
+    """Return the configured token, the stored one, or a new one (file mode 0600); None with `auth: none`.
 
     Raises:
-        ConfigError: the file cannot be read or written, or holds no usable token.
+        ConfigError: The file cannot be read or written, or contains no valid token.
     """
     if config.gateway.auth == "none":
         return None
@@ -121,13 +121,12 @@ class AccessMiddleware:
     """Passes a request to the application, or rejects it.
 
     Args:
-        token: The admin token; None = nobody is asked for one.
-        hosts: Names under which the gateway may be addressed, besides this machine's loopback names:
-            a web page that points its own name at this machine gets no answer (DNS rebinding).
-        origins: Where nobody is asked for a token, the web pages that may send requests which change
-            something, besides the gateway's own. A page that has the token was given it.
-        open_paths: What is answered without a token.
-        rates: How fast clients may ask.
+        token: The admin token; None = not required.
+        hosts: Allowed names in the Host header, besides loopback names. Others are rejected (DNS rebinding).
+        origins: Without a token, the web pages that may send requests that change something, besides the
+            gateway's own.
+        open_paths: Paths that need no token.
+        rates: Rate limits of clients.
     """
 
     def __init__(
@@ -154,7 +153,7 @@ class AccessMiddleware:
         self._webhook_limiter = ClientRateLimiter(per_s=rates.requests_per_s, burst=rates.burst)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Guard one connection."""
+        """Check one connection and pass it on."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -172,7 +171,7 @@ class AccessMiddleware:
         await self._app(scope, limit_body(receive, _body_limit(scope)), send)
 
     def _check_request(self, scope: Scope) -> Rejection | None:
-        """Return why a request is not let through; of one that shows the token the scope says whose it is."""
+        """Return why a request is rejected; marks the scope of requests with the token."""
         headers = Headers(scope=scope)
         host = _host_name(headers.get("host", ""))
         if host not in self._hosts:
@@ -189,7 +188,7 @@ class AccessMiddleware:
         without = self._check_token(headers)
         if without is None:
             scope[AUTHENTICATED_AS] = self._principal
-        # Strangers and holders of the token are counted apart, so that none can shut others out.
+        # Requests with and without the token are counted separately, so that neither can block the other.
         too_fast = _check_rate(
             scope, self._token_limiter if without is None else self._anonymous_limiter
         )
@@ -198,7 +197,7 @@ class AccessMiddleware:
         return _check_length(headers, _body_limit(scope))
 
     def _check_websocket(self, scope: Scope) -> Rejection | None:
-        """Return why a WebSocket is not opened. Browsers ask for one from any page, and no CORS holds them back."""
+        """Return why a WebSocket is rejected. Browsers open them from any page, and CORS does not apply."""
         headers = Headers(scope=scope)
         if _host_name(headers.get("host", "")) not in self._hosts:
             return Rejection(status=421, detail=WRONG_HOST)
@@ -227,7 +226,7 @@ class AccessMiddleware:
 
 
 def _check_rate(scope: Scope, buckets: ClientRateLimiter) -> Rejection | None:
-    """Count a request; return a refusal when its client sent too many."""
+    """Count a request; reject it if its client sent too many."""
     wait_s = buckets.acquire(client_key((scope.get("client") or ("",))[0]))
     if not wait_s:
         return None
@@ -282,9 +281,9 @@ def _token_from_subprotocols(offered: Iterable[str]) -> bytes | None:
 def limit_body(
     receive: Receive, max_bytes: int, *, pause_s: float = BODY_IDLE_TIMEOUT_S
 ) -> Receive:
-    """Return `receive` that gives up on a body which is longer than it may be, whatever was announced.
+    """Return `receive` with a limit of the body's size, whatever its Content-Length, and of pauses in it.
 
-    It gives up as well where nothing of the body comes for `pause_s` seconds. Raises HTTPException (413, 408).
+    Raises HTTPException (413, 408).
     """
     seen = 0
     is_open = True
@@ -292,7 +291,7 @@ def limit_body(
     async def limited() -> Message:
         nonlocal seen, is_open
         if not is_open:
-            return await receive()  # what comes now is the end of the client
+            return await receive()  # the disconnect
         with anyio.move_on_after(pause_s) as pause:
             message = await receive()
         if pause.cancelled_caught:
@@ -307,7 +306,7 @@ def limit_body(
 
 
 async def _reject_websocket(scope: Scope, send: Send, refusal: Rejection) -> None:
-    """Refuse a WebSocket with the answer that a request would get, where the server can send one."""
+    """Reject a WebSocket, with the response that a request would get if the server supports it."""
     if "websocket.http.response" not in scope.get("extensions", {}):
         await send({"type": "websocket.close", "code": 1008})
         return

@@ -1,4 +1,4 @@
-"""What went wrong, as lines for the person at the command line."""
+"""Errors of commands, as lines for the terminal."""
 
 import argparse
 import sys
@@ -15,14 +15,14 @@ Command = Callable[[argparse.Namespace], int]
 
 
 class CommandFailed(Exception):
-    """A command cannot do what it was asked; the text says what, where, and what to do."""
+    """A command failed; the message says what, where, and what to do."""
 
 
 EXPECTED_ERRORS = (ConfigError, CommandFailed, StoreError, AgentError)
 
 
 def run_command(command: Command, arguments: argparse.Namespace) -> int:
-    """Run a command and return its exit code; an error that a person can act on is told in one line each."""
+    """Run a command and return its exit code; prints one line for each expected error."""
     try:
         return command(arguments)
     except EXPECTED_ERRORS as error:

@@ -1,4 +1,4 @@
-"""The composition root: every part is built here, in dependency order, and taken down in reverse."""
+"""Composition root: starts all services in dependency order and stops them in reverse."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -37,17 +37,17 @@ log = logging.getLogger(__name__)
 LEAD_ASSISTANT = "lead_agent"
 REST_TIMEOUT = httpx.Timeout(30.0)
 RUN_TIMEOUT = httpx.Timeout(300.0, connect=5.0, pool=5.0)
-"""Silence on a run's stream that ends it; heartbeats come every few seconds."""
+"""The read timeout ends silent streams of runs; heartbeats arrive every few seconds."""
 
 
 @asynccontextmanager
 async def open_app(config: Config) -> AsyncIterator[FastAPI]:
-    """Start everything that `config` asks for; yield the application for requests inside the process.
+    """Start all services of a configuration; yield the application for requests inside the process.
 
-    The running parts are `app.state.services`. No port is opened here.
+    The services are `app.state.services`. Opens no port.
 
     Raises:
-        StoreError: the data folder or a database in it cannot be used.
+        StoreError: The data folder or a database in it cannot be used.
     """
     async with AsyncExitStack() as stack:
         app = await _open_embedded_app(stack, config)
@@ -85,7 +85,7 @@ async def open_app(config: Config) -> AsyncIterator[FastAPI]:
 
 
 async def _open_embedded_app(stack: AsyncExitStack, config: Config) -> FastAPI:
-    """Open the store, the agent and its runtime, and return their application."""
+    """Open the store, the agent and the runtime; return their application."""
     database = await stack.enter_async_context(Database.open(config.database, config.home))
     checkpointer = await stack.enter_async_context(open_checkpointer(config.home))
     agents = await stack.enter_async_context(
@@ -112,7 +112,7 @@ async def _open_embedded_app(stack: AsyncExitStack, config: Config) -> FastAPI:
 
 
 async def _warm_up(agents: AgentFactory) -> None:
-    """Import the default model's package while the channels connect; a first message would wait for it."""
+    """Import the default model's package in the background, so that the first message does not wait for it."""
     try:
         await agents.warm_up()
     except AgentError as error:
@@ -130,7 +130,7 @@ async def _langgraph_client(stack: AsyncExitStack, config: Config, app: FastAPI)
 
 async def _gateway_client(stack: AsyncExitStack, config: Config, app: FastAPI) -> httpx.AsyncClient:
     if config.bus.gateway_url:
-        # A token that was written down is meant for both gateways; one made here is nobody else's business.
+        # A configured token is valid for both gateways; a generated one only here.
         token = config.gateway.admin_token
         client = httpx.AsyncClient(
             base_url=f"{config.bus.gateway_url.rstrip('/')}/api",

@@ -37,18 +37,18 @@ SectionT = TypeVar("SectionT", bound=BaseModel)
 
 
 class GatewayConfig(BaseModel):
-    """The `gateway` section: where HTTP is served, and to whom.
+    """The `gateway` section: address, access control and limits of the HTTP server.
 
     Attributes:
         port: 0 = any free port.
-        auth: `none` is possible only where nobody but this machine can connect.
-        admin_token: None = $PARLEY_ADMIN_TOKEN if that is set, else one is generated into the data folder.
-        allowed_hosts: Further names under which the gateway may be addressed.
+        auth: `none` is allowed only on loopback addresses.
+        admin_token: None = $PARLEY_ADMIN_TOKEN if set, else the one generated in the data folder.
+        allowed_hosts: Further allowed names in the Host header.
         cors_origins: Web pages that may call the API from a browser, like https://chat.example.org.
-        webhook_hosts: Names, addresses or networks that webhooks of runs may go to although they are not public.
-        rate_limit: How fast clients may ask.
-        metrics: Who may read /metrics: holders of the token, everyone, or nobody.
-        watchdog_s: The event loop's standstill after which all stacks are logged, seconds; 0 = never.
+        webhook_hosts: Private names, addresses or networks that webhooks of runs may be sent to.
+        rate_limit: Rate limits of clients.
+        metrics: Who may read /metrics: clients with the token, everyone, or nobody.
+        watchdog_s: How long the event loop must be blocked before all stacks are logged, seconds; 0 = never.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -68,7 +68,7 @@ class GatewayConfig(BaseModel):
     @classmethod
     def _no_wildcard(cls, origins: list[str]) -> list[str]:
         if "*" in origins:
-            raise ValueError("`*` would let every web page in: name the origins")
+            raise ValueError("`*` would allow every web page: list the origins")
         return origins
 
     @property
@@ -83,7 +83,7 @@ class GatewayConfig(BaseModel):
 
 
 class _TopLevelConfig(BaseModel):
-    """The single keys at the top level."""
+    """The top-level keys that are not sections."""
 
     config_version: int = CONFIG_VERSION
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -92,15 +92,15 @@ class _TopLevelConfig(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Everything that was configured, checked.
+    """The validated configuration.
 
     Attributes:
-        source: The file it came from; None = built-in defaults.
+        source: Its file; None = built-in defaults.
         home: The data folder, absolute.
-        extensions: Where MCP servers and switched-off skills are written down, absolute.
+        extensions: The file of MCP servers and disabled skills, absolute.
         warnings: Unknown keys and the like, one line each.
-        secrets: Values that no log line may hold.
-        environment: Every variable, those of the `.env` file included: for the extensions file, which names some.
+        secrets: Values to redact in logs.
+        environment: All variables, including those of the `.env` file; the extensions file refers to them.
     """
 
     source: Path | None
@@ -120,22 +120,22 @@ class Config:
 
     @property
     def token_file(self) -> Path:
-        """Where a generated admin token is kept."""
+        """The file of the generated admin token."""
         return self.home / TOKEN_FILE
 
     @property
     def log_file(self) -> Path:
-        """Where logs go while a chat has the terminal."""
+        """The log file that is used while a chat occupies the terminal."""
         return self.home / "parley.log"
 
     @property
     def audit_file(self) -> Path:
-        """Where is written down who changed what."""
+        """The file of the audit log."""
         return self.home / "audit.log"
 
     @property
     def base_url(self) -> str:
-        """Where the gateway is reached from this machine."""
+        """URL of the gateway for clients on this machine."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.gateway.host, self.gateway.host)  # noqa: S104
         return f"http://{f'[{host}]' if ':' in host else host}:{self.gateway.port}"
 
@@ -223,7 +223,7 @@ def _find_extensions_file(source: Path | None, environ: Mapping[str, str]) -> Pa
 
 
 class _ConfigBuilder:
-    """One configuration tree being turned into sections; problems and warnings are gathered, not raised."""
+    """Validates the sections of a configuration tree; collects problems and warnings."""
 
     def __init__(
         self, tree: dict[str, Any], warnings: list[str], problems: list[str], label: str
@@ -236,7 +236,7 @@ class _ConfigBuilder:
     def build(
         self, source: Path | None, environ: Mapping[str, str], secrets: frozenset[str]
     ) -> Config | None:
-        """Return the checked whole, or None (then `problems` says why)."""
+        """Return the validated configuration, or None (see `problems`)."""
         root = self._validate(_TopLevelConfig, "", _pick_fields(self._tree, _TopLevelConfig))
         agent = self._validate(AgentConfig, "", _pick_fields(self._tree, AgentConfig))
         database = self._validate(StoreConfig, "database", self._tree.get("database"))
@@ -286,7 +286,7 @@ class _ConfigBuilder:
             return None
 
     def _bots_config(self, channels: Mapping[str, Any]) -> BotsConfig | None:
-        """Return the bots' sections, each instance checked under its own path."""
+        """Return the channel sections; each instance is validated under its own path."""
         bots = self._validate(BotsConfig, "channels", _pick_fields(channels, BotsConfig))
         instances: dict[str, ChannelPolicy | None] = {}
         for name, section in channels.items():
@@ -352,7 +352,7 @@ def _pick_fields(tree: Mapping[str, Any], model: type[BaseModel]) -> dict[str, A
 
 
 def _find_conflicts(gateway: GatewayConfig, database: StoreConfig, bus: BusConfig) -> Iterator[str]:
-    """Yield what is wrong between keys that are each well-formed."""
+    """Yield conflicts between keys that are valid on their own."""
     if gateway.auth == "none" and not gateway.is_loopback:
         yield (
             f"gateway.auth: `none` would open the API to everyone who reaches {gateway.host}:"

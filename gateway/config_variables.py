@@ -1,4 +1,4 @@
-"""`$NAME` values: which environment variables a configuration asks for, and what they are replaced by. Pure."""
+"""Replaces `$NAME` values of a configuration with environment variables. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -13,17 +13,17 @@ _SECRET_KEY = re.compile(
 )
 
 MIN_SECRET_CHARS = 6
-"""Shorter values are not treated as secrets: hiding every "on" in a log would hide the log."""
+"""Shorter values are not redacted: the word would disappear from all log lines."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ResolvedConfig:
-    """What became of a configuration tree.
+    """A configuration tree with its variables replaced.
 
     Attributes:
         tree: The tree with every `$NAME` replaced.
         missing: (key path, variable) of each variable that is not set.
-        secrets: Values that must never be shown: those of variables, and those under telling keys.
+        secrets: Values to redact: those of variables, and those of keys such as `token`.
     """
 
     tree: Any
@@ -43,9 +43,9 @@ def join_path(path: str, key: object) -> str:
 
 
 def resolve_variables(tree: Mapping[str, Any], environ: Mapping[str, str]) -> ResolvedConfig:
-    """Replace every value of the form `$NAME`, except below a channel that is not enabled.
+    """Replace each value of the form `$NAME`, except in disabled channels.
 
-    A value that merely contains a dollar sign is text.
+    Other values that contain a dollar sign are text.
 
     >>> done = resolve_variables({"a": "$HOME_X", "b": ["$NO"], "c": "5 $HOME_X"}, {"HOME_X": "here"})
     >>> done.tree, done.missing
@@ -99,5 +99,5 @@ def _is_disabled_channel(path: str, section: dict[Any, Any]) -> bool:
 
 
 def _drop_variable(value: object) -> object:
-    """Return None (the default) in place of a variable that is not looked up."""
+    """Return None (the default) for a variable."""
     return None if isinstance(value, str) and _NAME.fullmatch(value) else value

@@ -1,4 +1,4 @@
-"""The agent in a program of one's own, as config.yaml describes it: `ParleyClient` with the file read."""
+"""`ParleyClient` for your own programs, configured by config.yaml."""
 
 import logging
 from collections.abc import MutableMapping
@@ -24,12 +24,12 @@ def client_from(
     environ: MutableMapping[str, str] | None = None,
     **options: Unpack[ClientOptions],
 ) -> ParleyClient:
-    """Return a client for the agent of a configuration, to be opened by `with`.
+    """Return a client for the agent of a configuration; open it with `with`.
 
     Args:
-        config_path: The file; None = the one that `parley serve` would find, or the defaults.
-        checkpointer: Keeps the threads' state; None = the data folder ($PARLEY_HOME).
-        environ: The variables; None = those of the process.
+        config_path: The file; None = the one that `parley serve` finds, or the defaults.
+        checkpointer: Stores the states of threads; None = in the data folder ($PARLEY_HOME).
+        environ: Environment variables; None = those of the process.
         options: See `ClientOptions`.
 
     Raises:
@@ -51,7 +51,7 @@ def open_client_from(
     environ: MutableMapping[str, str] | None = None,
     **options: Unpack[ClientOptions],
 ) -> AbstractAsyncContextManager[AsyncParleyClient]:
-    """Do the same for asynchronous programs: to be opened by `async with`."""
+    """Return an asynchronous client; open it with `async with`. See `client_from`."""
     config = _load_config(config_path, environ)
     return open_client(
         agent_setup_from_config(config),

@@ -1,10 +1,10 @@
-"""The agent on somebody else's LangGraph Server: what `langgraph.json` names. Parley's own service knows nothing of it.
+"""The agent on a LangGraph Server, as named in `langgraph.json`. Parley's own service does not use this module.
 
-`app` opens the agent's systems once, as long as that server runs; `make_graph` gives it the graph for a run. The server
-brings its own checkpointer and store. Both are names in a module because that is how the server finds them.
+`app` opens the agent's services for as long as the server runs; `make_graph` returns the graph for a run. The server
+has its own checkpointer and store. It finds both names in this module.
 
-Beside its own routes that server then has those of the agent under /api, behind the admin token: files that people
-send and get, memory, skills, models. Bots elsewhere reach them by `channels.gateway_url`.
+The server also gets the agent's routes under /api, protected by the admin token: uploads, artifacts, memory, skills
+and models. Bots reach them with `channels.gateway_url`.
 """
 
 from collections.abc import AsyncIterator
@@ -28,12 +28,12 @@ from gateway.routes import agents as custom_agents
 from gateway.routes import artifacts, mcp, memory, models, skills, suggestions, uploads
 
 REST_ROUTES = (custom_agents, artifacts, mcp, memory, models, skills, suggestions, uploads)
-"""Routes that need the agent and nothing of Parley's own service."""
+"""Routes that need only the agent."""
 
 
 @asynccontextmanager
 async def lifespan(_server: Starlette) -> AsyncIterator[None]:
-    """Open the agent that config.yaml describes. Raises ConfigError, AgentError."""
+    """Open the agent of config.yaml. Raises ConfigError, AgentError."""
     config = await anyio.to_thread.run_sync(_load_config)
     async with open_agent_factory(agent_setup_from_config(config)) as agents:
         app.state.agents = agents
@@ -45,7 +45,7 @@ async def lifespan(_server: Starlette) -> AsyncIterator[None]:
 
 
 def build_rest_app(config: Config, agent_services: AgentServices) -> ASGIApp:
-    """Return the agent's routes behind the guard, to be mounted at /api."""
+    """Return the agent's routes with access control, to be mounted at /api."""
     inner = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     inner.state.agent_services = agent_services
     inner.add_middleware(ErrorMiddleware)
@@ -63,7 +63,7 @@ def build_rest_app(config: Config, agent_services: AgentServices) -> ASGIApp:
 
 
 async def serve_rest(scope: Scope, receive: Receive, send: Send) -> None:
-    """Serve one request for the agent's routes."""
+    """Handle one request for the agent's routes."""
     await app.state.rest(scope, receive, send)
 
 

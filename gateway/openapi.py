@@ -51,8 +51,8 @@ _ERROR_CONTENT = {"application/json": {"schema": {"$ref": _SCHEMAS.format(model=
 def error_responses(*statuses: int) -> Responses:
     """Return the descriptions of error responses.
 
-    The schema is named instead of the model: for a model the framework builds a validator for each status of each
-    route, which took a sixth of a second at every start.
+    They refer to the schema by name: for models, FastAPI builds a validator for each status of each route, which
+    takes 0.17 s at the start.
     """
     return {
         status: {"content": _ERROR_CONTENT, "description": DESCRIPTIONS[status]}
@@ -70,7 +70,7 @@ SECURITY_SCHEMES = {
 
 
 def install_openapi(app: FastAPI) -> None:
-    """Let an application describe itself, when it is first asked to."""
+    """Build the OpenAPI document when it is first requested."""
 
     def description() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -86,14 +86,14 @@ def _error_schemas() -> dict[str, Any]:
 
 
 def _force_json_errors(answers: dict[str, dict[str, Any]]) -> None:
-    """Problems are JSON, also where the answer itself is something else."""
+    """Describe errors as JSON, whatever the media type of the response."""
     for status, described in answers.items():
         if int(status) >= BAD_REQUEST and "content" in described:
             described["content"] = {"application/json": next(iter(described["content"].values()))}
 
 
 def _add_body_errors(answers: dict[str, dict[str, Any]]) -> None:
-    """What has a body may have one that is no text, or that does not come."""
+    """Add the errors that a request body can cause."""
     for status, described in error_responses(400, 408).items():
         answers.setdefault(str(status), described)
 
@@ -116,6 +116,6 @@ def _build_document(app: FastAPI) -> dict[str, Any]:
                 operation["security"] = []
                 del operation["responses"]["401"]
             elif not operation.get("parameters") and "requestBody" not in operation:
-                # What is asked for without a name is there.
+                # Without parameters, nothing can be missing.
                 operation["responses"].pop("404", None)
     return document

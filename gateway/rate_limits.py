@@ -1,4 +1,4 @@
-"""How many requests a client may send: a bucket of tokens for each, refilled steadily."""
+"""Rate limits of requests: a token bucket for each client."""
 
 import ipaddress
 import time
@@ -8,20 +8,20 @@ from collections.abc import Callable
 from pydantic import BaseModel, ConfigDict, Field
 
 MAX_CLIENTS = 10_000
-"""Buckets kept; beyond it the one that was used longest ago is forgotten, and with it what it had spent."""
+"""Number of buckets; beyond it the least recently used one is dropped."""
 
 IPV6_PREFIX_BITS = 64
-"""Of an IPv6 address: whoever has one address of such a network has all of them."""
+"""IPv6 clients are counted by network: one host usually owns all its addresses."""
 
 
 class RateLimitConfig(BaseModel):
-    """The section `gateway.rate_limit`. A client is an address, and the token that it shows.
+    """The section `gateway.rate_limit`: limits for each client address.
 
     Attributes:
-        requests_per_s: What a client with the token may send in the long run; 0 = no limit.
-        burst: What it may send at once.
-        strangers_per_s: The same for an address without a token, or with a wrong one: who guesses is slowed down.
-        strangers_burst: What it may send at once.
+        requests_per_s: Average rate with the token; 0 = unlimited.
+        burst: Requests at once with the token.
+        strangers_per_s: Average rate without a token or with a wrong one; 0 = unlimited.
+        strangers_burst: Requests at once without a token or with a wrong one.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -33,12 +33,12 @@ class RateLimitConfig(BaseModel):
 
 
 class ClientRateLimiter:
-    """Tokens of many clients.
+    """Token buckets of all clients.
 
     Args:
-        per_s: Tokens that come back each second; 0 = no limit.
-        burst: The most a client can have, which is also what it begins with.
-        clock: Seconds, never going back.
+        per_s: Tokens added per second; 0 = unlimited.
+        burst: Size of a bucket; it starts full.
+        clock: Monotonic seconds.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class ClientRateLimiter:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def acquire(self, client: str) -> float:
-        """Take a token; 0 = the client had one, else in how many seconds it has one again.
+        """Take a token. Returns 0, or the seconds until the client has one again.
 
         >>> now = [0.0]
         >>> some = ClientRateLimiter(per_s=2, burst=2, clock=lambda: now[0])
@@ -74,7 +74,7 @@ class ClientRateLimiter:
 
 
 def client_key(address: str) -> str:
-    """Return whose requests those of an address are.
+    """Return the key under which an address is counted.
 
     >>> client_key("127.0.0.1"), client_key("2001:db8:1:2:3::4"), client_key("testclient")
     ('127.0.0.1', '2001:db8:1:2::/64', 'testclient')

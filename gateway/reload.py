@@ -17,10 +17,10 @@ from gateway.config_file import ConfigError
 log = logging.getLogger(__name__)
 
 POLL_INTERVAL_S = 2.0
-"""How often the file is looked at, seconds."""
+"""How often the file is checked, seconds."""
 
 RELOADABLE_FIELDS = frozenset({"agent", "log_level", "log_format", "warnings", "secrets"})
-"""What a change takes hold of while the service runs. The rest belongs to open ports, files and connections."""
+"""Fields that can change while the service runs. The others belong to open ports, files and connections."""
 
 SECTION_NAMES = {
     "bus": "channels",
@@ -28,17 +28,17 @@ SECTION_NAMES = {
     "home": "PARLEY_HOME",
     "extensions": "extensions",
 }
-"""How people know the parts of the configuration whose names differ from theirs in the file."""
+"""Names in the file of fields that are called differently in `Config`."""
 
 
 class ConfigReloader:
     """Watches one configuration file.
 
     Args:
-        config: What the service was started with.
-        agents: Gets the agent's sections.
-        on_applied: Called with every configuration that was taken up, to set logs anew.
-        overrides: Keys of the `gateway` section that the command line replaced.
+        config: The configuration at the start.
+        agents: Receives the agent's sections.
+        on_applied: Called with each new configuration, to reconfigure logging.
+        overrides: Keys of the `gateway` section set on the command line.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class ConfigReloader:
         self._hash = _content_hash(config.source)
 
     async def run(self) -> None:
-        """Look at the file again and again; returns at once where there is none."""
+        """Check the file periodically; returns at once if there is none."""
         while self._config.source is not None:
             await anyio.sleep(POLL_INTERVAL_S)
             await self.check()
 
     async def check(self) -> None:
-        """Take up the file if its content changed; a mistake in it leaves everything as it was."""
+        """Apply the file if its content changed; an invalid file is logged and ignored."""
         mark = await to_thread.run_sync(_content_hash, self._config.source)
         if mark == self._hash or mark is None:
             return
@@ -83,7 +83,7 @@ class ConfigReloader:
     async def _apply(self, config: Config) -> None:
         if config.agent != self._config.agent:
             await self._agents.replace_config(config.agent)
-        # What was secret stays secret: runs that are under way still work with the former keys.
+        # Keep redacting the previous secrets: active runs still use them.
         config = replace(config, secrets=config.secrets | self._config.secrets)
         self._config = config
         self._on_applied(config)
@@ -97,7 +97,7 @@ class ConfigReloader:
 
 
 def _sections_needing_restart(before: Config, after: Config) -> set[str]:
-    """Return the sections that differ and are used at the start only."""
+    """Return the changed sections that are only read at the start."""
     changed = {
         SECTION_NAMES.get(field.name, field.name)
         for field in fields(Config)
@@ -110,7 +110,7 @@ def _sections_needing_restart(before: Config, after: Config) -> set[str]:
 
 
 def _content_hash(source: Path | None) -> str | None:
-    """Return what tells one content of the file from another; None while it cannot be read."""
+    """Return a hash of the file's content; None if it cannot be read."""
     if source is None:
         return None
     try:

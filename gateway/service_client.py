@@ -62,10 +62,10 @@ def _is_parley(answer: httpx.Response) -> bool:
 async def request_json(
     client: httpx.AsyncClient, method: str, path: str, **query: int
 ) -> dict[str, Any]:
-    """Send a request and return its JSON object ({} where there is none).
+    """Send a request and return its JSON object ({} if there is no body).
 
     Raises:
-        CommandFailed: with what the service said.
+        CommandFailed: The service returned an error or did not respond.
     """
     try:
         answer = await client.request(method, path, params=query)

@@ -1,4 +1,4 @@
-"""A run's events as server-sent events, and answers that take long. Both notice when the client is gone."""
+"""Server-sent events of a run, and delayed JSON responses. Both notice when the client disconnects."""
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
@@ -14,8 +14,9 @@ from gateway.runtime.events import RunEvent
 HEARTBEAT = b": heartbeat\n\n"
 
 FAST_RESPONSE_S = 0.25
-"""How long an answer that is not ready is waited for before it is streamed: most runs of this length are over,
-and an answer in one piece costs half of one with keep-alives and a watch on the client."""
+"""How long a response is delayed before it is streamed with keep-alives, seconds.
+
+Most runs end sooner, and a response in one piece costs half as much."""
 
 DisconnectHandler = Callable[[], None]
 EventPredicate = Callable[[RunEvent], bool]
@@ -31,20 +32,20 @@ def encode_event(event: RunEvent) -> bytes:
 
 
 def encode_events(events: Iterable[RunEvent], wanted: EventPredicate) -> bytes:
-    """Return the frames of those events that are wanted, for one write."""
+    """Return the frames of the wanted events, for one write."""
     return b"".join([encode_event(event) for event in events if wanted(event)])
 
 
 async def stream_events(
     subscription: EventLogReader, wanted: EventPredicate = lambda _event: True
 ) -> AsyncGenerator[bytes]:
-    """Yield what one reader of a run is sent, until the run ends."""
+    """Yield the frames for one reader until the run ends."""
     while (events := await subscription.receive()) is not None:
         yield encode_events(events, wanted)
 
 
 def parse_last_event_id(header: str | None) -> int:
-    """Return the number after which a client wants events; anything that is not one of ours means all.
+    """Return the number of the last event that a client has; 0 (send all) if it is not one of ours.
 
     >>> parse_last_event_id("7"), parse_last_event_id("-1"), parse_last_event_id("1795192453503-0")
     (7, 0, 0)
@@ -56,12 +57,12 @@ def parse_last_event_id(header: str | None) -> int:
 
 
 class EventStreamResponse(Response):
-    """A stream of events, until there are no more or the client goes.
+    """A stream of events that ends with the body or when the client disconnects.
 
     Args:
-        body: Yields frames, several at a time or none; it is closed when the client goes.
-        on_disconnect: Called when the client leaves before the end.
-        heartbeat_s: Pace of the comments that keep proxies and clients patient, seconds.
+        body: Yields frames, several at a time or none; closed if the client disconnects.
+        on_disconnect: Called if the client disconnects before the end.
+        heartbeat_s: Interval of heartbeat comments, seconds.
     """
 
     media_type = "text/event-stream"
@@ -100,20 +101,20 @@ class EventStreamResponse(Response):
         await _send_end(send)
 
     async def _beat(self, send: Send) -> None:
-        """Show life at a steady pace: clients that saw one sign expect the next in time, tokens or not."""
+        """Send heartbeats at a fixed interval, also between events: clients measure it."""
         while True:
             await anyio.sleep(self._heartbeat_s)
             await _send_chunk(send, HEARTBEAT)
 
 
 class DelayedJsonResponse(Response):
-    """JSON that may take long. Blank lines, which JSON allows in front, show that somebody is still there.
+    """A JSON response that may take long. Until then it sends blank lines, which JSON allows at the start.
 
     Args:
-        ready: Set when the answer can be had.
-        result: Returns the answer.
-        on_disconnect: Called when the client leaves before the answer.
-        heartbeat_s: Silence before a blank line, seconds.
+        ready: Set when the result is available.
+        result: Returns the JSON.
+        on_disconnect: Called if the client disconnects before the response.
+        heartbeat_s: Interval of blank lines, seconds.
     """
 
     media_type = "application/json"

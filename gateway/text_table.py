@@ -1,4 +1,4 @@
-"""Plain tables and times, for people. Pure."""
+"""Text tables and times for the terminal. Pure."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -7,7 +7,7 @@ MAX_COLUMN_CHARS = 60
 
 
 def format_table(head: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
-    """Return rows under a head, columns aligned; what would not print is left out.
+    """Return a table with a header and aligned columns, without unprintable characters.
 
     >>> print(format_table(["id", "name"], [[1, "a"], [22, None]]))
     id  name
@@ -37,7 +37,7 @@ def iso_time(seconds: float | None) -> str | None:
 
 
 def format_time(stamp: str | None) -> str | None:
-    """Return a time in ISO 8601 as people read it in a table: to the second, in UTC.
+    """Format an ISO 8601 time for tables: UTC, to the second.
 
     >>> format_time("2026-07-01T12:00:00.250000+02:00"), format_time(None)
     ('2026-07-01 10:00:00Z', None)

@@ -1,1 +1,1 @@
-"""The commands of the command line, one module each with `run(arguments) -> exit code`."""
+"""Commands of the command line: one module each, with `run(arguments) -> exit code`."""

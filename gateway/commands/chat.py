@@ -1,4 +1,4 @@
-"""`parley chat`: talk to the running service, or with nothing running to the agent in this process."""
+"""`parley chat`: chat with the running service, or with the agent in this process."""
 
 import argparse
 import importlib
@@ -16,11 +16,11 @@ from gateway.terminal.chat import run_chat
 from gateway.terminal.remote_client import open_remote_client
 
 EMBEDDED_CHAT_MODULE = "gateway.serving.embedded_chat"
-"""Imported only when nothing runs: it brings the whole agent."""
+"""Imported only if no service is running: it imports the whole agent."""
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Chat until the person leaves or the input ends."""
+    """Chat until the user exits or the input ends."""
     config = load_config(arguments.config)
     try:
         check_session(arguments.session)

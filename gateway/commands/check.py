@@ -71,7 +71,7 @@ def find_folder_problem(folder: Path) -> str | None:
 
 
 def _sandbox_label(config: Config) -> str:
-    """Return what the configured sandboxes say of themselves; why there are none, where they cannot be built."""
+    """Return the description of the sandbox, or why it cannot be used."""
     try:
         return build_sandbox_provider(config.agent.sandbox, ThreadStorage(config.home)).description
     except AgentError as error:
@@ -87,7 +87,7 @@ def _find_guardrail_problem(config: AgentConfig) -> str | None:
 
 
 def _find_mcp_problems(config: Config) -> Iterator[str]:
-    """Yield what is wrong with the extensions file and the MCP servers in it; none is started."""
+    """Yield problems of the extensions file and its MCP servers. Starts none of them."""
     file = config.extensions or config.home / EXTENSIONS_FILE
     found = ExtensionsFile(file).read()
     if found.error:
@@ -110,19 +110,19 @@ def _configured_classes(config: AgentConfig) -> Iterator[tuple[str, str]]:
 
 
 def _find_agent_problems(config: AgentConfig) -> Iterator[str]:
-    """Yield why parts of the agent, apart from its classes, cannot be used."""
+    """Yield problems of the agent's parts, except missing classes."""
     yield from filter(None, (sandbox_problem(config.sandbox), _find_guardrail_problem(config)))
     yield from _find_tool_problems(config)
     yield from _find_acp_problems(config)
 
 
 def _find_tool_problems(config: AgentConfig) -> Iterator[str]:
-    """Yield why tools cannot be built with their keys."""
+    """Yield problems of tools' settings."""
     for tool in config.tools:
         try:
             import_object(tool.use)
         except ObjectNotImportable:
-            continue  # told with the other classes
+            continue  # reported with the other classes
         try:
             configured_tools([tool])
         except AgentError as error:

@@ -1,4 +1,4 @@
-"""`parley config upgrade`: bring the configuration file up to date."""
+"""`parley config upgrade`: adds the keys of newer versions to the configuration file."""
 
 import argparse
 import os
@@ -15,7 +15,7 @@ EXAMPLE = Path(__file__).parents[2] / "config.example.yaml"
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the file anew, the former beside it as `.bak`; an up-to-date one is left alone."""
+    """Upgrade the file and keep a backup (`.bak`); does nothing if it is up to date."""
     source = find_config(arguments.config, environment_variables(Path())[0])
     if source is None:
         raise CommandFailed(
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _replace(target: Path, text: str, *, like: Path) -> None:
-    """Put a file in place at once, with the permissions of another: it may hold secrets."""
+    """Replace a file atomically, with the permissions of `like`: it may contain secrets."""
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     temporary = Path(name)
     try:

@@ -23,7 +23,7 @@ NOT_PAIRED = "This person is not approved. `parley pairing list` shows who is."
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do one action."""
+    """Run one action."""
     config = load_config(arguments.config)
     sys.stdout.write(anyio.run(partial(_run_action, config, arguments)) + "\n")
     return 0

@@ -1,4 +1,4 @@
-"""`parley serve`: the service, in the foreground, until it is told to stop."""
+"""`parley serve`: runs the service in the foreground until it is stopped."""
 
 import argparse
 import importlib
@@ -15,7 +15,7 @@ from gateway.serving import gc_tuning, startup_report
 from gateway.serving.listener import open_listener
 
 SERVICE_MODULE = "gateway.serving.service"
-"""Imported when the port is open: it takes a second, during which connections wait instead of being refused."""
+"""Imported after the port is open: it takes a second, during which connections wait."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -48,7 +48,7 @@ def _should_open_chat(config: Config) -> bool:
 
 
 def _is_foreground() -> bool:
-    """Return whether this process may read the terminal: one in the background would be halted by it."""
+    """Return whether this process may read the terminal: background processes would be suspended."""
     try:
         return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
     except OSError:
@@ -62,5 +62,5 @@ def _configure_logs(config: Config, secrets: frozenset[str], *, to_file: bool) -
     except OSError as error:
         raise CommandFailed(
             f"{config.log_file}: cannot be written ({error.strerror}):"
-            " correct the folder's rights, or set PARLEY_HOME to another folder"
+            " correct the folder's permissions, or set PARLEY_HOME to another folder"
         ) from None

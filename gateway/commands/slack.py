@@ -1,4 +1,4 @@
-"""`parley slack manifest`: what Slack has to know of the app, to be pasted where it asks for a manifest."""
+"""`parley slack manifest`: prints the manifest of the Slack app."""
 
 import argparse
 import json
@@ -13,7 +13,7 @@ from gateway.command_errors import CommandFailed
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the manifest; no configuration is read."""
+    """Print the manifest. Does not read the configuration."""
     name = str(arguments.name).strip()
     if not 0 < len(name) <= NAME_CHARS:
         raise CommandFailed(f"--name: a Slack app's name has 1 to {NAME_CHARS} characters")
@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _request_url(base: str | None) -> str | None:
-    """Return where Slack reaches the gateway that has this public address."""
+    """Return the URL for Slack's requests. Raises CommandFailed."""
     if base is None:
         return None
     try:
@@ -38,6 +38,6 @@ def _request_url(base: str | None) -> str | None:
         right = False
     if not right:
         raise CommandFailed(
-            f"--http {base}: name the gateway's public address, like https://bot.example.org"
+            f"--http {base}: must be the gateway's public URL, such as https://bot.example.org"
         )
     return f"{base.rstrip('/')}{webhook_path('slack')}"

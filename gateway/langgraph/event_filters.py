@@ -1,4 +1,4 @@
-"""Which events of a thread one connection, or one subscription of it, asks for."""
+"""Event filters of the newer streaming protocol: channels, namespaces and depth."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -23,11 +23,11 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventFilter:
-    """Which events one connection is sent.
+    """The events of one connection or subscription.
 
     Attributes:
-        namespaces: Prefixes; an event must be under one of them.
-        depth: How far below it; None = any.
+        namespaces: Prefixes; an event must be below one of them.
+        depth: Maximum number of levels below it; None = unlimited.
     """
 
     channels: frozenset[str]
@@ -35,7 +35,7 @@ class EventFilter:
     depth: int | None = None
 
     def matches(self, event: ProtocolEvent) -> bool:
-        """Return whether an event is sent."""
+        """Return whether an event passes the filter."""
         named = event.name is not None and f"custom:{event.name}" in self.channels
         if event.channel not in self.channels and not named:
             return False
@@ -48,7 +48,7 @@ class EventFilter:
 
 
 def parse_since(body: Json) -> int:
-    """Return the number after which events are wanted. Raises Refused."""
+    """Return `since`, the number of the last event that the client has. Raises HTTPException (400)."""
     since = body.get("since") or 0
     if isinstance(since, bool) or not isinstance(since, int) or since < 0:
         raise HTTPException(400, "since must be a sequence number.")
@@ -56,7 +56,7 @@ def parse_since(body: Json) -> int:
 
 
 def parse_event_filter(body: Json) -> EventFilter:
-    """Return what is asked for. Raises Refused."""
+    """Return the filter of a request. Raises HTTPException (400)."""
     channels = body.get("channels")
     if not isinstance(channels, list) or not channels:
         raise HTTPException(400, "channels is required and must be a non-empty array")
@@ -74,7 +74,7 @@ def parse_event_filter(body: Json) -> EventFilter:
     if not isinstance(namespaces, list) or not all(isinstance(one, list) for one in namespaces):
         raise HTTPException(400, "namespaces must be a list of lists")
     if depth is not None and (not isinstance(depth, int) or depth < 0):
-        raise HTTPException(400, "depth must be a number from 0 on")
+        raise HTTPException(400, "depth must be 0 or greater")
     return EventFilter(
         channels=frozenset(channels),
         namespaces=tuple(tuple(str(step) for step in one) for one in namespaces),

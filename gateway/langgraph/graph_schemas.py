@@ -1,4 +1,4 @@
-"""What a graph looks like from outside: its nodes and edges, and the schemas of its state. Blocking, pure."""
+"""Introspection of graphs: nodes, edges and JSON schemas. Blocking."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,7 +13,7 @@ Schema = dict[str, Any]
 
 
 def draw_graph(graph: Graph, *, xray: int | bool) -> Schema:
-    """Return nodes and edges; `xray` opens subgraphs, to a depth or wholly."""
+    """Return nodes and edges; `xray` expands subgraphs, completely or to a depth."""
     drawn: Schema = graph.get_graph(xray=xray).to_json()
     for node in drawn["nodes"]:
         if isinstance(node.get("data"), dict):
@@ -22,7 +22,7 @@ def draw_graph(graph: Graph, *, xray: int | bool) -> Schema:
 
 
 def graph_schemas(graph: Graph, graph_id: str) -> Schema:
-    """Return the JSON schemas of a graph; null where a type has none."""
+    """Return the JSON schemas of a graph; None for types without one."""
     return {
         "graph_id": graph_id,
         "input_schema": _schema_or_none(graph.get_input_jsonschema),

@@ -1,4 +1,4 @@
-"""The commands of LangChain's newer streaming protocol, whichever way they come."""
+"""Commands of LangChain's newer streaming protocol, for HTTP and WebSockets."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -23,16 +23,16 @@ Handler = Callable[[Services, str, Json], Awaitable[Json]]
 async def execute_command(
     services: Services, thread_id: str, body: object, further: Mapping[str, Handler]
 ) -> Json:
-    """Carry out one command; return the answer, which may be an error of the protocol.
+    """Execute one command and return the reply, which may be a protocol error.
 
     Args:
-        services: The parts.
-        thread_id: The thread, checked.
+        services: The running services.
+        thread_id: The thread; a valid ID.
         body: The command.
-        further: Commands that this way of sending them has besides.
+        further: Handlers of commands that only this transport has.
 
     Raises:
-        Refused: it has not the form of a command.
+        HTTPException: 400, the body is not a command.
     """
     if not isinstance(body, dict):
         raise HTTPException(400, "The request body must be an object")
@@ -62,24 +62,24 @@ async def execute_command(
 
 
 def error_reply(number: int | None, code: str, message: str) -> Json:
-    """Return an error of the protocol."""
+    """Return an error reply of the protocol."""
     return {"type": "error", "id": number, "error": code, "message": message}
 
 
 async def _get_tree(services: Services, thread_id: str, params: Json) -> Json:
-    """Show the graphs of a run, by default the one that began last."""
+    """Return the graphs of a run, by default of the latest one."""
     begun = services.runs.started_runs(thread_id)
     wanted = params.get("run_id")
     if wanted is not None:
         wanted = parse_id(str(wanted), "run")
         begun = [live for live in begun if live.run_id == wanted]
     if not begun:
-        raise ProtocolError("no_such_run", "The thread has no run whose events are still kept.")
+        raise ProtocolError("no_such_run", "The thread has no run with available events.")
     sequence = services.event_logs.for_thread(thread_id)
     sequence.advance(services.runs.started_runs(thread_id))
     tree = sequence.tree(begun[-1].run_id)
     if tree is None:
-        raise ProtocolError("no_such_run", "The run was stopped before it began.")
+        raise ProtocolError("no_such_run", "The run was canceled before it started.")
     return {"tree": tree.to_wire()}
 
 
@@ -99,12 +99,12 @@ async def _fork(services: Services, thread_id: str, params: Json) -> Json:
 async def _subscribe(_services: Services, _thread_id: str, _params: Json) -> Json:
     raise ProtocolError(
         "not_supported",
-        "Subscriptions belong to a WebSocket; over HTTP open POST .../stream/events for each.",
+        "Subscriptions require a WebSocket; over HTTP, use POST .../stream/events.",
     )
 
 
 async def _start_run(services: Services, thread_id: str, params: Json) -> Json:
-    """Start a run; the thread is made where there is none."""
+    """Start a run; creates the thread if necessary."""
     body = {
         "assistant_id": params.get("assistant_id"),
         "input": params.get("input"),
@@ -116,7 +116,7 @@ async def _start_run(services: Services, thread_id: str, params: Json) -> Json:
 
 
 async def _respond(services: Services, thread_id: str, params: Json) -> Json:
-    """Answer what the graph asked, and go on."""
+    """Answer interrupts and resume the run."""
     thread = await services.runs.threads.get(thread_id)
     answers = params.get("responses") or [params]
     if not isinstance(answers, list) or not all(isinstance(one, dict) for one in answers):
@@ -124,7 +124,7 @@ async def _respond(services: Services, thread_id: str, params: Json) -> Json:
     asked = {one["id"] for listed in thread.interrupts.values() for one in listed}
     for one in answers:
         if one.get("interrupt_id") not in asked:
-            raise ProtocolError("no_such_interrupt", "Nothing with this interrupt_id was asked.")
+            raise ProtocolError("no_such_interrupt", "No pending interrupt has this interrupt_id.")
     last = await services.runs.rows.list_by_thread(thread_id, limit=1)
     before = last[0].kwargs if last else {}
     body = {
@@ -134,7 +134,7 @@ async def _respond(services: Services, thread_id: str, params: Json) -> Json:
             "update": params.get("update"),
             "goto": params.get("goto"),
         },
-        # Who answers goes on as whom and with what the run that asked was started.
+        # The run resumes with the config and context it was started with.
         "config": params.get("config") or before.get("config"),
         "context": before.get("context"),
         "metadata": params.get("metadata"),
@@ -144,7 +144,7 @@ async def _respond(services: Services, thread_id: str, params: Json) -> Json:
 
 
 async def _inject_input(services: Services, thread_id: str, params: Json) -> Json:
-    """Say something to a run that goes on."""
+    """Send messages to an active run."""
     said = params.get("messages") or params.get("message")
     if not said or not isinstance(said, list | dict):
         raise ProtocolError("invalid_argument", "messages must be a list of messages.")
@@ -152,7 +152,7 @@ async def _inject_input(services: Services, thread_id: str, params: Json) -> Jso
     run_id = None if wanted is None else parse_id(str(wanted), "run")
     listening = services.runs.inject(thread_id, run_id, said)
     if listening is None:
-        raise ProtocolError("no_such_run", "No run on this thread listens now.")
+        raise ProtocolError("no_such_run", "No active run on this thread accepts messages.")
     return {"run_id": listening, "accepted": True}
 
 

@@ -1,4 +1,4 @@
-"""The commands of the newer streaming protocol that look at a thread's state."""
+"""State commands of the newer streaming protocol."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ DEFAULT_CHECKPOINTS = 10
 
 
 class ProtocolError(Exception):
-    """A command that cannot be carried out; the code is one of the protocol's."""
+    """A command failed; `code` is an error code of the protocol."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -22,7 +22,7 @@ class ProtocolError(Exception):
 
 
 async def get_state(services: Services, thread_id: str, params: Json) -> Json:
-    """Return the newest values, of the thread or of a graph inside it, or those of some keys."""
+    """Return the latest values of the thread or of a subgraph, optionally only some keys."""
     thread = await services.runs.threads.get(thread_id)
     state = await services.states.snapshot(
         thread, await _checkpoint_config(services, thread, params)
@@ -47,7 +47,7 @@ async def list_checkpoints(services: Services, thread_id: str, params: Json) -> 
     if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= MAX_CHECKPOINTS:
         raise ProtocolError("invalid_argument", f"limit must be from 1 to {MAX_CHECKPOINTS}.")
     if before is not None and not isinstance(before, str):
-        raise ProtocolError("invalid_argument", "before must be a checkpoint's id.")
+        raise ProtocolError("invalid_argument", "before must be a checkpoint ID.")
     found = await services.states.history(
         thread,
         limit=limit,
@@ -59,23 +59,23 @@ async def list_checkpoints(services: Services, thread_id: str, params: Json) -> 
 
 
 async def get_checkpoint_id(services: Services, thread: Thread, params: Json) -> str:
-    """Return the id of a checkpoint that the thread has. Raises CommandFailed."""
+    """Return the ID of an existing checkpoint of the thread. Raises ProtocolError."""
     wanted = params.get("checkpoint_id")
     if not isinstance(wanted, str) or not wanted:
-        raise ProtocolError("invalid_argument", "checkpoint_id must be a checkpoint's id.")
+        raise ProtocolError("invalid_argument", "checkpoint_id must be a checkpoint ID.")
     state = await services.states.snapshot(thread, {"checkpoint_id": wanted})
     if state is None or state.created_at is None:
-        raise ProtocolError("no_such_checkpoint", "The thread has no such checkpoint (any more).")
+        raise ProtocolError("no_such_checkpoint", "The checkpoint does not exist or was pruned.")
     return wanted
 
 
 async def _checkpoint_config(services: Services, thread: Thread, params: Json) -> Json:
-    """Return where the state is that is asked for: the thread's, or that of a graph inside its graph."""
+    """Return the checkpoint namespace of the requested state. Raises ProtocolError."""
     given = params.get("namespace") or []
     if not isinstance(given, list) or not all(isinstance(step, str) for step in given):
         raise ProtocolError("invalid_argument", "namespace must be a list of names.")
     if given and not await services.states.has_subgraph(thread, given):
-        raise ProtocolError("no_such_namespace", "The thread's graph has no such graph inside.")
+        raise ProtocolError("no_such_namespace", "The graph has no such subgraph.")
     return {"checkpoint_ns": "|".join(given)}
 
 

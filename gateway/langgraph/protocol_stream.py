@@ -1,4 +1,4 @@
-"""LangChain's newer streaming protocol over HTTP: commands in, one stream of events of a thread out."""
+"""LangChain's newer streaming protocol over HTTP: commands, and the event stream of a thread."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
@@ -29,14 +29,16 @@ Json = dict[str, Any]
 
 RESUME_GAP = dumps(
     error_reply(
-        None, "resume_gap", "Events after this number are gone: read the thread's state anew."
+        None,
+        "resume_gap",
+        "Events after this number are no longer available: read the thread's state.",
     )
 )
-"""What a reader is told who did not keep up, or came back too late; what there still is follows."""
+"""Sent to a client that is too far behind; the events that are still available follow."""
 
 
 def _described(model: type[BaseModel]) -> dict[str, Any]:
-    """Describe a body that the handler parses itself: the protocol has error replies of its own."""
+    """Return the OpenAPI description of a body that the handler parses: the protocol has its own error replies."""
     content = {"application/json": {"schema": model.model_json_schema()}}
     return {"requestBody": {"required": True, "content": content}}
 
@@ -90,7 +92,7 @@ async def _event_frames(
 async def wait_for_events(
     runs: RunManager, thread_id: str, begins: Callable[[], Awaitable[Any]]
 ) -> bool:
-    """Wait for a thread to say something; False = it will not any more."""
+    """Wait for new events of a thread; False = the service is stopping."""
     speaking = next((live for live in runs.started_runs(thread_id) if not live.is_finished), None)
     if speaking is None:
         return await begins() is not None

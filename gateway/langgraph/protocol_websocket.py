@@ -1,6 +1,6 @@
-"""LangChain's newer streaming protocol over one WebSocket: commands in, answers and events out.
+"""LangChain's newer streaming protocol over WebSockets: commands, replies and events on one connection.
 
-A client that does not read is waited for: nothing is kept for it but its place in the thread's events.
+If a client does not read, sending waits; only its position in the thread's events is kept for it.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -26,28 +26,28 @@ from store.errors import StoreError
 router = APIRouter()
 
 SUBPROTOCOL = "parley"
-"""What is chosen among the protocols that a page offers, beside the one that holds its token."""
+"""The subprotocol to select; the other one that browsers offer contains the token."""
 
 MAX_SUBSCRIPTIONS = 64
-"""Of one connection."""
+"""Subscriptions per connection."""
 
 COMMANDS_PER_S = 50.0
 COMMANDS_BURST = 200
-"""How fast commands are read; the port's guard counts a connection but once."""
+"""Rate limit of commands; access control counts each connection only once."""
 
 EVENTS_PER_SLICE = 32
-"""Events that are sent before others get their turn: a socket that takes everything never waits by itself."""
+"""Events sent before other tasks get a turn: sending to a fast client never waits."""
 
 CLOSE_GOING_AWAY = 1001
 CLOSE_CODE_BASE = 4000
-"""Close codes are 4000 and the HTTP status that a request would have been answered with."""
+"""Close codes are 4000 plus the HTTP status that a request would get."""
 
 Send = Callable[[bytes], Awaitable[None]]
 
 
 @router.websocket("/threads/{thread_id}/stream/events")
 async def connect_websocket(socket: WebSocket, thread_id: str) -> None:
-    """Carry out commands and send the events of a thread's subscriptions, until either side goes."""
+    """Execute commands and send subscribed events until either side disconnects."""
     offered = socket.scope.get("subprotocols", ())
     await socket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
     try:
@@ -62,11 +62,11 @@ async def connect_websocket(socket: WebSocket, thread_id: str) -> None:
             await _read_commands(session, socket)
             tasks.cancel_scope.cancel()
     except* WebSocketDisconnect:
-        pass  # gone while it was written to
+        pass  # disconnected while it was written to
 
 
 async def _read_commands(session: "ProtocolConnection", socket: WebSocket) -> None:
-    """Take commands one after the other until the client goes."""
+    """Read and execute commands until the client disconnects."""
     pace = ClientRateLimiter(per_s=COMMANDS_PER_S, burst=COMMANDS_BURST)
     while True:
         message = await socket.receive()
@@ -92,7 +92,7 @@ def _sender(socket: WebSocket) -> Send:
 
 
 class ProtocolConnection:
-    """One connection: its subscriptions, and up to where in the thread's events they are."""
+    """One connection: its subscriptions and its position in the thread's events."""
 
     def __init__(self, services: Services, thread_id: str, send: Send) -> None:
         self._services = services
@@ -111,14 +111,14 @@ class ProtocolConnection:
         }
 
     async def handle_frame(self, frame: str | bytes) -> None:
-        """Carry out the command in a frame and answer it; what it lets be sent again follows."""
+        """Execute the command in a frame and send the reply, then the events that it replays."""
         async with self._write_lock:
             await self._send(dumps(await self._execute(frame)))
             replay, self._replay = self._replay, []
             await self._send_all(replay)
 
     async def send_events(self) -> None:
-        """Send the events that are subscribed to, until there will be no more."""
+        """Send subscribed events until the service stops."""
         runs, thread_id = self._services.runs, self._thread_id
         with runs.subscribers.subscribe(thread_id) as following:
             await self._subscribed.wait()
@@ -145,7 +145,7 @@ class ProtocolConnection:
     async def _send_all(self, events: list[ProtocolEvent]) -> None:
         for number, event in enumerate(events):
             if number % EVENTS_PER_SLICE == 0:
-                # Others get their turn, and that the client is gone is noticed.
+                # Other tasks get a turn, and a disconnected client is noticed.
                 await checkpoint()
             await self._send(event.data)
 
@@ -154,21 +154,22 @@ class ProtocolConnection:
             body = parse_json(frame)
             return await execute_command(self._services, self._thread_id, body, self._handlers)
         except orjson.JSONDecodeError:
-            return error_reply(None, "invalid_argument", "A frame is one command, as JSON.")
+            return error_reply(None, "invalid_argument", "Each frame must be one command, as JSON.")
         except HTTPException as error:
             return error_reply(None, "invalid_argument", error.detail)
         except StoreError:
-            return error_reply(None, "unknown_error", "The store cannot be used at the moment.")
+            return error_reply(None, "unknown_error", "The database is not available.")
 
     def _advance(self) -> None:
         self._sequence.advance(self._services.runs.started_runs(self._thread_id))
 
     async def _subscribe(self, _services: Services, _thread: str, params: Json) -> Json:
-        """Send events from now on, after those that were before."""
+        """Subscribe to events; earlier events are replayed first."""
         wanted, since = parse_event_filter(params), parse_since(params)
         if len(self._subscriptions) >= MAX_SUBSCRIPTIONS:
             raise ProtocolError(
-                "invalid_argument", f"A connection has {MAX_SUBSCRIPTIONS} subscriptions at most."
+                "invalid_argument",
+                f"A connection can have up to {MAX_SUBSCRIPTIONS} subscriptions.",
             )
         self._advance()
         if not self._subscriptions:
@@ -184,7 +185,7 @@ class ProtocolConnection:
         return {}
 
     async def _reconnect(self, services: Services, thread: str, params: Json) -> Json:
-        """Send again what came after an event, for subscriptions that this connection has."""
+        """Replay the events after a given one, for subscriptions of this connection."""
         run_id = parse_id(str(params.get("run_id")), "run")
         await services.runs.get(thread, run_id)
         names = params.get("subscriptions") or list(self._subscriptions)
@@ -206,11 +207,11 @@ class ProtocolConnection:
 
     def _check_subscription(self, name: object) -> str:
         if not isinstance(name, str) or name not in self._subscriptions:
-            raise ProtocolError("no_such_subscription", "There is no such subscription.")
+            raise ProtocolError("no_such_subscription", "The subscription does not exist.")
         return name
 
     def _replay_events(self, since: int, wanted: list[EventFilter]) -> list[ProtocolEvent]:
-        """Return the events after a number, up to those that are sent anyhow."""
+        """Return the events after a number, up to the connection's position."""
         return [
             event
             for event in self._sequence.read(since)

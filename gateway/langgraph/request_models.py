@@ -1,4 +1,4 @@
-"""The requests of the LangGraph wire format, as far as they are understood. Unknown fields are ignored."""
+"""Request bodies of the LangGraph API. Unknown fields are ignored."""
 
 from typing import Annotated, Any, Literal
 
@@ -22,7 +22,7 @@ class WireModel(BaseModel):
 
 
 class RunCommand(WireModel):
-    """`command`: how to go on from an interrupt, or where to."""
+    """`command`: resumes from an interrupt, updates the state, or goes to nodes."""
 
     resume: Any = None
     update: Any = None
@@ -57,7 +57,7 @@ class RunCreate(WireModel):
 
 
 class ThreadTtl(WireModel):
-    """`ttl` of a thread: minutes, and what becomes of it then."""
+    """`ttl` of a thread: minutes, and what is deleted then."""
 
     ttl: Annotated[float, Field(gt=0, le=MAX_TTL_MINUTES)]
     strategy: TtlStrategy = "delete"
@@ -72,7 +72,7 @@ class StepUpdate(WireModel):
 
 
 class Superstep(WireModel):
-    """Updates that are made at once."""
+    """Updates that form one checkpoint."""
 
     updates: Annotated[list[StepUpdate], Field(min_length=1)]
 

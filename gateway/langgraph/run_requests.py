@@ -1,4 +1,4 @@
-"""What a request for a run asks of the runtime. Pure."""
+"""Builds run requests for the runtime from request bodies. Pure."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from gateway.runtime.stream_modes import parse_stream_modes
 
 
 def build_run_request(body: RunCreate, thread_id: str | None) -> GraphRunRequest:
-    """Return what the runtime is asked for. Raises InvalidRequest for what is understood but not offered."""
+    """Return the request for the runtime. Raises InvalidRequest."""
     after_seconds = body.after_seconds or 0.0
     if not 0 <= after_seconds <= MAX_DELAY_S:
         raise InvalidRequest(
@@ -47,7 +47,7 @@ def _durability(body: RunCreate) -> Any:  # noqa: ANN401 - the literal is the ru
 
 
 def _run_kwargs(body: RunCreate, *, temporary: bool) -> dict[str, Any]:
-    """Return the request as it is shown with the run."""
+    """Return the request as stored with the run."""
     modes = [body.stream_mode] if isinstance(body.stream_mode, str) else body.stream_mode
     durability = _durability(body)
     return {

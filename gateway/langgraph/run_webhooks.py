@@ -1,4 +1,4 @@
-"""Webhooks of runs: the allowed addresses and the key that signs them."""
+"""Webhooks of runs: allowed addresses and the signing key."""
 
 import os
 import secrets
@@ -12,7 +12,7 @@ KEY_FILE = "webhook_key"
 
 
 def build_webhooks(config: Config) -> RunWebhooks:
-    """Return the sender of webhooks; it creates the key when it sends the first one."""
+    """Return the webhook sender; it creates the key when it sends the first webhook."""
     guard = UrlGuard(allow_private_hosts=config.gateway.webhook_hosts)
     return RunWebhooks(guard, lambda: webhook_key(config.home / KEY_FILE))
 

@@ -1,4 +1,4 @@
-"""Threads by what their state holds, and single values out of it."""
+"""Search of threads by the values of their state, and extraction of single values."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ _STEP = re.compile(r"\w+|\[-?\d+\]")
 
 
 async def thread_values(services: Services, thread: Thread) -> dict[str, Any] | None:
-    """Return a thread's newest values as plain JSON."""
+    """Return a thread's latest values as plain JSON."""
     values = await services.states.values(thread.thread_id)
     return None if values is None else orjson.loads(dumps(values))
 
@@ -27,17 +27,16 @@ async def thread_values(services: Services, thread: Thread) -> dict[str, Any] | 
 async def search_by_values(
     services: Services, query: ThreadQuery, wanted: Mapping[str, Any]
 ) -> list[Thread]:
-    """Return all threads of a query, limit and offset aside, whose state holds the wanted values.
+    """Return all threads that match a query, ignoring limit and offset, and whose state contains the values.
 
     Raises:
-        Refused: too many threads would have to be looked at.
+        HTTPException: 422, the query matches too many threads.
     """
     most = services.max_searched_threads
     if await services.runs.threads.count(query) > most:
         raise HTTPException(
             422,
-            f"A search by values looks at {most} threads at most: "
-            "narrow it down by metadata, status or ids.",
+            f"A search by values can read up to {most} threads: filter by metadata, status or ids.",
         )
     found: list[Thread] = []
     for offset in range(0, most, _PAGE_SIZE):
@@ -50,7 +49,7 @@ async def search_by_values(
 
 
 def json_contains(value: object, wanted: object) -> bool:
-    """Return whether JSON holds other JSON: objects key by key, lists in any order, all else if equal.
+    """Return whether JSON contains other JSON: objects by key, lists in any order, other values if equal.
 
     >>> json_contains({"a": {"b": 1, "c": 2}, "l": [1, 2]}, {"a": {"b": 1}, "l": [2]})
     True
@@ -69,7 +68,7 @@ def json_contains(value: object, wanted: object) -> bool:
 
 
 def parse_path(path: str) -> list[str | int]:
-    """Return the steps of a path. Raises Refused (422).
+    """Return the steps of a path. Raises HTTPException (422).
 
     >>> parse_path("values.messages[-1].content")
     ['values', 'messages', -1, 'content']
@@ -82,7 +81,7 @@ def parse_path(path: str) -> list[str | int]:
 
 
 def extract_path(value: object, steps: Sequence[str | int]) -> object:
-    """Return what lies at the end of a path; None where it leads nowhere.
+    """Return the value at a path; None if there is none.
 
     >>> extract_path({"values": {"l": [1, {"x": 5}]}}, ["values", "l", -1, "x"]), extract_path({}, ["a", 0])
     (5, None)

@@ -1,4 +1,4 @@
-"""Rows and states as the LangGraph wire format shows them. Pure."""
+"""Rows and states in the LangGraph wire format. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ from store.threads import Thread, ThreadExpiry
 View = dict[str, Any]
 
 BUILT_IN_CREATED_AT = 1704067200.0
-"""When the built-in assistants were made, Unix seconds: they have no row, and a fixed time keeps answers comparable."""
+"""Creation time of built-in assistants, Unix seconds: they have no row."""
 
 
 def thread_view(thread: Thread, values: Mapping[str, Any] | None) -> View:
@@ -34,7 +34,7 @@ def thread_view(thread: Thread, values: Mapping[str, Any] | None) -> View:
 
 
 def ttl_view(ttl: ThreadExpiry | None) -> View | None:
-    """Return how long a thread lives; None = for ever."""
+    """Return a thread's time to live; None = unlimited."""
     if ttl is None:
         return None
     return {
@@ -45,7 +45,7 @@ def ttl_view(ttl: ThreadExpiry | None) -> View | None:
 
 
 def assistant_of_graph(graph_id: str) -> Assistant:
-    """Return the assistant that exists for a graph."""
+    """Return the built-in assistant of a graph."""
     return Assistant(
         assistant_id=assistant_id_for_graph(graph_id),
         graph_id=graph_id,
@@ -74,14 +74,14 @@ def assistant_view(one: Assistant) -> View:
 
 
 def version_view(one: Assistant) -> View:
-    """Return a version of an Assistant; it was made once and does not change."""
+    """Return a version of an Assistant; it has no `updated_at`."""
     view = assistant_view(one) | {"created_at": format_timestamp(one.version_created_at)}
     del view["updated_at"]
     return view
 
 
 def state_view(state: StateSnapshot | None) -> View:
-    """Return a ThreadState; one without checkpoint is a thread on which nothing ran yet."""
+    """Return a ThreadState; without a checkpoint, that of a thread without runs."""
     checkpoint = checkpoint_view(state.config) if state else None
     if state is None or checkpoint is None or checkpoint["checkpoint_id"] is None:
         return {
@@ -112,7 +112,7 @@ def state_view(state: StateSnapshot | None) -> View:
 
 
 def checkpoint_view(config: RunnableConfig | None) -> View | None:
-    """Return the checkpoint that a config names."""
+    """Return the checkpoint of a config."""
     if not config:
         return None
     where = config["configurable"]

@@ -1,4 +1,4 @@
-"""/api/agents and /api/user-profile: custom agents, and what all agents know of their people."""
+"""/api/agents and /api/user-profile: custom agents, and the user profile that all agents share."""
 
 from typing import Annotated
 
@@ -22,7 +22,7 @@ router = APIRouter(
 
 
 class AgentUpdate(BaseModel):
-    """What can be said of an agent; an unset field keeps its value in an update."""
+    """The fields of an agent; in an update, missing fields keep their values."""
 
     description: str = Field(default="", max_length=1024)
     model: str | None = None
@@ -38,7 +38,7 @@ class AgentCreate(AgentUpdate):
 
 
 class AgentView(AgentUpdate):
-    """An agent as it is stored."""
+    """A custom agent."""
 
     name: str
 
@@ -50,14 +50,14 @@ class AgentList(BaseModel):
 
 
 class AgentNameCheck(BaseModel):
-    """Whether a name is free; `name` as it would be stored."""
+    """Whether a name is available; `name` is its stored form."""
 
     available: bool
     name: str
 
 
 class UserProfile(BaseModel):
-    """USER.md: what every agent is told of the people it works for."""
+    """USER.md: what all agents know about their users."""
 
     content: str = Field(max_length=MAX_SOUL_CHARS)
 
@@ -72,7 +72,7 @@ async def list_agents(agent_services: AgentServicesDep) -> AgentList:
 
 @router.post("/agents", status_code=201)
 async def create_agent(body: AgentCreate, agent_services: AgentServicesDep) -> AgentView:
-    """Store a new one."""
+    """Create a custom agent."""
     _validate(body, agent_services.config.get())
     fields = body.model_dump()
     return _view(await agent_services.custom_agents.create(CustomAgent.model_validate(fields)))
@@ -82,7 +82,7 @@ async def create_agent(body: AgentCreate, agent_services: AgentServicesDep) -> A
 async def check_name(
     name: Annotated[str, Query()], agent_services: AgentServicesDep
 ) -> AgentNameCheck:
-    """Say whether a name is free."""
+    """Check whether a name is available."""
     return AgentNameCheck(
         available=not await agent_services.custom_agents.exists(name),
         name=normalize_agent_name(name),
@@ -91,13 +91,13 @@ async def check_name(
 
 @router.get("/agents/{name}")
 async def get_agent(name: str, agent_services: AgentServicesDep) -> AgentView:
-    """Return one."""
+    """Return a custom agent."""
     return _view(await agent_services.custom_agents.get(name))
 
 
 @router.put("/agents/{name}")
 async def update_agent(name: str, body: AgentUpdate, agent_services: AgentServicesDep) -> AgentView:
-    """Change the fields that are given."""
+    """Change fields of a custom agent."""
     _validate(body, agent_services.config.get())
     fields = body.model_dump(exclude_unset=True)
 
@@ -109,7 +109,7 @@ async def update_agent(name: str, body: AgentUpdate, agent_services: AgentServic
 
 @router.delete("/agents/{name}", status_code=204)
 async def delete_agent(name: str, agent_services: AgentServicesDep) -> None:
-    """Remove one with its files."""
+    """Delete a custom agent and its files."""
     await agent_services.custom_agents.delete(name)
 
 
@@ -131,7 +131,7 @@ def _view(agent: CustomAgent) -> AgentView:
 
 
 def _validate(body: AgentUpdate, config: AgentConfig) -> None:
-    """Refuse names that the configuration does not know: the agent would silently run without them."""
+    """Reject unknown models and tool groups: the agent would run without them. Raises HTTPException (422)."""
     if body.model is not None and config.model_named(body.model) is None:
         raise HTTPException(422, f"There is no model named {body.model[:80]!r}.")
     known = {group.name for group in config.tool_groups} | {tool.group for tool in config.tools}

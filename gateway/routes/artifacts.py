@@ -1,4 +1,4 @@
-"""GET /api/threads/{id}/artifacts/{path}: the files of a thread."""
+"""GET /api/threads/{id}/artifacts/{path}: files of a thread."""
 
 from collections.abc import Mapping
 from urllib.parse import quote
@@ -34,7 +34,7 @@ _ACTIVE = frozenset(
 
 
 def is_active(mime: str) -> bool:
-    """Return whether a browser may run what is in a file: such files are always handed out as downloads.
+    """Return whether a browser might run code in a file: such files are always sent as downloads.
 
     >>> is_active("image/svg+xml"), is_active("multipart/related"), is_active("image/png")
     (True, True, False)
@@ -43,7 +43,7 @@ def is_active(mime: str) -> bool:
 
 
 class OpenFileResponse(StreamingResponse):
-    """Streams an open file, and closes it however the response ends."""
+    """Streams an open file and closes it, however the response ends."""
 
     def __init__(self, file: ArtifactFile, *, media_type: str, headers: Mapping[str, str]) -> None:
         super().__init__(file.read(), media_type=media_type, headers=headers)
@@ -61,21 +61,21 @@ class OpenFileResponse(StreamingResponse):
 async def get_artifact(
     thread_id: str, path: str, agent_services: AgentServicesDep, *, download: bool = False
 ) -> Response:
-    """Return one file; `path` is its virtual path without the leading slash, or that of a part of a `.skill` file."""
+    """Return a file, or a file inside a `.skill` archive; `path` is its virtual path without the leading slash."""
     try:
         found = await to_thread.run_sync(
             open_artifact, agent_services.folders, thread_id, f"/{path}"
         )
     except ThreadIdInvalid:
-        raise HTTPException(422, "This is not a thread's id.") from None
+        raise HTTPException(422, "Invalid thread ID.") from None
     except PathNotAllowed:
         raise HTTPException(403, f"Only files below {USER_DATA} can be read.") from None
     except FileNotFoundError:
-        raise HTTPException(404, "There is no such file.") from None
+        raise HTTPException(404, "The file does not exist.") from None
     except IsADirectoryError:
-        raise HTTPException(400, "This is not a file.") from None
+        raise HTTPException(400, "The path is not a file.") from None
     except ArchiveMemberTooLarge:
-        raise HTTPException(413, "This part of the archive is too large to be shown.") from None
+        raise HTTPException(413, "The file in the archive is too large to return.") from None
     return _response(found, download=download)
 
 

@@ -1,4 +1,4 @@
-"""/api/channels: the true state of every platform, and the bus's rows for the admin."""
+"""/api/channels: state of each channel, and the rows of inbox, outbox, conversations and pairings."""
 
 from typing import Annotated, Any, assert_never
 
@@ -31,16 +31,16 @@ MAX_OFFSET = 1_000_000_000
 RowId = Annotated[int, Path(ge=1, le=NEWEST)]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 Offset = Annotated[int, Query(ge=0, le=MAX_OFFSET)]
-Before = Annotated[int, Query(ge=1, le=NEWEST, description="only rows with an id below this one")]
+Before = Annotated[int, Query(ge=1, le=NEWEST, description="Only rows with an ID below this one")]
 
 
 class ChannelState(BaseModel):
-    """A platform, enabled or not.
+    """A channel, enabled or not.
 
     Attributes:
-        running: The true state of the connection.
-        detail: What is wrong and what to do; "" when all is well.
-        events: How many messages had which fate since the start.
+        running: Whether the channel is connected now.
+        detail: What is wrong and what to do; "" if nothing.
+        events: Number of events since the start, by result.
     """
 
     enabled: bool
@@ -53,21 +53,21 @@ class ChannelState(BaseModel):
 
 
 class ChannelList(BaseModel):
-    """Whether the channels run, and each of them by name."""
+    """Whether the channels are running, and the state of each by name."""
 
     service_running: bool
     channels: dict[str, ChannelState]
 
 
 class ActionResponse(BaseModel):
-    """Whether it was done, in a sentence."""
+    """Whether the action succeeded, and a message."""
 
     success: bool
     message: str
 
 
 class ConversationAddress(BaseModel):
-    """A conversation's place."""
+    """The key of a conversation."""
 
     channel: str
     workspace: str
@@ -76,7 +76,7 @@ class ConversationAddress(BaseModel):
 
 
 class OutboxRowView(ConversationAddress):
-    """A row of the outbox; `preview` are the first 200 characters."""
+    """A row of the outbox; `preview` is the first 200 characters."""
 
     id: int
     key: str
@@ -92,7 +92,7 @@ class OutboxRowView(ConversationAddress):
 
 
 class InboxRowView(ConversationAddress):
-    """A row of the inbox; `preview` are the first 200 characters."""
+    """A row of the inbox; `preview` is the first 200 characters."""
 
     id: int
     seq: int
@@ -119,7 +119,7 @@ class ConversationView(ConversationAddress):
 
 
 class PairingView(BaseModel):
-    """A stranger's request, or a person who was let in."""
+    """An open pairing request, or an approved person or group."""
 
     code: str
     channel: str
@@ -149,13 +149,13 @@ class ConversationList(BaseModel):
 
 
 class PairingList(BaseModel):
-    """Requests and people let in, newest first."""
+    """Open requests and approvals, newest first."""
 
     rows: list[PairingView]
 
 
 def channel_states(services: Services) -> dict[str, dict[str, Any]]:
-    """Return every known platform with its state, disabled ones too."""
+    """Return the state of each channel, including disabled ones."""
     health = services.bus.health() if services.bus else {}
     counters = services.bus.counters() if services.bus else {}
     faults = services.channel_problems
@@ -194,21 +194,21 @@ def _channel_state(
 @router.get("", response_model=ChannelList)
 @router.get("/", include_in_schema=False)
 async def list_channels(services: ServicesDep) -> dict[str, Any]:
-    """Tell whether the channels run, and the state of each."""
+    """List the channels and their states."""
     return {"service_running": services.bus is not None, "channels": channel_states(services)}
 
 
 @router.post("/{name}/restart", response_model=ActionResponse)
 async def restart_channel(name: str, services: ServicesDep, bus: BusDep) -> dict[str, Any]:
-    """Connect a platform anew."""
+    """Reconnect a channel."""
     policy = services.config.bots.sections.get(name)
     if policy is None:
-        raise HTTPException(404, "There is no channel of this name.")
+        raise HTTPException(404, "There is no channel with this name.")
     fault = services.channel_problems.get(name)
     if not policy.enabled:
         return {
             "success": False,
-            "message": f"Channel {name} is disabled: set channels.{name}.enabled.",
+            "message": f"Channel {name} is disabled: set channels.{name}.enabled to true.",
         }
     if fault:
         return {"success": False, "message": f"Channel {name} cannot start: {fault}"}
@@ -223,7 +223,7 @@ async def list_outbox(
     limit: Limit = 100,
     before: Before = NEWEST,
 ) -> dict[str, Any]:
-    """List deliveries, newest first; `state` may be given several times."""
+    """List deliveries, newest first; you can repeat `state`."""
     rows = await bus.outbox.list_recent(states=state or (), limit=limit, before=before)
     return {"rows": [_outbox_row_view(row) for row in rows]}
 
@@ -237,7 +237,7 @@ async def resend_delivery(delivery_id: RowId, bus: BusDep) -> dict[str, Any]:
 
 @router.delete("/outbox/{delivery_id}", status_code=204)
 async def discard_delivery(delivery_id: RowId, bus: BusDep) -> Response:
-    """Forget a delivery."""
+    """Delete a delivery."""
     await bus.discard(delivery_id)
     return Response(status_code=204)
 
@@ -258,21 +258,21 @@ async def list_conversations(bus: BusDep, limit: Limit = 100, offset: Offset = 0
 
 @router.get("/pairings", response_model=PairingList)
 async def list_pairings(bus: BusDep) -> dict[str, Any]:
-    """List open requests and the people let in, newest first."""
+    """List open requests and approvals, newest first."""
     return {"rows": [_pairing_view(row) for row in await bus.pairings.list_all()]}
 
 
 @router.post("/pairings/{code}/approve", response_model=PairingView)
 async def approve_pairing(code: str, bus: BusDep) -> dict[str, Any]:
-    """Let the person with this code in."""
+    """Approve the person or group with this code."""
     return _pairing_view(await bus.approve(code.strip().upper()))
 
 
 @router.delete("/pairings/{channel}/{user_id}", status_code=204)
 async def revoke_pairing(channel: str, user_id: str, bus: BusDep) -> Response:
-    """Shut a person out again."""
+    """Revoke the access of a person or group."""
     if not await bus.pairings.revoke(channel, user_id):
-        raise HTTPException(404, "This person was not let in.")
+        raise HTTPException(404, "This person is not approved.")
     return Response(status_code=204)
 
 

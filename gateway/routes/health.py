@@ -1,4 +1,4 @@
-"""GET /health and /health/ready: whether the gateway serves, and whether people can be answered."""
+"""GET /health and /health/ready: liveness and readiness."""
 
 from typing import Literal
 
@@ -13,14 +13,14 @@ router = APIRouter()
 
 
 class HealthResponse(BaseModel):
-    """A sign of life."""
+    """The gateway is serving."""
 
     status: Literal["healthy"] = "healthy"
     service: Literal["parley"] = "parley"
 
 
 class ReadinessCheckView(BaseModel):
-    """How one part stands."""
+    """The result of one check."""
 
     model_config = ConfigDict(from_attributes=True)
 
@@ -30,7 +30,7 @@ class ReadinessCheckView(BaseModel):
 
 
 class ReadinessResponse(BaseModel):
-    """Whether people can be answered; which part keeps them from it is told to holders of the token."""
+    """Whether messages can be answered; requests with the token also get the checks."""
 
     status: Literal["ready", "not ready"]
     checks: dict[str, ReadinessCheckView] | None = None
@@ -39,20 +39,20 @@ class ReadinessResponse(BaseModel):
 @router.get("/health")
 @router.head("/health", include_in_schema=False)
 async def get_health() -> HealthResponse:
-    """Say that the gateway serves; channels may still be connecting. Needs no token."""
+    """Return 200 as soon as the gateway serves; channels may still be connecting. Needs no token."""
     return HealthResponse()
 
 
 @router.get(
     "/health/ready",
     response_model_exclude_none=True,
-    responses={503: {"model": ReadinessResponse, "description": "People cannot be answered now"}},
+    responses={503: {"model": ReadinessResponse, "description": "Messages cannot be answered now"}},
 )
 @router.head("/health/ready", include_in_schema=False)
 async def get_readiness(
     request: Request, response: Response, services: ServicesDep
 ) -> ReadinessResponse:
-    """Say whether people can be answered. Needs no token; with it each part is told."""
+    """Return 200 if messages can be answered. Needs no token; with the token, the response includes the checks."""
     found = await check_readiness(services)
     is_ready = all(check.ok for check in found.values())
     response.status_code = 200 if is_ready else 503

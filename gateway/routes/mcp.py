@@ -1,4 +1,4 @@
-"""/api/mcp: the MCP servers of the extensions file, secrets masked, and how they stand."""
+"""/api/mcp: MCP servers of the extensions file, with secrets masked, and their status."""
 
 from dataclasses import asdict
 
@@ -12,7 +12,7 @@ router = APIRouter(responses=error_responses(400, 404, 500))
 
 
 class McpOAuthUpdate(BaseModel):
-    """Where a server's tokens come from. Null keeps a stored secret, an empty text clears it."""
+    """OAuth settings of a server; null keeps a stored secret, an empty string clears it."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -22,7 +22,7 @@ class McpOAuthUpdate(BaseModel):
 
 
 class McpServerUpdate(BaseModel):
-    """An MCP server, in requests; `***` stands for the value that is stored."""
+    """Settings of an MCP server; `***` keeps the stored value."""
 
     enabled: bool = True
     type: str | None = None
@@ -36,7 +36,7 @@ class McpServerUpdate(BaseModel):
 
 
 class McpServerView(BaseModel):
-    """An MCP server, in answers: values of variables and headers are `***`, secrets of OAuth null."""
+    """An MCP server; values of variables and headers are `***`, OAuth secrets are null."""
 
     enabled: bool
     type: str
@@ -50,25 +50,25 @@ class McpServerView(BaseModel):
 
 
 class McpConfigUpdate(BaseModel):
-    """All MCP servers by name, as they shall be."""
+    """The new MCP servers, by name."""
 
     mcp_servers: dict[str, McpServerUpdate]
 
 
 class McpConfigView(BaseModel):
-    """All MCP servers by name."""
+    """The MCP servers, by name."""
 
     mcp_servers: dict[str, McpServerView]
 
 
 class McpServerToggle(BaseModel):
-    """Whether a server shall be used."""
+    """Whether to enable the server."""
 
     enabled: bool
 
 
 class McpServerStatusView(BaseModel):
-    """How a server stands: `disabled`, `connecting`, `connected` or `failed`."""
+    """Status of an MCP server; `state` is `disabled`, `connecting`, `connected` or `failed`."""
 
     state: str
     tools: list[str]
@@ -77,7 +77,7 @@ class McpServerStatusView(BaseModel):
 
 
 class McpStatusView(BaseModel):
-    """All MCP servers by name."""
+    """The status of each MCP server, by name."""
 
     servers: dict[str, McpServerStatusView]
 
@@ -91,7 +91,7 @@ async def get_config(agent_services: AgentServicesDep) -> McpConfigView:
 
 @router.put("/mcp/config")
 async def replace_config(body: McpConfigUpdate, agent_services: AgentServicesDep) -> McpConfigView:
-    """Put these servers in the place of all. Runs that start from now on have their tools."""
+    """Replace all MCP servers. New runs use the new tools."""
     given = {name: server.model_dump() for name, server in body.mcp_servers.items()}
     found = await agent_services.mcp.settings.replace(given)
     return McpConfigView.model_validate({"mcp_servers": found})
@@ -101,13 +101,13 @@ async def replace_config(body: McpConfigUpdate, agent_services: AgentServicesDep
 async def toggle_server(
     name: str, body: McpServerToggle, agent_services: AgentServicesDep
 ) -> McpServerView:
-    """Switch one server on or off."""
+    """Enable or disable an MCP server."""
     found = await agent_services.mcp.settings.set_enabled(name, enabled=body.enabled)
     return McpServerView.model_validate(found)
 
 
 @router.get("/mcp/status")
 async def get_status(agent_services: AgentServicesDep) -> McpStatusView:
-    """Tell how every server stands, and what it offers."""
+    """Return the status and the tools of each MCP server."""
     found = {one.name: asdict(one) for one in await agent_services.mcp.statuses()}
     return McpStatusView.model_validate({"servers": found})

@@ -1,4 +1,4 @@
-"""/api/memory: what the agent remembers of a person or a room, and the ways to correct it."""
+"""/api/memory: read, correct, export and delete what the agent remembers."""
 
 from typing import Annotated, Any
 
@@ -28,7 +28,7 @@ class MemorySectionView(BaseModel):
 
 
 class UserContextView(BaseModel):
-    """How things stand."""
+    """Summaries about the user's present."""
 
     workContext: MemorySectionView = Field(default_factory=MemorySectionView)  # noqa: N815
     personalContext: MemorySectionView = Field(default_factory=MemorySectionView)  # noqa: N815
@@ -36,7 +36,7 @@ class UserContextView(BaseModel):
 
 
 class HistoryContextView(BaseModel):
-    """What happened."""
+    """Summaries about the past."""
 
     recentMonths: MemorySectionView = Field(default_factory=MemorySectionView)  # noqa: N815
     earlierContext: MemorySectionView = Field(default_factory=MemorySectionView)  # noqa: N815
@@ -44,19 +44,19 @@ class HistoryContextView(BaseModel):
 
 
 class MemoryFactView(BaseModel):
-    """Something held to be true."""
+    """A remembered fact."""
 
     id: str = ""
     content: str
     category: str = DEFAULT_CATEGORY
     confidence: float | None = Field(default=DEFAULT_CONFIDENCE, description="0 to 1")
     createdAt: str = ""  # noqa: N815
-    source: str = Field(default="unknown", description="a thread's id, manual, or unknown")
+    source: str = Field(default="unknown", description="A thread's ID, `manual` or `unknown`")
     sourceError: str | None = None  # noqa: N815
 
 
 class MemoryDocumentView(BaseModel):
-    """All that is remembered in one place."""
+    """The memory of one scope and agent."""
 
     version: str = "1.0"
     lastUpdated: str = ""  # noqa: N815
@@ -66,7 +66,7 @@ class MemoryDocumentView(BaseModel):
 
 
 class FactCreate(BaseModel):
-    """A fact that a person states."""
+    """A fact to add."""
 
     content: str
     category: str = DEFAULT_CATEGORY
@@ -74,7 +74,7 @@ class FactCreate(BaseModel):
 
 
 class FactUpdate(BaseModel):
-    """What to change in a fact; what is left out, or null, stays."""
+    """Changes to a fact; missing and null fields keep their values."""
 
     content: str | None = None
     category: str | None = None
@@ -82,7 +82,7 @@ class FactUpdate(BaseModel):
 
 
 class MemoryConfigView(BaseModel):
-    """The configuration that holds now."""
+    """The active configuration of memory."""
 
     model_config = ConfigDict(from_attributes=True)
 
@@ -96,14 +96,14 @@ class MemoryConfigView(BaseModel):
 
 
 class MemoryStatusView(BaseModel):
-    """The configuration and a document."""
+    """The configuration and one document."""
 
     config: MemoryConfigView
     data: MemoryDocumentView
 
 
 class MemoryScopeView(BaseModel):
-    """A scope that has something. `facts` and `last_updated` are those of its own document."""
+    """A scope with memories; `facts` and `last_updated` describe the lead agent's document."""
 
     scope: str
     agents: list[str]
@@ -112,7 +112,7 @@ class MemoryScopeView(BaseModel):
 
 
 class MemoryScopeList(BaseModel):
-    """All of them, by name."""
+    """All scopes with memories, sorted by name."""
 
     scopes: list[MemoryScopeView]
 
@@ -122,8 +122,8 @@ def _get_memory(agent_services: AgentServicesDep) -> MemoryService:
 
 
 def _get_scope(
-    scope: Annotated[str, Query(description="whose memory")] = DEFAULT,
-    agent: Annotated[str, Query(description="a custom agent's; empty = the lead agent's")] = "",
+    scope: Annotated[str, Query(description="The person or group")] = DEFAULT,
+    agent: Annotated[str, Query(description="A custom agent; empty = the lead agent")] = "",
 ) -> MemoryScope:
     return memory_scope(scope, agent)
 
@@ -132,9 +132,9 @@ MemoryDep = Annotated[MemoryService, Depends(_get_memory)]
 ScopeDep = Annotated[MemoryScope, Depends(_get_scope)]
 
 BAD_REQUEST: dict[int | str, dict[str, Any]] = {
-    400: {"description": "What was given breaks a rule; `detail` says which."}
+    400: {"description": "The request is invalid; `detail` says why"}
 }
-NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"description": "There is no such fact."}}
+NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"description": "The fact does not exist"}}
 
 
 def _document_view(document: MemoryDocument) -> MemoryDocumentView:
@@ -147,25 +147,25 @@ def _config_view(config: MemoryConfig) -> MemoryConfigView:
 
 @router.get("/memory", responses=BAD_REQUEST, response_model_exclude_none=True)
 async def get_memory(memory: MemoryDep, where: ScopeDep) -> MemoryDocumentView:
-    """Return a document; an empty one when nothing is remembered."""
+    """Return a document; it is empty if there are no memories."""
     return _document_view(await memory.get(where))
 
 
 @router.delete("/memory", responses=BAD_REQUEST, response_model_exclude_none=True)
 async def clear_memory(memory: MemoryDep, where: ScopeDep) -> MemoryDocumentView:
-    """Forget a document; without `agent` everything in the scope. Return what is left: nothing."""
+    """Delete a document, or without `agent` all documents of the scope; return the empty document."""
     return _document_view(await memory.clear(where))
 
 
 @router.post("/memory/reload", responses=BAD_REQUEST, response_model_exclude_none=True)
 async def reload_memory(memory: MemoryDep, where: ScopeDep) -> MemoryDocumentView:
-    """Read the documents from disk again; return one."""
+    """Reload the documents from disk and return one."""
     return _document_view(await memory.reload(where))
 
 
 @router.get("/memory/export", responses=BAD_REQUEST, response_model_exclude_none=True)
 async def export_memory(memory: MemoryDep, where: ScopeDep) -> MemoryDocumentView:
-    """Return a document, to be imported elsewhere."""
+    """Export a document."""
     return _document_view(await memory.get(where))
 
 
@@ -173,13 +173,13 @@ async def export_memory(memory: MemoryDep, where: ScopeDep) -> MemoryDocumentVie
 async def import_memory(
     document: MemoryDocumentView, memory: MemoryDep, where: ScopeDep
 ) -> MemoryDocumentView:
-    """Put a document in the place of the present one."""
+    """Replace a document."""
     return _document_view(await memory.replace(where, document.model_dump(exclude_unset=True)))
 
 
 @router.post("/memory/facts", responses=BAD_REQUEST, response_model_exclude_none=True)
 async def create_fact(fact: FactCreate, memory: MemoryDep, where: ScopeDep) -> MemoryDocumentView:
-    """Add a fact; return the whole document."""
+    """Add a fact; return the document."""
     made = await memory.create_fact(where, fact.content, fact.category, fact.confidence)
     return _document_view(made)
 
@@ -190,7 +190,7 @@ async def create_fact(fact: FactCreate, memory: MemoryDep, where: ScopeDep) -> M
 async def update_fact(
     fact_id: str, changes: FactUpdate, memory: MemoryDep, where: ScopeDep
 ) -> MemoryDocumentView:
-    """Change a fact; return the whole document."""
+    """Change a fact; return the document."""
     given = changes.model_dump(exclude_none=True)
     return _document_view(await memory.update_fact(where, fact_id, given))
 
@@ -199,19 +199,19 @@ async def update_fact(
     "/memory/facts/{fact_id}", responses=BAD_REQUEST | NOT_FOUND, response_model_exclude_none=True
 )
 async def delete_fact(fact_id: str, memory: MemoryDep, where: ScopeDep) -> MemoryDocumentView:
-    """Remove a fact; return the whole document."""
+    """Delete a fact; return the document."""
     return _document_view(await memory.delete_fact(where, fact_id))
 
 
 @router.get("/memory/config")
 async def get_config(memory: MemoryDep) -> MemoryConfigView:
-    """Return the configuration that holds now."""
+    """Return the active configuration of memory."""
     return _config_view(memory.config)
 
 
 @router.get("/memory/status", responses=BAD_REQUEST, response_model_exclude_none=True)
 async def get_status(memory: MemoryDep, where: ScopeDep) -> MemoryStatusView:
-    """Return the configuration and a document."""
+    """Return the configuration and one document."""
     return MemoryStatusView(
         config=_config_view(memory.config), data=_document_view(await memory.get(where))
     )
@@ -219,7 +219,7 @@ async def get_status(memory: MemoryDep, where: ScopeDep) -> MemoryStatusView:
 
 @router.get("/memory/scopes")
 async def list_scopes(memory: MemoryDep) -> MemoryScopeList:
-    """List whose memory there is."""
+    """List the scopes with memories."""
     found = [
         MemoryScopeView(
             scope=info.scope,

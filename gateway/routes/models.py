@@ -1,4 +1,4 @@
-"""GET /api/models: what was configured, without keys and addresses."""
+"""GET /api/models: the configured models, without keys and URLs."""
 
 from fastapi import APIRouter, HTTPException
 from pydantic import BaseModel, ConfigDict
@@ -24,7 +24,7 @@ class ModelView(BaseModel):
 
 
 class TokenUsage(BaseModel):
-    """Whether used tokens are counted."""
+    """Whether token usage is counted."""
 
     enabled: bool
 

@@ -1,4 +1,4 @@
-"""/api/skills: which there are, switching them, installing and editing this installation's own."""
+"""/api/skills: list, enable, disable, install and edit skills."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -21,7 +21,7 @@ router = APIRouter(responses=error_responses(400, 403, 404, 409, 500))
 
 
 class SkillView(BaseModel):
-    """A skill. `error` says what is wrong with one that cannot be used."""
+    """A skill; `error` says why it cannot be used."""
 
     name: str
     description: str
@@ -44,26 +44,26 @@ class SkillDetail(SkillView):
 
 
 class SkillToggle(BaseModel):
-    """Whether a skill shall be enabled."""
+    """Whether to enable the skill."""
 
     enabled: bool
 
 
 class SkillContent(BaseModel):
-    """Another SKILL.md."""
+    """The new text of SKILL.md."""
 
     content: str
 
 
 class SkillInstallRequest(BaseModel):
-    """Which `.skill` file to install: a thread, and the path that its agent sees."""
+    """The `.skill` file to install: a thread, and the file's path as the agent sees it."""
 
     thread_id: str
     path: str
 
 
 class SkillInstallResponse(BaseModel):
-    """What was installed."""
+    """The installed skill."""
 
     success: bool
     skill_name: str
@@ -71,7 +71,7 @@ class SkillInstallResponse(BaseModel):
 
 
 class SkillChangeView(BaseModel):
-    """A change of a custom skill; `decision` is what the scan said."""
+    """A change of a custom skill; `decision` is the result of the scan."""
 
     ts: str
     action: str
@@ -88,20 +88,20 @@ class SkillHistoryView(BaseModel):
 
 
 class SkillRollbackRequest(BaseModel):
-    """Which change to take back: its place in the history; -1 is the newest."""
+    """The index of the change to revert; -1 is the newest."""
 
     history_index: int
 
 
 class SkillDeleteResponse(BaseModel):
-    """It is done."""
+    """The skill was deleted."""
 
     success: bool
 
 
 @router.get("/skills")
 async def list_skills(agent_services: AgentServicesDep) -> SkillList:
-    """List the skills, switched-off and broken ones among them."""
+    """List all skills, including disabled and invalid ones."""
     return _skill_list((await agent_services.skills.load()).skills)
 
 
@@ -119,14 +119,14 @@ async def install_skill(
 
 @router.get("/skills/custom")
 async def list_custom_skills(agent_services: AgentServicesDep) -> SkillList:
-    """List this installation's own."""
+    """List the custom skills."""
     shelf = await agent_services.skills.load()
     return _skill_list(tuple(skill for skill in shelf.skills if skill.category == "custom"))
 
 
 @router.get("/skills/custom/{name}")
 async def get_custom_skill(name: str, agent_services: AgentServicesDep) -> SkillDetail:
-    """Return one of these with its text."""
+    """Return a custom skill with its text."""
     skill, content = await agent_services.skill_installer.content(name)
     return SkillDetail(**_skill_view(skill).model_dump(), content=content)
 
@@ -135,21 +135,21 @@ async def get_custom_skill(name: str, agent_services: AgentServicesDep) -> Skill
 async def update_custom_skill(
     name: str, body: SkillContent, agent_services: AgentServicesDep
 ) -> SkillDetail:
-    """Replace its text."""
+    """Replace the text of a custom skill."""
     skill = await agent_services.skill_installer.edit(name, body.content)
     return SkillDetail(**_skill_view(skill).model_dump(), content=body.content)
 
 
 @router.delete("/skills/custom/{name}")
 async def delete_custom_skill(name: str, agent_services: AgentServicesDep) -> SkillDeleteResponse:
-    """Remove it with its files; the history stays."""
+    """Delete a custom skill and its files; its history is kept."""
     await agent_services.skill_installer.delete(name)
     return SkillDeleteResponse(success=True)
 
 
 @router.get("/skills/custom/{name}/history")
 async def get_history(name: str, agent_services: AgentServicesDep) -> SkillHistoryView:
-    """Return what was done to it."""
+    """Return the changes of a custom skill."""
     changes = await agent_services.skill_installer.history(name)
     return SkillHistoryView(
         history=[SkillChangeView.model_validate(asdict(change)) for change in changes]
@@ -160,7 +160,7 @@ async def get_history(name: str, agent_services: AgentServicesDep) -> SkillHisto
 async def rollback_custom_skill(
     name: str, body: SkillRollbackRequest, agent_services: AgentServicesDep
 ) -> SkillDetail:
-    """Take a change back."""
+    """Revert a change of a custom skill."""
     await agent_services.skill_installer.rollback(name, body.history_index)
     return await get_custom_skill(name, agent_services)
 
@@ -199,9 +199,9 @@ async def _open_archive(
     try:
         return await to_thread.run_sync(opening)
     except FileNotFoundError:
-        raise HTTPException(404, "There is no such file.") from None
+        raise HTTPException(404, "The file does not exist.") from None
     except IsADirectoryError:
-        raise HTTPException(400, "This is not a file.") from None
+        raise HTTPException(400, "The path is not a file.") from None
 
 
 def _archive_opener(
@@ -211,9 +211,9 @@ def _archive_opener(
         way = relative_parts(normalize_path(body.path), USER_DATA)
         folder = agent_services.folders.folders(body.thread_id).user_data
     except PathNotAllowed:
-        raise HTTPException(403, "This path may not be read.") from None
+        raise HTTPException(403, "The path is not allowed.") from None
     except ThreadIdInvalid:
-        raise HTTPException(422, "This is not a thread's id.") from None
+        raise HTTPException(422, "Invalid thread ID.") from None
     if way is None:
         raise HTTPException(403, f"Only files below {USER_DATA} can be installed.")
     return partial(open_beneath, folder, way)

@@ -1,4 +1,4 @@
-"""Installation of a Slack app by OAuth. No admin token: a browser comes from an "Add to Slack" link, and from Slack."""
+"""Installation of a Slack app by OAuth. No admin token: browsers arrive from an "Add to Slack" link, and from Slack."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -13,9 +13,9 @@ from gateway.services import Services
 
 router = APIRouter(prefix="/slack", tags=["webhooks"], responses=error_responses(404))
 
-REDIRECT: Responses = {302: {"description": "The browser goes on to Slack"}}
+REDIRECT: Responses = {302: {"description": "Redirects to Slack"}}
 PAGES: Responses = {
-    status: {"description": "A page that says what went wrong", "content": {"text/plain": {}}}
+    status: {"description": "A page with the error", "content": {"text/plain": {}}}
     for status in (400, 502)
 }
 
@@ -39,7 +39,7 @@ async def start_slack_install(
 async def finish_slack_install(
     channel: Channel, request: Request, services: ServicesDep
 ) -> Response:
-    """Receive the browser back from Slack and store the workspace's token."""
+    """Handle the redirect from Slack and store the workspace's token."""
     return await _respond(_endpoint(services, channel).finish, request)
 
 

@@ -1,4 +1,4 @@
-"""POST /api/threads/{id}/suggestions: what a person might ask next."""
+"""POST /api/threads/{id}/suggestions: suggested follow-up questions."""
 
 from typing import Annotated, Any
 from uuid import UUID
@@ -12,14 +12,14 @@ from gateway.dependencies import AgentServicesDep
 router = APIRouter()
 
 MAX_MESSAGES = 1_000
-"""A page may send its whole conversation; the newest messages are looked at."""
+"""Clients may send whole conversations; only the newest messages are used."""
 
 TEXT_BLOCK_TYPES = frozenset({"text", "output_text", "input_text"})
-"""Blocks of a message that hold words; pictures, tool calls and thoughts are passed over."""
+"""Types of content blocks with text; images, tool calls and reasoning are ignored."""
 
 
 class SuggestionMessage(BaseModel):
-    """A message as a page shows it; `content` is a text or a list of blocks."""
+    """A message; `content` is text or a list of blocks."""
 
     role: str = Field(max_length=64)
     content: str | list[str | dict[str, Any]]
@@ -34,18 +34,18 @@ class SuggestionsRequest(BaseModel):
 
 
 class SuggestionsResponse(BaseModel):
-    """At most `n`; none where the model could not be asked."""
+    """At most `n` suggestions; empty if the model failed."""
 
     suggestions: list[str]
 
 
 @router.post("/threads/{thread_id}/suggestions")
 async def create_suggestions(
-    thread_id: UUID,  # noqa: ARG001 - checked, and needed for nothing
+    thread_id: UUID,  # noqa: ARG001 - only validated
     asked: SuggestionsRequest,
     agent_services: AgentServicesDep,
 ) -> SuggestionsResponse:
-    """Suggest what to ask next. The messages given count, not the thread's; a failure gives an empty list."""
+    """Suggest follow-up questions for the messages of the request. Returns an empty list if the model fails."""
     spoken = [
         ConversationMessage(role=one.role, text=message_text(one.content)) for one in asked.messages
     ]
@@ -56,7 +56,7 @@ async def create_suggestions(
 
 
 def message_text(content: str | list[str | dict[str, Any]]) -> str:
-    """Return the words of a message's content.
+    """Return the text of a message's content.
 
     >>> message_text([{"type": "output_text", "text": "a"}, {"type": "image_url"}, "b"])
     'a b'

@@ -21,14 +21,14 @@ SessionName = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 
 class TerminalMessageRequest(BaseModel):
-    """What a person typed. `id` makes a repeated request harmless."""
+    """A line of text; a request with the same `id` is ignored."""
 
     text: str
     id: str = Field(default="", max_length=100)
 
 
 class TerminalMessageResponse(BaseModel):
-    """What became of a line, see the fates of an event."""
+    """The decision on the line: `accepted`, or why not."""
 
     result: Disposition
 
@@ -37,19 +37,24 @@ class TerminalMessageResponse(BaseModel):
 async def send_message(
     session: SessionName, line: TerminalMessageRequest, terminal: TerminalDep
 ) -> TerminalMessageResponse:
-    """Hand a line to the bot; the answer comes through the events."""
+    """Send a line to the bot; the answer arrives as events."""
     return TerminalMessageResponse(result=await terminal.say(session, line.text, event_id=line.id))
 
 
 @router.get(
     "/{session}/events",
     response_class=StreamingResponse,
-    responses={200: {"content": {"text/event-stream": {}}, "description": "Events, without end"}},
+    responses={
+        200: {
+            "content": {"text/event-stream": {}},
+            "description": "Events, until the client disconnects",
+        }
+    },
 )
 async def stream_events(
     session: SessionName, terminal: TerminalDep, bus: BusDep
 ) -> StreamingResponse:
-    """Stream what is shown in a session (text/event-stream), from now on."""
+    """Stream the events of a session, starting now."""
     return StreamingResponse(
         _event_stream(terminal, bus, session),
         media_type="text/event-stream",

@@ -1,4 +1,4 @@
-"""/api/threads/{id}/uploads: the files that people send to a thread."""
+"""/api/threads/{id}/uploads: files uploaded to a thread."""
 
 from datetime import datetime
 from typing import Any
@@ -53,30 +53,32 @@ _REQUEST_BODY: dict[str, Any] = {
 
 
 class UploadedFileView(BaseModel):
-    """A file that was kept. Paths are those that the agent sees."""
+    """A stored file; paths are as the agent sees them."""
 
     filename: str
-    size: int = Field(description="bytes")
+    size: int = Field(description="Bytes")
     path: str
     virtual_path: str
     artifact_url: str
     extension: str
-    original_filename: str | None = Field(default=None, description="where it was renamed")
-    markdown_file: str | None = Field(default=None, description="the text version of a document")
+    original_filename: str | None = Field(
+        default=None, description="The name before it was changed"
+    )
+    markdown_file: str | None = Field(default=None, description="The text version of a document")
     markdown_path: str | None = None
     markdown_virtual_path: str | None = None
     markdown_artifact_url: str | None = None
-    markdown_error: str | None = Field(default=None, description="why a document has none")
+    markdown_error: str | None = Field(default=None, description="Why there is no text version")
 
 
 class ListedFileView(UploadedFileView):
-    """A file of the thread."""
+    """A file in the list."""
 
     modified: datetime
 
 
 class UploadResponse(BaseModel):
-    """What became of a request; `success` is false when a file could not be written where it belongs."""
+    """The stored files; `success` is false if a file was skipped."""
 
     success: bool
     files: list[UploadedFileView]
@@ -85,14 +87,14 @@ class UploadResponse(BaseModel):
 
 
 class UploadList(BaseModel):
-    """All files of the thread."""
+    """All files of a thread."""
 
     files: list[ListedFileView]
     count: int
 
 
 class UploadLimitsView(BaseModel):
-    """What one request may bring; sizes in bytes."""
+    """Limits of one request; sizes in bytes."""
 
     max_files: int
     max_file_size: int
@@ -100,7 +102,7 @@ class UploadLimitsView(BaseModel):
 
 
 class UploadDeleteResponse(BaseModel):
-    """That it was done."""
+    """The file was deleted."""
 
     success: bool
     message: str
@@ -112,7 +114,7 @@ class UploadDeleteResponse(BaseModel):
 async def upload_files(
     thread_id: str, request: Request, agent_services: AgentServicesDep
 ) -> UploadResponse:
-    """Keep the files of a multipart form; documents are turned into text before the answer."""
+    """Store the files of a multipart form; documents are also converted to text."""
     form = MultipartForm(request.headers.get("content-type", ""), request.stream())
     try:
         accepted = await agent_services.uploads.accept(thread_id, form.files())
@@ -130,7 +132,7 @@ async def upload_files(
 
 @router.get("/threads/{thread_id}/uploads/limits")
 async def get_limits(thread_id: str, agent_services: AgentServicesDep) -> UploadLimitsView:
-    """Say what one request may bring."""
+    """Return the limits of one request."""
     try:
         agent_services.folders.folders(thread_id)
     except ThreadIdInvalid as error:
@@ -145,7 +147,7 @@ async def get_limits(thread_id: str, agent_services: AgentServicesDep) -> Upload
 
 @router.get("/threads/{thread_id}/uploads/list", response_model_exclude_none=True)
 async def list_files(thread_id: str, agent_services: AgentServicesDep) -> UploadList:
-    """List the files of a thread, text versions included."""
+    """List the files of a thread, including text versions."""
     try:
         files = await agent_services.uploads.list_files(thread_id)
     except ThreadIdInvalid as error:
@@ -160,7 +162,7 @@ async def list_files(thread_id: str, agent_services: AgentServicesDep) -> Upload
 async def delete_file(
     thread_id: str, filename: str, agent_services: AgentServicesDep
 ) -> UploadDeleteResponse:
-    """Delete a file, and the text version that was made from it."""
+    """Delete a file and its text version."""
     try:
         await agent_services.uploads.delete(thread_id, filename)
     except (ThreadIdInvalid, UploadError) as error:
@@ -193,7 +195,7 @@ def _path_fields(thread_id: str, name: str) -> dict[str, str]:
 def _result_message(accepted: UploadResult) -> str:
     sentence = f"Successfully uploaded {len(accepted.files)} file(s)"
     if accepted.skipped:
-        sentence += f"; skipped {len(accepted.skipped)} whose place is not safe to write to"
+        sentence += f"; skipped {len(accepted.skipped)} that could not be written safely"
     problems = [f"{f.name}: {f.markdown_error}" for f in accepted.files if f.markdown_error]
     return f"{sentence}. No text version: {'; '.join(problems)}" if problems else sentence
 

@@ -1,4 +1,4 @@
-"""Deliveries of chat platforms by HTTP. No admin token: each platform proves itself to its own adapter."""
+"""Webhooks of chat platforms. They need no admin token: each adapter verifies the platform's signature."""
 
 from typing import Annotated
 
@@ -14,21 +14,21 @@ router = APIRouter(prefix="/webhooks", tags=["webhooks"])
 
 
 class WebhookError(BaseModel):
-    """Why a delivery was not taken."""
+    """Why a request was rejected."""
 
     detail: str
 
 
 RESPONSES: dict[int | str, dict[str, type[BaseModel] | str]] = {
-    400: {"model": WebhookError, "description": "The platform's own, and unreadable."},
+    400: {"model": WebhookError, "description": "The request is signed correctly but malformed"},
     401: {
         "model": WebhookError,
-        "description": "Not the platform's: signature, secret or time is wrong.",
+        "description": "Wrong signature, secret or time",
     },
-    404: {"model": WebhookError, "description": "The channel does not use webhooks."},
-    408: {"model": WebhookError, "description": "The request body arrived too slowly."},
-    413: {"model": WebhookError, "description": "The request body is too large."},
-    503: {"model": WebhookError, "description": "Not stored: send it again."},
+    404: {"model": WebhookError, "description": "The channel does not use webhooks"},
+    408: {"model": WebhookError, "description": "The request body arrived too slowly"},
+    413: {"model": WebhookError, "description": "The request body is too large"},
+    503: {"model": WebhookError, "description": "Not stored; send it again"},
 }
 
 
@@ -37,7 +37,7 @@ RESPONSES: dict[int | str, dict[str, type[BaseModel] | str]] = {
 async def receive_webhook(
     channel: Annotated[str, Path()], request: Request, services: ServicesDep
 ) -> Response:
-    """Take a delivery of a platform; 200 means that it is kept."""
+    """Receive an event from a platform; 200 means that it was stored."""
     webhook = services.webhooks.get(channel)
     if webhook is None:
         raise HTTPException(404, "This channel does not use webhooks.")
@@ -56,7 +56,7 @@ async def receive_webhook(
 
 
 async def _read_body(request: Request, webhook: WebhookEndpoint) -> bytes:
-    """Return the body, read within its bounds."""
+    """Return the body. Raises HTTPException: it is too large, too slow or incomplete."""
     body = bytearray()
     with anyio.move_on_after(webhook.read_timeout_s):
         try:

@@ -1,1 +1,1 @@
-"""`parley serve` as a process: the port, the signals, the server, its first words; and the chat without a port."""
+"""The process of `parley serve`: port, signals, HTTP server and start-up report; and the chat without a port."""

@@ -1,4 +1,4 @@
-"""`parley chat` with nothing running: the agent in this process."""
+"""`parley chat` without a running service: the agent in this process."""
 
 from dataclasses import replace
 
@@ -17,10 +17,10 @@ from store.outbox import OutboxStore
 
 
 async def run_embedded_chat(config: Config, session: str) -> None:
-    """Compose the service without a port and without platforms, and chat with it.
+    """Start the service without a port and without platforms, and chat with it.
 
     Raises:
-        CommandFailed, StoreError: it cannot be started here.
+        CommandFailed, StoreError: It cannot be started.
     """
     if not config.bots.terminal.enabled:
         raise CommandFailed("channels.terminal.enabled is false: set it to true to chat here")
@@ -40,23 +40,23 @@ async def run_embedded_chat(config: Config, session: str) -> None:
                 await run_chat(config, link)
     except StoreLocked as error:
         raise CommandFailed(
-            f"{error} Nothing answers at {config.base_url}, though: is gateway.port the running service's?"
+            f"{error} Nothing responds at {config.base_url}: is gateway.port the port of the running service?"
         ) from None
 
 
 async def _check_no_pending_work(config: Config) -> None:
-    """Leave messages of other channels to the service: without their platforms they could only fail here."""
+    """Raise CommandFailed if other channels have unfinished messages: without their platforms they would fail."""
     async with Database.open(config.database, config.home) as database:
         waiting = {row.key.channel for row in await InboxStore(database).list_unfinished()}
         owed = {row.conversation.channel for row in await OutboxStore(database).list_open()}
     if others := sorted((waiting | owed) - {TERMINAL}):
         raise CommandFailed(
-            f"messages of {', '.join(others)} wait to be answered: start `parley serve`, then `parley chat`"
+            f"unanswered messages of {', '.join(others)}: start `parley serve`, then `parley chat`"
         )
 
 
 def _disable_platforms(config: Config) -> Config:
-    """Return the configuration without the platforms: they belong to `parley serve`."""
+    """Return the configuration with all platforms disabled."""
     off = {
         name: section.model_copy(update={"enabled": False})
         for name, section in config.bots.platforms.items()

@@ -1,4 +1,4 @@
-"""The HTTP server: uvicorn on a socket that is already open, stopped by us and not by signals."""
+"""The HTTP server: uvicorn on an open socket, without its own signal handlers."""
 
 import logging
 import socket
@@ -13,7 +13,7 @@ from typing_extensions import override
 from gateway.auth import MAX_BODY_BYTES
 
 GRACE_PERIOD_S = 1
-"""How long open requests may finish when the server stops; streams are cut then."""
+"""How long open requests may take to finish when the server stops, seconds; streams are cut off then."""
 
 KEEP_ALIVE_S = 75
 
@@ -48,7 +48,7 @@ class HttpServer(uvicorn.Server):
 
     @override
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to serve, and say so."""
+        """Start serving and set `ready`."""
         await super().startup(sockets)
         self.ready.set()
 
@@ -57,15 +57,14 @@ class HttpServer(uvicorn.Server):
         await self.serve([self._listener])
 
     def stop(self) -> None:
-        """Take no new requests, give open ones `GRACE_PERIOD_S`, then end."""
+        """Accept no new requests, and end after at most `GRACE_PERIOD_S`."""
         self.should_exit = True
 
 
 class UvicornLogFilter(logging.Filter):
-    """Drops what uvicorn calls errors and we do on purpose.
+    """Drops error records of uvicorn about expected events.
 
-    Streams that are cut at a stop, and WebSockets that are refused with an answer in words: uvicorn sends
-    the answer, and then takes it for none.
+    These are streams that are cut off when the server stops, and WebSockets rejected with an HTTP response.
     """
 
     @override

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: an orderly stop with a hard bound."""
+"""SIGINT and SIGTERM: a graceful stop with a time limit."""
 
 import asyncio
 import os
@@ -14,10 +14,10 @@ INTERRUPTED = 130
 
 
 class ShutdownSignal:
-    """Set by the first signal, or by `request`. Use as a context manager inside the event loop's thread.
+    """Set by the first signal or by `request`. Use it as a context manager in the event loop's thread.
 
-    A clock is started with it: a process that has not ended `bound_s` later is ended, whatever hangs. What was
-    accepted is on disk by then, so the exit code is 0. A second Ctrl-C ends the process at once.
+    If the process has not ended `bound_s` seconds later, it is ended with exit code 0: accepted messages are on
+    disk. A second Ctrl-C ends it immediately.
     """
 
     def __init__(self, *, bound_s: float) -> None:
@@ -28,7 +28,7 @@ class ShutdownSignal:
         self._before: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> Self:
-        """Take the signals over."""
+        """Install the signal handlers."""
         for number in SIGNALS:
             self._before[number] = signal.signal(number, self._handle)
         return self
@@ -39,22 +39,22 @@ class ShutdownSignal:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Leave the handlers as they are while stopping: a late signal must not end the process badly."""
+        """Restore the previous handlers, except during a stop: a late signal must not end the process with an error."""
         if not self._requested:
             for number, handler in self._before.items():
                 signal.signal(number, handler)  # type: ignore[arg-type]
 
     async def wait(self) -> None:
-        """Wait until a stop is asked for."""
+        """Wait until a stop is requested."""
         await self._event.wait()
 
     def request(self) -> None:
-        """Ask for a stop."""
+        """Request a stop."""
         if self._begin():
             self._event.set()
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
-        # Runs between two bytecodes of the main thread, also while the loop is blocked.
+        # Signal handlers run between bytecodes of the main thread, even if the loop is blocked.
         if self._begin():
             self._loop.call_soon_threadsafe(self._event.set)
         elif number == signal.SIGINT:

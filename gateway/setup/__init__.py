@@ -1,1 +1,1 @@
-"""Setting Parley up: questions, trials, the files that are written, and the report of `parley doctor`."""
+"""Setup: prompts, credential checks, configuration files, and the report of `parley doctor`."""

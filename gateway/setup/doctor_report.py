@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from bots.common.diagnosis import CheckResult, Severity
 
-_SEVERITY_WIDTH = max(len(grade.value) for grade in Severity)
+_SEVERITY_WIDTH = max(len(severity.value) for severity in Severity)
 
 
 @dataclass(slots=True)
@@ -16,19 +16,19 @@ class DoctorReport:
 
     areas: dict[str, list[CheckResult]] = field(default_factory=dict)
 
-    def add(self, area: str, *findings: CheckResult) -> None:
+    def add(self, area: str, *results: CheckResult) -> None:
         """Add results to an area."""
-        self.areas.setdefault(area, []).extend(findings)
+        self.areas.setdefault(area, []).extend(results)
 
     @property
-    def findings(self) -> Sequence[CheckResult]:
+    def results(self) -> Sequence[CheckResult]:
         """The results of all areas."""
-        return [finding for area in self.areas.values() for finding in area]
+        return [result for area in self.areas.values() for result in area]
 
     @property
     def healthy(self) -> bool:
         """Whether there are no problems."""
-        return all(finding.severity is not Severity.PROBLEM for finding in self.findings)
+        return all(result.severity is not Severity.PROBLEM for result in self.results)
 
     def text(self) -> str:
         """Return the report as text."""
@@ -40,22 +40,22 @@ class DoctorReport:
         rows = [
             {
                 "area": area,
-                "subject": finding.subject,
-                "grade": finding.severity.value,
-                "text": finding.text,
-                "fix": finding.fix or None,
+                "subject": result.subject,
+                "severity": result.severity.value,
+                "text": result.text,
+                "fix": result.fix or None,
             }
             for area, found in self.areas.items()
-            for finding in found
+            for result in found
         ]
-        return json.dumps({"healthy": self.healthy, "findings": rows}, indent=2, ensure_ascii=False)
+        return json.dumps({"healthy": self.healthy, "checks": rows}, indent=2, ensure_ascii=False)
 
     def _summary(self) -> str:
-        counted = Counter(finding.severity for finding in self.findings)
+        counted = Counter(result.severity for result in self.results)
         counts = [
-            f"{count} {grade.value}{'s' if count > 1 else ''}"
-            for grade in (Severity.PROBLEM, Severity.WARNING)
-            if (count := counted[grade])
+            f"{count} {severity.value}{'s' if count > 1 else ''}"
+            for severity in (Severity.PROBLEM, Severity.WARNING)
+            if (count := counted[severity])
         ]
         return f"{' and '.join(counts)}.\n" if counts else "No problems found.\n"
 
@@ -75,7 +75,7 @@ def redact_report(report: DoctorReport, clean: Callable[[str], str]) -> DoctorRe
     )
 
 
-def format_results(findings: Sequence[CheckResult]) -> str:
+def format_results(results: Sequence[CheckResult]) -> str:
     """Return results as lines, each followed by its fix.
 
     >>> slow = CheckResult(subject="clock", text="is slow", severity=Severity.WARNING, fix="set it")
@@ -83,16 +83,16 @@ def format_results(findings: Sequence[CheckResult]) -> str:
       warning  clock  is slow
                       -> set it
     """
-    width = max((len(finding.subject) for finding in findings), default=0)
+    width = max((len(result.subject) for result in results), default=0)
     lines: list[str] = []
-    for finding in findings:
+    for result in results:
         lines.append(
-            f"  {finding.severity:<{_SEVERITY_WIDTH}}  {finding.subject:<{width}}  {finding.text}"
+            f"  {result.severity:<{_SEVERITY_WIDTH}}  {result.subject:<{width}}  {result.text}"
         )
-        if finding.fix:
-            lines.append(f"  {'':<{_SEVERITY_WIDTH}}  {'':<{width}}  -> {finding.fix}")
+        if result.fix:
+            lines.append(f"  {'':<{_SEVERITY_WIDTH}}  {'':<{width}}  -> {result.fix}")
     return "".join(f"{line}\n" for line in lines)
 
 
-def _format_area(name: str, findings: Sequence[CheckResult]) -> str:
-    return f"{name}\n{format_results(findings)}"
+def _format_area(name: str, results: Sequence[CheckResult]) -> str:
+    return f"{name}\n{format_results(results)}"

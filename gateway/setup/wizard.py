@@ -145,12 +145,10 @@ def _prompt_until_valid(
         person.show(format_results(_without_notes(findings)).rstrip("\n"))
         if all(finding.severity is not Severity.PROBLEM for finding in findings):
             return values
-        said = person.ask(
-            "[a] try again, [k] keep it anyway, or [l] leave it out", default="a"
-        ).lower()
+        said = person.ask("[a] try again, [k] keep it anyway, or [s] skip it", default="a").lower()
         if said.startswith("k"):
             return values
-        if said.startswith("l"):
+        if said.startswith(("s", "l")):
             return None
 
 

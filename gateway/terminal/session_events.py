@@ -22,7 +22,7 @@ HEARTBEAT_S = 10.0
 class SessionIdle:
     """Nothing of the session is waiting, running or unsent."""
 
-    kind: Literal["rest"] = "rest"
+    kind: Literal["idle"] = "idle"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -99,7 +99,7 @@ async def test_settings_that_are_missing_are_told_once_and_with_the_platform(
 ) -> None:
     channels = {"telegram": {"enabled": True}}
     report = await examined(tmp_path, {"channels": channels}, DoctorOptions(ask_models=False))
-    assert [f.severity for f in report.findings].count(Severity.PROBLEM) == 1
+    assert [f.severity for f in report.results].count(Severity.PROBLEM) == 1
     finding = of(report, "telegram")["settings"]
     assert "channels.telegram.bot_token" in finding.text
     assert "channels.telegram.enabled" in finding.fix
@@ -177,8 +177,14 @@ def test_a_report_for_programs() -> None:
     )
     told = json.loads(report.json())
     assert told["healthy"] is True
-    assert told["findings"] == [
-        {"area": "slack", "subject": "clock", "grade": "warning", "text": "slow", "fix": "set it"}
+    assert told["checks"] == [
+        {
+            "area": "slack",
+            "subject": "clock",
+            "severity": "warning",
+            "text": "slow",
+            "fix": "set it",
+        }
     ]
 
 
@@ -190,10 +196,10 @@ async def test_beside_a_running_service_nothing_is_disturbed(tmp_path: Path) -> 
             code, out, err = await service.command("doctor", "--json")
             told = json.loads(out)
             assert (code, told["healthy"], err) == (0, True, "")
-            found = {(row["area"], row["subject"]): row for row in told["findings"]}
+            found = {(row["area"], row["subject"]): row for row in told["checks"]}
             assert found[MACHINE, "service"]["text"] == f"running at {service.url}"
             assert found["telegram", "service"]["text"] == "connected"
-            assert found["telegram", "polling"]["grade"] == "ok"
+            assert found["telegram", "polling"]["severity"] == "ok"
             assert ("slack", "connection") not in found
             assert slack.sockets.connects == 1
             assert len(telegram.calls("getUpdates")) <= polls + 1  # the service's own

@@ -343,7 +343,7 @@ async def test_a_terminal_over_http(tmp_path: Path) -> None:
                     data = [await anext_data(lines) for _ in range(2)]
             assert '"kind":"shown"' in data[0]
             assert "Available commands:" in data[0]
-            assert data[1] == '{"kind":"rest"}'
+            assert data[1] == '{"kind":"idle"}'
             bad = await http.post("/api/channels/terminal/a%20b/messages", json={"text": "x"})
             assert bad.status_code == 422
 

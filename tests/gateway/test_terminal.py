@@ -164,7 +164,7 @@ async def test_rests_come_after_the_last_event_of_an_answer() -> None:
                 if isinstance(item, SessionHeartbeat):
                     break
     kinds = [item.kind for item in seen]
-    assert kinds == ["shown", "file", "rest", "heartbeat"]
+    assert kinds == ["shown", "file", "idle", "heartbeat"]
 
 
 async def test_lines_from_files_and_pipes(tmp_path: Path) -> None:
