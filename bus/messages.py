@@ -265,6 +265,7 @@ class OutboundText:
         buttons: Its buttons, if the platform has any.
         part: Number of the message within its row; 0 = the first, which is sent with the row's key itself.
         more: Texts of the messages that follow within the row, if the platform needs several.
+        uncertain: Whether an earlier message of the row may have been sent twice, or not at all.
     """
 
     kind: Literal["text"] = "text"
@@ -277,6 +278,7 @@ class OutboundText:
     buttons: tuple[Button, ...] = ()
     part: int = 0
     more: tuple[str, ...] = ()
+    uncertain: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -225,7 +225,7 @@ def _workers(
 ) -> ConversationWorkers:
     stores, runs = bus.stores, RunClient(bus.langgraph)
     steering = Steering(
-        revisions=stores.edits, runs=runs, uploads=FileUploader(bus.gateway), delivery=delivery
+        history=stores.history, runs=runs, uploads=FileUploader(bus.gateway), delivery=delivery
     )
     effects = TurnEffects(
         inbox=stores.inbox,

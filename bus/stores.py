@@ -8,7 +8,6 @@ from store.conversation_settings import ConversationSettingsStore
 from store.conversations import ConversationStore
 from store.database import Database
 from store.inbox import InboxStore
-from store.message_edits import MessageEditStore
 from store.message_history import MessageHistoryStore
 from store.message_topics import MessageTopicStore
 from store.outbox import OutboxStore
@@ -24,7 +23,6 @@ class JournalStores:
     conversations: ConversationStore
     topics: MessageTopicStore
     history: MessageHistoryStore
-    edits: MessageEditStore
     settings: ConversationSettingsStore
     pairings: PairingStore
     migrations: ChatMigrationStore
@@ -38,7 +36,6 @@ class JournalStores:
             conversations=ConversationStore(database, now=now),
             topics=MessageTopicStore(database, now=now),
             history=MessageHistoryStore(database),
-            edits=MessageEditStore(database),
             settings=ConversationSettingsStore(database, now=now),
             pairings=PairingStore(database, now=now),
             migrations=ChatMigrationStore(database),

@@ -137,8 +137,9 @@ _UPDATE_BODY = (
 )
 _ASSIGN_THREAD = """
 UPDATE inbox SET thread_id = :thread_id
-WHERE conversation_id = :conversation_id AND state IN ('new', 'running') AND kind = 'chat'
-AND thread_id IS NULL AND seq < :before_seq
+WHERE conversation_id = (SELECT conversation_id FROM inbox WHERE id = :id)
+AND state IN ('new', 'running') AND kind = 'chat' AND thread_id IS NULL
+AND seq < (SELECT seq FROM inbox WHERE id = :id)
 """
 _FINISH = """
 UPDATE inbox SET state = :state, question = :question WHERE id = :id AND state IN ('new', 'running')
@@ -188,13 +189,9 @@ class InboxStore:
         params: Params = {"id": inbox_id, "body": body}
         return bool(await self._database.transaction(lambda tx: tx.run(_UPDATE_BODY, params)))
 
-    async def assign_thread(self, conversation_id: int, *, before_seq: int, thread_id: str) -> None:
-        """Assign the queued chat rows before `before_seq` to a thread that is about to be replaced."""
-        params: Params = {
-            "conversation_id": conversation_id,
-            "before_seq": before_seq,
-            "thread_id": thread_id,
-        }
+    async def assign_thread(self, inbox_id: int, *, thread_id: str) -> None:
+        """Assign the queued chat rows before a row of their conversation to a thread that is about to be replaced."""
+        params: Params = {"id": inbox_id, "thread_id": thread_id}
         await self._database.transaction(lambda tx: tx.run(_ASSIGN_THREAD, params))
 
     async def finish(

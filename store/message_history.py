@@ -1,27 +1,60 @@
-"""Looks accepted messages up: by id, the rows after one, the open question before one, the answer of one."""
+"""Accepted messages looked up and changed later: by id, what followed one, questions, edits, the run of another."""
 
-from store.database import Database, Params
-from store.inbox import SELECT_ROWS, InboxRow, inbox_row_from
+from dataclasses import dataclass
+
+from store.conversations import ConversationKey, key_params
+from store.database import Database, Params, Transaction
+from store.inbox import SELECT_ROWS, InboxRow, inbox_row_from, mark_received
 from store.outbox import OutboxRow, OutboxStore
 
+# Conversations of a chat that migrates may be merged, so a row that was read before names the old one: statements
+# take the conversation and the place in it from the row as it is stored now.
+_OF_ROW = "(SELECT conversation_id FROM inbox WHERE id = :id)"
+_SEQ_OF_ROW = "(SELECT seq FROM inbox WHERE id = :id)"
+
 _BY_ID = f"{SELECT_ROWS} WHERE inbox.id = :id"
+FIND_BY_MESSAGE = f"""{SELECT_ROWS}
+WHERE inbox.message_id = :message_id AND inbox.message_id <> ''
+AND channel = :channel AND workspace = :workspace AND chat = :chat
+ORDER BY inbox.id DESC LIMIT 1
+"""
+_BY_EVENT = f"""{SELECT_ROWS}
+WHERE inbox.conversation_id = {_OF_ROW} AND inbox.event_id = :event_id
+ORDER BY inbox.id DESC LIMIT 1
+"""
 _AFTER = f"""{SELECT_ROWS}
-WHERE inbox.conversation_id = :conversation_id AND inbox.seq > :seq AND inbox.kind = 'chat'
-ORDER BY inbox.seq LIMIT :limit
+WHERE inbox.conversation_id = {_OF_ROW} AND inbox.seq > {_SEQ_OF_ROW}
+AND (inbox.kind = 'chat' OR :commands) ORDER BY inbox.seq LIMIT :limit
 """
 _FIND_QUESTION = f"""{SELECT_ROWS}
-WHERE inbox.conversation_id = :conversation_id AND inbox.seq < :seq AND inbox.question IS NOT NULL
+WHERE inbox.conversation_id = {_OF_ROW} AND inbox.seq < {_SEQ_OF_ROW} AND inbox.question IS NOT NULL
 ORDER BY inbox.seq DESC LIMIT 1
 """
-
 _CLEAR_QUESTION = "UPDATE inbox SET question = NULL WHERE id = :id"
+_UPDATE_BODY = """
+UPDATE inbox SET body = :body, attempts = CASE WHEN :reset_attempts = 1 THEN 0 ELSE attempts END
+WHERE id = :id
+"""
+_ASSIGN_RUN = """
+UPDATE inbox SET thread_id = :thread_id, run_id = :run_id WHERE id = :id AND state = 'new'
+RETURNING id
+"""
 
 MAX_PARTS = 1000
 """Maximum parts of one answer."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceivedEvent:
+    """A platform event: its id, stable over redeliveries, and its time (Unix seconds)."""
+
+    key: ConversationKey
+    event_id: str
+    at: float
+
+
 class MessageHistoryStore:
-    """Reads the inbox and outbox. Finished rows are deleted after 7 days."""
+    """The inbox table, for messages that were accepted before. Finished rows are deleted after 7 days."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -29,23 +62,28 @@ class MessageHistoryStore:
 
     async def find(self, inbox_id: int) -> InboxRow | None:
         """Return one row; None if it does not exist (any more)."""
-        rows = await self._database.read(_BY_ID, {"id": inbox_id})
-        return inbox_row_from(rows[0]) if rows else None
+        return await self._first(_BY_ID, {"id": inbox_id})
 
-    async def list_after(self, row: InboxRow, *, limit: int = 20) -> list[InboxRow]:
-        """Return the chat rows that came after a row in its conversation, first to last."""
-        params: Params = {
-            "conversation_id": row.conversation_id,
-            "seq": row.seq,
-            "limit": limit,
-        }
+    async def find_by_message(self, key: ConversationKey, message_id: str) -> InboxRow | None:
+        """Return the row of a message of a chat, in any topic; None if there is none (any more)."""
+        if not message_id:
+            return None
+        return await self._first(FIND_BY_MESSAGE, {**key_params(key), "message_id": message_id})
+
+    async def find_by_event(self, row: InboxRow, event_id: str) -> InboxRow | None:
+        """Return the row that an event created in the conversation of a row."""
+        return await self._first(_BY_EVENT, {"id": row.id, "event_id": event_id})
+
+    async def list_after(
+        self, row: InboxRow, *, limit: int = 20, commands: bool = False
+    ) -> list[InboxRow]:
+        """Return the chat rows (and `commands`) after a row in its conversation, first to last."""
+        params: Params = {"id": row.id, "limit": limit, "commands": int(commands)}
         return [inbox_row_from(found) for found in await self._database.read(_AFTER, params)]
 
     async def find_question(self, row: InboxRow) -> InboxRow | None:
         """Return the last row before this one in its conversation whose turn ended with a question."""
-        params: Params = {"conversation_id": row.conversation_id, "seq": row.seq}
-        rows = await self._database.read(_FIND_QUESTION, params)
-        return inbox_row_from(rows[0]) if rows else None
+        return await self._first(_FIND_QUESTION, {"id": row.id})
 
     async def clear_question(self, row: InboxRow) -> None:
         """Delete the question of a row: it was answered, or is obsolete."""
@@ -60,3 +98,29 @@ class MessageHistoryStore:
                 break
             last = found
         return last
+
+    async def update_body(
+        self, inbox_id: int, body: str, event: ReceivedEvent, *, reset_attempts: bool = False
+    ) -> bool:
+        """Replace a row's body, once per event; False if the event was received before.
+
+        `reset_attempts`: the message is a different one now; earlier attempts do not count.
+        """
+        params: Params = {"id": inbox_id, "body": body, "reset_attempts": int(reset_attempts)}
+
+        def work(tx: Transaction) -> bool:
+            if not mark_received(tx, event.key, event.event_id, at=event.at):
+                return False
+            tx.run(_UPDATE_BODY, params)
+            return True
+
+        return await self._database.transaction(work)
+
+    async def assign_run(self, inbox_id: int, *, thread_id: str, run_id: str) -> bool:
+        """Assign a queued row to the run it is about to be injected into. False if it is not queued any more."""
+        params: Params = {"id": inbox_id, "thread_id": thread_id, "run_id": run_id}
+        return bool(await self._database.transaction(lambda tx: tx.run(_ASSIGN_RUN, params)))
+
+    async def _first(self, statement: str, params: Params) -> InboxRow | None:
+        rows = await self._database.read(statement, params)
+        return inbox_row_from(rows[0]) if rows else None

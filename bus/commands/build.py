@@ -13,7 +13,6 @@ from bus.commands.selection import SelectionCommands
 from bus.commands.why import WhyCommand
 from bus.context import BusContext
 from bus.conversation.workers import ConversationWorkers
-from bus.history.turn_history import TurnHistory
 from bus.outbound.worker import DeliveryWorker
 from bus.runs.client import RunClient
 from bus.settings.language import LanguageResolver
@@ -41,7 +40,7 @@ def build_commands(
         conversations=stores.conversations,
         runs=runs,
         workers=workers,
-        history=TurnHistory(stores.history, stores.edits),
+        history=stores.history,
     )
     handlers: dict[str, CommandHandler] = {
         "bootstrap": conversation.bootstrap,

@@ -10,13 +10,14 @@ from bus.conversation.worker import ConversationWorker
 from bus.conversation.workers import ConversationWorkers
 from bus.errors import AgentThreadBusy, AgentThreadNotFound, RewindUnsupported, RunError
 from bus.history.rewind import ThreadRewinder
-from bus.history.turn_history import TurnHistory
+from bus.history.turn_history import apply_edit
 from bus.history.user_messages import last_rewind_point, preview
 from bus.locales import Messages
 from bus.messages import RewindPoint, encode_inbound
 from bus.runs.client import RunClient
 from store.conversations import ConversationStore
 from store.inbox import InboxStore
+from store.message_history import MessageHistoryStore
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ class RewindCommands:
         conversations: ConversationStore,
         runs: RunClient,
         workers: ConversationWorkers,
-        history: TurnHistory,
+        history: MessageHistoryStore,
     ) -> None:
         self._inbox = inbox
         self._conversations = conversations
@@ -90,7 +91,7 @@ class RewindCommands:
             return None
         point = last_rewind_point(thread_id, await self._runs.get_messages(thread_id))
         if point is not None:
-            point = await self._history.apply_edit(context.row.conversation_id, point)
+            point = await apply_edit(self._history, context.row, point)
             stored = replace(context.inbound, rewind_point=point)
             await self._inbox.update_body(context.row.id, encode_inbound(stored))
         return point

@@ -16,7 +16,7 @@ from bus.retry import Backoff
 from bus.runs.client import RunClient, SteeringMessage
 from bus.runs.uploads import AttachmentUploadResult, FileUploader
 from store.inbox import InboxRow
-from store.message_edits import MessageEditStore
+from store.message_history import MessageHistoryStore
 
 log = logging.getLogger(__name__)
 
@@ -43,12 +43,12 @@ class Steering:
     def __init__(
         self,
         *,
-        revisions: MessageEditStore,
+        history: MessageHistoryStore,
         runs: RunClient,
         uploads: FileUploader,
         delivery: DeliveryWorker,
     ) -> None:
-        self._revisions = revisions
+        self._history = history
         self._runs = runs
         self._rewinder = ThreadRewinder(runs)
         self.uploads = uploads
@@ -207,7 +207,7 @@ class Steering:
             )
         if not is_own:
             thread_id, run_id = attempt.thread_id, attempt.run_id or ""
-            if not await self._revisions.assign_run(row_id, thread_id=thread_id, run_id=run_id):
+            if not await self._history.assign_run(row_id, thread_id=thread_id, run_id=run_id):
                 return None
             row = replace(message.row, thread_id=thread_id, run_id=run_id)
             message = replace(message, row=row)

@@ -255,9 +255,7 @@ class ConversationWorkers:
         while True:
             # Messages of a conversation that had no thread yet get one to themselves.
             theirs = old or str(uuid.uuid4())
-            await self._inbox.assign_thread(
-                row.conversation_id, before_seq=row.seq, thread_id=theirs
-            )
+            await self._inbox.assign_thread(row.id, thread_id=theirs)
             bound = await self._conversations.bind_thread(row.key, fresh, instead_of=old)
             if bound == fresh:
                 return theirs

@@ -17,7 +17,7 @@ from bus.inbound.pipeline import InboundContext, Stage
 from bus.messages import ConversationKey, InboundMessage, decode_inbound, encode_inbound
 from bus.platform import Disposition
 from store.inbox import InboxRow
-from store.message_edits import ReceivedEvent
+from store.message_history import ReceivedEvent
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class AlbumCollector(Stage):
 
     def __init__(self, bus: BusContext, workers: ConversationWorkers) -> None:
         self._tasks = bus.tasks
-        self._edits = bus.stores.edits
+        self._history = bus.stores.history
         self._topics = bus.stores.topics
         self._workers = workers
         self._now = bus.now
@@ -156,7 +156,7 @@ class AlbumCollector(Stage):
         body = encode_inbound(whole)
         event = ReceivedEvent(key=held.row.key, event_id=message.event_id, at=self._now())
         with anyio.CancelScope(shield=True):
-            if not await self._edits.update_body(held.row.id, body, event):
+            if not await self._history.update_body(held.row.id, body, event):
                 return Disposition.DUPLICATE
             held.message, held.row = whole, replace(held.row, body=body)
             held.until = min(anyio.current_time() + QUIET_S, held.at_most)
@@ -182,7 +182,7 @@ class AlbumCollector(Stage):
 
     async def _refresh(self, held: _HeldAlbum) -> None:
         """Reload the message: people edit what they just sent. Raises StoreError."""
-        row = await self._edits.find_by_event(held.row.conversation_id, held.row.event_id)
+        row = await self._history.find(held.row.id)
         if row is not None:
             held.row, held.message = row, replace(decode_inbound(row.body), key=row.key)
 

@@ -7,7 +7,6 @@ from bus.commands.runner import CommandRunner
 from bus.context import BusContext
 from bus.conversation.approvals import Questions
 from bus.conversation.workers import ConversationWorkers
-from bus.history.turn_history import TurnHistory
 from bus.inbound.access import AccessStage
 from bus.inbound.album import AlbumCollector
 from bus.inbound.button_actions import ButtonActions
@@ -56,8 +55,7 @@ def build_inbound(
     )
     stages = _stages(bus, album, place, access, localize, delivery, dispatcher)
     pipeline = InboundPipeline(stages, capacity=capacity, stats=stats, now=now)
-    history = TurnHistory(stores.history, stores.edits)
-    reruns = RerunOffers(history=history, pipeline=pipeline, delivery=delivery, now=now)
+    reruns = RerunOffers(history=stores.history, pipeline=pipeline, delivery=delivery, now=now)
     intake = BusIntake(
         pipeline=pipeline,
         presses=_presses(bus, access, languages, questions, workers, pipeline, reruns),

@@ -20,7 +20,7 @@ from bus.messages import (
 )
 from bus.platform import Disposition
 from store.inbox import InboxRow
-from store.message_edits import ReceivedEvent
+from store.message_history import ReceivedEvent
 
 ADDRESSED_BY_EDIT_S = 600.0
 """How long after it was sent an edit may address a message to the bot: people add the mention they forgot."""
@@ -48,7 +48,7 @@ class MessageEditHandler:
         reruns: RerunOffers,
     ) -> None:
         self._inbox = bus.stores.inbox
-        self._edits = bus.stores.edits
+        self._history = bus.stores.history
         self._access = access
         self._workers = workers
         self._reruns = reruns
@@ -63,7 +63,7 @@ class MessageEditHandler:
         """
         change = clean_change(raw)
         async with self._one:
-            row = await self._edits.find_by_message(change.key, change.message_id)
+            row = await self._history.find_by_message(change.key, change.message_id)
             if row is None:
                 return self._addressed_by_edit(change)
             before = replace(decode_inbound(row.body), key=row.key)
@@ -113,7 +113,7 @@ class MessageEditHandler:
             return Disposition.UNCHANGED
         deleted = replace(before, is_stopped=True)
         body, event = encode_inbound(deleted), self._event(deletion)
-        if not await self._edits.update_body(row.id, body, event):
+        if not await self._history.update_body(row.id, body, event):
             return Disposition.DUPLICATE
         if self._workers.delete(row.id, deleted) is QueueState.WAITING:
             await self._inbox.finish(row.id, [])
@@ -126,7 +126,7 @@ class MessageEditHandler:
             before, text=edit.edited.text, attachments=files, edit_count=before.edit_count + 1
         )
         body, event = encode_inbound(after), self._event(edit)
-        if not await self._edits.update_body(row.id, body, event, reset_attempts=True):
+        if not await self._history.update_body(row.id, body, event, reset_attempts=True):
             return Disposition.DUPLICATE
         state = self._workers.edit(row.id, after)
         if state is QueueState.FINISHING:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bus.buttons import ButtonAction, ButtonToken
-from bus.history.turn_history import TurnHistory, rerun_event_id
+from bus.history.turn_history import MAX_LATER_ROWS, find_rewind_point, rerun_event_id
 from bus.inbound.button_presses import AuthorizedPress, PressOutcome, answer_again
 from bus.inbound.pipeline import InboundPipeline
 from bus.messages import Button, InboundMessage, OutboundText, encode_outbound
@@ -12,6 +12,7 @@ from bus.outbound.rows import marked_edit_row
 from bus.outbound.worker import DeliveryWorker
 from bus.platform import Clock, Disposition
 from store.inbox import InboxRow
+from store.message_history import MessageHistoryStore
 from store.outbox import NewOutboxRow
 
 RERUN_OFFER_S = 24 * 3600.0
@@ -26,7 +27,7 @@ class RerunOffers:
     def __init__(
         self,
         *,
-        history: TurnHistory,
+        history: MessageHistoryStore,
         pipeline: InboundPipeline,
         delivery: DeliveryWorker,
         now: Clock,
@@ -38,10 +39,10 @@ class RerunOffers:
 
     async def offer(self, row_id: int, inbound: InboundMessage) -> None:
         """Offer to answer a message again, unless it is open or too old. Raises StoreError."""
-        row = await self._history.find_row(row_id)
+        row = await self._history.find(row_id)
         if row is None or row.state in OPEN_STATES or self._now() - row.received_at > RERUN_OFFER_S:
             return
-        later = await self._history.rows_after(row)
+        later = await self._history.list_after(row, limit=MAX_LATER_ROWS)
         reruns = _reruns(row, later)
         takes_more = any(one not in reruns and one.thread_id == row.thread_id for one in later)
         texts = inbound.reply_target.texts
@@ -61,11 +62,11 @@ class RerunOffers:
         row, asked = pressed.row, pressed.asked
         if row.state in OPEN_STATES or not asked.edit_count:
             return PressOutcome(Disposition.TOO_LATE, pressed.texts.press_inactive)
-        offered = len(_reruns(row, await self._history.rows_after(row)))
+        offered = len(_reruns(row, await self._history.list_after(row, limit=MAX_LATER_ROWS)))
         again = answer_again(
             asked,
             event_id=rerun_event_id(row, asked.edit_count),
-            rewind_point=await self._history.rewind_point(row, asked),
+            rewind_point=await find_rewind_point(self._history, row, asked),
         )
         match disposition := await self._pipeline.receive(again):
             case Disposition.ACCEPTED:

@@ -238,16 +238,18 @@ class DeliveryAttempts:
         `since`: the time from which a wait counts, if not now.
         """
         row, now = decoded.row, self._now()
+        is_uncertain = row.uncertain_attempts > 0 and not decoded.repeatable
         if isinstance(decoded.body, OutboundText):
+            is_uncertain = is_uncertain or decoded.body.uncertain
+            body = replace(decoded.body, uncertain=is_uncertain)
             if isinstance(outcome, MessageTooLong) and len(outcome.pieces) > 1:
-                await self._start_part(row, split_text(decoded.body, outcome.pieces))
+                await self._start_part(row, split_text(body, outcome.pieces))
                 return None
-            if not isinstance(outcome, DeliveryError) and decoded.body.more:
+            if not isinstance(outcome, DeliveryError) and body.more:
                 message_id = platform_message_id(outcome)
-                await self._start_part(row, next_part(decoded.body), message_id=message_id)
+                await self._start_part(row, next_part(body), message_id=message_id)
                 return None
         if not isinstance(outcome, DeliveryError):
-            is_uncertain = row.uncertain_attempts > 0 and not decoded.repeatable
             await self._store.call(
                 lambda: self._outbox.mark_delivered(
                     row.id,
@@ -287,7 +289,8 @@ class DeliveryAttempts:
             decision = GiveUp(uncertain=error.ambiguous or row.uncertain_attempts > 0)
         log.warning("delivery %s to %s: %s (%s)", row.key, decoded.body.channel, reason, decision)
         if isinstance(decision, GiveUp):
-            uncertain = decision.uncertain
+            earlier = isinstance(decoded.body, OutboundText) and decoded.body.uncertain
+            uncertain = decision.uncertain or earlier
             await self._store.call(
                 lambda: self._outbox.mark_failed(row.id, error=reason, now=now, uncertain=uncertain)
             )

@@ -12,7 +12,6 @@ from store.config import StoreConfig
 from store.conversations import ConversationKey, ConversationStore
 from store.database import Database, Transaction
 from store.inbox import InboxStore
-from store.message_edits import MessageEditStore
 from store.message_history import MessageHistoryStore
 from store.message_topics import MessageTopicStore
 from store.outbox import OutboxStore
@@ -126,7 +125,7 @@ async def _fill(database: Database) -> int:
 
 def _searches(database: Database) -> dict[str, Callable[[], Awaitable[object]]]:
     inbox, outbox, threads = InboxStore(database), OutboxStore(database), ThreadStore(database)
-    edits, history = MessageEditStore(database), MessageHistoryStore(database)
+    history = MessageHistoryStore(database)
     key = ConversationKey(channel="slack", workspace="T", chat="c7", topic="x")
     common = ThreadQuery(metadata={"channel": "slack", "graph_id": "lead_agent"})
     rare = ThreadQuery(metadata={"channel": "slack", "chat": "c7"})
@@ -138,7 +137,7 @@ def _searches(database: Database) -> dict[str, Callable[[], Awaitable[object]]]:
         "failed deliveries": lambda: outbox.list_recent(states=["failed"]),
         "all deliveries, by states": lambda: outbox.list_recent(states=["delivered", "failed"]),
         "deliveries by state": outbox.count_by_state,
-        "a message by its platform id": lambda: edits.find_by_message(key, "m7"),
+        "a message by its platform id": lambda: history.find_by_message(key, "m7"),
         "a message by its id": lambda: history.find(7),
         "the topic of a message": lambda: MessageTopicStore(database).find_topic(key, "p7"),
         "conversations": ConversationStore(database).list_recent,

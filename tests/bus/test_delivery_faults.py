@@ -372,6 +372,33 @@ async def test_each_message_of_a_row_is_sent_once_whatever_happens_to_the_next(
     assert [message.key for message in platform.shown] == ["a", "a+1", "a+2", "b"]
 
 
+class BlindPlatform(ShortPlatform):
+    """Cannot look up what it sent."""
+
+    find_message = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("last", [None, DeliveryError("refused")])
+async def test_doubt_about_one_message_of_a_row_survives_the_next(
+    tmp_path: Path, last: DeliveryError | None
+) -> None:
+    platform = BlindPlatform()
+    platform.fail("send", UNKNOWN, after_effect=True)
+
+    def refuse_last() -> None:
+        if last is not None and len(platform.shown) == 2:
+            platform.fail("send", last)
+
+    platform.when_sent = refuse_last
+    async with (
+        Database.open(StoreConfig(), tmp_path) as database,
+        delivering(database, platform) as worker,
+    ):
+        await worker.enqueue(KEY, [text("a", "one two")])
+        assert (await closed(worker, "a")).state == "uncertain"
+    assert platform.texts[:2] == ["one", "one"]
+
+
 # Records, resends, migrations
 
 

@@ -24,7 +24,6 @@ from store.config import StoreConfig
 from store.conversations import ConversationKey, ConversationStore
 from store.database import Database
 from store.inbox import InboxRow, InboxStore, NewInboxRow
-from store.message_edits import MessageEditStore
 from store.message_history import MessageHistoryStore
 from store.outbox import OutboxStore
 from tests.fakes.langgraph import FakeLangGraph, Script
@@ -124,7 +123,7 @@ async def house(
             conversations=conversations,
             questions=questions,
             steering=Steering(
-                revisions=MessageEditStore(database), runs=runs, uploads=uploads, delivery=delivery
+                history=MessageHistoryStore(database), runs=runs, uploads=uploads, delivery=delivery
             ),
             runs=runs,
             delivery=delivery,

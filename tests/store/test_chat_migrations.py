@@ -7,6 +7,7 @@ from store.conversation_settings import ConversationSettings, ConversationSettin
 from store.conversations import ChatMigration, ConversationKey, ConversationStore
 from store.database import Database
 from store.inbox import InboxRow, InboxStore, NewInboxRow
+from store.message_history import MessageHistoryStore
 from store.message_topics import MessageTopicStore
 from store.outbox import NewOutboxRow, OutboxStore
 
@@ -81,6 +82,33 @@ async def test_flat_conversations_of_both_ids_become_one(database: Database) -> 
         0,
         3,
     )
+
+
+async def test_a_row_that_was_read_before_its_conversation_was_merged_is_still_looked_up_in_it(
+    database: Database,
+) -> None:
+    inbox, history = InboxStore(database), MessageHistoryStore(database)
+    rows = []
+    for number, key in enumerate((CHAT, CHAT, replace(CHAT, chat="-100"), CHAT)):
+        new = NewInboxRow(
+            key=key, event_id=str(number), message_id="", kind="chat", body="{}", received_at=1.0
+        )
+        row = await inbox.accept(new, cap=20)
+        assert isinstance(row, InboxRow)
+        rows.append(row)
+    asked, second, _, last = rows
+    await inbox.finish(asked.id, [], question="{}")
+    await ChatMigrationStore(database).migrate(MIGRATION)
+    assert [row.id for row in await history.list_after(asked)] == [second.id, last.id]
+    question = await history.find_question(last)
+    assert question is not None
+    assert question.id == asked.id
+    by_event = await history.find_by_event(asked, "1")
+    assert by_event is not None
+    assert by_event.id == second.id
+    await inbox.assign_thread(last.id, thread_id="old")
+    threads = {row.id: row.thread_id for row in await inbox.list_unfinished()}
+    assert (threads[second.id], threads[last.id]) == ("old", None)
 
 
 async def test_replies_to_messages_of_the_old_chat_find_the_topic(database: Database) -> None:

@@ -204,7 +204,7 @@ async def test_waiting_rows_are_tied_to_the_old_thread_before_a_new_one(database
     inbox = InboxStore(database)
     chat, command = await accept(inbox, new(1)), await accept(inbox, new(2, kind="command"))
     later = await accept(inbox, new(3))
-    await inbox.assign_thread(chat.conversation_id, before_seq=command.seq, thread_id="old")
+    await inbox.assign_thread(command.id, thread_id="old")
     threads = {row.id: row.thread_id for row in await inbox.list_unfinished()}
     assert threads == {chat.id: "old", command.id: None, later.id: None}
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from store.database import Database
 from store.inbox import DuplicateMessage, InboxStore
-from store.message_edits import MessageEditStore, ReceivedEvent
+from store.message_history import MessageHistoryStore, ReceivedEvent
 from tests.store.test_inbox import KEY, accept, new
 
 
@@ -13,7 +13,7 @@ def event(name: str) -> ReceivedEvent:
 
 
 async def test_a_message_is_found_in_its_chat_whatever_the_topic(database: Database) -> None:
-    inbox, revisions = InboxStore(database), MessageEditStore(database)
+    inbox, revisions = InboxStore(database), MessageHistoryStore(database)
     row = await accept(inbox, replace(new(1), message_id="m"))
     for key in (KEY, replace(KEY, topic="another")):
         found = await revisions.find_by_message(key, "m")
@@ -23,14 +23,14 @@ async def test_a_message_is_found_in_its_chat_whatever_the_topic(database: Datab
         assert await revisions.find_by_message(key, "m") is None
     await accept(inbox, replace(new(2), message_id=""))
     assert await revisions.find_by_message(KEY, "") is None
-    by_event = await revisions.find_by_event(row.conversation_id, row.event_id)
+    by_event = await revisions.find_by_event(row, row.event_id)
     assert by_event is not None
     assert by_event.id == row.id
-    assert await revisions.find_by_event(row.conversation_id, "unheard of") is None
+    assert await revisions.find_by_event(row, "unheard of") is None
 
 
 async def test_a_row_is_revised_once_an_event_also_when_it_is_done(database: Database) -> None:
-    inbox, revisions = InboxStore(database), MessageEditStore(database)
+    inbox, revisions = InboxStore(database), MessageHistoryStore(database)
     row = await accept(inbox, replace(new(1), message_id="m"))
     await inbox.mark_running(row.id, thread_id="t")
     assert await revisions.update_body(row.id, "first", event("deleted"))
@@ -49,19 +49,24 @@ async def test_a_row_is_revised_once_an_event_also_when_it_is_done(database: Dat
 
 
 async def test_what_came_after_a_row_has_commands_among_it(database: Database) -> None:
-    inbox, revisions = InboxStore(database), MessageEditStore(database)
+    inbox, revisions = InboxStore(database), MessageHistoryStore(database)
     first, second, third = [
         await accept(inbox, new(number, kind=kind))
         for number, kind in ((1, "chat"), (2, "command"), (3, "chat"))
     ]
-    assert [row.id for row in await revisions.list_after(first, limit=9)] == [second.id, third.id]
-    assert [row.id for row in await revisions.list_after(first, limit=1)] == [second.id]
+    assert [row.id for row in await revisions.list_after(first, limit=9, commands=True)] == [
+        second.id,
+        third.id,
+    ]
+    assert [row.id for row in await revisions.list_after(first, limit=1, commands=True)] == [
+        second.id
+    ]
 
 
 async def test_a_row_is_said_to_a_run_while_it_waits_and_begins_without_it(
     database: Database,
 ) -> None:
-    inbox, revisions = InboxStore(database), MessageEditStore(database)
+    inbox, revisions = InboxStore(database), MessageHistoryStore(database)
     row = await accept(inbox, new(1))
     assert await revisions.assign_run(row.id, thread_id="t", run_id="another's")
     [waiting] = await inbox.list_unfinished()

@@ -19,7 +19,7 @@ from store.conversations import ConversationKey, ConversationStore
 from store.database import Database
 from store.inbox import InboxRow, InboxStore, NewInboxRow
 from store.items import LIST_NAMESPACES
-from store.message_edits import FIND_BY_MESSAGE
+from store.message_history import FIND_BY_MESSAGE
 from store.message_topics import MessageTopicStore
 from store.migrations import migrate
 from store.outbox import NEXT_OPEN, NewOutboxRow, OutboxStore
