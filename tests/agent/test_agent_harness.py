@@ -15,10 +15,10 @@ async def test_a_turn_through_everything(tmp_path: Path) -> None:
         name="write_file", args={"path": f"{OUTPUTS}/a.txt", "content": "hi"}, id="c1"
     )
     model = ScriptedChatModel.playing(ScriptedTurn(calls=(write,)), "Written.")
-    async with open_agent(tmp_path, model) as home:
-        messages = await home.say("write a file")
+    async with open_agent(tmp_path, model) as harness:
+        messages = await harness.say("write a file")
         assert isinstance(messages[-1], AIMessage)
         assert messages[-1].text == "Written."
-        assert (home.folders().outputs / "a.txt").read_text() == "hi"
-        assert (await home.state())["title"] == "write a file"
+        assert (harness.folders().outputs / "a.txt").read_text() == "hi"
+        assert (await harness.state())["title"] == "write a file"
     assert len(model.prompts) == 2

@@ -45,10 +45,10 @@ class Judge:
 
 
 class Waiting:
-    """The agent of a house in one thread, and what it waits for."""
+    """The agent of a harness in one thread, and what it waits for."""
 
-    def __init__(self, home: AgentHarness) -> None:
-        self.home = home
+    def __init__(self, harness: AgentHarness) -> None:
+        self.home = harness
         self.interrupts: tuple[Any, ...] = ()
 
     async def go(self, given: object, **context: object) -> list[AnyMessage]:
@@ -95,8 +95,8 @@ def results(messages: Sequence[AnyMessage]) -> dict[str, str]:
 
 
 async def test_a_call_waits_until_a_person_approves_it(tmp_path: Path) -> None:
-    async with open_agent(tmp_path, model(write("a.txt")), guarded("write_*")) as home:
-        agent = Waiting(home)
+    async with open_agent(tmp_path, model(write("a.txt")), guarded("write_*")) as harness:
+        agent = Waiting(harness)
         await agent.say("write it")
         (asked,) = agent.interrupts
         assert agent.files() == []
@@ -112,8 +112,8 @@ async def test_a_call_waits_until_a_person_approves_it(tmp_path: Path) -> None:
 
 
 async def test_a_call_that_is_rejected_is_not_made_and_the_run_goes_on(tmp_path: Path) -> None:
-    async with open_agent(tmp_path, model(write("a.txt")), guarded("*")) as home:
-        agent = Waiting(home)
+    async with open_agent(tmp_path, model(write("a.txt")), guarded("*")) as harness:
+        agent = Waiting(harness)
         await agent.say("write it")
         messages = await agent.resume(REJECT)
         assert agent.files() == []
@@ -127,8 +127,8 @@ async def test_a_call_that_is_rejected_is_not_made_and_the_run_goes_on(tmp_path:
     "answer", [None, "", "yes", True, {}, {"decisions": []}, {"type": "edit"}, [1, 2]]
 )
 async def test_what_is_no_decision_approves_nothing(tmp_path: Path, answer: object) -> None:
-    async with open_agent(tmp_path, model(write("a.txt")), guarded("write_file")) as home:
-        agent = Waiting(home)
+    async with open_agent(tmp_path, model(write("a.txt")), guarded("write_file")) as harness:
+        agent = Waiting(harness)
         await agent.say("write it")
         messages = await agent.resume(answer)
         assert agent.files() == []
@@ -138,8 +138,8 @@ async def test_what_is_no_decision_approves_nothing(tmp_path: Path, answer: obje
 async def test_calls_beside_each_other_are_decided_one_by_one_and_run_once(tmp_path: Path) -> None:
     free = ScriptedCall(name="ls", args={"path": OUTPUTS}, id="free")
     calls = model(append("c1"), append("c2"), free, append("c3"))
-    async with open_agent(tmp_path, calls, guarded("write_file")) as home:
-        agent = Waiting(home)
+    async with open_agent(tmp_path, calls, guarded("write_file")) as harness:
+        agent = Waiting(harness)
         await agent.say("write them")
         assert len(agent.interrupts) == 3
         first = agent.interrupts
@@ -150,14 +150,14 @@ async def test_calls_beside_each_other_are_decided_one_by_one_and_run_once(tmp_p
         told = results(messages)
         assert len(agent.interrupts) == 0
         assert "did not approve" in told["c2"]
-        assert (home.folders().outputs / "log.txt").read_text() == "xx"
+        assert (harness.folders().outputs / "log.txt").read_text() == "xx"
         assert len([m for m in messages if isinstance(m, ToolMessage)]) == 4
 
 
 async def test_a_provider_may_leave_it_to_a_person(tmp_path: Path) -> None:
     calls = model(write("ask-1", "ask"), write("no-1", "no"), write("free-1", "free"))
-    async with open_agent(tmp_path, calls, guarded(use=f"{HERE}:Judge")) as home:
-        agent = Waiting(home)
+    async with open_agent(tmp_path, calls, guarded(use=f"{HERE}:Judge")) as harness:
+        agent = Waiting(harness)
         await agent.say("write them")
         (asked,) = agent.interrupts
         assert asked.value["action_requests"][0]["description"] == "it writes a file"
@@ -170,16 +170,16 @@ async def test_a_provider_may_leave_it_to_a_person(tmp_path: Path) -> None:
 async def test_what_the_provider_denies_nobody_is_asked_about(tmp_path: Path) -> None:
     async with open_agent(
         tmp_path, model(write("no-1")), guarded("*", use=f"{HERE}:Judge")
-    ) as home:
-        agent = Waiting(home)
+    ) as harness:
+        agent = Waiting(harness)
         messages = await agent.say("write it")
         assert agent.interrupts == ()
         assert "judge.no" in results(messages)["c1"]
 
 
 async def test_another_message_instead_of_an_answer_makes_no_call(tmp_path: Path) -> None:
-    async with open_agent(tmp_path, model(write("a.txt")), guarded("write_file")) as home:
-        agent = Waiting(home)
+    async with open_agent(tmp_path, model(write("a.txt")), guarded("write_file")) as harness:
+        agent = Waiting(harness)
         await agent.say("write it")
         messages = await agent.say("forget it")
         assert agent.files() == []
@@ -198,9 +198,9 @@ async def test_a_subagent_cannot_ask_and_is_told_so(tmp_path: Path) -> None:
         "It needs approval.",
         "Done.",
     )
-    async with open_agent(tmp_path, lead, guarded("write_file")) as home:
-        agent = Waiting(home)
-        messages = await home.say("delegate", subagent_enabled=True)
+    async with open_agent(tmp_path, lead, guarded("write_file")) as harness:
+        agent = Waiting(harness)
+        messages = await harness.say("delegate", subagent_enabled=True)
         assert messages[-1].text == "Done."
         assert agent.files() == []
     assert any("a subagent cannot ask" in m.text for prompt in lead.prompts for m in prompt)

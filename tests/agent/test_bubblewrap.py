@@ -58,10 +58,10 @@ async def test_the_agent_runs_commands_in_its_folders(tmp_path: Path) -> None:
         f"cp a.txt {OUTPUTS}/b.txt; ls {OUTPUTS}; cat nowhere",
         "cat /etc/shadow",
     )
-    async with open_agent(tmp_path, model, {"sandbox": {"use": "bubblewrap"}}) as home:
-        said = results(await home.say("go"))
-        state = await home.state()
-        assert (home.folders().outputs / "b.txt").read_text() == "one\n"
+    async with open_agent(tmp_path, model, {"sandbox": {"use": "bubblewrap"}}) as harness:
+        said = results(await harness.say("go"))
+        state = await harness.state()
+        assert (harness.folders().outputs / "b.txt").read_text() == "one\n"
     assert said[0] == f"{WORKSPACE}\none\n"
     assert said[1].startswith("b.txt\n\nStd Error:\ncat: nowhere: No such file")
     assert said[1].endswith("\n\nExit Code: 1")
@@ -86,8 +86,15 @@ async def test_files_and_commands_share_folders(tmp_path: Path) -> None:
         ScriptedTurn(calls=(call("bash", command="bash a.sh; cat d/f; rm -r d a.sh; ls -A"),)),
         ScriptedTurn(text="Done."),
     )
-    async with open_agent(tmp_path, model, {"sandbox": {"use": "bubblewrap"}}) as home:
-        assert results(await home.say("go")) == ["OK", "(no output)", "2\n", "OK", "OK", "3\ny\n"]
+    async with open_agent(tmp_path, model, {"sandbox": {"use": "bubblewrap"}}) as harness:
+        assert results(await harness.say("go")) == [
+            "OK",
+            "(no output)",
+            "2\n",
+            "OK",
+            "OK",
+            "3\ny\n",
+        ]
 
 
 def call(name: str, **args: str) -> ScriptedCall:
@@ -100,17 +107,17 @@ async def test_without_commands_bash_is_missing_and_calls_name_the_setting(
     tmp_path: Path,
 ) -> None:
     model = calling("ls")
-    async with open_agent(tmp_path, model, {"sandbox": {"use": "local"}}) as home:
-        (told,) = results(await home.say("go"))
-        state = await home.state()
+    async with open_agent(tmp_path, model, {"sandbox": {"use": "local"}}) as harness:
+        (told,) = results(await harness.say("go"))
+        state = await harness.state()
     assert "sandbox.allow_host_bash" in told
     assert state["sandbox"] == {"sandbox_id": f"local:{THREAD}"}
 
 
 async def test_host_bash_if_allowed(tmp_path: Path) -> None:
     sandbox = {"use": "local", "allow_host_bash": True, "environment": {"NAME": "you"}}
-    async with open_agent(tmp_path, calling("echo hello $NAME"), {"sandbox": sandbox}) as home:
-        assert results(await home.say("go")) == ["hello you\n"]
+    async with open_agent(tmp_path, calling("echo hello $NAME"), {"sandbox": sandbox}) as harness:
+        assert results(await harness.say("go")) == ["hello you\n"]
 
 
 @needs_bubblewrap
@@ -123,8 +130,8 @@ async def test_configured_limits_apply(tmp_path: Path) -> None:
         "max_processes": 33,
     }
     model = calling("sleep 60", "seq 1000", "head -c 2000000 /dev/zero > f; ls -s f; ulimit -u")
-    async with open_agent(tmp_path, model, {"sandbox": sandbox}) as home:
-        slow, long, large = results(await home.say("go"))
+    async with open_agent(tmp_path, model, {"sandbox": sandbox}) as harness:
+        slow, long, large = results(await harness.say("go"))
     assert "longer than 1 s" in slow
     assert len(long) <= 200
     assert long.startswith("1\n2\n")
@@ -137,8 +144,8 @@ async def test_every_command_is_audited_in_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "agent.tools.bash.audit")
-    async with open_agent(tmp_path, calling("echo é", "chmod 777 .", "rm -rf /")) as home:
-        said = results(await home.say("go"))
+    async with open_agent(tmp_path, calling("echo é", "chmod 777 .", "rm -rf /")) as harness:
+        said = results(await harness.say("go"))
     lines = [
         json.loads(record.getMessage())
         for record in caplog.records
@@ -154,8 +161,8 @@ async def test_every_command_is_audited_in_the_log(
 async def test_the_prompt_mentions_bash_if_available(tmp_path: Path) -> None:
     for use, is_told in (("bubblewrap", True), ("local", False)):
         model = ScriptedChatModel.playing(ScriptedTurn(text="Hi."))
-        async with open_agent(tmp_path, model, {"sandbox": {"use": use}}) as home:
-            await home.say("hello")
+        async with open_agent(tmp_path, model, {"sandbox": {"use": use}}) as harness:
+            await harness.say("hello")
         assert ("<shell>" in model.prompts[0][0].text) is is_told
 
 

@@ -44,9 +44,9 @@ def write(home: Path, name: str, soul: str = "", **fields: object) -> None:
     (folder / "SOUL.md").write_text(soul)
 
 
-async def tools_of(house: AgentHarness, **context: object) -> set[str]:
+async def tools_of(harness: AgentHarness, **context: object) -> set[str]:
     config: RunnableConfig = {"configurable": {"thread_id": "t", **context}}
-    graph = await house.factory.graph_for(config)
+    graph = await harness.factory.graph_for(config)
     return set(graph.nodes["tools"].bound.tools_by_name)  # type: ignore[attr-defined]
 
 

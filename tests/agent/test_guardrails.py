@@ -140,14 +140,14 @@ def answer_of(messages: list[AnyMessage]) -> ToolMessage:
     return found
 
 
-def is_written(home: AgentHarness) -> bool:
-    return (home.folders().outputs / "a.txt").exists()
+def is_written(harness: AgentHarness) -> bool:
+    return (harness.folders().outputs / "a.txt").exists()
 
 
 async def test_a_denied_tool_never_runs_and_the_run_goes_on(tmp_path: Path) -> None:
     guard = section("allowlist", {"allowed_tools": ["ls"]})
-    async with open_agent(tmp_path, writing(), {"guardrails": guard}) as home:
-        messages = await home.say("write it")
+    async with open_agent(tmp_path, writing(), {"guardrails": guard}) as harness:
+        messages = await harness.say("write it")
         told = answer_of(messages)
         assert told.status == "error"
         assert told.content == (
@@ -156,34 +156,34 @@ async def test_a_denied_tool_never_runs_and_the_run_goes_on(tmp_path: Path) -> N
         )
         assert (told.tool_call_id, told.name) == ("c1", "write_file")
         assert messages[-1].text == "I see."
-        assert not is_written(home)
+        assert not is_written(harness)
 
 
 async def test_an_allowed_tool_runs(tmp_path: Path) -> None:
     guard = section("allowlist", {"allowed_tools": ["write_file"]})
-    async with open_agent(tmp_path, writing(), {"guardrails": guard}) as home:
-        assert answer_of(await home.say("write it")).status == "success"
-        assert is_written(home)
+    async with open_agent(tmp_path, writing(), {"guardrails": guard}) as harness:
+        assert answer_of(await harness.say("write it")).status == "success"
+        assert is_written(harness)
 
 
 async def test_configuration_changes_apply_to_the_next_run(tmp_path: Path) -> None:
     model = writing()
-    async with open_agent(tmp_path, model) as home:
-        old = home.services.config.get()
+    async with open_agent(tmp_path, model) as harness:
+        old = harness.services.config.get()
         guard = section("allowlist", {"allowed_tools": []})
-        await home.factory.replace_config(
+        await harness.factory.replace_config(
             old.model_copy(update={"guardrails": configured(**guard["provider"])})
         )
-        assert answer_of(await home.say("write it")).status == "error"
-        assert not is_written(home)
+        assert answer_of(await harness.say("write it")).status == "error"
+        assert not is_written(harness)
 
 
 async def test_a_passport_guards_the_whole_agent(tmp_path: Path) -> None:
     file = tmp_path / "passport.json"
     file.write_text(json.dumps(passport("data.file.read")))
     guard = section("oap", passport=str(file))
-    async with open_agent(tmp_path, writing(), {"guardrails": guard}) as home:
-        told = answer_of(await home.say("write it"))
+    async with open_agent(tmp_path, writing(), {"guardrails": guard}) as harness:
+        told = answer_of(await harness.say("write it"))
         assert "(oap.tool_not_allowed)" in told.text
         assert "data.file.write" in told.text
         assert str(tmp_path) not in told.text

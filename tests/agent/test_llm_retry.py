@@ -266,8 +266,8 @@ async def test_the_whole_agent_goes_on_with_the_next_model(tmp_path: Path) -> No
     with registered(second) as keys:
         config = {"models": [{**keys, "name": "second"}], "llm_retry": {"first_wait_s": 0}}
         first = ScriptedChatModel.playing(*[unreachable()] * 3)
-        async with open_agent(tmp_path, first, config) as home:
-            assert (await home.say("hi"))[-1].text == "I stand in."
+        async with open_agent(tmp_path, first, config) as harness:
+            assert (await harness.say("hi"))[-1].text == "I stand in."
     assert len(first.prompts) == 3
 
 
@@ -299,8 +299,8 @@ async def test_a_stream_that_breaks_before_its_first_word_is_asked_again(tmp_pat
     async with FakeModelServer() as server:
         server.reply(ModelReply(text="one two", drop_after=0), "Fine.")
         config = {"models": [_entry(server)], "llm_retry": {"first_wait_s": 0}}
-        async with open_agent(tmp_path, ScriptedChatModel.playing(), config) as home:
-            parts = await home.stream("go", "messages", model_name="fake")
+        async with open_agent(tmp_path, ScriptedChatModel.playing(), config) as harness:
+            parts = await harness.stream("go", "messages", model_name="fake")
     words = [c[0].text for m, c in parts if m == "messages" and isinstance(c[0], AIMessageChunk)]
     assert "".join(words) == "Fine."
     assert len(server.requests) == 2

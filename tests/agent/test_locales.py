@@ -44,16 +44,18 @@ def test_every_model_failure_has_a_message(words: AgentMessages) -> None:
 
 async def test_model_failures_use_the_language_of_the_run(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(KeyRefused("no"), KeyRefused("no"))
-    async with open_agent(tmp_path, model) as home:
-        assert (await home.say("你好", language="zh"))[-1].text == CHINESE.model_auth
-        assert (await home.say("hello", language="fr"))[-1].text == ENGLISH.model_auth
+    async with open_agent(tmp_path, model) as harness:
+        assert (await harness.say("你好", language="zh"))[-1].text == CHINESE.model_auth
+        assert (await harness.say("hello", language="fr"))[-1].text == ENGLISH.model_auth
 
 
 async def test_the_language_can_be_set_in_configurable(tmp_path: Path) -> None:
     look = ScriptedCall(name="ls", args={"path": WORKSPACE}, id="c")
-    async with open_agent(tmp_path, ScriptedChatModel.playing(ScriptedTurn(calls=(look,)))) as home:
+    async with open_agent(
+        tmp_path, ScriptedChatModel.playing(ScriptedTurn(calls=(look,)))
+    ) as harness:
         options = {"thread_id": THREAD, "language": "zh-CN"}
-        graph = await home.factory.graph_for({"configurable": options})
+        graph = await harness.factory.graph_for({"configurable": options})
         said = {"messages": [HumanMessage("看看")]}
         state = await graph.ainvoke(said, {"configurable": options, "recursion_limit": 2})
         assert state["messages"][-1].text == CHINESE.step_limit_reached
@@ -66,5 +68,7 @@ def test_embedded_clients_can_set_the_language() -> None:
 
 async def test_empty_questions_use_the_language_of_the_run(tmp_path: Path) -> None:
     asks = ScriptedCall(name="ask_clarification", args={"question": " "}, id="c")
-    async with open_agent(tmp_path, ScriptedChatModel.playing(ScriptedTurn(calls=(asks,)))) as home:
-        assert (await home.say("做点什么", language="zh"))[-1].text == "❓ 接下来我该怎么做？"
+    async with open_agent(
+        tmp_path, ScriptedChatModel.playing(ScriptedTurn(calls=(asks,)))
+    ) as harness:
+        assert (await harness.say("做点什么", language="zh"))[-1].text == "❓ 接下来我该怎么做？"

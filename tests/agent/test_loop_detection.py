@@ -35,9 +35,9 @@ def executed(messages: list[Any]) -> int:
 
 async def test_warned_at_three_and_stopped_at_five(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(*[looking(n) for n in range(5)], "There is nothing.")
-    async with open_agent(tmp_path, model) as home:
-        messages = await home.say("look")
-        state = await home.state()
+    async with open_agent(tmp_path, model) as harness:
+        messages = await harness.say("look")
+        state = await harness.state()
     assert [len(warnings(prompt)) for prompt in model.prompts] == [0, 0, 0, 1, 1, 1]
     assert "3 times" in warnings(model.prompts[3])[0]
     assert warnings(model.prompts[5]) == [STOP_MESSAGE]
@@ -48,8 +48,8 @@ async def test_warned_at_three_and_stopped_at_five(tmp_path: Path) -> None:
 
 async def test_the_warning_stands_behind_the_results(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(*[looking(n) for n in range(3)], "Enough.")
-    async with open_agent(tmp_path, model) as home:
-        await home.say("look")
+    async with open_agent(tmp_path, model) as harness:
+        await harness.say("look")
     last = model.prompts[-1]
     assert isinstance(last[-1], HumanMessage)
     assert isinstance(last[-2], ToolMessage)
@@ -62,8 +62,8 @@ async def test_the_order_of_arguments_and_calls_does_not_matter(tmp_path: Path) 
         return ScriptedTurn(calls=(here, there) if number % 2 else (there, here))
 
     model = ScriptedChatModel.playing(*[both(n) for n in range(5)], "Enough.")
-    async with open_agent(tmp_path, model) as home:
-        messages = await home.say("look")
+    async with open_agent(tmp_path, model) as harness:
+        messages = await harness.say("look")
     assert executed(messages) == 8
     assert messages[-1].text == "Enough."
 
@@ -72,20 +72,20 @@ async def test_different_calls_and_new_turns_and_other_threads_are_no_loop(tmp_p
     script: list[Any] = [looking(n, description=str(n)) for n in range(6)]
     again: list[Any] = [looking(1), looking(2), "b"] * 3
     model = ScriptedChatModel.playing(*script, "a", *again)
-    async with open_agent(tmp_path, model) as home:
-        await home.say("look")
-        await home.say("again")
-        await home.say("again")
-        await home.say("again", thread="another")
+    async with open_agent(tmp_path, model) as harness:
+        await harness.say("look")
+        await harness.say("again")
+        await harness.say("again")
+        await harness.say("again", thread="another")
     assert not [word for prompt in model.prompts for word in warnings(prompt)]
 
 
 async def test_a_model_that_will_not_stop_is_stopped(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(*[looking(n, "Let me look. ") for n in range(6)])
-    async with open_agent(tmp_path, model) as home:
-        messages = await home.say("look")
+    async with open_agent(tmp_path, model) as harness:
+        messages = await harness.say("look")
         assert len(model.prompts) == 6  # five, and one without tools
-        assert (await home.say("and now?"))[-1].text == "(done)"
+        assert (await harness.say("and now?"))[-1].text == "(done)"
     assert executed(messages) == 4
     said = [m.text for m in messages if isinstance(m, AIMessage)]
     assert said == ["Let me look. "] * 6
@@ -94,8 +94,8 @@ async def test_a_model_that_will_not_stop_is_stopped(tmp_path: Path) -> None:
 
 async def test_a_model_that_says_nothing_then_is_spoken_for(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(*[looking(n) for n in range(9)])
-    async with open_agent(tmp_path, model) as home:
-        messages = await home.say("look")
+    async with open_agent(tmp_path, model) as harness:
+        messages = await harness.say("look")
     assert messages[-1].text == ENGLISH.loop_detected
     assert isinstance(messages[-1], AIMessage)
     assert not messages[-1].tool_calls
@@ -105,8 +105,8 @@ async def test_one_tool_too_often(tmp_path: Path) -> None:
     config = {"loop_detection": {"tool_freq_warn": 3, "tool_freq_hard_limit": 4}}
     script = [looking(n, description=str(n)) for n in range(5)]
     model = ScriptedChatModel.playing(*script, "So far.")
-    async with open_agent(tmp_path, model, config) as home:
-        messages = await home.say("look")
+    async with open_agent(tmp_path, model, config) as harness:
+        messages = await harness.say("look")
     assert executed(messages) == 4
     assert messages[-1].text == "So far."
     assert "ls 3 times" in warnings(model.prompts[3])[0]
@@ -114,8 +114,8 @@ async def test_one_tool_too_often(tmp_path: Path) -> None:
 
 async def test_it_can_be_switched_off(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(*[looking(n) for n in range(8)], "Done.")
-    async with open_agent(tmp_path, model, {"loop_detection": {"enabled": False}}) as home:
-        assert executed(await home.say("look")) == 8
+    async with open_agent(tmp_path, model, {"loop_detection": {"enabled": False}}) as harness:
+        assert executed(await harness.say("look")) == 8
 
 
 async def test_the_model_s_tools_stay_named_but_closed(tmp_path: Path) -> None:
@@ -131,14 +131,14 @@ async def _last_choice(home_folder: Path) -> object:
         entry = {"name": "fake", "use": "langchain_openai:ChatOpenAI", "model": "fake"}
         entry |= {"api_key": "test", "base_url": server.base_url}
         config = {"models": [entry], "memory": {"enabled": False}}
-        async with open_agent(home_folder, ScriptedChatModel.playing(), config) as home:
-            await _say(home)
+        async with open_agent(home_folder, ScriptedChatModel.playing(), config) as harness:
+            await _say(harness)
         assert server.requests[-1].tool_names
         return server.requests[-1].body["tool_choice"]
 
 
-async def _say(home: AgentHarness) -> None:
-    messages = await home.say("look", model_name="fake")
+async def _say(harness: AgentHarness) -> None:
+    messages = await harness.say("look", model_name="fake")
     assert messages[-1].text == "Enough."
 
 

@@ -123,15 +123,15 @@ async def test_each_thread_has_its_own_isolated_process(tmp_path: Path) -> None:
     )
     async with open_agent(
         tmp_path, script, extensions=file, environment={"TOKEN": "t", "SECRET": "hush-hush"}
-    ) as home:
-        first = told(await home.say("one"))
+    ) as harness:
+        first = told(await harness.say("one"))
         variables = json.loads(first[1])
         assert first[0] == "a"
         assert set(variables) <= FEW_VARIABLES | {"GIVEN", "EMPTY"}
         assert (variables["GIVEN"], variables["EMPTY"]) == ("t", "")
-        second = told(await home.say("two"))[2:]
+        second = told(await harness.say("two"))[2:]
         assert second == ["a,b", "Error: Error executing tool raise error: no such issue"]
-        third = told(await home.say("three"))[4:]
+        third = told(await harness.say("three"))[4:]
         assert third == [
             "Error: MCP server 'fake' failed: it ended before it responded",
             "c",
@@ -317,12 +317,12 @@ async def test_colliding_names_become_unique(tmp_path: Path, web: str) -> None:
 async def test_a_new_run_sees_a_new_server_and_graphs_are_shared(tmp_path: Path, web: str) -> None:
     file = written(tmp_path, {})
     turn = ScriptedTurn(calls=(call("web_echo", text="hi"),))
-    async with open_agent(tmp_path, ScriptedChatModel.playing(turn, "no", turn, "yes")) as home:
-        assert "web_echo is not a valid tool" in told(await home.say("go"))[0]
+    async with open_agent(tmp_path, ScriptedChatModel.playing(turn, "no", turn, "yes")) as harness:
+        assert "web_echo is not a valid tool" in told(await harness.say("go"))[0]
         written(tmp_path, {"web": {"url": f"{web}/mcp"}})
-        assert told(await home.say("go"))[1] == "hi"
+        assert told(await harness.say("go"))[1] == "hi"
         config: RunnableConfig = {"configurable": {"thread_id": THREAD}}
-        assert await home.factory.graph_for(config) is await home.factory.graph_for(config)
+        assert await harness.factory.graph_for(config) is await harness.factory.graph_for(config)
     assert file.exists()
 
 
@@ -332,8 +332,8 @@ async def test_a_passport_covers_mcp_tools(tmp_path: Path, web: str) -> None:
     guard = {"enabled": True, "provider": {"use": "oap", "config": {"passport": passport}}}
     turn = ScriptedTurn(calls=(call("web_echo", text="hi"), call("ls", path="/mnt")))
     model = ScriptedChatModel.playing(turn, "done")
-    async with open_agent(tmp_path, model, {"guardrails": guard}, extensions=file) as home:
-        said = told(await home.say("go"))
+    async with open_agent(tmp_path, model, {"guardrails": guard}, extensions=file) as harness:
+        said = told(await harness.say("go"))
         assert said[0] == "hi"
         assert "(oap.tool_not_allowed)" in said[1]
 

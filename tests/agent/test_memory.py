@@ -41,15 +41,15 @@ def system_of(model: ScriptedChatModel, call: int = 0) -> str:
 
 async def test_what_was_said_before_a_stop_is_known_after_it(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing("Noted.", noted("builds ships"))
-    async with open_agent(tmp_path, model, ON) as home:
-        messages = await home.say("I build ships", memory_scope=ANN)
+    async with open_agent(tmp_path, model, ON) as harness:
+        messages = await harness.say("I build ships", memory_scope=ANN)
         assert [message.type for message in messages] == ["human", "ai"]
         assert len(model.prompts) == 1
     later = ScriptedChatModel.playing("Ships.", "Who are you?", noted(), noted())
-    async with open_agent(tmp_path, later, ON) as home:
-        await home.say("What do I do?", thread=OTHER_THREAD, memory_scope=ANN)
-        await home.say("And I?", memory_scope="room:slack:T1:C1")
-        assert "<memory>" not in str(await home.state(OTHER_THREAD))
+    async with open_agent(tmp_path, later, ON) as harness:
+        await harness.say("What do I do?", thread=OTHER_THREAD, memory_scope=ANN)
+        await harness.say("And I?", memory_scope="room:slack:T1:C1")
+        assert "<memory>" not in str(await harness.state(OTHER_THREAD))
     assert system_of(later).count("- [context | 0.90] builds ships") == 1
     assert "ships" not in system_of(later, 1)
     assert "<current_date>" in system_of(later, 1)
@@ -63,9 +63,9 @@ async def test_an_entry_of_its_own_reads_conversations_once_a_turn_is_over(tmp_p
     reader = ScriptedChatModel.playing(noted("wants files"))
     with registered(reader) as keys:
         config = {"memory": {"model_name": "reader"}, "models": [{**keys, "name": "reader"}]}
-        async with open_agent(tmp_path, model, config) as home:
-            parts = await home.stream("a file please", "messages", memory_scope=ANN)
-            memory = home.services.memory
+        async with open_agent(tmp_path, model, config) as harness:
+            parts = await harness.stream("a file please", "messages", memory_scope=ANN)
+            memory = harness.services.memory
             assert not reader.prompts
     assert len(model.prompts) == 2
     (asked,) = reader.prompts
@@ -80,18 +80,18 @@ async def test_an_entry_of_its_own_reads_conversations_once_a_turn_is_over(tmp_p
 async def test_custom_agents_have_memories_of_their_own(tmp_path: Path) -> None:
     async with open_agent(
         tmp_path, ScriptedChatModel.playing("Yes.", noted("of the writer")), ON
-    ) as home:
-        await home.services.custom_agents.create(CustomAgent(name="writer", soul="You write."))
-        await home.say("write", memory_scope=ANN, agent_name="Writer")
+    ) as harness:
+        await harness.services.custom_agents.create(CustomAgent(name="writer", soul="You write."))
+        await harness.say("write", memory_scope=ANN, agent_name="Writer")
     model = ScriptedChatModel.playing("One.", "Two.", noted(), noted())
-    async with open_agent(tmp_path, model, ON) as home:
-        memory = home.services.memory
+    async with open_agent(tmp_path, model, ON) as harness:
+        memory = harness.services.memory
         assert [(info.scope, info.agents) for info in await memory.list_scopes()] == [
             (ANN, ("writer",))
         ]
         await memory.create_fact(MemoryScope(scope=ANN), "of the lead")
-        await home.say("hello", memory_scope=ANN, thread=OTHER_THREAD, agent_name="writer")
-        await home.say("hello", memory_scope=ANN)
+        await harness.say("hello", memory_scope=ANN, thread=OTHER_THREAD, agent_name="writer")
+        await harness.say("hello", memory_scope=ANN)
     assert ("of the writer" in system_of(model), "of the lead" in system_of(model)) == (True, False)
     assert ("of the writer" in system_of(model, 1), "of the lead" in system_of(model, 1)) == (
         *(False, True),
@@ -112,11 +112,11 @@ async def test_before_a_conversation_is_summarised_it_is_learnt_from(tmp_path: P
                 "model_name": "scripted",
             },
         }
-        async with open_agent(tmp_path, model, config) as home:
-            await home.say("I build ships", memory_scope=ANN)
-            await home.say("of wood", memory_scope=ANN)
+        async with open_agent(tmp_path, model, config) as harness:
+            await harness.say("I build ships", memory_scope=ANN)
+            await harness.say("of wood", memory_scope=ANN)
             assert not reader.called.is_set()
-            await home.say("and sails", memory_scope=ANN)
+            await harness.say("and sails", memory_scope=ANN)
             with anyio.fail_after(20):
                 await reader.called.wait()
     first, last = (prompt[-1].text for prompt in reader.prompts)
@@ -130,9 +130,9 @@ async def test_a_hanging_model_does_not_hold_up_the_end(tmp_path: Path) -> None:
     with registered(reader) as keys:
         config = {"memory": {"model_name": "reader"}, "models": [{**keys, "name": "reader"}]}
         model = ScriptedChatModel.playing("Hello.")
-        async with open_agent(tmp_path, model, config) as home:
-            await home.say("markone", memory_scope=ANN)
-            home.services.memory._flush_s = 0.05
+        async with open_agent(tmp_path, model, config) as harness:
+            await harness.say("markone", memory_scope=ANN)
+            harness.services.memory._flush_s = 0.05
         assert len(reader.prompts) == 1
     assert "markone" in (tmp_path / "memory" / "pending.json").read_text()
 

@@ -70,10 +70,10 @@ def _overrides(kind: type[Any], name: str) -> bool:
 async def test_everything_switched_on_adds_no_step(tmp_path: Path) -> None:
     look = ScriptedTurn(calls=(ScriptedCall(name="ls", args={"path": WORKSPACE}, id="l"),))
     model = ScriptedChatModel.playing(look, "Nothing there.", "Still nothing.")
-    async with open_agent(tmp_path, model, EVERYTHING, entry={"supports_vision": True}) as home:
-        await home.say("look", **OPTIONS)
-        await home.say("again", **OPTIONS)
-        graph = await home.factory.graph_for({"configurable": OPTIONS})
+    async with open_agent(tmp_path, model, EVERYTHING, entry={"supports_vision": True}) as harness:
+        await harness.say("look", **OPTIONS)
+        await harness.say("again", **OPTIONS)
+        graph = await harness.factory.graph_for({"configurable": OPTIONS})
         config: Any = {"configurable": {"thread_id": THREAD}}
         steps = [s.metadata["step"] async for s in graph.aget_state_history(config) if s.metadata]
     assert set(graph.nodes) == {"__start__", "model", "tools"}

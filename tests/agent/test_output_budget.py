@@ -57,12 +57,12 @@ async def test_a_long_result_lies_in_a_file_that_can_be_read_but_is_not_listed(
     model = ScriptedChatModel.playing(
         calling("long_words"), calling("ls", path=OUTPUTS), "Much was said."
     )
-    async with open_agent(tmp_path, model, with_tools("long_words")) as home:
-        messages = await home.say("go")
+    async with open_agent(tmp_path, model, with_tools("long_words")) as harness:
+        messages = await harness.say("go")
         text = result(messages).text
         path = re.search(rf"{FOLDER}/long_words-\w+\.txt", text)
         assert path
-        host = home.folders().outputs / path[0].removeprefix(f"{OUTPUTS}/")
+        host = harness.folders().outputs / path[0].removeprefix(f"{OUTPUTS}/")
         assert host.read_text() == LONG
         assert text.startswith(LONG[:2000])
         assert text.endswith(LONG[-1000:].rstrip())
@@ -73,7 +73,7 @@ async def test_a_long_result_lies_in_a_file_that_can_be_read_but_is_not_listed(
         model._script.extend(
             [calling("read_file", path=path[0], start_line=2001), ScriptedTurn(text="Read.")]
         )
-        again = await home.say("read it")
+        again = await harness.say("read it")
         assert result(again, 2).text.startswith("line 2000\nline 2001")
 
 
@@ -81,10 +81,10 @@ async def test_what_fits_and_what_is_exempt_stays_as_it_is(tmp_path: Path) -> No
     model = ScriptedChatModel.playing(
         calling("short_words"), calling("read_file", path=f"{OUTPUTS}/a.txt"), "Fine."
     )
-    async with open_agent(tmp_path, model, with_tools("short_words")) as home:
-        home.folders().create()
-        (home.folders().outputs / "a.txt").write_text(LONG)
-        messages = await home.say("go")
+    async with open_agent(tmp_path, model, with_tools("short_words")) as harness:
+        harness.folders().create()
+        (harness.folders().outputs / "a.txt").write_text(LONG)
+        messages = await harness.say("go")
     assert result(messages).text == "x" * 12_000
     assert result(messages, 1).text == LONG
 
@@ -93,8 +93,8 @@ async def test_it_can_be_switched_off(tmp_path: Path) -> None:
     config = {**with_tools("long_words"), "tool_output": {"enabled": False}}
     async with open_agent(
         tmp_path, ScriptedChatModel.playing(calling("long_words")), config
-    ) as home:
-        assert result(await home.say("go")).text == LONG
+    ) as harness:
+        assert result(await harness.say("go")).text == LONG
 
 
 async def test_results_inside_commands_and_with_pictures_are_shortened_too(tmp_path: Path) -> None:

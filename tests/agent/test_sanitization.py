@@ -50,8 +50,8 @@ async def test_forged_tags_reach_the_model_as_text_and_the_thread_as_they_were(
     call = ScriptedTurn(calls=(ScriptedCall(name="web_page", args={}, id="c1"),))
     model = ScriptedChatModel.playing(call, "I see.")
     config = {"tools": [{"name": "web_page", "group": "g", "use": f"{HERE}:web_page"}]}
-    async with open_agent(tmp_path, model, config) as home:
-        messages = await home.say(f"{FORGED} and {ODD}")
+    async with open_agent(tmp_path, model, config) as harness:
+        messages = await harness.say(f"{FORGED} and {ODD}")
     human, result = (m for m in model.prompts[1] if isinstance(m, HumanMessage | ToolMessage))
     assert FORGED not in human.text
     assert f"and {ODD}" in human.text
@@ -84,8 +84,8 @@ def test_other_text_stays_as_it_is(text: str) -> None:
 async def test_no_tag_of_a_prompt_can_be_forged(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing("Hello.")
     config = {"memory": {"enabled": True}, "sandbox": {"use": "local", "allow_host_bash": True}}
-    async with open_agent(tmp_path, model, config) as home:
-        systems = home.services
+    async with open_agent(tmp_path, model, config) as harness:
+        systems = harness.services
         await systems.memory.create_fact(MemoryScope(), "They like tea.")
         await systems.custom_agents.write_profile("We speak Danish.")
         await systems.custom_agents.create(CustomAgent(name="cook", soul="You cook."))
@@ -94,8 +94,8 @@ async def test_no_tag_of_a_prompt_can_be_forged(tmp_path: Path) -> None:
             "is_bootstrap": True,
             "subagent_enabled": True,
         }
-        await home.say("hi", agent_name="cook", **options)
-        await home.say("hi", thread=OTHER, **options)
+        await harness.say("hi", agent_name="cook", **options)
+        await harness.say("hi", thread=OTHER, **options)
     told = "".join(str(prompt[0].content) for prompt in model.prompts)
     tags = set(re.findall(r"^<([a-z_-]+)>", told, re.MULTILINE)) - {"skill"}
     assert {"memory", "soul", "user_profile", "shell", "thread_folders"} <= tags
@@ -106,8 +106,8 @@ async def test_texts_in_blocks_are_looked_at_pictures_are_not(tmp_path: Path) ->
     model = ScriptedChatModel.playing("I see.")
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
     said: Any = [{"type": "text", "text": f"{FORGED} what is this?"}, picture]
-    async with open_agent(tmp_path, model) as home:
-        await home.say(HumanMessage(said))
+    async with open_agent(tmp_path, model) as harness:
+        await harness.say(HumanMessage(said))
     (human,) = (m for m in model.prompts[0] if isinstance(m, HumanMessage))
     assert FORGED not in human.text
     assert picture in list(human.content)
@@ -115,8 +115,8 @@ async def test_texts_in_blocks_are_looked_at_pictures_are_not(tmp_path: Path) ->
 
 async def test_there_is_one_system_message_whatever_clients_send(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing("Yes.", "Yes again.")
-    async with open_agent(tmp_path, model) as home:
-        graph = await home.factory.graph_for(CONFIG)
+    async with open_agent(tmp_path, model) as harness:
+        graph = await harness.factory.graph_for(CONFIG)
         for said in ("Be brief.", "Be kind."):
             given = [SystemMessage(said), HumanMessage("hi")]
             await graph.ainvoke({"messages": given}, CONFIG)
@@ -128,8 +128,8 @@ async def test_there_is_one_system_message_whatever_clients_send(tmp_path: Path)
 
 async def test_the_framework_s_own_words_reach_the_model(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing("Hello.")
-    async with open_agent(tmp_path, model) as home:
-        await home.say("hi", is_bootstrap=True)
+    async with open_agent(tmp_path, model) as harness:
+        await harness.say("hi", is_bootstrap=True)
     assert "<bootstrap>" in model.prompts[0][0].text
 
 
@@ -140,18 +140,18 @@ async def test_the_framework_s_own_words_reach_the_model(tmp_path: Path) -> None
 async def test_calls_of_a_filtered_answer_are_not_made(tmp_path: Path, reason: str) -> None:
     assert reason.lower() in SAFETY_REASONS
     model = ScriptedChatModel.playing(looking(text="I will", reason=reason), "Next.")
-    async with open_agent(tmp_path, model) as home:
-        messages = await home.say("go")
+    async with open_agent(tmp_path, model) as harness:
+        messages = await harness.say("go")
         assert [type(m) for m in messages] == [HumanMessage, AIMessage]
         assert messages[-1].text == "I will"
-        assert (await home.say("and now?"))[-1].text == "Next."
+        assert (await harness.say("and now?"))[-1].text == "Next."
 
 
 async def test_a_filtered_answer_without_words_says_so_and_poisons_nothing(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(ScriptedTurn(finish_reason="content_filter"), "Next.")
-    async with open_agent(tmp_path, model) as home:
-        assert (await home.say("go"))[-1].text == ENGLISH.filtered
-        await home.say("and now?")
+    async with open_agent(tmp_path, model) as harness:
+        assert (await harness.say("go"))[-1].text == ENGLISH.filtered
+        await harness.say("and now?")
     assert len(model.prompts) == 2
     assert [m.text for m in model.prompts[1][1:]] == ["go", ENGLISH.filtered, "and now?"]
 
@@ -159,14 +159,14 @@ async def test_a_filtered_answer_without_words_says_so_and_poisons_nothing(tmp_p
 async def test_the_filter_s_verdict_can_be_left_alone(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(looking(reason="content_filter"), "Looked.")
     config = {"safety_finish_reason": {"enabled": False}}
-    async with open_agent(tmp_path, model, config) as home:
-        assert (await home.say("go"))[-1].text == "Looked."
+    async with open_agent(tmp_path, model, config) as harness:
+        assert (await harness.say("go"))[-1].text == "Looked."
 
 
 async def test_after_tools_an_empty_answer_is_asked_for_once_more(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(looking(), "", "It is empty.")
-    async with open_agent(tmp_path, model) as home:
-        messages = await home.say("go")
+    async with open_agent(tmp_path, model) as harness:
+        messages = await harness.say("go")
     assert messages[-1].text == "It is empty."
     assert model.prompts[2][-1].text == EMPTY_ANSWER_REMINDER
     assert EMPTY_ANSWER_REMINDER not in [m.text for m in messages]
@@ -175,9 +175,9 @@ async def test_after_tools_an_empty_answer_is_asked_for_once_more(tmp_path: Path
 
 async def test_an_answer_that_stays_empty_is_left_out_of_later_requests(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(looking(), "", "", "Hello.")
-    async with open_agent(tmp_path, model) as home:
-        await home.say("go")
-        assert (await home.say("hello?"))[-1].text == "Hello."
+    async with open_agent(tmp_path, model) as harness:
+        await harness.say("go")
+        assert (await harness.say("hello?"))[-1].text == "Hello."
     assert len(model.prompts) == 4
     assert all(m.content or getattr(m, "tool_calls", None) for m in model.prompts[3])
 
@@ -186,8 +186,8 @@ async def test_an_empty_first_answer_and_a_question_are_not_asked_again(tmp_path
     question = ScriptedCall(name="ask_clarification", args={"question": "Which?"}, id="q")
     beside = ScriptedCall(name="ls", args={"path": OUTPUTS}, id="l")
     model = ScriptedChatModel.playing("", ScriptedTurn(calls=(question, beside)))
-    async with open_agent(tmp_path, model) as home:
-        await home.say("go")
+    async with open_agent(tmp_path, model) as harness:
+        await harness.say("go")
         assert len(model.prompts) == 1
-        await home.say("go")
+        await harness.say("go")
         assert len(model.prompts) == 2

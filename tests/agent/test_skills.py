@@ -38,8 +38,8 @@ def prompt_of(model: ScriptedChatModel) -> str:
     return next(text for text in systems if text.startswith("You are Parley"))
 
 
-async def shelf_of(house: AgentHarness) -> SkillSnapshot:
-    return await house.services.skills.load()
+async def shelf_of(harness: AgentHarness) -> SkillSnapshot:
+    return await harness.services.skills.load()
 
 
 async def test_the_prompt_lists_skills_and_the_agent_reads_them(tmp_path: Path) -> None:

@@ -41,13 +41,13 @@ def kinds(messages: list[AnyMessage]) -> list[str]:
 
 async def test_the_agent_hears_between_two_calls(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(LOOK, "Nichts da.", "Gern.")
-    async with open_agent(tmp_path, model) as home:
-        said = await home.say("look", **context(Slot(NOTE, at=2)))
+    async with open_agent(tmp_path, model) as harness:
+        said = await harness.say("look", **context(Slot(NOTE, at=2)))
         assert kinds(said) == ["human", "ai", "tool", "human", "ai"]
         assert (said[3].id, said[3].text) == ("m2", "in German, please")
         assert said[3].additional_kwargs == {"steering": True}
         assert [m.text for m in model.prompts[1][-2:]][-1] == "in German, please"
-        again = await home.say("thanks")
+        again = await harness.say("thanks")
         assert kinds(again)[-4:] == ["human", "ai", "human", "ai"]
         assert [m.text for m in model.prompts[2] if m.type == "human"] == [
             "look",
@@ -65,19 +65,19 @@ async def test_it_hears_before_its_first_call_and_in_order(tmp_path: Path) -> No
         waiting.clear()
         return taken
 
-    async with open_agent(tmp_path, model) as home:
-        said = await home.say("go", **context(take))
+    async with open_agent(tmp_path, model) as harness:
+        said = await harness.say("go", **context(take))
         assert [m.text for m in said] == ["go", "one", "two", "Both."]
-        state = await home.state()
+        state = await harness.state()
         assert [m.id for m in state["messages"]][1:3] == ["a", "b"]
 
 
 async def test_what_a_failing_call_took_is_in_no_thread(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(LOOK, ValueError("broken"))
-    async with open_agent(tmp_path, model) as home:
+    async with open_agent(tmp_path, model) as harness:
         with pytest.raises(ValueError, match="broken"):
-            await home.say("look", **context(Slot(NOTE, at=2)))
-        assert kinds((await home.state())["messages"]) == ["human", "ai", "tool"]
+            await harness.say("look", **context(Slot(NOTE, at=2)))
+        assert kinds((await harness.state())["messages"]) == ["human", "ai", "tool"]
 
 
 async def test_subagents_do_not_hear(tmp_path: Path) -> None:
@@ -85,8 +85,8 @@ async def test_subagents_do_not_hear(tmp_path: Path) -> None:
     delegate = ScriptedTurn(calls=(ScriptedCall(name="task", args=brief, id="t"),))
     model = ScriptedChatModel.playing(delegate, "Found it.", "Here it is.")
     take = Slot(NOTE, at=2)
-    async with open_agent(tmp_path, model) as home:
-        said = await home.say("find", **context(take, subagent_enabled=True))
+    async with open_agent(tmp_path, model) as harness:
+        said = await harness.say("find", **context(take, subagent_enabled=True))
     assert len(model.prompts) == 3
     assert take.asked == 2
     assert kinds(said) == ["human", "ai", "tool", "human", "ai"]

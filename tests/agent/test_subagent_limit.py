@@ -121,8 +121,8 @@ async def test_a_model_that_used_up_its_delegations_is_not_offered_the_tool(tmp_
             "models": [{"name": "server", **entry}],
             "subagents": {"agents": {"general-purpose": {"model": "scripted"}}},
         }
-        async with open_agent(tmp_path, ScriptedChatModel.playing(), sections) as home:
-            messages = await home.say("go", subagent_enabled=True, model_name="server")
+        async with open_agent(tmp_path, ScriptedChatModel.playing(), sections) as harness:
+            messages = await harness.say("go", subagent_enabled=True, model_name="server")
     assert messages[-1].text == "By myself, then."
     assert ["task" in request.tool_names for request in server.requests] == [True, True, False]
 

@@ -157,8 +157,8 @@ async def test_a_custom_kind_has_its_prompt_tools_and_model(tmp_path: Path) -> N
                 "agents": {"general-purpose": {"model": "server"}},
             },
         }
-        async with open_agent(tmp_path, lead, config) as home:
-            await home.say("go", subagent_enabled=True)
+        async with open_agent(tmp_path, lead, config) as harness:
+            await harness.say("go", subagent_enabled=True)
     custom, general = server.requests
     assert custom.tool_names == ["ls", "read_file"]
     assert [m["role"] for m in custom.messages] == ["system", "user"]
@@ -169,15 +169,15 @@ async def test_a_custom_kind_has_its_prompt_tools_and_model(tmp_path: Path) -> N
 async def test_the_prompt_and_the_tool_are_there_only_when_asked_for(tmp_path: Path) -> None:
     lead = ScriptedChatModel.playing("a", "b", "c")
     config = {"subagents": {"custom_agents": {"reviewer": OWN}}, "sandbox": {"use": "local"}}
-    async with open_agent(tmp_path, lead, config) as home:
-        plain = await home.factory.graph_for({})
-        asked = await home.factory.graph_for({"configurable": {"subagent_enabled": True}})
-        four = await home.factory.graph_for(
+    async with open_agent(tmp_path, lead, config) as harness:
+        plain = await harness.factory.graph_for({})
+        asked = await harness.factory.graph_for({"configurable": {"subagent_enabled": True}})
+        four = await harness.factory.graph_for(
             {"configurable": {"subagent_enabled": True, "max_concurrent_subagents": 9}}
         )
-        await home.say("one")
-        await home.say("two", subagent_enabled=True)
-        await home.say("three", subagent_enabled=True, max_concurrent_subagents=9)
+        await harness.say("one")
+        await harness.say("two", subagent_enabled=True)
+        await harness.say("three", subagent_enabled=True, max_concurrent_subagents=9)
     assert plain is not asked
     assert four is not asked
     without, three, most = (prompt[0].text for prompt in lead.prompts)
@@ -189,9 +189,11 @@ async def test_the_prompt_and_the_tool_are_there_only_when_asked_for(tmp_path: P
 
 async def test_an_operator_can_switch_delegation_off(tmp_path: Path) -> None:
     lead = ScriptedChatModel.playing("a")
-    async with open_agent(tmp_path, lead, {"subagents": {"enabled": False}}) as home:
-        plain = await home.factory.graph_for({})
-        assert await home.factory.graph_for({"configurable": {"subagent_enabled": True}}) is plain
+    async with open_agent(tmp_path, lead, {"subagents": {"enabled": False}}) as harness:
+        plain = await harness.factory.graph_for({})
+        assert (
+            await harness.factory.graph_for({"configurable": {"subagent_enabled": True}}) is plain
+        )
 
 
 async def test_the_bash_kind_runs_commands_where_the_sandbox_does(tmp_path: Path) -> None:
@@ -199,8 +201,8 @@ async def test_the_bash_kind_runs_commands_where_the_sandbox_does(tmp_path: Path
     script = (delegate("bash"), ScriptedTurn(calls=(command,)), "It says 42.", "ok")
     lead = ScriptedChatModel.playing(*script)
     config = {"sandbox": {"use": "local", "allow_host_bash": True}}
-    async with open_agent(tmp_path, lead, config) as home:
-        messages = await home.say("go", subagent_enabled=True)
+    async with open_agent(tmp_path, lead, config) as harness:
+        messages = await harness.say("go", subagent_enabled=True)
     assert "Subagent types: general-purpose, bash." in lead.prompts[0][0].text
     assert lead.prompts[2][-1].text.strip() == "42"
     assert messages[2].text == "Task Succeeded. Result: It says 42."
@@ -216,8 +218,8 @@ async def test_a_subagent_looks_at_images_when_its_own_model_can(
             "models": [{**entry(server), "supports_vision": sees}],
             "subagents": {"agents": {"general-purpose": {"model": "server"}}},
         }
-        async with open_agent(tmp_path, lead, config, entry={"supports_vision": True}) as home:
-            await home.say("go", subagent_enabled=True)
+        async with open_agent(tmp_path, lead, config, entry={"supports_vision": True}) as harness:
+            await harness.say("go", subagent_enabled=True)
     assert ("view_image" in server.requests[0].tool_names) is sees
 
 
@@ -234,8 +236,8 @@ async def test_a_subagent_is_told_of_the_skills_of_its_kind(tmp_path: Path) -> N
     }
     script = [turn for name in custom for turn in (delegate(name), "done")]
     lead = ScriptedChatModel.playing(*script, "ok")
-    async with open_agent(tmp_path, lead, {"subagents": {"custom_agents": custom}}) as home:
-        await home.say("go", subagent_enabled=True)
+    async with open_agent(tmp_path, lead, {"subagents": {"custom_agents": custom}}) as harness:
+        await harness.say("go", subagent_enabled=True)
     some, none, every = (prompt[0].text for prompt in lead.prompts[1:6:2])
     assert [f"skill {name}" in some for name in ("alpha", "beta")] == [False, True]
     assert "skill_system" not in none
@@ -247,8 +249,8 @@ async def test_a_subagent_s_tools_know_for_whom_the_run_works(tmp_path: Path) ->
     script = (delegate("general-purpose"), ScriptedTurn(calls=(call,)), "Theirs.", "ok")
     lead = ScriptedChatModel.playing(*script)
     caller = {"user_id": "slack:T:U", "memory_scope": "person:slack:T:U"}
-    async with open_agent(tmp_path, lead, {"tools": [WHOSE]}) as home:
-        await home.say("go", subagent_enabled=True, **caller)
+    async with open_agent(tmp_path, lead, {"tools": [WHOSE]}) as harness:
+        await harness.say("go", subagent_enabled=True, **caller)
     assert lead.prompts[2][-1].text == f"{THREAD} slack:T:U person:slack:T:U"
 
 
@@ -263,9 +265,9 @@ async def test_a_subagent_has_no_tools_that_its_agent_has_not(tmp_path: Path) ->
             "subagents": {"agents": {"general-purpose": {"model": "server"}}},
         }
         script = (delegate("general-purpose"), "ok") * 2
-        async with open_agent(tmp_path, ScriptedChatModel.playing(*script), config) as home:
-            await home.say("go", subagent_enabled=True)
-            await home.say("go", subagent_enabled=True, agent_name="narrow")
+        async with open_agent(tmp_path, ScriptedChatModel.playing(*script), config) as harness:
+            await harness.say("go", subagent_enabled=True)
+            await harness.say("go", subagent_enabled=True, agent_name="narrow")
     assert ["whose" in request.tool_names for request in server.requests] == [True, False]
 
 
@@ -274,7 +276,7 @@ async def test_a_configured_tool_named_task_is_the_only_one(tmp_path: Path) -> N
     lead = ScriptedChatModel.playing(
         ScriptedTurn(calls=(ScriptedCall(name="task", args={}, id="t"),)), "ok"
     )
-    async with open_agent(tmp_path, lead, config) as home:
-        messages = await home.say("go", subagent_enabled=True)
+    async with open_agent(tmp_path, lead, config) as harness:
+        messages = await harness.say("go", subagent_enabled=True)
     assert messages[2].text == "Task Succeeded. Result: something else"
     assert messages[2].additional_kwargs == {"subagent_status": "completed"}

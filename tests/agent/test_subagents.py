@@ -75,10 +75,10 @@ async def test_a_subagent_works_in_the_thread_s_folders_and_its_result_comes_bac
         ScriptedTurn(calls=(task("write a report"),)), "There you are."
     )
     child = ScriptedChatModel.playing(ScriptedTurn(calls=(write,)), "Written: report.md")
-    async with pair(tmp_path, lead, child) as home:
-        messages = await home.say("a report, please", subagent_enabled=True)
-        assert (home.folders().outputs / "report.md").read_text() == "# Report"
-        assert home.services.subagents.running == 0
+    async with pair(tmp_path, lead, child) as harness:
+        messages = await harness.say("a report, please", subagent_enabled=True)
+        assert (harness.folders().outputs / "report.md").read_text() == "# Report"
+        assert harness.services.subagents.running == 0
     (result,) = results(messages)
     assert result.text == "Task Succeeded. Result: Written: report.md"
     assert result.additional_kwargs["subagent_status"] == "completed"
@@ -92,9 +92,9 @@ async def test_a_subagent_sees_its_task_one_system_message_and_not_the_conversat
 ) -> None:
     lead = ScriptedChatModel.playing("Hello.", ScriptedTurn(calls=(task("count"),)), "Three.")
     child = ScriptedChatModel.playing("3")
-    async with pair(tmp_path, lead, child) as home:
-        await home.say("a secret: banana", subagent_enabled=True)
-        await home.say("now count", subagent_enabled=True)
+    async with pair(tmp_path, lead, child) as harness:
+        await harness.say("a secret: banana", subagent_enabled=True)
+        await harness.say("now count", subagent_enabled=True)
     (prompt,) = child.prompts
     assert [type(m) for m in prompt] == [SystemMessage, HumanMessage]
     assert prompt[1].text == "count"
@@ -108,8 +108,8 @@ async def test_the_events_tell_the_story_in_order(tmp_path: Path) -> None:
         ScriptedTurn(calls=(task("look", call_id="t7"),)), "Nothing there."
     )
     child = ScriptedChatModel.playing(ScriptedTurn(text="Looking.", calls=(look,)), "It is empty.")
-    async with pair(tmp_path, lead, child) as home:
-        parts = await home.stream("look", *MODES, subagent_enabled=True)
+    async with pair(tmp_path, lead, child) as harness:
+        parts = await harness.stream("look", *MODES, subagent_enabled=True)
     told = events(parts)
     assert [event["type"] for event in told] == [
         *("task_started", "task_running", "task_running", "task_completed")
@@ -133,9 +133,9 @@ async def test_nothing_of_a_subagent_appears_in_the_parent_s_stream(
     child = ScriptedChatModel.playing(
         ScriptedTurn(text="murmur murmur", calls=(look,)), "quiet words"
     )
-    async with pair(tmp_path, lead, child) as home:
+    async with pair(tmp_path, lead, child) as harness:
         config: RunnableConfig = {"configurable": DELEGATING}
-        graph = await home.factory.graph_for(config)
+        graph = await harness.factory.graph_for(config)
         modes: list[StreamMode] = [*MODES, "tasks", "checkpoints", "debug"]
         parts: list[Any] = [
             part
@@ -163,9 +163,9 @@ async def test_three_subagents_work_at_the_same_time(tmp_path: Path) -> None:
     calls = tuple(task(f"part {n}", call_id=f"t{n}") for n in range(3))
     lead = ScriptedChatModel.playing(ScriptedTurn(calls=calls), "All done.")
     child = ScriptedChatModel.playing("a b c d", "a b c d", "a b c d", delay_s=0.01)
-    async with pair(tmp_path, lead, child) as home:
-        parts = await home.stream("go", *MODES, subagent_enabled=True)
-        state = await home.state(subagent_enabled=True)
+    async with pair(tmp_path, lead, child) as harness:
+        parts = await harness.stream("go", *MODES, subagent_enabled=True)
+        state = await harness.state(subagent_enabled=True)
     told = [(event["type"], event["task_id"]) for event in events(parts)]
     assert {kind for kind, _ in told[:3]} == {"task_started"}
     assert sorted(told[3:]) == sorted(
@@ -199,9 +199,9 @@ async def test_the_tokens_of_a_subagent_are_counted_once_and_added_to_the_run_s(
     lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("look"),)), "Nothing.")
     child = ScriptedChatModel.playing(ScriptedTurn(calls=(look,)), "Empty.")
     counter = Counting()
-    async with pair(tmp_path, lead, child) as home:
+    async with pair(tmp_path, lead, child) as harness:
         config: RunnableConfig = {"configurable": DELEGATING, "callbacks": [counter]}
-        graph = await home.factory.graph_for(config)
+        graph = await harness.factory.graph_for(config)
         state = await graph.ainvoke({"messages": [HumanMessage("go")]}, config)
     messages: list[AnyMessage] = state["messages"]
     own = [m.usage_metadata for m in messages if isinstance(m, AIMessage) and m.usage_metadata]
@@ -214,9 +214,9 @@ async def test_the_tokens_of_a_subagent_are_counted_once_and_added_to_the_run_s(
 async def test_a_failing_subagent_is_told_and_the_run_goes_on(tmp_path: Path) -> None:
     lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("fail"),)), "It did not work.")
     child = ScriptedChatModel.playing(ValueError("/home/somebody/key sk-secret"))
-    async with pair(tmp_path, lead, child, llm_retry={"attempts": 1}) as home:
-        parts = await home.stream("go", *MODES, subagent_enabled=True)
-        state = await home.state(subagent_enabled=True)
+    async with pair(tmp_path, lead, child, llm_retry={"attempts": 1}) as harness:
+        parts = await harness.stream("go", *MODES, subagent_enabled=True)
+        state = await harness.state(subagent_enabled=True)
     (result,) = results(state["messages"])
     assert result.text.startswith("Task failed. Error: ")
     assert "sk-secret" not in str(state["messages"])
@@ -229,10 +229,10 @@ async def test_a_failing_subagent_is_told_and_the_run_goes_on(tmp_path: Path) ->
 async def test_a_deadline_ends_a_subagent(tmp_path: Path) -> None:
     lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("dawdle"),)), "Too slow.")
     child = ScriptedChatModel.playing("never said", hang=True)
-    async with pair(tmp_path, lead, child, {"timeout_seconds": 0.2}) as home:
-        parts = await home.stream("go", *MODES, subagent_enabled=True)
-        state = await home.state(subagent_enabled=True)
-        assert home.services.subagents.running == 0
+    async with pair(tmp_path, lead, child, {"timeout_seconds": 0.2}) as harness:
+        parts = await harness.stream("go", *MODES, subagent_enabled=True)
+        state = await harness.state(subagent_enabled=True)
+        assert harness.services.subagents.running == 0
     (result,) = results(state["messages"])
     assert result.text == "Task timed out. Error: Execution timed out after 0.2 seconds"
     assert result.additional_kwargs["subagent_status"] == "timed_out"
@@ -243,24 +243,24 @@ async def test_a_stopped_run_stops_its_subagents(tmp_path: Path) -> None:
     calls = tuple(task(f"part {n}", call_id=f"t{n}") for n in range(3))
     lead = ScriptedChatModel.playing(ScriptedTurn(calls=calls), "Never said.")
     child = ScriptedChatModel.playing(hang=True)
-    async with pair(tmp_path, lead, child) as home:
+    async with pair(tmp_path, lead, child) as harness:
         tasks: list[asyncio.Task[Any]] = []
 
         async def turn() -> None:
             current = asyncio.current_task()
             assert current is not None
             tasks.append(current)
-            await home.say("go", subagent_enabled=True)
+            await harness.say("go", subagent_enabled=True)
 
         async with anyio.create_task_group() as group:
             group.start_soon(turn)
             with anyio.fail_after(20):
                 while len(child.prompts) < 3:  # noqa: ASYNC110 - the model tells of its first call only
                     await anyio.sleep(0.005)
-            assert home.services.subagents.running == 3
+            assert harness.services.subagents.running == 3
             tasks[0].cancel()
-        assert home.services.subagents.running == 0
-        messages = await home.say("and now?", subagent_enabled=True)
+        assert harness.services.subagents.running == 0
+        messages = await harness.say("and now?", subagent_enabled=True)
     assert messages[-1].text == "Never said."
 
 
@@ -288,28 +288,28 @@ async def test_stopping_a_run_closes_its_subagents_requests(tmp_path: Path) -> N
     lead = ScriptedChatModel.playing(ScriptedTurn(calls=calls), "Fine.")
     async with FakeModelServer() as server:
         server.reply(*(ModelReply(text="on and on", hang_after=1) for _ in range(3)))
-        async with open_agent(tmp_path, lead, served(server)) as home:
-            running = asyncio.ensure_future(home.say("go", subagent_enabled=True))
+        async with open_agent(tmp_path, lead, served(server)) as harness:
+            running = asyncio.ensure_future(harness.say("go", subagent_enabled=True))
             await server.until(lambda s: len(s.requests) == 3)
             running.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await running
             await server.until(lambda s: all(r.closed_by_client for r in s.requests))
-            assert home.services.subagents.running == 0
+            assert harness.services.subagents.running == 0
 
 
 async def test_a_run_taken_up_again_delegates_again(tmp_path: Path) -> None:
     lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("x"),)), "Done after all.")
     async with FakeModelServer() as server:
         server.reply(ModelReply(text="on and on", hang_after=1), "here it is")
-        async with open_agent(tmp_path, lead, served(server)) as home:
-            running = asyncio.ensure_future(home.say("go", subagent_enabled=True))
+        async with open_agent(tmp_path, lead, served(server)) as harness:
+            running = asyncio.ensure_future(harness.say("go", subagent_enabled=True))
             await server.until(lambda s: len(s.requests) == 1)
             running.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await running
             config: RunnableConfig = {"configurable": DELEGATING}
-            graph = await home.factory.graph_for(config)
+            graph = await harness.factory.graph_for(config)
             state = await graph.ainvoke(None, config)
     messages: list[AnyMessage] = state["messages"]
     assert results(messages)[0].text == "Task Succeeded. Result: here it is"
@@ -322,8 +322,8 @@ async def test_a_deadline_closes_the_request(tmp_path: Path) -> None:
         server.reply(ModelReply(text="on and on", hang_after=1))
         sections = served(server)
         sections["subagents"]["agents"]["general-purpose"]["timeout_seconds"] = 2.0
-        async with open_agent(tmp_path, lead, sections) as home:
-            messages = await home.say("go", subagent_enabled=True)
+        async with open_agent(tmp_path, lead, sections) as harness:
+            messages = await harness.say("go", subagent_enabled=True)
             await server.until(lambda s: s.requests[0].closed_by_client)
     assert messages[-1].text == "Too slow."
 
@@ -334,8 +334,8 @@ async def test_a_model_that_cannot_be_reached_fails_the_subagent_not_the_run(
     lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("ask"),)), "It did not work.")
     async with FakeModelServer() as server:
         server.reply(ModelReply(status=401))
-        async with open_agent(tmp_path, lead, served(server)) as home:
-            messages = await home.say("go", subagent_enabled=True)
+        async with open_agent(tmp_path, lead, served(server)) as harness:
+            messages = await harness.say("go", subagent_enabled=True)
     (result,) = results(messages)
     assert result.text.startswith("Task failed. Error: ")
     assert result.additional_kwargs["subagent_status"] == "failed"
@@ -353,8 +353,8 @@ async def test_the_last_turn_is_told_and_answers_with_what_there_is(tmp_path: Pa
         ScriptedTurn(calls=(task("look", max_turns=2),)), "Half, then."
     )
     child = ScriptedChatModel.playing(again, again, "never asked")
-    async with pair(tmp_path, lead, child) as home:
-        messages = await home.say("go", subagent_enabled=True)
+    async with pair(tmp_path, lead, child) as harness:
+        messages = await harness.say("go", subagent_enabled=True)
     (result,) = results(messages)
     assert result.text.startswith("Task Succeeded. Result: Half of it.")
     assert "may be incomplete" in result.text
@@ -375,8 +375,8 @@ async def test_turns_are_bounded_by_the_kind_s(
     ]
     lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("look", max_turns=asked),)), "ok")
     child = ScriptedChatModel.playing(*script)
-    async with pair(tmp_path, lead, child, {"max_turns": 3}) as home:
-        messages = await home.say("go", subagent_enabled=True)
+    async with pair(tmp_path, lead, child, {"max_turns": 3}) as harness:
+        messages = await harness.say("go", subagent_enabled=True)
     assert len(child.prompts) == turns
     assert results(messages)[0].text.startswith(f"Task Succeeded. Result: {turns - 1}")
 
@@ -397,9 +397,11 @@ async def test_what_cannot_be_delegated_is_told(
     tmp_path: Path, call: ScriptedCall, text: str
 ) -> None:
     lead = ScriptedChatModel.playing(ScriptedTurn(calls=(call,)), "ok")
-    async with pair(tmp_path, lead, ScriptedChatModel.playing(), sandbox={"use": "local"}) as home:
-        parts = await home.stream("go", *MODES, subagent_enabled=True)
-        state = await home.state(subagent_enabled=True)
+    async with pair(
+        tmp_path, lead, ScriptedChatModel.playing(), sandbox={"use": "local"}
+    ) as harness:
+        parts = await harness.stream("go", *MODES, subagent_enabled=True)
+        state = await harness.state(subagent_enabled=True)
     (result,) = results(state["messages"])
     assert result.text.startswith(text)
     assert len(result.text) < 300
@@ -411,8 +413,8 @@ async def test_what_cannot_be_delegated_is_told(
 async def test_arguments_of_a_wrong_shape_are_told(tmp_path: Path) -> None:
     wrong = ScriptedCall(name="task", args={"prompt": ["x"], "subagent_type": None}, id="t0")
     lead = ScriptedChatModel.playing(ScriptedTurn(calls=(wrong,)), "ok")
-    async with pair(tmp_path, lead, ScriptedChatModel.playing()) as home:
-        messages = await home.say("go", subagent_enabled=True)
+    async with pair(tmp_path, lead, ScriptedChatModel.playing()) as harness:
+        messages = await harness.say("go", subagent_enabled=True)
     (result,) = results(messages)
     assert result.text.startswith("Error")
     assert result.additional_kwargs["subagent_status"] == "failed"
@@ -426,9 +428,9 @@ async def test_guardrails_hold_inside_a_subagent(tmp_path: Path) -> None:
     child = ScriptedChatModel.playing(ScriptedTurn(calls=(write,)), "I may not.")
     provider = {"use": "allowlist", "config": {"denied_tools": ["write_file"]}}
     guardrails = {"enabled": True, "provider": provider}
-    async with pair(tmp_path, lead, child, guardrails=guardrails) as home:
-        await home.say("go", subagent_enabled=True)
-        assert not (home.folders().outputs / "secret.txt").exists()
+    async with pair(tmp_path, lead, child, guardrails=guardrails) as harness:
+        await harness.say("go", subagent_enabled=True)
+        assert not (harness.folders().outputs / "secret.txt").exists()
     denied = child.prompts[1][-1]
     assert isinstance(denied, ToolMessage)
     assert denied.status == "error"
@@ -440,8 +442,8 @@ async def test_delegating_itself_may_need_leave(tmp_path: Path) -> None:
     child = ScriptedChatModel.playing()
     provider = {"use": "allowlist", "config": {"denied_tools": ["task"]}}
     guardrails = {"enabled": True, "provider": provider}
-    async with pair(tmp_path, lead, child, guardrails=guardrails) as home:
-        messages = await home.say("go", subagent_enabled=True)
+    async with pair(tmp_path, lead, child, guardrails=guardrails) as harness:
+        messages = await harness.say("go", subagent_enabled=True)
     (result,) = results(messages)
     assert result.additional_kwargs["subagent_status"] == "failed"
     assert child.prompts == []
@@ -451,8 +453,8 @@ async def test_a_tool_that_raises_inside_is_told_to_the_subagent(tmp_path: Path)
     wrong = ScriptedCall(name="read_file", args={"path": "/etc/passwd"}, id="r")
     lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("read"),)), "ok")
     child = ScriptedChatModel.playing(ScriptedTurn(calls=(wrong,)), "Refused.")
-    async with pair(tmp_path, lead, child) as home:
-        messages = await home.say("go", subagent_enabled=True)
+    async with pair(tmp_path, lead, child) as harness:
+        messages = await harness.say("go", subagent_enabled=True)
     assert child.prompts[1][-1].text.startswith("Error")
     assert results(messages)[0].text == "Task Succeeded. Result: Refused."
 
@@ -462,9 +464,9 @@ async def test_ids_of_calls_may_come_again_in_later_turns(tmp_path: Path) -> Non
         *(ScriptedTurn(calls=(task("one"),)), "first", ScriptedTurn(calls=(task("two"),)), "second")
     )
     child = ScriptedChatModel.playing("1", "2")
-    async with pair(tmp_path, lead, child) as home:
-        await home.say("go", subagent_enabled=True)
-        messages = await home.say("again", subagent_enabled=True)
+    async with pair(tmp_path, lead, child) as harness:
+        await harness.say("go", subagent_enabled=True)
+        messages = await harness.say("again", subagent_enabled=True)
     assert [result.text[-1] for result in results(messages)] == ["1", "2"]
 
 
@@ -473,16 +475,16 @@ async def test_a_subagent_works_for_whom_its_parent_works(tmp_path: Path) -> Non
     write = ScriptedCall(name="write_file", args={"path": path, "content": "x"}, id="w")
     lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("write"),)), "ok")
     child = ScriptedChatModel.playing(ScriptedTurn(calls=(write,)), "done")
-    async with pair(tmp_path, lead, child) as home:
-        graph = await home.factory.graph_for({"configurable": DELEGATING})
+    async with pair(tmp_path, lead, child) as harness:
+        graph = await harness.factory.graph_for({"configurable": DELEGATING})
         question = {"messages": [HumanMessage("go")]}
         with pytest.raises((ThreadIdMissing, ValueError)):
             await graph.ainvoke(question)
         # The thread is named by the context alone, as LangGraph Server does it.
         graph.checkpointer = None
         await graph.ainvoke(question, context={"thread_id": "other"})
-        assert (home.folders("other").outputs / "mine.txt").exists()
-        assert not home.folders().outputs.exists()
+        assert (harness.folders("other").outputs / "mine.txt").exists()
+        assert not harness.folders().outputs.exists()
 
 
 async def test_a_subagent_s_model_that_cannot_be_built_is_told(tmp_path: Path) -> None:
@@ -492,8 +494,8 @@ async def test_a_subagent_s_model_that_cannot_be_built_is_told(tmp_path: Path) -
         "models": [broken],
         "subagents": {"agents": {"general-purpose": {"model": "broken"}}},
     }
-    async with open_agent(tmp_path, lead, sections) as home:
-        messages = await home.say("go", subagent_enabled=True)
+    async with open_agent(tmp_path, lead, sections) as harness:
+        messages = await harness.say("go", subagent_enabled=True)
     (result,) = results(messages)
     assert result.text.startswith("Task failed. Error: ")
     assert "nowhere" in result.text

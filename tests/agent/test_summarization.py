@@ -42,9 +42,9 @@ def seen(prompt: Sequence[Any]) -> list[str]:
     return [message.text for message in prompt if message.type != "system"]
 
 
-async def talk(home: AgentHarness, *said: str) -> None:
+async def talk(harness: AgentHarness, *said: str) -> None:
     for text in said:
-        await home.say(text)
+        await harness.say(text)
 
 
 # ---- whole agents ------------------------------------------------------------------------------
@@ -57,12 +57,12 @@ async def test_the_beginning_is_summed_up_for_the_model_and_stays_in_the_thread(
     writer = ScriptedChatModel.playing("They counted.", "They counted on.")
     with registered(writer) as keys:
         config = sections() | {"models": [{**keys, "name": "writer"}]}
-        async with open_agent(tmp_path, model, config) as home:
-            await talk(home, "q1", "q2", "q3")
+        async with open_agent(tmp_path, model, config) as harness:
+            await talk(harness, "q1", "q2", "q3")
             assert len(writer.prompts) == 0
-            await talk(home, "q4", "q5")
-            state = await home.state()
-            graph = await home.factory.graph_for({})
+            await talk(harness, "q4", "q5")
+            state = await harness.state()
+            graph = await harness.factory.graph_for({})
             assert set(graph.nodes) == {"__start__", "model", "tools"}
     told = f"{INTRODUCTION}\n\nThey counted."
     assert seen(model.prompts[3]) == [told, "a3", "q4"]
@@ -83,8 +83,8 @@ async def test_a_summary_is_written_on_with_the_former_one(tmp_path: Path) -> No
     with registered(writer) as keys:
         config = sections() | {"models": [{**keys, "name": "writer"}]}
         model = ScriptedChatModel.playing()
-        async with open_agent(tmp_path, model, config) as home:
-            await talk(home, *[f"q{n}" for n in range(1, 7)])
+        async with open_agent(tmp_path, model, config) as harness:
+            await talk(harness, *[f"q{n}" for n in range(1, 7)])
     assert len(writer.prompts) == 2
     shown = writer.prompts[1][-1].text
     assert "First part." in shown
@@ -96,9 +96,9 @@ async def test_no_token_of_a_summary_is_streamed(tmp_path: Path) -> None:
     writer = ScriptedChatModel.playing("secret summary")
     with registered(writer) as keys:
         config = sections() | {"models": [{**keys, "name": "writer"}]}
-        async with open_agent(tmp_path, ScriptedChatModel.playing(), config) as home:
-            await talk(home, "q1", "q2", "q3")
-            parts = await home.stream("q4", "messages", "updates")
+        async with open_agent(tmp_path, ScriptedChatModel.playing(), config) as harness:
+            await talk(harness, "q1", "q2", "q3")
+            parts = await harness.stream("q4", "messages", "updates")
     assert len(writer.prompts) == 1
     words = "".join(chunk[0].text for mode, chunk in parts if mode == "messages")
     assert words == "(done)"
@@ -110,9 +110,9 @@ async def test_a_writer_that_fails_costs_the_beginning_for_that_call_only(tmp_pa
     with registered(writer) as keys:
         config = sections() | {"models": [{**keys, "name": "writer"}]}
         model = ScriptedChatModel.playing()
-        async with open_agent(tmp_path, model, config) as home:
-            await talk(home, "q1", "q2", "q3", "q4", "q5")
-            state = await home.state()
+        async with open_agent(tmp_path, model, config) as harness:
+            await talk(harness, "q1", "q2", "q3", "q4", "q5")
+            state = await harness.state()
     assert seen(model.prompts[3]) == [NO_SUMMARY, "(done)", "q4"]
     assert seen(model.prompts[4]) == [NO_SUMMARY, "(done)", "q5"]
     assert len(writer.prompts) == 1  # then it is left in peace for a while
@@ -129,8 +129,8 @@ async def test_a_long_turn_keeps_the_request_and_its_pairs(tmp_path: Path) -> No
     writer = ScriptedChatModel.playing("Looked.", "Looked more.", "Looked again.")
     with registered(writer) as keys:
         config = sections(keep={"value": 3}) | {"models": [{**keys, "name": "writer"}]}
-        async with open_agent(tmp_path, model, config) as home:
-            messages = await home.say("look six times, please")
+        async with open_agent(tmp_path, model, config) as harness:
+            messages = await harness.say("look six times, please")
     assert messages[-1].text == "Done."
     assert len(messages) == 14
     assert writer.prompts
@@ -178,13 +178,13 @@ async def test_a_thread_that_was_taken_back_has_no_summary(tmp_path: Path) -> No
     with registered(writer) as keys:
         config = sections() | {"models": [{**keys, "name": "writer"}]}
         model = ScriptedChatModel.playing()
-        async with open_agent(tmp_path, model, config) as home:
-            await talk(home, "q1", "q2", "q3", "q4")
-            graph = await home.factory.graph_for({})
+        async with open_agent(tmp_path, model, config) as harness:
+            await talk(harness, "q1", "q2", "q3", "q4")
+            graph = await harness.factory.graph_for({})
             thread: Any = {"configurable": {"thread_id": THREAD}}
-            first = (await home.state())["messages"][:2]
+            first = (await harness.state())["messages"][:2]
             await graph.aupdate_state(thread, {"messages": Overwrite(first)})
-            await home.say("anew")
+            await harness.say("anew")
     assert seen(model.prompts[-1]) == ["q1", "(done)", "anew"]
 
 
@@ -201,12 +201,12 @@ async def test_a_fraction_of_nobody_knows_what_is_an_error_at_the_start(
     tmp_path: Path, keys: dict[str, Any], *, fits: bool
 ) -> None:
     config = {"summarization": {"enabled": True, **keys}}
-    async with open_agent(tmp_path, ScriptedChatModel.playing(), config) as home:
+    async with open_agent(tmp_path, ScriptedChatModel.playing(), config) as harness:
         if fits:
-            await home.factory.warm_up()
+            await harness.factory.warm_up()
             return
         with pytest.raises(ModelUnusable, match=r"summarization\.max_input_tokens"):
-            await home.factory.warm_up()
+            await harness.factory.warm_up()
 
 
 async def test_tokens_and_fractions_start_it_too(tmp_path: Path) -> None:
@@ -221,8 +221,8 @@ async def test_tokens_and_fractions_start_it_too(tmp_path: Path) -> None:
             model = ScriptedChatModel.playing()
             folder = tmp_path / str(keys["trigger"]["type"])
             folder.mkdir()
-            async with open_agent(folder, model, config) as home:
-                await talk(home, *["word " * 150] * 4)
+            async with open_agent(folder, model, config) as harness:
+                await talk(harness, *["word " * 150] * 4)
         assert seen(model.prompts[-1])[0].startswith(INTRODUCTION)
 
 
@@ -231,8 +231,8 @@ async def test_what_is_shown_to_the_writer_is_bounded(tmp_path: Path) -> None:
     with registered(writer) as keys:
         config = sections(trim_tokens_to_summarize=500, summary_prompt="Sum up: {messages}")
         config |= {"models": [{**keys, "name": "writer"}]}
-        async with open_agent(tmp_path, ScriptedChatModel.playing(), config) as home:
-            await talk(home, "x" * 9000, "q2", "q3", "q4")
+        async with open_agent(tmp_path, ScriptedChatModel.playing(), config) as harness:
+            await talk(harness, "x" * 9000, "q2", "q3", "q4")
     shown = writer.prompts[0][-1].text
     assert shown.startswith("Sum up: ")
     assert len(shown) == len("Sum up: ") + 2000

@@ -28,22 +28,22 @@ def reminders(prompt: list[Any]) -> list[str]:
     return [message.text for message in prompt if message.name == PLAN_REMINDER]
 
 
-async def plan(home: AgentHarness, said: str = "go") -> list[Any]:
-    return await home.say(said, is_plan_mode=True)
+async def plan(harness: AgentHarness, said: str = "go") -> list[Any]:
+    return await harness.say(said, is_plan_mode=True)
 
 
 async def test_the_list_is_kept_in_plan_mode_alone(tmp_path: Path) -> None:
     done = dict.fromkeys(STEPS, "completed")
     model = ScriptedChatModel.playing(planning(), planning(1, **done), "All done.", "Hello.")
-    async with open_agent(tmp_path, model, QUIET) as home:
-        messages = await plan(home)
+    async with open_agent(tmp_path, model, QUIET) as harness:
+        messages = await plan(harness)
         assert messages[-1].text == "All done."
-        state = await home.state(is_plan_mode=True)
+        state = await harness.state(is_plan_mode=True)
         assert [todo["status"] for todo in state["todos"]] == ["completed"] * 3
-        graph = await home.factory.graph_for({"configurable": {"is_plan_mode": True}})
+        graph = await harness.factory.graph_for({"configurable": {"is_plan_mode": True}})
         assert set(graph.nodes) == {"__start__", "model", "tools"}
-        assert graph is not await home.factory.graph_for({})
-        await home.say("hi", thread="another")
+        assert graph is not await harness.factory.graph_for({})
+        await harness.say("hi", thread="another")
     assert PROMPT in model.prompts[0][0].text
     assert PROMPT not in model.prompts[3][0].text
     assert not any(reminders(prompt) for prompt in model.prompts)
@@ -51,8 +51,8 @@ async def test_the_list_is_kept_in_plan_mode_alone(tmp_path: Path) -> None:
 
 async def test_an_answer_with_open_steps_is_sent_back_twice_at_most(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(planning(), "Done.", "Really.", "I stop here.", "Never.")
-    async with open_agent(tmp_path, model, QUIET) as home:
-        messages = await plan(home)
+    async with open_agent(tmp_path, model, QUIET) as harness:
+        messages = await plan(harness)
     assert messages[-1].text == "I stop here."
     (first,), (second,) = reminders(model.prompts[2]), reminders(model.prompts[3])
     assert "- [in_progress] second\n- [pending] third" in first
@@ -68,8 +68,8 @@ async def test_an_answer_with_open_steps_is_sent_back_twice_at_most(tmp_path: Pa
 async def test_work_that_goes_on_after_a_reminder_counts_for_the_bound(tmp_path: Path) -> None:
     look = ScriptedTurn(calls=(ScriptedCall(name="ls", args={"path": WORKSPACE}, id="l"),))
     model = ScriptedChatModel.playing(planning(), "Done.", look, "Done now.", "Enough.")
-    async with open_agent(tmp_path, model, QUIET) as home:
-        messages = await plan(home)
+    async with open_agent(tmp_path, model, QUIET) as harness:
+        messages = await plan(harness)
         assert messages[-1].text == "Enough."
         assert any(isinstance(m, ToolMessage) and m.name == "ls" for m in messages)
         assert len(model.prompts) == 5
@@ -81,7 +81,7 @@ async def test_work_that_goes_on_after_a_reminder_counts_for_the_bound(tmp_path:
                 ScriptedTurn(text="D"),
             ]
         )
-        assert (await plan(home, "and now?"))[-1].text == "C"  # a new turn, two new reminders
+        assert (await plan(harness, "and now?"))[-1].text == "C"  # a new turn, two new reminders
 
 
 @pytest.mark.parametrize(
@@ -92,8 +92,8 @@ async def test_only_a_clean_answer_is_sent_back(tmp_path: Path, left_over: Scrip
         text="first", calls=(ScriptedCall(name="ls", args={"path": WORKSPACE}, id="l"),)
     )
     model = ScriptedChatModel.playing(planning(), look, left_over, "asked for words")
-    async with open_agent(tmp_path, model, QUIET) as home:
-        await plan(home)
+    async with open_agent(tmp_path, model, QUIET) as harness:
+        await plan(harness)
     assert not reminders(model.prompts[2])
     assert not reminders(model.prompts[-1]) or left_over == ScriptedTurn()
 
@@ -101,8 +101,8 @@ async def test_only_a_clean_answer_is_sent_back(tmp_path: Path, left_over: Scrip
 async def test_a_model_that_cannot_be_reached_is_not_reminded(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(planning(), TimeoutError(), "Never.")
     config = {**QUIET, "llm_retry": {"max_attempts": 1}}
-    async with open_agent(tmp_path, model, config) as home:
-        assert (await plan(home))[-1].text == ENGLISH.model_timeout
+    async with open_agent(tmp_path, model, config) as harness:
+        assert (await plan(harness))[-1].text == ENGLISH.model_timeout
     assert len(model.prompts) == 2
 
 
@@ -110,9 +110,9 @@ async def test_two_lists_at_once_are_refused_beside_other_calls(tmp_path: Path) 
     one, two = planning(1).calls[0], planning(2).calls[0]
     look = ScriptedCall(name="ls", args={"path": WORKSPACE}, id="l")
     model = ScriptedChatModel.playing(ScriptedTurn(calls=(one, look, two)), "I see.")
-    async with open_agent(tmp_path, model, QUIET) as home:
-        messages = await plan(home)
-        assert (await home.state(is_plan_mode=True)).get("todos") is None
+    async with open_agent(tmp_path, model, QUIET) as harness:
+        messages = await plan(harness)
+        assert (await harness.state(is_plan_mode=True)).get("todos") is None
     results = {m.tool_call_id: m for m in messages if isinstance(m, ToolMessage)}
     assert results["p1"].text == results["p2"].text == PARALLEL_CALLS_ERROR
     assert results["p1"].status == "error"
@@ -126,8 +126,8 @@ async def test_a_wrong_list_is_answered_with_what_is_wrong(tmp_path: Path) -> No
         name="write_todos", args={"todos": [{"content": "x", "status": "soon"}]}, id="b"
     )
     model = ScriptedChatModel.playing(ScriptedTurn(calls=(bad,)), "I see.")
-    async with open_agent(tmp_path, model, QUIET) as home:
-        messages = await plan(home)
+    async with open_agent(tmp_path, model, QUIET) as harness:
+        messages = await plan(harness)
     assert "status" in messages[2].text
     assert str(tmp_path) not in messages[2].text
 
@@ -143,10 +143,10 @@ async def test_a_list_that_was_summed_up_is_shown_again(tmp_path: Path) -> None:
             "keep": {"value": 2},
         }
         config = {**QUIET, "summarization": summaries, "models": [{**keys, "name": "writer"}]}
-        async with open_agent(tmp_path, model, config) as home:
-            await plan(home)
-            await plan(home, "and?")
-            state = await home.state(is_plan_mode=True)
+        async with open_agent(tmp_path, model, config) as harness:
+            await plan(harness)
+            await plan(harness, "and?")
+            state = await harness.state(is_plan_mode=True)
     shown = model.prompts[4]
     assert [m.name for m in shown[1:3]] == ["summary", PLAN_REMINDER]
     assert "- [completed] first\n- [in_progress] second" in shown[2].text

@@ -38,9 +38,9 @@ async def test_arguments_that_are_no_json_are_told_to_the_model(tmp_path: Path) 
         server.reply(ModelReply(calls=(ServedCall("ls", '{"path": nowhere}}', "a"),)), "Then so.")
         served = {"use": "langchain_openai:ChatOpenAI", "model": "m", "api_key": "k"}
         served["base_url"] = server.base_url
-        async with open_agent(tmp_path, ScriptedChatModel.playing(), entry=served) as home:
-            messages = await home.say("look")
-            state = await home.state()
+        async with open_agent(tmp_path, ScriptedChatModel.playing(), entry=served) as harness:
+            messages = await harness.say("look")
+            state = await harness.state()
     told = results(messages)
     assert [message.status for message in told] == ["error"]
     assert "not valid JSON" in told[0].text
@@ -54,9 +54,9 @@ async def test_half_a_call_is_not_made(tmp_path: Path) -> None:
     write = ScriptedCall(name="write_file", args=WRITE, id="b")
     cut = ScriptedTurn(calls=(look, write), finish_reason="length")
     model = ScriptedChatModel.playing(cut, "In parts, then.")
-    async with open_agent(tmp_path, model) as home:
-        messages = await home.say("write")
-        assert not (home.folders().outputs / "a.txt").exists()
+    async with open_agent(tmp_path, model) as harness:
+        messages = await harness.say("write")
+        assert not (harness.folders().outputs / "a.txt").exists()
     assert [message.text for message in results(messages)] == ["(empty)", CUT_OFF]
     assert messages[-1].text == "In parts, then."
 
@@ -66,8 +66,8 @@ async def test_names_that_no_provider_takes_back(tmp_path: Path, given: str) -> 
     model = ScriptedChatModel.playing(
         ScriptedTurn(calls=(ScriptedCall(name=given, args={}, id="a"),)), "So."
     )
-    async with open_agent(tmp_path, model) as home:
-        messages = await home.say("look")
+    async with open_agent(tmp_path, model) as harness:
+        messages = await harness.say("look")
     names = [
         call["name"] for m in model.prompts[1] if isinstance(m, AIMessage) for call in m.tool_calls
     ]
@@ -83,8 +83,8 @@ async def test_calls_without_an_id_of_their_own_get_one(
 ) -> None:
     calls = tuple(ScriptedCall(name="ls", args=LOOK, id=given) for given in ids)
     model = ScriptedChatModel.playing(ScriptedTurn(calls=calls), "Nothing there.")
-    async with open_agent(tmp_path, model) as home:
-        await home.say("look")
+    async with open_agent(tmp_path, model) as harness:
+        await harness.say("look")
     shown: list[Any] = model.prompts[1]
     made = [call["id"] for m in shown if isinstance(m, AIMessage) for call in m.tool_calls]
     assert len(set(made)) == len(ids)
@@ -95,8 +95,8 @@ async def test_calls_without_an_id_of_their_own_get_one(
 async def test_a_thread_that_holds_such_calls_works_again(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing("Here I am.")
     nameless = AIMessage("", tool_calls=[{"name": "", "args": {}, "id": None}])
-    async with open_agent(tmp_path, model) as home:
-        graph = await home.factory.graph_for(CONFIG)
+    async with open_agent(tmp_path, model) as harness:
+        graph = await harness.factory.graph_for(CONFIG)
         said = [HumanMessage("hi"), nameless, HumanMessage("there?")]
         await graph.ainvoke({"messages": said}, CONFIG)
     shown: list[Any] = model.prompts[0]

@@ -219,8 +219,8 @@ async def test_a_turn_that_nobody_records_hops_to_no_thread_for_it(tmp_path: Pat
     hops: list[str] = []
     loop = asyncio.get_running_loop()
     loop.set_default_executor(_Counting(hops))
-    async with open_agent(tmp_path, model) as home:
-        assert (await home.say("hi"))[-1].text == "Hello."
+    async with open_agent(tmp_path, model) as harness:
+        assert (await harness.say("hi"))[-1].text == "Hello."
     assert [hop for hop in hops if hop.startswith("langsmith")] == []
 
 

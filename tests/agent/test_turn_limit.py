@@ -19,9 +19,9 @@ def looking(number: int) -> ScriptedTurn:
     return ScriptedTurn(calls=(ScriptedCall(name="ls", args=args, id=f"c{number}"),))
 
 
-async def say(home: AgentHarness, said: str, steps: int) -> list[Any]:
+async def say(harness: AgentHarness, said: str, steps: int) -> list[Any]:
     config: RunnableConfig = {"configurable": {"thread_id": THREAD}, "recursion_limit": steps}
-    graph = await home.factory.graph_for(config)
+    graph = await harness.factory.graph_for(config)
     return list((await graph.ainvoke({"messages": [HumanMessage(said)]}, config))["messages"])
 
 
@@ -31,17 +31,17 @@ def told(model: ScriptedChatModel) -> list[bool]:
 
 async def test_the_last_step_answers_with_what_there_is(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(*map(looking, range(3)), "So far: nothing.")
-    async with open_agent(tmp_path, model) as home:
-        assert (await say(home, "look everywhere", steps=8))[-1].text == "So far: nothing."
+    async with open_agent(tmp_path, model) as harness:
+        assert (await say(harness, "look everywhere", steps=8))[-1].text == "So far: nothing."
         assert told(model) == [False, False, False, True]
-        assert LAST_TURN_REMINDER not in str((await home.state())["messages"])
+        assert LAST_TURN_REMINDER not in str((await harness.state())["messages"])
 
 
 async def test_what_is_still_called_then_is_not_done_and_the_next_turn_has_its_own_steps(
     tmp_path: Path,
 ) -> None:
     model = ScriptedChatModel.playing(*map(looking, range(3)), looking(4), "Ready.")
-    async with open_agent(tmp_path, model) as home:
-        assert (await say(home, "look", steps=6))[-1].text == ENGLISH.step_limit_reached
-        assert (await say(home, "and?", steps=6))[-1].text == "Ready."
+    async with open_agent(tmp_path, model) as harness:
+        assert (await say(harness, "look", steps=6))[-1].text == ENGLISH.step_limit_reached
+        assert (await say(harness, "and?", steps=6))[-1].text == "Ready."
     assert told(model) == [False, False, True, False, False]

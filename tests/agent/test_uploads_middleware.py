@@ -53,10 +53,10 @@ def text_of(message: AnyMessage) -> str:
 
 async def test_the_block_is_in_the_request_but_not_in_the_history(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing("read it")
-    async with open_agent(tmp_path, model) as home:
-        put(home.folders(), a__txt="hello")
-        history = await home.say(message("What is in it?", "a.txt"))
-        state = await home.state()
+    async with open_agent(tmp_path, model) as harness:
+        put(harness.folders(), a__txt="hello")
+        history = await harness.say(message("What is in it?", "a.txt"))
+        state = await harness.state()
     (asked,) = people(model)
     assert text_of(asked) == (
         "<uploaded_files>\n"
@@ -84,13 +84,13 @@ async def test_the_newest_message_lists_earlier_files(
     tmp_path: Path,
 ) -> None:
     model = ScriptedChatModel.playing("one", "two", "three")
-    async with open_agent(tmp_path, model) as home:
-        put(home.folders(), a__txt="hello")
-        await home.say(message("first", "a.txt"))
-        put(home.folders(), b__txt="x" * 3_000_000)
-        await home.say(message("second", "b.txt"))
-        await home.say("third")
-        state = await home.state()
+    async with open_agent(tmp_path, model) as harness:
+        put(harness.folders(), a__txt="hello")
+        await harness.say(message("first", "a.txt"))
+        put(harness.folders(), b__txt="x" * 3_000_000)
+        await harness.say(message("second", "b.txt"))
+        await harness.say("third")
+        state = await harness.state()
     first, second = people(model, 1)
     assert text_of(first) == text_of(people(model, 0)[0])
     new, _, before = text_of(second).partition("Files from earlier")
@@ -110,18 +110,18 @@ async def test_the_same_files_give_the_same_request(tmp_path: Path) -> None:
         calls=(ScriptedCall(name="ls", args={"path": "/mnt/user-data/outputs"}, id="c1"),)
     )
     model = ScriptedChatModel.playing(look, "done")
-    async with open_agent(tmp_path, model) as home:
-        put(home.folders(), a__txt="hello", b__txt="world")
-        await home.say(message("see", "b.txt"))
+    async with open_agent(tmp_path, model) as harness:
+        put(harness.folders(), a__txt="hello", b__txt="world")
+        await harness.say(message("see", "b.txt"))
     assert text_of(people(model, 0)[0]) == text_of(people(model, 1)[0])
 
 
 async def test_unreferenced_files_are_listed(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing("ok")
-    async with open_agent(tmp_path, model) as home:
+    async with open_agent(tmp_path, model) as harness:
         files = [file_from_bytes("sent-before.txt", b"x")]
-        await home.services.uploads.accept(THREAD, _stream(files))
-        await home.say("what did I send?")
+        await harness.services.uploads.accept(THREAD, _stream(files))
+        await harness.say("what did I send?")
     asked = text_of(people(model)[0])
     assert "(empty)" in asked
     assert "- sent-before.txt (0.0 KB)" in asked.partition("Files from earlier")[2]
@@ -131,10 +131,10 @@ async def test_unreferenced_files_are_listed(tmp_path: Path) -> None:
 async def test_repeated_requests_are_identical(tmp_path: Path) -> None:
     look = ScriptedTurn(calls=(ScriptedCall(name="ls", args={"path": UPLOADS}, id="c1"),))
     model = ScriptedChatModel.playing(look, ScriptedTurn(text=""), "now an answer")
-    async with open_agent(tmp_path, model) as home:
-        put(home.folders(), a__txt="hello")
-        await home.say(message("see", "a.txt"))
-        state = await home.state()
+    async with open_agent(tmp_path, model) as harness:
+        put(harness.folders(), a__txt="hello")
+        await harness.say(message("see", "a.txt"))
+        state = await harness.state()
     assert len(people(model)) == 2  # the framework asked for words
     assert text_of(people(model)[0]) == text_of(people(model, 0)[0])
     assert [file["filename"] for file in state["uploaded_files"]] == ["a.txt"]
@@ -142,9 +142,9 @@ async def test_repeated_requests_are_identical(tmp_path: Path) -> None:
 
 async def test_no_block_without_files(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing("ok")
-    async with open_agent(tmp_path, model) as home:
-        await home.say(message("hello", "../x", "gone.txt"))
-        state = await home.state()
+    async with open_agent(tmp_path, model) as harness:
+        await harness.say(message("hello", "../x", "gone.txt"))
+        state = await harness.state()
     assert people(model)[0].content == "hello"
     assert "uploaded_files" not in state
 
@@ -154,24 +154,24 @@ async def test_nothing_blocks_the_loop(tmp_path: Path) -> None:
         calls=(ScriptedCall(name="view_image", args={"image_path": f"{UPLOADS}/a.png"}, id="c1"),)
     )
     model = ScriptedChatModel.playing(look, "done")
-    async with open_agent(tmp_path, model, entry={"supports_vision": True}) as home:
-        await home.factory.warm_up()
+    async with open_agent(tmp_path, model, entry={"supports_vision": True}) as harness:
+        await harness.factory.warm_up()
         with blockbuster_ctx(scanned_modules=["agent"]):
             files = [file_from_bytes("a.png", PNG), file_from_bytes("b.docx", b"no archive")]
-            await home.services.uploads.accept(THREAD, _stream(files))
-            await home.say(message("see", "a.png", "b.docx"))
-            assert len(await home.services.uploads.list_files(THREAD)) == 2
-            await home.services.uploads.delete(THREAD, "a.png")
+            await harness.services.uploads.accept(THREAD, _stream(files))
+            await harness.say(message("see", "a.png", "b.docx"))
+            assert len(await harness.services.uploads.list_files(THREAD)) == 2
+            await harness.services.uploads.delete(THREAD, "a.png")
     assert "damaged" in text_of(people(model)[0])
 
 
 async def test_the_block_precedes_the_first_text_block(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing("one", "two")
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
-    async with open_agent(tmp_path, model) as home:
-        put(home.folders(), a__txt="hello")
-        await home.say(message([picture, {"type": "text", "text": "look"}], "a.txt"))
-        await home.say(message([picture], "a.txt"))
+    async with open_agent(tmp_path, model) as harness:
+        put(harness.folders(), a__txt="hello")
+        await harness.say(message([picture, {"type": "text", "text": "look"}], "a.txt"))
+        await harness.say(message([picture], "a.txt"))
     with_text, without = (people(model, 1)[i].content for i in (0, 1))
     assert isinstance(with_text, list)
     assert isinstance(without, list)
@@ -190,15 +190,15 @@ async def _asked_with_images(tmp_path: Path, *, sees: bool) -> ScriptedChatModel
         calls=(ScriptedCall(name="ls", args={"path": "/mnt/user-data/outputs"}, id="c1"),)
     )
     model = ScriptedChatModel.playing(look, "seen", "later")
-    async with open_agent(tmp_path, model, entry={"supports_vision": sees}) as home:
-        rooms = home.folders()
+    async with open_agent(tmp_path, model, entry={"supports_vision": sees}) as harness:
+        rooms = harness.folders()
         put(rooms, a__png=PNG, b__jpg=JPEG, c__webp=WEBP, d__gif=GIF, not__png=b"<svg/>")
         (rooms.uploads / "big.png").write_bytes(PNG + bytes(5 * 1024 * 1024))
         (rooms.root / "secret.png").write_bytes(PNG)
         (rooms.uploads / "link.png").symlink_to(rooms.root / "secret.png")
         names = ["a.png", "b.jpg", "c.webp", "d.gif", "not.png", "big.png", "link.png"]
-        await home.say(message("what is it?", *names))
-        await home.say("and now?")
+        await harness.say(message("what is it?", *names))
+        await harness.say("and now?")
         stored = (tmp_path / "checkpoints.db").read_bytes()
         assert b"image_url" not in stored
     return model
@@ -231,9 +231,9 @@ async def test_a_model_that_does_not_see_is_told_so(tmp_path: Path) -> None:
 async def test_no_more_than_eight_images_are_shown(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing("ok")
     names = [f"{n}.png" for n in range(10)]
-    async with open_agent(tmp_path, model, entry={"supports_vision": True}) as home:
-        put(home.folders(), **{name.replace(".", "__"): PNG for name in names})
-        await home.say(message("see", *names))
+    async with open_agent(tmp_path, model, entry={"supports_vision": True}) as harness:
+        put(harness.folders(), **{name.replace(".", "__"): PNG for name in names})
+        await harness.say(message("see", *names))
     content = people(model)[0].content
     assert sum(isinstance(b, dict) and b["type"] == "image_url" for b in content) == 8
 

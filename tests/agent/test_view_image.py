@@ -66,11 +66,11 @@ async def test_images_are_shown_until_the_turn_is_over(tmp_path: Path) -> None:
         "a cat and a dog",
         "nothing to see",
     )
-    async with open_agent(tmp_path, model, entry=SEES) as home:
-        fill(home.folders())
-        await home.say("what do they show?")
-        after = await home.state()
-        await home.say("and now?")
+    async with open_agent(tmp_path, model, entry=SEES) as harness:
+        fill(harness.folders())
+        await harness.say("what do they show?")
+        after = await harness.state()
+        await harness.say("and now?")
     first, second, third, fourth = model.prompts
     assert pictures(first) == []
     ((place, text),) = pictures(second)
@@ -94,13 +94,13 @@ async def test_images_are_shown_until_the_turn_is_over(tmp_path: Path) -> None:
 async def test_the_state_contains_paths_only(tmp_path: Path) -> None:
     look = ScriptedTurn(calls=(view(f"{WORK}/a.png"),))
     model = ScriptedChatModel.playing(look, RuntimeError("the provider is down"), "fine again")
-    async with open_agent(tmp_path, model, entry=SEES) as home:
-        fill(home.folders())
+    async with open_agent(tmp_path, model, entry=SEES) as harness:
+        fill(harness.folders())
         with pytest.raises(RuntimeError):
-            await home.say("look")
-        stopped = await home.state()
-        await home.say("go on")
-        after = await home.state()
+            await harness.say("look")
+        stopped = await harness.state()
+        await harness.say("go on")
+        after = await harness.state()
         stored = (tmp_path / "checkpoints.db").read_bytes()
     assert stopped["viewed_images"] == {
         f"{WORK}/a.png": {"mime_type": "image/png", "size": len(CONTENT["a.png"])}
@@ -116,9 +116,9 @@ async def test_viewing_again_moves_images_to_the_newest_position(tmp_path: Path)
         ScriptedTurn(calls=(view(f"{WORK}/d.webp", "v2"),)),
         "done",
     )
-    async with open_agent(tmp_path, model, entry=SEES) as home:
-        fill(home.folders())
-        await home.say("look")
+    async with open_agent(tmp_path, model, entry=SEES) as harness:
+        fill(harness.folders())
+        await harness.say("look")
     ((place, text),) = pictures(model.prompts[2])
     assert place == len(model.prompts[2]) - 1
     assert text.index("a.png") < text.index("d.webp")
@@ -130,9 +130,9 @@ async def test_errors_are_shown_to_the_model(tmp_path: Path) -> None:
         for n, path in enumerate(["/etc/passwd.png", f"{WORK}/none.png", f"{WORK}/../x.png", ""])
     )
     model = ScriptedChatModel.playing(ScriptedTurn(calls=calls), "sorry")
-    async with open_agent(tmp_path, model, entry=SEES) as home:
-        history = await home.say("look")
-        state = await home.state()
+    async with open_agent(tmp_path, model, entry=SEES) as harness:
+        history = await harness.say("look")
+        state = await harness.state()
     answers = [m for m in history if isinstance(m, ToolMessage)]
     assert all(m.text.startswith("Error: ") and m.status == "error" for m in answers)
     assert str(tmp_path) not in "".join(m.text for m in answers)
@@ -142,9 +142,9 @@ async def test_errors_are_shown_to_the_model(tmp_path: Path) -> None:
 
 async def test_a_model_that_does_not_see_has_no_such_tool(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(ScriptedTurn(calls=(view(f"{WORK}/a.png"),)), "ok")
-    async with open_agent(tmp_path, model) as home:
-        fill(home.folders())
-        history = await home.say("look")
+    async with open_agent(tmp_path, model) as harness:
+        fill(harness.folders())
+        history = await harness.say("look")
     (answer,) = [m for m in history if isinstance(m, ToolMessage)]
     assert "view_image is not a valid tool" in answer.text
 

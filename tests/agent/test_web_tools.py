@@ -358,8 +358,8 @@ async def test_the_agent_searches_and_reads(tmp_path: Path) -> None:
             "Here it is.",
         )
         with anyio.fail_after(60):
-            async with open_agent(tmp_path, model, {"tools": tools}) as home:
-                messages = await home.say("Look it up.")
+            async with open_agent(tmp_path, model, {"tools": tools}) as harness:
+                messages = await harness.say("Look it up.")
     answers = [str(message.content) for message in messages if message.type == "tool"]
     assert json.loads(answers[0])[0]["snippet"] == "c"
     assert answers[1].startswith("# A page")

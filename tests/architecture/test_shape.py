@@ -1,4 +1,4 @@
-"""The house rules that a tool can hold: who may import whom, how large things get, what is never written."""
+"""Architecture rules that a tool can check: who may import whom, how large things get, what is never written."""
 
 import ast
 import subprocess
@@ -87,7 +87,7 @@ def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return len([name for name in names if name not in ("self", "cls", "task_status")])
 
 
-def test_imports_point_the_way_the_house_is_drawn() -> None:
+def test_imports_follow_the_layers() -> None:
     # In a process of its own: it configures logging for the whole process.
     linter = Path(sys.executable).with_name("lint-imports")
     command = [str(linter), "--no-cache"]

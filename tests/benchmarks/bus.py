@@ -53,7 +53,7 @@ DEERFLOW = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _House:
+class _RunningBus:
     bus: Bus
     platform: FakePlatform
 
@@ -131,11 +131,11 @@ def _cpu(rounds: list[_Round]) -> float:
 async def _starts(mapped: int, *, known: int) -> _Round:
     """Measure from the first receive to the last run's start; the runs themselves wait."""
     runs = InstantRuns(said=never)
-    async with _house(runs, mapped=mapped, known=known) as house:
+    async with _running_bus(runs, mapped=mapped, known=known) as harness:
         cpu, began = time.process_time(), time.perf_counter()
         async with anyio.create_task_group() as tasks:
             for talker in range(TALKERS):
-                tasks.start_soon(_talk, house.bus, range(talker, MESSAGES, TALKERS), MESSAGES)
+                tasks.start_soon(_talk, harness.bus, range(talker, MESSAGES, TALKERS), MESSAGES)
             await runs.until(MESSAGES)
         took = max(runs.started.values()) - began
         return _Round(rate=MESSAGES / took, cpu_s=(time.process_time() - cpu) / MESSAGES)
@@ -143,44 +143,44 @@ async def _starts(mapped: int, *, known: int) -> _Round:
 
 async def _turns() -> _Round:
     """Measure from the first receive to the last answer."""
-    async with _house(InstantRuns(), known=CHATS) as house:
+    async with _running_bus(InstantRuns(), known=CHATS) as harness:
         cpu, began = time.process_time(), time.perf_counter()
         async with anyio.create_task_group() as tasks:
             for talker in range(TALKERS):
-                tasks.start_soon(_talk, house.bus, range(talker, MESSAGES, TALKERS), CHATS)
-            await house.platform.until(MESSAGES, within_s=60)
+                tasks.start_soon(_talk, harness.bus, range(talker, MESSAGES, TALKERS), CHATS)
+            await harness.platform.until(MESSAGES, within_s=60)
         took = time.perf_counter() - began
         return _Round(rate=MESSAGES / took, cpu_s=(time.process_time() - cpu) / MESSAGES)
 
 
 async def _talk(bus: Bus, numbers: range, chats: int) -> None:
     for number in numbers:
-        await bus.intake.receive(_said(f"m{number}", chat=f"c{number % chats}"))
+        await bus.intake.receive(_inbound_message(f"m{number}", chat=f"c{number % chats}"))
 
 
 async def _say_all(bus: Bus, texts: list[str]) -> None:
     for text in texts:
-        await bus.intake.receive(_said(text, chat=text))
+        await bus.intake.receive(_inbound_message(text, chat=text))
 
 
 async def _paced(mapped: int) -> list[float]:
     """Return the seconds from receive to run start of messages that come at a steady rate."""
     runs = InstantRuns()
-    async with _house(runs, mapped=mapped, known=CHATS) as house:
-        sent = await _at_rate(house.bus)
+    async with _running_bus(runs, mapped=mapped, known=CHATS) as harness:
+        sent = await _at_rate(harness.bus)
         await runs.until(len(sent))
-        await house.platform.until(len(sent), within_s=30)
+        await harness.platform.until(len(sent), within_s=30)
     return [runs.started[text] - at for text, at in sent.items()][RATE:]
 
 
 async def _paced_embedded(rate: int) -> list[float]:
     """Return the seconds from receive to the first step of a real graph behind the runs API."""
     started: dict[str, float] = {}
-    async with _runtime(started) as app, _house(app) as house:
-        await _say_all(house.bus, [f"warm {n}" for n in range(50)])
-        await house.platform.until(50, within_s=30)
-        sent = await _at_rate(house.bus, rate=rate)
-        await house.platform.until(50 + len(sent), within_s=90)
+    async with _runtime(started) as app, _running_bus(app) as harness:
+        await _say_all(harness.bus, [f"warm {n}" for n in range(50)])
+        await harness.platform.until(50, within_s=30)
+        sent = await _at_rate(harness.bus, rate=rate)
+        await harness.platform.until(50 + len(sent), within_s=90)
     return [started[text] - at for text, at in sent.items()][rate:]
 
 
@@ -193,7 +193,7 @@ async def _at_rate(bus: Bus, rate: int = RATE) -> dict[str, float]:
             await anyio.sleep(max(0.0, due - time.perf_counter()))
             text = f"p{number}"
             sent[text] = time.perf_counter()
-            tasks.start_soon(bus.intake.receive, _said(text, chat=f"c{number % CHATS}"))
+            tasks.start_soon(bus.intake.receive, _inbound_message(text, chat=f"c{number % CHATS}"))
     return sent
 
 
@@ -201,22 +201,24 @@ async def _commands_beside_hanging_runs() -> tuple[float, float]:
     """Return the median and the longest seconds from a command to its answer, in busy conversations."""
     times: list[float] = []
     runs = InstantRuns(said=never)
-    async with _house(runs, max_runs=16) as house:
+    async with _running_bus(runs, max_runs=16) as harness:
         for number in range(HANGING):
-            await house.bus.intake.receive(_said(f"hang {number}", chat=f"c{number}"))
+            await harness.bus.intake.receive(_inbound_message(f"hang {number}", chat=f"c{number}"))
         await runs.until(16)
         for number in range(COMMANDS):
             began = time.perf_counter()
-            await house.bus.intake.receive(_said("/help", chat=f"c{number}", event=f"h{number}"))
-            await house.platform.until(number + 1, within_s=30)
+            await harness.bus.intake.receive(
+                _inbound_message("/help", chat=f"c{number}", event=f"h{number}")
+            )
+            await harness.platform.until(number + 1, within_s=30)
             times.append(time.perf_counter() - began)
     return percentile(times, 0.5), max(times)
 
 
 @asynccontextmanager
-async def _house(
+async def _running_bus(
     runs: ASGIApp, *, mapped: int = 0, known: int = 0, max_runs: int = MESSAGES
-) -> AsyncIterator[_House]:
+) -> AsyncIterator[_RunningBus]:
     """Run a bus between a platform in memory and a runs API in this process."""
     platform = FakePlatform()
     adapters: dict[str, Adapter] = {platform.name: platform}
@@ -239,7 +241,7 @@ async def _house(
                 langgraph=LangGraphClient(client),
                 gateway=client,
             ) as bus:
-                yield _House(bus=bus, platform=platform)
+                yield _RunningBus(bus=bus, platform=platform)
 
 
 @asynccontextmanager
@@ -281,7 +283,7 @@ def _mapper(prefix: str, count: int) -> Callable[[Transaction], None]:
     return work
 
 
-def _said(text: str, *, chat: str, event: str = "") -> InboundMessage:
+def _inbound_message(text: str, *, chat: str, event: str = "") -> InboundMessage:
     event = event or text
     return InboundMessage(
         event_id=event,

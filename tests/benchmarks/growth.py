@@ -37,8 +37,8 @@ def run() -> list[Figure]:
 async def _measure() -> list[Figure]:
     with TemporaryDirectory() as folder:
         home = Path(folder)
-        async with composed(home, yaml.safe_dump(CONFIG)) as house:
-            times, cpus, sizes = await _talk(house.client, home / "home")
+        async with composed(home, yaml.safe_dump(CONFIG)) as service:
+            times, cpus, sizes = await _talk(service.client, home / "home")
     early_cpu, late_cpu = (statistics.median(cpus[n] for n in turns) for turns in (EARLY, LATE))
     early, late = (statistics.median(times[n] for n in turns) for turns in (EARLY, LATE))
     return [

@@ -9,17 +9,17 @@ from bus.access.policy import decide_access
 from bus.config import ChannelPolicy
 from bus.messages import InboundMessage, Sender, SenderKind
 from bus.platform import Disposition
-from tests.bus.rig import file, said
+from tests.bus.harness import attachment, inbound_message
 
 NOW = 1_000_000.0
 
 
 def private(user: str = "7", **changes: object) -> InboundMessage:
-    return said("hi", "e1", user=user, **changes)
+    return inbound_message("hi", "e1", user=user, **changes)
 
 
 def group(user: str = "7", **changes: object) -> InboundMessage:
-    return said("hi", "e1", user=user, is_private=False, **changes)
+    return inbound_message("hi", "e1", user=user, is_private=False, **changes)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_people_from_outside_the_organization(
     private_chat: bool,
 ) -> None:
     for user, expected in (("7", listed), ("8", other)):
-        message = said("hi", "e1", user=user, is_private=private_chat)
+        message = inbound_message("hi", "e1", user=user, is_private=private_chat)
         outsider = replace(message, sender=Sender(user_id=user, kind=kind))
         assert decide_access(outsider, policy) is expected
 
@@ -194,7 +194,7 @@ def test_bots_and_empty_messages_are_not_answered() -> None:
     bot = replace(private(), sender=Sender(user_id="B", is_bot=True))
     assert decide_access(bot, policy) is Disposition.FROM_BOT
     assert decide_access(replace(private(), text=" \n"), policy) is Disposition.EMPTY
-    with_file = replace(private(), text="", attachments=(file("a"),))
+    with_file = replace(private(), text="", attachments=(attachment("a"),))
     assert decide_access(with_file, policy) is Disposition.ACCEPTED
 
 

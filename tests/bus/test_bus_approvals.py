@@ -10,7 +10,7 @@ from bus.config import ChannelPolicy
 from bus.locales.en import ENGLISH
 from bus.locales.zh import CHINESE
 from bus.messages import PressResponse
-from tests.bus.rig import House, house, until
+from tests.bus.harness import BusHarness, running_bus, until
 from tests.bus.test_button_presses import labels, press, press_of, shows
 from tests.bus.test_message_edits import edit
 from tests.fakes.langgraph import FakeLangGraph, Script
@@ -31,13 +31,13 @@ def waiting(*asks: object) -> Script:
     return Script(words=("Let ", "me."), asks=asks)
 
 
-async def asked(h: House, *asks: object, **changes: object) -> None:
+async def asked(h: BusHarness, *asks: object, **changes: object) -> None:
     h.server.scripts.append(waiting(*asks or (review(command="make release"),)))
-    await h.say("release it", **changes)
+    await h.send("release it", **changes)
     await shows(h, 1)
 
 
-def resumed(h: House, run: int = 1) -> Any:  # noqa: ANN401 - what the wire carried
+def resumed(h: BusHarness, run: int = 1) -> Any:  # noqa: ANN401 - what the wire carried
     """What a run was resumed with, interrupt by interrupt."""
     body = h.server.runs[run].body
     assert body.get("input") is None
@@ -46,7 +46,7 @@ def resumed(h: House, run: int = 1) -> Any:  # noqa: ANN401 - what the wire carr
 
 @pytest.mark.parametrize("platform", [ButtonPlatform("fake"), CardPlatform("fake")])
 async def test_a_person_approves_by_a_button(tmp_path: Path, platform: FakePlatform) -> None:
-    async with house(tmp_path, platform=platform) as h:
+    async with running_bus(tmp_path, platform=platform) as h:
         await asked(h)
         await until(lambda: labels(h) == [ENGLISH.button_approve, ENGLISH.button_deny])
         text = h.platform.texts[0]
@@ -63,7 +63,7 @@ async def test_a_person_approves_by_a_button(tmp_path: Path, platform: FakePlatf
         assert len(h.server.runs) == 2
 
 
-async def press_again(h: House) -> PressResponse:
+async def press_again(h: BusHarness) -> PressResponse:
     row = (await h.bus.inbox.list_recent(limit=5))[-1]
     token = ButtonToken(ButtonAction.DENY, row.id).text
     return await h.bus.intake.handle_button_press(
@@ -85,9 +85,9 @@ async def press_again(h: House) -> PressResponse:
 async def test_a_person_decides_in_words(
     tmp_path: Path, words: str, decision: dict[str, str]
 ) -> None:
-    async with house(tmp_path) as h:
+    async with running_bus(tmp_path) as h:
         await asked(h)
-        await h.say(words)
+        await h.send(words)
         await shows(h, 2)
         assert resumed(h) == [{"decisions": [decision]}]
         assert h.platform.texts[1] == "Hello you"
@@ -95,9 +95,9 @@ async def test_a_person_decides_in_words(
 
 async def test_a_pressed_button_is_no_word_of_the_presser(tmp_path: Path) -> None:
     """What it says is English; the conversation stays in the language that is spoken there."""
-    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
         h.server.scripts += [waiting(review(command="make release")), waiting(review(command="b"))]
-        await h.say("请发布新版本")
+        await h.send("请发布新版本")
         await shows(h, 1)
         assert CHINESE.approval_ask in h.platform.texts[0]
         await press(h, CHINESE.button_approve)
@@ -108,7 +108,7 @@ async def test_a_pressed_button_is_no_word_of_the_presser(tmp_path: Path) -> Non
 
 
 async def test_calls_beside_each_other_are_decided_together(tmp_path: Path) -> None:
-    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
         one = {"type": "tool_approval", "tool_call_id": "c", "name": "push", "args": {"to": "x"}}
         await asked(h, review(command="a"), review("write_file", path="b"), one)
         assert all(name in h.platform.texts[0] for name in ("bash", "write_file", "push"))
@@ -119,7 +119,7 @@ async def test_calls_beside_each_other_are_decided_together(tmp_path: Path) -> N
 
 
 async def test_secrets_are_not_shown_and_long_arguments_are_cut(tmp_path: Path) -> None:
-    async with house(tmp_path) as h:
+    async with running_bus(tmp_path) as h:
         key = "sk-abcdefghijklmnop"
         await asked(h, review("call", api_key="hush", text=f"use {key} " + "x" * 5000))
         text = h.platform.texts[0]
@@ -129,9 +129,9 @@ async def test_secrets_are_not_shown_and_long_arguments_are_cut(tmp_path: Path) 
 
 
 async def test_only_the_asker_or_an_admin_decides(tmp_path: Path) -> None:
-    async with house(tmp_path, platform=ButtonPlatform("fake"), policy=GROUP) as h:
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake"), policy=GROUP) as h:
         await asked(h, is_private=False)
-        await h.say("approve", is_private=False, user="stranger")
+        await h.send("approve", is_private=False, user="stranger")
         await shows(h, 2)
         assert h.platform.texts[1] == ENGLISH.approval_waits.format(name="u")
         refused = await press(h, ENGLISH.button_approve, nth=0, user="stranger", is_private=False)
@@ -148,20 +148,20 @@ async def test_only_the_asker_or_an_admin_decides(tmp_path: Path) -> None:
 
 
 async def test_what_another_graph_asks_is_answered_with_words(tmp_path: Path) -> None:
-    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
         await asked(h, {"question": "Which colour?", "n": 2})
         assert h.platform.texts == ["Let me.\n\nWhich colour?"]
         assert labels(h) == []
-        await h.say("blue")
+        await h.send("blue")
         await shows(h, 2)
         assert resumed(h) == ["blue"]
 
 
 async def test_a_server_whose_stream_tells_of_no_question_is_asked(tmp_path: Path) -> None:
-    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
         ask = (review(command="make release"),)
         h.server.scripts.append(Script(words=("Let me.",), asks=ask, tells=False))
-        await h.say("release it")
+        await h.send("release it")
         await shows(h, 1)
         assert "make release" in h.platform.texts[0]
         await press(h, ENGLISH.button_approve)
@@ -170,7 +170,7 @@ async def test_a_server_whose_stream_tells_of_no_question_is_asked(tmp_path: Pat
 
 
 async def test_a_run_may_ask_again(tmp_path: Path) -> None:
-    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
         await asked(h)
         h.server.scripts.append(waiting(review(command="make announce")))
         await press(h, ENGLISH.button_approve)
@@ -182,23 +182,23 @@ async def test_a_run_may_ask_again(tmp_path: Path) -> None:
 
 
 async def test_a_question_that_is_gone_is_not_answered(tmp_path: Path) -> None:
-    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
         await asked(h)
         h.server.waits.clear()
         await press(h, ENGLISH.button_approve)
         await shows(h, 2)
         assert h.platform.texts[1] == ENGLISH.press_inactive
-        await h.say("hello")
+        await h.send("hello")
         await shows(h, 3)
         assert h.server.runs[-1].body["input"]["messages"][0]["content"] == "hello"
 
 
 async def test_a_new_conversation_leaves_the_call_unmade(tmp_path: Path) -> None:
-    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
         await asked(h)
-        await h.say("/new")
+        await h.send("/new")
         await shows(h, 2)
-        await h.say("yes")
+        await h.send("yes")
         await shows(h, 3)
         assert h.server.runs[-1].body["input"]["messages"][0]["content"] == "yes"
         await until(lambda: not labels(h, 0))
@@ -207,18 +207,18 @@ async def test_a_new_conversation_leaves_the_call_unmade(tmp_path: Path) -> None
 @pytest.mark.parametrize("how", ["stop", "edit"])
 async def test_an_approval_that_was_ended_is_not_used_again(tmp_path: Path, how: str) -> None:
     """LangGraph shows the question until the step is done, and answers it by what it was told first."""
-    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
         await asked(h)
         [(thread, waits)] = h.server.waits.items()
         h.server.scripts.append(Script(hang_after=1))
-        await h.say("yes")
-        await h.runs(2)
+        await h.send("yes")
+        await h.wait_for_runs(2)
         await until(lambda: h.server.runs[1].events)
         h.server.waits[thread] = waits
         if how == "stop":
-            await h.say("/stop")
+            await h.send("/stop")
             await until(lambda: ENGLISH.stop_done in h.platform.texts)
-            await h.say("no")
+            await h.send("no")
         else:
             await edit(h, "e2", "no", "c1")
         await until(lambda: h.platform.texts[-1] == "Hello you")
@@ -231,7 +231,7 @@ async def test_a_decision_survives_a_crash_and_counts_once(tmp_path: Path, *, ha
     """Killed while the resumed run goes on, or before it was begun."""
     platform = ButtonPlatform("fake")
     async with FakeLangGraph() as server:
-        async with house(tmp_path, platform=platform, server=server) as h:
+        async with running_bus(tmp_path, platform=platform, server=server) as h:
             await asked(h)
             if hang:
                 server.scripts.append(Script(hang_after=1))
@@ -239,7 +239,7 @@ async def test_a_decision_survives_a_crash_and_counts_once(tmp_path: Path, *, ha
                 server.refusals.extend([503] * 100)
             await press(h, ENGLISH.button_approve)
             if hang:
-                await h.runs(2)
+                await h.wait_for_runs(2)
             else:
                 await until(lambda: server.requests.count(stream_of(h)) >= 2)
         server.refusals.clear()
@@ -250,13 +250,13 @@ async def test_a_decision_survives_a_crash_and_counts_once(tmp_path: Path, *, ha
             run.events.append(("values", {"messages": list(messages)}))
             run.status = "success"
             run.changed.set()
-        async with house(tmp_path, platform=platform, server=server):
+        async with running_bus(tmp_path, platform=platform, server=server):
             await until(lambda: len(platform.shown) >= 2)
         assert platform.texts[1] == ("Released." if hang else "Hello you")
         assert len(server.runs) == 2
         assert len(server.runs[1].body["command"]["resume"]) == 1
 
 
-def stream_of(h: House) -> tuple[str, str]:
+def stream_of(h: BusHarness) -> tuple[str, str]:
     [thread] = h.server.threads
     return ("POST", f"/threads/{thread}/runs/stream")

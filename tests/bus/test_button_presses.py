@@ -23,7 +23,7 @@ from bus.messages import (
 )
 from bus.platform import Disposition
 from store.conversations import ConversationKey
-from tests.bus.rig import House, house, until
+from tests.bus.harness import BusHarness, running_bus, until
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.fakes.platform import ButtonPlatform, CardPlatform, FakePlatform, ShownMessage
 
@@ -47,7 +47,7 @@ def press_of(token: str, message: ShownMessage, **changes: object) -> ButtonPres
     return ButtonPress(**fields)  # type: ignore[arg-type]
 
 
-async def press(h: House, label: str, *, nth: int = -1, **changes: object) -> PressResponse:
+async def press(h: BusHarness, label: str, *, nth: int = -1, **changes: object) -> PressResponse:
     """Press the button with a label under the n-th message."""
     message = h.platform.shown[nth]
     return await h.bus.intake.handle_button_press(
@@ -59,24 +59,24 @@ def token_of(buttons: tuple[Button, ...], label: str) -> str:
     return next(button.token for button in buttons if button.label == label)
 
 
-def labels(h: House, nth: int = -1) -> list[str]:
+def labels(h: BusHarness, nth: int = -1) -> list[str]:
     return [button.label for button in h.platform.shown[nth].buttons]
 
 
-async def shows(h: House, count: int) -> None:
+async def shows(h: BusHarness, count: int) -> None:
     await until(lambda: len(h.platform.shown) >= count)
 
 
-async def asked(h: House, **changes: object) -> None:
+async def asked(h: BusHarness, **changes: object) -> None:
     """Say something that is answered with a question and two options."""
     h.server.scripts.append(WHICH)
-    await h.say("paint it", **changes)
+    await h.send("paint it", **changes)
     await shows(h, 1)
 
 
-async def failed(h: House) -> None:
+async def failed(h: BusHarness) -> None:
     h.server.scripts.append(BROKEN)
-    await h.say("paint it")
+    await h.send("paint it")
     await shows(h, 1)
 
 
@@ -84,7 +84,7 @@ async def failed(h: House) -> None:
 async def test_an_option_is_said_in_the_pressers_name(
     tmp_path: Path, platform: FakePlatform
 ) -> None:
-    async with house(tmp_path, platform=platform) as h:
+    async with running_bus(tmp_path, platform=platform) as h:
         await asked(h)
         await until(lambda: labels(h) == ["red", "green"])
         assert await press(h, "green") == PressResponse()
@@ -98,7 +98,7 @@ async def test_an_option_is_said_in_the_pressers_name(
 
 
 async def test_of_several_presses_the_first_counts(tmp_path: Path) -> None:
-    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
         await asked(h)
         message = h.platform.shown[0]
         red, green = (token_of(message.buttons, label) for label in ("red", "green"))
@@ -112,7 +112,7 @@ async def test_of_several_presses_the_first_counts(tmp_path: Path) -> None:
 
 
 async def test_presses_at_the_same_time_are_one_answer(tmp_path: Path) -> None:
-    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
         await asked(h)
         async with anyio.create_task_group() as people:
             for number, label in enumerate(("red", "green") * 4):
@@ -120,13 +120,13 @@ async def test_presses_at_the_same_time_are_one_answer(tmp_path: Path) -> None:
                 made = press_of(token_of(message.buttons, label), message, event_id=f"p{number}")
                 people.start_soon(h.bus.intake.handle_button_press, made)
         await shows(h, 2)
-        await h.say("thanks")
+        await h.send("thanks")
         await shows(h, 3)
         assert len(h.prompts()) == 3
 
 
 async def test_only_the_asker_or_an_admin_may_press(tmp_path: Path) -> None:
-    async with house(tmp_path, platform=ButtonPlatform("fake"), policy=GROUP) as h:
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake"), policy=GROUP) as h:
         await asked(h, is_private=False)
         refused = await press(h, "red", user="stranger", is_private=False)
         assert refused == PressResponse(text=ENGLISH.press_not_yours, urgent=True)
@@ -141,13 +141,13 @@ async def test_only_the_asker_or_an_admin_may_press(tmp_path: Path) -> None:
 
 async def test_who_was_shut_out_may_not_press(tmp_path: Path) -> None:
     policy = ChannelPolicy(dm_policy="pairing")
-    async with house(tmp_path, platform=ButtonPlatform("fake"), policy=policy) as h:
-        await h.say("hello")
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake"), policy=policy) as h:
+        await h.send("hello")
         await shows(h, 1)
         [pairing] = await h.bus.pairings.list_all()
         await h.bus.approve(pairing.code)
         h.server.scripts.append(WHICH)
-        await h.say("paint it")
+        await h.send("paint it")
         await shows(h, 2)
         await h.bus.pairings.revoke("fake", "u")
         answer = await press(h, "red")
@@ -171,7 +171,7 @@ async def test_who_was_shut_out_may_not_press(tmp_path: Path) -> None:
 async def test_a_button_that_means_nothing_is_answered_kindly(
     tmp_path: Path, changes: dict[str, object]
 ) -> None:
-    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
         await asked(h)
         message = h.platform.shown[0]
         made = press_of(
@@ -184,57 +184,57 @@ async def test_a_button_that_means_nothing_is_answered_kindly(
 
 
 async def test_a_typed_answer_takes_the_buttons_away(tmp_path: Path) -> None:
-    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
         await asked(h)
         stale = token_of(h.platform.shown[0].buttons, "red")
-        await h.say("2")
+        await h.send("2")
         await shows(h, 2)
         await until(lambda: not labels(h, 0))
         assert h.platform.texts[0] == "❓ Which?\n\n✓ green"
         late = await h.bus.intake.handle_button_press(press_of(stale, h.platform.shown[0]))
         assert late == PressResponse(text=ENGLISH.press_answered, urgent=True)
-        await h.say("more")
+        await h.send("more")
         await shows(h, 3)
         assert h.platform.calls.count("edit") == 1
 
 
 async def test_a_new_conversation_leaves_the_question_behind(tmp_path: Path) -> None:
-    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
         await asked(h)
-        await h.say("/new")
+        await h.send("/new")
         await shows(h, 2)
         late = await press(h, "red", nth=0)
         assert late == PressResponse(text=ENGLISH.press_inactive, urgent=True)
-        await h.say("hello")
+        await h.send("hello")
         await until(lambda: not labels(h, 0))
         assert h.platform.texts[0] == "❓ Which?"
 
 
 async def test_a_long_option_is_cut_on_the_button_only(tmp_path: Path) -> None:
     long = "word " * 40
-    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
         options = (long, *(f"option {number}" for number in range(20)))
         h.server.scripts.append(Script(words=(), question="Which?", options=options))
-        await h.say("paint it")
+        await h.send("paint it")
         await shows(h, 1)
         assert len(labels(h)) == 10
         assert len(labels(h)[0]) == 75
         await press(h, labels(h)[0])
-        await h.runs(2)
+        await h.wait_for_runs(2)
         assert h.prompts()[1] == long.strip()
 
 
 async def test_where_there_are_no_buttons_words_do(tmp_path: Path) -> None:
-    async with house(tmp_path) as h:
+    async with running_bus(tmp_path) as h:
         await asked(h)
-        await h.say("red")
+        await h.send("red")
         await shows(h, 2)
         assert h.platform.calls == ["send", "send"]
 
 
 async def test_a_press_without_room_may_come_again(tmp_path: Path) -> None:
     config = BusConfig(drain_s=0.2, rate_limit=RateLimit(messages=1, per_seconds=60))
-    async with house(tmp_path, platform=ButtonPlatform("fake"), config=config) as h:
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake"), config=config) as h:
         await asked(h)
         answer = await press(h, "red")
         assert answer == PressResponse(text=ENGLISH.press_full, urgent=True)
@@ -242,12 +242,12 @@ async def test_a_press_without_room_may_come_again(tmp_path: Path) -> None:
         assert await press(h, "red", nth=0, event_id="p2") == PressResponse()
         again = await press(h, "green", nth=0, event_id="p3")
         assert again == PressResponse(text=ENGLISH.press_answered, urgent=True)
-        await h.runs(2)
+        await h.wait_for_runs(2)
         assert h.prompts() == ["paint it", "red"]
 
 
 async def test_a_press_while_parley_stops_is_not_taken(tmp_path: Path) -> None:
-    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
         await asked(h)
         h.bus.intake.close()
         with pytest.raises(IntakeClosed):
@@ -258,7 +258,7 @@ async def test_the_buttons_go_also_after_a_crash(tmp_path: Path) -> None:
     """Between the accepted press and the edit of its message."""
     platform = ButtonPlatform("fake")
     async with FakeLangGraph() as server:
-        async with house(tmp_path, platform=platform, server=server) as h:
+        async with running_bus(tmp_path, platform=platform, server=server) as h:
             await asked(h)
             server.refusals.extend([503] * 100)
             row = (await h.bus.inbox.list_recent(limit=1))[0]
@@ -274,7 +274,7 @@ async def test_the_buttons_go_also_after_a_crash(tmp_path: Path) -> None:
             dropped = await h.bus.inbox.list_recent(limit=1)
             assert dropped[0].event_id == f"press:{row.id}:option"
         server.refusals.clear()
-        async with house(tmp_path, platform=platform, server=server) as h:
+        async with running_bus(tmp_path, platform=platform, server=server) as h:
             await shows(h, 2)
             await until(lambda: not labels(h, 0))
             assert platform.texts == ["❓ Which?\n\n✓ red", "Hello you"]
@@ -285,7 +285,7 @@ async def test_the_buttons_go_also_after_a_crash(tmp_path: Path) -> None:
 
 async def test_buttons_that_cannot_be_taken_away_now_go_later(tmp_path: Path) -> None:
     platform = ButtonPlatform("fake")
-    async with house(tmp_path, platform=platform) as h:
+    async with running_bus(tmp_path, platform=platform) as h:
         await asked(h)
         platform.fail("edit", DeliveryError("slow down", retryable=True, retry_after_s=0.05))
         assert await press(h, "red") == PressResponse()
@@ -295,7 +295,7 @@ async def test_buttons_that_cannot_be_taken_away_now_go_later(tmp_path: Path) ->
 
 async def test_an_edit_of_unknown_outcome_is_made_again(tmp_path: Path) -> None:
     platform = ButtonPlatform("fake")
-    async with house(tmp_path, platform=platform) as h:
+    async with running_bus(tmp_path, platform=platform) as h:
         await asked(h)
         platform.fail("edit", DeliveryError("no answer", retryable=True, ambiguous=True))
         assert await press(h, "red") == PressResponse()
@@ -306,7 +306,7 @@ async def test_an_edit_of_unknown_outcome_is_made_again(tmp_path: Path) -> None:
 
 async def test_a_message_that_is_gone_needs_no_edit(tmp_path: Path) -> None:
     platform = ButtonPlatform("fake")
-    async with house(tmp_path, platform=platform) as h:
+    async with running_bus(tmp_path, platform=platform) as h:
         await asked(h)
         platform.fail("edit", DeliveryError("no such message", target_gone=True))
         assert await press(h, "red") == PressResponse()
@@ -321,11 +321,11 @@ async def test_a_message_that_is_gone_needs_no_edit(tmp_path: Path) -> None:
 
 
 async def test_stop_ends_the_turn_that_runs_and_no_other(tmp_path: Path) -> None:
-    async with house(tmp_path, platform=ButtonPlatform("fake", notice_after_s=0.01)) as h:
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake", notice_after_s=0.01)) as h:
         h.server.scripts += [Script(hang_after=1), Script(hang_after=1)]
-        await h.say("one", chat="a")
-        await h.say("two", chat="b")
-        await h.runs(2)
+        await h.send("one", chat="a")
+        await h.send("two", chat="b")
+        await h.wait_for_runs(2)
         await shows(h, 2)
         nth = next(n for n, message in enumerate(h.platform.shown) if message.chat == "a")
         answer = await press(h, ENGLISH.button_stop, nth=nth, chat="a")
@@ -337,11 +337,11 @@ async def test_stop_ends_the_turn_that_runs_and_no_other(tmp_path: Path) -> None
 
 
 async def test_stop_takes_a_message_out_of_the_queue(tmp_path: Path) -> None:
-    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
         h.server.scripts.append(Script(hang_after=1))
-        await h.say("one")
-        await h.runs(1)
-        await h.say("two")
+        await h.send("one")
+        await h.wait_for_runs(1)
+        await h.send("two")
         rows = await h.bus.inbox.list_unfinished()
         for row in (rows[1], rows[0]):
             token = ButtonToken(ButtonAction.STOP, row.id).text
@@ -360,14 +360,14 @@ async def test_what_was_stopped_stays_so_over_a_crash(tmp_path: Path) -> None:
     platform = ButtonPlatform("fake", notice_after_s=0.01)
     async with FakeLangGraph() as server:
         server.scripts.append(Script(hang_after=1))
-        async with house(tmp_path, platform=platform, server=server) as h:
-            await h.say("one")
-            await h.runs(1)
+        async with running_bus(tmp_path, platform=platform, server=server) as h:
+            await h.send("one")
+            await h.wait_for_runs(1)
             await shows(h, 1)
             [row] = await h.bus.inbox.list_unfinished()
             noted = replace(decode_inbound(row.body), is_stopped=True)
             assert await h.bus.inbox.update_body(row.id, encode_inbound(noted))
-        async with house(tmp_path, platform=platform, server=server) as h:
+        async with running_bus(tmp_path, platform=platform, server=server) as h:
             await until_finished(h, row.id)
             await until(lambda: ENGLISH.stopped in platform.texts[0])
             assert server.runs[0].status == "interrupted"
@@ -375,8 +375,8 @@ async def test_what_was_stopped_stays_so_over_a_crash(tmp_path: Path) -> None:
 
 
 async def test_a_late_stop_is_told_so(tmp_path: Path) -> None:
-    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
-        await h.say("one")
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
+        await h.send("one")
         await shows(h, 1)
         row = (await h.bus.inbox.list_recent(limit=1))[0]
         stop = press_of(
@@ -386,7 +386,7 @@ async def test_a_late_stop_is_told_so(tmp_path: Path) -> None:
         assert answer == PressResponse(text=CHINESE.press_finished, urgent=True)
 
 
-async def until_finished(h: House, row_id: int) -> None:
+async def until_finished(h: BusHarness, row_id: int) -> None:
     with anyio.fail_after(15):
         while any(row.id == row_id for row in await h.bus.inbox.list_unfinished()):  # noqa: ASYNC110
             await anyio.sleep(0.01)
@@ -396,7 +396,7 @@ async def until_finished(h: House, row_id: int) -> None:
 
 
 async def test_a_failed_answer_is_tried_again_in_its_place(tmp_path: Path) -> None:
-    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
         await failed(h)
         assert labels(h) == [ENGLISH.button_retry]
         assert await press(h, ENGLISH.button_retry) == PressResponse()
@@ -411,7 +411,7 @@ async def test_a_failed_answer_is_tried_again_in_its_place(tmp_path: Path) -> No
 async def test_a_server_that_takes_nothing_back_is_told_twice(tmp_path: Path) -> None:
     async with (
         FakeLangGraph("deerflow") as server,
-        house(tmp_path, platform=ButtonPlatform("fake"), server=server) as h,
+        running_bus(tmp_path, platform=ButtonPlatform("fake"), server=server) as h,
     ):
         await failed(h)
         assert await press(h, ENGLISH.button_retry) == PressResponse()
@@ -422,7 +422,7 @@ async def test_a_server_that_takes_nothing_back_is_told_twice(tmp_path: Path) ->
 
 
 async def test_an_attempt_that_fails_again_can_be_tried_again(tmp_path: Path) -> None:
-    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
         await failed(h)
         for count in (2, 3):
             h.server.scripts += [BROKEN] * (count == 2)
@@ -434,9 +434,9 @@ async def test_an_attempt_that_fails_again_can_be_tried_again(tmp_path: Path) ->
 
 
 async def test_nothing_is_tried_again_behind_newer_messages(tmp_path: Path) -> None:
-    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
         await failed(h)
-        await h.say("something else")
+        await h.send("something else")
         await shows(h, 2)
         answer = await press(h, ENGLISH.button_retry, nth=0)
         assert answer == PressResponse(text=ENGLISH.press_newer, urgent=True)
@@ -446,19 +446,19 @@ async def test_nothing_is_tried_again_behind_newer_messages(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("error", ["AuthenticationError", "GraphRecursionError", "AgentInvalid"])
 async def test_what_would_fail_again_has_no_button(tmp_path: Path, error: str) -> None:
-    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
         h.server.scripts.append(Script(words=(), error={"error": error, "message": "no"}))
-        await h.say("paint it")
+        await h.send("paint it")
         await shows(h, 1)
         assert labels(h) == []
 
 
 async def test_a_failed_retry_command_is_tried_again(tmp_path: Path) -> None:
-    async with house(tmp_path, platform=ButtonPlatform("fake")) as h:
-        await h.say("paint it")
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
+        await h.send("paint it")
         await shows(h, 1)
         h.server.scripts.append(BROKEN)
-        await h.say("/retry")
+        await h.send("/retry")
         await shows(h, 2)
         assert await press(h, ENGLISH.button_retry) == PressResponse()
         await shows(h, 3)

@@ -6,14 +6,14 @@ from typing import Any
 import anyio
 
 from bus.platform import Disposition
-from tests.bus.rig import House, house, until
+from tests.bus.harness import BusHarness, running_bus, until
 from tests.fakes.langgraph import FakeLangGraph
 from tests.fakes.platform import FakePlatform
 
 
-async def say(home: House, text: str, chat: str, event: str, **more: object) -> Disposition:
+async def say(harness: BusHarness, text: str, chat: str, event: str, **more: object) -> Disposition:
     fields: dict[str, Any] = {"is_private": False, "track_replies": True, "topic": event, **more}
-    return await home.say(text, chat=chat, event=event, **fields)
+    return await harness.send(text, chat=chat, event=event, **fields)
 
 
 def scopes(server: FakeLangGraph) -> set[str]:
@@ -22,19 +22,19 @@ def scopes(server: FakeLangGraph) -> set[str]:
 
 async def test_a_conversation_goes_on_over_two_moves_and_a_restart(tmp_path: Path) -> None:
     async with FakeLangGraph() as server:
-        async with house(tmp_path, server=server) as home:
-            assert await say(home, "one", "g1", "1") is Disposition.ACCEPTED
-            await home.runs(1)
-            await until(lambda: home.platform.texts == ["Hello you"])
+        async with running_bus(tmp_path, server=server) as harness:
+            assert await say(harness, "one", "g1", "1") is Disposition.ACCEPTED
+            await harness.wait_for_runs(1)
+            await until(lambda: harness.platform.texts == ["Hello you"])
             for old, new in (("g1", "g2"), ("g1", "g2"), ("g2", "g3")):
-                await home.bus.intake.migrate_chat("fake", "w", old, new)
+                await harness.bus.intake.migrate_chat("fake", "w", old, new)
         platform = FakePlatform()
-        async with house(tmp_path, server=server, platform=platform) as home:
+        async with running_bus(tmp_path, server=server, platform=platform) as harness:
             # The same number in the new chat is another message, and another conversation.
-            assert await say(home, "new", "g3", "9", topic="1") is Disposition.ACCEPTED
+            assert await say(harness, "new", "g3", "9", topic="1") is Disposition.ACCEPTED
             known = "g2:g1:1"
-            assert await say(home, "two", "g3", "8", replies_to=(known,)) is Disposition.ACCEPTED
-            await home.runs(3)
+            assert await say(harness, "two", "g3", "8", replies_to=(known,)) is Disposition.ACCEPTED
+            await harness.wait_for_runs(3)
             await until(lambda: len(platform.texts) == 2)
         first, *later = server.runs
         assert sorted(run.thread_id == first.thread_id for run in later) == [False, True]
@@ -42,32 +42,32 @@ async def test_a_conversation_goes_on_over_two_moves_and_a_restart(tmp_path: Pat
 
 
 async def test_what_is_owed_leaves_after_the_move(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        await say(home, "one", "g1", "1")
-        await home.bus.intake.migrate_chat("fake", "w", "g1", "g2")
-        await until(lambda: home.platform.texts == ["Hello you"])
+    async with running_bus(tmp_path) as harness:
+        await say(harness, "one", "g1", "1")
+        await harness.bus.intake.migrate_chat("fake", "w", "g1", "g2")
+        await until(lambda: harness.platform.texts == ["Hello you"])
         with anyio.fail_after(15):
-            while await home.bus.outbox.list_open():  # noqa: ASYNC110 - shown before it is recorded
+            while await harness.bus.outbox.list_open():  # noqa: ASYNC110 - shown before it is recorded
                 await anyio.sleep(0.005)
 
 
 async def test_no_chat_moves_in_a_circle(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with running_bus(tmp_path) as harness:
         circle = [("g1", "g2"), ("g2", "g3"), ("g3", "g1"), ("g3", "g2"), ("g4", "g4")]
         for old, new in circle:
-            await home.bus.intake.migrate_chat("fake", "w", old, new)
-        await say(home, "one", "g3", "1")
-        await say(home, "two", "g4", "2")
-        await home.runs(2)
-        assert scopes(home.server) == {"room:fake:w:g1", "room:fake:w:g4"}
+            await harness.bus.intake.migrate_chat("fake", "w", old, new)
+        await say(harness, "one", "g3", "1")
+        await say(harness, "two", "g4", "2")
+        await harness.wait_for_runs(2)
+        assert scopes(harness.server) == {"room:fake:w:g1", "room:fake:w:g4"}
 
 
 async def test_moves_of_other_channels_and_workspaces_concern_nobody(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        await home.bus.intake.migrate_chat("other", "w", "g1", "g2")
-        await home.bus.intake.migrate_chat("fake", "v", "g1", "g2")
-        await say(home, "one", "g1", "1")
-        await home.runs(1)
-        assert scopes(home.server) == {"room:fake:w:g1"}
-        found = await home.bus.conversations.list_recent()
+    async with running_bus(tmp_path) as harness:
+        await harness.bus.intake.migrate_chat("other", "w", "g1", "g2")
+        await harness.bus.intake.migrate_chat("fake", "v", "g1", "g2")
+        await say(harness, "one", "g1", "1")
+        await harness.wait_for_runs(1)
+        assert scopes(harness.server) == {"room:fake:w:g1"}
+        found = await harness.bus.conversations.list_recent()
         assert [conversation.key.chat for conversation in found] == ["g1"]

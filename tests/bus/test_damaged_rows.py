@@ -7,7 +7,7 @@ import pytest
 from bus.locales.en import ENGLISH
 from store.config import StoreConfig
 from store.database import Database
-from tests.bus.rig import House, house, until
+from tests.bus.harness import BusHarness, running_bus, until
 from tests.bus.test_bus_approvals import review
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.fakes.platform import FakePlatform
@@ -22,8 +22,8 @@ async def damage(home_folder: Path, event_id: str, body: str) -> None:
         await database.transaction(lambda tx: tx.run(sql, {"body": body, "event_id": event_id}))
 
 
-async def states(home: House) -> list[str]:
-    return [row.state for row in reversed(await home.bus.inbox.list_recent())]
+async def states(harness: BusHarness) -> list[str]:
+    return [row.state for row in reversed(await harness.bus.inbox.list_recent())]
 
 
 @pytest.mark.parametrize(
@@ -33,26 +33,26 @@ async def test_a_damaged_row_is_given_up_at_the_start_and_the_next_is_answered(
     tmp_path: Path, body: str, texts: list[str]
 ) -> None:
     async with FakeLangGraph() as server:
-        async with house(tmp_path, server=server) as home:
+        async with running_bus(tmp_path, server=server) as harness:
             server.scripts.append(Script(hang_after=0))
-            await home.say("one")
-            await home.runs(1)
-            await home.say("two", event="e2")
+            await harness.send("one")
+            await harness.wait_for_runs(1)
+            await harness.send("two", event="e2")
         await damage(tmp_path, "e1", body)
-        async with house(tmp_path, server=server, platform=FakePlatform()) as home:
-            await home.reads(*texts)
+        async with running_bus(tmp_path, server=server, platform=FakePlatform()) as harness:
+            await harness.expect_replies(*texts)
             await until(lambda: len(server.runs) == 2)
-            assert await states(home) == ["dead", "done"]
+            assert await states(harness) == ["dead", "done"]
 
 
 async def test_a_question_whose_asker_cannot_be_decoded_is_closed(tmp_path: Path) -> None:
     async with FakeLangGraph() as server:
-        async with house(tmp_path, server=server) as home:
+        async with running_bus(tmp_path, server=server) as harness:
             server.scripts.append(Script(words=("Let me.",), asks=(review(command="ls"),)))
-            await home.say("one")
-            await until(lambda: len(home.platform.texts) == 1)
+            await harness.send("one")
+            await until(lambda: len(harness.platform.texts) == 1)
         await damage(tmp_path, "e1", DAMAGED)
-        async with house(tmp_path, server=server, platform=FakePlatform()) as home:
-            await home.say("approve", event="e2")
-            await home.reads("Hello you")
-            assert home.server.runs[1].body["input"]["messages"][0]["content"] == "approve"
+        async with running_bus(tmp_path, server=server, platform=FakePlatform()) as harness:
+            await harness.send("approve", event="e2")
+            await harness.expect_replies("Hello you")
+            assert harness.server.runs[1].body["input"]["messages"][0]["content"] == "approve"

@@ -6,7 +6,7 @@ import pytest
 
 from bus.access.expected_replies import EXPECTED_REPLY_S, ExpectedReplies
 from bus.config import ChannelPolicy
-from tests.bus.rig import House, house, said
+from tests.bus.harness import BusHarness, inbound_message, running_bus
 from tests.fakes.langgraph import Script
 from tests.fakes.platform import ButtonPlatform
 
@@ -14,32 +14,32 @@ WHICH = Script(words=(), question="Which?", options=("red", "green"))
 GROUP = ChannelPolicy(group_policy="mention")
 
 
-async def asked(h: House) -> None:
+async def asked(h: BusHarness) -> None:
     h.server.scripts.append(WHICH)
     await mention(h, "paint it")
-    await h.runs(1)
-    await h.reads("Which?")
+    await h.wait_for_runs(1)
+    await h.expect_replies("Which?")
 
 
-async def mention(h: House, text: str, **changes: object) -> None:
+async def mention(h: BusHarness, text: str, **changes: object) -> None:
     name = f"m{h.sent}"
     fields = {"event": name, "topic": name, "is_private": False, "track_replies": True} | changes
-    await h.say(text, **fields)
+    await h.send(text, **fields)
 
 
-def threads(h: House) -> list[str]:
+def threads(h: BusHarness) -> list[str]:
     return [str(run.thread_id) for run in h.server.runs]
 
 
 async def test_the_next_words_of_who_was_asked_are_the_answer(tmp_path: Path) -> None:
-    async with house(tmp_path, platform=ButtonPlatform("fake"), policy=GROUP) as h:
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake"), policy=GROUP) as h:
         await asked(h)
         await mention(h, "2")
-        await h.runs(2)
+        await h.wait_for_runs(2)
         first, second = threads(h)
         assert first == second
         await mention(h, "something else")
-        await h.runs(3)
+        await h.wait_for_runs(3)
         assert threads(h)[2] != first
 
 
@@ -47,10 +47,10 @@ async def test_the_next_words_of_who_was_asked_are_the_answer(tmp_path: Path) ->
 async def test_others_and_other_places_begin_a_conversation(
     tmp_path: Path, changes: dict[str, object]
 ) -> None:
-    async with house(tmp_path, platform=ButtonPlatform("fake"), policy=GROUP) as h:
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake"), policy=GROUP) as h:
         await asked(h)
         await mention(h, "2", **changes)
-        await h.runs(2)
+        await h.wait_for_runs(2)
         first, second = threads(h)
         assert first != second
 
@@ -58,9 +58,9 @@ async def test_others_and_other_places_begin_a_conversation(
 def test_an_answer_is_expected_for_half_an_hour() -> None:
     now = [0.0]
     pending = ExpectedReplies(clock=lambda: now[0])
-    asker = said("paint it", "a", topic="a", is_private=False, track_replies=True)
+    asker = inbound_message("paint it", "a", topic="a", is_private=False, track_replies=True)
     pending.expect(asker, asker.key)
-    plain = said("2", "b", topic="b", is_private=False, track_replies=True)
+    plain = inbound_message("2", "b", topic="b", is_private=False, track_replies=True)
     assert pending.assign(plain).key == asker.key
     now[0] = EXPECTED_REPLY_S + 1
     assert pending.assign(plain) == plain
@@ -68,10 +68,12 @@ def test_an_answer_is_expected_for_half_an_hour() -> None:
 
 def test_what_is_not_meant_for_the_bot_is_left_alone() -> None:
     pending = ExpectedReplies(clock=lambda: 0.0)
-    asker = said("paint it", "a", topic="a", is_private=False, track_replies=True)
+    asker = inbound_message("paint it", "a", topic="a", is_private=False, track_replies=True)
     pending.expect(asker, asker.key)
-    plain = said("2", "b", topic="b", is_private=False, track_replies=True, is_addressed=False)
+    plain = inbound_message(
+        "2", "b", topic="b", is_private=False, track_replies=True, is_addressed=False
+    )
     assert pending.assign(plain) == plain
     pending.clear(asker.key)
-    plain = said("2", "b", topic="b", is_private=False, track_replies=True)
+    plain = inbound_message("2", "b", topic="b", is_private=False, track_replies=True)
     assert pending.assign(plain) == plain

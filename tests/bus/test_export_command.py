@@ -5,7 +5,7 @@ from typing import Any
 
 from bus.history.transcript import MAX_CHARS, transcript
 from bus.locales.en import ENGLISH
-from tests.bus.rig import house, until
+from tests.bus.harness import running_bus, until
 from tests.fakes.langgraph import FakeLangGraph, Script
 
 
@@ -14,40 +14,40 @@ def human(text: str, **extra: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
 
 
 async def test_the_conversation_comes_as_one_file(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        await home.say("/export")
-        await home.reads("There is nothing to export yet.")
-        home.server.scripts.append(Script(words=("Fine — **you**?",)))
-        await home.say("How are you?")
-        await until(lambda: len(home.platform.texts) == 2)
-        await home.say("/export", event="once")
-        await until(lambda: home.platform.files)
-        await home.say("/export", event="once")
-        [(name, content)] = home.platform.files
+    async with running_bus(tmp_path) as harness:
+        await harness.send("/export")
+        await harness.expect_replies("There is nothing to export yet.")
+        harness.server.scripts.append(Script(words=("Fine — **you**?",)))
+        await harness.send("How are you?")
+        await until(lambda: len(harness.platform.texts) == 2)
+        await harness.send("/export", event="once")
+        await until(lambda: harness.platform.files)
+        await harness.send("/export", event="once")
+        [(name, content)] = harness.platform.files
         assert name == "conversation.md"
         assert content.decode() == (
             "# Conversation\n\n## You\n\nHow are you?\n\n## Parley\n\nFine — **you**?\n"
         )
-        assert len(home.platform.texts) == 2
+        assert len(harness.platform.texts) == 2
 
 
 async def test_what_is_said_so_far_is_exported_while_a_turn_runs(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        home.server.scripts.append(Script(hang_after=1))
-        await home.say("hang", is_private=False)
-        await home.runs(1)
-        await home.say("/export", is_private=False)
-        await until(lambda: home.platform.files)
-        assert home.platform.files[0][1].decode() == "# Conversation\n\n## People\n\nhang\n"
+    async with running_bus(tmp_path) as harness:
+        harness.server.scripts.append(Script(hang_after=1))
+        await harness.send("hang", is_private=False)
+        await harness.wait_for_runs(1)
+        await harness.send("/export", is_private=False)
+        await until(lambda: harness.platform.files)
+        assert harness.platform.files[0][1].decode() == "# Conversation\n\n## People\n\nhang\n"
 
 
 async def test_a_server_that_does_not_answer_is_told(tmp_path: Path) -> None:
-    async with FakeLangGraph() as server, house(tmp_path, server=server) as home:
-        await home.say("hi")
-        await home.reads("Hello you")
+    async with FakeLangGraph() as server, running_bus(tmp_path, server=server) as harness:
+        await harness.send("hi")
+        await harness.expect_replies("Hello you")
         server.threads.clear()
-        await home.say("/export")
-        await home.reads("Hello you", "There is nothing to export yet.")
+        await harness.send("/export")
+        await harness.expect_replies("Hello you", "There is nothing to export yet.")
 
 
 def test_tools_are_named_and_the_framework_is_silent() -> None:

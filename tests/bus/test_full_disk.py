@@ -9,14 +9,14 @@ from typing_extensions import override
 from bus.errors import DeliveryError
 from bus.messages import MessageId, ReplyTarget
 from store.errors import StoreUnavailable
-from tests.bus.rig import House, house, until
+from tests.bus.harness import BusHarness, running_bus, until
 from tests.fakes.langgraph import Script
 from tests.fakes.platform import FakePlatform
 
 
-async def fill(home: House) -> None:
+async def fill(harness: BusHarness) -> None:
     """Let the database grow no further, and use up what is free in it."""
-    database = home.database
+    database = harness.database
     pages = await database.transaction(lambda tx: tx.run("PRAGMA page_count")[0]["page_count"])
     await database.transaction(lambda tx: tx.run("CREATE TABLE padding (bytes BLOB)"))
     await database.transaction(lambda tx: tx.run(f"PRAGMA max_page_count = {pages + 4}"))
@@ -29,8 +29,8 @@ async def fill(home: House) -> None:
                 break
 
 
-async def make_room(home: House) -> None:
-    await home.database.transaction(lambda tx: tx.run("PRAGMA max_page_count = 1000000"))
+async def make_room(harness: BusHarness) -> None:
+    await harness.database.transaction(lambda tx: tx.run("PRAGMA max_page_count = 1000000"))
 
 
 class SlowPlatform(FakePlatform):
@@ -51,23 +51,23 @@ async def test_a_full_disk_refuses_messages_and_holds_answers_back_until_there_i
     tmp_path: Path,
 ) -> None:
     platform = FakePlatform()
-    async with house(tmp_path, platform=platform) as home:
+    async with running_bus(tmp_path, platform=platform) as harness:
         gate = anyio.Event()
-        home.server.scripts.append(Script(words=("long ", "x" * 3000), gate=gate))
-        await home.say("first")
-        await home.runs(1)
-        await fill(home)
+        harness.server.scripts.append(Script(words=("long ", "x" * 3000), gate=gate))
+        await harness.send("first")
+        await harness.wait_for_runs(1)
+        await fill(harness)
         with pytest.raises(StoreUnavailable, match="full"):
-            await home.say("refused " * 2000, event="refused")
+            await harness.send("refused " * 2000, event="refused")
         gate.set()
         await anyio.sleep(0.3)
         assert not any(text.startswith("long") for text in platform.texts)
-        await make_room(home)
+        await make_room(harness)
         await until(lambda: any(text.startswith("long") for text in platform.texts))
-        await home.say("refused " * 2000, event="refused")  # the platform repeats it
+        await harness.send("refused " * 2000, event="refused")  # the platform repeats it
         await until(lambda: "Hello you" in platform.texts)
-        assert [row.state for row in await home.bus.inbox.list_recent()] == ["done", "done"]
-        assert home.bus.health()["fake"].state == "connected"
+        assert [row.state for row in await harness.bus.inbox.list_recent()] == ["done", "done"]
+        assert harness.bus.health()["fake"].state == "connected"
 
 
 async def test_a_delivery_that_fails_on_a_full_disk_is_sent_once_when_there_is_room(
@@ -75,12 +75,12 @@ async def test_a_delivery_that_fails_on_a_full_disk_is_sent_once_when_there_is_r
 ) -> None:
     platform = SlowPlatform()
     platform.fail("send", DeliveryError("unwell " * 2000, retryable=True))
-    async with house(tmp_path, platform=platform) as home:
-        await home.say("first")
+    async with running_bus(tmp_path, platform=platform) as harness:
+        await harness.send("first")
         await platform.is_sending.wait()
-        await fill(home)
+        await fill(harness)
         platform.may_answer.set()
         await until(lambda: "delivery: waiting for the store" in caplog.text)
-        await make_room(home)
-        await home.reads("Hello you")
+        await make_room(harness)
+        await harness.expect_replies("Hello you")
     assert platform.calls == ["send", "send"]

@@ -20,17 +20,17 @@ from bus.platform import Disposition
 from store.database import Transaction
 from store.errors import StoreUnavailable
 from store.inbox import NewInboxRow
-from tests.bus.rig import OPEN, file, house, said, until
+from tests.bus.harness import OPEN, attachment, inbound_message, running_bus, until
 from tests.fakes.platform import FakePlatform
 
 
 async def test_no_more_than_so_many_messages_are_accepted_at_once(tmp_path: Path) -> None:
     outcomes: list[object] = []
-    async with house(tmp_path, config=BusConfig(max_intake=3, drain_s=0.1)) as home:
+    async with running_bus(tmp_path, config=BusConfig(max_intake=3, drain_s=0.1)) as harness:
 
         async def say(index: int) -> None:
             try:
-                outcomes.append(await home.say("/status", event=f"x{index}"))
+                outcomes.append(await harness.send("/status", event=f"x{index}"))
             except IntakeFull:
                 outcomes.append("full")
 
@@ -38,15 +38,15 @@ async def test_no_more_than_so_many_messages_are_accepted_at_once(tmp_path: Path
             for index in range(10):
                 tasks.start_soon(say, index)
         assert outcomes.count("full") == 7
-        assert await home.say("/status", event="x9") is Disposition.ACCEPTED
+        assert await harness.send("/status", event="x9") is Disposition.ACCEPTED
 
 
 async def test_one_delivery_in_many_copies_is_one_message(tmp_path: Path) -> None:
     reasons: list[Disposition] = []
-    async with house(tmp_path) as home:
+    async with running_bus(tmp_path) as harness:
 
         async def say() -> None:
-            reasons.append(await home.say("hi", event="same"))
+            reasons.append(await harness.send("hi", event="same"))
 
         async with anyio.create_task_group() as tasks:
             for _ in range(20):
@@ -55,21 +55,21 @@ async def test_one_delivery_in_many_copies_is_one_message(tmp_path: Path) -> Non
             1,
             19,
         )
-        await home.reads("Hello you")
+        await harness.expect_replies("Hello you")
 
 
 async def test_a_caller_that_gives_up_does_not_lose_the_message(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with running_bus(tmp_path) as harness:
         with anyio.CancelScope() as scope:
             scope.cancel()
-            await home.say("hi", event="e1")
-        assert await home.say("hi", event="e1") is Disposition.DUPLICATE
-        await home.reads("Hello you")
-        assert len(home.server.runs) == 1
+            await harness.send("hi", event="e1")
+        assert await harness.send("hi", event="e1") is Disposition.DUPLICATE
+        await harness.expect_replies("Hello you")
+        assert len(harness.server.runs) == 1
 
 
 async def test_when_nothing_can_be_kept_nothing_is_acknowledged(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with running_bus(tmp_path) as harness:
 
         def break_inbox(tx: Transaction) -> None:
             tx.run("ALTER TABLE inbox RENAME TO away")
@@ -77,35 +77,35 @@ async def test_when_nothing_can_be_kept_nothing_is_acknowledged(tmp_path: Path) 
         def mend_inbox(tx: Transaction) -> None:
             tx.run("ALTER TABLE away RENAME TO inbox")
 
-        await home.database.transaction(break_inbox)
+        await harness.database.transaction(break_inbox)
         with pytest.raises(StoreUnavailable):
-            await home.say("hi", event="e1")
-        await home.database.transaction(mend_inbox)
-        assert await home.say("hi", event="e1") is Disposition.ACCEPTED
-        await home.reads("Hello you")
+            await harness.send("hi", event="e1")
+        await harness.database.transaction(mend_inbox)
+        assert await harness.send("hi", event="e1") is Disposition.ACCEPTED
+        await harness.expect_replies("Hello you")
 
 
 async def test_a_closed_intake_keeps_nothing(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        await home.bus.drain()
+    async with running_bus(tmp_path) as harness:
+        await harness.bus.drain()
         with pytest.raises(IntakeClosed):
-            await home.say("hi")
-        assert await home.bus.inbox.list_recent() == []
+            await harness.send("hi")
+        assert await harness.bus.inbox.list_recent() == []
 
 
 async def test_a_channel_without_policy_is_closed(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        assert await home.say("hi", channel="nowhere") is Disposition.DISABLED
+    async with running_bus(tmp_path) as harness:
+        assert await harness.send("hi", channel="nowhere") is Disposition.DISABLED
 
 
 async def test_silence_is_counted_and_logged_without_the_text(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "bus")
-    async with house(tmp_path, policy=ChannelPolicy(dm_policy="allowlist")) as home:
-        assert await home.say("my secret") is Disposition.NOT_ALLOWED
-        home.bus.intake.report_ignored("fake", Disposition.UNSUPPORTED, "an edit\nof something")
-        assert home.bus.counters() == {
+    async with running_bus(tmp_path, policy=ChannelPolicy(dm_policy="allowlist")) as harness:
+        assert await harness.send("my secret") is Disposition.NOT_ALLOWED
+        harness.bus.intake.report_ignored("fake", Disposition.UNSUPPORTED, "an edit\nof something")
+        assert harness.bus.counters() == {
             ("fake", Disposition.NOT_ALLOWED): 1,
             ("fake", Disposition.UNSUPPORTED): 1,
         }
@@ -122,54 +122,54 @@ async def test_silence_is_counted_and_logged_without_the_text(
 
 
 async def test_a_channel_takes_a_bounded_number_of_pairing_requests(tmp_path: Path) -> None:
-    async with house(tmp_path, policy=ChannelPolicy(dm_policy="pairing")) as home:
+    async with running_bus(tmp_path, policy=ChannelPolicy(dm_policy="pairing")) as harness:
         for user in range(101):
-            assert await home.say("hi", user=str(user), chat=str(user)) is Disposition.PAIRING
-        assert len(await home.bus.pairings.list_all()) == 100
-        await until(lambda: len(home.platform.texts) == 100)
+            assert await harness.send("hi", user=str(user), chat=str(user)) is Disposition.PAIRING
+        assert len(await harness.bus.pairings.list_all()) == 100
+        await until(lambda: len(harness.platform.texts) == 100)
 
 
 async def test_a_command_needs_the_same_permission_as_chat(tmp_path: Path) -> None:
-    async with house(tmp_path, policy=ChannelPolicy(dm_policy="allowlist")) as home:
-        assert await home.say("/models") is Disposition.NOT_ALLOWED
-        assert await home.bus.inbox.list_recent() == []
+    async with running_bus(tmp_path, policy=ChannelPolicy(dm_policy="allowlist")) as harness:
+        assert await harness.send("/models") is Disposition.NOT_ALLOWED
+        assert await harness.bus.inbox.list_recent() == []
 
 
 async def test_a_row_that_cannot_be_read_is_given_up(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        await home.say("hi", event="e1")
-        await home.reads("Hello you")
+    async with running_bus(tmp_path) as harness:
+        await harness.send("hi", event="e1")
+        await harness.expect_replies("Hello you")
 
         def spoil(tx: Transaction) -> None:
             tx.run("UPDATE inbox SET state = 'new', body = '{}'")
             tx.run("UPDATE conversation SET pending = 1")
 
-        await home.database.transaction(spoil)
-    async with house(tmp_path) as home:
+        await harness.database.transaction(spoil)
+    async with running_bus(tmp_path) as harness:
         with anyio.fail_after(5):
-            while (await home.bus.inbox.list_recent())[0].state != "dead":  # noqa: ASYNC110 - no event
+            while (await harness.bus.inbox.list_recent())[0].state != "dead":  # noqa: ASYNC110 - no event
                 await anyio.sleep(0.005)
-        assert await home.say("hi", event="e2") is Disposition.ACCEPTED
+        assert await harness.send("hi", event="e2") is Disposition.ACCEPTED
 
 
 async def test_a_message_that_nobody_holds_is_found_by_the_sweep(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        lost = said("lost between its commit and its conversation", "e1")
+    async with running_bus(tmp_path) as harness:
+        lost = inbound_message("lost between its commit and its conversation", "e1")
         row = NewInboxRow(
             key=lost.key,
             event_id="e1",
             message_id="e1",
             kind="chat",
             body=encode_inbound(lost),
-            received_at=home.clock(),
+            received_at=harness.clock(),
         )
-        await home.bus.inbox.accept(row, cap=20)
-        router = home.bus.dispatcher
-        assert await router.resume(older_than=home.clock() - 30) == 0
-        home.clock.ahead = 60
-        assert await router.resume(older_than=home.clock() - 30) == 1
-        assert await router.resume(older_than=home.clock() - 30) == 0
-        await home.reads("Hello you")
+        await harness.bus.inbox.accept(row, cap=20)
+        router = harness.bus.dispatcher
+        assert await router.resume(older_than=harness.clock() - 30) == 0
+        harness.clock.ahead = 60
+        assert await router.resume(older_than=harness.clock() - 30) == 1
+        assert await router.resume(older_than=harness.clock() - 30) == 0
+        await harness.expect_replies("Hello you")
 
 
 def test_a_policy_that_was_not_written_is_not_open() -> None:
@@ -179,7 +179,9 @@ def test_a_policy_that_was_not_written_is_not_open() -> None:
 
 @given(st.text(st.characters(), max_size=300), st.text(st.characters(), max_size=50))
 def test_whatever_is_said_survives_json_and_utf8(text: str, name: str) -> None:
-    clean = clean_message(said(text, name or "e", attachments=(file(name),), user=name))
+    clean = clean_message(
+        inbound_message(text, name or "e", attachments=(attachment(name),), user=name)
+    )
     body = encode_inbound(clean)
     assert decode_inbound(body) == clean
     assert json.loads(body.encode("utf-8"))["text"] == clean.text
@@ -216,13 +218,13 @@ async def test_a_reply_that_is_faster_than_the_platforms_word_continues_the_conv
 ) -> None:
     platform = ThoughtfulPlatform()
     group: dict[str, object] = {"is_private": False, "chat": "room", "track_replies": True}
-    async with house(tmp_path, platform=platform) as home:
-        await home.say("root", event="x1", topic="x1", **group)
+    async with running_bus(tmp_path, platform=platform) as harness:
+        await harness.send("root", event="x1", topic="x1", **group)
         await platform.until(1)
         reply = {"event": "x2", "topic": "x2", "replies_to": (platform.shown[0].id,), **group}
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(partial(home.say, "and you?", is_addressed=False, **reply))
+            tasks.start_soon(partial(harness.send, "and you?", is_addressed=False, **reply))
             await anyio.sleep(0.1)  # long enough to look the message up
             platform.go_on.set()
-        await home.runs(2)
-        assert len({run.thread_id for run in home.server.runs}) == 1
+        await harness.wait_for_runs(2)
+        assert len({run.thread_id for run in harness.server.runs}) == 1

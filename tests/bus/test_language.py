@@ -16,19 +16,19 @@ from bus.settings.resolver import SettingsResolver
 from store.config import StoreConfig
 from store.conversation_settings import ConversationSettingsStore
 from store.database import Database
-from tests.bus.rig import OPEN, House, house, said, until
+from tests.bus.harness import OPEN, BusHarness, inbound_message, running_bus, until
 from tests.fakes.langgraph import Script
 from tests.fakes.platform import FakePlatform
 
 GROUP = {"chat": "g", "is_private": False}
 
 
-async def last(home: House, text: str, **changes: object) -> str:
+async def last(harness: BusHarness, text: str, **changes: object) -> str:
     """Return what a message is answered with."""
-    before = len(home.platform.texts)
-    await home.say(text, **changes)
-    await until(lambda: len(home.platform.texts) > before)
-    return home.platform.texts[-1]
+    before = len(harness.platform.texts)
+    await harness.send(text, **changes)
+    await until(lambda: len(harness.platform.texts) > before)
+    return harness.platform.texts[-1]
 
 
 @pytest.mark.parametrize(
@@ -38,67 +38,69 @@ async def last(home: House, text: str, **changes: object) -> str:
 async def test_a_command_is_answered_in_the_language_that_the_platform_tells(
     tmp_path: Path, told: str, answer: object
 ) -> None:
-    async with house(tmp_path) as home:
+    async with running_bus(tmp_path) as harness:
         words = CHINESE if answer is CHINESE else ENGLISH
-        assert await last(home, "/help", language=told) == help_text(words)
-        assert await last(home, "/stop", language=told) == words.stop_nothing
+        assert await last(harness, "/help", language=told) == help_text(words)
+        assert await last(harness, "/stop", language=told) == words.stop_nothing
 
 
 async def test_where_the_platform_tells_nothing_the_language_is_what_people_write(
     tmp_path: Path,
 ) -> None:
-    async with house(tmp_path) as home:
-        assert await last(home, "/status") == "No active conversation."
-        await last(home, "你好，请帮我写一首诗")
-        assert await last(home, "/stop") == "当前没有正在运行的任务。"
-        assert (await last(home, "/status")).startswith("当前会话：")
-        await last(home, "thanks, now in English")
-        assert await last(home, "/stop") == "Nothing is running."
-        assert await last(home, "/stop", chat="other") == "Nothing is running."
+    async with running_bus(tmp_path) as harness:
+        assert await last(harness, "/status") == "No active conversation."
+        await last(harness, "你好，请帮我写一首诗")
+        assert await last(harness, "/stop") == "当前没有正在运行的任务。"
+        assert (await last(harness, "/status")).startswith("当前会话：")
+        await last(harness, "thanks, now in English")
+        assert await last(harness, "/stop") == "Nothing is running."
+        assert await last(harness, "/stop", chat="other") == "Nothing is running."
 
 
 async def test_the_run_knows_the_language(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        await last(home, "你好")
-        await last(home, "hello")
-        spoken = [run.body["context"]["language"] for run in home.server.runs]
+    async with running_bus(tmp_path) as harness:
+        await last(harness, "你好")
+        await last(harness, "hello")
+        spoken = [run.body["context"]["language"] for run in harness.server.runs]
         assert spoken == ["zh", "en"]
 
 
 async def test_a_person_chooses_in_private_and_a_group_for_all(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        assert await last(home, "/language") == (
+    async with running_bus(tmp_path) as harness:
+        assert await last(harness, "/language") == (
             "Current language: English (automatic)\nChoose with /language en | zh | auto."
         )
-        assert await last(home, "/language zh") == "好的，之后我在这里使用中文。"
-        assert await last(home, "/language") == (
+        assert await last(harness, "/language zh") == "好的，之后我在这里使用中文。"
+        assert await last(harness, "/language") == (
             "当前语言：中文\n发送 /language en | zh | auto 进行切换。"
         )
         # In all private chats of this person, and where a group has no choice of its own.
-        assert await last(home, "/stop", chat="c2") == CHINESE.stop_nothing
-        assert await last(home, "/stop", chat="c2", user="other") == ENGLISH.stop_nothing
-        assert await last(home, "/stop", **GROUP) == CHINESE.stop_nothing
-        assert await last(home, "/language English", **GROUP, user="other") == ENGLISH.language_done
-        assert await last(home, "/stop", **GROUP) == ENGLISH.stop_nothing
-        assert await last(home, "/stop") == CHINESE.stop_nothing
+        assert await last(harness, "/stop", chat="c2") == CHINESE.stop_nothing
+        assert await last(harness, "/stop", chat="c2", user="other") == ENGLISH.stop_nothing
+        assert await last(harness, "/stop", **GROUP) == CHINESE.stop_nothing
+        assert (
+            await last(harness, "/language English", **GROUP, user="other") == ENGLISH.language_done
+        )
+        assert await last(harness, "/stop", **GROUP) == ENGLISH.stop_nothing
+        assert await last(harness, "/stop") == CHINESE.stop_nothing
 
 
 async def test_an_unknown_language_is_named_with_those_there_are(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        assert await last(home, "/language tlh") == (
+    async with running_bus(tmp_path) as harness:
+        assert await last(harness, "/language tlh") == (
             "I do not speak “tlh”.\nChoose with /language en | zh | auto."
         )
 
 
 async def test_a_choice_survives_a_restart_and_auto_undoes_it(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        await last(home, "/language zh")
-        await last(home, "/model qwen")
-    async with house(tmp_path) as home:
-        assert await last(home, "/stop", event="f1") == CHINESE.stop_nothing
-        assert (await last(home, "/model", event="f2")).startswith("当前模型：qwen\n可用模型：")
-        assert await last(home, "/language auto", event="f3") == ENGLISH.language_done_auto
-        assert await last(home, "/stop", event="f4") == ENGLISH.stop_nothing
+    async with running_bus(tmp_path) as harness:
+        await last(harness, "/language zh")
+        await last(harness, "/model qwen")
+    async with running_bus(tmp_path) as harness:
+        assert await last(harness, "/stop", event="f1") == CHINESE.stop_nothing
+        assert (await last(harness, "/model", event="f2")).startswith("当前模型：qwen\n可用模型：")
+        assert await last(harness, "/language auto", event="f3") == ENGLISH.language_done_auto
+        assert await last(harness, "/stop", event="f4") == ENGLISH.stop_nothing
 
 
 @pytest.mark.parametrize(
@@ -115,10 +117,10 @@ async def test_a_configured_language_holds_over_what_the_platform_tells(
 ) -> None:
     policy = ChannelPolicy(dm_policy="open", language=here)
     config = BusConfig(drain_s=0.2, language=everywhere)
-    async with house(tmp_path, policy=policy, config=config) as home:
+    async with running_bus(tmp_path, policy=policy, config=config) as harness:
         spoken = CHINESE if words is CHINESE else ENGLISH
-        assert await last(home, "/stop", language="en") == spoken.stop_nothing
-        assert await last(home, "/language zh", language="en") == CHINESE.language_done
+        assert await last(harness, "/stop", language="en") == spoken.stop_nothing
+        assert await last(harness, "/language zh", language="en") == CHINESE.language_done
 
 
 def test_a_language_that_nobody_wrote_texts_for_is_no_setting() -> None:
@@ -127,9 +129,9 @@ def test_a_language_that_nobody_wrote_texts_for_is_no_setting() -> None:
 
 
 async def test_a_stranger_is_greeted_in_their_language(tmp_path: Path) -> None:
-    async with house(tmp_path, policy=ChannelPolicy(dm_policy="pairing")) as home:
-        assert (await last(home, "hi", language="zh-CN")).startswith("你好！我还不认识你。")
-        assert (await last(home, "在吗", user="v", chat="d")).startswith("你好！我还不认识你。")
+    async with running_bus(tmp_path, policy=ChannelPolicy(dm_policy="pairing")) as harness:
+        assert (await last(harness, "hi", language="zh-CN")).startswith("你好！我还不认识你。")
+        assert (await last(harness, "在吗", user="v", chat="d")).startswith("你好！我还不认识你。")
 
 
 def resolver(database: Database) -> LanguageResolver:
@@ -141,15 +143,15 @@ async def test_what_is_remembered_of_chats_is_bounded(tmp_path: Path) -> None:
     async with Database.open(StoreConfig(), tmp_path) as database:
         languages = resolver(database)
         for number in range(MAX_REMEMBERED + 2):
-            languages.resolve(said("你好", "e", chat=str(number)))
+            languages.resolve(inbound_message("你好", "e", chat=str(number)))
         assert len(languages._last) == MAX_REMEMBERED
-        assert languages.resolve(said("42", "e", chat=str(number))) == "zh"
-        assert languages.resolve(said("42", "e", chat="0")) == "en"
+        assert languages.resolve(inbound_message("42", "e", chat=str(number))) == "zh"
+        assert languages.resolve(inbound_message("42", "e", chat="0")) == "en"
 
 
 async def test_a_choice_of_a_language_that_is_gone_counts_as_none(tmp_path: Path) -> None:
     async with Database.open(StoreConfig(), tmp_path) as database:
-        message = said("你好", "e")
+        message = inbound_message("你好", "e")
         languages = resolver(database)
         await languages._settings.update(language_key(message), language="tlh")
         assert languages.resolve(message) == "zh"
@@ -165,19 +167,19 @@ async def test_what_stands_in_place_of_an_answer_is_said_in_the_readers_language
         ("Whatever", "", CHINESE.failed),
     ]
     policy = OPEN.model_copy(update={"session": SessionConfig(assistant_id="poet")})
-    async with house(tmp_path, policy=policy) as home:
+    async with running_bus(tmp_path, policy=policy) as harness:
         for error, message, words in wrong:
             failure = {"error": error, "message": message}
-            home.server.scripts.append(Script(words=(), error=failure))
-            assert (await last(home, "写一首诗")).startswith(words)
+            harness.server.scripts.append(Script(words=(), error=failure))
+            assert (await last(harness, "写一首诗")).startswith(words)
 
 
 async def test_an_agent_that_cannot_be_named_so_is_told_in_the_readers_language(
     tmp_path: Path,
 ) -> None:
     policy = OPEN.model_copy(update={"session": SessionConfig(assistant_id="a b")})
-    async with house(tmp_path, policy=policy) as home:
-        assert await last(home, "你好") == CHINESE.agent_name_invalid.format(name="a b")
+    async with running_bus(tmp_path, policy=policy) as harness:
+        assert await last(harness, "你好") == CHINESE.agent_name_invalid.format(name="a b")
 
 
 def test_a_cut_message_says_so_in_the_language_it_is_written_in() -> None:
@@ -195,9 +197,9 @@ async def test_commands_are_named_as_they_are_written_there(tmp_path: Path) -> N
             streaming=False, send_interval_s=0.0, command_prefix="@{parley} /"
         )
     )
-    async with house(tmp_path, platform=platform) as home:
-        await home.say("/language klingon")
-        await home.reads(
+    async with running_bus(tmp_path, platform=platform) as harness:
+        await harness.send("/language klingon")
+        await harness.expect_replies(
             ENGLISH.language_unknown.format(wanted="klingon", options="en | zh | auto").replace(
                 "/language", "@parley /language"
             )

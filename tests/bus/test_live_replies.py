@@ -8,7 +8,7 @@ from bus.errors import DeliveryError
 from bus.locales import messages_for
 from bus.outbound.streaming_message import WORKING_TEXT
 from tests.bus.test_streaming_message import frames, showing
-from tests.bus.test_turn import house, until
+from tests.bus.test_turn import turn_harness, until
 from tests.fakes.langgraph import Script
 from tests.fakes.platform import ButtonPlatform, CardPlatform, PreviewPlatform
 
@@ -18,7 +18,7 @@ STOP = "stop:1:0"
 
 async def test_a_card_has_the_stop_button_until_it_is_the_answer(tmp_path: Path) -> None:
     platform = CardPlatform()
-    async with house(tmp_path, platform) as h:
+    async with turn_harness(tmp_path, platform) as h:
         h.server.scripts.append(Script(words=("Hel", "lo"), hang_after=1))
         turn = await h.accept_turn("hi")
         async with anyio.create_task_group() as tasks:
@@ -56,7 +56,7 @@ async def test_progress_stands_below_the_words_and_costs_no_card(tmp_path: Path)
 async def test_a_private_answer_is_previewed_and_then_sent_once(tmp_path: Path) -> None:
     platform = PreviewPlatform()
     platform.fail("preview", DeliveryError("later", retryable=True, retry_after_s=0.01))
-    async with house(tmp_path, platform) as h:
+    async with turn_harness(tmp_path, platform) as h:
         h.server.scripts.append(Script(words=("Hel", "lo"), hang_after=1))
         turn = await h.accept_turn("hi")
         async with anyio.create_task_group() as tasks:
@@ -76,7 +76,7 @@ async def test_a_private_answer_is_previewed_and_then_sent_once(tmp_path: Path) 
 async def test_where_previews_are_of_no_use_they_end(tmp_path: Path) -> None:
     platform = PreviewPlatform()
     platform.fail("preview", DeliveryError("never"), times=100)
-    async with house(tmp_path, platform) as h:
+    async with turn_harness(tmp_path, platform) as h:
         await h.answer("hi")
         await platform.until(1)
     assert platform.calls.count("preview") == 1
@@ -87,7 +87,7 @@ async def test_a_long_turn_gets_a_working_message_that_goes_when_the_answer_came
     tmp_path: Path,
 ) -> None:
     platform = ButtonPlatform(notice_after_s=0.02)
-    async with house(tmp_path, platform) as h:
+    async with turn_harness(tmp_path, platform) as h:
         gate = anyio.Event()
         h.server.scripts.append(Script(gate=gate))
         async with anyio.create_task_group() as tasks:
@@ -105,7 +105,7 @@ async def test_a_long_turn_gets_a_working_message_that_goes_when_the_answer_came
 
 async def test_a_short_turn_shows_nothing_but_its_answer(tmp_path: Path) -> None:
     platform = ButtonPlatform(notice_after_s=30.0)
-    async with house(tmp_path, platform) as h:
+    async with turn_harness(tmp_path, platform) as h:
         await h.answer("hi")
         await platform.until(1)
     assert (platform.texts, platform.removed) == (["Hello you"], [])
@@ -113,7 +113,7 @@ async def test_a_short_turn_shows_nothing_but_its_answer(tmp_path: Path) -> None
 
 async def test_a_stopped_turn_says_so_in_its_working_message(tmp_path: Path) -> None:
     platform = ButtonPlatform(notice_after_s=0.01)
-    async with house(tmp_path, platform) as h:
+    async with turn_harness(tmp_path, platform) as h:
         h.server.scripts.append(Script(words=("Hel", "lo"), hang_after=1))
         turn = await h.accept_turn("hi")
         async with anyio.create_task_group() as tasks:
@@ -128,7 +128,7 @@ async def test_a_stopped_turn_says_so_in_its_working_message(tmp_path: Path) -> 
 
 async def test_the_working_message_of_an_earlier_process_goes_as_well(tmp_path: Path) -> None:
     platform = ButtonPlatform(notice_after_s=0.01)
-    async with house(tmp_path, platform) as h:
+    async with turn_harness(tmp_path, platform) as h:
         h.server.scripts.append(Script(words=("Hel", "lo"), hang_after=1))
         turn = await h.accept_turn("hi")
         with anyio.move_on_after(10):
@@ -136,7 +136,7 @@ async def test_the_working_message_of_an_earlier_process_goes_as_well(tmp_path: 
                 tasks.start_soon(turn.run)
                 await platform.until(1)
                 tasks.cancel_scope.cancel()
-    async with house(tmp_path, platform) as h:
+    async with turn_harness(tmp_path, platform) as h:
         turn = await h.restarted()
         await turn.run()
         await until(lambda: bool(platform.removed))

@@ -26,7 +26,7 @@ from bus.messages import (
 )
 from bus.platform import Disposition
 from store.conversations import ConversationKey
-from tests.bus.rig import OPEN, House, file, house, said, until
+from tests.bus.harness import OPEN, BusHarness, attachment, inbound_message, running_bus, until
 from tests.bus.test_steering import STEER, finished, gated, steered, thread, unfinished
 from tests.bus.test_uploads import DownloadingPlatform
 from tests.fakes.langgraph import FakeLangGraph, Script
@@ -39,236 +39,242 @@ OFFER = (
 )
 
 
-async def edit(home: House, message: str, text: str, event: str, **changes: object) -> Disposition:
+async def edit(
+    harness: BusHarness, message: str, text: str, event: str, **changes: object
+) -> Disposition:
     """Edit a message of the chat `c`, as the platform's event `event` tells."""
-    edited = replace(said(text, event, **changes), message_id=message)
+    edited = replace(inbound_message(text, event, **changes), message_id=message)
     key = replace(edited.key, topic="")
     change = MessageEdit(event_id=event, key=key, message_id=message, edited=edited)
-    return await home.bus.intake.handle_edit(change)
+    return await harness.bus.intake.handle_edit(change)
 
 
-async def delete(home: House, message: str, event: str = "gone") -> Disposition:
+async def delete(harness: BusHarness, message: str, event: str = "gone") -> Disposition:
     deletion = MessageDeletion(event_id=event, key=KEY, message_id=message)
-    return await home.bus.intake.handle_deletion(deletion)
+    return await harness.bus.intake.handle_deletion(deletion)
 
 
-async def rerun(home: House, row_id: int, user: str = "u", event: str = "p") -> PressResponse:
+async def rerun(
+    harness: BusHarness, row_id: int, user: str = "u", event: str = "p"
+) -> PressResponse:
     """Press the button of an offer."""
-    press = pressed(home, ButtonToken(ButtonAction.RERUN, row_id), user, event)
-    return await home.bus.intake.handle_button_press(press)
+    press = pressed(harness, ButtonToken(ButtonAction.RERUN, row_id), user, event)
+    return await harness.bus.intake.handle_button_press(press)
 
 
-def pressed(home: House, token: ButtonToken, user: str = "u", event: str = "p") -> ButtonPress:
+def pressed(
+    harness: BusHarness, token: ButtonToken, user: str = "u", event: str = "p"
+) -> ButtonPress:
     return ButtonPress(
         event_id=event,
         key=KEY,
         reply_target=ReplyTarget(chat="c"),
-        message_id=home.platform.shown[-1].id,
+        message_id=harness.platform.shown[-1].id,
         token=token.text,
         sender=Sender(user_id=user),
         is_private=True,
     )
 
 
-async def row_id(home: House, event: str) -> int:
-    return next(row.id for row in await home.bus.inbox.list_recent() if row.event_id == event)
+async def row_id(harness: BusHarness, event: str) -> int:
+    return next(row.id for row in await harness.bus.inbox.list_recent() if row.event_id == event)
 
 
-async def talk(home: House, *words: str) -> None:
+async def talk(harness: BusHarness, *words: str) -> None:
     """Say these things one by one, each answered with itself; the n-th message is `e<n>`."""
     for word in words:
-        before = len(home.platform.texts)
-        home.server.scripts.append(Script(words=(f"You said {word}",)))
-        await home.say(word)
-        await until(lambda before=before: len(home.platform.texts) > before)  # type: ignore[misc]
-    await finished(home)
+        before = len(harness.platform.texts)
+        harness.server.scripts.append(Script(words=(f"You said {word}",)))
+        await harness.send(word)
+        await until(lambda before=before: len(harness.platform.texts) > before)  # type: ignore[misc]
+    await finished(harness)
 
 
 # ---- while it waits ---------------------------------------------------------------------------
 
 
 async def test_an_edited_message_that_waits_is_run_as_it_reads_now(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        gate = gated(home, "First")
-        await home.say("one")
-        await home.runs(1)
-        await home.say("tow")
-        await home.say("three")
-        assert await edit(home, "e2", "too", "c1") is Disposition.ACCEPTED
-        assert await edit(home, "e2", "two", "c2") is Disposition.ACCEPTED
-        assert await edit(home, "e2", "TWO", "c1") is Disposition.DUPLICATE
+    async with running_bus(tmp_path) as harness:
+        gate = gated(harness, "First")
+        await harness.send("one")
+        await harness.wait_for_runs(1)
+        await harness.send("tow")
+        await harness.send("three")
+        assert await edit(harness, "e2", "too", "c1") is Disposition.ACCEPTED
+        assert await edit(harness, "e2", "two", "c2") is Disposition.ACCEPTED
+        assert await edit(harness, "e2", "TWO", "c1") is Disposition.DUPLICATE
         gate.set()
-        await home.reads("First", "Hello you", "Hello you")
-        assert home.prompts() == ["one", "two", "three"]
+        await harness.expect_replies("First", "Hello you", "Hello you")
+        assert harness.prompts() == ["one", "two", "three"]
 
 
 async def test_a_deleted_message_that_waits_is_not_run_and_the_next_one_is(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        gate = gated(home, "First")
-        await home.say("one")
-        await home.runs(1)
-        await home.say("two")
-        await home.say("three")
-        assert await delete(home, "e2") is Disposition.ACCEPTED
-        assert await unfinished(home) == ["e1", "e3"]
+    async with running_bus(tmp_path) as harness:
+        gate = gated(harness, "First")
+        await harness.send("one")
+        await harness.wait_for_runs(1)
+        await harness.send("two")
+        await harness.send("three")
+        assert await delete(harness, "e2") is Disposition.ACCEPTED
+        assert await unfinished(harness) == ["e1", "e3"]
         gate.set()
-        await home.reads("First", "Hello you")
-        assert home.prompts() == ["one", "three"]
-        await finished(home)
+        await harness.expect_replies("First", "Hello you")
+        assert harness.prompts() == ["one", "three"]
+        await finished(harness)
 
 
 async def test_files_can_be_changed_while_a_message_waits(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        gate = gated(home, "First")
-        await home.say("one")
-        await home.runs(1)
-        await home.say("two", attachments=(file("a.txt"),))
-        same = (replace(file("a.txt"), ref="named anew"),)
-        assert await edit(home, "e2", "two", "c1", attachments=same) is Disposition.UNCHANGED
-        other = (file("b.txt"),)
-        assert await edit(home, "e2", "two", "c2", attachments=other) is Disposition.ACCEPTED
+    async with running_bus(tmp_path) as harness:
+        gate = gated(harness, "First")
+        await harness.send("one")
+        await harness.wait_for_runs(1)
+        await harness.send("two", attachments=(attachment("a.txt"),))
+        same = (replace(attachment("a.txt"), ref="named anew"),)
+        assert await edit(harness, "e2", "two", "c1", attachments=same) is Disposition.UNCHANGED
+        other = (attachment("b.txt"),)
+        assert await edit(harness, "e2", "two", "c2", attachments=other) is Disposition.ACCEPTED
         gate.set()
-        await home.reads("First", "Hello you")
-        assert "b.txt" in home.prompts()[1]
-        assert "a.txt" not in home.prompts()[1]
+        await harness.expect_replies("First", "Hello you")
+        assert "b.txt" in harness.prompts()[1]
+        assert "a.txt" not in harness.prompts()[1]
 
 
 # ---- while it runs ----------------------------------------------------------------------------
 
 
 async def test_an_edited_message_that_runs_is_run_anew_in_its_card(tmp_path: Path) -> None:
-    async with house(tmp_path, platform=CardPlatform("fake")) as home:
-        await talk(home, "zero")
-        home.server.scripts.append(Script(words=("Wrong", " way"), hang_after=1))
-        await home.say("left")
-        await until(lambda: "Wrong" in home.platform.texts)
-        home.server.scripts.append(Script(words=("Right",)))
-        assert await edit(home, "e2", "right", "c1") is Disposition.ACCEPTED
-        await until(lambda: home.platform.texts == ["You said zero", "Right"])
-        await finished(home)
-        assert home.server.runs[1].cancelled.is_set()
-        assert home.prompts() == ["zero", "left", "right"]
-        assert thread(home) == ["zero", "You said zero", "right", "Right"]
-        assert "" not in [text for _, text, _ in home.platform.frames]  # type: ignore[attr-defined]
+    async with running_bus(tmp_path, platform=CardPlatform("fake")) as harness:
+        await talk(harness, "zero")
+        harness.server.scripts.append(Script(words=("Wrong", " way"), hang_after=1))
+        await harness.send("left")
+        await until(lambda: "Wrong" in harness.platform.texts)
+        harness.server.scripts.append(Script(words=("Right",)))
+        assert await edit(harness, "e2", "right", "c1") is Disposition.ACCEPTED
+        await until(lambda: harness.platform.texts == ["You said zero", "Right"])
+        await finished(harness)
+        assert harness.server.runs[1].cancelled.is_set()
+        assert harness.prompts() == ["zero", "left", "right"]
+        assert thread(harness) == ["zero", "You said zero", "right", "Right"]
+        assert "" not in [text for _, text, _ in harness.platform.frames]  # type: ignore[attr-defined]
         # What is undone and retried is the message as it reads now.
-        await home.say("/retry")
-        await until(lambda: home.prompts()[-1] == "right" and len(home.prompts()) == 4)
-        await finished(home)
-        assert thread(home)[:3] == ["zero", "You said zero", "right"]
+        await harness.send("/retry")
+        await until(lambda: harness.prompts()[-1] == "right" and len(harness.prompts()) == 4)
+        await finished(harness)
+        assert thread(harness)[:3] == ["zero", "You said zero", "right"]
 
 
 async def test_files_are_brought_once_for_a_message_that_is_run_anew(tmp_path: Path) -> None:
     platform = DownloadingPlatform()
     platform.content["r"] = [b"1,2"]
-    async with house(tmp_path, platform=platform) as home:
-        home.server.scripts.append(Script(hang_after=0))
-        await home.say("sum", attachments=(file("a.csv"),))
-        await home.runs(1)
-        await edit(home, "e1", "average", "c1", attachments=(file("a.csv"),))
-        await home.reads("Hello you")
-        assert home.prompts() == ["sum", "average"]
-        assert [name for _, name, _, _ in home.gateway.uploads] == ["a.csv"]
-        [told] = home.server.runs[1].body["input"]["messages"]
+    async with running_bus(tmp_path, platform=platform) as harness:
+        harness.server.scripts.append(Script(hang_after=0))
+        await harness.send("sum", attachments=(attachment("a.csv"),))
+        await harness.wait_for_runs(1)
+        await edit(harness, "e1", "average", "c1", attachments=(attachment("a.csv"),))
+        await harness.expect_replies("Hello you")
+        assert harness.prompts() == ["sum", "average"]
+        assert [name for _, name, _, _ in harness.gateway.uploads] == ["a.csv"]
+        [told] = harness.server.runs[1].body["input"]["messages"]
         assert told["additional_kwargs"]["files"]
 
 
 async def test_quick_edits_are_one(tmp_path: Path) -> None:
-    async with house(tmp_path, platform=CardPlatform("fake")) as home:
-        home.server.scripts.append(Script(hang_after=0))
-        await home.say("a")
-        await home.runs(1)
+    async with running_bus(tmp_path, platform=CardPlatform("fake")) as harness:
+        harness.server.scripts.append(Script(hang_after=0))
+        await harness.send("a")
+        await harness.wait_for_runs(1)
         for number, text in enumerate(("ab", "abc", "abcd")):
-            assert await edit(home, "e1", text, f"c{number}") is Disposition.ACCEPTED
-        await until(lambda: home.platform.texts == ["Hello you"])
-        assert home.prompts() == ["a", "abcd"]
-        assert thread(home) == ["abcd", "Hello you"]
+            assert await edit(harness, "e1", text, f"c{number}") is Disposition.ACCEPTED
+        await until(lambda: harness.platform.texts == ["Hello you"])
+        assert harness.prompts() == ["a", "abcd"]
+        assert thread(harness) == ["abcd", "Hello you"]
 
 
 async def test_stop_ends_a_message_that_is_about_to_be_run_anew(tmp_path: Path) -> None:
-    async with house(tmp_path, platform=CardPlatform("fake")) as home:
-        home.server.scripts.append(Script(hang_after=0))
-        await home.say("a")
-        await home.runs(1)
-        await edit(home, "e1", "b", "c1")
-        await home.say("/stop")
-        await until(lambda: home.platform.texts == ["⏹ Stopped.", "Stopped."])
-        await finished(home)
-        assert home.prompts() == ["a"]
+    async with running_bus(tmp_path, platform=CardPlatform("fake")) as harness:
+        harness.server.scripts.append(Script(hang_after=0))
+        await harness.send("a")
+        await harness.wait_for_runs(1)
+        await edit(harness, "e1", "b", "c1")
+        await harness.send("/stop")
+        await until(lambda: harness.platform.texts == ["⏹ Stopped.", "Stopped."])
+        await finished(harness)
+        assert harness.prompts() == ["a"]
 
 
 async def test_a_deleted_message_that_runs_is_stopped_and_forgotten(tmp_path: Path) -> None:
-    async with house(tmp_path, platform=CardPlatform("fake")) as home:
-        await talk(home, "zero")
-        home.server.scripts.append(Script(words=("Secret", " plan"), hang_after=1))
-        await home.say("my password is x")
-        await until(lambda: "Secret" in home.platform.texts)
-        assert await delete(home, "e2") is Disposition.ACCEPTED
-        assert await delete(home, "e2") in (Disposition.DUPLICATE, Disposition.UNCHANGED)
-        await until(lambda: home.platform.texts == ["You said zero", "⏹ Stopped."])
-        assert home.server.runs[1].cancelled.is_set()
-        await finished(home)
-        assert thread(home) == ["zero", "You said zero"]
-        await talk(home, "next")
+    async with running_bus(tmp_path, platform=CardPlatform("fake")) as harness:
+        await talk(harness, "zero")
+        harness.server.scripts.append(Script(words=("Secret", " plan"), hang_after=1))
+        await harness.send("my password is x")
+        await until(lambda: "Secret" in harness.platform.texts)
+        assert await delete(harness, "e2") is Disposition.ACCEPTED
+        assert await delete(harness, "e2") in (Disposition.DUPLICATE, Disposition.UNCHANGED)
+        await until(lambda: harness.platform.texts == ["You said zero", "⏹ Stopped."])
+        assert harness.server.runs[1].cancelled.is_set()
+        await finished(harness)
+        assert thread(harness) == ["zero", "You said zero"]
+        await talk(harness, "next")
 
 
 async def test_a_steered_session_tells_the_run_of_the_edit(tmp_path: Path) -> None:
-    async with steered(tmp_path) as home:
-        gate = gated(home, "Right")
-        await home.say("left")
-        await home.runs(1)
-        assert await edit(home, "e1", "right", "c1") is Disposition.ACCEPTED
-        await home.server.runs[0].heard.wait()
+    async with steered(tmp_path) as harness:
+        gate = gated(harness, "Right")
+        await harness.send("left")
+        await harness.wait_for_runs(1)
+        assert await edit(harness, "e1", "right", "c1") is Disposition.ACCEPTED
+        await harness.server.runs[0].heard.wait()
         gate.set()
-        await home.reads("Right")
-        await finished(home)
-        assert thread(home) == ["left", "[I edited my message. It now reads:]\n\nright", "Right"]
-        assert len(home.server.runs) == 1
+        await harness.expect_replies("Right")
+        await finished(harness)
+        assert thread(harness) == ["left", "[I edited my message. It now reads:]\n\nright", "Right"]
+        assert len(harness.server.runs) == 1
 
 
 async def test_an_edit_that_came_too_late_for_the_run_has_it_run_anew(tmp_path: Path) -> None:
-    async with steered(tmp_path) as home:
+    async with steered(tmp_path) as harness:
         ends = anyio.Event()
-        home.server.scripts.append(Script(words=("Left",), ends=ends))
-        await home.say("left")
-        await home.runs(1)
-        await edit(home, "e1", "right", "c1")
-        await home.server.runs[0].heard.wait()
+        harness.server.scripts.append(Script(words=("Left",), ends=ends))
+        await harness.send("left")
+        await harness.wait_for_runs(1)
+        await edit(harness, "e1", "right", "c1")
+        await harness.server.runs[0].heard.wait()
         ends.set()
-        await home.reads("Hello you")
-        assert home.prompts() == ["left", "right"]
-        assert thread(home) == ["right", "Hello you"]
+        await harness.expect_replies("Hello you")
+        assert harness.prompts() == ["left", "right"]
+        assert thread(harness) == ["right", "Hello you"]
 
 
 async def test_what_was_said_to_a_run_is_said_again_when_it_is_run_anew(tmp_path: Path) -> None:
     queue = SessionConfig(busy="steer", users={"u": SessionConfig(busy="steer")})
     policy = OPEN.model_copy(update={"session": queue})
-    async with steered(tmp_path, policy=policy) as home:
+    async with steered(tmp_path, policy=policy) as harness:
         ends = anyio.Event()
-        home.server.scripts.append(Script(words=("Left",), ends=ends))
-        await home.say("left")
-        await home.runs(1)
-        await home.say("please")
-        await until(lambda: home.server.runs[0].told)
-        await edit(home, "e1", "right", "c1")
-        await until(lambda: len(home.server.runs[0].told) == 2)
-        gate = gated(home, "Right")
+        harness.server.scripts.append(Script(words=("Left",), ends=ends))
+        await harness.send("left")
+        await harness.wait_for_runs(1)
+        await harness.send("please")
+        await until(lambda: harness.server.runs[0].told)
+        await edit(harness, "e1", "right", "c1")
+        await until(lambda: len(harness.server.runs[0].told) == 2)
+        gate = gated(harness, "Right")
         ends.set()
-        await home.runs(2)
-        await home.server.runs[1].heard.wait()
+        await harness.wait_for_runs(2)
+        await harness.server.runs[1].heard.wait()
         gate.set()
-        await home.reads("Right")
-        assert thread(home) == ["right", "please", "Right"]
-        await finished(home)
+        await harness.expect_replies("Right")
+        assert thread(harness) == ["right", "please", "Right"]
+        await finished(harness)
 
 
 async def test_servers_that_hear_nothing_run_it_anew(tmp_path: Path) -> None:
-    async with house(tmp_path, policy=STEER) as home:
-        home.server.scripts.append(Script(hang_after=1))
-        await home.say("left")
-        await home.runs(1)
-        await edit(home, "e1", "right", "c1")
-        await home.reads("Hello you")
-        assert home.prompts() == ["left", "right"]
+    async with running_bus(tmp_path, policy=STEER) as harness:
+        harness.server.scripts.append(Script(hang_after=1))
+        await harness.send("left")
+        await harness.wait_for_runs(1)
+        await edit(harness, "e1", "right", "c1")
+        await harness.expect_replies("Hello you")
+        assert harness.prompts() == ["left", "right"]
 
 
 @pytest.mark.parametrize("policy", [OPEN, STEER])
@@ -279,44 +285,46 @@ async def test_an_edit_is_kept_over_a_crash(
     """The process dies right after the edit was noted, while the run with the earlier text goes on, or is dead."""
     async with FakeLangGraph() as server:
         server.hears = True
-        async with house(tmp_path, server=server, policy=policy) as home:
-            home.server.scripts.append(Script(words=("Left", "!"), hang_after=1))
-            await home.say("left")
-            await home.runs(1)
-            await until(lambda: thread(home) == ["left"])
-            await leave(home, "right")
+        async with running_bus(tmp_path, server=server, policy=policy) as harness:
+            harness.server.scripts.append(Script(words=("Left", "!"), hang_after=1))
+            await harness.send("left")
+            await harness.wait_for_runs(1)
+            await until(lambda: thread(harness) == ["left"])
+            await leave(harness, "right")
         if not alive:
             server.runs[0].status = "interrupted"
             server.runs[0].cancelled.set()
-        async with house(tmp_path, server=server, policy=policy, platform=FakePlatform()) as home:
-            await home.reads("Hello you")
-            assert home.prompts() == ["left", "right"]
+        async with running_bus(
+            tmp_path, server=server, policy=policy, platform=FakePlatform()
+        ) as harness:
+            await harness.expect_replies("Hello you")
+            assert harness.prompts() == ["left", "right"]
             assert server.runs[0].status == "interrupted"
-            assert thread(home) == ["right", "Hello you"]
-            await finished(home)
+            assert thread(harness) == ["right", "Hello you"]
+            await finished(harness)
 
 
-async def leave(home: House, text: str) -> None:
+async def leave(harness: BusHarness, text: str) -> None:
     """Note an edit of the first message as a process does that dies at once."""
-    [row] = await home.bus.inbox.list_unfinished()
+    [row] = await harness.bus.inbox.list_unfinished()
     edited = replace(decode_inbound(row.body), text=text, edit_count=1)
-    assert await home.bus.inbox.update_body(row.id, encode_inbound(edited))
+    assert await harness.bus.inbox.update_body(row.id, encode_inbound(edited))
 
 
 async def test_a_deletion_is_kept_over_a_crash(tmp_path: Path) -> None:
     async with FakeLangGraph() as server:
         platform = CardPlatform("fake")
-        async with house(tmp_path, server=server, platform=platform) as home:
-            home.server.scripts.append(Script(words=("Left", "!"), hang_after=1))
-            await home.say("left")
-            await until(lambda: "Left" in home.platform.texts)
-            [row] = await home.bus.inbox.list_unfinished()
+        async with running_bus(tmp_path, server=server, platform=platform) as harness:
+            harness.server.scripts.append(Script(words=("Left", "!"), hang_after=1))
+            await harness.send("left")
+            await until(lambda: "Left" in harness.platform.texts)
+            [row] = await harness.bus.inbox.list_unfinished()
             deleted = replace(decode_inbound(row.body), is_stopped=True)
-            assert await home.bus.inbox.update_body(row.id, encode_inbound(deleted))
-        async with house(tmp_path, server=server, platform=platform) as home:
-            await until(lambda: home.platform.texts == ["⏹ Stopped."])
-            await finished(home)
-            assert home.prompts() == ["left"]
+            assert await harness.bus.inbox.update_body(row.id, encode_inbound(deleted))
+        async with running_bus(tmp_path, server=server, platform=platform) as harness:
+            await until(lambda: harness.platform.texts == ["⏹ Stopped."])
+            await finished(harness)
+            assert harness.prompts() == ["left"]
 
 
 class Slow(ButtonPlatform):
@@ -336,184 +344,184 @@ class Slow(ButtonPlatform):
 
 async def test_an_edit_that_meets_the_answer_is_offered_after_it(tmp_path: Path) -> None:
     platform = Slow()
-    async with house(tmp_path, platform=platform) as home:
-        await home.say("one")
+    async with running_bus(tmp_path, platform=platform) as harness:
+        await harness.send("one")
         await until(platform.cutting.is_set)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(edit, home, "e1", "two", "c1")
+            tasks.start_soon(edit, harness, "e1", "two", "c1")
             await anyio.wait_all_tasks_blocked()
             platform.cut.set()
-        await until(lambda: home.platform.texts == ["Hello you", OFFER])
+        await until(lambda: harness.platform.texts == ["Hello you", OFFER])
 
 
 async def test_a_message_is_not_edited_for_ever(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        gate = gated(home, "First")
-        await home.say("one")
-        await home.runs(1)
-        await home.say("0")
+    async with running_bus(tmp_path) as harness:
+        gate = gated(harness, "First")
+        await harness.send("one")
+        await harness.wait_for_runs(1)
+        await harness.send("0")
         for number in range(1, MAX_EDITS + 1):
-            assert await edit(home, "e2", f"{number}", f"c{number}") is Disposition.ACCEPTED
-        assert await edit(home, "e2", "too many", "c") is Disposition.RATE_LIMITED
+            assert await edit(harness, "e2", f"{number}", f"c{number}") is Disposition.ACCEPTED
+        assert await edit(harness, "e2", "too many", "c") is Disposition.RATE_LIMITED
         gate.set()
-        await home.reads("First", "Hello you")
-        assert home.prompts() == ["one", f"{MAX_EDITS}"]
+        await harness.expect_replies("First", "Hello you")
+        assert harness.prompts() == ["one", f"{MAX_EDITS}"]
 
 
 # ---- after it was answered --------------------------------------------------------------------
 
 
 async def test_an_answered_message_is_offered_to_be_run_again(tmp_path: Path) -> None:
-    async with house(tmp_path, platform=ButtonPlatform("fake")) as home:
-        await talk(home, "one", "two")
-        assert await edit(home, "e2", "too", "c1") is Disposition.ACCEPTED
-        assert await edit(home, "e2", "2", "c2") is Disposition.ACCEPTED
-        await until(lambda: len(home.platform.texts) == 3)
-        offer = home.platform.shown[-1]
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as harness:
+        await talk(harness, "one", "two")
+        assert await edit(harness, "e2", "too", "c1") is Disposition.ACCEPTED
+        assert await edit(harness, "e2", "2", "c2") is Disposition.ACCEPTED
+        await until(lambda: len(harness.platform.texts) == 3)
+        offer = harness.platform.shown[-1]
         assert (offer.text, [b.label for b in offer.buttons]) == (
             OFFER,
             ["Run again with the edit"],
         )
-        row = await row_id(home, "e2")
-        assert (await rerun(home, row, user="v")).urgent
-        home.server.scripts.append(Script(words=("Two",)))
-        assert (await rerun(home, row)).text == ""
-        await until(lambda: home.platform.texts[-1] == "Two")
-        await finished(home)
-        assert home.prompts() == ["one", "two", "2"]
-        assert thread(home) == ["one", "You said one", "2", "Two"]
-        await until(lambda: home.platform.shown[2].text.endswith("✓ Run again with the edit"))
-        assert home.platform.shown[2].buttons == ()
-        assert (await rerun(home, row, event="p2")).text
-        assert len(home.platform.texts) == 4
+        row = await row_id(harness, "e2")
+        assert (await rerun(harness, row, user="v")).urgent
+        harness.server.scripts.append(Script(words=("Two",)))
+        assert (await rerun(harness, row)).text == ""
+        await until(lambda: harness.platform.texts[-1] == "Two")
+        await finished(harness)
+        assert harness.prompts() == ["one", "two", "2"]
+        assert thread(harness) == ["one", "You said one", "2", "Two"]
+        await until(lambda: harness.platform.shown[2].text.endswith("✓ Run again with the edit"))
+        assert harness.platform.shown[2].buttons == ()
+        assert (await rerun(harness, row, event="p2")).text
+        assert len(harness.platform.texts) == 4
         # Edited once more, it is offered once more, and stands in the thread once.
-        await edit(home, "e2", "II", "c3")
-        await until(lambda: len(home.platform.texts) == 5)
-        await rerun(home, row, event="p3")
-        await until(lambda: home.platform.texts[-1] == "Hello you")
-        assert thread(home) == ["one", "You said one", "II", "Hello you"]
+        await edit(harness, "e2", "II", "c3")
+        await until(lambda: len(harness.platform.texts) == 5)
+        await rerun(harness, row, event="p3")
+        await until(lambda: harness.platform.texts[-1] == "Hello you")
+        assert thread(harness) == ["one", "You said one", "II", "Hello you"]
 
 
 async def test_what_was_stopped_by_its_button_can_be_run_with_an_edit(tmp_path: Path) -> None:
-    async with house(tmp_path, platform=CardPlatform("fake")) as home:
-        home.server.scripts.append(Script(words=("Wrong", "!"), hang_after=1))
-        await home.say("left")
-        await until(lambda: "Wrong" in home.platform.texts)
-        row = await row_id(home, "e1")
-        await home.bus.intake.handle_button_press(
-            pressed(home, ButtonToken(ButtonAction.STOP, row))
+    async with running_bus(tmp_path, platform=CardPlatform("fake")) as harness:
+        harness.server.scripts.append(Script(words=("Wrong", "!"), hang_after=1))
+        await harness.send("left")
+        await until(lambda: "Wrong" in harness.platform.texts)
+        row = await row_id(harness, "e1")
+        await harness.bus.intake.handle_button_press(
+            pressed(harness, ButtonToken(ButtonAction.STOP, row))
         )
-        await finished(home)
-        assert await edit(home, "e1", "right", "c1") is Disposition.ACCEPTED
-        await until(lambda: home.platform.texts[-1] == OFFER)
-        await rerun(home, row)
-        await until(lambda: home.platform.texts[-1] == "Hello you")
-        assert thread(home) == ["right", "Hello you"]
+        await finished(harness)
+        assert await edit(harness, "e1", "right", "c1") is Disposition.ACCEPTED
+        await until(lambda: harness.platform.texts[-1] == OFFER)
+        await rerun(harness, row)
+        await until(lambda: harness.platform.texts[-1] == "Hello you")
+        assert thread(harness) == ["right", "Hello you"]
 
 
 async def test_servers_that_take_nothing_back_answer_the_edit_behind_it(tmp_path: Path) -> None:
     async with (
         FakeLangGraph("deerflow") as server,
-        house(tmp_path, platform=ButtonPlatform("fake"), server=server) as home,
+        running_bus(tmp_path, platform=ButtonPlatform("fake"), server=server) as harness,
     ):
-        await talk(home, "one", "two")
-        await edit(home, "e2", "2", "c1")
-        await until(lambda: len(home.platform.texts) == 3)
-        await rerun(home, await row_id(home, "e2"))
-        await until(lambda: home.platform.texts[-1] == "Hello you")
-        assert thread(home)[-2:] == ["2", "Hello you"]
-        home.server.scripts.append(Script(hang_after=0))
-        await home.say("left")
-        await home.runs(4)
-        await edit(home, "e3", "right", "c2")
-        await until(lambda: home.prompts()[-1] == "right")
-        await finished(home)
+        await talk(harness, "one", "two")
+        await edit(harness, "e2", "2", "c1")
+        await until(lambda: len(harness.platform.texts) == 3)
+        await rerun(harness, await row_id(harness, "e2"))
+        await until(lambda: harness.platform.texts[-1] == "Hello you")
+        assert thread(harness)[-2:] == ["2", "Hello you"]
+        harness.server.scripts.append(Script(hang_after=0))
+        await harness.send("left")
+        await harness.wait_for_runs(4)
+        await edit(harness, "e3", "right", "c2")
+        await until(lambda: harness.prompts()[-1] == "right")
+        await finished(harness)
 
 
 async def test_the_offer_says_what_is_taken_back_as_well(tmp_path: Path) -> None:
-    async with house(tmp_path, platform=ButtonPlatform("fake")) as home:
-        await talk(home, "one", "two", "three")
-        await edit(home, "e2", "2", "c1")
-        await until(lambda: len(home.platform.texts) == 4)
-        assert "takes back everything said here since" in home.platform.texts[-1]
-        await rerun(home, await row_id(home, "e2"))
-        await until(lambda: home.platform.texts[-1] == "Hello you")
-        assert thread(home) == ["one", "You said one", "2", "Hello you"]
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as harness:
+        await talk(harness, "one", "two", "three")
+        await edit(harness, "e2", "2", "c1")
+        await until(lambda: len(harness.platform.texts) == 4)
+        assert "takes back everything said here since" in harness.platform.texts[-1]
+        await rerun(harness, await row_id(harness, "e2"))
+        await until(lambda: harness.platform.texts[-1] == "Hello you")
+        assert thread(harness) == ["one", "You said one", "2", "Hello you"]
 
 
 async def test_retry_answers_the_message_as_it_reads_now(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        await talk(home, "one", "two")
-        await edit(home, "e2", "2", "c1")
-        await until(lambda: len(home.platform.texts) == 3)
-        await home.say("/retry")
-        await until(lambda: home.platform.texts[-1] == "Hello you")
-        assert home.prompts() == ["one", "two", "2"]
-        assert thread(home) == ["one", "You said one", "2", "Hello you"]
-        await home.say("/undo")
-        await until(lambda: home.platform.texts[-1] == "Undone: “2”.")
-        assert thread(home) == ["one", "You said one"]
+    async with running_bus(tmp_path) as harness:
+        await talk(harness, "one", "two")
+        await edit(harness, "e2", "2", "c1")
+        await until(lambda: len(harness.platform.texts) == 3)
+        await harness.send("/retry")
+        await until(lambda: harness.platform.texts[-1] == "Hello you")
+        assert harness.prompts() == ["one", "two", "2"]
+        assert thread(harness) == ["one", "You said one", "2", "Hello you"]
+        await harness.send("/undo")
+        await until(lambda: harness.platform.texts[-1] == "Undone: “2”.")
+        assert thread(harness) == ["one", "You said one"]
 
 
 async def test_a_message_that_was_retried_is_run_again_with_its_edit(tmp_path: Path) -> None:
-    async with house(tmp_path, platform=ButtonPlatform("fake")) as home:
-        await talk(home, "one")
-        await home.say("/retry")
-        await until(lambda: len(home.platform.texts) == 2)
-        await edit(home, "e1", "1", "c1")
-        await until(lambda: len(home.platform.texts) == 3)
-        await rerun(home, await row_id(home, "e1"))
-        await until(lambda: len(home.platform.texts) == 4)
-        assert thread(home) == ["1", "Hello you"]
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as harness:
+        await talk(harness, "one")
+        await harness.send("/retry")
+        await until(lambda: len(harness.platform.texts) == 2)
+        await edit(harness, "e1", "1", "c1")
+        await until(lambda: len(harness.platform.texts) == 3)
+        await rerun(harness, await row_id(harness, "e1"))
+        await until(lambda: len(harness.platform.texts) == 4)
+        assert thread(harness) == ["1", "Hello you"]
 
 
 async def test_after_new_an_edit_is_answered_in_the_present_thread(tmp_path: Path) -> None:
-    async with house(tmp_path, platform=ButtonPlatform("fake")) as home:
-        await talk(home, "one")
-        await home.say("/new")
-        await edit(home, "e1", "1", "c1")
-        await until(lambda: len(home.platform.texts) == 3)
-        await rerun(home, await row_id(home, "e1"))
-        await until(lambda: home.platform.texts[-1] == "Hello you")
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as harness:
+        await talk(harness, "one")
+        await harness.send("/new")
+        await edit(harness, "e1", "1", "c1")
+        await until(lambda: len(harness.platform.texts) == 3)
+        await rerun(harness, await row_id(harness, "e1"))
+        await until(lambda: harness.platform.texts[-1] == "Hello you")
         assert sorted(
-            [str(m["content"]) for m in messages] for messages in home.server.threads.values()
+            [str(m["content"]) for m in messages] for messages in harness.server.threads.values()
         ) == [["1", "Hello you"], ["one", "You said one"]]
 
 
 async def test_what_is_answered_can_be_deleted_without_a_word(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        await talk(home, "one")
-        assert await delete(home, "e1") is Disposition.UNCHANGED
-        await talk(home, "two")
+    async with running_bus(tmp_path) as harness:
+        await talk(harness, "one")
+        assert await delete(harness, "e1") is Disposition.UNCHANGED
+        await talk(harness, "two")
 
 
 # ---- what does not count ----------------------------------------------------------------------
 
 
 async def test_what_changes_nothing_is_ignored(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        await talk(home, "one")
-        await home.say("/help", event="cmd")
-        await until(lambda: len(home.platform.texts) == 2)
-        assert await edit(home, "e1", "one", "unfurled") is Disposition.UNCHANGED
-        assert await edit(home, "e1", "mine now", "c1", user="v") is Disposition.NOT_ALLOWED
-        assert await edit(home, "cmd", "/new", "c2") is Disposition.UNSUPPORTED
-        assert await delete(home, "cmd", "d1") is Disposition.UNCHANGED
-        assert await edit(home, "e1", "/new", "c3") is Disposition.UNSUPPORTED
-        assert await edit(home, "e1", " ", "c4") is Disposition.EMPTY
-        assert await delete(home, "unheard of", "d2") is Disposition.NOT_ADDRESSED
-        assert len(home.platform.texts) == 2
-        assert home.bus.counters()[("fake", Disposition.UNCHANGED)] == 2
+    async with running_bus(tmp_path) as harness:
+        await talk(harness, "one")
+        await harness.send("/help", event="cmd")
+        await until(lambda: len(harness.platform.texts) == 2)
+        assert await edit(harness, "e1", "one", "unfurled") is Disposition.UNCHANGED
+        assert await edit(harness, "e1", "mine now", "c1", user="v") is Disposition.NOT_ALLOWED
+        assert await edit(harness, "cmd", "/new", "c2") is Disposition.UNSUPPORTED
+        assert await delete(harness, "cmd", "d1") is Disposition.UNCHANGED
+        assert await edit(harness, "e1", "/new", "c3") is Disposition.UNSUPPORTED
+        assert await edit(harness, "e1", " ", "c4") is Disposition.EMPTY
+        assert await delete(harness, "unheard of", "d2") is Disposition.NOT_ADDRESSED
+        assert len(harness.platform.texts) == 2
+        assert harness.bus.counters()[("fake", Disposition.UNCHANGED)] == 2
 
 
 async def test_who_may_not_talk_may_not_edit(tmp_path: Path) -> None:
     listed = ChannelPolicy(dm_policy="allowlist", allowed_users=["u"])
-    async with house(tmp_path, policy=listed) as home:
-        await talk(home, "one")
+    async with running_bus(tmp_path, policy=listed) as harness:
+        await talk(harness, "one")
     away = ChannelPolicy(dm_policy="allowlist", allowed_users=["w"])
-    async with house(tmp_path, policy=away, platform=FakePlatform()) as home:
-        assert await edit(home, "e1", "1", "c1") is Disposition.NOT_ALLOWED
-        assert home.platform.texts == []
+    async with running_bus(tmp_path, policy=away, platform=FakePlatform()) as harness:
+        assert await edit(harness, "e1", "1", "c1") is Disposition.NOT_ALLOWED
+        assert harness.platform.texts == []
 
 
 @pytest.mark.parametrize(
@@ -522,42 +530,42 @@ async def test_who_may_not_talk_may_not_edit(tmp_path: Path) -> None:
 async def test_a_mention_that_was_forgotten_can_be_added(
     tmp_path: Path, age_s: float, reason: Disposition
 ) -> None:
-    async with house(tmp_path) as home:
-        group: dict[str, object] = {"is_private": False, "sent_at": home.clock() - age_s}
-        assert await home.say("hi", is_addressed=False, **group) is Disposition.NOT_ADDRESSED
-        assert await edit(home, "e1", "hi there", "c1", is_addressed=False, **group) in (
+    async with running_bus(tmp_path) as harness:
+        group: dict[str, object] = {"is_private": False, "sent_at": harness.clock() - age_s}
+        assert await harness.send("hi", is_addressed=False, **group) is Disposition.NOT_ADDRESSED
+        assert await edit(harness, "e1", "hi there", "c1", is_addressed=False, **group) in (
             Disposition.NOT_ADDRESSED,
         )
-        assert await edit(home, "e1", "hi bot", "c2", **group) is reason
+        assert await edit(harness, "e1", "hi bot", "c2", **group) is reason
         if reason is Disposition.ACCEPTED:
-            await home.reads("Hello you")
-            assert await edit(home, "e1", "hi bot", "c2", **group) is Disposition.UNCHANGED
-            assert home.prompts() == ["hi bot"]
+            await harness.expect_replies("Hello you")
+            assert await edit(harness, "e1", "hi bot", "c2", **group) is Disposition.UNCHANGED
+            assert harness.prompts() == ["hi bot"]
 
 
 async def test_an_edit_without_the_mention_still_counts(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        gate = gated(home, "First")
-        await home.say("one", is_private=False)
-        await home.runs(1)
-        await home.say("two", is_private=False)
+    async with running_bus(tmp_path) as harness:
+        gate = gated(harness, "First")
+        await harness.send("one", is_private=False)
+        await harness.wait_for_runs(1)
+        await harness.send("two", is_private=False)
         assert (
-            await edit(home, "e2", "2", "c1", is_private=False, is_addressed=False)
+            await edit(harness, "e2", "2", "c1", is_private=False, is_addressed=False)
             is Disposition.ACCEPTED
         )
         gate.set()
-        await home.reads("First", "Hello you")
-        assert home.prompts() == ["one", "2"]
+        await harness.expect_replies("First", "Hello you")
+        assert harness.prompts() == ["one", "2"]
 
 
 async def test_a_closed_intake_keeps_no_change(tmp_path: Path) -> None:
-    async with closed(tmp_path) as home:
+    async with closed(tmp_path) as harness:
         with pytest.raises(IntakeClosed):
-            await delete(home, "e1")
+            await delete(harness, "e1")
 
 
 @asynccontextmanager
-async def closed(home: Path) -> AsyncIterator[House]:
-    async with house(home) as here:
-        here.bus.intake.close()
-        yield here
+async def closed(home: Path) -> AsyncIterator[BusHarness]:
+    async with running_bus(home) as harness:
+        harness.bus.intake.close()
+        yield harness

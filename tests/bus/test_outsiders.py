@@ -11,7 +11,7 @@ from bus.locales.zh import CHINESE
 from bus.messages import Sender, SenderKind
 from bus.platform import Disposition
 from store.conversations import ConversationKey
-from tests.bus.rig import House, house, said, until
+from tests.bus.harness import BusHarness, inbound_message, running_bus, until
 from tests.fakes.platform import FakePlatform
 
 LISTED = ChannelPolicy(dm_policy="allowlist", allowed_users=["u"])
@@ -19,97 +19,99 @@ GROUPS = ChannelPolicy(dm_policy="pairing", group_policy="pairing", admin_users=
 GROUP = ConversationKey(channel="fake", workspace="w", chat="g")
 
 
-async def say_as(home: House, kind: SenderKind, text: str, **changes: object) -> Disposition:
-    home.sent += 1
-    message = said(text, f"e{home.sent}", **changes)
+async def say_as(
+    harness: BusHarness, kind: SenderKind, text: str, **changes: object
+) -> Disposition:
+    harness.sent += 1
+    message = inbound_message(text, f"e{harness.sent}", **changes)
     sender = Sender(user_id=message.sender.user_id, name="Eve", kind=kind)
-    return await home.bus.intake.receive(replace(message, sender=sender))
+    return await harness.bus.intake.receive(replace(message, sender=sender))
 
 
-async def mention(home: House, text: str, **changes: object) -> Disposition:
-    return await home.say(text, **({"is_private": False, "chat": "g"} | changes))
+async def mention(harness: BusHarness, text: str, **changes: object) -> Disposition:
+    return await harness.send(text, **({"is_private": False, "chat": "g"} | changes))
 
 
 async def test_somebody_who_is_not_listed_is_told_once_per_chat(tmp_path: Path) -> None:
-    async with house(tmp_path, policy=LISTED) as home:
+    async with running_bus(tmp_path, policy=LISTED) as harness:
         for text in ("hello", "hello?", "你好"):
-            assert await home.say(text, user="v") is Disposition.NOT_ALLOWED
-        assert await home.say("你好", user="x", chat="d") is Disposition.NOT_ALLOWED
-        await home.reads(ENGLISH.not_allowed, CHINESE.not_allowed)
-        assert home.server.runs == []
+            assert await harness.send(text, user="v") is Disposition.NOT_ALLOWED
+        assert await harness.send("你好", user="x", chat="d") is Disposition.NOT_ALLOWED
+        await harness.expect_replies(ENGLISH.not_allowed, CHINESE.not_allowed)
+        assert harness.server.runs == []
     # A restart does not tell them again.
-    async with house(tmp_path, policy=LISTED) as home:
-        assert await home.say("hello", user="v", event="later") is Disposition.NOT_ALLOWED
-        await home.say("hi")
-        await home.reads("Hello you")
+    async with running_bus(tmp_path, policy=LISTED) as harness:
+        assert await harness.send("hello", user="v", event="later") is Disposition.NOT_ALLOWED
+        await harness.send("hi")
+        await harness.expect_replies("Hello you")
 
 
 async def test_in_groups_people_who_are_not_listed_are_not_told(tmp_path: Path) -> None:
-    async with house(tmp_path, policy=LISTED) as home:
-        assert await mention(home, "hello", user="v") is Disposition.NOT_ALLOWED
-        await mention(home, "hi")
-        await home.reads("Hello you")
+    async with running_bus(tmp_path, policy=LISTED) as harness:
+        assert await mention(harness, "hello", user="v") is Disposition.NOT_ALLOWED
+        await mention(harness, "hi")
+        await harness.expect_replies("Hello you")
 
 
 async def test_nobody_is_told_who_did_not_address_the_bot(tmp_path: Path) -> None:
     policy = ChannelPolicy(group_policy="open", external_policy="deny")
-    async with house(tmp_path, policy=policy) as home:
+    async with running_bus(tmp_path, policy=policy) as harness:
         overheard = {"is_private": False, "is_addressed": False}
-        assert await say_as(home, "external", "hi", **overheard) is Disposition.EXTERNAL
-        await home.say("hi", is_private=False)
-        await home.reads("Hello you")
+        assert await say_as(harness, "external", "hi", **overheard) is Disposition.EXTERNAL
+        await harness.send("hi", is_private=False)
+        await harness.expect_replies("Hello you")
 
 
 @pytest.mark.parametrize("kind", ["guest", "external"])
 async def test_an_outsider_is_told_politely_once_and_nothing_runs(
     tmp_path: Path, kind: SenderKind
 ) -> None:
-    async with house(tmp_path, policy=ChannelPolicy(dm_policy="open")) as home:
+    async with running_bus(tmp_path, policy=ChannelPolicy(dm_policy="open")) as harness:
         for text in ("hi", "/status", "hi again"):
-            assert await say_as(home, kind, text) is Disposition.EXTERNAL
-        assert await say_as(home, kind, "hi", chat="g", is_private=False) is Disposition.EXTERNAL
-        await home.reads(ENGLISH.external_denied, ENGLISH.external_denied)
-        assert home.server.runs == []
-        assert home.bus.counters()[("fake", Disposition.EXTERNAL)] == 4
+            assert await say_as(harness, kind, text) is Disposition.EXTERNAL
+        assert await say_as(harness, kind, "hi", chat="g", is_private=False) is Disposition.EXTERNAL
+        await harness.expect_replies(ENGLISH.external_denied, ENGLISH.external_denied)
+        assert harness.server.runs == []
+        assert harness.bus.counters()[("fake", Disposition.EXTERNAL)] == 4
 
 
 async def test_an_outsider_is_answered_where_the_policy_is_open(tmp_path: Path) -> None:
     policy = ChannelPolicy(dm_policy="open", external_policy="open")
-    async with house(tmp_path, policy=policy) as home:
-        assert await say_as(home, "external", "hi") is Disposition.ACCEPTED
-        await home.reads("Hello you")
+    async with running_bus(tmp_path, policy=policy) as harness:
+        assert await say_as(harness, "external", "hi") is Disposition.ACCEPTED
+        await harness.expect_replies("Hello you")
 
 
 async def test_why_names_outsiders_and_groups_that_wait(tmp_path: Path) -> None:
     policy = GROUPS.model_copy(update={"allowed_users": []})
-    async with house(tmp_path, policy=policy) as home:
-        await say_as(home, "external", "hi", chat="g", is_private=False)
-        await mention(home, "hi")
-        code = (await home.bus.pairings.list_all())[0].code
-        await home.bus.approve(code)
-        await mention(home, "/why", user="boss")
-        await until(lambda: any("Not accepted" in text for text in home.platform.texts))
-        why = next(text for text in home.platform.texts if "Not accepted" in text)
+    async with running_bus(tmp_path, policy=policy) as harness:
+        await say_as(harness, "external", "hi", chat="g", is_private=False)
+        await mention(harness, "hi")
+        code = (await harness.bus.pairings.list_all())[0].code
+        await harness.bus.approve(code)
+        await mention(harness, "/why", user="boss")
+        await until(lambda: any("Not accepted" in text for text in harness.platform.texts))
+        why = next(text for text in harness.platform.texts if "Not accepted" in text)
         assert "`external` (the sender is from outside the organization)" in why
         assert "`group_pairing` (the group is not approved yet)" in why
 
 
 async def test_a_group_answers_after_an_administrator_approved_it(tmp_path: Path) -> None:
-    async with house(tmp_path, policy=GROUPS) as home:
-        assert await mention(home, "hi") is Disposition.GROUP_PAIRING
-        assert await mention(home, "hi?", user="v") is Disposition.GROUP_PAIRING
-        [pairing] = await home.bus.pairings.list_all()
+    async with running_bus(tmp_path, policy=GROUPS) as harness:
+        assert await mention(harness, "hi") is Disposition.GROUP_PAIRING
+        assert await mention(harness, "hi?", user="v") is Disposition.GROUP_PAIRING
+        [pairing] = await harness.bus.pairings.list_all()
         assert (pairing.user_id, pairing.chat) == ("group:g", "g")
-        await home.reads(ENGLISH.group_pairing_code.format(code=pairing.code))
-        assert home.server.runs == []
-        await home.bus.approve(pairing.code)
-        assert await mention(home, "hi") is Disposition.ACCEPTED
-        assert await mention(home, "hi", chat="other") is Disposition.GROUP_PAIRING
-        assert await mention(home, "overheard", is_addressed=False) is Disposition.NOT_ADDRESSED
+        await harness.expect_replies(ENGLISH.group_pairing_code.format(code=pairing.code))
+        assert harness.server.runs == []
+        await harness.bus.approve(pairing.code)
+        assert await mention(harness, "hi") is Disposition.ACCEPTED
+        assert await mention(harness, "hi", chat="other") is Disposition.GROUP_PAIRING
+        assert await mention(harness, "overheard", is_addressed=False) is Disposition.NOT_ADDRESSED
         # The group's approval is not its members'.
-        assert await home.say("hi", user="v", chat="v") is Disposition.PAIRING
-        await home.bus.pairings.revoke("fake", "group:g")
-        assert await mention(home, "hi") is Disposition.GROUP_PAIRING
+        assert await harness.send("hi", user="v", chat="v") is Disposition.PAIRING
+        await harness.bus.pairings.revoke("fake", "group:g")
+        assert await mention(harness, "hi") is Disposition.GROUP_PAIRING
 
 
 @pytest.mark.parametrize(
@@ -124,34 +126,38 @@ async def test_a_group_answers_after_an_administrator_approved_it(tmp_path: Path
 async def test_who_adds_the_bot_decides_whether_the_group_is_approved(
     tmp_path: Path, who: Sender, expected: Disposition
 ) -> None:
-    async with house(tmp_path, policy=GROUPS) as home:
-        await home.say("hi", user="paired", chat="p")
-        [pairing] = await home.bus.pairings.list_all()
-        await home.bus.approve(pairing.code)
-        await home.bus.intake.handle_bot_added(GROUP, who)
-        await home.bus.intake.handle_bot_added(GROUP, who)
-        assert await mention(home, "hi", user="anybody") is expected
-        approved = [one for one in await home.bus.pairings.list_all() if one.approved_at]
+    async with running_bus(tmp_path, policy=GROUPS) as harness:
+        await harness.send("hi", user="paired", chat="p")
+        [pairing] = await harness.bus.pairings.list_all()
+        await harness.bus.approve(pairing.code)
+        await harness.bus.intake.handle_bot_added(GROUP, who)
+        await harness.bus.intake.handle_bot_added(GROUP, who)
+        assert await mention(harness, "hi", user="anybody") is expected
+        approved = [one for one in await harness.bus.pairings.list_all() if one.approved_at]
         assert len(approved) == (2 if expected is Disposition.ACCEPTED else 1)
 
 
 async def test_an_approved_group_stays_approved_when_it_becomes_a_supergroup(
     tmp_path: Path,
 ) -> None:
-    async with house(tmp_path, policy=GROUPS) as home:
-        await home.bus.intake.handle_bot_added(GROUP, Sender(user_id="boss"))
-        await home.bus.intake.migrate_chat("fake", "w", "g", "g2")
-        assert await mention(home, "hi", chat="g2") is Disposition.ACCEPTED
-        assert await mention(home, "hi", chat="g") is Disposition.GROUP_PAIRING
+    async with running_bus(tmp_path, policy=GROUPS) as harness:
+        await harness.bus.intake.handle_bot_added(GROUP, Sender(user_id="boss"))
+        await harness.bus.intake.migrate_chat("fake", "w", "g", "g2")
+        assert await mention(harness, "hi", chat="g2") is Disposition.ACCEPTED
+        assert await mention(harness, "hi", chat="g") is Disposition.GROUP_PAIRING
 
 
 async def test_two_bots_in_one_room_do_not_answer_each_other(tmp_path: Path) -> None:
     policy = ChannelPolicy(dm_policy="open", group_policy="open", external_policy="open")
-    async with house(tmp_path, policy=policy, others={"second": FakePlatform("second")}) as home:
-        await mention(home, "hi")
-        await home.reads("Hello you")
+    async with running_bus(
+        tmp_path, policy=policy, others={"second": FakePlatform("second")}
+    ) as harness:
+        await mention(harness, "hi")
+        await harness.expect_replies("Hello you")
         for channel, text in (("second", "Hello you"), ("fake", "Hello you too")):
-            answer = said(text, f"by {channel}", channel=channel, chat="g", is_private=False)
+            answer = inbound_message(
+                text, f"by {channel}", channel=channel, chat="g", is_private=False
+            )
             by_bot = replace(answer, sender=Sender(user_id="bot", is_bot=True))
-            assert await home.bus.intake.receive(by_bot) is Disposition.FROM_BOT
-        assert len(home.server.runs) == 1
+            assert await harness.bus.intake.receive(by_bot) is Disposition.FROM_BOT
+        assert len(harness.server.runs) == 1

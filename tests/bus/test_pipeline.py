@@ -11,7 +11,7 @@ from bus.inbound.pipeline import InboundContext, InboundPipeline, IntakeCapacity
 from bus.platform import Disposition
 from store.database import Transaction
 from store.errors import StoreUnavailable
-from tests.bus.rig import house, said
+from tests.bus.harness import inbound_message, running_bus
 
 
 class Step:
@@ -41,19 +41,19 @@ async def test_stages_run_in_order_until_one_ends_the_way() -> None:
         Step("b", trail, Disposition.NOT_ADDRESSED),
         Step("c", trail, Disposition.ACCEPTED),
     )
-    assert await pipeline(*stages).receive(said("hi", "e")) is Disposition.NOT_ADDRESSED
+    assert await pipeline(*stages).receive(inbound_message("hi", "e")) is Disposition.NOT_ADDRESSED
     assert trail == ["a:hi", "b:hi"]
 
 
 async def test_a_pipeline_whose_last_stage_passes_a_message_on_is_a_bug() -> None:
     with pytest.raises(RuntimeError, match="last stage"):
-        await pipeline(Step("a", [])).receive(said("hi", "e"))
+        await pipeline(Step("a", [])).receive(inbound_message("hi", "e"))
 
 
 async def test_capacity_is_given_back_also_after_an_error() -> None:
     capacity = IntakeCapacity(1)
     with pytest.raises(RuntimeError):
-        await pipeline(Step("a", []), capacity=capacity).receive(said("hi", "e"))
+        await pipeline(Step("a", []), capacity=capacity).receive(inbound_message("hi", "e"))
     with capacity, pytest.raises(IntakeFull):
         capacity.check()
     capacity.check()
@@ -63,9 +63,9 @@ async def test_capacity_is_given_back_also_after_an_error() -> None:
 
 
 async def test_a_redelivered_event_is_recognized_without_the_journal(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        assert await home.say("hi", event="e1") is Disposition.ACCEPTED
-        await home.reads("Hello you")
+    async with running_bus(tmp_path) as harness:
+        assert await harness.send("hi", event="e1") is Disposition.ACCEPTED
+        await harness.expect_replies("Hello you")
 
         def break_inbox(tx: Transaction) -> None:
             tx.run("ALTER TABLE inbox RENAME TO away")
@@ -73,20 +73,20 @@ async def test_a_redelivered_event_is_recognized_without_the_journal(tmp_path: P
         def mend_inbox(tx: Transaction) -> None:
             tx.run("ALTER TABLE away RENAME TO inbox")
 
-        await home.database.transaction(break_inbox)
-        assert await home.say("hi", event="e1") is Disposition.DUPLICATE
+        await harness.database.transaction(break_inbox)
+        assert await harness.send("hi", event="e1") is Disposition.DUPLICATE
         with pytest.raises(StoreUnavailable):
-            await home.say("new", event="e2")
-        await home.database.transaction(mend_inbox)
+            await harness.send("new", event="e2")
+        await harness.database.transaction(mend_inbox)
         # What was not stored is not a duplicate when it comes again.
-        assert await home.say("new", event="e2") is Disposition.ACCEPTED
+        assert await harness.send("new", event="e2") is Disposition.ACCEPTED
 
 
 async def test_events_are_told_apart_by_channel_and_workspace() -> None:
     stage = DeduplicateStage()
-    stage.remember(said("hi", "e"))
-    assert await stage(InboundContext(said("hi", "e"))) is Disposition.DUPLICATE
-    assert await stage(InboundContext(said("hi", "e", channel="other"))) is None
+    stage.remember(inbound_message("hi", "e"))
+    assert await stage(InboundContext(inbound_message("hi", "e"))) is Disposition.DUPLICATE
+    assert await stage(InboundContext(inbound_message("hi", "e", channel="other"))) is None
     for number in range(MAX_EVENTS):
-        stage.remember(said("hi", f"later {number}"))
-    assert await stage(InboundContext(said("hi", "e"))) is None
+        stage.remember(inbound_message("hi", f"later {number}"))
+    assert await stage(InboundContext(inbound_message("hi", "e"))) is None

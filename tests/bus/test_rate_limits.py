@@ -8,7 +8,7 @@ from bots.config import TerminalConfig
 from bus.access.rate_limits import COMMAND_LIMIT, SenderRateLimiter, rate_limit_for
 from bus.config import BusConfig, ChannelPolicy, RateLimit, RateOverride
 from bus.platform import Disposition
-from tests.bus.rig import house, said, until
+from tests.bus.harness import inbound_message, running_bus, until
 
 THREE = RateLimit(messages=3, per_seconds=60)
 CONFIG = BusConfig(drain_s=0.1, rate_limit=THREE)
@@ -17,66 +17,66 @@ ADMIN = ChannelPolicy(dm_policy="open", admin_users=["u"])
 
 
 async def test_who_sends_too_much_is_told_once_when_to_write_again(tmp_path: Path) -> None:
-    async with house(tmp_path, config=CONFIG, policy=ADMIN) as home:
-        reasons = [await home.say(f"m{i}", chat=f"c{i}") for i in range(5)]
+    async with running_bus(tmp_path, config=CONFIG, policy=ADMIN) as harness:
+        reasons = [await harness.send(f"m{i}", chat=f"c{i}") for i in range(5)]
         assert reasons == [Disposition.ACCEPTED] * 3 + [Disposition.RATE_LIMITED] * 2
-        await home.reads(*["Hello you"] * 3, TOLD.format(60))
+        await harness.expect_replies(*["Hello you"] * 3, TOLD.format(60))
         # Others are not held up, commands neither.
-        assert await home.say("hi", user="v") is Disposition.ACCEPTED
-        assert await home.say("/why", chat="c3") is Disposition.ACCEPTED
-        await until(lambda: len(home.platform.texts) == 6)
-        why = next(text for text in home.platform.texts if "Not accepted" in text)
+        assert await harness.send("hi", user="v") is Disposition.ACCEPTED
+        assert await harness.send("/why", chat="c3") is Disposition.ACCEPTED
+        await until(lambda: len(harness.platform.texts) == 6)
+        why = next(text for text in harness.platform.texts if "Not accepted" in text)
         assert "`rate_limited` (the sender exceeded the rate limit)" in why
-        assert home.bus.counters()[("fake", Disposition.RATE_LIMITED)] == 2
+        assert harness.bus.counters()[("fake", Disposition.RATE_LIMITED)] == 2
 
 
 async def test_the_time_that_is_left_is_told_and_true(tmp_path: Path) -> None:
-    async with house(tmp_path, config=CONFIG) as home:
+    async with running_bus(tmp_path, config=CONFIG) as harness:
         for number in range(3):
-            await home.say(f"m{number}")
-        home.clock.ahead = 40
-        assert await home.say("too soon") is Disposition.RATE_LIMITED
-        await home.reads(*["Hello you"] * 3, TOLD.format(20))
-        home.clock.ahead = 61
-        assert await home.say("now") is Disposition.ACCEPTED
+            await harness.send(f"m{number}")
+        harness.clock.ahead = 40
+        assert await harness.send("too soon") is Disposition.RATE_LIMITED
+        await harness.expect_replies(*["Hello you"] * 3, TOLD.format(20))
+        harness.clock.ahead = 61
+        assert await harness.send("now") is Disposition.ACCEPTED
 
 
 async def test_a_refused_message_is_not_run_when_the_platform_sends_it_again(
     tmp_path: Path,
 ) -> None:
-    async with house(tmp_path, config=CONFIG) as home:
+    async with running_bus(tmp_path, config=CONFIG) as harness:
         for number in range(3):
-            await home.say(f"m{number}")
-        assert await home.say("lost", event="lost") is Disposition.RATE_LIMITED
-        home.clock.ahead = 120
-        assert await home.say("lost", event="lost") is Disposition.DUPLICATE
+            await harness.send(f"m{number}")
+        assert await harness.send("lost", event="lost") is Disposition.RATE_LIMITED
+        harness.clock.ahead = 120
+        assert await harness.send("lost", event="lost") is Disposition.DUPLICATE
 
 
 async def test_what_was_written_over_hours_is_taken_when_it_comes_at_once(tmp_path: Path) -> None:
-    async with house(tmp_path, config=CONFIG) as home:
-        outage = home.clock() - 3600
+    async with running_bus(tmp_path, config=CONFIG) as harness:
+        outage = harness.clock() - 3600
         moments = [outage + 30 * number for number in range(10)]
-        reasons = [await home.say(f"m{at}", chat=f"c{at}", sent_at=at) for at in moments]
+        reasons = [await harness.send(f"m{at}", chat=f"c{at}", sent_at=at) for at in moments]
         assert set(reasons) == {Disposition.ACCEPTED}
-        burst = [await home.say(f"b{n}", chat=f"b{n}", sent_at=outage + 400) for n in range(4)]
+        burst = [await harness.send(f"b{n}", chat=f"b{n}", sent_at=outage + 400) for n in range(4)]
         assert burst == [Disposition.ACCEPTED] * 3 + [Disposition.RATE_LIMITED]
 
 
 async def test_what_was_not_accepted_is_not_counted(tmp_path: Path) -> None:
-    async with house(tmp_path, config=CONFIG) as home:
+    async with running_bus(tmp_path, config=CONFIG) as harness:
         for _ in range(5):
-            await home.say("once", event="same")
-        assert await home.say("two") is Disposition.ACCEPTED
-        assert await home.say("three") is Disposition.ACCEPTED
-        assert await home.say("four") is Disposition.RATE_LIMITED
+            await harness.send("once", event="same")
+        assert await harness.send("two") is Disposition.ACCEPTED
+        assert await harness.send("three") is Disposition.ACCEPTED
+        assert await harness.send("four") is Disposition.RATE_LIMITED
 
 
 async def test_commands_have_a_bound_of_their_own(tmp_path: Path) -> None:
-    async with house(tmp_path, config=CONFIG) as home:
+    async with running_bus(tmp_path, config=CONFIG) as harness:
         for _ in range(COMMAND_LIMIT.messages):
-            assert await home.say("/stop") is Disposition.ACCEPTED
-        assert await home.say("/stop") is Disposition.RATE_LIMITED
-        assert await home.say("hello") is Disposition.ACCEPTED
+            assert await harness.send("/stop") is Disposition.ACCEPTED
+        assert await harness.send("/stop") is Disposition.RATE_LIMITED
+        assert await harness.send("hello") is Disposition.ACCEPTED
 
 
 @pytest.mark.parametrize(
@@ -86,26 +86,31 @@ async def test_a_channel_may_have_its_own_bound(
     tmp_path: Path, override: RateOverride, taken: int
 ) -> None:
     policy = ChannelPolicy(dm_policy="open", rate_limit=override)
-    async with house(tmp_path, config=CONFIG, policy=policy) as home:
-        reasons = [await home.say(f"m{number}") for number in range(4)]
+    async with running_bus(tmp_path, config=CONFIG, policy=policy) as harness:
+        reasons = [await harness.send(f"m{number}") for number in range(4)]
         assert reasons.count(Disposition.ACCEPTED) == taken
 
 
 async def test_none_means_any_number(tmp_path: Path) -> None:
     unbound = CONFIG.model_copy(update={"rate_limit": RateLimit(messages=0)})
-    async with house(tmp_path, config=unbound) as home:
-        reasons = {await home.say("/stop" if i % 2 else f"m{i}", chat=f"c{i}") for i in range(80)}
+    async with running_bus(tmp_path, config=unbound) as harness:
+        reasons = {
+            await harness.send("/stop" if i % 2 else f"m{i}", chat=f"c{i}") for i in range(80)
+        }
         assert reasons == {Disposition.ACCEPTED}
 
 
 def test_people_are_counted_by_platform_and_workspace_and_not_for_ever() -> None:
     rates = SenderRateLimiter(max_senders=2)
     one = RateLimit(messages=1, per_seconds=10)
-    ann, bob, eve = (said("x", "e", user=name) for name in ("ann", "bob", "eve"))
+    ann, bob, eve = (inbound_message("x", "e", user=name) for name in ("ann", "bob", "eve"))
     assert rates.acquire(ann, one, kind="chat", now=100.0) == 0
     assert rates.acquire(ann, one, kind="chat", now=103.0) == 7
     assert (
-        rates.acquire(said("x", "e", user="ann", channel="other"), one, kind="chat", now=103) == 0
+        rates.acquire(
+            inbound_message("x", "e", user="ann", channel="other"), one, kind="chat", now=103
+        )
+        == 0
     )
     assert rates.acquire(bob, one, kind="chat", now=103.0) == 0
     assert rates.acquire(eve, one, kind="chat", now=103.0) == 0
@@ -116,8 +121,8 @@ def test_people_are_counted_by_platform_and_workspace_and_not_for_ever() -> None
 def test_a_clock_that_is_turned_back_locks_nobody_out() -> None:
     rates = SenderRateLimiter()
     one = RateLimit(messages=1, per_seconds=10)
-    assert rates.acquire(said("x", "e"), one, kind="chat", now=100.0) == 0
-    assert rates.acquire(said("x", "e"), one, kind="chat", now=50.0) == 0
+    assert rates.acquire(inbound_message("x", "e"), one, kind="chat", now=100.0) == 0
+    assert rates.acquire(inbound_message("x", "e"), one, kind="chat", now=50.0) == 0
 
 
 def test_the_terminal_takes_lines_from_files() -> None:

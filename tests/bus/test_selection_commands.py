@@ -11,7 +11,7 @@ from store.config import StoreConfig
 from store.conversation_settings import ConversationSettings, ConversationSettingsStore
 from store.conversations import ConversationKey
 from store.database import Database
-from tests.bus.rig import house, said
+from tests.bus.harness import inbound_message, running_bus
 
 MODELS = "Available models:\n• gpt\n• qwen\nChoose with /model NAME."
 
@@ -31,9 +31,9 @@ MODELS = "Available models:\n• gpt\n• qwen\nChoose with /model NAME."
     ],
 )  # fmt: skip
 async def test_what_they_answer(tmp_path: Path, command: str, answer: str) -> None:
-    async with house(tmp_path) as home:
-        await home.say(command)
-        await home.reads(answer)
+    async with running_bus(tmp_path) as harness:
+        await harness.send(command)
+        await harness.expect_replies(answer)
 
 
 @pytest.mark.parametrize(
@@ -47,42 +47,44 @@ async def test_what_they_answer(tmp_path: Path, command: str, answer: str) -> No
     ],
 )
 async def test_a_gateway_that_fails(tmp_path: Path, command: str, answer: str) -> None:
-    async with house(tmp_path) as home:
-        home.gateway.documents = dict.fromkeys(("models", "agents", "skills", "memory"), 500)
-        await home.say(command)
-        await home.reads(answer)
+    async with running_bus(tmp_path) as harness:
+        harness.gateway.documents = dict.fromkeys(("models", "agents", "skills", "memory"), 500)
+        await harness.send(command)
+        await harness.expect_replies(answer)
 
 
 async def test_a_chosen_model_and_agent_answer_the_next_message(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        await home.say("/model qwen")
-        await home.say("/agent reviewer")
-        await home.runs(0)
-        await home.reads(
+    async with running_bus(tmp_path) as harness:
+        await harness.send("/model qwen")
+        await harness.send("/agent reviewer")
+        await harness.wait_for_runs(0)
+        await harness.expect_replies(
             "The model of this chat is now qwen.", "The agent of this chat is now reviewer."
         )
-        await home.say("hello")
-        await home.runs(1)
-        context = home.server.runs[0].body["context"]
+        await harness.send("hello")
+        await harness.wait_for_runs(1)
+        context = harness.server.runs[0].body["context"]
         assert (context["model_name"], context["agent_name"]) == ("qwen", "reviewer")
 
 
 async def test_a_topic_has_its_own_choice_once_it_has_begun(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        await home.say("hello", topic="t1")
-        await home.runs(1)
-        await home.reads("Hello you")
-        await home.say("/model qwen", topic="t1")
-        await home.say("/model gpt", topic="t2")  # a topic that it opens itself: meant for the chat
-        await home.reads(
+    async with running_bus(tmp_path) as harness:
+        await harness.send("hello", topic="t1")
+        await harness.wait_for_runs(1)
+        await harness.expect_replies("Hello you")
+        await harness.send("/model qwen", topic="t1")
+        await harness.send(
+            "/model gpt", topic="t2"
+        )  # a topic that it opens itself: meant for the chat
+        await harness.expect_replies(
             "Hello you",
             "The model of this conversation is now qwen.",
             "The model of this chat is now gpt.",
         )
         for topic in ("t1", "t3"):
-            await home.say("again", topic=topic)
-        await home.runs(3)
-        chosen = {run.body["context"]["model_name"] for run in home.server.runs[1:]}
+            await harness.send("again", topic=topic)
+        await harness.wait_for_runs(3)
+        chosen = {run.body["context"]["model_name"] for run in harness.server.runs[1:]}
         assert chosen == {"qwen", "gpt"}
 
 
@@ -90,22 +92,24 @@ async def test_a_choice_survives_a_restart(tmp_path: Path) -> None:
     async with Database.open(StoreConfig(), tmp_path) as database:
         key = ConversationKey(channel="fake", workspace="w", chat="c")
         await ConversationSettingsStore(database).save(key, ConversationSettings(model="qwen"))
-    async with house(tmp_path) as home:
-        await home.say("hello")
-        await home.runs(1)
-        assert home.server.runs[0].body["context"]["model_name"] == "qwen"
+    async with running_bus(tmp_path) as harness:
+        await harness.send("hello")
+        await harness.wait_for_runs(1)
+        assert harness.server.runs[0].body["context"]["model_name"] == "qwen"
 
 
 async def test_memory_is_the_speakers_in_private_and_the_rooms_in_a_group(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        await home.say("/memory", user="ann")
-        await home.say("/memory", user="ann", chat="g", is_private=False)
-        await home.say("hi", user="ann", chat="g", is_private=False)
-        await home.runs(1)
-        await home.reads("Memory contains 2 fact(s).", "Memory contains 2 fact(s).", "Hello you")
-        scopes = {query["scope"] for _, what, query in home.gateway.asked if what == "memory"}
+    async with running_bus(tmp_path) as harness:
+        await harness.send("/memory", user="ann")
+        await harness.send("/memory", user="ann", chat="g", is_private=False)
+        await harness.send("hi", user="ann", chat="g", is_private=False)
+        await harness.wait_for_runs(1)
+        await harness.expect_replies(
+            "Memory contains 2 fact(s).", "Memory contains 2 fact(s).", "Hello you"
+        )
+        scopes = {query["scope"] for _, what, query in harness.gateway.asked if what == "memory"}
         assert scopes == {"person:fake:w:ann", "room:fake:w:g"}
-        context = home.server.runs[0].body["context"]
+        context = harness.server.runs[0].body["context"]
         assert context["memory_scope"] == "room:fake:w:g"
         assert context["user_id"] == "fake:w:ann"
 
@@ -113,7 +117,7 @@ async def test_memory_is_the_speakers_in_private_and_the_rooms_in_a_group(tmp_pa
 @given(st.lists(st.tuples(st.text(), st.text(), st.booleans()), min_size=2, unique=True))
 def test_no_two_people_or_rooms_share_a_scope(seats: list[tuple[str, str, bool]]) -> None:
     inbounds = [
-        said("x", "e", user=name, chat=name, is_private=private, key=ConversationKey(
+        inbound_message("x", "e", user=name, chat=name, is_private=private, key=ConversationKey(
             channel="fake", workspace=workspace, chat=name))
         for workspace, name, private in seats
     ]  # fmt: skip

@@ -19,7 +19,7 @@ from bus.retry import Backoff
 from bus.supervision import AdapterSupervisor
 from store.conversations import ConversationKey
 from store.errors import RowNotFound
-from tests.bus.rig import House, file, house, until
+from tests.bus.harness import BusHarness, attachment, running_bus, until
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.fakes.platform import CardPlatform, FakePlatform
 
@@ -34,165 +34,171 @@ def saying(*words: str) -> Script:
     return Script(words=words)
 
 
-async def state_of(home: House, event: str) -> str:
-    return next(row.state for row in await home.bus.inbox.list_recent() if row.event_id == event)
+async def state_of(harness: BusHarness, event: str) -> str:
+    return next(row.state for row in await harness.bus.inbox.list_recent() if row.event_id == event)
 
 
 async def test_a_message_is_answered_once_whatever_the_platform_repeats(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        assert await home.say("hi", event="e1") is Disposition.ACCEPTED
-        assert await home.say("hi", event="e1") is Disposition.DUPLICATE
-        assert await home.say("hi", event="other", message_id="e1") is Disposition.DUPLICATE
-        await home.reads("Hello you")
-        assert home.prompts() == ["hi"]
-        assert home.bus.counters() == {
+    async with running_bus(tmp_path) as harness:
+        assert await harness.send("hi", event="e1") is Disposition.ACCEPTED
+        assert await harness.send("hi", event="e1") is Disposition.DUPLICATE
+        assert await harness.send("hi", event="other", message_id="e1") is Disposition.DUPLICATE
+        await harness.expect_replies("Hello you")
+        assert harness.prompts() == ["hi"]
+        assert harness.bus.counters() == {
             ("fake", Disposition.ACCEPTED): 1,
             ("fake", Disposition.DUPLICATE): 2,
         }
 
 
 async def test_messages_of_a_conversation_are_answered_one_by_one_in_order(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        home.server.scripts.extend(saying(f"answer {i}") for i in range(5))
+    async with running_bus(tmp_path) as harness:
+        harness.server.scripts.extend(saying(f"answer {i}") for i in range(5))
         for index in range(5):
-            await home.say(f"question {index}")
-        await until(lambda: len(home.platform.texts) == 5)
-        assert home.prompts() == [f"question {i}" for i in range(5)]
-        assert home.platform.texts == [f"answer {i}" for i in range(5)]
-        assert len(home.server.threads) == 1
+            await harness.send(f"question {index}")
+        await until(lambda: len(harness.platform.texts) == 5)
+        assert harness.prompts() == [f"question {i}" for i in range(5)]
+        assert harness.platform.texts == [f"answer {i}" for i in range(5)]
+        assert len(harness.server.threads) == 1
 
 
 async def test_a_hanging_conversation_delays_neither_others_nor_commands(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        home.server.scripts.append(hanging())
-        await home.say("hang", chat="a")
-        await home.runs(1)
-        await home.say("behind it", chat="a")
-        await home.say("/help", chat="a")
-        await home.say("hi", chat="b")
-        await home.reads(help_text(ENGLISH), "Hello you")
-        assert home.prompts() == ["hang", "hi"]
+    async with running_bus(tmp_path) as harness:
+        harness.server.scripts.append(hanging())
+        await harness.send("hang", chat="a")
+        await harness.wait_for_runs(1)
+        await harness.send("behind it", chat="a")
+        await harness.send("/help", chat="a")
+        await harness.send("hi", chat="b")
+        await harness.expect_replies(help_text(ENGLISH), "Hello you")
+        assert harness.prompts() == ["hang", "hi"]
 
 
 async def test_the_limit_counts_only_running_agents(tmp_path: Path) -> None:
-    async with house(tmp_path, config=BusConfig(max_concurrent_runs=2, drain_s=0.1)) as home:
-        home.server.scripts.extend([hanging(), hanging()])
+    async with running_bus(
+        tmp_path, config=BusConfig(max_concurrent_runs=2, drain_s=0.1)
+    ) as harness:
+        harness.server.scripts.extend([hanging(), hanging()])
         for chat in ("a", "b", "c"):
-            await home.say(f"from {chat}", chat=chat)
-        await home.runs(2)
-        await home.say("/status", chat="c")
-        await until(lambda: len(home.platform.texts) == 1)
-        [status] = home.platform.texts
+            await harness.send(f"from {chat}", chat=chat)
+        await harness.wait_for_runs(2)
+        await harness.send("/status", chat="c")
+        await until(lambda: len(harness.platform.texts) == 1)
+        [status] = harness.platform.texts
         assert status.startswith("Active thread: ")
-        assert len(home.server.runs) == 2
-        await home.say("/stop", chat="a")
-        await home.reads(status, "Stopped.", "Hello you")
+        assert len(harness.server.runs) == 2
+        await harness.send("/stop", chat="a")
+        await harness.expect_replies(status, "Stopped.", "Hello you")
 
 
 async def test_a_turn_stopped_before_it_began_never_runs(tmp_path: Path) -> None:
-    async with house(tmp_path, config=BusConfig(max_concurrent_runs=1, drain_s=0.1)) as home:
-        home.server.scripts.append(hanging())
-        await home.say("hang", chat="a")
-        await home.runs(1)
-        await home.say("waits for a place", chat="b")
-        await home.say("/stop", chat="b")
-        await home.reads("Stopped.")
-        await home.say("/stop", chat="a")
-        await home.reads("Stopped.", "Stopped.")
-        await home.say("hi", chat="b")
-        await home.reads("Stopped.", "Stopped.", "Hello you")
-        assert home.prompts() == ["hang", "hi"]
+    async with running_bus(
+        tmp_path, config=BusConfig(max_concurrent_runs=1, drain_s=0.1)
+    ) as harness:
+        harness.server.scripts.append(hanging())
+        await harness.send("hang", chat="a")
+        await harness.wait_for_runs(1)
+        await harness.send("waits for a place", chat="b")
+        await harness.send("/stop", chat="b")
+        await harness.expect_replies("Stopped.")
+        await harness.send("/stop", chat="a")
+        await harness.expect_replies("Stopped.", "Stopped.")
+        await harness.send("hi", chat="b")
+        await harness.expect_replies("Stopped.", "Stopped.", "Hello you")
+        assert harness.prompts() == ["hang", "hi"]
 
 
 async def test_an_idle_conversation_costs_nothing(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
+    async with running_bus(tmp_path) as harness:
         for index in range(20):
-            await home.say("hi", chat=f"chat {index}")
-        await until(lambda: len(home.platform.texts) == 20)
-        mailboxes = home.bus._workers
+            await harness.send("hi", chat=f"chat {index}")
+        await until(lambda: len(harness.platform.texts) == 20)
+        mailboxes = harness.bus._workers
         await until(lambda: not mailboxes._active)
         assert [mailboxes._present, mailboxes._former, mailboxes._row_ids] == [{}, {}, set()]
 
 
 async def test_too_many_waiting_messages_are_refused_once_visibly(tmp_path: Path) -> None:
-    async with house(tmp_path, config=BusConfig(max_queue=2, drain_s=0.1)) as home:
-        home.server.scripts.append(hanging())
-        await home.say("hang")
-        await home.runs(1)
-        reasons = [await home.say(f"more {i}") for i in range(5)]
+    async with running_bus(tmp_path, config=BusConfig(max_queue=2, drain_s=0.1)) as harness:
+        harness.server.scripts.append(hanging())
+        await harness.send("hang")
+        await harness.wait_for_runs(1)
+        reasons = [await harness.send(f"more {i}") for i in range(5)]
         assert reasons == [Disposition.ACCEPTED] * 2 + [Disposition.QUEUE_FULL] * 3
         notice = "I still have 2 messages in this conversation to answer, so I did not accept this one. " \
                  "Please wait a moment and send it again."  # fmt: skip
-        await home.reads(notice)
-        assert await home.say("more 4", event="e6") is Disposition.DUPLICATE
-        assert await home.say("/status") is Disposition.ACCEPTED
-        home.clock.ahead = 61
-        assert await home.say("again") is Disposition.QUEUE_FULL
-        await until(lambda: sum("I still have" in text for text in home.platform.texts) == 2)
+        await harness.expect_replies(notice)
+        assert await harness.send("more 4", event="e6") is Disposition.DUPLICATE
+        assert await harness.send("/status") is Disposition.ACCEPTED
+        harness.clock.ahead = 61
+        assert await harness.send("again") is Disposition.QUEUE_FULL
+        await until(lambda: sum("I still have" in text for text in harness.platform.texts) == 2)
 
 
 async def test_stop_ends_the_running_turn_and_the_next_one_starts(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        await home.say("/stop")
-        await home.reads("Nothing is running.")
-        home.server.scripts.append(hanging())
-        await home.say("hang")
-        await home.runs(1)
-        await home.say("next")
-        await home.say("/stop")
-        await home.reads("Nothing is running.", "Stopped.", "Hello you")
-        assert home.server.runs[0].cancelled.is_set()
-        assert home.prompts() == ["hang", "next"]
+    async with running_bus(tmp_path) as harness:
+        await harness.send("/stop")
+        await harness.expect_replies("Nothing is running.")
+        harness.server.scripts.append(hanging())
+        await harness.send("hang")
+        await harness.wait_for_runs(1)
+        await harness.send("next")
+        await harness.send("/stop")
+        await harness.expect_replies("Nothing is running.", "Stopped.", "Hello you")
+        assert harness.server.runs[0].cancelled.is_set()
+        assert harness.prompts() == ["hang", "next"]
 
 
 async def test_stop_beside_the_conversation_of_a_group_means_ones_own_turns(tmp_path: Path) -> None:
     group: dict[str, object] = {"is_private": False, "chat": "room"}
-    async with house(tmp_path) as home:
-        home.server.scripts.extend([hanging(), hanging()])
-        await home.say("hang", **group, topic="1", user="ann")
-        await home.say("hang too", **group, topic="2", user="bob")
-        await home.runs(2)
-        await home.say("/stop", **group, user="eve")
-        await home.reads("Nothing is running.")
-        await home.say("/stop", **group, user="ann")
-        await home.reads("Nothing is running.", "Stopped.")
-        await until(lambda: any(run.cancelled.is_set() for run in home.server.runs))
-        stopped = [run.body["input"]["messages"][0]["content"] for run in home.server.runs
+    async with running_bus(tmp_path) as harness:
+        harness.server.scripts.extend([hanging(), hanging()])
+        await harness.send("hang", **group, topic="1", user="ann")
+        await harness.send("hang too", **group, topic="2", user="bob")
+        await harness.wait_for_runs(2)
+        await harness.send("/stop", **group, user="eve")
+        await harness.expect_replies("Nothing is running.")
+        await harness.send("/stop", **group, user="ann")
+        await harness.expect_replies("Nothing is running.", "Stopped.")
+        await until(lambda: any(run.cancelled.is_set() for run in harness.server.runs))
+        stopped = [run.body["input"]["messages"][0]["content"] for run in harness.server.runs
                    if run.cancelled.is_set()]  # fmt: skip
         assert stopped == ["hang"]
 
 
 async def test_new_starts_a_fresh_thread_although_the_old_one_hangs(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        home.server.scripts.extend([hanging(), saying("fresh")])
-        await home.say("hang")
-        await home.runs(1)
-        await home.say("waits behind it")
-        await home.say("/new")
-        await home.say("hello")
-        await home.reads("New conversation started.", "fresh")
-        old, new = home.server.runs[0].thread_id, home.server.runs[1].thread_id
+    async with running_bus(tmp_path) as harness:
+        harness.server.scripts.extend([hanging(), saying("fresh")])
+        await harness.send("hang")
+        await harness.wait_for_runs(1)
+        await harness.send("waits behind it")
+        await harness.send("/new")
+        await harness.send("hello")
+        await harness.expect_replies("New conversation started.", "fresh")
+        old, new = harness.server.runs[0].thread_id, harness.server.runs[1].thread_id
         assert old != new
-        home.server.runs[0].cancelled.set()
-        home.server.runs[0].status = "success"
-        home.server.runs[0].changed.set()
-        await until(lambda: len(home.server.runs) == 3)
-        assert home.prompts() == ["hang", "hello", "waits behind it"]
-        assert home.server.runs[2].thread_id == old
-        found = await home.bus.conversations.find(KEY)
+        harness.server.runs[0].cancelled.set()
+        harness.server.runs[0].status = "success"
+        harness.server.runs[0].changed.set()
+        await until(lambda: len(harness.server.runs) == 3)
+        assert harness.prompts() == ["hang", "hello", "waits behind it"]
+        assert harness.server.runs[2].thread_id == old
+        found = await harness.bus.conversations.find(KEY)
         assert found is not None
         assert found.thread_id == new
 
 
 async def test_status_names_the_thread_in_full(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        await home.say("/status")
-        await home.reads("No active conversation.")
-        await home.say("hi")
-        await home.reads("No active conversation.", "Hello you")
-        await home.say("/status")
-        [thread_id] = home.server.threads
-        await home.reads("No active conversation.", "Hello you", f"Active thread: {thread_id}")
+    async with running_bus(tmp_path) as harness:
+        await harness.send("/status")
+        await harness.expect_replies("No active conversation.")
+        await harness.send("hi")
+        await harness.expect_replies("No active conversation.", "Hello you")
+        await harness.send("/status")
+        [thread_id] = harness.server.threads
+        await harness.expect_replies(
+            "No active conversation.", "Hello you", f"Active thread: {thread_id}"
+        )
 
 
 @pytest.mark.parametrize(
@@ -210,11 +216,11 @@ async def test_status_names_the_thread_in_full(tmp_path: Path) -> None:
 async def test_lookups_ask_the_gateway(
     tmp_path: Path, command: str, answer: str, documents: dict[str, object]
 ) -> None:
-    async with house(tmp_path) as home:
-        home.gateway.documents.update(documents)
-        await home.say(command)
-        await home.reads(answer)
-        assert await state_of(home, "e1") == "done"
+    async with running_bus(tmp_path) as harness:
+        harness.gateway.documents.update(documents)
+        await harness.send(command)
+        await harness.expect_replies(answer)
+        assert await state_of(harness, "e1") == "done"
 
 
 def test_help_is_made_from_the_table() -> None:
@@ -229,46 +235,49 @@ def test_help_is_made_from_the_table() -> None:
 
 @pytest.mark.parametrize("text", ["/mnt/data/x.csv", "//new", "/unknown thing", "not /new"])
 async def test_text_that_merely_starts_with_a_slash_is_chat(tmp_path: Path, text: str) -> None:
-    async with house(tmp_path) as home:
-        await home.say(text)
-        await home.reads("Hello you")
-        assert home.prompts() == [text]
+    async with running_bus(tmp_path) as harness:
+        await harness.send(text)
+        await harness.expect_replies("Hello you")
+        assert harness.prompts() == [text]
 
 
 async def test_bootstrap_is_a_turn_with_its_own_context(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        await home.say("/bootstrap")
-        await home.reads("Hello you")
-        await home.say("/bootstrap be brief")
-        await home.reads("Hello you", "Hello you")
-        assert home.prompts() == ["Initialize workspace", "be brief"]
-        assert [run.body["context"].get("is_bootstrap") for run in home.server.runs] == [True, True]
-        assert len(home.server.threads) == 1
+    async with running_bus(tmp_path) as harness:
+        await harness.send("/bootstrap")
+        await harness.expect_replies("Hello you")
+        await harness.send("/bootstrap be brief")
+        await harness.expect_replies("Hello you", "Hello you")
+        assert harness.prompts() == ["Initialize workspace", "be brief"]
+        assert [run.body["context"].get("is_bootstrap") for run in harness.server.runs] == [
+            True,
+            True,
+        ]
+        assert len(harness.server.threads) == 1
 
 
 async def test_bootstrap_does_not_wait_behind_a_hanging_run(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        home.server.scripts.append(hanging())
-        await home.say("hang")
-        await home.runs(1)
-        await home.say("/bootstrap")
-        await home.say("and then")
-        await home.reads("Hello you", "Hello you")
-        assert home.prompts() == ["hang", "Initialize workspace", "and then"]
-        assert home.server.runs[0].thread_id != home.server.runs[1].thread_id
-        assert home.server.runs[1].thread_id == home.server.runs[2].thread_id
+    async with running_bus(tmp_path) as harness:
+        harness.server.scripts.append(hanging())
+        await harness.send("hang")
+        await harness.wait_for_runs(1)
+        await harness.send("/bootstrap")
+        await harness.send("and then")
+        await harness.expect_replies("Hello you", "Hello you")
+        assert harness.prompts() == ["hang", "Initialize workspace", "and then"]
+        assert harness.server.runs[0].thread_id != harness.server.runs[1].thread_id
+        assert harness.server.runs[1].thread_id == harness.server.runs[2].thread_id
 
 
 async def test_an_interrupting_message_ends_the_turn_before_it(tmp_path: Path) -> None:
     config = BusConfig(session=SessionConfig(busy="interrupt"), drain_s=0.1)
-    async with house(tmp_path, config=config) as home:
-        home.server.scripts.append(hanging())
-        await home.say("first")
-        await home.runs(1)
-        await home.say("second")
-        await home.reads("Hello you")
-        assert home.prompts() == ["first", "second"]
-        assert home.server.runs[0].cancelled.is_set()
+    async with running_bus(tmp_path, config=config) as harness:
+        harness.server.scripts.append(hanging())
+        await harness.send("first")
+        await harness.wait_for_runs(1)
+        await harness.send("second")
+        await harness.expect_replies("Hello you")
+        assert harness.prompts() == ["first", "second"]
+        assert harness.server.runs[0].cancelled.is_set()
 
 
 async def test_the_run_gets_the_merged_session(tmp_path: Path) -> None:
@@ -280,10 +289,10 @@ async def test_the_run_gets_the_merged_session(tmp_path: Path) -> None:
             users={"boss": SessionConfig(config={"recursion_limit": 7})},
         ),
     )
-    async with house(tmp_path, policy=policy) as home:
-        await home.say("hi", user="boss")
-        await home.reads("Hello you")
-        body = home.server.runs[0].body
+    async with running_bus(tmp_path, policy=policy) as harness:
+        await harness.send("hi", user="boss")
+        await harness.expect_replies("Hello you")
+        body = harness.server.runs[0].body
         assert body["assistant_id"] == "lead_agent"
         assert body["config"]["recursion_limit"] == 7
         context = body["context"]
@@ -296,11 +305,11 @@ async def test_the_run_gets_the_merged_session(tmp_path: Path) -> None:
 
 async def test_an_impossible_session_is_told(tmp_path: Path) -> None:
     policy = ChannelPolicy(dm_policy="open", session=SessionConfig(assistant_id="no such/agent"))
-    async with house(tmp_path, policy=policy) as home:
-        await home.say("hi")
-        await until(lambda: home.platform.texts)
-        assert "agent name" in home.platform.texts[0]
-        assert await state_of(home, "e1") == "dead"
+    async with running_bus(tmp_path, policy=policy) as harness:
+        await harness.send("hi")
+        await until(lambda: harness.platform.texts)
+        assert "agent name" in harness.platform.texts[0]
+        assert await state_of(harness, "e1") == "dead"
 
 
 async def test_a_bug_in_a_turn_is_told_and_the_next_message_works(
@@ -316,12 +325,12 @@ async def test_a_bug_in_a_turn_is_told_and_the_next_message_works(
                 raise ZeroDivisionError("a bug")
             return super().split(markdown)
 
-    async with house(tmp_path, platform=Clumsy()) as home:
-        await home.say("one")
-        await until(lambda: ENGLISH.failed[:90] in "".join(home.platform.texts))
-        await home.say("two")
-        await until(lambda: "Hello you" in home.platform.texts)
-        assert await state_of(home, "e1") == "dead"
+    async with running_bus(tmp_path, platform=Clumsy()) as harness:
+        await harness.send("one")
+        await until(lambda: ENGLISH.failed[:90] in "".join(harness.platform.texts))
+        await harness.send("two")
+        await until(lambda: "Hello you" in harness.platform.texts)
+        assert await state_of(harness, "e1") == "dead"
     assert "ZeroDivisionError" in caplog.text
 
 
@@ -331,31 +340,31 @@ async def test_a_bug_in_an_indicator_costs_no_answer(
     platform = CardPlatform("fake")
     for method in ("working", "finished", "patch"):
         platform.fail(method, ZeroDivisionError("a bug"))
-    async with house(tmp_path, platform=platform) as home:
-        await home.say("one")
+    async with running_bus(tmp_path, platform=platform) as harness:
+        await harness.send("one")
         await until(lambda: platform.shown and platform.shown[0].final)
-        await home.say("two")
+        await harness.send("two")
         await until(lambda: len(platform.shown) == 2 and platform.shown[1].final)
-        assert await state_of(home, "e1") == await state_of(home, "e2") == "done"
+        assert await state_of(harness, "e1") == await state_of(harness, "e2") == "done"
     assert platform.texts[-1] == "Hello you"
     assert "ZeroDivisionError" in caplog.text
 
 
 async def test_files_that_came_along_are_named_to_the_agent(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        await home.say("", attachments=(file("a.pdf"), file("b\n[x].png")))
-        await home.reads("Hello you")
-        assert home.prompts() == [
+    async with running_bus(tmp_path) as harness:
+        await harness.send("", attachments=(attachment("a.pdf"), attachment("b\n[x].png")))
+        await harness.expect_replies("Hello you")
+        assert harness.prompts() == [
             "[Attachment that could not be read: a.pdf]\n[Attachment that could not be read: b [x].png]"
         ]
 
 
 async def test_hostile_text_is_answered(tmp_path: Path) -> None:
     text = "\x00\ud800" + "𝕏" * 1_000_000
-    async with house(tmp_path) as home:
-        assert await home.say(text, event="e\ud8001") is Disposition.ACCEPTED
-        await home.reads("Hello you")
-        [prompt] = home.prompts()
+    async with running_bus(tmp_path) as harness:
+        assert await harness.send(text, event="e\ud8001") is Disposition.ACCEPTED
+        await harness.expect_replies("Hello you")
+        [prompt] = harness.prompts()
         assert prompt.startswith("\ufffd𝕏")
         assert "1,000,002 characters" in prompt
         assert len(prompt) < 200_200
@@ -363,35 +372,35 @@ async def test_hostile_text_is_answered(tmp_path: Path) -> None:
 
 async def test_a_follow_up_finds_the_conversation_it_answers(tmp_path: Path) -> None:
     group: dict[str, object] = {"is_private": False, "chat": "room", "track_replies": True}
-    async with house(tmp_path) as home:
-        await home.say("root", event="m1", topic="m1", **group)
-        await home.reads("Hello you")
-        answer = home.platform.shown[0].id
-        await home.say("more", event="m2", topic="m2", replies_to=(answer,), **group)
+    async with running_bus(tmp_path) as harness:
+        await harness.send("root", event="m1", topic="m1", **group)
+        await harness.expect_replies("Hello you")
+        answer = harness.platform.shown[0].id
+        await harness.send("more", event="m2", topic="m2", replies_to=(answer,), **group)
         assert (
-            await home.say("psst", event="m3", topic="m3", is_addressed=False, **group)
+            await harness.send("psst", event="m3", topic="m3", is_addressed=False, **group)
             is Disposition.NOT_ADDRESSED
         )
-        followed = await home.say(
+        followed = await harness.send(
             "go on", event="m4", topic="m4", is_addressed=False, replies_to=("m2",), **group
         )
         assert followed is Disposition.ACCEPTED
-        await home.reads("Hello you", "Hello you", "Hello you")
-        assert len({run.thread_id for run in home.server.runs}) == 1
+        await harness.expect_replies("Hello you", "Hello you", "Hello you")
+        assert len({run.thread_id for run in harness.server.runs}) == 1
 
 
 async def test_a_restart_takes_up_what_was_accepted(tmp_path: Path) -> None:
     async with FakeLangGraph() as server:
         server.scripts.append(hanging())
-        async with house(tmp_path, server=server) as home:
-            await home.say("hang", chat="a")
-            await home.runs(1)
-            await home.say("waits", chat="a")
+        async with running_bus(tmp_path, server=server) as harness:
+            await harness.send("hang", chat="a")
+            await harness.wait_for_runs(1)
+            await harness.send("waits", chat="a")
         [run] = server.runs
         run.status = "interrupted"
-        async with house(tmp_path, server=server) as home:
-            await home.reads("Hello you", "Hello you")
-            assert [row.state for row in await home.bus.inbox.list_recent()] == ["done", "done"]
+        async with running_bus(tmp_path, server=server) as harness:
+            await harness.expect_replies("Hello you", "Hello you")
+            assert [row.state for row in await harness.bus.inbox.list_recent()] == ["done", "done"]
             assert {run.thread_id for run in server.runs} == {run.thread_id}
 
 
@@ -400,20 +409,20 @@ async def test_after_a_restart_a_hanging_old_thread_does_not_block_the_new_one(
 ) -> None:
     async with FakeLangGraph() as server:
         server.scripts.extend([hanging(), hanging(), hanging()])
-        async with house(tmp_path, server=server) as home:
-            await home.say("hang")
-            await home.runs(1)
-            await home.say("behind")
-            await home.say("/new")
-            await home.reads("New conversation started.")
-            await home.say("also hangs")
-            await home.runs(2)
+        async with running_bus(tmp_path, server=server) as harness:
+            await harness.send("hang")
+            await harness.wait_for_runs(1)
+            await harness.send("behind")
+            await harness.send("/new")
+            await harness.expect_replies("New conversation started.")
+            await harness.send("also hangs")
+            await harness.wait_for_runs(2)
         old, new = (run.thread_id for run in server.runs)
         server.runs[1].status = "success"
         server.scripts.clear()
-        async with house(tmp_path, server=server) as home:
-            await until(lambda: home.platform.texts)
-            rows = {row.event_id: row for row in await home.bus.inbox.list_recent()}
+        async with running_bus(tmp_path, server=server) as harness:
+            await until(lambda: harness.platform.texts)
+            rows = {row.event_id: row for row in await harness.bus.inbox.list_recent()}
             assert rows["e1"].state == "running"
             assert (rows["e2"].state, rows["e2"].thread_id) == ("new", old)
             assert (rows["e4"].state, rows["e4"].thread_id) == ("done", new)
@@ -423,18 +432,18 @@ async def test_a_run_that_ends_while_stopping_is_still_answered(tmp_path: Path) 
     platform = FakePlatform()
     async with FakeLangGraph() as server:
         server.scripts.append(Script(words=("late", " answer"), hang_after=1))
-        async with anyio.create_task_group() as tasks, house(tmp_path, platform=platform, server=server,
-                         config=BusConfig(drain_s=5)) as home:  # fmt: skip
-            await home.say("hi")
-            await home.runs(1)
-            tasks.start_soon(_finish, home, server)
+        async with anyio.create_task_group() as tasks, running_bus(tmp_path, platform=platform, server=server,
+                         config=BusConfig(drain_s=5)) as harness:  # fmt: skip
+            await harness.send("hi")
+            await harness.wait_for_runs(1)
+            tasks.start_soon(_finish, harness, server)
         assert platform.texts == ["late"]
 
 
-async def _finish(home: House, server: FakeLangGraph) -> None:
-    await until(lambda: home.bus.intake._capacity._closed)
+async def _finish(harness: BusHarness, server: FakeLangGraph) -> None:
+    await until(lambda: harness.bus.intake._capacity._closed)
     with pytest.raises(IntakeClosed):
-        await home.say("too late")
+        await harness.send("too late")
     [run] = server.runs
     run.status = "success"
     run.cancelled.set()
@@ -442,38 +451,38 @@ async def _finish(home: House, server: FakeLangGraph) -> None:
 
 
 async def test_a_stranger_is_paired_before_a_run_starts(tmp_path: Path) -> None:
-    async with house(tmp_path, policy=ChannelPolicy(dm_policy="pairing")) as home:
-        assert await home.say("hi", user="7") is Disposition.PAIRING
-        assert await home.say("hello?", user="7") is Disposition.PAIRING
-        assert await home.say("/models", user="7") is Disposition.PAIRING
-        await until(lambda: home.platform.texts)
-        [asked] = await home.bus.pairings.list_all()
+    async with running_bus(tmp_path, policy=ChannelPolicy(dm_policy="pairing")) as harness:
+        assert await harness.send("hi", user="7") is Disposition.PAIRING
+        assert await harness.send("hello?", user="7") is Disposition.PAIRING
+        assert await harness.send("/models", user="7") is Disposition.PAIRING
+        await until(lambda: harness.platform.texts)
+        [asked] = await harness.bus.pairings.list_all()
         assert len(asked.code) == 8
         assert not set(asked.code) & set("0O1I")
-        assert asked.code in home.platform.texts[0]
-        approved = await home.bus.approve(asked.code.lower())
+        assert asked.code in harness.platform.texts[0]
+        approved = await harness.bus.approve(asked.code.lower())
         assert approved == replace(asked, approved_at=approved.approved_at)
-        assert await home.say("hi again", user="7") is Disposition.ACCEPTED
-        await until(lambda: "Hello you" in home.platform.texts)
-        assert home.prompts() == ["hi again"]
-        assert sum(asked.code in text for text in home.platform.texts) == 1
-        assert await home.say("hi", user="8") is Disposition.PAIRING
+        assert await harness.send("hi again", user="7") is Disposition.ACCEPTED
+        await until(lambda: "Hello you" in harness.platform.texts)
+        assert harness.prompts() == ["hi again"]
+        assert sum(asked.code in text for text in harness.platform.texts) == 1
+        assert await harness.send("hi", user="8") is Disposition.PAIRING
         with pytest.raises(RowNotFound):
-            await home.bus.approve("WRONGXXX")
+            await harness.bus.approve("WRONGXXX")
 
 
 async def test_what_could_not_be_delivered_can_be_sent_again_or_dropped(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        home.platform.fail("send", DeliveryError("kicked out"), times=2)
-        await home.say("/status", chat="a")
-        await home.say("/status", chat="b")
+    async with running_bus(tmp_path) as harness:
+        harness.platform.fail("send", DeliveryError("kicked out"), times=2)
+        await harness.send("/status", chat="a")
+        await harness.send("/status", chat="b")
 
-        await until(lambda: home.platform.calls == ["send", "send"])
-        await home.bus._delivery.wait_idle()
-        ids = [row.id for row in await home.bus.outbox.list_recent(states=["failed"])]
-        await home.bus.discard(ids[0])
-        await home.bus.resend(ids[1])
-        await home.reads("No active conversation.")
+        await until(lambda: harness.platform.calls == ["send", "send"])
+        await harness.bus._delivery.wait_idle()
+        ids = [row.id for row in await harness.bus.outbox.list_recent(states=["failed"])]
+        await harness.bus.discard(ids[0])
+        await harness.bus.resend(ids[1])
+        await harness.expect_replies("No active conversation.")
 
 
 async def test_a_crashing_adapter_is_started_again_and_harms_nobody(tmp_path: Path) -> None:
@@ -486,17 +495,17 @@ async def test_a_crashing_adapter_is_started_again_and_harms_nobody(tmp_path: Pa
             raise ExceptionGroup("", [RuntimeError("boom")])
 
     bad = Crashing("bad")
-    async with house(tmp_path, others={"bad": bad}) as home:
+    async with running_bus(tmp_path, others={"bad": bad}) as harness:
         await until(lambda: bad.starts)
-        assert home.bus.health()["bad"].state is ConnectionState.RECONNECTING
-        assert "RuntimeError" in home.bus.health()["bad"].detail
-        assert home.bus.health()["fake"].state is ConnectionState.CONNECTED
-        await home.say("hi")
-        await home.reads("Hello you")
-        await home.bus.restart("bad")
+        assert harness.bus.health()["bad"].state is ConnectionState.RECONNECTING
+        assert "RuntimeError" in harness.bus.health()["bad"].detail
+        assert harness.bus.health()["fake"].state is ConnectionState.CONNECTED
+        await harness.send("hi")
+        await harness.expect_replies("Hello you")
+        await harness.bus.restart("bad")
         await until(lambda: bad.starts == 2)
         with pytest.raises(RowNotFound):
-            await home.bus.restart("nowhere")
+            await harness.bus.restart("nowhere")
 
 
 async def test_supervision_waits_between_crashes_and_gives_an_ended_adapter_up() -> None:
@@ -561,15 +570,15 @@ async def test_what_a_channel_left_waits_until_it_is_on_again(tmp_path: Path) ->
     """Switched off between two starts: neither its messages nor its answers are given up."""
     broken = FakePlatform("fake")
     broken.fail("send", DeliveryError("503", retryable=True, retry_after_s=60.0), times=9)
-    async with house(tmp_path, platform=broken) as home:
-        await home.say("owed", chat="a")
+    async with running_bus(tmp_path, platform=broken) as harness:
+        await harness.send("owed", chat="a")
         await until(lambda: "send" in broken.calls)
-        home.server.scripts.append(hanging())
-        await home.say("unanswered", chat="b")
-        await home.runs(2)
-    async with house(tmp_path, platform=FakePlatform("other")) as home:
-        assert [row.state for row in await home.bus.outbox.list_recent()] == ["pending"]
-        assert len(await home.bus.inbox.list_unfinished()) == 1
-        assert home.platform.calls == []
-    async with house(tmp_path, platform=FakePlatform("fake")) as home:
-        await until(lambda: bool(home.platform.texts))
+        harness.server.scripts.append(hanging())
+        await harness.send("unanswered", chat="b")
+        await harness.wait_for_runs(2)
+    async with running_bus(tmp_path, platform=FakePlatform("other")) as harness:
+        assert [row.state for row in await harness.bus.outbox.list_recent()] == ["pending"]
+        assert len(await harness.bus.inbox.list_unfinished()) == 1
+        assert harness.platform.calls == []
+    async with running_bus(tmp_path, platform=FakePlatform("fake")) as harness:
+        await until(lambda: bool(harness.platform.texts))

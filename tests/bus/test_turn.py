@@ -31,7 +31,7 @@ from tests.fakes.platform import CardPlatform, FakePlatform
 
 
 @dataclass
-class House:
+class TurnHarness:
     """The half of the bus that turns need, on a real journal."""
 
     platform: FakePlatform
@@ -99,9 +99,9 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def house(
+async def turn_harness(
     home: Path, platform: FakePlatform | None = None, flavour: str = "langgraph"
-) -> AsyncIterator[House]:
+) -> AsyncIterator[TurnHarness]:
     platform = platform or FakePlatform()
     async with (
         FakeLangGraph(flavour) as server,
@@ -130,13 +130,13 @@ async def house(
             limiter=anyio.CapacityLimiter(16),
         )
         await tasks.start(delivery.run)
-        yield House(platform, inbox, conversations, effects, runs, delivery, server)
+        yield TurnHarness(platform, inbox, conversations, effects, runs, delivery, server)
         tasks.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("flavour", ["langgraph", "deerflow"])
 async def test_a_message_is_answered_and_the_thread_goes_on(tmp_path: Path, flavour: str) -> None:
-    async with house(tmp_path, flavour=flavour) as h:
+    async with turn_harness(tmp_path, flavour=flavour) as h:
         await h.answer("one", "e1")
         await h.answer("two", "e2")
         await h.platform.until(2)
@@ -151,7 +151,7 @@ async def test_the_card_is_there_before_the_first_word_and_ends_as_the_answer(
     tmp_path: Path,
 ) -> None:
     platform = CardPlatform()
-    async with house(tmp_path, platform) as h, anyio.create_task_group() as tasks:
+    async with turn_harness(tmp_path, platform) as h, anyio.create_task_group() as tasks:
         h.server.scripts.append(Script(words=("Hel", "lo"), hang_after=1))
         turn = await h.accept_turn("hi")
         tasks.start_soon(turn.run)
@@ -173,7 +173,7 @@ async def test_the_card_is_there_before_the_first_word_and_ends_as_the_answer(
 
 
 async def test_a_stop_on_a_platform_of_finals_says_nothing_more(tmp_path: Path) -> None:
-    async with house(tmp_path) as h, anyio.create_task_group() as tasks:
+    async with turn_harness(tmp_path) as h, anyio.create_task_group() as tasks:
         h.server.scripts.append(Script(hang_after=2))
         turn = await h.accept_turn("hi")
         tasks.start_soon(turn.run)
@@ -184,7 +184,7 @@ async def test_a_stop_on_a_platform_of_finals_says_nothing_more(tmp_path: Path) 
 
 
 async def test_a_cut_stream_is_joined_again(tmp_path: Path) -> None:
-    async with house(tmp_path) as h:
+    async with turn_harness(tmp_path) as h:
         h.server.scripts.append(Script(words=tuple("abcdefgh"), drop_after=3))
         await h.answer("hi")
         await h.platform.until(1)
@@ -192,7 +192,7 @@ async def test_a_cut_stream_is_joined_again(tmp_path: Path) -> None:
 
 
 async def test_a_failed_run_is_told_and_the_next_message_works(tmp_path: Path) -> None:
-    async with house(tmp_path) as h:
+    async with turn_harness(tmp_path) as h:
         h.server.scripts.append(
             Script(words=(), error={"error": "AuthError", "message": "sk-secret"})
         )
@@ -204,7 +204,7 @@ async def test_a_failed_run_is_told_and_the_next_message_works(tmp_path: Path) -
 
 @pytest.mark.parametrize("status", [500, 503, 429, 409])
 async def test_a_server_that_refuses_for_now_is_asked_again(tmp_path: Path, status: int) -> None:
-    async with house(tmp_path) as h:
+    async with turn_harness(tmp_path) as h:
         h.server.refusals.append(status)
         await h.answer("hi")
         await h.platform.until(1)
@@ -212,7 +212,7 @@ async def test_a_server_that_refuses_for_now_is_asked_again(tmp_path: Path, stat
 
 
 async def test_a_422_changes_the_options_of_one_thread(tmp_path: Path) -> None:
-    async with house(tmp_path) as h:
+    async with turn_harness(tmp_path) as h:
         h.server.refusals.append(422)
         await h.answer("one", "e1")
         await h.answer("two", "e2")
@@ -223,7 +223,7 @@ async def test_a_422_changes_the_options_of_one_thread(tmp_path: Path) -> None:
 
 
 async def test_a_thread_that_the_server_lost_is_made_again(tmp_path: Path) -> None:
-    async with house(tmp_path) as h:
+    async with turn_harness(tmp_path) as h:
         await h.answer("hi", "e1")
         h.server.threads.clear()
         await h.answer("still there?", "e2")
@@ -232,7 +232,7 @@ async def test_a_thread_that_the_server_lost_is_made_again(tmp_path: Path) -> No
 
 
 async def test_a_clarification_is_the_reply(tmp_path: Path) -> None:
-    async with house(tmp_path) as h:
+    async with turn_harness(tmp_path) as h:
         h.server.scripts.append(Script(words=(), question="❓ Which one?"))
         await h.answer("hi")
         await h.platform.until(1)
@@ -240,7 +240,7 @@ async def test_a_clarification_is_the_reply(tmp_path: Path) -> None:
 
 
 async def test_after_a_crash_a_run_under_way_is_joined(tmp_path: Path) -> None:
-    async with house(tmp_path) as h:
+    async with turn_harness(tmp_path) as h:
         turn = await h.accept_turn("hi")
         h.server.scripts.append(Script(words=("slow", "ly"), hang_after=1))
         async with anyio.create_task_group() as dying:
@@ -263,7 +263,7 @@ async def test_after_a_crash_a_run_under_way_is_joined(tmp_path: Path) -> None:
 
 
 async def test_after_a_crash_a_finished_run_is_only_read(tmp_path: Path) -> None:
-    async with house(tmp_path) as h:
+    async with turn_harness(tmp_path) as h:
         row, inbound = await h.accept("hi")
         await h.begin(row, inbound)
         thread_id = (await h.inbox.list_unfinished())[0].thread_id or ""
@@ -276,7 +276,7 @@ async def test_after_a_crash_a_finished_run_is_only_read(tmp_path: Path) -> None
 
 
 async def test_after_a_crash_a_checkpointed_turn_goes_on_without_input(tmp_path: Path) -> None:
-    async with house(tmp_path) as h:
+    async with turn_harness(tmp_path) as h:
         row, inbound = await h.accept("hi")
         await h.begin(row, inbound)
         thread_id = (await h.inbox.list_unfinished())[0].thread_id or ""
@@ -288,7 +288,7 @@ async def test_after_a_crash_a_checkpointed_turn_goes_on_without_input(tmp_path:
 
 
 async def test_a_turn_that_keeps_crashing_is_given_up_visibly(tmp_path: Path) -> None:
-    async with house(tmp_path) as h:
+    async with turn_harness(tmp_path) as h:
         row, inbound = await h.accept("hi")
         for _ in range(MAX_STARTS):
             row = await h.begin(row, inbound)

@@ -11,7 +11,7 @@ import pytest
 from bus.errors import DeliveryError
 from bus.messages import Attachment
 from bus.runs.uploads import MAX_FILE_BYTES, MAX_FILES, upload_filename
-from tests.bus.rig import House, house, until
+from tests.bus.harness import BusHarness, running_bus, until
 from tests.fakes.platform import FakePlatform
 
 
@@ -42,8 +42,8 @@ class DownloadingPlatform(FakePlatform):
             yield chunk
 
 
-def message(home: House) -> dict[str, object]:
-    [run] = home.server.runs
+def message(harness: BusHarness) -> dict[str, object]:
+    [run] = harness.server.runs
     said: dict[str, object] = run.body["input"]["messages"][0]
     return said
 
@@ -55,17 +55,17 @@ async def test_a_file_becomes_an_upload_of_the_thread(tmp_path: Path) -> None:
         Attachment(name="Bericht „Q3“.pdf", mime="application/pdf", ref="r1", size_bytes=7),
         Attachment(name="image.png", mime="image/png", kind="image", ref="r2"),
     )
-    async with house(tmp_path, platform=platform) as home:
-        await home.say("look at these", attachments=files)
-        await home.reads("Hello you")
-        [thread_id] = home.server.threads
+    async with running_bus(tmp_path, platform=platform) as harness:
+        await harness.send("look at these", attachments=files)
+        await harness.expect_replies("Hello you")
+        [thread_id] = harness.server.threads
         picture = upload_filename(files[1])
-        assert home.gateway.uploads == [
+        assert harness.gateway.uploads == [
             (thread_id, "Bericht „Q3“.pdf", "application/pdf", b"one two"),
             (thread_id, picture, "image/png", b"png"),
         ]
-        assert message(home)["content"] == "look at these"
-        assert message(home)["additional_kwargs"] == {
+        assert message(harness)["content"] == "look at these"
+        assert message(harness)["additional_kwargs"] == {
             "files": [
                 {
                     "filename": "Bericht „Q3“.pdf",
@@ -86,23 +86,23 @@ async def test_a_file_becomes_an_upload_of_the_thread(tmp_path: Path) -> None:
 async def test_a_file_without_words_is_a_message(tmp_path: Path) -> None:
     platform = DownloadingPlatform()
     platform.content = {"r": [b"x"]}
-    async with house(tmp_path, platform=platform) as home:
-        await home.say("", attachments=(Attachment(name="a.csv", ref="r"),))
-        await home.reads("Hello you")
-        assert message(home)["content"] == "[Attached: a.csv]"
+    async with running_bus(tmp_path, platform=platform) as harness:
+        await harness.send("", attachments=(Attachment(name="a.csv", ref="r"),))
+        await harness.expect_replies("Hello you")
+        assert message(harness)["content"] == "[Attached: a.csv]"
 
 
 async def test_what_may_pass_is_tried_again(tmp_path: Path) -> None:
     platform = DownloadingPlatform()
     platform.content = {"r": [b"x"]}
     platform.troubles.append(DeliveryError("busy", retryable=True, retry_after_s=0.01))
-    async with house(tmp_path, platform=platform) as home:
-        home.gateway.refusals = [(503, "")]
-        await home.say("take it", attachments=(Attachment(name="a.csv", ref="r"),))
-        await home.reads("Hello you")
-        assert [name for _, name, _, _ in home.gateway.uploads] == ["a.csv"]
+    async with running_bus(tmp_path, platform=platform) as harness:
+        harness.gateway.refusals = [(503, "")]
+        await harness.send("take it", attachments=(Attachment(name="a.csv", ref="r"),))
+        await harness.expect_replies("Hello you")
+        assert [name for _, name, _, _ in harness.gateway.uploads] == ["a.csv"]
         assert platform.fetched == ["r"] * 3
-        assert message(home)["content"] == "take it"
+        assert message(harness)["content"] == "take it"
 
 
 @pytest.mark.parametrize(
@@ -125,44 +125,44 @@ async def test_what_could_not_be_brought_is_told_with_its_reason(
     platform.content = {"r": [b"x"]}
     if trouble:
         platform.troubles.append(DeliveryError(trouble))
-    async with house(tmp_path, platform=platform) as home:
-        home.gateway.refusals = [refusal] if refusal else []
-        await home.say("this", attachments=(file,))
-        await home.reads("Hello you")
+    async with running_bus(tmp_path, platform=platform) as harness:
+        harness.gateway.refusals = [refusal] if refusal else []
+        await harness.send("this", attachments=(file,))
+        await harness.expect_replies("Hello you")
         why = f" ({reason})" if reason else ""
-        assert message(home)["content"] == f"this\n[Attachment that could not be read: a{why}]"
-        assert "additional_kwargs" not in message(home)
+        assert message(harness)["content"] == f"this\n[Attachment that could not be read: a{why}]"
+        assert "additional_kwargs" not in message(harness)
 
 
 async def test_a_platform_that_sends_more_than_it_said_is_cut_off(tmp_path: Path) -> None:
     platform = DownloadingPlatform()
     platform.content = {"r": [bytes(MAX_FILE_BYTES), b"x"]}
-    async with house(tmp_path, platform=platform) as home:
-        await home.say("big", attachments=(Attachment(name="a", ref="r", size_bytes=1),))
-        await home.reads("Hello you")
-        assert "larger than 50 MB" in str(message(home)["content"])
-        assert home.gateway.uploads == []
+    async with running_bus(tmp_path, platform=platform) as harness:
+        await harness.send("big", attachments=(Attachment(name="a", ref="r", size_bytes=1),))
+        await harness.expect_replies("Hello you")
+        assert "larger than 50 MB" in str(message(harness)["content"])
+        assert harness.gateway.uploads == []
 
 
 async def test_of_too_many_files_the_first_are_taken(tmp_path: Path) -> None:
     platform = DownloadingPlatform()
     platform.content = {"r": [b"x"]}
     files = tuple(Attachment(name=f"f{n}", ref="r") for n in range(MAX_FILES + 1))
-    async with house(tmp_path, platform=platform) as home:
-        await home.say("many", attachments=files)
-        await home.reads("Hello you")
-        assert len(home.gateway.uploads) == MAX_FILES
-        assert "f10 (a message can have at most 10 files)" in str(message(home)["content"])
+    async with running_bus(tmp_path, platform=platform) as harness:
+        await harness.send("many", attachments=files)
+        await harness.expect_replies("Hello you")
+        assert len(harness.gateway.uploads) == MAX_FILES
+        assert "f10 (a message can have at most 10 files)" in str(message(harness)["content"])
 
 
 async def test_stop_ends_a_download(tmp_path: Path) -> None:
     platform = DownloadingPlatform()
     platform.hangs = True
-    async with house(tmp_path, platform=platform) as home:
-        await home.say("slow", attachments=(Attachment(name="a", ref="r"),))
+    async with running_bus(tmp_path, platform=platform) as harness:
+        await harness.send("slow", attachments=(Attachment(name="a", ref="r"),))
         await until(lambda: platform.fetched)
-        await home.say("/stop")
-        await home.reads("Stopped.")
-        await home.say("next")
-        await home.reads("Stopped.", "Hello you")
-        assert home.prompts() == ["next"]
+        await harness.send("/stop")
+        await harness.expect_replies("Stopped.")
+        await harness.send("next")
+        await harness.expect_replies("Stopped.", "Hello you")
+        assert harness.prompts() == ["next"]

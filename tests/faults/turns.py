@@ -14,7 +14,7 @@ from bus.errors import IntakeClosed
 from bus.locales.en import ENGLISH
 from bus.platform import ConnectionState
 from store.errors import StoreError
-from tests.bus.rig import House, file, house, until
+from tests.bus.harness import BusHarness, attachment, running_bus, until
 from tests.bus.test_bus_approvals import review
 from tests.fakes.langgraph import FakeLangGraph, Run, Script
 from tests.fakes.platform import FakePlatform
@@ -44,12 +44,12 @@ class ReferenceTurn:
     """
 
     platform: Callable[[], FakePlatform]
-    messages: Callable[[House], Coroutine[Any, Any, None]]
+    messages: Callable[[BusHarness], Coroutine[Any, Any, None]]
     script: Script | None = None
 
-    async def send(self, home: House) -> None:
-        await self.messages(home)
-        await _settled(home)
+    async def send(self, harness: BusHarness) -> None:
+        await self.messages(harness)
+        await _settled(harness)
 
 
 async def record(turn: ReferenceTurn, folder: Path) -> list[str]:
@@ -57,11 +57,11 @@ async def record(turn: ReferenceTurn, folder: Path) -> list[str]:
     faults = Faults()
     async with (
         FakeLangGraph() as server,
-        _home(turn, folder, server, _platform(turn, faults), faults) as home,
+        _harness(turn, folder, server, _platform(turn, faults), faults) as harness,
     ):
         _let_work(turn, server)
         faults.is_on = True
-        await turn.send(home)
+        await turn.send(harness)
         faults.is_on = False
     return list(faults.calls)
 
@@ -74,30 +74,30 @@ async def survive(turn: ReferenceTurn, folder: Path, site: str, mode: Mode) -> l
     faults = Faults(site, mode)
     platform = _platform(turn, faults)
     async with FakeLangGraph() as server:
-        async with _home(turn, folder, server, platform, faults) as home:
+        async with _harness(turn, folder, server, platform, faults) as harness:
             _let_work(turn, server)
             faults.is_on = True
             if mode is not Mode.CANCELLATION:
-                await turn.send(home)
-                await _check(home, platform)
+                await turn.send(harness)
+                await _check(harness, platform)
             else:
                 async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(turn.messages, home)
+                    tasks.start_soon(turn.messages, harness)
                     with anyio.fail_after(10):
                         await faults.happened.wait()
                     tasks.cancel_scope.cancel()
         assert faults.happened.is_set(), "the turn did not make this call"
         if mode is Mode.CANCELLATION:
-            async with _home(turn, folder, server, platform, faults) as home:
-                await turn.send(home)
-                await _check(home, platform)
+            async with _harness(turn, folder, server, platform, faults) as harness:
+                await turn.send(harness)
+                await _check(harness, platform)
         return server.runs
 
 
-def _home(
+def _harness(
     turn: ReferenceTurn, folder: Path, server: FakeLangGraph, platform: FakePlatform, faults: Faults
-) -> AbstractAsyncContextManager[House]:
-    return house(
+) -> AbstractAsyncContextManager[BusHarness]:
+    return running_bus(
         folder,
         platform=platform,
         server=server,
@@ -116,7 +116,7 @@ def _let_work(turn: ReferenceTurn, server: FakeLangGraph) -> None:
     server.scripts.append(turn.script or Script(gate=gate))
 
 
-async def _check(home: House, platform: FakePlatform) -> None:
+async def _check(harness: BusHarness, platform: FakePlatform) -> None:
     """Answered once, or told; nothing stuck; the service alive; the next message works.
 
     Told is the person, or the admin by a row of the outbox that says why it was given up.
@@ -124,29 +124,31 @@ async def _check(home: House, platform: FakePlatform) -> None:
     texts = platform.texts
     answers, failures = texts.count(ANSWER), sum(ENGLISH.failed in text for text in texts)
     failed = [
-        row for row in await home.bus.outbox.list_recent() if row.state in ("failed", "uncertain")
+        row
+        for row in await harness.bus.outbox.list_recent()
+        if row.state in ("failed", "uncertain")
     ]
     assert answers + failures == 1 or (not answers and failed), texts
-    home.server.scripts.clear()  # where no run was started, what it would have done is left
-    assert home.bus.health()[platform.name].state is ConnectionState.CONNECTED
-    await _deliver(home, "again", "e9")
+    harness.server.scripts.clear()  # where no run was started, what it would have done is left
+    assert harness.bus.health()[platform.name].state is ConnectionState.CONNECTED
+    await _deliver(harness, "again", "e9")
     await until(lambda: platform.texts.count(ANSWER) == answers + 1, within_s=5)
-    await _settled(home)
+    await _settled(harness)
     assert platform.texts.count(ANSWER) == answers + 1
 
 
-async def _settled(home: House) -> None:
+async def _settled(harness: BusHarness) -> None:
     """Wait until nothing waits, and nothing is owed."""
     with anyio.fail_after(10):
-        while await home.bus.inbox.list_unfinished() or await home.bus.outbox.list_open():  # noqa: ASYNC110
+        while await harness.bus.inbox.list_unfinished() or await harness.bus.outbox.list_open():  # noqa: ASYNC110
             await anyio.sleep(0.01)
 
 
-async def _deliver(home: House, text: str, event: str, **changes: object) -> None:
+async def _deliver(harness: BusHarness, text: str, event: str, **changes: object) -> None:
     """Send a message as a platform does: what was not acknowledged comes again."""
     while True:
         try:
-            await home.say(text, event=event, **changes)
+            await harness.send(text, event=event, **changes)
         except IntakeClosed:
             return
         except (StoreError, TimeoutError, RuntimeError):
@@ -155,26 +157,26 @@ async def _deliver(home: House, text: str, event: str, **changes: object) -> Non
             return
 
 
-async def _one_message(home: House) -> None:
-    await _deliver(home, "hi", "e1")
+async def _one_message(harness: BusHarness) -> None:
+    await _deliver(harness, "hi", "e1")
 
 
-async def _with_a_file(home: House) -> None:
-    await _deliver(home, "look", "e1", attachments=(file("a.txt"),))
+async def _with_a_file(harness: BusHarness) -> None:
+    await _deliver(harness, "look", "e1", attachments=(attachment("a.txt"),))
 
 
-async def _approval(home: House) -> None:
-    await _deliver(home, "release it", "e0")
-    await _settled(home)
-    if any(QUESTION in text for text in home.platform.texts):
-        await _deliver(home, "approve", "e1")
+async def _approval(harness: BusHarness) -> None:
+    await _deliver(harness, "release it", "e0")
+    await _settled(harness)
+    if any(QUESTION in text for text in harness.platform.texts):
+        await _deliver(harness, "approve", "e1")
 
 
-async def _clarification(home: House) -> None:
-    await _deliver(home, "which one?", "e0")
-    await _settled(home)
-    if any("Which" in text for text in home.platform.texts):
-        await _deliver(home, "red", "e1")
+async def _clarification(harness: BusHarness) -> None:
+    await _deliver(harness, "which one?", "e0")
+    await _settled(harness)
+    if any("Which" in text for text in harness.platform.texts):
+        await _deliver(harness, "red", "e1")
 
 
 WHICH = Script(words=(), question="Which?", options=("red", "green"))

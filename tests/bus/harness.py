@@ -87,7 +87,7 @@ class FakeGateway:
         return web.json_response({"success": True, "files": [kept], "skipped_files": []})
 
 
-def said(text: str, event: str, **changes: object) -> InboundMessage:
+def inbound_message(text: str, event: str, **changes: object) -> InboundMessage:
     """Return a private message; `chat`, `topic`, `user` and the fields of Inbound may differ."""
     chat, user = str(changes.pop("chat", "c")), str(changes.pop("user", "u"))
     fields: dict[str, object] = {
@@ -109,12 +109,12 @@ def said(text: str, event: str, **changes: object) -> InboundMessage:
     return InboundMessage(**fields)  # type: ignore[arg-type]
 
 
-def file(name: str) -> Attachment:
+def attachment(name: str) -> Attachment:
     return Attachment(name=name, ref="r")
 
 
 @dataclass
-class House:
+class BusHarness:
     """A running bus and its surroundings."""
 
     bus: Bus
@@ -125,17 +125,17 @@ class House:
     clock: Clock
     sent: int = 0
 
-    async def say(self, text: str, **changes: object) -> Disposition:
+    async def send(self, text: str, **changes: object) -> Disposition:
         self.sent += 1
         event = str(changes.pop("event", f"e{self.sent}"))
-        return await self.bus.intake.receive(said(text, event, **changes))
+        return await self.bus.intake.receive(inbound_message(text, event, **changes))
 
-    async def reads(self, *texts: str) -> None:
+    async def expect_replies(self, *texts: str) -> None:
         """Wait until people read exactly these texts, in any order of conversations."""
         await until(lambda: len(self.platform.texts) >= len(texts))
         assert sorted(self.platform.texts) == sorted(texts), self.platform.texts
 
-    async def runs(self, count: int) -> None:
+    async def wait_for_runs(self, count: int) -> None:
         """Wait until so many runs were started."""
         await until(lambda: len(self.server.runs) >= count)
 
@@ -151,7 +151,7 @@ async def until(condition: Callable[[], object], *, within_s: float = 15.0) -> N
 
 
 @asynccontextmanager
-async def house(
+async def running_bus(
     home: Path,
     *,
     platform: FakePlatform | None = None,
@@ -160,7 +160,7 @@ async def house(
     config: BusConfig | None = None,
     others: Mapping[str, Adapter] | None = None,
     wrap: Callable[[Database], Database] | None = None,
-) -> AsyncIterator[House]:
+) -> AsyncIterator[BusHarness]:
     """Run a bus; with a `server` passed in (already running), the same one survives a restart.
 
     `wrap` puts something between the bus and its database.
@@ -186,7 +186,7 @@ async def house(
                 now=clock,
             ) as bus,
         ):
-            yield House(bus, platform, langgraph, rest, database, clock)
+            yield BusHarness(bus, platform, langgraph, rest, database, clock)
 
 
 @asynccontextmanager
