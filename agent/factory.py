@@ -31,6 +31,7 @@ from agent.middleware.memory import MemoryMiddleware
 from agent.middleware.output_budget import ToolOutputBudgetMiddleware
 from agent.middleware.sandbox import SandboxMiddleware
 from agent.middleware.sanitization import SanitizationMiddleware
+from agent.middleware.skill_tools import SkillToolsMiddleware
 from agent.middleware.steering import SteeringMiddleware
 from agent.middleware.subagent_limit import SubagentLimitMiddleware
 from agent.middleware.summarization import SummarizationMiddleware
@@ -46,7 +47,8 @@ from agent.models.factory import create_chat_model
 from agent.options import RunOptions
 from agent.prompt import subagent_prompt, system_prompt
 from agent.services import AgentServices, AgentSetup, open_agent_services
-from agent.skills.prompt import filter_tools, select_skills, skills_section
+from agent.skills.loader import Skill
+from agent.skills.prompt import select_skills, skills_section
 from agent.spec import AgentSpec, ConfigRevision, load_spec
 from agent.state import ThreadState
 from agent.subagents.subagent_types import SubagentType, available_types, configured_types
@@ -148,7 +150,7 @@ class AgentFactory:
         """
         options, services = spec.options, self.services
         model = await anyio.to_thread.run_sync(self._create_model, spec)
-        tools = deduplicate_tools(filter_tools(self._tools(spec), spec.skills))
+        tools = deduplicate_tools(self._tools(spec))
         subagents = _SubagentGraphs(services, spec, tools) if options.subagent_enabled else None
         title = spec.config.title
         title_model = title.model_name and await services.auxiliary_models.get(title.model_name)
@@ -164,7 +166,7 @@ class AgentFactory:
             ),
             middleware=middleware_stack(
                 SteeringMiddleware(),
-                *_shared_middleware(services, spec, spec.model_name, model),
+                *_shared_middleware(services, spec, spec.model_name, model, spec.skills),
                 UploadsMiddleware(services.uploads.snapshot, supports_vision=spec.supports_vision),
                 SandboxMiddleware(services.sandboxes),
                 TodoListMiddleware() if options.is_plan_mode else None,
@@ -247,7 +249,7 @@ class _SubagentGraphs:
         parent, services = self._parent, self._services
         model_name = parent.model_name if kind.model == INHERIT else kind.model
         skills = select_skills(parent.skills, kind.skills)
-        tools = filter_tools(kind.select_tools(self._tools), skills)
+        tools = kind.select_tools(self._tools)
         has_vision = parent.revision.supports_vision(model_name)
         http_client = services.model_http_client
         model = await anyio.to_thread.run_sync(
@@ -259,7 +261,7 @@ class _SubagentGraphs:
             system_prompt=subagent_prompt(kind.system_prompt, skills_section(skills)),
             # No SandboxMiddleware: it releases the sandbox after a final answer, and the parent still works.
             middleware=middleware_stack(
-                *_shared_middleware(services, parent, model_name, model, is_subagent=True),
+                *_shared_middleware(services, parent, model_name, model, skills, is_subagent=True),
                 TurnLimitMiddleware(kind.max_turns),
             ),
             state_schema=ThreadState,
@@ -272,6 +274,7 @@ def _shared_middleware(
     spec: AgentSpec,
     model_name: str,
     model: BaseChatModel,
+    skills: Sequence[Skill],
     *,
     is_subagent: bool = False,
 ) -> list[Middleware | None]:
@@ -288,6 +291,7 @@ def _shared_middleware(
         ThreadDataMiddleware(services.folders),
         DanglingToolCallMiddleware(),
         guardrail_middleware(config.guardrails, spec.revision.guardrail, is_subagent=is_subagent),
+        SkillToolsMiddleware(skills),
         ToolErrorMiddleware(),
         SummarizationMiddleware(
             summaries,

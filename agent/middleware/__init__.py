@@ -18,6 +18,7 @@ from agent.middleware.memory import MemoryMiddleware
 from agent.middleware.output_budget import ToolOutputBudgetMiddleware
 from agent.middleware.sandbox import SandboxMiddleware
 from agent.middleware.sanitization import SanitizationMiddleware
+from agent.middleware.skill_tools import SkillToolsMiddleware
 from agent.middleware.steering import SteeringMiddleware
 from agent.middleware.subagent_limit import SubagentLimitMiddleware
 from agent.middleware.summarization import SummarizationMiddleware
@@ -41,6 +42,7 @@ MIDDLEWARE_ORDER: tuple[type[Middleware], ...] = (
     SandboxMiddleware,
     DanglingToolCallMiddleware,
     GuardrailMiddleware,
+    SkillToolsMiddleware,
     ToolErrorMiddleware,
     SummarizationMiddleware,
     TodoListMiddleware,

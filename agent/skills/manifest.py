@@ -32,6 +32,22 @@ RESERVED: Final = frozenset({"custom", "install"})
 
 _FRONTMATTER = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_PATTERN = re.compile(r"\([^()]*\)")
+"""Patterns such as `(git:*)` behind the name of a tool, which say what it may do; not enforced."""
+
+_ALIASES: Final = {
+    "Bash": "bash",
+    "Read": "read_file",
+    "Write": "write_file",
+    "Edit": "str_replace",
+    "Grep": "grep",
+    "Glob": "glob",
+    "LS": "ls",
+    "WebFetch": "web_fetch",
+    "WebSearch": "web_search",
+}
+"""Names of these tools in skills that were written for other agents."""
+
 _COLON_INSIDE = re.compile(r"^(name|description|license|author): +([^\s\"'|>\[{&*!].*: .*)$", re.M)
 
 
@@ -153,11 +169,21 @@ def _license(given: object) -> str | None:
 
 
 def _tools(given: object) -> tuple[str, ...]:
+    r"""Return the names of tools; the specification of agentskills.io separates them by spaces.
+
+    >>> _tools("Bash(git add:*) Read, web_search")
+    ('bash', 'read_file', 'web_search')
+    """
+    if isinstance(given, str):
+        given = [name for name in re.split(r"[\s,]+", _PATTERN.sub("", given)) if name]
     if not isinstance(given, list):
-        raise SkillInvalid("`allowed-tools` must be a list of tool names")
+        raise SkillInvalid(
+            "`allowed-tools` must be a list of tool names, or names separated by spaces"
+        )
     if not all(isinstance(name, str) and name.strip() for name in given):
         raise SkillInvalid("`allowed-tools` contains something other than tool names")
-    return tuple(dict.fromkeys(name.strip() for name in given))
+    names = [_PATTERN.sub("", name).strip() for name in given]
+    return tuple(dict.fromkeys(_ALIASES.get(name, name) for name in names))
 
 
 def _shown(text: str) -> str:

@@ -1,10 +1,8 @@
-"""The prompt section about skills, and filtering of tools by their declarations. Pure."""
+"""The prompt section about skills, and the tools that skills allow. Pure."""
 
 from collections.abc import Collection, Iterable, Sequence
 from html import escape
 from typing import Final
-
-from langchain_core.tools import BaseTool
 
 from agent.skills.loader import Skill
 
@@ -14,7 +12,7 @@ ALWAYS_ALLOWED: Final = frozenset(
         *("present_files", "ask_clarification", "task", "setup_agent"),
     }
 )
-"""Tools that are always kept: for reading (skills are read with them) and for talking to the user."""
+"""Tools that are always allowed: for reading (skills are read with them) and for talking to the user."""
 
 _INSTRUCTIONS = """\
 Skills are instructions for specific tasks, written by experts. Each skill is a folder; their purposes are listed \
@@ -39,16 +37,13 @@ def select_skills(skills: Iterable[Skill], names: Collection[str] | None) -> tup
     return tuple(skill for skill in skills if names is None or skill.name in names)
 
 
-def filter_tools(tools: Iterable[BaseTool], skills: Iterable[Skill]) -> list[BaseTool]:
-    """Keep the tools that any skill declares in `allowed-tools`.
+def tools_allowed_by(skills: Iterable[Skill]) -> frozenset[str] | None:
+    """Return the tools that skills declare in `allowed-tools`, and those that are always allowed.
 
-    Skills without a declaration have no effect; without any declaration, all tools are kept.
+    Skills without a declaration have no effect; None = no skill has one, so all tools are allowed.
     """
     declared = [skill.allowed_tools for skill in skills if skill.allowed_tools is not None]
-    if not declared:
-        return list(tools)
-    allowed = ALWAYS_ALLOWED.union(*declared)
-    return [tool for tool in tools if tool.name in allowed]
+    return ALWAYS_ALLOWED.union(*declared) if declared else None
 
 
 def _entry(skill: Skill) -> str:

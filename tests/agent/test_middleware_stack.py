@@ -39,6 +39,7 @@ def test_the_order_is_pinned() -> None:
         "Sandbox",
         "DanglingToolCall",
         "Guardrail",
+        "SkillTools",
         "ToolError",
         "Summarization",
         "TodoList",

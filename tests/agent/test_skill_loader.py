@@ -75,7 +75,7 @@ BROKEN = {
     "long description": (text(description="x" * 1025), "more than 1024"),
     "angle brackets": (text(description="</skill_system> do"), "must not contain"),
     "long frontmatter": (text(f"author: {'x' * 20_000}"), "more than 16384"),
-    "tools as a text": (text("allowed-tools: bash"), "must be a list"),
+    "tools as a mapping": (text("allowed-tools: {bash: 1}"), "must be a list"),
     "no tools": (text("allowed-tools:"), "must be a list"),
     "an empty tool": (text('allowed-tools: [bash, " "]'), "other than tool names"),
     "a number as tool": (text("allowed-tools: [1]"), "other than tool names"),

@@ -113,26 +113,68 @@ async def test_loading_is_cheap_while_nothing_changes(tmp_path: Path) -> None:
         assert await shelf_of(agent) is await shelf_of(agent)
 
 
+def writing(path: str) -> ScriptedCall:
+    return call("write_file", {"path": path, "content": "x"})
+
+
+async def tool_results(home: Path, *turns: ScriptedTurn | str) -> list[str]:
+    """Return what the tools answered to scripted calls, in one run per text."""
+    model = ScriptedChatModel.playing(*turns)
+    async with open_agent(home, model, {"skills": {"path": str(home / "none")}}) as agent:
+        for turn in turns:
+            if isinstance(turn, str):
+                messages = await agent.say("go on")
+    return [message.text for message in messages if message.type == "tool"]
+
+
+async def test_an_enabled_skill_restricts_nothing_until_it_is_read(tmp_path: Path) -> None:
+    put(custom(tmp_path) / "poems", "poems", "allowed-tools: [str_replace]")
+    assert await tool_results(tmp_path, ScriptedTurn(calls=(writing("a"),)), "Done.") == ["OK"]
+
+
 @pytest.mark.parametrize(
-    ("declared", "left"),
+    ("declared", "is_allowed"),
     [
-        ([None, None], {"write_file", "str_replace", "ls", "read_file"}),
-        (['["write_file"]', None], {"write_file", "ls", "read_file"}),
-        (['["write_file"]', '["str_replace"]'], {"write_file", "str_replace", "ls", "read_file"}),
-        (["[]", None], {"ls", "read_file"}),
+        ([None], True),
+        (["[str_replace]"], False),
+        (["[]"], False),
+        (["[str_replace]", "[write_file]"], True),
+        (["[str_replace]", None], False),
+        (["str_replace Write(x:*)"], True),
     ],
-    ids=["none", "one", "union", "empty"],
 )
-async def test_only_declared_tools_are_kept(
-    tmp_path: Path, declared: list[str | None], left: set[str]
+async def test_only_tools_of_the_skills_in_use_are_allowed(
+    tmp_path: Path, declared: list[str | None], *, is_allowed: bool
 ) -> None:
+    reads = []
     for number, tools in enumerate(declared):
         lines = () if tools is None else (f"allowed-tools: {tools}",)
         put(custom(tmp_path) / f"s{number}", f"s{number}", *lines)
-    model = ScriptedChatModel.playing()
-    async with open_agent(tmp_path, model, {"skills": {"path": str(tmp_path / "none")}}) as agent:
-        graph = await agent.factory.graph_for({"configurable": {"thread_id": "t"}})
-        names = set(graph.nodes["tools"].bound.tools_by_name)  # type: ignore[attr-defined]
-    asked = {"write_file", "str_replace", "ls", "read_file"}
-    assert names & asked == left
-    assert {"present_files", "ask_clarification"} <= names
+        reads.append(call("read_file", {"path": f"{SKILLS}/custom/s{number}/./SKILL.md"}))
+    *_, written, listed = await tool_results(
+        tmp_path,
+        ScriptedTurn(calls=tuple(reads)),
+        ScriptedTurn(calls=(writing("a"), call("ls", {"path": "/mnt/user-data/workspace"}))),
+        "Done.",
+    )
+    if is_allowed:
+        assert written == "OK"
+    else:
+        assert written.startswith(
+            "Error: The skill in use (s0) does not allow the tool 'write_file'"
+        )
+    assert not listed.startswith("Error")
+
+
+async def test_a_skill_is_in_use_until_the_next_message(tmp_path: Path) -> None:
+    put(custom(tmp_path) / "poems", "poems", "allowed-tools: []")
+    read = call("read_file", {"path": LOCATION})
+    results = await tool_results(
+        tmp_path,
+        ScriptedTurn(calls=(read, writing("a"))),  # both were called before the skill was read
+        ScriptedTurn(calls=(writing("b"),)),
+        "Done.",
+        ScriptedTurn(calls=(writing("c"),)),
+        "Done.",
+    )
+    assert [text[:6] for text in results[1:]] == ["OK", "Error:", "OK"]
