@@ -53,7 +53,7 @@ from agent.spec import AgentSpec, ConfigRevision, load_spec
 from agent.state import ThreadState
 from agent.subagents.subagent_types import SubagentType, available_types, configured_types
 from agent.subagents.tool import task_tool
-from agent.tools.bash import BASH, ShellLimits
+from agent.tools.bash import BASH
 from agent.tools.registry import built_in_tools, deduplicate_tools
 from agent.tools.results import ToolLimits
 from agent.tools.setup_agent import setup_agent_tool
@@ -194,16 +194,13 @@ class AgentFactory:
         """Return the agent's tools; of several with one name the first wins."""
         services, sandbox = self.services, spec.config.sandbox
         limits = ToolLimits(
-            listing_chars=sandbox.ls_output_max_chars,
             reading_chars=sandbox.read_file_output_max_chars,
             write_bytes=sandbox.write_file_max_bytes,
-        )
-        shell = ShellLimits(
-            timeout_s=sandbox.bash_command_timeout, output_chars=sandbox.bash_output_max_chars
+            command_timeout_s=sandbox.bash_command_timeout,
         )
         return [
             *spec.configured_tools,
-            *built_in_tools(services.sandboxes, limits, shell),
+            *built_in_tools(services.sandboxes, limits),
             *([view_image_tool(services.folders)] if spec.supports_vision else ()),
             *([setup_agent_tool(services.custom_agents)] if spec.options.is_bootstrap else ()),
             *spec.mcp.tools,
@@ -284,9 +281,9 @@ def _shared_middleware(
         ModelUnusable: Summarization is configured by fractions of a model of unknown context size.
     """
     config = spec.config
-    budget, loops, summaries = config.tool_output, config.loop_detection, config.summarization
+    loops, summaries = config.loop_detection, config.summarization
     return [
-        ToolOutputBudgetMiddleware(budget, services.sandboxes) if budget.enabled else None,
+        ToolOutputBudgetMiddleware(config, services.sandboxes),
         SanitizationMiddleware(safety=config.safety_finish_reason.enabled),
         ThreadDataMiddleware(services.folders),
         DanglingToolCallMiddleware(),

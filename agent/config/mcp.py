@@ -16,7 +16,7 @@ class McpConfig(Section):
         retry_seconds: First delay before a failed server is loaded again, seconds; doubles up to 300 s.
         idle_seconds: Idle time after which the process of a stdio server is stopped, seconds.
         max_sessions: Most processes of stdio servers at once; one per server and thread.
-        result_max_chars: Longest tool result, characters.
+        result_max_chars: Longer tool results are saved to a file, characters.
     """
 
     allowed_commands: list[str] = Field(default_factory=lambda: ["npx", "uvx"])

@@ -135,21 +135,23 @@ class LoopDetectionConfig(Section):
 class ToolOutputConfig(Section):
     """Size limits of tool results, in characters.
 
+    Longer results are saved to a file; the model sees the beginning, the end and the path.
+
     Attributes:
-        enabled: Whether results are limited.
-        max_chars: Longer results are saved to a file; the model sees the beginning, the end and the path.
+        enabled: Whether `max_chars` applies; limits of single tools, like `sandbox.bash_output_max_chars`, always do.
+        max_chars: The limit of all tools.
         preview_head_chars: Length of the shown beginning.
         preview_tail_chars: Length of the shown end.
         fallback_max_chars: The limit if no file can be written.
         fallback_head_chars: Length of the beginning in that case.
         fallback_tail_chars: Length of the end in that case.
-        exempt_tools: Tools without this limit.
+        exempt_tools: Tools without `max_chars`.
     """
 
     enabled: bool = True
     max_chars: int = Field(default=12_000, ge=500)
-    preview_head_chars: int = Field(default=2_000, ge=0)
-    preview_tail_chars: int = Field(default=1_000, ge=0)
+    preview_head_chars: int = Field(default=8_000, ge=0)
+    preview_tail_chars: int = Field(default=3_000, ge=0)
     fallback_max_chars: int = Field(default=30_000, ge=500)
     fallback_head_chars: int = Field(default=8_000, ge=0)
     fallback_tail_chars: int = Field(default=3_000, ge=0)

@@ -19,14 +19,10 @@ from mcp.types import CallToolResult, TextContent, Tool
 from agent.errors import McpError, ThreadIdMissing
 from agent.mcp.errors import describe_error
 from agent.mcp.results import result_text
-from agent.mcp.tool_names import tool_name
+from agent.mcp.tool_names import SERVER_KEY, TOOL_KEY, tool_name
 from agent.options import thread_id_for_run
 
 logger = logging.getLogger(__name__)
-
-SERVER_KEY: Final = "mcp_server"
-TOOL_KEY: Final = "mcp_tool"
-"""Metadata keys of a tool: its server, and its name on that server."""
 
 _UNUSED_CONNECTION: Final[Connection] = {"transport": "stdio", "command": "", "args": []}
 """The adapter requires one; `CallTool` opens the real connections."""
@@ -40,7 +36,6 @@ def langchain_tool(
     tool: Tool,
     call: CallTool,
     interceptors: tuple[ToolCallInterceptor, ...],
-    max_chars: Callable[[], int],
 ) -> BaseTool:
     """Wrap one tool. It returns text; failures are text that starts with `Error: `."""
 
@@ -66,7 +61,7 @@ def langchain_tool(
                 "MCP server %s: tool %s failed: %s", server, tool.name, error, exc_info=trace
             )
         if isinstance(result, CallToolResult):
-            return _message(request, result, max_chars())
+            return _message(request, result)
         return result
 
     # Providers reject a schema without `properties`, which servers omit if there are none.
@@ -82,9 +77,9 @@ def langchain_tool(
     return converted.model_copy(update={"name": tool_name(server, tool.name), "metadata": metadata})
 
 
-def _message(request: MCPToolCallRequest, result: CallToolResult, max_chars: int) -> ToolMessage:
+def _message(request: MCPToolCallRequest, result: CallToolResult) -> ToolMessage:
     return ToolMessage(
-        content=result_text(result, max_chars),
+        content=result_text(result),
         name=request.name,
         tool_call_id=getattr(request.runtime, "tool_call_id", None) or "missing_tool_call_id",
         status="error" if result.isError else "success",

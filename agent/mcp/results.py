@@ -19,12 +19,10 @@ EMPTY: Final = "(no output)"
 BASE64_BYTES_PER_CHAR: Final = 0.75
 
 
-def result_text(result: CallToolResult, max_chars: int) -> str:
+def result_text(result: CallToolResult) -> str:
     """Return a result as text; images, audio and files are described, not shown.
 
-    Args:
-        result: The result; with `isError`, the text starts with `Error: `.
-        max_chars: Maximum length, including the truncation note.
+    With `isError`, the text starts with `Error: `.
     """
     text = "\n".join(_lines(result.content)).strip()
     if not text and result.structuredContent is not None:
@@ -33,19 +31,7 @@ def result_text(result: CallToolResult, max_chars: int) -> str:
         text = (
             f"Error: {text.removeprefix('Error:').strip() or 'the tool failed without a message'}"
         )
-    return truncate(text or EMPTY, max_chars)
-
-
-def truncate(text: str, max_chars: int) -> str:
-    """Shorten a text and add a note.
-
-    >>> truncate("x" * 200, 60)
-    'xxxxxx... [truncated: 200 characters in total; request less]'
-    """
-    if len(text) <= max_chars:
-        return text
-    note = f"... [truncated: {len(text)} characters in total; request less]"
-    return text[: max(0, max_chars - len(note))] + note
+    return text or EMPTY
 
 
 def _lines(content: Iterable[ContentBlock]) -> Iterable[str]:

@@ -170,7 +170,7 @@ class McpServer:
         factory = self.factory
         try:
             self.tools = tuple(
-                langchain_tool(self.name, tool, self.call, factory.interceptors, self._max_chars)
+                langchain_tool(self.name, tool, self.call, factory.interceptors)
                 for tool in await self._list_tools()
             )
         except Exception as error:
@@ -228,9 +228,6 @@ class McpServer:
             headers={},
             stderr=self._stderr,
         )
-
-    def _max_chars(self) -> int:
-        return self.factory.limits().result_max_chars
 
 
 async def _all_tools(client: McpClient) -> list[Tool]:

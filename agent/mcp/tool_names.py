@@ -8,6 +8,10 @@ from typing import Final
 MAX_CHARS: Final = 64
 """Limit of OpenAI and Anthropic; letters, digits, `_` and `-`."""
 
+SERVER_KEY: Final = "mcp_server"
+TOOL_KEY: Final = "mcp_tool"
+"""Metadata keys of a tool: its server, and its name on that server."""
+
 _HASH_CHARS: Final = 6
 _FOREIGN = re.compile(r"[^A-Za-z0-9_-]+")
 

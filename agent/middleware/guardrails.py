@@ -27,6 +27,7 @@ from agent.guardrails.protocol import (
     ask_for_approval,
     deny,
 )
+from agent.mcp.tool_names import SERVER_KEY
 from agent.middleware.handlers import ToolHandler, ToolResult
 from agent.options import RunContext
 from agent.state import ThreadState
@@ -39,8 +40,6 @@ NO_REASON: Final = GuardrailReason(DENIED, "blocked by guardrail policy")
 ONLY_LEAD_ASKS: Final = (
     "a person must approve it, and a subagent cannot ask one; leave this step to the lead agent"
 )
-SERVER_KEY: Final = "mcp_server"
-"""Key of a tool's metadata: the MCP server it belongs to."""
 
 
 def guardrail_middleware(

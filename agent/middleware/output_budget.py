@@ -11,13 +11,15 @@ from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import ToolMessage
 from typing_extensions import override
 
-from agent.config import ToolOutputConfig
+from agent.config import AgentConfig
 from agent.errors import AgentError
+from agent.mcp.tool_names import SERVER_KEY
 from agent.middleware.handlers import ToolHandler, ToolResult
 from agent.options import thread_id_for_run
 from agent.paths import OUTPUTS
 from agent.sandbox.protocol import SandboxProvider
 from agent.state import ThreadState
+from agent.tools.bash import BASH
 
 logger = logging.getLogger(__name__)
 
@@ -25,55 +27,82 @@ FOLDER = f"{OUTPUTS}/.tool-results"
 """The folder for long results. Listings omit it; its files are read by path."""
 
 
+MAX_STORED_CHARS = 12_000_000
+"""Longest result that is saved whole; in UTF-8 within the size that read_file and grep accept."""
+
+LISTING_TOOLS = ("ls", "glob", "grep")
+
+
 class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
     """Limits what one tool call adds to the thread. Outside all other tool middleware, so it sees the final result.
 
+    No tool shortens its result itself: what is left out here can be read in the file.
+
     Args:
-        config: The section.
+        config: The `tool_output` section, and the limits of single tools in `sandbox` and `mcp`.
         sandboxes: Where to write the files.
     """
 
-    def __init__(self, config: ToolOutputConfig, sandboxes: SandboxProvider) -> None:
+    def __init__(self, config: AgentConfig, sandboxes: SandboxProvider) -> None:
         super().__init__()
-        self._config = config
+        self._config = config.tool_output
         self._sandboxes = sandboxes
+        self._mcp_limit = config.mcp.result_max_chars
+        listing = config.sandbox.ls_output_max_chars
+        self._limits = {
+            BASH: config.sandbox.bash_output_max_chars,
+            **dict.fromkeys(LISTING_TOOLS, listing),
+        }
 
     @override
     async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
         result = await handler(request)
-        if self._is_exempt(request):
-            return result
-        shorter = {id(m): await self._save_to_file(request, m) for m in self._long_messages(result)}
+        limit = self._limit(request)
+        shorter = {
+            id(message): await self._save_to_file(request, message, limit)
+            for message in _messages(result)
+            if isinstance(message, ToolMessage) and limit and len(message.text) > limit
+        }
         return _replace_messages(result, shorter)
 
-    def _is_exempt(self, request: ToolCallRequest) -> bool:
-        return request.tool_call["name"] in self._config.exempt_tools
-
-    def _long_messages(self, result: ToolResult) -> list[ToolMessage]:
-        return [
-            message
-            for message in _messages(result)
-            if isinstance(message, ToolMessage) and len(message.text) > self._config.max_chars
+    def _limit(self, request: ToolCallRequest) -> int:
+        """Return the longest result of a tool, characters; 0 = no limit."""
+        name, config = request.tool_call["name"], self._config
+        is_mcp = request.tool is not None and SERVER_KEY in (request.tool.metadata or {})
+        limits = [
+            self._limits.get(name, 0),
+            self._mcp_limit if is_mcp else 0,
+            config.max_chars if config.enabled and name not in config.exempt_tools else 0,
         ]
+        return min((limit for limit in limits if limit), default=0)
 
-    async def _save_to_file(self, request: ToolCallRequest, message: ToolMessage) -> ToolMessage:
+    async def _save_to_file(
+        self, request: ToolCallRequest, message: ToolMessage, limit: int
+    ) -> ToolMessage:
         """Write the result to a file and return its beginning and end; if that fails, only shorten it."""
-        config, text = self._config, message.text
+        config, text = self._config, str(message.text)
         path = f"{FOLDER}/{_file_name(request)}"
+        stored, is_whole = text, len(text) <= MAX_STORED_CHARS
+        if not is_whole:
+            half = MAX_STORED_CHARS // 2
+            stored = _head_and_tail(text, half, half, "the result is too long to be saved whole")
         try:
             runtime = request.runtime
             sandbox = await self._sandboxes.acquire(
                 thread_id_for_run(runtime.context, runtime.config)
             )
-            await sandbox.write_file(path, text)
+            await sandbox.write_file(path, stored)
         except (AgentError, OSError) as error:
             logger.warning("Could not save a long tool result: %s", error)
             return self._shorten(message)
-        note = f"the complete result ({len(text)} characters) is in {path}; read it in parts or search it"
-        return _replace_text(
-            message,
-            _head_and_tail(text, config.preview_head_chars, config.preview_tail_chars, note),
+        saved = "the result" if is_whole else "the beginning and end of the result"
+        note = (
+            f"{saved} ({len(stored)} characters) is in {path}; read it with read_file and an offset, "
+            "or search it with grep"
         )
+        tail = min(config.preview_tail_chars, limit // 3)
+        head = min(config.preview_head_chars, limit - tail)
+        return _replace_text(message, _head_and_tail(text, head, tail, note))
 
     def _shorten(self, message: ToolMessage) -> ToolMessage:
         config, text = self._config, message.text

@@ -111,8 +111,12 @@ class BubblewrapShell:
                 lambda: stack.enter_context(self._process(command, is_full=is_full))
             )
             result = await run_process(spec, timeout_s=timeout_s, watchdog=watchdog.watch)
+        return await anyio.to_thread.run_sync(lambda: self._text(result, is_full=is_full))
+
+    def _text(self, result: CommandResult, *, is_full: bool) -> str:
+        """Return the result for the model. Blocking: it measures the disk, and outputs may have megabytes."""
         text = self._explained(result).text()
-        after = await anyio.to_thread.run_sync(self._measure)
+        after = self._measure()
         if is_full or after.exceeds(self.options.disk):
             text += f"\n{FULL if is_full else self._quota_message(after)}"
         return self.table.mask_host_paths(text)

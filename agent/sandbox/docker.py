@@ -142,7 +142,8 @@ class DockerSandboxProvider(FolderSandboxProvider):
             async with container.lock:
                 await self._ensure_started(thread_id, container, table)
             result = await self._execute(container, command, timeout_s)
-            return table.mask_host_paths(result.text())
+            # Not on the event loop: outputs may have megabytes.
+            return await anyio.to_thread.run_sync(lambda: table.mask_host_paths(result.text()))
         finally:
             container.commands -= 1
             container.used_at = anyio.current_time()

@@ -16,8 +16,8 @@ from secrets import token_hex
 from agent.errors import PathNotAllowed, SandboxError
 from agent.paths import MountTable
 
-MAX_TEXT_BYTES = 20_000_000
-"""Largest file that is read or edited as text."""
+MAX_TEXT_BYTES = 50_000_000
+"""Largest file that is read, searched or edited as text."""
 
 MAX_LISTED = 2_000
 """Maximum number of entries in one listing."""

@@ -4,6 +4,8 @@ import re
 import shutil
 from collections.abc import Mapping
 
+import anyio.to_thread
+
 from agent.paths import USER_DATA, MountTable
 from agent.sandbox.host_paths import check_host_paths
 from agent.sandbox.process import ProcessSpec, run_process
@@ -44,8 +46,12 @@ async def run_on_host(
         environment={**home, **environment},
         cwd=folders.workspace,
     )
-    text = (await run_process(spec, timeout_s=timeout_s)).text()
-    return table.mask_host_paths(text).replace(str(folders.user_data), USER_DATA)
+    result = await run_process(spec, timeout_s=timeout_s)
+
+    def text() -> str:
+        return table.mask_host_paths(result.text()).replace(str(folders.user_data), USER_DATA)
+
+    return await anyio.to_thread.run_sync(text)  # outputs may have megabytes
 
 
 def translate_paths(command: str, table: MountTable) -> str:

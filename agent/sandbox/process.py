@@ -61,7 +61,13 @@ async def run_process(
         code = exit_code(await process.wait())
     if deadline.cancelled_caught:
         code, notes = TIMED_OUT, [f"The command was stopped: it took longer than {timeout_s:g} s."]
-    return CommandResult(stdout=out.text(), stderr=err.text(), code=code, note=" ".join(notes))
+    return CommandResult(
+        stdout=out.text(),
+        stderr=err.text(),
+        code=code,
+        note=" ".join(notes),
+        omission=out.note() or err.note(),
+    )
 
 
 async def _start(spec: ProcessSpec) -> Process:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 NO_OUTPUT = "(no output)"
-KEPT_BYTES = 1_000_000
+KEPT_BYTES = 10_000_000
 """Bytes kept of each output stream: half from its start, half from its end."""
 
 
@@ -18,6 +18,7 @@ class OutputBuffer:
     """
 
     def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
+        self._kept = kept_bytes
         self._half = kept_bytes // 2
         self._head = bytearray()
         self._tail = bytearray()
@@ -31,6 +32,12 @@ class OutputBuffer:
         # Trimmed only at twice its size: otherwise each small piece would move the whole tail.
         if len(self._tail) > 2 * self._half:
             self._trim()
+
+    def note(self) -> str:
+        """Return a sentence if something was left out, or ""."""
+        self._trim()
+        size = f"{self._kept // 1_000_000} MB"
+        return f"More than {size} were printed: the middle was not kept." if self._dropped else ""
 
     def text(self) -> str:
         """Return what was kept; bytes that are not UTF-8 become replacement characters."""
@@ -56,12 +63,14 @@ class CommandResult:
         stderr: Standard error.
         code: Exit code; 128 + n if signal n ended it, as in shells.
         note: A sentence if it was stopped from outside, by the deadline or a limit.
+        omission: A sentence if a part of its output was not kept.
     """
 
     stdout: str
     stderr: str = ""
     code: int = 0
     note: str = ""
+    omission: str = ""
 
     def text(self) -> str:
         r"""Format it for the model.
@@ -78,6 +87,8 @@ class CommandResult:
             parts.append(f"\nExit Code: {self.code}")
         if self.note:
             parts.append(f"\n{self.note}")
+        if self.omission:
+            parts.append(f"\n{self.omission}")
         text = "".join(parts)
         return (text if self.stdout else text.removeprefix("\n")) or NO_OUTPUT
 

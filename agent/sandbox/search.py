@@ -26,9 +26,8 @@ IGNORED = frozenset(
 
 MAX_VISITED = 50_000  # entries of one walk: bounds its time on huge trees
 MAX_DEPTH = 40  # nested folders; each holds one descriptor open
-MAX_FILE_BYTES = 1_000_000  # larger files are not searched
-MAX_LINE_CHARS = 2_000  # longer lines are not searched
-SHOWN_LINE_CHARS = 200  # of a matching line
+MAX_FILE_BYTES = 50_000_000  # larger files are not searched
+SHOWN_LINE_CHARS = 1_000  # of a matching line, around the first match
 MAX_MEMORY_BYTES = 512_000_000  # of the child process
 MAX_CPU_S = 30  # of the child process, in case it is not killed at its deadline
 
@@ -186,21 +185,24 @@ def search_text(descriptors: Sequence[int], query: dict[str, Any]) -> dict[str, 
     found: list[tuple[str, int, str]] = []
     for fd, prefix in zip(descriptors, query["prefixes"], strict=True):
         for path, file_fd in _files(fd, query["glob"], f"{prefix}/" if prefix else ""):
+            if file_fd is None:  # too many files
+                return {"lines": found, "truncated": True}
             for number, line in _matching_lines(file_fd, pattern):
                 if len(found) >= limit:
                     return {"lines": found, "truncated": True}
-                found.append((path, number, line[:SHOWN_LINE_CHARS]))
+                found.append((path, number, line))
     return {"lines": found, "truncated": False}
 
 
-def _files(fd: int, glob: object, prefix: str) -> Iterator[tuple[str, int]]:
-    """Yield every file to search, open; it is closed before the next one."""
+def _files(fd: int, glob: object, prefix: str) -> Iterator[tuple[str, int | None]]:
+    """Yield every file to search, open; it is closed before the next one. None = there are more files, not visited."""
     if stat.S_ISREG(os.fstat(fd).st_mode):
         yield "", fd
         return
     matches = glob_matcher(glob) if isinstance(glob, str) and glob else None
     for visited, entry in enumerate(walk(fd, prefix=prefix)):
         if visited >= MAX_VISITED:
+            yield "", None
             return
         if not entry.is_file or (matches is not None and not matches(entry.path)):
             continue
@@ -216,16 +218,38 @@ def _files(fd: int, glob: object, prefix: str) -> Iterator[tuple[str, int]]:
 
 
 def _matching_lines(fd: int, pattern: re.Pattern[str]) -> Iterator[tuple[int, str]]:
+    """Yield the number and text of matching lines; of a long line, the text around each match."""
     status = os.fstat(fd)
-    if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_FILE_BYTES:
+    if not stat.S_ISREG(status.st_mode):
         return
-    with os.fdopen(os.dup(fd), "rb") as file:
-        content = file.read(MAX_FILE_BYTES)
-    if b"\0" in content[:8192]:
+    if status.st_size > MAX_FILE_BYTES:
+        yield 0, f"[not searched: the file is larger than {MAX_FILE_BYTES // 1_000_000} MB]"
+        return
+    if b"\0" in os.pread(fd, 8192, 0):
         return  # binary
-    for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), start=1):
-        if len(line) <= MAX_LINE_CHARS and pattern.search(line):
-            yield number, line
+    with os.fdopen(os.dup(fd), encoding="utf-8", errors="replace", newline="\n") as file:
+        for number, line in enumerate(file, start=1):
+            for shown in _matches(line.rstrip("\r\n"), pattern):
+                yield number, shown
+
+
+def _matches(line: str, pattern: re.Pattern[str]) -> Iterator[str]:
+    """Yield a matching line, or the parts of a long one around its matches.
+
+    >>> [len(part) for part in _matches("x" * 5000 + "needle" + "x" * 5000 + "needle", re.compile("needle"))]
+    [1008, 510]
+    """
+    end = 0
+    for found in pattern.finditer(line):
+        if len(line) <= SHOWN_LINE_CHARS:
+            yield line
+            return
+        if found.end() <= end:
+            continue  # in the part before
+        start = max(0, found.start() - SHOWN_LINE_CHARS // 2)
+        end = max(start + SHOWN_LINE_CHARS, found.start() + SHOWN_LINE_CHARS // 2)
+        part = line[start:end]
+        yield f"{'... ' if start else ''}{part}{' ...' if end < len(line) else ''}"
 
 
 def main() -> None:

@@ -2,7 +2,6 @@
 
 import json
 import logging
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from langchain.tools import ToolRuntime
@@ -12,7 +11,7 @@ from pydantic import BaseModel, Field
 from agent.options import thread_id_for_run
 from agent.sandbox.protocol import Sandbox, SandboxProvider
 from agent.tools.command_audit import BLOCKED, AuditDecision, AuditResult, audit_command
-from agent.tools.results import run_in_sandbox, truncate_middle
+from agent.tools.results import run_in_sandbox
 
 audit_log = logging.getLogger("agent.tools.bash.audit")
 
@@ -32,16 +31,8 @@ class BashArgs(BaseModel):
     command: str = Field(description="One or more commands, as for bash -c.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShellLimits:
-    """Limits of one command: run time in seconds, result size in characters (0 = no limit)."""
-
-    timeout_s: float = 600.0
-    output_chars: int = 20_000
-
-
-def bash_tool(sandboxes: SandboxProvider, limits: ShellLimits) -> BaseTool:
-    """Build the tool over a sandbox provider."""
+def bash_tool(sandboxes: SandboxProvider, timeout_s: float) -> BaseTool:
+    """Build the tool over a sandbox provider; a command is stopped after `timeout_s` seconds."""
 
     async def bash(runtime: ToolRuntime, **arguments: object) -> str:
         args = BashArgs.model_validate(arguments)
@@ -51,26 +42,16 @@ def bash_tool(sandboxes: SandboxProvider, limits: ShellLimits) -> BaseTool:
             _log(args.command, audit, thread_id_for_run(runtime.context, runtime.config))
             if audit.decision is AuditDecision.BLOCK:
                 return f"Error: {BLOCKED} Reason: the command {audit.reason}."
-            text = await sandbox.execute(args.command, timeout_s=limits.timeout_s)
-            return format_output(text, audit, limits.output_chars)
+            text = await sandbox.execute(args.command, timeout_s=timeout_s)
+            if audit.decision is AuditDecision.WARN:
+                text += f"\n\nWarning: the command {audit.reason}."
+            return text
 
         return await run_in_sandbox(sandboxes, runtime, work)
 
     return StructuredTool.from_function(
         coroutine=bash, name=BASH, description=_DESCRIPTION, args_schema=BashArgs
     )
-
-
-def format_output(text: str, audit: AuditResult, limit: int) -> str:
-    r"""Truncate a command's output in the middle and append the warning, together within the limit.
-
-    >>> format_output("ok", AuditResult(decision=AuditDecision.WARN, reason="changes PATH"), 0)
-    'ok\n\nWarning: the command changes PATH.'
-    """
-    if audit.decision is not AuditDecision.WARN:
-        return truncate_middle(text, limit)
-    warning = f"\n\nWarning: the command {audit.reason}."
-    return truncate_middle(text, max(limit - len(warning), 1) if limit else 0) + warning
 
 
 def _log(command: str, audit: AuditResult, thread_id: str) -> None:

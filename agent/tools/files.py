@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from agent.errors import SandboxError
 from agent.sandbox.protocol import FileListing, GrepQuery, Sandbox, SandboxProvider
-from agent.tools.results import EMPTY, ToolLimits, run_in_sandbox, truncate_end
+from agent.tools.results import EMPTY, ToolLimits, run_in_sandbox, text_page
 
 MAX_GLOB_RESULTS = 1_000
 MAX_GREP_RESULTS = 500
@@ -32,6 +32,7 @@ class ReadArgs(_Described):
     path: str = Field(description="The file.")
     start_line: int | None = Field(default=None, description="First line to read, from 1.")
     end_line: int | None = Field(default=None, description="Last line to read, inclusive.")
+    offset: int = Field(default=0, description="Characters to skip, to read on in a long text.")
 
 
 class WriteArgs(_Described):
@@ -111,14 +112,13 @@ def file_tools(sandboxes: SandboxProvider, limits: ToolLimits) -> tuple[BaseTool
     )
 
 
-async def _ls(sandbox: Sandbox, args: ListArgs, limits: ToolLimits) -> str:
-    return _format(await sandbox.list_dir(args.path), limits, EMPTY)
+async def _ls(sandbox: Sandbox, args: ListArgs, _: ToolLimits) -> str:
+    return _format(await sandbox.list_dir(args.path), EMPTY)
 
 
 async def _read_file(sandbox: Sandbox, args: ReadArgs, limits: ToolLimits) -> str:
     text = line_range(await sandbox.read_file(args.path), args.start_line, args.end_line)
-    hint = "read the rest with start_line and end_line"
-    return truncate_end(text, limits.reading_chars, hint) or EMPTY
+    return text_page(text, args.offset, limits.reading_chars) or EMPTY
 
 
 async def _write_file(sandbox: Sandbox, args: WriteArgs, limits: ToolLimits) -> str:
@@ -137,17 +137,17 @@ async def _str_replace(sandbox: Sandbox, args: ReplaceArgs, _: ToolLimits) -> st
     return "OK"
 
 
-async def _glob(sandbox: Sandbox, args: GlobArgs, limits: ToolLimits) -> str:
+async def _glob(sandbox: Sandbox, args: GlobArgs, _: ToolLimits) -> str:
     found = await sandbox.glob(
         args.path,
         args.pattern,
         include_dirs=args.include_dirs,
         max_results=min(max(args.max_results, 1), MAX_GLOB_RESULTS),
     )
-    return _format(found, limits, NO_MATCHES)
+    return _format(found, NO_MATCHES)
 
 
-async def _grep(sandbox: Sandbox, args: GrepArgs, limits: ToolLimits) -> str:
+async def _grep(sandbox: Sandbox, args: GrepArgs, _: ToolLimits) -> str:
     query = GrepQuery(
         pattern=args.pattern,
         glob=args.glob,
@@ -155,14 +155,14 @@ async def _grep(sandbox: Sandbox, args: GrepArgs, limits: ToolLimits) -> str:
         case_sensitive=args.case_sensitive,
         max_results=min(max(args.max_results, 1), MAX_GREP_RESULTS),
     )
-    return _format(await sandbox.grep(args.path, query), limits, NO_MATCHES)
+    return _format(await sandbox.grep(args.path, query), NO_MATCHES)
 
 
-def _format(listing: FileListing, limits: ToolLimits, if_empty: str) -> str:
+def _format(listing: FileListing, if_empty: str) -> str:
     lines = [*listing.lines]
     if listing.truncated:
         lines.append("... [there is more; narrow the path or the pattern]")
-    return truncate_end("\n".join(lines), limits.listing_chars, "narrow the path") or if_empty
+    return "\n".join(lines) or if_empty
 
 
 def line_range(text: str, start: int | None, end: int | None) -> str:

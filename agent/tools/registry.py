@@ -10,7 +10,7 @@ from agent.errors import ObjectNotImportable
 from agent.importer import import_object
 from agent.sandbox.protocol import SandboxProvider
 from agent.tools.ask_clarification import ask_clarification_tool
-from agent.tools.bash import ShellLimits, bash_tool
+from agent.tools.bash import bash_tool
 from agent.tools.files import file_tools
 from agent.tools.present_files import present_files_tool
 from agent.tools.results import ToolLimits
@@ -18,13 +18,11 @@ from agent.tools.results import ToolLimits
 logger = logging.getLogger(__name__)
 
 
-def built_in_tools(
-    sandboxes: SandboxProvider, limits: ToolLimits, shell: ShellLimits | None = None
-) -> tuple[BaseTool, ...]:
+def built_in_tools(sandboxes: SandboxProvider, limits: ToolLimits) -> tuple[BaseTool, ...]:
     """Build the tools that every agent has; `bash` only if the sandboxes run commands."""
     return (
         *file_tools(sandboxes, limits),
-        *([bash_tool(sandboxes, shell or ShellLimits())] if sandboxes.can_execute else ()),
+        *([bash_tool(sandboxes, limits.command_timeout_s)] if sandboxes.can_execute else ()),
         present_files_tool(sandboxes),
         ask_clarification_tool(),
     )

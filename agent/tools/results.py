@@ -19,31 +19,40 @@ MAX_ERROR_CHARS = 600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolLimits:
-    """Result sizes of the file tools, characters; `write_bytes` limits one write_file without append. 0 = no limit."""
+    """Limits of the built-in tools.
 
-    listing_chars: int = 20_000
+    Attributes:
+        reading_chars: Most characters of one read_file; 0 = no limit.
+        write_bytes: Largest content of one write_file without append; 0 = no limit.
+        command_timeout_s: Time limit of one bash command, seconds.
+    """
+
     reading_chars: int = 50_000
     write_bytes: int = 80_000
+    command_timeout_s: float = 600.0
 
 
-def truncate_end(text: str, limit: int, hint: str = "") -> str:
-    """Keep the start of a text; the result, including its closing note, has at most `limit` characters.
+def text_page(text: str, offset: int, limit: int) -> str:
+    r"""Return at most `limit` characters of a text; a note at the end says how to read on.
 
     Args:
         text: The text.
-        limit: Characters; 0 = no limit.
-        hint: How to get the rest.
+        offset: Characters to skip.
+        limit: Characters, without the note; 0 = no limit.
 
-    >>> truncate_end("abc", 3)
-    'abc'
-    >>> len(truncate_end("x" * 500, 100, "use a range"))
-    100
+    >>> text_page("abcdef", 2, 3)
+    'cde\n... [characters 2 to 5 of 6; read on with offset=5]'
+    >>> text_page("abcdef", 5, 3), text_page("abc", 9, 3)
+    ('f', '[offset is beyond the end: there are 3 characters]')
     """
-    if limit <= 0 or len(text) <= limit:
-        return text
-    # The note contains the number of characters: measured with the longest possible one.
-    room = max(0, limit - len(_note(len(text), hint)))
-    return (text[:room] + _note(len(text) - room, hint))[:limit]
+    start = max(offset, 0)
+    if start and start >= len(text):
+        return f"[offset is beyond the end: there are {len(text)} characters]"
+    end = start + limit if limit > 0 else len(text)
+    page = text[start:end]
+    if end >= len(text):
+        return page
+    return f"{page}\n... [characters {start} to {end} of {len(text)}; read on with offset={end}]"
 
 
 def truncate_middle(text: str, limit: int) -> str:
@@ -54,14 +63,14 @@ def truncate_middle(text: str, limit: int) -> str:
     """
     if limit <= 0 or len(text) <= limit:
         return text
-    room = max(0, limit - len(_note(len(text), "")) - 1)
+    room = max(0, limit - len(_note(len(text))) - 1)
     head, tail = room - room // 2, room // 2
-    note = _note(len(text) - room, "") + "\n"
+    note = _note(len(text) - room) + "\n"
     return (text[:head] + note + (text[-tail:] if tail else ""))[:limit]
 
 
-def _note(dropped: int, hint: str) -> str:
-    return f"\n... [{dropped} characters left out{'; ' + hint if hint else ''}]"
+def _note(dropped: int) -> str:
+    return f"\n... [{dropped} characters left out]"
 
 
 def error_text(error: AgentError) -> str:

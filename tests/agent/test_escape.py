@@ -25,7 +25,6 @@ from agent.sandbox.bubblewrap import BubblewrapSandboxProvider, probe_bubblewrap
 from agent.sandbox.bubblewrap_args import BubblewrapOptions, ProcessLimits
 from agent.sandbox.disk import DiskLimits
 from agent.thread_storage import ThreadStorage
-from agent.tools.bash import ShellLimits
 from agent.tools.registry import built_in_tools
 from agent.tools.results import ToolLimits
 from tests.agent import escape_attempts
@@ -72,8 +71,8 @@ class Cell:
                 environment={"GREETING": "hello"},
             ),
         )
-        shell = ShellLimits(timeout_s=timeout_s)
-        self.tools = {tool.name: tool for tool in built_in_tools(sandboxes, ToolLimits(), shell)}
+        tools = built_in_tools(sandboxes, ToolLimits(command_timeout_s=timeout_s))
+        self.tools = {tool.name: tool for tool in tools}
 
     async def use(self, name: str, *, thread: str = THREAD, **arguments: object) -> str:
         """Call a tool as the graph does; its answer as text. Nothing of the machine may stand in it."""
@@ -433,10 +432,10 @@ async def test_too_many_files_exceed_the_quota(tmp_path: Path) -> None:
     assert await cell.bash("ls") == "(no output)"
 
 
-async def test_excessive_output_is_truncated(cell: Cell) -> None:
+async def test_output_in_memory_is_bounded(cell: Cell) -> None:
     answer = await cell.bash("head -c 30000000 /dev/zero | tr '\\0' x; echo end")
-    assert len(answer) <= 20_000
-    assert answer.endswith("xxxend\n")
+    assert len(answer) < 10_000_200
+    assert "xxxend\n" in answer
     assert "left out" in answer
 
 

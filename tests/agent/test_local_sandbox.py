@@ -265,7 +265,7 @@ async def test_finding_files(scene: Scene) -> None:
 
 async def test_searching(scene: Scene) -> None:
     box = scene.sandbox
-    await box.write_file(f"{WORKSPACE}/a.py", "import os\nIMPORT = 1\n" + "x" * 3000 + "import\n")
+    await box.write_file(f"{WORKSPACE}/a.py", "import os\nIMPORT = 1\n" + "x" * 3000 + "port\n")
     await box.write_file(f"{WORKSPACE}/b.txt", "a.b import\naxb\n")
     (scene.folders.workspace / "c.bin").write_bytes(b"import\0")
     (scene.folders.workspace / "way").symlink_to(scene.outside)

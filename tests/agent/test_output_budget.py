@@ -11,7 +11,7 @@ from langchain_core.tools import BaseTool, tool
 from langgraph.types import Command
 from pydantic import ValidationError
 
-from agent.config import ToolOutputConfig
+from agent.config import AgentConfig, ToolOutputConfig
 from agent.middleware.output_budget import FOLDER, ToolOutputBudgetMiddleware
 from agent.paths import OUTPUTS
 from agent.sandbox.local import LocalSandboxProvider
@@ -64,10 +64,10 @@ async def test_a_long_result_lies_in_a_file_that_can_be_read_but_is_not_listed(
         assert path
         host = harness.folders().outputs / path[0].removeprefix(f"{OUTPUTS}/")
         assert host.read_text() == LONG
-        assert text.startswith(LONG[:2000])
-        assert text.endswith(LONG[-1000:].rstrip())
+        assert text.startswith(LONG[:8000])
+        assert text.endswith(LONG[-3000:].rstrip())
         assert "characters omitted" in text
-        assert len(text) < 3300
+        assert len(text) < 11_400
         assert str(tmp_path) not in text
         assert result(messages, 1).text == "(empty)"
         model._script.extend(
@@ -140,7 +140,7 @@ def test_sizes_that_contradict_each_other_are_refused() -> None:
 
 
 def _graph(home: Path, *tools: BaseTool) -> Any:  # noqa: ANN401 - a graph
-    link = ToolOutputBudgetMiddleware(ToolOutputConfig(), LocalSandboxProvider(ThreadStorage(home)))
+    link = ToolOutputBudgetMiddleware(AgentConfig(), LocalSandboxProvider(ThreadStorage(home)))
     model = ScriptedChatModel.playing(calling(tools[0].name), "Done.")
     return create_agent(model, list(tools), middleware=[link], state_schema=ThreadState)
 

@@ -47,13 +47,26 @@ async def test_a_page_becomes_markdown() -> None:
     )
 
 
-async def test_pages_are_truncated_after_4096_characters() -> None:
+async def test_long_pages_are_read_on() -> None:
     async with web_server() as here:
         here.answer("/long", f"<title>Long</title><p>{'word ' * 5000}</p>")
-        fetch = tool("fetch_page", allow_private_hosts=HERE)
-        assert len(await ask(fetch, url=f"{here.url}/long")) == len("# Long\n\n") + 4096
-        short = tool("fetch_page", allow_private_hosts=HERE, max_chars=100)
-        assert len(await ask(short, url=f"{here.url}/long")) == len("# Long\n\n") + 100
+        url = f"{here.url}/long"
+        whole = await ask(tool("fetch_page", allow_private_hosts=HERE), url=url)
+        short = tool("fetch_page", allow_private_hosts=HERE, max_chars=20_000)
+        first = await ask(short, url=url)
+        rest = await ask(short, url=url, offset=20_000)
+    note = f"\n... [characters 0 to 20000 of {len(whole)}; read on with offset=20000]"
+    assert first == whole[:20_000] + note
+    assert rest == whole[20_000:]
+    assert whole == "# Long\n\n" + ("word " * 5000).strip()
+
+
+async def test_pages_over_the_size_limit_say_so() -> None:
+    async with web_server() as here:
+        here.answer("/long", f"<p>{'word ' * 5000}</p>")
+        fetch = tool("fetch_page", allow_private_hosts=HERE, max_bytes=1000)
+        answer = await ask(fetch, url=f"{here.url}/long")
+    assert answer.endswith("[The page is longer than 1000 bytes; the rest was not loaded.]")
 
 
 @pytest.mark.parametrize(
@@ -147,7 +160,7 @@ async def test_tavily_reads_pages() -> None:
         refused = await ask(
             tool("tavily_fetch", api_key=KEY, base_url=here.url), url="https://8.8.8.8/"
         )
-    assert answer == "# Eights\n\n" + "x" * 4096
+    assert answer == "# Eights\n\n" + "x" * 5000
     assert refused == "Error: Tavily could not read the page: blocked by robots."
 
 
@@ -193,7 +206,7 @@ async def test_firecrawl_reads_pages() -> None:
         answer = await ask(scrape, url="https://8.8.8.8/")
         here.answer("/v2/scrape", {"success": True, "data": None})
         empty = await ask(scrape, url="https://8.8.8.8/")
-    assert answer == "# Hi\n\n" + ("**hi** " * 2000)[:4096]
+    assert answer == "# Hi\n\n" + ("**hi** " * 2000).strip()
     assert empty == "Error: Firecrawl found no text on the page."
 
 

@@ -22,6 +22,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 PIXEL = b"\x89PNG\r\n\x1a\n" + b"\0" * 60
 
 
+def haystack(half: int, needle: str) -> str:
+    """Answer with a needle in the middle of 2 * half characters."""
+    return "x" * half + needle + "y" * half
+
+
 def build() -> FastMCP:
     """Return the server; what it remembers, its process remembers."""
     server = FastMCP("fake", log_level="ERROR")
@@ -31,6 +36,8 @@ def build() -> FastMCP:
     def echo(text: str) -> str:
         """Say it again."""
         return text
+
+    server.tool()(haystack)
 
     @server.tool()
     def environment() -> str:

@@ -1,7 +1,5 @@
 """web_fetch without a service: pages are fetched directly."""
 
-from functools import partial
-
 import anyio.to_thread
 from langchain_core.tools import BaseTool
 
@@ -13,9 +11,9 @@ from agent.tools.web.tools import fetch_tool
 
 def fetch_page(**keys: object) -> BaseTool:
     """Build web_fetch without a service. Keys: see WebKeys."""
-    return fetch_tool(partial(_fetch, WebClient(parse_web_keys(keys), "the page")))
+    return fetch_tool(_fetch, WebClient(parse_web_keys(keys), "the page"))
 
 
 async def _fetch(client: WebClient, url: str) -> str:
     answer = await client.fetch(url)
-    return await anyio.to_thread.run_sync(page_text, answer, client.keys.max_chars)
+    return await anyio.to_thread.run_sync(page_text, answer)

@@ -23,7 +23,7 @@ def firecrawl_search(**keys: object) -> BaseTool:
 
 def firecrawl_scrape(**keys: object) -> BaseTool:
     """Build web_fetch over Firecrawl. Keys: see WebKeys; `api_key` is required."""
-    return fetch_tool(partial(_fetch, WebClient(parse_web_keys(keys), SERVICE)))
+    return fetch_tool(_fetch, WebClient(parse_web_keys(keys), SERVICE))
 
 
 async def _search(client: WebClient, query: str) -> list[SearchResult]:
@@ -60,4 +60,4 @@ async def _fetch(client: WebClient, url: str) -> str:
     if not text:
         raise WebError(f"{SERVICE} found no text on the page.")
     title = first_text(as_object(data.get("metadata")), "title", "ogTitle")
-    return with_title(title or url, text, client.keys.max_chars)
+    return with_title(title or url, text)

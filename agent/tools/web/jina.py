@@ -1,7 +1,6 @@
 """Jina Reader: pages rendered by a browser (jina.ai/reader, `POST https://r.jina.ai/`)."""
 
 from dataclasses import replace
-from functools import partial
 
 import anyio.to_thread
 import httpx
@@ -20,7 +19,7 @@ PUBLIC = "https://r.jina.ai"
 
 def jina_fetch(**keys: object) -> BaseTool:
     """Build web_fetch over Jina. Keys: see WebKeys; `api_key` is optional and raises the rate limit."""
-    return fetch_tool(partial(_fetch, WebClient(parse_web_keys(keys), SERVICE)))
+    return fetch_tool(_fetch, WebClient(parse_web_keys(keys), SERVICE))
 
 
 async def _fetch(client: WebClient, url: str) -> str:
@@ -33,4 +32,4 @@ async def _fetch(client: WebClient, url: str) -> str:
         raise WebError(f"{SERVICE} returned an empty page.")
     # Its media type is text/plain even for the requested HTML.
     page = replace(answer, media_type="text/html", url=httpx.URL(url))
-    return await anyio.to_thread.run_sync(page_text, page, client.keys.max_chars)
+    return await anyio.to_thread.run_sync(page_text, page)

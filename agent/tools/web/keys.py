@@ -13,7 +13,7 @@ class WebKeys(Section):
         api_key: Key of the service; secret.
         base_url: URL of the service; None = the public one.
         max_results: Maximum number of search results.
-        max_chars: Maximum length of a page for the model, characters.
+        max_chars: Most characters of a page per call; `offset` reads on.
         max_bytes: Maximum size of a response, decompressed bytes.
         timeout: Time limit of one call, seconds.
         allow_private_hosts: Names, addresses or networks that may be fetched although they are not public.
@@ -22,7 +22,7 @@ class WebKeys(Section):
     api_key: str | None = Field(default=None, repr=False)
     base_url: str | None = Field(default=None, pattern=r"^https?://\S+$")
     max_results: int = Field(default=5, ge=1, le=20)
-    max_chars: int = Field(default=4096, ge=100, le=200_000)
+    max_chars: int = Field(default=2_000_000, ge=100, le=50_000_000)
     max_bytes: int = Field(default=2_000_000, ge=1_000, le=50_000_000)
     timeout: float = Field(default=10.0, gt=0, le=300)
     allow_private_hosts: list[str] = Field(default_factory=list)

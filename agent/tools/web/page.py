@@ -26,15 +26,15 @@ _MAIN_MIN_CHARS = 200
 """A main element with less text is ignored."""
 
 
-def page_text(answer: WebResponse, max_chars: int) -> str:
-    r"""Return a fetched page as `# title`, an empty line, and the first `max_chars` characters of its Markdown.
+def page_text(answer: WebResponse) -> str:
+    r"""Return a fetched page as `# title`, an empty line, and its Markdown.
 
     Raises:
         WebError: It is not text.
 
     >>> from httpx import URL
     >>> page = WebResponse(url=URL("http://a.example/"), media_type="text/plain", charset=None, body=b"hello")
-    >>> page_text(page, 100)
+    >>> page_text(page)
     '# a.example\n\nhello'
     """
     if _is_html(answer):
@@ -44,16 +44,18 @@ def page_text(answer: WebResponse, max_chars: int) -> str:
         title, text = "", answer.text
     else:
         raise WebError(f"The page has the type {answer.media_type[:60]}, which is not text.")
-    return with_title(title or answer.url.host, text, max_chars)
+    if answer.truncated:
+        text += f"\n\n[The page is longer than {len(answer.body)} bytes; the rest was not loaded.]"
+    return with_title(title or answer.url.host, text)
 
 
-def with_title(title: str, text: str, max_chars: int) -> str:
-    r"""Return the title and the start of the text.
+def with_title(title: str, text: str) -> str:
+    r"""Return the title and the text.
 
-    >>> with_title(" A  title ", "text", 3)
-    '# A title\n\ntex'
+    >>> with_title(" A  title ", "text")
+    '# A title\n\ntext'
     """
-    return f"# {' '.join(title.split())[:300]}\n\n{text.strip()[:max_chars]}"
+    return f"# {' '.join(title.split())[:300]}\n\n{text.strip()}"
 
 
 def html_to_markdown(html: bytes, charset: str | None = None) -> tuple[str, str]:

@@ -23,7 +23,7 @@ def tavily_search(**keys: object) -> BaseTool:
 
 def tavily_fetch(**keys: object) -> BaseTool:
     """Build web_fetch over Tavily. Keys: see WebKeys; `api_key` is required."""
-    return fetch_tool(partial(_fetch, WebClient(parse_web_keys(keys), SERVICE)))
+    return fetch_tool(_fetch, WebClient(parse_web_keys(keys), SERVICE))
 
 
 async def _search(client: WebClient, query: str) -> list[SearchResult]:
@@ -55,6 +55,6 @@ async def _fetch(client: WebClient, url: str) -> str:
     for entry in iter_objects(answer.get("results")):
         text = first_text(entry, "raw_content", "content")
         if text:
-            return with_title(first_text(entry, "title") or url, text, client.keys.max_chars)
+            return with_title(first_text(entry, "title") or url, text)
     reason = next((first_text(e, "error") for e in iter_objects(answer.get("failed_results"))), "")
     raise WebError(f"{SERVICE} could not read the page{': ' + reason[:200] if reason else ''}.")

@@ -10,6 +10,8 @@ from langchain_core.tools import BaseTool, StructuredTool
 from pydantic import BaseModel, Field
 
 from agent.errors import WebError
+from agent.tools.results import text_page
+from agent.tools.web.client import WebClient
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +39,7 @@ class FetchArgs(BaseModel):
     url: str = Field(
         description="The full http:// or https:// URL, from the user or a search result. Do not guess URLs."
     )
+    offset: int = Field(default=0, description="Characters to skip, to read on in a long page.")
 
 
 class ImageArgs(BaseModel):
@@ -73,11 +76,14 @@ def search_tool(search: Callable[[str], Awaitable[list[SearchResult]]]) -> BaseT
     )
 
 
-def fetch_tool(fetch: Callable[[str], Awaitable[str]]) -> BaseTool:
-    """Build web_fetch, which returns `# title` and the start of the page as Markdown."""
+def fetch_tool(fetch: Callable[[WebClient, str], Awaitable[str]], client: WebClient) -> BaseTool:
+    """Build web_fetch, which returns `# title` and the page as Markdown."""
 
-    async def web_fetch(url: str) -> str:
-        return await _run(lambda: fetch(url.strip()))
+    async def web_fetch(url: str, offset: int = 0) -> str:
+        async def work() -> str:
+            return text_page(await fetch(client, url.strip()), offset, client.keys.max_chars)
+
+        return await _run(work)
 
     return StructuredTool.from_function(
         coroutine=web_fetch,

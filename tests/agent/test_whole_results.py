@@ -1,0 +1,135 @@
+"""A needle in the middle of 1 MB of tool output is found by reading on, whichever tool returned it."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.middleware.output_budget import FOLDER
+from agent.paths import OUTPUTS, WORKSPACE
+from tests.agent.agent_harness import AgentHarness, open_agent
+from tests.agent.test_mcp import STDIO, written
+from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
+from tests.fakes.web import web_server
+
+NEEDLE = "the-needle"
+HALF = 500_000
+LONG_PAGES = {"read_file_output_max_chars": 300_000}
+HOST_BASH = {"sandbox": {"use": "local", "allow_host_bash": True, **LONG_PAGES}}
+NO_BASH = {"sandbox": {"use": "local", **LONG_PAGES}}
+
+
+def calls(name: str, **args: object) -> ScriptedTurn:
+    return ScriptedTurn(calls=(ScriptedCall(name=name, args=args, id=f"c-{name}"),))
+
+
+async def shown(home: AgentHarness, model: ScriptedChatModel, name: str, **args: object) -> str:
+    """Let the model call a tool; return the result as the model reads it."""
+    model._script.extend([calls(name, **args), ScriptedTurn(text="ok")])
+    await home.say("go")
+    results = [message for message in model.prompts[-1] if message.type == "tool"]
+    return results[-1].text
+
+
+async def assert_found_by_reading_on(
+    home: AgentHarness, model: ScriptedChatModel, first: str
+) -> None:
+    """Follow the notes of a long result, as a model would: its file, then offset after offset; and search it."""
+    path = re.search(rf"{FOLDER}/[\w-]+\.txt", first)
+    assert path, first[-500:]
+    assert NEEDLE not in first
+    text, offset = "", 0
+    for _ in range(40):
+        page = await shown(home, model, "read_file", path=path[0], offset=offset)
+        following = re.search(r"\n\.\.\. \[.*offset=(\d+)\]$", page)
+        text += page[: following.start()] if following else page
+        if following is None:
+            break
+        offset = int(following[1])
+    assert NEEDLE in text
+    assert len(text) > 1.9 * HALF
+    assert NEEDLE in await shown(home, model, "grep", path=path[0], pattern=NEEDLE)
+
+
+ONE_LINE = f"yes xxxxxxxxx | tr -d '\\n' | head -c {HALF}"
+MANY_LINES = f"yes a line | head -n {HALF // 7}"
+
+
+@pytest.mark.parametrize("half", [ONE_LINE, MANY_LINES], ids=["one line", "many lines"])
+@pytest.mark.parametrize("redirect", ["", " 1>&2"], ids=["stdout", "stderr"])
+async def test_bash(tmp_path: Path, half: str, redirect: str) -> None:
+    model = ScriptedChatModel.playing()
+    async with open_agent(tmp_path, model, HOST_BASH) as home:
+        command = f"({half}; echo {NEEDLE}; {half}){redirect}"
+        first = await shown(home, model, "bash", command=command)
+        await assert_found_by_reading_on(home, model, first)
+
+
+async def test_grep(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing()
+    lines = ["m" * 190] * 5_300
+    lines[250] = "m" * 150 + NEEDLE + "m" * 800
+    async with open_agent(tmp_path, model, NO_BASH) as home:
+        home.folders().create()
+        (home.folders().workspace / "long.txt").write_text("\n".join(lines))
+        first = await shown(home, model, "grep", path=WORKSPACE, pattern="m", max_results=500)
+        path = re.search(rf"{FOLDER}/[\w-]+\.txt", first)
+        assert path
+        assert NEEDLE not in first
+        assert NEEDLE in await shown(home, model, "read_file", path=path[0])
+
+
+async def test_grep_finds_what_stands_in_large_files_and_long_lines(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing()
+    async with open_agent(tmp_path, model) as home:
+        home.folders().create()
+        text = "x" * HALF + f"first {NEEDLE}" + "y" * HALF + f"second {NEEDLE}" + "\n" * HALF
+        (home.folders().workspace / "large.txt").write_text(text)
+        (home.folders().workspace / "huge.txt").touch()
+        with (home.folders().workspace / "huge.txt").open("r+b") as file:
+            file.truncate(60_000_000)
+        found = await shown(home, model, "grep", path=WORKSPACE, pattern=NEEDLE)
+    assert f"first {NEEDLE}" in found
+    assert f"second {NEEDLE}" in found
+    assert "huge.txt:0: [not searched: the file is larger than 50 MB]" in found
+    assert len(found) < 5_000
+
+
+async def test_mcp(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing()
+    file = written(tmp_path, {"far": STDIO})
+    async with open_agent(tmp_path, model, NO_BASH, extensions=file) as home:
+        first = await shown(home, model, "far_haystack", half=HALF, needle=NEEDLE)
+        await assert_found_by_reading_on(home, model, first)
+
+
+async def test_web(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing()
+    entry: dict[str, Any] = {
+        "name": "web_fetch",
+        "group": "web",
+        "use": "agent.tools.web:fetch_page",
+    }
+    entry["allow_private_hosts"] = ["127.0.0.1"]
+    async with (
+        web_server() as here,
+        open_agent(tmp_path, model, {"tools": [entry], **NO_BASH}) as home,
+    ):
+        here.answer("/long", f"<p>{'word ' * (HALF // 5)}{NEEDLE} {'word ' * (HALF // 5)}</p>")
+        first = await shown(home, model, "web_fetch", url=f"{here.url}/long")
+        await assert_found_by_reading_on(home, model, first)
+
+
+async def test_what_is_too_long_to_be_saved_whole_is_reported(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing()
+    much = "yes xxxxxxxxx | tr -d '\\n' | head -c 25000000"
+    async with open_agent(tmp_path, model, HOST_BASH) as home:
+        first = await shown(home, model, "bash", command=f"{much}; {much} 1>&2")
+        assert "the beginning and end of the result" in first
+        assert "More than 10 MB were printed: the middle was not kept." in first
+        name = re.search(rf"{FOLDER}/([\w-]+\.txt)", first)
+        assert name
+        saved = home.folders().outputs / FOLDER.removeprefix(f"{OUTPUTS}/") / name[1]
+        assert 10_000_000 < saved.stat().st_size < 50_000_000
+        assert "too long to be saved whole" in saved.read_text()
