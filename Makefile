@@ -10,7 +10,7 @@ export UV_DEFAULT_INDEX ?= $(PIP_INDEX)
 endif
 export PYTHONSAFEPATH := 1
 
-.PHONY: run install peers peers-python peers-js test lint format bench lock clean
+.PHONY: run install peers peers-python peers-js test lint format bench prove lock clean
 
 # Installs one lock file into the folder of the target: through uv (seconds), or through pip where uv has no wheel.
 define install_lock
@@ -72,6 +72,10 @@ lint: $(V)/.dev
 format: $(V)/.dev
 	$(V)/bin/ruff check --fix .
 	$(V)/bin/ruff format .
+
+# Three minutes under faults; `parley prove --hours 1` is the long form.
+prove: $(V)/.dev
+	$(V)/bin/parley prove $(if $(SEED),--seed $(SEED)) --minutes $(or $(MINUTES),3)
 
 bench: $(V)/.dev
 	$(V)/bin/python -m tests.benchmarks

@@ -18,6 +18,7 @@ COMMANDS = {
     "pairing": "gateway.commands.pairing",
     "config": "gateway.commands.config",
     "slack": "gateway.commands.slack",
+    "prove": "gateway.commands.prove",
 }
 """Command -> module with `run(arguments) -> exit code`."""
 
@@ -100,6 +101,8 @@ def build_parser() -> argparse.ArgumentParser:
     actions.add_parser("upgrade", help=text, description=text, parents=[shared])
     _add_pairing(command("pairing", "Approve people and groups, and revoke access."), shared)
     _add_slack(command("slack", "Set up the Slack app."), shared)
+    text = "Run the service under faults and account for every message (needs a checkout)."
+    _add_prove(command("prove", text))
     return top
 
 
@@ -133,6 +136,24 @@ def _add_init(init: argparse.ArgumentParser) -> None:
         help="with --non-interactive: model provider (default: the one whose variables are set)",
     )
     init.add_argument("--force", action="store_true", help="replace existing values without asking")
+
+
+def _add_prove(prove: argparse.ArgumentParser) -> None:
+    prove.add_argument(
+        "--seed", type=int, metavar="N", help="number that the plan is made from (default: random)"
+    )
+    length = prove.add_mutually_exclusive_group()
+    length.add_argument("--minutes", type=float, metavar="M", help="length (default: 3)")
+    length.add_argument("--hours", type=float, metavar="H", help="length in hours")
+    prove.add_argument(
+        "--messages", type=int, metavar="N", help="number of messages (default: 63 a minute)"
+    )
+    prove.add_argument(
+        "--report",
+        default="prove-report.html",
+        metavar="FILE",
+        help="HTML page to write (default: prove-report.html)",
+    )
 
 
 def _add_slack(slack: argparse.ArgumentParser, shared: argparse.ArgumentParser) -> None:

@@ -190,6 +190,11 @@ class TelegramState:
     # What is there to see.
 
     @property
+    def last_update(self) -> int:
+        """The id of the newest update."""
+        return self._update_id
+
+    @property
     def backlog(self) -> int:
         """How many updates are not confirmed."""
         return len(self._updates)

@@ -70,6 +70,11 @@ class Service:
 
     async def start(self) -> None:
         """Start the service and wait until it is healthy."""
+        await self.launch()
+        await self.until_healthy()
+
+    async def launch(self) -> None:
+        """Start the process."""
         program = [sys.executable, "-m", "gateway", "serve", "--config", str(self.config)]
         with self.log.open("ab") as log:
             self._process = await anyio.open_process(
@@ -80,7 +85,6 @@ class Service:
                 env=self._environment,
                 cwd=self.home.parent,
             )
-        await self._until_healthy()
 
     async def kill(self) -> None:
         """kill -9."""
@@ -91,17 +95,26 @@ class Service:
         return await self._end(signal.SIGTERM)
 
     async def _end(self, how: signal.Signals) -> int:
-        process, self._process = self._process, None
-        assert process is not None, "not started"
-        process.send_signal(how)
-        with anyio.fail_after(STOP_WITHIN_S):
-            return await process.wait()
+        self.send(how)
+        return await self.ended()
+
+    def send(self, how: signal.Signals) -> None:
+        """Send a signal to the process."""
+        assert self._process is not None, "not started"
+        self._process.send_signal(how)
+
+    async def ended(self, within_s: float = STOP_WITHIN_S) -> int:
+        """Wait until the process has ended; return its exit code. Raises TimeoutError."""
+        assert self._process is not None, "not started"
+        with anyio.fail_after(within_s):
+            return await self._process.wait()
 
     @property
     def running(self) -> bool:
         return self._process is not None and self._process.returncode is None
 
-    async def _until_healthy(self) -> None:
+    async def until_healthy(self) -> None:
+        """Wait until GET /health answers 200. Raises AssertionError: the process ended."""
         with anyio.fail_after(START_WITHIN_S):
             async with httpx.AsyncClient(base_url=self.url, timeout=5) as client:
                 while True:

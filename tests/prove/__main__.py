@@ -1,0 +1,80 @@
+"""The command: `python -m tests.prove --minutes 3`; `parley prove` runs it."""
+
+import argparse
+import logging
+import random
+import sys
+import tempfile
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import anyio
+
+from tests.prove.report import write_report
+from tests.prove.run import CHAOS_SHARE, MESSAGES_PER_S, Options, Proof, run_proof
+
+MAX_SEED = 1_000_000
+
+
+def main() -> int:
+    """Run a proof, print its summary, write its report; return 1 if a promise was broken."""
+    arguments = _parser().parse_args()
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # connections break on purpose
+    minutes = arguments.hours * 60 if arguments.hours else arguments.minutes
+    seed = arguments.seed if arguments.seed is not None else random.randrange(MAX_SEED)  # noqa: S311
+    messages = arguments.messages or int(minutes * 60 * CHAOS_SHARE * MESSAGES_PER_S)
+    options = Options(seed=seed, minutes=minutes, messages=messages)
+    sys.stdout.write(f"Seed {seed}. {messages} messages in {minutes:g} minutes.\n")
+    sys.stdout.flush()
+    folder = Path(arguments.folder or tempfile.mkdtemp(prefix="parley-prove-"))
+    proof = anyio.run(partial(run_proof, options, folder))
+    report = Path(arguments.report)
+    write_report(proof, report)
+    sys.stdout.write(summary(proof, report))
+    return 1 if proof.verdict.violations else 0
+
+
+def summary(proof: Proof, report: Path) -> str:
+    """Return the totals and violations of a proof."""
+    outcomes = Counter(str(one.outcome) for one in proof.verdict.histories if one.outcome)
+    lines = [f"{count:7d} {name}" for name, count in proof.counts.items()]
+    lines += ["Messages:"]
+    lines += [f"{count:7d} {outcome}" for outcome, count in outcomes.most_common()]
+    lines += [f"Left out: {kind} ({reason})" for kind, reason in proof.left_out.items()]
+    found = proof.verdict.violations
+    lines += [
+        f"{len(found)} violations" if found else "No violations: every message is accounted for."
+    ]
+    lines += [f"  {one.kind}: {one.message or '-'}: {one.text}" for one in found[:50]]
+    lines += [
+        f"Quiet after {proof.quiet_s:.0f} s. {proof.seconds:.0f} s in all.",
+        f"Report: {report}",
+    ]
+    lines += [f"Run it again: {command(proof)}"]
+    return "\n".join(lines) + "\n"
+
+
+def command(proof: Proof) -> str:
+    """Return the command that runs the same plan again."""
+    options = proof.options
+    return f"parley prove --seed {options.seed} --minutes {options.minutes:g} --messages {options.messages}"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="parley prove")
+    parser.add_argument(
+        "--seed", type=int, help="number that the plan is made from (default: random)"
+    )
+    parser.add_argument("--minutes", type=float, default=3.0, help="length (default: 3)")
+    parser.add_argument("--hours", type=float, default=0.0, help="length, instead of --minutes")
+    parser.add_argument("--messages", type=int, default=0, help="number of messages")
+    parser.add_argument(
+        "--report", default="prove-report.html", metavar="FILE", help="HTML page to write"
+    )
+    parser.add_argument("--folder", default="", help="empty folder for the service's data and log")
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

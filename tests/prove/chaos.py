@@ -1,0 +1,131 @@
+"""Breaks the service, its disk, its database, the platforms and the model, as the plan says."""
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+
+import anyio
+
+from tests.prove.model import ProofModel
+from tests.prove.plan import ONE_PLATFORM, Fault, FaultKind
+from tests.prove.platforms import SimulatedPlatform
+from tests.prove.service import ProvenService, SmallDisk
+
+
+class Chaos:
+    """Carries out faults.
+
+    Attributes:
+        counts: How often each kind was carried out.
+        left_out: Kinds that this machine cannot do, with the reason.
+    """
+
+    def __init__(
+        self,
+        service: ProvenService,
+        platforms: Mapping[str, SimulatedPlatform],
+        model: ProofModel,
+        disk: SmallDisk,
+    ) -> None:
+        self._service = service
+        self._platforms = platforms
+        self._model = model
+        self._disk = disk
+        self._outages = 0
+        self.counts: dict[str, int] = {}
+        self.left_out: dict[str, str] = {}
+        if not disk.is_mounted:
+            self.left_out[FaultKind.DISK_FULL] = "no right to mount a small disk (tmpfs)"
+
+    async def carry_out(self, fault: Fault) -> None:
+        """Break what the fault names, and mend it again."""
+        if fault.kind in self.left_out:
+            return
+        self.counts[fault.kind] = self.counts.get(fault.kind, 0) + 1
+        if fault.kind in ONE_PLATFORM:
+            await self._break_platform(fault)
+        else:
+            await self._break_service(fault)
+
+    async def _break_service(self, fault: Fault) -> None:
+        match fault.kind:
+            case FaultKind.KILL:
+                await self._service.kill()
+            case FaultKind.KILL_TWICE:
+                await self._service.kill_twice(fault.pick * 2.5)
+            case FaultKind.KILL_WHILE_STOPPING:
+                await self._service.kill_while_stopping(fault.pick)
+            case FaultKind.RESTART:
+                await self._service.restart()
+            case FaultKind.FREEZE:
+                await self._service.freeze(fault.seconds)
+            case FaultKind.DISK_FULL:
+                await self._fill_disk(fault)
+            case FaultKind.DATABASE_LOCKED:
+                await self._lock_database(fault)
+            case _:
+                await self._stop_model(fault)
+
+    async def _break_platform(self, fault: Fault) -> None:
+        platform, timeline = self._platforms[fault.channel], self._service.timeline
+        match fault.kind:
+            case FaultKind.CONNECTIONS_CUT:
+                timeline.add(fault.kind, fault.channel)
+                await platform.cut_connections()
+            case FaultKind.PLATFORM_OFFLINE:
+                timeline.add(fault.kind, f"{fault.channel} for {fault.seconds:.1f} s")
+                await platform.go_offline()
+                with anyio.CancelScope(shield=True):
+                    await anyio.sleep(fault.seconds)
+                    await platform.come_back()
+                timeline.add("platform back", fault.channel)
+            case _:
+                method = platform.fail_calls(fault)
+                timeline.add(fault.kind, f"{fault.channel}: {method}, {fault.times} times")
+
+    @contextmanager
+    def _outage(self) -> Iterator[None]:
+        """While its disk is full or its database locked, the service may end when it starts."""
+        self._outages += 1
+        self._service.may_end = True
+        try:
+            yield
+        finally:
+            self._outages -= 1
+            self._service.may_end = self._outages > 0
+
+    async def _fill_disk(self, fault: Fault) -> None:
+        with self._outage():
+            self._service.timeline.add(fault.kind, f"for {fault.seconds:.1f} s")
+            self._disk.fill()
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(fault.seconds)
+            self._disk.make_room()
+            self._service.timeline.add("room on the disk again")
+            await anyio.sleep(2.0)  # a start that failed meanwhile is noticed a moment later
+
+    async def _lock_database(self, fault: Fault) -> None:
+        file = self._service.home / "parley.db"
+        if not file.exists():
+            return
+        with (
+            self._outage(),
+            closing(sqlite3.connect(file, timeout=5, isolation_level=None)) as other,
+        ):
+            try:
+                other.execute("BEGIN IMMEDIATE")
+            except sqlite3.Error as error:
+                self._service.timeline.add("database not locked", str(error))
+                return
+            self._service.timeline.add(fault.kind, f"for {fault.seconds:.1f} s")
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(fault.seconds)
+            other.execute("ROLLBACK")
+            self._service.timeline.add("database free again")
+
+    async def _stop_model(self, fault: Fault) -> None:
+        self._service.timeline.add(fault.kind, f"for {fault.seconds:.1f} s")
+        self._model.is_offline = True
+        await anyio.sleep(fault.seconds)
+        self._model.is_offline = False
+        self._service.timeline.add("model back")

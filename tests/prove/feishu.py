@@ -1,0 +1,177 @@
+"""A simulated Feishu: private chats and a group."""
+
+from types import TracebackType
+from typing import Any, Self
+
+from typing_extensions import override
+
+from bus.locales import LANGUAGES
+from tests.fakes.feishu import FakeFeishu
+from tests.fakes.feishu_world import Event, Message
+from tests.prove.plan import Fault, FaultKind, PlaceTraits
+from tests.prove.platforms import Arrival, Place, SentEvent, ShownMessage, SimulatedPlatform, pick
+
+_WORKING = tuple(words.working for words in LANGUAGES.values())
+_STOP = frozenset(words.button_stop for words in LANGUAGES.values())
+_WORKING_REACTION = "OK"
+_CALLS = (
+    "message.reply", "message.reply", "message.patch", "message.patch", "message.create", "reaction.create",
+    "reaction.delete", "file.create", "resource", "token", "endpoint", "message.get",
+)  # fmt: skip
+_RATE_LIMITED = 99991400
+
+
+class FeishuPlace(Place):
+    """A private chat, or a group in which people reply to the bot's last card."""
+
+    def __init__(self, feishu: FakeFeishu, chat: str, user: str, traits: PlaceTraits) -> None:
+        super().__init__(chat, traits)
+        self._feishu = feishu
+        self._user = user
+
+    @override
+    async def say(self, text: str, *, aside: bool = False) -> SentEvent:
+        if self.traits.private:
+            message = await self._feishu.dm(text, user=self._user)
+        elif aside:
+            message = await self._feishu.say(text, chat=self.chat, user=self._user)
+        else:
+            cards = self._feishu.answers(self.chat)
+            answered = cards[-1].id if cards else ""
+            message = await self._feishu.mention(
+                text, chat=self.chat, user=self._user, reply_to=answered
+            )
+        return self._sent(message)
+
+    @override
+    async def send_file(self, name: str, content: bytes) -> SentEvent:
+        return self._sent(
+            await self._feishu.file(name, content, mime="text/plain", user=self._user)
+        )
+
+    @override
+    async def edit(self, message_id: str, text: str) -> SentEvent:
+        raise AssertionError("Feishu does not tell bots of edited messages")
+
+    @override
+    async def delete(self, message_id: str) -> SentEvent:
+        event = await self._feishu.withdraw(self._feishu.world.messages[message_id])
+        return SentEvent(message_id, lambda: _arrival(event))
+
+    @override
+    async def press(self, message: ShownMessage, label: str) -> SentEvent:
+        found = self._feishu.world.messages[message.id]
+        event = await self._feishu.press(found, label, user=self._user)
+        return SentEvent(message.id, lambda: _arrival(event))
+
+    @override
+    def shown(self) -> list[ShownMessage]:
+        return [self._shown(one) for one in self._feishu.answers(self.chat)]
+
+    @override
+    def working_signs(self, message_id: str) -> list[str]:
+        message = self._feishu.world.messages.get(message_id)
+        emojis = message.emojis if message else []
+        return [name for name in emojis if name == _WORKING_REACTION]
+
+    def _shown(self, message: Message) -> ShownMessage:
+        key = str(message.content.get("file_key", ""))
+        text, buttons = message.text, tuple(message.buttons)
+        works = any(text.rstrip().endswith(sign) for sign in _WORKING)
+        return ShownMessage(
+            id=message.id,
+            text=text,
+            buttons=buttons,
+            file=self._feishu.files[key][1] if key else "",
+            unfinished=works or not _STOP.isdisjoint(buttons),
+        )
+
+    def _sent(self, message: Message) -> SentEvent:
+        event = self._feishu.event_of(message)
+        return SentEvent(message.id, lambda: _arrival(event))
+
+
+def _arrival(event: Event) -> Arrival:
+    if event.acked:
+        return Arrival.CONFIRMED
+    return Arrival.GIVEN_UP if event.once and event.codes else Arrival.WAITING
+
+
+class FeishuPlatform(SimulatedPlatform):
+    """A Feishu tenant with the app.
+
+    Args:
+        channel: The app's name in the configuration.
+        people: How many people write to it in private.
+        more: Further keys of the channel's section.
+    """
+
+    def __init__(self, channel: str, *, people: int, **more: object) -> None:
+        self.channel = channel
+        self._more = more
+        self.server = FakeFeishu(redeliver_s=1.0)
+        self.places = []
+        for number in range(1, people + 1):
+            user = f"ou_proof{number}"
+            traits = PlaceTraits(
+                name=f"{channel} private {number}", channel=channel, private=True, can_edit=False
+            )
+            self.places.append(FeishuPlace(self.server, f"oc_dm_{user}", user, traits))
+        traits = PlaceTraits(
+            name=f"{channel} group", channel=channel, private=False, can_edit=False
+        )
+        self.places.append(FeishuPlace(self.server, "oc_room", "ou_proof1", traits))
+
+    @override
+    async def __aenter__(self) -> Self:
+        await self.server.__aenter__()
+        return self
+
+    @override
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.server.__aexit__(None, None, None)
+
+    @property
+    @override
+    def section(self) -> dict[str, Any]:
+        return {**self.server.settings, "platform": "feishu", **self._more}
+
+    @property
+    @override
+    def violations(self) -> list[str]:
+        return self.server.violations
+
+    @override
+    def fail_calls(self, fault: Fault) -> str:
+        method, fail, times = pick(_CALLS, fault.pick), self.server.fail, fault.times
+        match fault.kind:
+            case FaultKind.CALLS_REFUSED:
+                headers = {"x-ogw-ratelimit-reset": str(max(1, round(fault.seconds)))}
+                fail(method, times=times, status=429, code=_RATE_LIMITED, headers=headers)
+            case FaultKind.CALLS_FAIL:
+                fail(method, times=times, status=502, text="bad gateway")
+            case FaultKind.CALLS_CUT_BEFORE:
+                fail(method, times=times, drop="before")
+            case FaultKind.CALLS_CUT_AFTER:
+                fail(method, times=times, drop="after")
+            case _:
+                fail(method, times=times, delay_s=fault.seconds)
+        return method
+
+    @override
+    async def cut_connections(self) -> None:
+        self.server.disconnect_all()
+
+    @override
+    async def go_offline(self) -> None:
+        self.server.refuse_connects()
+        self.server.disconnect_all()
+
+    @override
+    async def come_back(self) -> None:
+        self.server.refuse_connects(0)

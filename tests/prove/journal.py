@@ -1,0 +1,163 @@
+"""What the service's databases hold when it has ended, read with plain SQL, and whether they are whole."""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_INBOX = """
+SELECT inbox.*, channel, chat, topic, run.status AS run_status
+FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id
+LEFT JOIN run ON run.run_id = inbox.run_id
+ORDER BY inbox.conversation_id, inbox.seq
+"""
+_OUTBOX = """
+SELECT outbox.*, channel, chat, topic
+FROM outbox JOIN conversation ON conversation.id = outbox.conversation_id ORDER BY outbox.id
+"""
+_OPEN = """
+SELECT (SELECT count(*) FROM inbox WHERE state IN ('new', 'running'))
+    + (SELECT count(*) FROM outbox WHERE state IN ('pending', 'sending')) AS rows
+"""
+_WRONG = {
+    "conversations whose count of pending messages is wrong": """
+        SELECT conversation.id FROM conversation WHERE pending <> (SELECT count(*) FROM inbox
+            WHERE conversation_id = conversation.id AND kind = 'chat' AND state IN ('new', 'running'))
+    """,
+    "runs that are neither finished nor of a message": """
+        SELECT run_id FROM run WHERE status IN ('pending', 'running')
+        AND run_id NOT IN (SELECT run_id FROM inbox WHERE run_id IS NOT NULL AND state IN ('new', 'running'))
+    """,
+    "threads that are busy without a run": """
+        SELECT thread_id FROM thread WHERE status = 'busy' AND thread_id NOT IN
+            (SELECT thread_id FROM run WHERE status IN ('pending', 'running'))
+    """,
+    "finished messages without a position below their conversation's last": """
+        SELECT inbox.id FROM inbox JOIN conversation ON conversation.id = conversation_id WHERE seq > last_seq
+    """,
+}
+"""What must not be found: a description, and a query for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InboxRecord:
+    """An accepted message as the journal has it; `body` is its decoded JSON."""
+
+    id: int
+    conversation_id: int
+    seq: int
+    channel: str
+    chat: str
+    topic: str
+    event_id: str
+    message_id: str
+    kind: str
+    state: str
+    attempts: int
+    run_id: str | None
+    run_status: str | None
+    has_question: bool
+    received_at: float
+    body: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxRecord:
+    """A message owed to a platform as the journal has it; `body` is its decoded JSON."""
+
+    id: int
+    key: str
+    conversation_id: int
+    channel: str
+    chat: str
+    topic: str
+    state: str
+    attempts: int
+    uncertain_attempts: int
+    platform_id: str
+    error: str
+    created_at: float
+    updated_at: float
+    body: dict[str, Any]
+
+    @property
+    def is_content(self) -> bool:
+        """Whether people shall read it: a text or file that nothing replaces later."""
+        return self.body["kind"] in ("text", "file") and not self.body.get("provisional")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """The rows, and what is wrong with the databases."""
+
+    inbox: tuple[InboxRecord, ...]
+    outbox: tuple[OutboxRecord, ...]
+    problems: tuple[str, ...] = ()
+
+
+def read_journal(home: Path) -> Journal:
+    """Read the journal in a data folder, and check every database there."""
+    problems = [problem for file in sorted(home.glob("*.db")) for problem in _damage(file)]
+    with _open(home / "parley.db") as connection:
+        inbox = [_inbox_record(row) for row in connection.execute(_INBOX)]
+        outbox = [_outbox_record(row) for row in connection.execute(_OUTBOX)]
+        for description, query in _WRONG.items():
+            found = [str(row[0]) for row in connection.execute(query)]
+            if found:
+                problems.append(f"{len(found)} {description}: {', '.join(found[:5])}")
+    return Journal(inbox=tuple(inbox), outbox=tuple(outbox), problems=tuple(problems))
+
+
+def count_open_rows(home: Path) -> int:
+    """Return how many messages wait to be answered or sent, while the service runs; -1 if it cannot be read."""
+    try:
+        with _open(home / "parley.db") as connection:
+            return int(connection.execute(_OPEN).fetchone()["rows"])
+    except sqlite3.Error:
+        return -1
+
+
+@contextmanager
+def _open(file: Path) -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        connection.row_factory = sqlite3.Row
+        yield connection
+
+
+def _damage(file: Path) -> list[str]:
+    with _open(file) as connection:
+        checks = [str(row[0]) for row in connection.execute("PRAGMA integrity_check")]
+        orphans = connection.execute("PRAGMA foreign_key_check").fetchall()
+    problems = [f"{file.name}: {check}" for check in checks if check != "ok"]
+    if orphans:
+        tables = sorted({str(row["table"]) for row in orphans})
+        problems.append(f"{file.name}: {len(orphans)} orphan rows in {', '.join(tables)}")
+    return problems
+
+
+def _inbox_record(row: sqlite3.Row) -> InboxRecord:
+    names = (
+        "id", "conversation_id", "seq", "channel", "chat", "topic", "event_id", "message_id", "kind", "state",
+        "attempts", "run_id", "run_status", "received_at",
+    )  # fmt: skip
+    plain: dict[str, Any] = {name: row[name] for name in names}
+    return InboxRecord(
+        **plain, has_question=row["question"] is not None, body=json.loads(row["body"])
+    )
+
+
+def _outbox_record(row: sqlite3.Row) -> OutboxRecord:
+    names = (
+        "id", "key", "conversation_id", "channel", "chat", "topic", "state", "attempts", "uncertain_attempts",
+        "created_at", "updated_at",
+    )  # fmt: skip
+    plain: dict[str, Any] = {name: row[name] for name in names}
+    return OutboxRecord(
+        **plain,
+        platform_id=str(row["platform_id"] or "").partition(" ")[0],
+        error=row["error"] or "",
+        body=json.loads(row["body"]),
+    )

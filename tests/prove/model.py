@@ -1,0 +1,98 @@
+"""The model of a proof: answers each message with its mark, or breaks as the plan says."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from tests.fakes.model import Call, ModelRequest, Reply
+from tests.prove.plan import ModelBehavior, PlannedMessage
+
+MARK = re.compile(r"\b(m\d{5})v(\d+)\b")
+"""Mark and version in the text of a message."""
+
+OUTPUTS = "/mnt/user-data/outputs"
+LONG_WORDS = 900
+HANG_TIMEOUT_S = 5.0
+"""Read time-out of the configured model: what hangs longer is an error, and is tried again."""
+
+
+def answer_text(mark: str, version: int, *, words: int = 0) -> str:
+    """Return the model's answer to a version of a message: one that is cut short lacks its end."""
+    middle = " ".join(f"word{number}" for number in range(words)) or "as you asked"
+    return f"Reply to {mark}v{version}: {middle}. End of {mark}v{version}."
+
+
+class ProofModel:
+    """Answers requests. What it does once, it does at the first request about a version of a message.
+
+    Attributes:
+        is_offline: Whether it breaks every connection.
+    """
+
+    def __init__(self, messages: Mapping[str, PlannedMessage]) -> None:
+        self.is_offline = False
+        self._messages = messages
+        self._requests: Counter[tuple[str, int]] = Counter()
+
+    def answer(self, request: ModelRequest) -> Reply:
+        """Return the reply to a request."""
+        if self.is_offline:
+            return Reply(drop_after=0)
+        marks = MARK.findall(request.last_user_text)
+        if not marks:
+            return Reply(text="I see.")
+        mark, version = marks[-1][0], int(marks[-1][1])
+        message = self._messages.get(mark)
+        if message is None:
+            return Reply(text="I see.")
+        self._requests[mark, version] += 1
+        text = answer_text(mark, version)
+        is_first = self._requests[mark, version] == 1
+        behave = _ONCE.get(message.behavior) if is_first else None
+        if behave is not None:
+            return behave(text)
+        return self._reply(message, mark, version, request)
+
+    def _reply(
+        self, message: PlannedMessage, mark: str, version: int, request: ModelRequest
+    ) -> Reply:
+        text = answer_text(mark, version)
+        last = request.messages[-1]
+        reply = Reply(text=text, token_delay_s=0.01)
+        match message.behavior:
+            case ModelBehavior.FAIL_ALWAYS:
+                reply = Reply(status=500)
+            case ModelBehavior.DENY:
+                reply = Reply(status=401)
+            case ModelBehavior.LONG:
+                text = answer_text(mark, version, words=LONG_WORDS)
+                reply = Reply(text=text, token_delay_s=0.001)
+            case ModelBehavior.TOOL if last["role"] != "tool":
+                reply = Reply(calls=(Call("ls", {"path": "/mnt/user-data/workspace"}),))
+            case ModelBehavior.QUESTION:
+                question = {"question": text, "options": ["red", "green"]}
+                reply = Reply(calls=(Call("ask_clarification", question),))
+            case ModelBehavior.FILE:
+                reply = _hand_over(f"{mark}.txt", text, str(last.get("tool_call_id", "")))
+        return reply
+
+
+def _hand_over(name: str, text: str, tool_call: str) -> Reply:
+    path = f"{OUTPUTS}/{name}"
+    if tool_call == f"present-{name}":
+        return Reply(text=text)
+    if tool_call == f"write-{name}":
+        call = Call("present_files", {"filepaths": [path]}, id=f"present-{name}")
+    else:
+        call = Call("write_file", {"path": path, "content": text}, id=f"write-{name}")
+    return Reply(calls=(call,))
+
+
+_ONCE: Mapping[ModelBehavior, Callable[[str], Reply]] = {
+    ModelBehavior.SLOW: lambda text: Reply(text=text, first_token_delay_s=2.0, token_delay_s=0.1),
+    ModelBehavior.VERY_SLOW: lambda text: Reply(text=text, token_delay_s=1.5),
+    ModelBehavior.REFUSE_ONCE: lambda _: Reply(status=429, headers={"Retry-After": "1"}),
+    ModelBehavior.FAIL_ONCE: lambda _: Reply(status=500),
+    ModelBehavior.CUT_ONCE: lambda text: Reply(text=text, drop_after=2),
+    ModelBehavior.HANG_ONCE: lambda text: Reply(text=text, hang_after=2),
+}

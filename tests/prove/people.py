@@ -1,0 +1,109 @@
+"""The people of a proof: they write, edit, delete and press, and remember what they did."""
+
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bus.locales import LANGUAGES
+from tests.prove.plan import Action, ActionKind, MessageKind, Plan, PlannedMessage
+from tests.prove.platforms import Place, SentEvent, pick
+from tests.prove.verdict import SentEdit, SentMessage
+
+_STOP = frozenset(words.button_stop for words in LANGUAGES.values())
+
+
+@dataclass(slots=True, kw_only=True)
+class _Sent:
+    planned: PlannedMessage
+    place: Place
+    event: SentEvent
+    at: float
+    edits: list[tuple[int, float, SentEvent]] = field(default_factory=list)
+    deletion: SentEvent | None = None
+
+
+class People:
+    """Carries out what the plan says that people do.
+
+    Attributes:
+        stops: By place, when a stop button was pressed; Unix seconds.
+        presses: How many buttons were pressed.
+    """
+
+    def __init__(self, plan: Plan, places: Mapping[str, Place]) -> None:
+        self._plan = plan
+        self._places = places
+        self._sent: dict[str, _Sent] = {}
+        self.stops: dict[str, list[float]] = defaultdict(list)
+        self.presses = 0
+
+    async def carry_out(self, action: Action) -> None:
+        """Do what one action says; what is no longer possible is left."""
+        place = self._places[action.place]
+        match action.kind:
+            case ActionKind.SEND:
+                await self._send(place, self._plan.messages[action.message])
+            case ActionKind.PRESS:
+                await self._press(place, action.pick)
+            case ActionKind.EDIT:
+                sent = self._sent[action.message]
+                text = sent.planned.versions[action.version - 1]
+                event = await place.edit(sent.event.message_id, text)
+                sent.edits.append((action.version, time.time(), event))
+            case ActionKind.DELETE:
+                sent = self._sent[action.message]
+                sent.deletion = await place.delete(sent.event.message_id)
+
+    def events(self) -> list[SentEvent]:
+        """Return everything that people did to messages, for its arrival."""
+        found = []
+        for sent in self._sent.values():
+            found += [sent.event, *(event for _, _, event in sent.edits)]
+            found += [sent.deletion] if sent.deletion else []
+        return found
+
+    def sent_messages(self) -> list[SentMessage]:
+        """Return what was sent, with what the platforms say of it now."""
+        return [
+            SentMessage(
+                id=sent.planned.id,
+                place=sent.place.name,
+                channel=sent.place.traits.channel,
+                chat=sent.place.chat,
+                kind=sent.planned.kind,
+                behavior=sent.planned.behavior,
+                versions=sent.planned.versions,
+                message_id=sent.event.message_id,
+                sent_at=sent.at,
+                arrival=sent.event.arrival(),
+                edits=tuple(
+                    SentEdit(version, at, event.arrival()) for version, at, event in sent.edits
+                ),
+                deletion=sent.deletion.arrival() if sent.deletion else None,
+                working_signs=tuple(sent.place.working_signs(sent.event.message_id)),
+            )
+            for sent in self._sent.values()
+        ]
+
+    async def _send(self, place: Place, message: PlannedMessage) -> None:
+        at, text = time.time(), message.versions[0]
+        match message.kind:
+            case MessageKind.FILE:
+                event = await place.send_file(f"{message.id}v1.txt", text.encode())
+            case MessageKind.ASIDE:
+                event = await place.say(text, aside=True)
+            case _:
+                event = await place.say(text)
+        self._sent[message.id] = _Sent(planned=message, place=place, event=event, at=at)
+
+    async def _press(self, place: Place, share: float) -> None:
+        buttons = [(message, label) for message in place.shown() for label in message.buttons]
+        if not buttons:
+            return
+        number = int(pick([str(index) for index in range(len(buttons))], share))
+        message, label = buttons[number]
+        if label in _STOP:
+            self.stops[place.name].append(time.time())
+        self.presses += 1
+        await place.press(message, label)

@@ -1,0 +1,260 @@
+"""The plan of a proof, made from its seed: who does what, how the model answers, and what breaks, when."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+BURST_SHARE = 0.25
+"""Share of messages that follow the previous one of the same place within a second."""
+
+
+class MessageKind(StrEnum):
+    """What a person sends."""
+
+    CHAT = "chat"
+    COMMAND = "command"
+    FILE = "file"
+    ASIDE = "aside"  # in a group, and not addressed to the bot
+    FILE_REQUEST = "file request"
+
+
+class ModelBehavior(StrEnum):
+    """How the model answers a message."""
+
+    ANSWER = "answer"
+    SLOW = "slow"
+    VERY_SLOW = "very slow"
+    LONG = "long"
+    TOOL = "tool"
+    QUESTION = "question"
+    FILE = "file"
+    REFUSE_ONCE = "429 once"
+    FAIL_ONCE = "500 once"
+    FAIL_ALWAYS = "500 always"
+    DENY = "401"
+    CUT_ONCE = "cut once"
+    HANG_ONCE = "hang once"
+
+
+class ActionKind(StrEnum):
+    """What a person does."""
+
+    SEND = "send"
+    EDIT = "edit"
+    DELETE = "delete"
+    PRESS = "press"
+
+
+class FaultKind(StrEnum):
+    """What breaks."""
+
+    KILL = "kill"
+    KILL_TWICE = "kill twice"
+    KILL_WHILE_STOPPING = "kill while stopping"
+    RESTART = "restart"
+    FREEZE = "freeze"
+    DISK_FULL = "disk full"
+    DATABASE_LOCKED = "database locked"
+    CONNECTIONS_CUT = "connections cut"
+    PLATFORM_OFFLINE = "platform offline"
+    CALLS_REFUSED = "calls refused"
+    CALLS_FAIL = "calls fail"
+    CALLS_CUT_BEFORE = "calls cut before"
+    CALLS_CUT_AFTER = "calls cut after"
+    CALLS_SLOW = "calls slow"
+    MODEL_OFFLINE = "model offline"
+
+
+ONE_PLATFORM = frozenset({
+    FaultKind.CONNECTIONS_CUT, FaultKind.PLATFORM_OFFLINE, FaultKind.CALLS_REFUSED, FaultKind.CALLS_FAIL,
+    FaultKind.CALLS_CUT_BEFORE, FaultKind.CALLS_CUT_AFTER, FaultKind.CALLS_SLOW,
+})  # fmt: skip
+"""Faults of one channel."""
+
+_FAULT_WEIGHTS = {
+    FaultKind.KILL: 6, FaultKind.KILL_TWICE: 2, FaultKind.KILL_WHILE_STOPPING: 2, FaultKind.RESTART: 1,
+    FaultKind.FREEZE: 2, FaultKind.DISK_FULL: 2, FaultKind.DATABASE_LOCKED: 1, FaultKind.CONNECTIONS_CUT: 4,
+    FaultKind.PLATFORM_OFFLINE: 2, FaultKind.CALLS_REFUSED: 4, FaultKind.CALLS_FAIL: 4,
+    FaultKind.CALLS_CUT_BEFORE: 4, FaultKind.CALLS_CUT_AFTER: 4, FaultKind.CALLS_SLOW: 3, FaultKind.MODEL_OFFLINE: 1,
+}  # fmt: skip
+_MODEL_WEIGHTS = {
+    ModelBehavior.ANSWER: 40, ModelBehavior.SLOW: 15, ModelBehavior.VERY_SLOW: 3, ModelBehavior.LONG: 5,
+    ModelBehavior.TOOL: 8, ModelBehavior.QUESTION: 3, ModelBehavior.REFUSE_ONCE: 3, ModelBehavior.FAIL_ONCE: 3,
+    ModelBehavior.FAIL_ALWAYS: 1, ModelBehavior.DENY: 1, ModelBehavior.CUT_ONCE: 3, ModelBehavior.HANG_ONCE: 2,
+}  # fmt: skip
+_KIND_WEIGHTS = {
+    MessageKind.CHAT: 80, MessageKind.COMMAND: 8, MessageKind.FILE: 4, MessageKind.FILE_REQUEST: 5,
+    MessageKind.ASIDE: 3,
+}  # fmt: skip
+_COMMANDS = ("/help", "/status", "/models", "/memory", "/new", "/stop", "/skills")
+_WORDS = (
+    "trains", "rivers", "tables", "winter", "colors", "bread", "maps", "letters", "islands", "clocks", "gardens",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedMessage:
+    """A message that a person will send.
+
+    Attributes:
+        id: Its mark, in its text and in the model's answer: "m00042".
+        place: Name of the place.
+        versions: Its texts: as sent, then as edited.
+    """
+
+    id: str
+    place: str
+    kind: MessageKind
+    versions: tuple[str, ...]
+    behavior: ModelBehavior
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """What a person does. `at_s` counts from the start; `pick` (0 to 1) chooses among what can be pressed then."""
+
+    at_s: float
+    kind: ActionKind
+    place: str
+    message: str = ""
+    version: int = 1
+    pick: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """What breaks. `channel` is set for the kinds in `ONE_PLATFORM`; `pick` (0 to 1) chooses the call, the moment."""
+
+    at_s: float
+    kind: FaultKind
+    seconds: float
+    times: int
+    channel: str = ""
+    pick: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All that will be done to the service, each list in the order of time."""
+
+    seed: int
+    duration_s: float
+    messages: dict[str, PlannedMessage]
+    actions: tuple[Action, ...]
+    faults: tuple[Fault, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceTraits:
+    """What the plan must know of a place. `weight`: its share of the messages, relative to the others."""
+
+    name: str
+    channel: str
+    private: bool
+    weight: float = 1.0
+    can_delete: bool = True
+    can_edit: bool = True
+
+
+def make_plan(
+    seed: int, *, duration_s: float, messages: int, places: Sequence[PlaceTraits], faults: int
+) -> Plan:
+    """Return the plan of a seed: the same arguments give the same plan."""
+    random_ = random.Random(seed)  # noqa: S311 - repeatable, not secret
+    planned: dict[str, PlannedMessage] = {}
+    actions: list[Action] = []
+    at_s, place = 0.0, places[0]
+    for number in range(1, messages + 1):
+        if number == 1 or random_.random() > BURST_SHARE:
+            at_s = random_.uniform(0, duration_s)
+            place = random_.choices(places, [one.weight for one in places])[0]
+        else:
+            at_s = min(at_s + random_.uniform(0.02, 1.0), duration_s)
+        message = _message(random_, number, place)
+        planned[message.id] = message
+        actions.append(
+            Action(at_s=at_s, kind=ActionKind.SEND, place=place.name, message=message.id)
+        )
+        actions += _second_thoughts(random_, message, place, at_s)
+    return Plan(
+        seed=seed,
+        duration_s=duration_s,
+        messages=planned,
+        actions=tuple(sorted(actions, key=lambda action: action.at_s)),
+        faults=_faults(random_, duration_s, faults, sorted({one.channel for one in places})),
+    )
+
+
+def _message(random_: random.Random, number: int, place: PlaceTraits) -> PlannedMessage:
+    kinds = dict(_KIND_WEIGHTS)
+    if place.private:
+        del kinds[MessageKind.ASIDE]
+    else:
+        del kinds[MessageKind.FILE]
+    kind = random_.choices(list(kinds), list(kinds.values()))[0]
+    mark = f"m{number:05d}"
+    words = " ".join(random_.choices(_WORDS, k=random_.randint(1, 12)))
+    behavior = random_.choices(list(_MODEL_WEIGHTS), list(_MODEL_WEIGHTS.values()))[0]
+    versions = [f"{mark}v1 {words}"]
+    match kind:
+        case MessageKind.COMMAND:
+            versions = [random_.choice(_COMMANDS)]
+        case MessageKind.FILE_REQUEST:
+            behavior = ModelBehavior.FILE
+        case MessageKind.CHAT if place.can_edit and random_.random() < 0.12:
+            versions += [
+                f"{mark}v{number} {words}, edited" for number in range(2, random_.randint(3, 4))
+            ]
+    return PlannedMessage(
+        id=mark, place=place.name, kind=kind, versions=tuple(versions), behavior=behavior
+    )
+
+
+def _second_thoughts(
+    random_: random.Random, message: PlannedMessage, place: PlaceTraits, at_s: float
+) -> list[Action]:
+    """Return the edits of a message, or its deletion, and presses of whatever button is there."""
+    actions = []
+    for version in range(2, len(message.versions) + 1):
+        at_s += random_.choice((random_.uniform(0.05, 1.0), random_.uniform(1.0, 12.0)))
+        actions.append(
+            Action(
+                at_s=at_s,
+                kind=ActionKind.EDIT,
+                place=place.name,
+                message=message.id,
+                version=version,
+            )
+        )
+    is_chat = message.kind is MessageKind.CHAT and len(message.versions) == 1
+    if is_chat and place.can_delete and random_.random() < 0.04:
+        later_s = at_s + random_.uniform(0.05, 6.0)
+        actions.append(
+            Action(at_s=later_s, kind=ActionKind.DELETE, place=place.name, message=message.id)
+        )
+    if random_.random() < 0.15:
+        later_s, pick = at_s + random_.uniform(0.5, 15.0), random_.random()
+        actions.append(Action(at_s=later_s, kind=ActionKind.PRESS, place=place.name, pick=pick))
+    return actions
+
+
+def _faults(
+    random_: random.Random, duration_s: float, count: int, channels: Sequence[str]
+) -> tuple[Fault, ...]:
+    kinds, weights = list(_FAULT_WEIGHTS), list(_FAULT_WEIGHTS.values())
+    faults = []
+    for _ in range(count):
+        kind = random_.choices(kinds, weights)[0]
+        channel = random_.choice(channels)
+        faults.append(
+            Fault(
+                at_s=random_.uniform(1.0, duration_s),
+                kind=kind,
+                seconds=random_.uniform(0.2, 6.0),
+                times=random_.randint(1, 4),
+                channel=channel if kind in ONE_PLATFORM else "",
+                pick=random_.random(),
+            )
+        )
+    return tuple(sorted(faults, key=lambda fault: fault.at_s))

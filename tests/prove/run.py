@@ -1,0 +1,194 @@
+"""A proof from start to end: servers, service, people and chaos, then quiet, then the verdict."""
+
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+from anyio import to_thread
+
+from tests.fakes.model import FakeModelServer
+from tests.journeys.service import with_model
+from tests.prove.chaos import Chaos
+from tests.prove.feishu import FeishuPlatform
+from tests.prove.journal import count_open_rows, read_journal
+from tests.prove.model import HANG_TIMEOUT_S, ProofModel
+from tests.prove.people import People
+from tests.prove.plan import Fault, Plan, make_plan
+from tests.prove.platforms import Arrival, SimulatedPlatform
+from tests.prove.service import ProvenService, SmallDisk, Timeline
+from tests.prove.slack import SlackPlatform
+from tests.prove.telegram import TelegramPlatform
+from tests.prove.verdict import Evidence, Verdict, judge
+
+CHAOS_SHARE = 0.7
+"""Share of the time in which people write and things break; the rest is for what waits."""
+
+MESSAGES_PER_S = 1.5
+SECONDS_PER_FAULT = 4.0
+QUIET_S = 3.0
+"""How long nothing may be open before everything counts as quiet."""
+
+MAX_QUIET_WAIT_S = 240.0
+"""How long quiet is waited for: Slack's last repetition, Telegram's limit of a minute, all retries of the model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How large a proof is."""
+
+    seed: int
+    minutes: float
+    messages: int
+    people: int = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What a proof found.
+
+    Attributes:
+        places: Name and chat of each place.
+        counts: Totals, by name.
+        left_out: Faults that this machine cannot do, with the reason.
+    """
+
+    options: Options
+    plan: Plan
+    verdict: Verdict
+    timeline: Timeline
+    counts: Mapping[str, int]
+    left_out: Mapping[str, str]
+    seconds: float
+    quiet_s: float
+    log: Path
+    notes: Sequence[str] = field(default=())
+
+
+def make_platforms(people: int) -> list[SimulatedPlatform]:
+    """Return all platforms, two bots on Telegram."""
+    return [
+        TelegramPlatform("telegram", people=people, token="700700:fake-token"),
+        TelegramPlatform("telegram-support", people=people, token="900900:support"),
+        SlackPlatform("slack", people=people),
+        FeishuPlatform("feishu", people=people),
+    ]
+
+
+def service_config(model_url: str, platforms: Sequence[SimulatedPlatform]) -> dict[str, Any]:
+    """Return the configuration of the service."""
+    config = with_model(model_url)
+    config["models"][0] |= {"timeout": HANG_TIMEOUT_S, "max_retries": 1}
+    return {
+        **config,
+        "title": {"enabled": False},
+        "llm_retry": {"first_wait_s": 0.2},
+        "circuit_breaker": {
+            "failure_threshold": 0
+        },  # the plan breaks each message's model by itself
+        "channels": {platform.channel: platform.section for platform in platforms},
+    }
+
+
+async def run_proof(options: Options, folder: Path) -> Proof:
+    """Run a proof in an empty folder."""
+    duration_s = options.minutes * 60 * CHAOS_SHARE
+    timeline = Timeline()
+    async with AsyncExitStack() as stack:
+        platforms = make_platforms(options.people)
+        for platform in platforms:
+            await stack.enter_async_context(platform)
+        places = {place.name: place for platform in platforms for place in platform.places}
+        plan = make_plan(
+            options.seed,
+            duration_s=duration_s,
+            messages=options.messages,
+            places=[place.traits for place in places.values()],
+            faults=int(duration_s / SECONDS_PER_FAULT),
+        )
+        model = ProofModel(plan.messages)
+        server = await stack.enter_async_context(FakeModelServer(answer=model.answer))
+        disk = stack.enter_context(SmallDisk(folder / "home"))
+        service = ProvenService(folder, service_config(server.base_url, platforms), timeline)
+        chaos = Chaos(service, {one.channel: one for one in platforms}, model, disk)
+        people = People(plan, places)
+        quiet_s = await _perform(plan, service, chaos, people)
+        journal = await to_thread.run_sync(read_journal, service.home)
+        for file in service.home.glob("*.db"):
+            shutil.copy(file, folder)  # the small disk goes away
+        evidence = Evidence(
+            messages=people.sent_messages(),
+            shown={name: place.shown() for name, place in places.items()},
+            journal=journal,
+            stops=people.stops,
+            platform_violations=[
+                f"{one.channel}: {text}" for one in platforms for text in one.violations
+            ],
+            service_failures=service.unexpected_ends,
+        )
+    verdict = judge(evidence)
+    counts = {
+        "messages sent": len(evidence.messages),
+        "edits": sum(len(message.edits) for message in evidence.messages),
+        "deletions": sum(message.deletion is not None for message in evidence.messages),
+        "buttons pressed": people.presses,
+        "requests to the model": len(server.requests),
+        "kills": service.kills,
+        "starts": service.starts,
+        **{f"fault: {kind}": count for kind, count in sorted(chaos.counts.items())},
+    }
+    return Proof(
+        options=options,
+        plan=plan,
+        verdict=verdict,
+        timeline=timeline,
+        counts=counts,
+        left_out=chaos.left_out,
+        seconds=time.time() - timeline.started_at,
+        quiet_s=quiet_s,
+        log=service.service.log,
+    )
+
+
+async def _perform(plan: Plan, service: ProvenService, chaos: Chaos, people: People) -> float:
+    """Let everything happen, and stop the service when it is quiet; return how long that took, seconds."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(service.supervise)
+        await service.until_healthy(within_s=60)
+        started = anyio.current_time()
+        async with anyio.create_task_group() as faults:
+            for fault in plan.faults:
+                faults.start_soon(_break_at, chaos, fault, started + fault.at_s)
+            for action in plan.actions:
+                await anyio.sleep_until(started + action.at_s)
+                await people.carry_out(action)
+        service.timeline.add("all people and faults are done")
+        await service.until_healthy(within_s=60)
+        quiet_s = await _wait_for_quiet(service, people)
+        service.timeline.add("quiet", f"after {quiet_s:.0f} s")
+        tasks.cancel_scope.cancel()
+    await service.end()
+    return quiet_s
+
+
+async def _break_at(chaos: Chaos, fault: Fault, moment: float) -> None:
+    await anyio.sleep_until(moment)
+    await chaos.carry_out(fault)
+
+
+async def _wait_for_quiet(service: ProvenService, people: People) -> float:
+    """Wait until nothing is open for a while; return how long that took, seconds."""
+    started = quiet_since = anyio.current_time()
+    while anyio.current_time() - started < MAX_QUIET_WAIT_S:
+        open_rows = await to_thread.run_sync(count_open_rows, service.home)
+        waits = any(event.arrival() is Arrival.WAITING for event in people.events())
+        if open_rows or waits:
+            quiet_since = anyio.current_time()
+        if anyio.current_time() - quiet_since >= QUIET_S:
+            return quiet_since - started
+        await anyio.sleep(0.3)
+    return MAX_QUIET_WAIT_S

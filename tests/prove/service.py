@@ -1,0 +1,211 @@
+"""The service of a proof: started again whenever it ends, and ended in every way there is."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import anyio
+
+from tests.journeys.service import Service
+
+RESTART_PAUSE_S = 0.3
+"""Pause before the service is started again, as a supervisor such as systemd makes."""
+
+DISK_BYTES = 1_000_000_000
+STOP_S = 15.0
+"""How long an orderly stop may take before it counts as stuck, seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineEntry:
+    """Something that happened. `at_s` counts from the start of the proof."""
+
+    at_s: float
+    what: str
+    detail: str = ""
+
+
+class Timeline:
+    """What happened, in order."""
+
+    def __init__(self) -> None:
+        self.started_at = time.time()
+        self.entries: list[TimelineEntry] = []
+
+    def add(self, what: str, detail: str = "") -> None:
+        """Note that something happens now."""
+        self.entries.append(TimelineEntry(time.time() - self.started_at, what, detail))
+
+
+class SmallDisk:
+    """The disk of the data folder: a tmpfs of its own that can be made full. Needs the right to mount."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.is_mounted = False
+
+    def __enter__(self) -> Self:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self.is_mounted = _mount(
+            "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "parley-prove", str(self._folder)
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.is_mounted:
+            subprocess.run(["umount", "-l", str(self._folder)], check=False)
+
+    def fill(self) -> None:
+        """Leave no room: the disk becomes as large as what is on it."""
+        self._resize(max(_used_bytes(self._folder), 4096))
+
+    def make_room(self) -> None:
+        """Give the disk its size again."""
+        self._resize(DISK_BYTES)
+
+    def _resize(self, size: int) -> None:
+        _mount("-o", f"remount,size={size}", str(self._folder))
+
+
+def _mount(*arguments: str) -> bool:
+    try:
+        done = subprocess.run(["mount", *arguments], check=False, capture_output=True)
+    except OSError:
+        return False
+    return done.returncode == 0
+
+
+def _used_bytes(folder: Path) -> int:
+    usage = os.statvfs(folder)
+    return (usage.f_blocks - usage.f_bfree) * usage.f_frsize
+
+
+class ProvenService:
+    """`parley serve` under a supervisor: when the process ends, it is started again.
+
+    Attributes:
+        kills: How often the process was killed.
+        starts: How often it was started.
+        unexpected_ends: Ends of the process that nobody caused, with the exit code.
+    """
+
+    def __init__(self, folder: Path, config: Mapping[str, Any], timeline: Timeline) -> None:
+        self.service = Service(folder, config)
+        self.timeline = timeline
+        self.kills = 0
+        self.starts = 0
+        self.unexpected_ends: list[str] = []
+        self.may_end = False
+        self._lock = anyio.Lock()
+
+    @property
+    def home(self) -> Path:
+        return self.service.home
+
+    async def supervise(self) -> None:
+        """Start the service, and start it again whenever it ends; run this as a task."""
+        while True:
+            async with self._lock:
+                if not self.service.running:
+                    await self._note_end()
+                    await self._launch()
+            await anyio.sleep(RESTART_PAUSE_S)
+
+    async def kill(self) -> None:
+        """kill -9; started again at once."""
+        async with self._lock:
+            await self._kill("kill")
+            await self._launch()
+
+    async def kill_twice(self, pause_s: float) -> None:
+        """kill -9, and again while it starts."""
+        async with self._lock:
+            await self._kill("kill")
+            await self._launch()
+            await anyio.sleep(pause_s)
+            await self._kill("kill while starting")
+            await self._launch()
+
+    async def kill_while_stopping(self, pause_s: float) -> None:
+        """SIGTERM, and kill -9 while it stops."""
+        async with self._lock:
+            if self.service.running:
+                self.timeline.add("stop")
+                self.service.send(signal.SIGTERM)
+                await anyio.sleep(pause_s)
+            await self._kill("kill while stopping")
+            await self._launch()
+
+    async def restart(self) -> None:
+        """SIGTERM, an orderly stop, and a start."""
+        async with self._lock:
+            await self._stop()
+            await self._launch()
+
+    async def freeze(self, seconds: float) -> None:
+        """SIGSTOP, and SIGCONT after a while."""
+        async with self._lock:
+            if not self.service.running:
+                return
+            self.timeline.add("freeze", f"for {seconds:.1f} s")
+            self.service.send(signal.SIGSTOP)
+            await anyio.sleep(seconds)
+            self.service.send(signal.SIGCONT)
+            self.timeline.add("continue")
+
+    async def end(self) -> None:
+        """Stop the service for good; the supervisor must have ended."""
+        async with self._lock:
+            await self._stop()
+
+    async def until_healthy(self, within_s: float) -> None:
+        """Wait until the running process answers. Raises TimeoutError."""
+        with anyio.fail_after(within_s):
+            while True:
+                try:
+                    if self.service.running:
+                        await self.service.until_healthy()
+                        return
+                except AssertionError:  # it ended; the supervisor starts it again
+                    pass
+                await anyio.sleep(RESTART_PAUSE_S)
+
+    async def _kill(self, what: str) -> None:
+        if not self.service.running:
+            return
+        self.timeline.add(what)
+        self.kills += 1
+        await self.service.kill()
+
+    async def _stop(self) -> None:
+        if not self.service.running:
+            return
+        self.timeline.add("stop")
+        self.service.send(signal.SIGTERM)
+        try:
+            code = await self.service.ended(STOP_S)
+        except TimeoutError:
+            self.unexpected_ends.append(f"not stopped within {STOP_S:.0f} s of SIGTERM")
+            await self._kill("kill: it did not stop")
+        else:
+            self.timeline.add("stopped", f"exit code {code}")
+            if code != 0:
+                self.unexpected_ends.append(f"exit code {code} after SIGTERM")
+
+    async def _launch(self) -> None:
+        self.starts += 1
+        self.timeline.add("start")
+        await self.service.launch()
+
+    async def _note_end(self) -> None:
+        if self.starts == 0:
+            return
+        code = await self.service.ended()
+        self.timeline.add("ended by itself", f"exit code {code}")
+        if not self.may_end:
+            self.unexpected_ends.append(f"ended by itself with exit code {code}")

@@ -1,0 +1,242 @@
+"""The verdict finds what was planted: a lost, a doubled, a stale, a stuck message, and damage."""
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store.sqlite_file import connect
+from tests.prove.journal import InboxRecord, Journal, OutboxRecord, read_journal
+from tests.prove.model import answer_text
+from tests.prove.plan import MessageKind, ModelBehavior
+from tests.prove.platforms import Arrival, ShownMessage
+from tests.prove.verdict import (
+    Evidence,
+    Outcome,
+    SentEdit,
+    SentMessage,
+    Verdict,
+    ViolationKind,
+    judge,
+)
+
+PLACE, CHANNEL, CHAT = "telegram private 1", "telegram", "5001"
+
+
+def sent(number: int = 1, **changes: Any) -> SentMessage:  # noqa: ANN401
+    mark = f"m{number:05d}"
+    message = SentMessage(
+        id=mark,
+        place=PLACE,
+        channel=CHANNEL,
+        chat=CHAT,
+        kind=MessageKind.CHAT,
+        behavior=ModelBehavior.ANSWER,
+        versions=(f"{mark}v1 hello",),
+        message_id=str(100 + number),
+        sent_at=1000.0 + number,
+        arrival=Arrival.CONFIRMED,
+    )
+    return replace(message, **changes)
+
+
+def accepted(number: int = 1, **changes: Any) -> InboxRecord:  # noqa: ANN401
+    row = InboxRecord(
+        id=number,
+        conversation_id=1,
+        seq=number,
+        channel=CHANNEL,
+        chat=CHAT,
+        topic="",
+        event_id=str(9000 + number),
+        message_id=str(100 + number),
+        kind="chat",
+        state="done",
+        attempts=1,
+        run_id=f"run-{number}",
+        run_status="success",
+        has_question=False,
+        received_at=1000.5 + number,
+        body={"text": "hello"},
+    )
+    return replace(row, **changes)
+
+
+def delivered(number: int = 1, **changes: Any) -> OutboxRecord:  # noqa: ANN401
+    row = OutboxRecord(
+        id=number,
+        key=f"{number}:reply:0",
+        conversation_id=1,
+        channel=CHANNEL,
+        chat=CHAT,
+        topic="",
+        state="delivered",
+        attempts=1,
+        uncertain_attempts=0,
+        platform_id=str(200 + number),
+        error="",
+        created_at=1001.0 + number,
+        updated_at=1001.5 + number,
+        body={"kind": "text", "provisional": False},
+    )
+    return replace(row, **changes)
+
+
+def shown(number: int = 1, **changes: Any) -> ShownMessage:  # noqa: ANN401
+    message = ShownMessage(id=str(200 + number), text=answer_text(f"m{number:05d}", 1))
+    return replace(message, **changes)
+
+
+def verdict(
+    messages: Sequence[SentMessage],
+    inbox: Sequence[InboxRecord] = (),
+    outbox: Sequence[OutboxRecord] = (),
+    seen: Sequence[ShownMessage] = (),
+    **more: Any,  # noqa: ANN401
+) -> Verdict:
+    journal = Journal(inbox=tuple(inbox), outbox=tuple(outbox))
+    return judge(Evidence(messages=messages, shown={PLACE: seen}, journal=journal, **more))
+
+
+def kinds(found: Verdict) -> list[ViolationKind]:
+    return [violation.kind for violation in found.violations]
+
+
+def outcomes(found: Verdict) -> list[Outcome | None]:
+    return [history.outcome for history in found.histories]
+
+
+def test_an_answered_message_is_fine() -> None:
+    found = verdict([sent()], [accepted()], [delivered()], [shown()])
+    assert (outcomes(found), kinds(found)) == ([Outcome.ANSWERED], [])
+
+
+def test_a_lost_message_is_found() -> None:
+    assert kinds(verdict([sent()])) == [ViolationKind.SILENT]
+    assert kinds(verdict([sent()], [accepted()])) == [ViolationKind.SILENT]
+    never = verdict([sent(arrival=Arrival.WAITING)])
+    assert kinds(never) == [ViolationKind.STUCK]
+
+
+def test_an_answer_that_only_the_journal_knows_is_no_answer() -> None:
+    assert kinds(verdict([sent()], [accepted()], [delivered()])) == [ViolationKind.SILENT]
+
+
+def test_what_the_platform_gave_up_is_not_the_services_fault() -> None:
+    found = verdict([sent(arrival=Arrival.GIVEN_UP)])
+    assert (outcomes(found), kinds(found)) == ([Outcome.UNDELIVERED], [])
+
+
+def test_a_doubled_answer_is_found_unless_the_outbox_says_uncertain() -> None:
+    twice = [shown(), shown(id="299")]
+    assert kinds(verdict([sent()], [accepted()], [delivered()], twice)) == [ViolationKind.DOUBLED]
+    row = delivered(state="uncertain", attempts=2, uncertain_attempts=1)
+    excused = verdict([sent()], [accepted()], [row], twice)
+    assert (outcomes(excused), kinds(excused)) == ([Outcome.REPEATED], [])
+    again = delivered(state="delivered", attempts=2, uncertain_attempts=1)
+    four = [shown(), *(shown(id=str(number)) for number in (297, 298, 299))]
+    assert kinds(verdict([sent()], [accepted()], [again], four)) == [ViolationKind.DOUBLED]
+
+
+def test_a_message_that_was_accepted_twice_is_found() -> None:
+    rows = [accepted(), accepted(2, message_id="101")]
+    sends = [delivered(), delivered(2)]
+    found = verdict([sent()], rows, sends, [shown(), shown(id="202")])
+    assert kinds(found) == [ViolationKind.DOUBLED]
+
+
+def test_a_card_that_still_works_and_a_reaction_that_is_left_are_found() -> None:
+    card = shown(text="Reply to m00001v1: as", unfinished=True)
+    found = verdict([sent()], [accepted()], [delivered()], [card])
+    assert kinds(found) == [ViolationKind.INCOMPLETE, ViolationKind.STUCK]
+    left = verdict([sent(working_signs=("eyes",))], [accepted()], [delivered()], [shown()])
+    assert kinds(left) == [ViolationKind.STUCK]
+
+
+def test_rows_that_are_left_open_are_found() -> None:
+    assert kinds(verdict([sent()], [accepted(state="running")])) == [ViolationKind.STUCK]
+    rows = [accepted()], [delivered(), delivered(2, key="1:file:0", state="pending")]
+    assert kinds(verdict([sent()], *rows, [shown()])) == [ViolationKind.STUCK]
+    foreign = accepted(7, event_id="press:1:retry", message_id="", state="new")
+    assert kinds(verdict([], [foreign])) == [ViolationKind.STUCK]
+
+
+def test_a_stale_answer_is_found_unless_a_new_one_is_offered() -> None:
+    edits = (SentEdit(2, 1003.0, Arrival.CONFIRMED),)
+    edited = sent(versions=("m00001v1 a", "m00001v2 b"), edits=edits)
+    assert kinds(verdict([edited], [accepted()], [delivered()], [shown()])) == [ViolationKind.STALE]
+    offer = delivered(3, key="1:rerun:0", platform_id="203")
+    offered = [shown(), ShownMessage(id="203", text="You edited this message")]
+    assert kinds(verdict([edited], [accepted()], [delivered(), offer], offered)) == []
+    unheard = replace(edited, edits=(SentEdit(2, 1003.0, Arrival.GIVEN_UP),))
+    assert kinds(verdict([unheard], [accepted()], [delivered()], [shown()])) == []
+
+
+def test_answers_in_the_wrong_order_are_found() -> None:
+    messages, rows = [sent(1), sent(2)], [accepted(1), accepted(2)]
+    found = verdict(messages, rows, [delivered(1), delivered(2)], [shown(2), shown(1)])
+    assert kinds(found) == [ViolationKind.OUT_OF_ORDER]
+
+
+def test_a_missing_file_is_found() -> None:
+    asked = sent(kind=MessageKind.FILE_REQUEST, behavior=ModelBehavior.FILE)
+    rows = [accepted()], [delivered(), delivered(2, key="1:file:0", body={"kind": "file"})]
+    assert kinds(verdict([asked], *rows, [shown()])) == [ViolationKind.INCOMPLETE]
+    file = ShownMessage(id="202", text="", file="m00001.txt")
+    assert kinds(verdict([asked], *rows, [shown(), file])) == []
+
+
+def test_an_aside_is_not_answered() -> None:
+    aside = sent(kind=MessageKind.ASIDE)
+    assert outcomes(verdict([aside])) == [Outcome.IGNORED]
+    found = verdict([aside], [accepted()], [delivered()], [shown()])
+    assert kinds(found) == [ViolationKind.UNEXPECTED]
+
+
+def test_a_refusal_counts_if_the_person_was_told() -> None:
+    notice = delivered(5, key="full:1:9000", created_at=990.0)
+    found = verdict([sent()], [], [notice])
+    assert (outcomes(found), kinds(found)) == ([Outcome.REFUSED], [])
+    long_ago = delivered(5, key="full:1:9000", created_at=100.0)
+    assert kinds(verdict([sent()], [], [long_ago])) == [ViolationKind.SILENT]
+
+
+def test_a_failure_that_the_person_reads_is_given_up() -> None:
+    found = verdict([sent()], [accepted(state="dead")], [delivered()], [shown(text="⚠️ Sorry.")])
+    assert (outcomes(found), kinds(found)) == ([Outcome.GIVEN_UP], [])
+
+
+def test_what_the_service_and_the_platforms_say_counts() -> None:
+    found = verdict([], platform_violations=["slack: no"], service_failures=["exit code 1"])
+    assert kinds(found) == [ViolationKind.PLATFORM_RULE, ViolationKind.SERVICE]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    with closing(connect(tmp_path / "parley.db", busy_timeout_ms=100)) as connection:
+        connection.execute(
+            "INSERT INTO conversation (channel, workspace, chat, created_at, updated_at)"
+            " VALUES ('telegram', '7', '5001', 1.0, 1.0)"
+        )
+    return tmp_path
+
+
+def test_a_whole_journal_has_no_problems(home: Path) -> None:
+    assert read_journal(home).problems == ()
+
+
+def test_orphans_and_wrong_counts_in_the_journal_are_found(home: Path) -> None:
+    with closing(sqlite3.connect(home / "parley.db")) as connection:
+        connection.execute("UPDATE conversation SET pending = 3")
+        connection.execute(
+            "INSERT INTO outbox (key, conversation_id, body, created_at, updated_at)"
+            " VALUES ('1:reply:0', 77, '{}', 1.0, 1.0)"
+        )
+        connection.commit()
+    problems = " ".join(read_journal(home).problems)
+    assert "orphan rows in outbox" in problems
+    assert "count of pending messages is wrong: 1" in problems

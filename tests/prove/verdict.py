@@ -1,0 +1,379 @@
+"""The verdict on every message: what became of it, and every promise that was broken. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from tests.prove.journal import InboxRecord, Journal, OutboxRecord
+from tests.prove.model import answer_text
+from tests.prove.plan import MessageKind, ModelBehavior
+from tests.prove.platforms import Arrival, ShownMessage
+
+FAILURE_SIGN = "⚠️"
+NOTICE_S = 65.0
+"""A notice that messages are refused covers those of this long after it, and of a moment before, seconds."""
+
+
+class Outcome(StrEnum):
+    """What became of a message. Each of them keeps the promise."""
+
+    ANSWERED = "answered"
+    REPEATED = "answered, shown twice"  # the platform hid the outcome; the outbox says uncertain
+    GIVEN_UP = "given up, person told"
+    REFUSED = "refused, person told"
+    STOPPED = "stopped by the person"
+    DELETED = "deleted by the person"
+    UNCERTAIN = "uncertain, administrator told"
+    WAITING = "waiting for the person"
+    IGNORED = "not for the bot"
+    UNDELIVERED = "given up by the platform"  # the bot was away for longer than it repeats events
+
+
+class ViolationKind(StrEnum):
+    """How a promise was broken."""
+
+    SILENT = "silent"
+    STALE = "stale"
+    STUCK = "stuck"
+    DOUBLED = "doubled"
+    INCOMPLETE = "incomplete"
+    OUT_OF_ORDER = "out of order"
+    UNEXPECTED = "unexpected answer"
+    DATABASE = "database"
+    PLATFORM_RULE = "platform rule"
+    SERVICE = "service"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """A broken promise; `message` is the mark of the message, "" for none."""
+
+    kind: ViolationKind
+    text: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SentEdit:
+    """An edit that a person made. Unix seconds."""
+
+    version: int
+    at: float
+    arrival: Arrival
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentMessage:
+    """A message that a person sent, and what the platform knows of it. Times are Unix seconds.
+
+    Attributes:
+        id: Its mark.
+        message_id: The platform's.
+        arrival: Whether the bot acknowledged it.
+        deletion: The same of its deletion; None = it was not deleted.
+        working_signs: Reactions on it that say that it is worked on.
+    """
+
+    id: str
+    place: str
+    channel: str
+    chat: str
+    kind: MessageKind
+    behavior: ModelBehavior
+    versions: tuple[str, ...]
+    message_id: str
+    sent_at: float
+    arrival: Arrival
+    edits: tuple[SentEdit, ...] = ()
+    deletion: Arrival | None = None
+    working_signs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """All that is known when everything is quiet.
+
+    Attributes:
+        shown: By place, the bot's messages as people see them, oldest first.
+        stops: By place, when people pressed a stop button.
+        platform_violations: What the platforms found wrong with the bot's requests.
+        service_failures: Ends of the process that nobody caused.
+    """
+
+    messages: Sequence[SentMessage]
+    shown: Mapping[str, Sequence[ShownMessage]]
+    journal: Journal
+    stops: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    platform_violations: Sequence[str] = ()
+    service_failures: Sequence[str] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class MessageHistory:
+    """One message with everything that belongs to it, and its outcome; None = a promise was broken."""
+
+    sent: SentMessage
+    inbox: list[InboxRecord] = field(default_factory=list)
+    outbox: list[OutboxRecord] = field(default_factory=list)
+    shown: list[ShownMessage] = field(default_factory=list)
+    outcome: Outcome | None = None
+    violations: list[Violation] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The histories, and all violations, those of no message included."""
+
+    histories: list[MessageHistory]
+    violations: list[Violation]
+
+
+def judge(evidence: Evidence) -> Verdict:
+    """Judge every message, every place, the databases and the service."""
+    court = _Court(evidence)
+    histories = [court.judge(message) for message in evidence.messages]
+    violations = [violation for history in histories for violation in history.violations]
+    violations += court.judge_places()
+    violations += court.judge_rows()
+    violations += _general(ViolationKind.DATABASE, evidence.journal.problems)
+    violations += _general(ViolationKind.PLATFORM_RULE, evidence.platform_violations)
+    violations += _general(ViolationKind.SERVICE, evidence.service_failures)
+    return Verdict(histories=histories, violations=violations)
+
+
+def _general(kind: ViolationKind, texts: Iterable[str]) -> list[Violation]:
+    return [Violation(kind=kind, text=text) for text in texts]
+
+
+class _Court:
+    """Judges with the evidence sorted by what it belongs to."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence = evidence
+        self._rows: dict[tuple[str, str, str], list[InboxRecord]] = defaultdict(list)
+        self._by_conversation: dict[int, list[InboxRecord]] = defaultdict(list)
+        for row in evidence.journal.inbox:
+            self._rows[row.channel, row.chat, row.message_id].append(row)
+            self._by_conversation[row.conversation_id].append(row)
+        self._of_row: dict[str, list[OutboxRecord]] = defaultdict(list)
+        self._notices: dict[tuple[str, str], list[OutboxRecord]] = defaultdict(list)
+        for sent in evidence.journal.outbox:
+            self._of_row[sent.key.partition(":")[0]].append(sent)
+            if sent.key.startswith(("full:", "fast:")):
+                self._notices[sent.channel, sent.chat].append(sent)
+        self._ids: dict[str, dict[str, ShownMessage]] = {
+            place: {message.id: message for message in shown}
+            for place, shown in evidence.shown.items()
+        }
+
+    def judge(self, sent: SentMessage) -> MessageHistory:
+        """Find a message's history and its outcome."""
+        rows = self._rows[sent.channel, sent.chat, sent.message_id]
+        outbox = [one for row in rows for one in self._of_row[str(row.id)]]
+        known = {one.platform_id for one in outbox if one.platform_id}
+        shown = [
+            message
+            for message in self._evidence.shown.get(sent.place, ())
+            if message.id in known or _is_about(message, sent)
+        ]
+        history = MessageHistory(sent=sent, inbox=rows, outbox=outbox, shown=shown)
+        history.outcome = self._outcome(history)
+        self._check_repeats(history)
+        self._check_completeness(history)
+        if sent.working_signs:
+            _violate(
+                history, ViolationKind.STUCK, f"reactions left: {', '.join(sent.working_signs)}"
+            )
+        for message in shown:
+            if message.unfinished:
+                _violate(
+                    history,
+                    ViolationKind.STUCK,
+                    f"{message.text[:60]!r} still says that work goes on",
+                )
+        return history
+
+    def _outcome(self, history: MessageHistory) -> Outcome | None:
+        if history.sent.kind is MessageKind.ASIDE:
+            return self._outcome_of_aside(history)
+        if not history.inbox:
+            return self._outcome_without_row(history)
+        open_rows = [row for row in history.inbox if row.state in ("new", "running")]
+        if open_rows:
+            text = f"inbox row {open_rows[0].id} is {open_rows[0].state}"
+            _violate(history, ViolationKind.STUCK, text)
+            return None
+        if _answers(history, history.sent):
+            return self._outcome_of_answer(history)
+        return self._outcome_without_answer(history)
+
+    def _outcome_without_answer(self, history: MessageHistory) -> Outcome | None:
+        sent, own = history.sent, history.inbox[0]
+        content = [one for one in history.outbox if one.is_content]
+        possible = {
+            Outcome.GIVEN_UP: any(FAILURE_SIGN in one.text for one in history.shown),
+            Outcome.DELETED: sent.deletion is not None and bool(own.body.get("stopped")),
+            Outcome.STOPPED: self._was_stopped(history),
+            Outcome.UNCERTAIN: any(one.state == "uncertain" for one in content),
+            Outcome.ANSWERED: sent.kind is MessageKind.COMMAND and bool(content and history.shown),
+        }
+        found = next((outcome for outcome, holds in possible.items() if holds), None)
+        if found is None:
+            failed = [f"not delivered: {one.error}" for one in content if one.state == "failed"]
+            reason = [*failed, f"inbox row {own.id} is {own.state}, nothing is shown"][0]
+            _violate(history, ViolationKind.SILENT, reason)
+        return found
+
+    def _outcome_of_aside(self, history: MessageHistory) -> Outcome | None:
+        if history.inbox or history.shown:
+            _violate(history, ViolationKind.UNEXPECTED, "answered, though it was not for the bot")
+            return None
+        return Outcome.IGNORED
+
+    def _outcome_without_row(self, history: MessageHistory) -> Outcome | None:
+        sent = history.sent
+        if sent.arrival is Arrival.GIVEN_UP:
+            return Outcome.UNDELIVERED
+        if sent.arrival is Arrival.WAITING:
+            _violate(history, ViolationKind.STUCK, "the bot never acknowledged it")
+            return None
+        for notice in self._notices[sent.channel, sent.chat]:
+            if -5.0 <= sent.sent_at - notice.created_at <= NOTICE_S and notice.state == "delivered":
+                history.outbox.append(notice)
+                return Outcome.REFUSED
+        _violate(history, ViolationKind.SILENT, "acknowledged, and not in the inbox")
+        return None
+
+    def _outcome_of_answer(self, history: MessageHistory) -> Outcome:
+        """Return the outcome of a message that has an answer: is it the answer to what it says now?"""
+        sent = history.sent
+        arrived = [edit.version for edit in sent.edits if edit.arrival is Arrival.CONFIRMED]
+        newest = max([1, *arrived])
+        is_excused = (
+            newest in _answers(history, sent)
+            or self._is_offered_again(history)
+            or self._was_stopped(history)
+            or any(FAILURE_SIGN in message.text for message in history.shown)
+        )
+        if not is_excused:
+            text = f"version {newest} has no answer, nor an offer of one"
+            _violate(history, ViolationKind.STALE, text)
+        is_uncertain = any(one.uncertain_attempts for one in history.outbox)
+        times = max(map(len, _answers(history, sent).values()))
+        return Outcome.REPEATED if is_uncertain and times > 1 else Outcome.ANSWERED
+
+    def _is_offered_again(self, history: MessageHistory) -> bool:
+        return any(":rerun:" in one.key for one in history.outbox)
+
+    def _was_stopped(self, history: MessageHistory) -> bool:
+        """Whether the person said /stop or pressed a stop button after it."""
+        sent, own = history.sent, history.inbox[0]
+        pressed = any(at >= sent.sent_at for at in self._evidence.stops.get(sent.place, ()))
+        later = (row for row in self._by_conversation[own.conversation_id] if row.seq > own.seq)
+        return pressed or any(
+            row.kind == "command" and "/stop" in str(row.body.get("text")) for row in later
+        )
+
+    def _check_repeats(self, history: MessageHistory) -> None:
+        """A version is answered once, and once more for each attempt whose outcome the platform hid."""
+        uncertain = sum(one.uncertain_attempts for one in history.outbox)
+        uncertain += sum(one.state == "uncertain" for one in history.outbox)
+        again = len(history.inbox) - 1
+        firsts = [row for row in history.inbox if not row.event_id.startswith(("press:", "rerun:"))]
+        if len(firsts) > 1:
+            _violate(history, ViolationKind.DOUBLED, f"accepted {len(firsts)} times")
+        for version, shown in _answers(history, history.sent).items():
+            if len(shown) > 1 + uncertain + max(again, 0):
+                text = f"version {version} is answered {len(shown)} times, {uncertain} attempts are uncertain"
+                _violate(history, ViolationKind.DOUBLED, text)
+
+    def _check_completeness(self, history: MessageHistory) -> None:
+        """An answer has its end, and its file."""
+        sent = history.sent
+        text = "\n".join(message.text for message in history.shown)
+        was_cut = (
+            FAILURE_SIGN in text or (history.inbox and self._was_stopped(history)) or "⏹" in text
+        )
+        for version in _answers(history, sent):
+            if f"End of {sent.id}v{version}" not in text and not was_cut:
+                _violate(
+                    history,
+                    ViolationKind.INCOMPLETE,
+                    f"the answer to version {version} lacks its end",
+                )
+        if sent.kind is MessageKind.FILE_REQUEST and history.outcome is Outcome.ANSWERED:
+            files = [message for message in history.shown if message.file == f"{sent.id}.txt"]
+            if not files and not was_cut:
+                _violate(history, ViolationKind.INCOMPLETE, "the file is missing")
+
+    def judge_places(self) -> list[Violation]:
+        """In each conversation, answers stand in the order of its messages."""
+        violations = []
+        position = {
+            (place, message.id): number
+            for place, shown in self._evidence.shown.items()
+            for number, message in enumerate(shown)
+        }
+        place_of = {
+            (sent.channel, sent.chat, sent.message_id): sent for sent in self._evidence.messages
+        }
+        for rows in self._by_conversation.values():
+            last = (-1, "")
+            for row in rows:
+                sent = place_of.get((row.channel, row.chat, row.message_id))
+                answer = self._final_answer(row)
+                if sent is None or answer is None or (sent.place, answer) not in position:
+                    continue
+                at = position[sent.place, answer]
+                if at < last[0]:
+                    text = f"answered before {last[1]}, which came earlier"
+                    violations.append(
+                        Violation(kind=ViolationKind.OUT_OF_ORDER, text=text, message=sent.id)
+                    )
+                last = max(last, (at, sent.id))
+        return violations
+
+    def _final_answer(self, row: InboxRecord) -> str | None:
+        if row.kind != "chat":
+            return None
+        sent = [one for one in self._of_row[str(row.id)] if one.key.endswith(":reply:0")]
+        # The recorded one of two that are shown is the later one.
+        return sent[0].platform_id if sent and not sent[0].uncertain_attempts else None
+
+    def judge_rows(self) -> list[Violation]:
+        """No row of the journal is left behind, whoever caused it."""
+        violations = []
+        for row in self._evidence.journal.outbox:
+            if row.state in ("pending", "sending"):
+                text = f"outbox row {row.key} is {row.state}: {row.error}"
+                violations.append(Violation(kind=ViolationKind.STUCK, text=text))
+            elif row.state == "failed" and row.is_content:
+                text = f"outbox row {row.key} failed: {row.error}"
+                violations.append(Violation(kind=ViolationKind.SILENT, text=text))
+        planned = {(sent.channel, sent.chat, sent.message_id) for sent in self._evidence.messages}
+        for entry in self._evidence.journal.inbox:
+            is_planned = (entry.channel, entry.chat, entry.message_id) in planned
+            if entry.state in ("new", "running") and not is_planned:
+                text = f"inbox row {entry.id} ({entry.event_id}) is {entry.state}"
+                violations.append(Violation(kind=ViolationKind.STUCK, text=text))
+        return violations
+
+
+def _violate(history: MessageHistory, kind: ViolationKind, text: str) -> None:
+    history.violations.append(Violation(kind=kind, text=text, message=history.sent.id))
+
+
+def _is_about(message: ShownMessage, sent: SentMessage) -> bool:
+    return message.file == f"{sent.id}.txt" or f"Reply to {sent.id}v" in message.text
+
+
+def _answers(history: MessageHistory, sent: SentMessage) -> dict[int, list[ShownMessage]]:
+    """Return, by version of the message, the messages that begin an answer to it."""
+    found: dict[int, list[ShownMessage]] = {}
+    for version in range(1, len(sent.versions) + 1):
+        begin = answer_text(sent.id, version).partition(":")[0] + ":"
+        shown = [message for message in history.shown if begin in message.text]
+        if shown:
+            found[version] = shown
+    return found
