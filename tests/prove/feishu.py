@@ -7,7 +7,7 @@ from typing_extensions import override
 
 from bus.locales import LANGUAGES
 from tests.fakes.feishu import FakeFeishu
-from tests.fakes.feishu_world import Event, Message
+from tests.fakes.feishu_state import FeishuEvent, FeishuMessage
 from tests.prove.plan import Fault, FaultKind, PlaceTraits
 from tests.prove.platforms import Arrival, Place, SentEvent, ShownMessage, SimulatedPlatform, pick
 
@@ -55,12 +55,12 @@ class FeishuPlace(Place):
 
     @override
     async def delete(self, message_id: str) -> SentEvent:
-        event = await self._feishu.withdraw(self._feishu.world.messages[message_id])
+        event = await self._feishu.withdraw(self._feishu.state.messages[message_id])
         return SentEvent(message_id, lambda: _arrival(event))
 
     @override
     async def press(self, message: ShownMessage, label: str) -> SentEvent:
-        found = self._feishu.world.messages[message.id]
+        found = self._feishu.state.messages[message.id]
         event = await self._feishu.press(found, label, user=self._user)
         return SentEvent(message.id, lambda: _arrival(event))
 
@@ -70,11 +70,11 @@ class FeishuPlace(Place):
 
     @override
     def working_signs(self, message_id: str) -> list[str]:
-        message = self._feishu.world.messages.get(message_id)
+        message = self._feishu.state.messages.get(message_id)
         emojis = message.emojis if message else []
         return [name for name in emojis if name == _WORKING_REACTION]
 
-    def _shown(self, message: Message) -> ShownMessage:
+    def _shown(self, message: FeishuMessage) -> ShownMessage:
         key = str(message.content.get("file_key", ""))
         text, buttons = message.text, tuple(message.buttons)
         works = any(text.rstrip().endswith(sign) for sign in _WORKING)
@@ -86,12 +86,12 @@ class FeishuPlace(Place):
             unfinished=works or not _STOP.isdisjoint(buttons),
         )
 
-    def _sent(self, message: Message) -> SentEvent:
+    def _sent(self, message: FeishuMessage) -> SentEvent:
         event = self._feishu.event_of(message)
         return SentEvent(message.id, lambda: _arrival(event))
 
 
-def _arrival(event: Event) -> Arrival:
+def _arrival(event: FeishuEvent) -> Arrival:
     if event.acked:
         return Arrival.CONFIRMED
     return Arrival.GIVEN_UP if event.once and event.codes else Arrival.WAITING

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from tests.fakes.model import Call, ModelRequest, Reply
+from tests.fakes.model import ModelReply, ModelRequest, ToolCall
 from tests.prove.plan import ModelBehavior, PlannedMessage
 
 MARK = re.compile(r"\b(m\d{5})v(\d+)\b")
@@ -34,17 +34,17 @@ class ProofModel:
         self._messages = messages
         self._requests: Counter[tuple[str, int]] = Counter()
 
-    def answer(self, request: ModelRequest) -> Reply:
+    def answer(self, request: ModelRequest) -> ModelReply:
         """Return the reply to a request."""
         if self.is_offline:
-            return Reply(drop_after=0)
+            return ModelReply(drop_after=0)
         marks = MARK.findall(request.last_user_text)
         if not marks:
-            return Reply(text="I see.")
+            return ModelReply(text="I see.")
         mark, version = marks[-1][0], int(marks[-1][1])
         message = self._messages.get(mark)
         if message is None:
-            return Reply(text="I see.")
+            return ModelReply(text="I see.")
         self._requests[mark, version] += 1
         text = answer_text(mark, version)
         is_first = self._requests[mark, version] == 1
@@ -55,44 +55,46 @@ class ProofModel:
 
     def _reply(
         self, message: PlannedMessage, mark: str, version: int, request: ModelRequest
-    ) -> Reply:
+    ) -> ModelReply:
         text = answer_text(mark, version)
         last = request.messages[-1]
-        reply = Reply(text=text, token_delay_s=0.01)
+        reply = ModelReply(text=text, token_delay_s=0.01)
         match message.behavior:
             case ModelBehavior.FAIL_ALWAYS:
-                reply = Reply(status=500)
+                reply = ModelReply(status=500)
             case ModelBehavior.DENY:
-                reply = Reply(status=401)
+                reply = ModelReply(status=401)
             case ModelBehavior.LONG:
                 text = answer_text(mark, version, words=LONG_WORDS)
-                reply = Reply(text=text, token_delay_s=0.001)
+                reply = ModelReply(text=text, token_delay_s=0.001)
             case ModelBehavior.TOOL if last["role"] != "tool":
-                reply = Reply(calls=(Call("ls", {"path": "/mnt/user-data/workspace"}),))
+                reply = ModelReply(calls=(ToolCall("ls", {"path": "/mnt/user-data/workspace"}),))
             case ModelBehavior.QUESTION:
                 question = {"question": text, "options": ["red", "green"]}
-                reply = Reply(calls=(Call("ask_clarification", question),))
+                reply = ModelReply(calls=(ToolCall("ask_clarification", question),))
             case ModelBehavior.FILE:
                 reply = _hand_over(f"{mark}.txt", text, str(last.get("tool_call_id", "")))
         return reply
 
 
-def _hand_over(name: str, text: str, tool_call: str) -> Reply:
+def _hand_over(name: str, text: str, tool_call: str) -> ModelReply:
     path = f"{OUTPUTS}/{name}"
     if tool_call == f"present-{name}":
-        return Reply(text=text)
+        return ModelReply(text=text)
     if tool_call == f"write-{name}":
-        call = Call("present_files", {"filepaths": [path]}, id=f"present-{name}")
+        call = ToolCall("present_files", {"filepaths": [path]}, id=f"present-{name}")
     else:
-        call = Call("write_file", {"path": path, "content": text}, id=f"write-{name}")
-    return Reply(calls=(call,))
+        call = ToolCall("write_file", {"path": path, "content": text}, id=f"write-{name}")
+    return ModelReply(calls=(call,))
 
 
-_ONCE: Mapping[ModelBehavior, Callable[[str], Reply]] = {
-    ModelBehavior.SLOW: lambda text: Reply(text=text, first_token_delay_s=2.0, token_delay_s=0.1),
-    ModelBehavior.VERY_SLOW: lambda text: Reply(text=text, token_delay_s=1.5),
-    ModelBehavior.REFUSE_ONCE: lambda _: Reply(status=429, headers={"Retry-After": "1"}),
-    ModelBehavior.FAIL_ONCE: lambda _: Reply(status=500),
-    ModelBehavior.CUT_ONCE: lambda text: Reply(text=text, drop_after=2),
-    ModelBehavior.HANG_ONCE: lambda text: Reply(text=text, hang_after=2),
+_ONCE: Mapping[ModelBehavior, Callable[[str], ModelReply]] = {
+    ModelBehavior.SLOW: lambda text: ModelReply(
+        text=text, first_token_delay_s=2.0, token_delay_s=0.1
+    ),
+    ModelBehavior.VERY_SLOW: lambda text: ModelReply(text=text, token_delay_s=1.5),
+    ModelBehavior.REFUSE_ONCE: lambda _: ModelReply(status=429, headers={"Retry-After": "1"}),
+    ModelBehavior.FAIL_ONCE: lambda _: ModelReply(status=500),
+    ModelBehavior.CUT_ONCE: lambda text: ModelReply(text=text, drop_after=2),
+    ModelBehavior.HANG_ONCE: lambda text: ModelReply(text=text, hang_after=2),
 }

@@ -8,8 +8,8 @@ from typing_extensions import override
 
 from bus.locales import LANGUAGES
 from tests.fakes.slack import FakeSlack
-from tests.fakes.slack_sockets import Envelope
-from tests.fakes.slack_state import Message
+from tests.fakes.slack_sockets import SlackEnvelope
+from tests.fakes.slack_state import SlackMessage
 from tests.prove.plan import Fault, FaultKind, PlaceTraits
 from tests.prove.platforms import Arrival, Place, SentEvent, ShownMessage, SimulatedPlatform, pick
 
@@ -96,24 +96,24 @@ class SlackPlace(Place):
         reactions = self._slack.reactions(message) if message else set()
         return [name for name in reactions if name == _WORKING_REACTION]
 
-    def _message(self, ts: str) -> Message:
+    def _message(self, ts: str) -> SlackMessage:
         found = self._slack.workspace.find(self.chat, ts)
         assert found is not None, f"no message {ts} in {self.chat}"
         return found
 
-    def _sent(self, message: Message, before: int) -> SentEvent:
+    def _sent(self, message: SlackMessage, before: int) -> SentEvent:
         envelopes = self._slack.sockets.envelopes[before:]
         return SentEvent(message.ts, lambda: _arrival(envelopes))
 
 
-def _arrival(envelopes: Sequence[Envelope]) -> Arrival:
+def _arrival(envelopes: Sequence[SlackEnvelope]) -> Arrival:
     """Return what became of something that Slack told in one event or two."""
     if any(one.acked for one in envelopes):
         return Arrival.CONFIRMED
     return Arrival.GIVEN_UP if all(one.dropped for one in envelopes) else Arrival.WAITING
 
 
-def _shown(message: Message) -> ShownMessage:
+def _shown(message: SlackMessage) -> ShownMessage:
     return ShownMessage(
         id=message.ts,
         text=message.words,

@@ -7,7 +7,7 @@ from typing_extensions import override
 
 from bus.locales import LANGUAGES
 from tests.fakes.telegram import TelegramServer
-from tests.fakes.telegram_chats import Message, Upload
+from tests.fakes.telegram_chats import TelegramMessage, TelegramUpload
 from tests.prove.plan import Fault, FaultKind, PlaceTraits
 from tests.prove.platforms import Arrival, Place, SentEvent, ShownMessage, SimulatedPlatform, pick
 
@@ -50,7 +50,7 @@ class TelegramPlace(Place):
     @override
     async def send_file(self, name: str, content: bytes) -> SentEvent:
         before = self._server.last_update
-        upload = Upload(name=name, content=content, mime="text/plain")
+        upload = TelegramUpload(name=name, content=content, mime="text/plain")
         return self._sent(self._server.send_file(self._chat, upload, user=self._user), before)
 
     @override
@@ -99,7 +99,7 @@ class TelegramPlace(Place):
         return SentEvent(str(message), arrival)
 
 
-def _shown(message: Message) -> ShownMessage:
+def _shown(message: TelegramMessage) -> ShownMessage:
     return ShownMessage(
         id=str(message.message_id),
         text=message.text,

@@ -213,7 +213,7 @@ class _Court:
         content = [one for one in history.outbox if one.is_content]
         possible = {
             Outcome.GIVEN_UP: any(FAILURE_SIGN in one.text for one in history.shown),
-            Outcome.DELETED: sent.deletion is not None and bool(own.body.get("stopped")),
+            Outcome.DELETED: sent.deletion is not None and bool(own.body.get("is_stopped")),
             Outcome.STOPPED: self._was_stopped(history),
             Outcome.UNCERTAIN: any(one.state == "uncertain" for one in content),
             Outcome.ANSWERED: sent.kind is MessageKind.COMMAND and bool(content and history.shown),
