@@ -21,7 +21,9 @@ def run(arguments: argparse.Namespace) -> int:
             "parley prove needs a checkout of Parley's repository: the simulated platforms are part of its tests."
         )
     if any(importlib.util.find_spec(package) is None for package in NEEDED):
-        raise CommandFailed("parley prove needs the development packages: run it with `make prove`.")
+        raise CommandFailed(
+            "parley prove needs the development packages: run it with `make prove`."
+        )
     options = {
         "--seed": arguments.seed,
         "--minutes": arguments.minutes,
@@ -29,6 +31,8 @@ def run(arguments: argparse.Namespace) -> int:
         "--messages": arguments.messages,
         "--report": Path(arguments.report).absolute(),
     }
-    given = [text for name, value in options.items() if value is not None for text in (name, str(value))]
+    given = [
+        text for name, value in options.items() if value is not None for text in (name, str(value))
+    ]
     program = [sys.executable, "-P", "-m", "tests.prove", *given]
-    return subprocess.run(program, cwd=CHECKOUT, check=False).returncode
+    return subprocess.run(program, cwd=CHECKOUT, check=False).returncode  # noqa: S603 - our own program
