@@ -29,7 +29,7 @@ class FinishedRuns:
 
     def add(self, live: LiveRun, *, now: float) -> None:
         """Keep a finished run. `now` comes from a monotonic clock."""
-        size = live.log.bytes + len(live.result)
+        size = live.stored_bytes
         self._kept[live.run_id] = _FinishedRun(live, now + self._keep_s, size)
         self._bytes += size
         self.evict(now=now)

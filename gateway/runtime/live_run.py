@@ -33,7 +33,7 @@ class LiveRun:
         cancel_action: How to cancel it; None = nobody cancelled it.
         values: The thread's values so far; None after the end.
         encoded_values: The same as JSON, if they were sent: long threads are not encoded twice.
-        result: What `join` returns after the end: the values, `{}` for a cancelled run, or `__error__`. JSON.
+        result: See `result`; None = the data of the last `values` event.
         in_graph: The graph has started: from then on its own tasks may lose a cancellation.
         unconsumed_ids: Ids of steering messages that the agent never took.
         finished: Set when the end is on disk and published.
@@ -46,7 +46,7 @@ class LiveRun:
     log: EventLog = field(default_factory=EventLog)
     values: Mapping[str, Any] | None = None
     encoded_values: bytes | None = None
-    result: bytes = _LOST
+    _result: bytes | None = _LOST
     cancel_action: CancelAction | None = None
     task: asyncio.Task[Any] | None = None
     in_graph: bool = False
@@ -68,6 +68,18 @@ class LiveRun:
         """Whether it has ended."""
         return is_final(self.row.status)
 
+    @property
+    def result(self) -> bytes:
+        """What `join` returns after the end: the values, `{}` for a canceled run, or `__error__`. JSON."""
+        if self._result is None:
+            return self.log.last_data("values") or b"{}"
+        return self._result
+
+    @property
+    def stored_bytes(self) -> int:
+        """The size of its events and its result in memory."""
+        return self.log.bytes + len(self._result or b"")
+
     def transition_to(
         self, status: RunStatus, *, now: float, failure: dict[str, str] | None = None
     ) -> None:
@@ -88,16 +100,18 @@ class LiveRun:
             and outcome.values is self.values
             and self.encoded_values
         ):
-            self.result = self.encoded_values
+            self._result = None
         else:
-            self.result = dumps({"__error__": failure} if failure else outcome.values or {})
+            self._result = dumps({"__error__": failure} if failure else outcome.values or {})
         self.transition_to(outcome.status, now=now, failure=failure)
         self.values = self.encoded_values = None
 
+    def close_log(self) -> None:
+        """End the event log. It keeps no reference to this run, so both are freed without garbage collection."""
+        self.log.close(self._result)
+
     def values_json(self) -> bytes | None:
         """Return the thread's values so far, as JSON."""
-        if self.is_finished:
-            return self.result
         return self.encoded_values or (None if self.values is None else dumps(self.values))
 
     def request_cancel(self, action: CancelAction) -> None:

@@ -14,6 +14,7 @@ import orjson
 
 from gateway.runtime.checkpoint_order import CheckpointOrdering
 from gateway.runtime.content_blocks import ContentBlockEncoder
+from gateway.runtime.event_log import EventLogReader
 from gateway.runtime.events import RunEvent
 from gateway.runtime.graph_tree import GraphTree, Namespace, graph_name
 from gateway.runtime.live_run import LiveRun
@@ -185,7 +186,7 @@ class ThreadEventLog:
         self._now = now
         self._events: deque[ProtocolEvent] = deque()
         self._bytes = 0
-        self._encoders: OrderedDict[str, tuple[ProtocolEncoder, int]] = OrderedDict()
+        self._readers: dict[str, tuple[ProtocolEncoder, EventLogReader]] = {}
         self.last_seq = 0
 
     def advance(self, begun: Sequence[LiveRun]) -> None:
@@ -193,15 +194,14 @@ class ThreadEventLog:
         for live in begun:
             if live.row.status == "interrupted" and not live.in_graph:
                 continue  # stopped before it began
-            run, after = self._encoders.get(live.run_id) or (ProtocolEncoder(live.graph_id), 0)
-            while after < live.log.last_id and (events := live.log.read(after)):
+            if live.run_id not in self._readers:
+                self._readers[live.run_id] = ProtocolEncoder(live.graph_id), live.log.subscribe()
+            run, reader = self._readers[live.run_id]
+            while reader.position < live.log.last_id and (events := reader.read()):
                 for event in events:
                     self._append(live.run_id, run, event)
-                after = events[-1].id
-            self._encoders[live.run_id] = run, after
         known = {live.run_id for live in begun}
-        for run_id in [one for one in self._encoders if one not in known]:
-            del self._encoders[run_id]
+        self._readers = {key: value for key, value in self._readers.items() if key in known}
 
     def read(self, after: int) -> list[ProtocolEvent]:
         """Return the kept events after a number; a number beyond the last one returns all."""
@@ -220,7 +220,7 @@ class ThreadEventLog:
 
     def tree(self, run_id: str) -> GraphTree | None:
         """Return the graphs of a run, if its events were read."""
-        found = self._encoders.get(run_id)
+        found = self._readers.get(run_id)
         return found[0].tree if found else None
 
     def _append(self, run_id: str, run: ProtocolEncoder, event: RunEvent) -> None:

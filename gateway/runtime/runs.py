@@ -20,7 +20,7 @@ from agent.thread_queue import QueueTicket, ThreadQueue
 from gateway.runtime.assistants import GraphSource, assistant_id_for_graph, resolve_graph_id
 from gateway.runtime.counters import RunCounters
 from gateway.runtime.errors import InvalidRequest, RuntimeClosing, ThreadBusyError
-from gateway.runtime.event_log import EventLog
+from gateway.runtime.event_log import MAX_BYTES, EventLog
 from gateway.runtime.finalizer import RunFinalizer
 from gateway.runtime.finished_runs import FinishedRuns
 from gateway.runtime.lifecycle import CancelAction, RunResult
@@ -288,10 +288,14 @@ class RunManager:
             ticket=QueueTicket(thread_id) if request.after_seconds else self._queue.join(thread_id),
             temporary=request.thread_id is None and not request.keep_thread,
         )
-        live.log = EventLog(state=live.values_json)
+        live.log = EventLog(state=live.values_json, max_bytes=self._max_log_bytes)
         live.log.append("metadata", dumps({"run_id": run_id, "attempt": 1, "thread_id": thread_id}))
         self._active[run_id] = live
         return live
+
+    def _max_log_bytes(self) -> int:
+        """Return the size limit of an active run's events: all of them share one budget."""
+        return min(MAX_BYTES, self._settings.active_bytes // max(1, len(self._active)))
 
     def _new_row(self, request: GraphRunRequest, run_id: str, thread_id: str, graph_id: str) -> Run:
         now = self.now()
@@ -386,7 +390,7 @@ class RunManager:
         if live.unconsumed_ids:
             end["untaken"] = live.unconsumed_ids
         live.log.append("end", dumps(end))
-        live.log.close()
+        live.close_log()
         self.counters.record_finished(live.row.status, live.row.updated_at - live.row.created_at)
         del self._active[live.run_id]
         self._finished_runs.add(live, now=anyio.current_time())

@@ -10,13 +10,15 @@ class RuntimeSettings:
     Attributes:
         keep_s: How long a finished run can be replayed, seconds; at least 60 by contract.
         keep_bytes: Size limit of all finished runs' events; beyond it the oldest are dropped.
+        active_bytes: Size limit of all active runs' events; each run has an equal share of it.
         drain_s: Time limit for shutdown, seconds.
         write_s: Time limit for a write to disk, seconds.
         sweep_s: Interval at which finished runs are evicted, seconds.
     """
 
     keep_s: float = 90.0
-    keep_bytes: int = 256 * 1024 * 1024
+    keep_bytes: int = 128 * 1024 * 1024
+    active_bytes: int = 128 * 1024 * 1024
     drain_s: float = 5.0
     write_s: float = 30.0
     sweep_s: float = 30.0

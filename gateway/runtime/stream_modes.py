@@ -23,7 +23,8 @@ StreamMode = Literal[
 GraphMode = Literal["values", "updates", "messages", "custom", "tasks", "checkpoints", "debug"]
 STREAM_MODES: tuple[StreamMode, ...] = get_args(StreamMode)
 
-Emit = Callable[[str, bytes], None]
+Emit = Callable[[str, bytes, str | None], None]
+"""Takes an event: name, data, and the key of the events that it repeats (None = its name)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,13 +97,14 @@ class StreamEncoder:
             data = dumps(cleaned)
             if mode == "values" and not namespace:
                 self.encoded_values = data
-            self._emit(event_name(mode, namespace), data)
+            self._emit(event_name(mode, namespace), data, None)
 
     def _encode_message(
         self, namespace: tuple[str, ...], message: BaseMessage, metadata: Mapping[str, Any]
     ) -> None:
         if "messages-tuple" in self._asked:
-            self._emit(event_name("messages", namespace), self._frames.pair(message, metadata))
+            frame = self._frames.pair(message, metadata)
+            self._emit(event_name("messages", namespace), frame, None)
         if "messages" in self._asked:
             self._encode_accumulated(namespace, message, metadata)
 
@@ -114,15 +116,15 @@ class StreamEncoder:
         before = self._partial.get(key)
         if before is None:
             details = b'{%b:{"metadata":%b}}' % (dumps(key), self._frames.metadata(metadata))
-            self._emit(event_name("messages/metadata", namespace), details)
+            self._emit(event_name("messages/metadata", namespace), details, None)
         if not isinstance(message, BaseMessageChunk):
             self._partial[key] = message
-            self._emit(event_name("messages/complete", namespace), dumps([message]))
+            self._emit(event_name("messages/complete", namespace), dumps([message]), key)
             return
         whole = before + message if isinstance(before, BaseMessageChunk) else message
         self._partial[key] = whole
         so_far = message_chunk_to_message(whole)
-        self._emit(event_name("messages/partial", namespace), dumps([so_far]))
+        self._emit(event_name("messages/partial", namespace), dumps([so_far]), key)
 
 
 def event_name(mode: str, namespace: tuple[str, ...]) -> str:

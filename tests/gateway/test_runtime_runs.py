@@ -1,16 +1,20 @@
 """The run manager by itself: restarts, kills, stopping, what it keeps."""
 
+import gc
 import signal
 import subprocess
 import sys
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
 import anyio
 import orjson
 import pytest
+from langchain_core.messages import HumanMessage
 
 from gateway.runtime.errors import RuntimeClosing, ThreadBusyError
 from gateway.runtime.finished_runs import FinishedRuns
@@ -103,6 +107,33 @@ async def test_stopping_ends_what_runs_and_what_waits(tmp_path: Path) -> None:
         statuses = {run.status for run in await again.rows.list_by_thread(THREAD)}
         assert statuses == {"interrupted"}
         assert (await again.threads.get(THREAD)).status != "busy"
+
+
+async def test_an_evicted_run_is_freed_without_garbage_collection(tmp_path: Path) -> None:
+    """Full collections are rare, so the events of runs in reference cycles would fill the memory."""
+    async with runtime(tmp_path, RuntimeSettings(keep_s=0.0)) as (runs, _):
+        gc.disable()
+        try:
+            live = await runs.start(asking("instant"))
+            await live.finished.wait()
+            events = weakref.ref(live.log)
+            runs._finished_runs.remove(live.run_id)
+            del live
+            await anyio.wait_all_tasks_blocked()
+            assert events() is None
+        finally:
+            gc.enable()
+
+
+async def test_the_result_of_a_run_is_kept_once(tmp_path: Path) -> None:
+    """The result is the data of the last `values` event, and that repeats the one before it."""
+    async with runtime(tmp_path) as (runs, _):
+        request = replace(asking("agent"), input={"messages": [HumanMessage("x" * 200_000)]})
+        live = await runs.start(request)
+        await live.finished.wait()
+        assert [event.name for event in live.log.read(0)].count("values") > 1
+        assert len(live.result) > 200_000
+        assert live.stored_bytes < 250_000
 
 
 async def test_stopping_does_not_wait_for_ever(tmp_path: Path) -> None:

@@ -1,8 +1,14 @@
+import random
+
 import anyio
+import pytest
 from anyio.lowlevel import checkpoint
+from langchain_core.messages import AIMessageChunk
 
 from gateway.runtime.event_log import EventLog, EventLogReader
 from gateway.runtime.events import RunEvent
+from gateway.runtime.serialization import dumps
+from gateway.runtime.stream_modes import StreamEncoder, parse_stream_modes
 
 LONG_S = 20.0
 
@@ -71,11 +77,11 @@ async def test_a_burst_is_one_batch() -> None:
 
 
 async def test_a_reader_that_missed_events_is_told_and_given_the_state() -> None:
-    log = EventLog(state=lambda: b'{"n":7}', max_bytes=2000)
+    log = EventLog(state=lambda: b'{"n":7}', max_bytes=lambda: 2000)
     slow = log.subscribe()
     for number in range(100):
         log.append("messages", b"%d" % number)
-    log.close()
+    log.close(b'{"n":7}')
     assert log.bytes <= 2000
     events = await everything(slow)
     gap, state, *rest = events
@@ -97,7 +103,77 @@ async def test_a_late_reader_gets_a_long_log_in_pieces() -> None:
 
 
 async def test_one_event_is_kept_however_large_it_is() -> None:
-    log = EventLog(max_bytes=1000)
+    log = EventLog(max_bytes=lambda: 1000)
     log.append("values", b"x" * 5000)
     log.close()
     assert [event.id for event in await everything(log.subscribe())] == [1]
+
+
+def similar_events(seed: int, count: int = 400) -> list[tuple[str, bytes, str | None]]:
+    """Return events of several sequences that grow, shrink and change in the middle: (name, data, key)."""
+    rng = random.Random(seed)  # noqa: S311 - test data
+    texts = {key: bytearray(rng.randbytes(rng.randrange(4000))) for key in ("a", "b", "c")}
+    events: list[tuple[str, bytes, str | None]] = []
+    for _ in range(count):
+        key = rng.choice(sorted(texts))
+        text = texts[key]
+        at = rng.choice([0, len(text), rng.randrange(len(text) + 1)])
+        text[at : at + rng.choice([0, 0, 7, 500])] = rng.randbytes(rng.choice([0, 3, 40, 2000]))
+        events.append(("messages/partial", bytes(text), key))
+    return events
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_events_stored_as_differences_are_read_unchanged(seed: int) -> None:
+    log = EventLog()
+    events = similar_events(seed)
+    live = log.subscribe()
+    seen: list[RunEvent] = []
+    for number, (name, data, key) in enumerate(events):
+        log.append(name, data, key)
+        if number % 5 == 0:
+            seen += live.read()
+    log.close()
+    seen += await everything(live)
+    assert [(event.name, event.data) for event in seen] == [(n, d) for n, d, _ in events]
+    for after in (0, 1, 57, 398, 399):
+        again = await everything(log.subscribe(after))
+        assert again == seen[after:]
+
+
+@pytest.mark.parametrize("seed", range(10))
+async def test_events_after_a_gap_are_read_unchanged(seed: int) -> None:
+    log = EventLog(max_bytes=lambda: 20_000)
+    slow = log.subscribe()
+    events = similar_events(seed)
+    for name, data, key in events:
+        log.append(name, data, key)
+    log.close(b"{}")
+    gap, _state, *rest = await everything(slow)
+    assert gap.name == "gap"
+    assert [event.data for event in rest] == [data for _, data, _ in events[-len(rest) :]]
+
+
+def test_the_memory_of_an_answer_is_linear_in_every_stream_mode() -> None:
+    """20,000 characters in 2,000 tokens: the `messages` mode sends 40 MB of them."""
+    log = EventLog()
+    encoder = StreamEncoder(parse_stream_modes(["messages", "values"]), log.append)
+    said = ""
+    for number in range(2_000):
+        token = f"token{number:04d} "
+        said += token
+        encoder.encode((), "messages", (AIMessageChunk(content=token, id="m"), {"step": 1}))
+        if number % 100 == 0:
+            encoder.encode((), "values", {"messages": ["an earlier message"] * 500, "said": said})
+    assert log.last_id > 2_000
+    assert log.bytes < 40 * len(said)
+    last = log.read(log.last_id - 1)[0]
+    assert said.encode() in last.data
+
+
+async def test_a_read_is_limited_in_bytes() -> None:
+    log = EventLog()
+    for number in range(200):
+        log.append("values", dumps({"n": number, "text": str(number) * 20_000}))
+    first = await log.subscribe().receive() or []
+    assert 1 < len(first) < 20

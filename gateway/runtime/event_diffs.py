@@ -1,0 +1,150 @@
+"""Events stored as differences: large events that repeat most of an earlier one keep only what changed.
+
+Examples are the state after each step (`values`) and the message so far (`messages/partial`). Without this, the memory
+of an answer would grow with the square of its length.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TypeVar
+
+from gateway.runtime.events import RunEvent
+
+MIN_DIFF_BYTES = 1024
+"""Smaller events are stored as they are."""
+
+MAX_KEYS = 16
+"""Keys whose last event is known: messages and subgraphs that are streamed at the same time."""
+
+_Value = TypeVar("_Value")
+
+
+@dataclass(slots=True, eq=False)
+class EventDiff:
+    """An event as a change of the previous event with the same key.
+
+    Attributes:
+        base: The previous event; None = `middle` is the whole data.
+        start: Bytes of the base that are kept at its start.
+        end: Bytes of the base that are kept at its end.
+        middle: The bytes between them.
+    """
+
+    id: int
+    name: str
+    key: str
+    base: "StoredEvent | None"
+    start: int
+    end: int
+    middle: bytes
+
+
+StoredEvent = RunEvent | EventDiff
+
+
+def stored_size(event: StoredEvent) -> int:
+    """Return how many bytes of data an event holds."""
+    return len(event.data if isinstance(event, RunEvent) else event.middle)
+
+
+class DiffEncoder:
+    """Turns a sequence of events into their stored form.
+
+    An event is stored whole again once the differences since the last whole one are as large as it is. So decoding
+    from any point is cheap, and the total stays linear.
+    """
+
+    def __init__(self) -> None:
+        self._last: OrderedDict[str, tuple[StoredEvent, bytes, int]] = OrderedDict()
+
+    def encode(self, event: RunEvent, key: str) -> StoredEvent:
+        """Return the stored form of an event; `key` names the sequence it belongs to."""
+        data = event.data
+        if len(data) < MIN_DIFF_BYTES:
+            return event
+        stored: StoredEvent = event
+        changed = 0
+        if (known := self._last.get(key)) is not None:
+            base, before, changed = known
+            start, end = _common_parts(before, data, base)
+            middle = data[start : len(data) - end]
+            changed += len(middle)
+            if changed < len(data):
+                stored = EventDiff(event.id, event.name, key, base, start, end, middle)
+        _remember(self._last, key, (stored, data, 0 if stored is event else changed))
+        return stored
+
+
+class DiffDecoder:
+    """Restores events. One decoder for each reader: reading on from the last event is cheap."""
+
+    def __init__(self) -> None:
+        self._last: OrderedDict[str, tuple[EventDiff, bytearray]] = OrderedDict()
+
+    def decode(self, stored: StoredEvent) -> RunEvent:
+        """Return the whole event."""
+        if isinstance(stored, RunEvent):
+            return stored
+        known, data = self._last.get(stored.key, (None, bytearray()))
+        steps: list[EventDiff] = []
+        step: StoredEvent | None = stored
+        while isinstance(step, EventDiff) and step is not known:
+            steps.append(step)
+            step = step.base
+        if isinstance(step, RunEvent):
+            data = bytearray(step.data)
+        for one in reversed(steps):
+            data[one.start : len(data) - one.end] = one.middle
+        _remember(self._last, stored.key, (stored, data))
+        return RunEvent(stored.id, stored.name, bytes(data))
+
+
+def detach(event: EventDiff) -> None:
+    """Store a difference as whole data, so that the events before it can be dropped."""
+    event.middle = DiffDecoder().decode(event).data
+    event.base, event.start, event.end = None, 0, 0
+
+
+def _remember(last: OrderedDict[str, _Value], key: str, value: _Value) -> None:
+    last[key] = value
+    last.move_to_end(key)
+    if len(last) > MAX_KEYS:
+        last.popitem(last=False)
+
+
+def _common_parts(before: bytes, after: bytes, base: StoredEvent) -> tuple[int, int]:
+    """Return how many bytes two events have in common at the start and, after that, at the end.
+
+    A growing text changes where it changed last, so that place is tried first.
+    """
+    start = end = 0
+    if isinstance(base, EventDiff):
+        start, end = base.start + len(base.middle), base.end
+    limit = min(len(before), len(after))
+    if not (start + end <= limit and end and before[:start] == after[:start]):
+        start = _common_start(before, after, limit)
+    if not (end and start + end <= limit and before[-end:] == after[-end:]):
+        end = _common_end(before, after, limit - start)
+    return start, end
+
+
+def _common_start(a: bytes, b: bytes, limit: int) -> int:
+    low, high = 0, limit
+    while low < high:
+        middle = (low + high + 1) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _common_end(a: bytes, b: bytes, limit: int) -> int:
+    low, high = 0, limit
+    while low < high:
+        middle = (low + high + 1) // 2
+        if a[len(a) - middle : len(a) - low] == b[len(b) - middle : len(b) - low]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
