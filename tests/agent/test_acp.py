@@ -15,6 +15,7 @@ from agent.acp.process import run_agent_process
 from agent.config import AgentConfig
 from tests.agent.agent_harness import AgentHarness, open_agent
 from tests.agent.plain_agent import THREAD
+from tests.eventually import eventually
 from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
 
 ROOT = Path(__file__).parents[2]
@@ -197,9 +198,7 @@ async def test_unknown_agents_list_the_available_ones(tmp_path: Path) -> None:
 
 async def pids(home: Path) -> list[int]:
     path = workspace(home) / "pids"
-    with anyio.fail_after(60):
-        while not path.exists():  # noqa: ASYNC110 - another process writes it
-            await anyio.sleep(0.01)
+    await eventually(path.exists, within_s=60)
     return [int(part) for part in path.read_text().split()]
 
 
@@ -210,9 +209,7 @@ async def gone(processes: list[int]) -> None:
         except psutil.NoSuchProcess:
             return False
 
-    with anyio.fail_after(30):
-        while any(alive(pid) for pid in processes):  # noqa: ASYNC110 - the kernel ends them
-            await anyio.sleep(0.01)
+    await eventually(lambda: not any(alive(pid) for pid in processes), within_s=30)
 
 
 async def test_a_deadline_ends_the_agent_and_its_children(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from agent.sandbox.factory import build_sandbox_provider
 from agent.sandbox.protocol import maintained
 from agent.thread_storage import ThreadStorage
 from tests.agent.agent_harness import open_agent
+from tests.eventually import eventually
 from tests.fakes.docker import FakeDocker, machine
 from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
 
@@ -65,12 +66,6 @@ def running_programs() -> str:
         with suppress(OSError):  # it has ended
             found.append(file.read_text(errors="replace"))
     return "\n".join(found)
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    with anyio.fail_after(60):
-        while not holds():  # noqa: ASYNC110 - other processes make it true
-            await anyio.sleep(0.01)
 
 
 # --- what is started -------------------------------------------------------------------------------------------
@@ -224,7 +219,7 @@ async def test_commands_of_one_thread_and_of_others_run_concurrently(docker: Fak
         for thread in ("t1", "t2"):
             tasks.start_soon(one, thread, waiting)
             tasks.start_soon(one, thread, "touch go; echo went")
-        await until(lambda: len(texts) == 4)
+        await eventually(lambda: len(texts) == 4)
         assert sorted(texts) == ["waited\n", "waited\n", "went\n", "went\n"]
         assert len(docker.runs) == 2
         assert len(docker.containers) == 2
@@ -255,11 +250,13 @@ async def test_cancellation_kills_the_command_and_nothing_else(docker: FakeDocke
         others.start_soon(other)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run, of, "touch started; (while :; do date > running; done)")
-            await until(lambda: all((workspace / one).exists() for one in ("started", "other")))
+            await eventually(
+                lambda: all((workspace / one).exists() for one in ("started", "other"))
+            )
             tasks.cancel_scope.cancel()
         (workspace / "running").unlink()
         assert await run(of, "sleep 0.2; ls; touch go") == "other\nstarted\n"
-        await until(lambda: texts == ["1\n"])
+        await eventually(lambda: texts == ["1\n"])
         assert len(docker.runs) == 1
 
 
@@ -268,10 +265,10 @@ async def test_a_cancelled_turn_does_not_keep_its_thread_in_use(docker: FakeDock
         async with maintained(provider), anyio.create_task_group() as tasks:
             tasks.start_soon(run, provider, "touch started; sleep 600")
             workspace = docker.folder.parent / "home/threads/t1/user-data/workspace"
-            await until((workspace / "started").exists)
+            await eventually((workspace / "started").exists)
             tasks.cancel_scope.cancel()
         async with maintained(provider):
-            await until(lambda: provider.tracked_threads == 0)
+            await eventually(lambda: provider.tracked_threads == 0)
 
 
 async def test_a_dead_container_is_reported_and_replaced(docker: FakeDocker) -> None:
@@ -333,7 +330,7 @@ async def test_the_least_recently_used_container_is_evicted(
             async with anyio.create_task_group() as tasks:
                 for thread in ("t2", "t3", "t4"):  # all are busy: one more, with a warning
                     tasks.start_soon(partial(run, of, wait, thread=thread))
-                await until(lambda: len(docker.containers) == 3)
+                await eventually(lambda: len(docker.containers) == 3)
                 for thread in ("t2", "t3", "t4"):
                     (threads / thread / "user-data/workspace/go").touch()
         assert "in use" in caplog.text
@@ -342,7 +339,7 @@ async def test_the_least_recently_used_container_is_evicted(
 async def test_idle_containers_are_removed_and_recreated(docker: FakeDocker) -> None:
     async with sandboxes(docker, idle_timeout_seconds=0.2) as of, maintained(of):
         assert await run(of, "echo 1") == "1\n"
-        await until(lambda: docker.containers == [])
+        await eventually(lambda: docker.containers == [])
         assert await run(of, "echo 2") == "2\n"
 
 
@@ -373,7 +370,7 @@ async def test_containers_of_an_earlier_process_are_adopted(docker: FakeDocker) 
     )
     await run(left, "echo 1")  # and then it crashes
     async with sandboxes(docker, idle_timeout_seconds=600) as of, maintained(of):
-        await until(lambda: docker.calls[-1][0] == "ps")
+        await eventually(lambda: docker.calls[-1][0] == "ps")
         assert len(docker.containers) == 1
         assert await run(of, "echo 2") == "2\n"
         assert len(docker.runs) == 1
@@ -385,7 +382,7 @@ async def test_containers_of_other_installations_are_ignored(docker: FakeDocker)
     other = DockerSandboxProvider(config, ThreadStorage(docker.folder.parent / "elsewhere"))
     await run(other, "echo 1")
     async with sandboxes(docker, idle_timeout_seconds=0.05) as of, maintained(of):
-        await until(lambda: docker.calls[-1][0] == "ps")
+        await eventually(lambda: docker.calls[-1][0] == "ps")
         assert await run(of, "echo 2") == "2\n"
         assert len(docker.containers) == 2
     assert len(docker.containers) == 1

@@ -23,6 +23,7 @@ from agent.uploads.outline import MAX_HEADINGS, extract_outline
 from agent.uploads.service import UploadResult, UploadService
 from tests.agent.incoming_files import file_from_bytes
 from tests.agent.plain_agent import THREAD
+from tests.eventually import eventually
 
 DOCX_TYPES = """<?xml version="1.0"?><Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">
 <Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>
@@ -202,9 +203,7 @@ async def test_insufficient_memory_is_reported(tmp_path: Path) -> None:
 async def test_cancelling_kills_the_process(tmp_path: Path) -> None:
     async with anyio.create_task_group() as group:
         group.start_soon(convert, tmp_path, xlsx(), ".xlsx")
-        with anyio.fail_after(20):
-            while not workers():  # noqa: ASYNC110 - another process: there is no event to wait for
-                await anyio.sleep(0.01)
+        await eventually(workers, within_s=20)
         group.cancel_scope.cancel()
     assert workers() == []
 

@@ -28,6 +28,7 @@ from agent.thread_storage import ThreadStorage
 from agent.tools.registry import built_in_tools
 from agent.tools.results import ToolLimits
 from tests.agent import escape_attempts
+from tests.eventually import eventually
 
 FAULT = probe_bubblewrap()
 pytestmark = pytest.mark.skipif(FAULT is not None, reason=f"bubblewrap: {FAULT}")
@@ -315,9 +316,7 @@ async def test_swapped_links_reveal_nothing(cell: Cell) -> None:
     answers = []
 
     async def look() -> None:
-        with anyio.fail_after(LONG_S):
-            while not (cell.folders.workspace / "started").exists():  # noqa: ASYNC110 - the command tells nobody
-                await anyio.sleep(0.01)
+        await eventually((cell.folders.workspace / "started").exists, within_s=LONG_S)
         for _ in range(40):
             answers.append(await cell.use("read_file", path="way/secret.txt"))
             answers.append(await cell.use("write_file", path="way/new.txt", content="x"))
@@ -367,9 +366,7 @@ async def test_cancelling_the_call_ends_what_it_started(cell: Cell) -> None:
     mark = "98766.4321"
     async with anyio.create_task_group() as group:
         group.start_soon(cell.bash, f"setsid sleep {mark} & touch started; sleep {mark}")
-        with anyio.fail_after(LONG_S):
-            while not (cell.folders.workspace / "started").exists():  # noqa: ASYNC110 - as above
-                await anyio.sleep(0.01)
+        await eventually((cell.folders.workspace / "started").exists, within_s=LONG_S)
         group.cancel_scope.cancel()
     await none_runs(mark)
 
@@ -462,9 +459,9 @@ async def test_host_paths_are_not_shown(cell: Cell) -> None:
 
 async def none_runs(mark: str) -> None:
     """Wait until no process of this machine has a mark in its arguments."""
-    with anyio.fail_after(LONG_S):
-        while await anyio.to_thread.run_sync(_runs, mark):  # noqa: ASYNC110 - processes tell nobody
-            await anyio.sleep(0.02)
+    await eventually(
+        lambda: anyio.to_thread.run_sync(_runs, mark), lambda runs: not runs, within_s=LONG_S
+    )
 
 
 def _runs(mark: str) -> bool:

@@ -25,6 +25,7 @@ from agent.models.circuit_breakers import CircuitBreakers
 from agent.models.failures import classify_error, is_fallback
 from agent.state import ThreadState
 from tests.agent.agent_harness import open_agent
+from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply
 from tests.fakes.scripted import ScriptedChatModel, registered
 from tests.gateway.composed import composed
@@ -383,9 +384,7 @@ async def test_a_cancelled_call_ends_at_once() -> None:
     rig = Rig(ScriptedChatModel.playing(hang=True))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_until_cancelled, rig.say)
-        with anyio.fail_after(5):
-            while not rig.breakers._breakers:  # noqa: ASYNC110 - the call begins
-                await anyio.sleep(0.01)
+        await eventually(lambda: rig.breakers._breakers, within_s=5)
         tasks.cancel_scope.cancel()
     assert rig.waited == []
 

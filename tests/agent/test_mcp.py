@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from agent.extensions import ExtensionsFile
 from agent.mcp.registry import McpToolRegistry, open_mcp
 from tests.agent.agent_harness import open_agent
 from tests.agent.plain_agent import THREAD
+from tests.eventually import eventually
 from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
 
 HERE = __name__
@@ -92,12 +93,6 @@ async def answer(tools: tuple[BaseTool, ...], name: str, **args: object) -> str:
     return found.text
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(30):
-        while not condition():  # noqa: ASYNC110 - another process, or the disk
-            await anyio.sleep(0.02)
-
-
 def is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -136,7 +131,7 @@ async def test_each_thread_has_its_own_isolated_process(tmp_path: Path) -> None:
             "Error: MCP server 'fake' failed: it ended before it responded",
             "c",
         ]
-    await until(lambda: not is_alive(variables["pid"]))
+    await eventually(lambda: not is_alive(variables["pid"]))
 
 
 def told(messages: list[Any]) -> list[str]:
@@ -150,14 +145,14 @@ async def test_cancelled_calls_and_timeouts(tmp_path: Path) -> None:
         tools = (await servers.current_tools()).tools
         async with anyio.create_task_group() as run:
             run.start_soon(answer_of_wait, tools, marker)
-            await until(lambda: marker.exists() and marker.read_text() == "started")
+            await eventually(lambda: marker.exists() and marker.read_text() == "started")
             run.cancel_scope.cancel()
         # The server is told, and goes on for the thread.
-        await until(lambda: marker.read_text() == "cancelled")
+        await eventually(lambda: marker.read_text() == "cancelled")
         pid = json.loads(await answer(tools, "fake_environment"))["pid"]
-        await until(lambda: len(servers.sessions) == 1)
+        await eventually(lambda: len(servers.sessions) == 1)
         os.kill(pid, signal.SIGKILL)
-        await until(lambda: not is_alive(pid))
+        await eventually(lambda: not is_alive(pid))
         with anyio.fail_after(30):
             # A call at that very moment may still be told so; the next one gets another process.
             while "ended before" in (said := await answer(tools, "fake_environment")):
@@ -167,7 +162,7 @@ async def test_cancelled_calls_and_timeouts(tmp_path: Path) -> None:
         said = await answer(tools, "fake_wait", marker=str(marker))
         assert "it did not respond within 0.2 seconds" in said
         # It may hang for good: the next call gets another process.
-        await until(lambda: len(servers.sessions) == 0)
+        await eventually(lambda: len(servers.sessions) == 0)
         assert not is_alive(pid)
 
 
@@ -182,7 +177,7 @@ async def test_stderr_is_logged_without_secrets(
     entry = {"command": "sh", "args": ["-c", script], "env": {"TOKEN": "hush-hush"}}
     async with mcp(tmp_path, {"fake": entry}) as servers:
         assert (await servers.current_tools()).tools == ()
-        await until(lambda: "the token *** is not good" in caplog.text)
+        await eventually(lambda: "the token *** is not good" in caplog.text)
         (status,) = await servers.statuses()
         assert status.error == "it ended before it responded"
     assert "hush-hush" not in caplog.text
@@ -195,7 +190,7 @@ async def test_idle_processes_end(tmp_path: Path) -> None:
         for thread in ("t1", "t2"):
             (found,) = await asked(tools, call("fake_remember", text=thread), thread=thread)
             assert found.text == thread
-        await until(lambda: len(servers.sessions) == 0)
+        await eventually(lambda: len(servers.sessions) == 0)
 
 
 # ---- HTTP --------------------------------------------------------------------------------------
@@ -231,9 +226,7 @@ async def test_broken_servers_do_not_affect_others(tmp_path: Path, web: str) -> 
                 states_of[name] == "failed" for name in broken_ones(web) if name != "off"
             )
 
-        with anyio.fail_after(30):
-            while not await settled():  # noqa: ASYNC110 - processes and sockets
-                await anyio.sleep(0.02)
+        await eventually(settled, within_s=30)
         tools = (await servers.current_tools()).tools
         assert {name.partition("_")[0] for name in named(tools)} == set(good)
         assert await answer(tools, "streamed_echo", text="hi") == "hi"
@@ -248,7 +241,7 @@ async def test_broken_servers_do_not_affect_others(tmp_path: Path, web: str) -> 
         assert states["off"].state == "disabled"
         assert "streamed_echo" in states["streamed"].tools
         assert "hush-hush" not in str(states)
-        await until(lambda: all(s.attempts > 1 for s in servers.loading))
+        await eventually(lambda: all(s.attempts > 1 for s in servers.loading))
 
 
 async def test_many_runs_at_once(tmp_path: Path, web: str) -> None:
@@ -264,7 +257,7 @@ async def test_many_runs_at_once(tmp_path: Path, web: str) -> None:
                 for number in range(8):
                     runs.start_soon(run, number)
         assert answers == {number: str(number) for number in range(8)}
-        await until(lambda: len(servers.sessions) == 0)
+        await eventually(lambda: len(servers.sessions) == 0)
 
 
 async def test_tokens_are_cached_and_refreshed(tmp_path: Path, web: str) -> None:

@@ -9,6 +9,7 @@ from mcp.shared.message import SessionMessage
 
 from agent.mcp.process import MAX_MESSAGE_BYTES, TAIL_CHARS, StderrTail, run_server_process
 from agent.mcp.server_config import McpServerConfig
+from tests.eventually import eventually
 
 STUBBORN = "trap '' TERM; sleep 300 & echo $! > {file}; wait; sleep 300"
 
@@ -18,9 +19,7 @@ def shell(script: str) -> McpServerConfig:
 
 
 async def written(file: Path) -> int:
-    with anyio.fail_after(20):
-        while not (file.exists() and file.read_text().strip()):  # noqa: ASYNC110, ASYNC240
-            await anyio.sleep(0.02)
+    await eventually(lambda: file.exists() and file.read_text().strip(), within_s=20)
     return int(file.read_text())  # noqa: ASYNC240 - as above
 
 
@@ -50,8 +49,7 @@ async def test_a_server_that_ignores_signals_is_killed(tmp_path: Path) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(left, tmp_path / "left")
             tasks.start_soon(cancelled, tmp_path / "cancelled")
-        while any(is_alive(pid) for pid in pids):  # noqa: ASYNC110 - another process
-            await anyio.sleep(0.02)
+        await eventually(lambda: not any(is_alive(pid) for pid in pids))
     assert len(pids) == 2
 
 
@@ -68,9 +66,7 @@ async def test_stderr_tail() -> None:
     script = "head -c 300000 /dev/zero | tr '\\0' x >&2; echo 'no token' >&2"
     async with run_server_process(shell(script), words) as (reader, _):
         assert [message async for message in reader] == []
-        with anyio.fail_after(20):
-            while not words.text.endswith("no token\n"):  # noqa: ASYNC110 - another process
-                await anyio.sleep(0.02)
+        await eventually(lambda: words.text.endswith("no token\n"), within_s=20)
     assert len(words.text) == TAIL_CHARS
 
 

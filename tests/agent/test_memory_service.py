@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from agent.memory.scope import MemoryScope
 from agent.memory.service import MemoryService
 from agent.options import RunContext
 from tests.agent.memory_model import MemoryModel
+from tests.eventually import eventually
 from tests.fakes.scripted import ScriptedChatModel
 
 ANN = MemoryScope(scope="person:slack:T1:U1")
@@ -54,14 +55,6 @@ async def memory(
 
 def contents(document: MemoryDocument) -> list[str]:
     return [fact.content for fact in document.facts]
-
-
-async def until(
-    service: MemoryService, where: MemoryScope, condition: Callable[[MemoryDocument], bool]
-) -> None:
-    with anyio.fail_after(20):
-        while not condition(await service.get(where)):  # noqa: ASYNC110 - the document is on disk
-            await anyio.sleep(0.01)
 
 
 # ---- learning and showing ----------------------------------------------------------------------
@@ -103,7 +96,9 @@ async def test_before_messages_are_dropped_they_are_learnt_from_at_once(tmp_path
         service.enqueue_turn(said, caller())
         service.enqueue_turn(turn("markother"), caller(thread="t2"))
         service.before_summarization(said, caller())
-        await until(service, ANN, lambda document: contents(document) == ["markone"])
+        await eventually(
+            lambda: service.get(ANN), lambda document: contents(document) == ["markone"]
+        )
         service.before_summarization(said, caller())
         assert len(model.questions) == 1
 
@@ -143,8 +138,9 @@ async def test_a_model_that_fails_or_talks_changes_nothing_and_the_others_go_on(
                 where = MemoryScope(scope=f"p{number}")
                 service.enqueue_turn(turn("hello"), caller(where))
                 service.before_summarization([], caller(where))
-            await until(
-                service, MemoryScope(scope="p2"), lambda document: contents(document) == ["good"]
+            await eventually(
+                lambda: service.get(MemoryScope(scope="p2")),
+                lambda document: contents(document) == ["good"],
             )
             assert await service.get(MemoryScope(scope="p0")) == EMPTY_DOCUMENT
             assert await service.get(MemoryScope(scope="p1")) == EMPTY_DOCUMENT

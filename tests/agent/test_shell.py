@@ -1,6 +1,5 @@
 """Commands in the host shell: output, termination, path checks."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import anyio
@@ -13,6 +12,7 @@ from agent.sandbox.local import LocalSandboxProvider
 from agent.sandbox.protocol import Sandbox
 from agent.sandbox.result import OutputBuffer
 from agent.thread_storage import ThreadStorage
+from tests.eventually import eventually
 
 THREAD = "t-1"
 LONG_S = 60.0
@@ -137,7 +137,7 @@ async def test_cancelling_the_call_ends_the_command(tmp_path: Path) -> None:
     workspace = ThreadStorage(tmp_path).folders(THREAD).workspace
     async with anyio.create_task_group() as group:
         group.start_soon(lambda: box.execute("echo $$ > pid; sleep 300", timeout_s=LONG_S))
-        await until(lambda: (workspace / "pid").exists() and (workspace / "pid").read_text())
+        await eventually(lambda: (workspace / "pid").exists() and (workspace / "pid").read_text())
         group.cancel_scope.cancel()
     await gone(int((workspace / "pid").read_text()))
 
@@ -160,10 +160,4 @@ def test_output_buffer_keeps_both_ends() -> None:
 
 async def gone(pid: int) -> None:
     """Wait until a process has ended."""
-    await until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == ZOMBIE)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    with anyio.fail_after(LONG_S):
-        while not condition():  # noqa: ASYNC110 - a process tells only its parent
-            await anyio.sleep(0.01)
+    await eventually(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == ZOMBIE)

@@ -30,6 +30,7 @@ from agent.subagents.progress import (
     final_text,
 )
 from agent.subagents.tool import result_text
+from tests.eventually import eventually
 
 Node = Callable[[MessagesState], Awaitable[Mapping[str, Any]]]
 
@@ -221,9 +222,7 @@ async def test_one_that_does_not_stop_is_left_to_its_owner_and_no_longer_heard()
         assert outcome.status == "polling_timed_out"
         assert subagents.running == 1
         stubborn.let_go.set()
-        with anyio.fail_after(10):
-            while subagents.running:  # noqa: ASYNC110 - the owner tells nobody
-                await anyio.sleep(0.002)
+        await eventually(lambda: not subagents.running, within_s=10)
     assert stubborn.cancelled >= 2
     assert heard == []
 
@@ -316,6 +315,4 @@ async def test_the_parent_s_run_is_unknown_inside() -> None:
 
 
 async def reached(subagents: SubagentExecutor, number: int) -> None:
-    with anyio.fail_after(10):
-        while subagents.running < number:  # noqa: ASYNC110 - the owner tells nobody
-            await anyio.sleep(0.002)
+    await eventually(lambda: subagents.running >= number, within_s=10)

@@ -22,6 +22,7 @@ from agent.paths import OUTPUTS
 from agent.streaming import delegated_usage
 from tests.agent.agent_harness import AgentHarness, open_agent
 from tests.agent.plain_agent import THREAD
+from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply
 from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn, registered
 
@@ -254,9 +255,7 @@ async def test_a_stopped_run_stops_its_subagents(tmp_path: Path) -> None:
 
         async with anyio.create_task_group() as group:
             group.start_soon(turn)
-            with anyio.fail_after(20):
-                while len(child.prompts) < 3:  # noqa: ASYNC110 - the model tells of its first call only
-                    await anyio.sleep(0.005)
+            await eventually(lambda: len(child.prompts) >= 3, within_s=20)
             assert harness.services.subagents.running == 3
             tasks[0].cancel()
         assert harness.services.subagents.running == 0

@@ -1,6 +1,6 @@
 """A Feishu adapter on the fake platform, with an intake that remembers."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -21,6 +21,7 @@ from bus.messages import (
 )
 from bus.platform import CommandInfo, ConnectionState, Disposition
 from bus.retry import Backoff
+from tests.eventually import eventually
 from tests.fakes.feishu import FakeFeishu, FeishuMessage
 
 COMMANDS = [CommandInfo(name=name, help=name) for name in ("help", "new", "models")]
@@ -112,13 +113,6 @@ async def running(
             await adapter.run(intake, task_status=task_status)
 
         await tasks.start(run)
-        await until(lambda: adapter.health().state is link)
+        await eventually(lambda: adapter.health().state is link)
         yield
         tasks.cancel_scope.cancel()
-
-
-async def until(predicate: Callable[[], object], timeout_s: float = 10.0) -> None:
-    """Wait until `predicate` holds."""
-    with anyio.fail_after(timeout_s):
-        while not predicate():  # noqa: ASYNC110 - health has no event to wait on
-            await anyio.sleep(0.005)

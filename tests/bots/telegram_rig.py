@@ -1,6 +1,6 @@
 """A Telegram adapter at work against a Telegram server, for tests."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -20,6 +20,7 @@ from bus.messages import (
     Sender,
 )
 from bus.platform import CommandInfo, ConnectionState, Disposition, Intake
+from tests.eventually import eventually
 from tests.fakes.telegram import TelegramServer
 
 COMMANDS = (
@@ -159,12 +160,5 @@ async def talking(
 
 async def linked(adapter: TelegramAdapter, link: ConnectionState) -> str:
     """Wait for a state of the connection; return its detail."""
-    await until(lambda: adapter.health().state is link)
+    await eventually(lambda: adapter.health().state is link)
     return adapter.health().detail
-
-
-async def until(predicate: Callable[[], bool], timeout_s: float = 5.0) -> None:
-    """Wait until something holds, bounded."""
-    with anyio.fail_after(timeout_s):
-        while not predicate():  # noqa: ASYNC110  what is waited for tells nobody
-            await anyio.sleep(0.005)

@@ -24,6 +24,7 @@ from bus.locales import LANGUAGES, messages_for
 from bus.messages import MessageId, ReplyTarget
 from bus.platform import ConnectionState
 from bus.retry import Backoff
+from tests.eventually import eventually
 
 FAST = Backoff(first_s=0.01, cap_s=0.02, jitter=0.0)
 
@@ -36,12 +37,6 @@ class ManualClock:
         return self.now
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(5):
-        while not condition():  # noqa: ASYNC110 - a state that nobody announces
-            await anyio.sleep(0.002)
-
-
 async def run_loop(
     connect: Callable[[], Awaitable[None]],
     health: HealthTracker,
@@ -52,7 +47,7 @@ async def run_loop(
     loop = loop or ConnectionLoop(health, backoff=FAST, failed_retry_s=0.02, stable_s=0.0)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(loop.run, connect)
-        await until(done)
+        await eventually(done)
         tasks.cancel_scope.cancel()
 
 
@@ -113,11 +108,11 @@ async def test_reconnect_ends_the_connection_and_the_wait() -> None:
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(loop.run, connect)
-        await until(lambda: attempts == 1)
+        await eventually(lambda: attempts == 1)
         loop.reconnect()
-        await until(lambda: health.state is ConnectionState.CONNECTED)
+        await eventually(lambda: health.state is ConnectionState.CONNECTED)
         loop.reconnect()
-        await until(lambda: attempts == 3)
+        await eventually(lambda: attempts == 3)
         tasks.cancel_scope.cancel()
 
 
@@ -305,7 +300,7 @@ async def test_background_tasks_fail_alone(caplog: pytest.LogCaptureFixture) -> 
         for name, task in (("a", refuse), ("b", break_down), ("c", anyio.sleep_forever)):
             background.start(name, task)
         background.start("d", succeed)
-        await until(lambda: "acme: c: timed out" in caplog.messages)
+        await eventually(lambda: "acme: c: timed out" in caplog.messages)
     assert done == ["ok"]
     assert {"acme: before: skipped", "acme: a: chat not found", "acme: b failed"} <= set(
         caplog.messages
@@ -325,7 +320,7 @@ async def test_background_tasks_are_bounded_and_end_with_the_adapter() -> None:
         async with background.running():
             for _ in range(MAX_TASKS + 5):
                 background.start("task", wait)
-            await until(lambda: started == MAX_TASKS)
+            await eventually(lambda: started == MAX_TASKS)
             raise ValueError("the adapter's own")
 
     with pytest.raises(ValueError, match="the adapter's own"):
@@ -352,7 +347,7 @@ async def test_greetings_follow_the_policy() -> None:
         closed = ChannelPolicy(group_policy="disabled", dm_policy="disabled")
         Greeting(closed, send, background).greet_group("g3", event_id="9")
         Greeting(closed, send, background).greet_user("c4", "ann")
-        await until(lambda: len(sent) == 4)
+        await eventually(lambda: len(sent) == 4)
     assert sent[0] == ("g1", messages_for("zh").hello_group, "hello 7")
     assert all(locale.hello_group in sent[1][1] for locale in LANGUAGES.values())
     assert (sent[2][0], sent[2][2]) == ("c1", "hello")

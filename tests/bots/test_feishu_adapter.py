@@ -19,7 +19,8 @@ from bus.platform import (
     SupportsIndicators,
     SupportsStreaming,
 )
-from tests.bots.feishu_rig import Intake, adapter_for, running, until
+from tests.bots.feishu_rig import Intake, adapter_for, running
+from tests.eventually import eventually
 from tests.fakes.feishu import FakeFeishu
 
 
@@ -137,7 +138,7 @@ async def test_hostile_payloads_harm_nothing() -> None:
     async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
         for raw in (b"\xff\xfe", b"[" * 50_000, b"null", b'{"header": 7, "event": []}', b"{}"):
             event = await feishu.push_raw(raw)
-            await until(partial(getattr, event, "acked"))
+            await eventually(partial(getattr, event, "acked"))
         await feishu.pusher.send_garbage(b"\xff\xff\xff not a frame")
         message = await feishu.dm("\ud800 \x00 \x1b[31m" + "x" * 1_000_000)
         await feishu.wait_for(lambda: feishu.event_of(message).acked)
@@ -166,7 +167,7 @@ async def test_a_cut_connection_is_opened_again() -> None:
         async with running(adapter, intake):
             feishu.refuse_connects(1)
             feishu.disconnect_all()
-            await until(lambda: adapter.health().state is ConnectionState.RECONNECTING)
+            await eventually(lambda: adapter.health().state is ConnectionState.RECONNECTING)
             assert "code 1" in adapter.health().detail or "closed" in adapter.health().detail
             await feishu.wait_for(lambda: len(feishu.calls("endpoint")) >= 4)
             message = await feishu.dm("while away")
@@ -264,9 +265,9 @@ async def test_an_endpoint_that_refuses_is_told_from_one_that_is_busy(
         feishu.refuse_connects(code)
         adapter = adapter_for(feishu)
         async with running(adapter, Intake(), link=link):
-            await until(lambda: f"code {code}" in adapter.health().detail)
+            await eventually(lambda: f"code {code}" in adapter.health().detail)
             feishu.refuse_connects(0)
-            await until(lambda: adapter.health().state is ConnectionState.CONNECTED)
+            await eventually(lambda: adapter.health().state is ConnectionState.CONNECTED)
 
 
 async def test_too_many_connections_are_named() -> None:
@@ -276,7 +277,7 @@ async def test_too_many_connections_are_named() -> None:
         async with running(adapter, Intake(), link=ConnectionState.FAILED):
             assert "50 connections" in adapter.health().detail
             feishu.refuse_handshakes(None)
-            await until(lambda: adapter.health().state is ConnectionState.CONNECTED)
+            await eventually(lambda: adapter.health().state is ConnectionState.CONNECTED)
 
 
 async def test_an_unreachable_platform_is_tried_until_it_is_there() -> None:
@@ -286,7 +287,7 @@ async def test_an_unreachable_platform_is_tried_until_it_is_there() -> None:
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu, domain=adapter_settings.domain)
         async with running(adapter, Intake(), link=ConnectionState.CONNECTING):
-            await until(lambda: "cannot be reached" in adapter.health().detail)
+            await eventually(lambda: "cannot be reached" in adapter.health().detail)
             assert adapter.health().state is ConnectionState.CONNECTING
 
 

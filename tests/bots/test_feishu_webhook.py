@@ -20,7 +20,8 @@ from bots.feishu.encryption import DecryptionError, decrypt
 from bus.errors import IntakeFull
 from bus.messages import PressResponse
 from bus.platform import ConnectionState, Disposition
-from tests.bots.feishu_rig import QUICK, Intake, adapter_for, running, until
+from tests.bots.feishu_rig import QUICK, Intake, adapter_for, running
+from tests.eventually import eventually
 from tests.fakes.feishu import FakeFeishu
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +63,7 @@ async def listening(
     adapter = adapter_for(feishu, timeouts=FAST, mode="webhook", **keys)
     assert adapter.webhook is not None
     async with running(adapter, intake, link=ConnectionState.CONNECTING):
-        await until(lambda: "Waiting for Feishu" in adapter.health().detail)
+        await eventually(lambda: "Waiting for Feishu" in adapter.health().detail)
         yield adapter, adapter.webhook
 
 
@@ -234,7 +235,7 @@ async def test_what_is_not_kept_in_time_or_at_all_is_asked_for_again() -> None:
         )
         assert adapter.webhook is not None
         async with running(adapter, hanging, link=ConnectionState.CONNECTING):
-            await until(lambda: "Waiting" in adapter.health().detail)
+            await eventually(lambda: "Waiting" in adapter.health().detail)
             once = call(feishu, event(feishu))
             assert (await adapter.webhook.handle(once)).status == 503
         assert (await adapter.webhook.handle(once)).status == 503

@@ -7,7 +7,8 @@ import pytest
 from bots.telegram.adapter import TelegramAdapter
 from bus.errors import DeliveryError
 from bus.messages import Attachment
-from tests.bots.telegram_rig import FAST, Recorder, adapter_for, running, until
+from tests.bots.telegram_rig import FAST, Recorder, adapter_for, running
+from tests.eventually import eventually
 from tests.fakes.telegram import TelegramServer
 from tests.fakes.telegram_chats import TelegramUpload
 
@@ -34,7 +35,7 @@ async def test_a_file_of_a_message_is_fetched() -> None:
             telegram.send_file(
                 1001, TelegramUpload(name="图.bin", content=content), caption="see this"
             )
-            await until(lambda: bool(intake.got))
+            await eventually(lambda: bool(intake.got))
             [attachment] = intake.got[0].attachments
             async with adapter.download(attachment, max_bytes=LIMIT) as chunks:
                 assert b"".join([chunk async for chunk in chunks]) == content

@@ -34,8 +34,8 @@ from tests.bots.telegram_rig import (
     linked,
     running,
     talking,
-    until,
 )
+from tests.eventually import eventually
 from tests.fakes.telegram import TelegramServer
 from tests.fakes.telegram_chats import TelegramUpload
 
@@ -182,7 +182,7 @@ async def test_updates_that_are_not_committed_come_again_in_order(
         assert telegram.confirmed == []
         recorder.refusals.clear()
         await telegram.wait_for(lambda: telegram.backlog == 0)
-        await until(lambda: adapter.health().detail == "")
+        await eventually(lambda: adapter.health().detail == "")
     assert recorder.texts == ["one", "two"]
     assert [inbound.message_id for inbound in recorder.got] == [str(first), str(second)]
     assert len(set(recorder.offered[:-1])) == 1
@@ -196,10 +196,10 @@ async def test_a_refusing_intake_shows_in_the_health(telegram: TelegramServer) -
     adapter, recorder = adapter_for(telegram), Recorder()
     recorder.refusals = [IntakeFull() for _ in range(10_000)]
     async with running(adapter, recorder):
-        await until(lambda: "IntakeFull" in adapter.health().detail)
+        await eventually(lambda: "IntakeFull" in adapter.health().detail)
         assert adapter.health().state is ConnectionState.CONNECTED
         recorder.refusals.clear()
-        await until(lambda: adapter.health().detail == "")
+        await eventually(lambda: adapter.health().detail == "")
 
 
 async def test_a_stop_confirms_only_committed_updates(telegram: TelegramServer) -> None:
@@ -218,14 +218,14 @@ async def test_a_slow_chat_does_not_block_others(telegram: TelegramServer) -> No
     recorder = SlowRecorder(slow_chat="1001")
     async with running(adapter_for(telegram), recorder):
         first = telegram.dm("one")
-        await until(lambda: len(recorder.offered) == 1)
+        await eventually(lambda: len(recorder.offered) == 1)
         telegram.dm("two")
         for number in range(5):
             telegram.dm(f"other {number}", user=2002)
-        await until(lambda: len(recorder.got) == 5)
+        await eventually(lambda: len(recorder.got) == 5)
         await anyio.sleep(0.05)  # several polls, which return the unconfirmed updates again
         telegram.dm("later", user=3003)
-        await until(lambda: "later" in recorder.texts)
+        await eventually(lambda: "later" in recorder.texts)
         assert telegram.confirmed == []
         recorder.release.set()
         await telegram.wait_for(lambda: telegram.backlog == 0)
@@ -318,7 +318,7 @@ async def test_a_wrong_base_url_is_reported(base_url: str) -> None:
     config = TelegramConfig(bot_token="1:a", base_url=base_url)
     adapter = TelegramAdapter(config, COMMANDS, timing=FAST)
     async with running(adapter, Recorder()):
-        await until(lambda: adapter.health().detail != "")
+        await eventually(lambda: adapter.health().detail != "")
         detail = adapter.health().detail
         assert adapter.health().state is ConnectionState.CONNECTING
     assert "base_url" in detail
@@ -330,8 +330,8 @@ async def test_a_second_poller_is_reported_and_outlasted(telegram: TelegramServe
     async with running(adapter, recorder):
         await linked(adapter, ConnectionState.CONNECTED)
         async with running(rival, rival_recorder):
-            await until(lambda: adapter.health().detail == OTHER_POLLER)
-            await until(lambda: rival.health().detail == OTHER_POLLER)
+            await eventually(lambda: adapter.health().detail == OTHER_POLLER)
+            await eventually(lambda: rival.health().detail == OTHER_POLLER)
             assert adapter.health().state is ConnectionState.RECONNECTING
         telegram.dm("whoever hears")
         await telegram.wait_for(lambda: recorder.got)
@@ -403,7 +403,7 @@ async def test_a_webhook_found_while_polling_is_reported(telegram: TelegramServe
     adapter = adapter_for(telegram)
     telegram.fail("deleteWebhook", times=3, status=400, description="Bad Request: not now")
     async with running(adapter, Recorder()):
-        await until(lambda: adapter.health().detail == OTHER_WEBHOOK)
+        await eventually(lambda: adapter.health().detail == OTHER_WEBHOOK)
         await linked(adapter, ConnectionState.CONNECTED)
     assert telegram.webhook == ""
 

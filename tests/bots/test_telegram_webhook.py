@@ -14,8 +14,9 @@ from bots.telegram.api import ALLOWED_UPDATES
 from bus.errors import IntakeFull
 from bus.messages import Button, ReplyTarget
 from bus.platform import ConnectionState, Disposition
-from tests.bots.telegram_rig import COMMANDS, FAST, Recorder, config_for, linked, running, until
+from tests.bots.telegram_rig import COMMANDS, FAST, Recorder, config_for, linked, running
 from tests.contracts.webhook_rig import WebhookApp
+from tests.eventually import eventually
 from tests.fakes.telegram import TelegramServer
 
 SECRET = "a-secret-of-16-chars-at-least"
@@ -63,7 +64,7 @@ async def test_it_is_registered_with_its_secret_and_drops_nothing() -> None:
         adapter = adapter_for(telegram)
         doors.mount(adapter)
         async with running(adapter, recorder):
-            await until(lambda: recorder.texts == ["written before the start"])
+            await eventually(lambda: recorder.texts == ["written before the start"])
             await linked(adapter, ConnectionState.CONNECTED)
         (called,) = telegram.calls("setWebhook")
         assert called.arguments["url"] == URL
@@ -84,7 +85,7 @@ async def test_back_to_polling_removes_it_and_loses_nothing() -> None:
         adapter = TelegramAdapter(config_for(telegram), COMMANDS, timing=FAST)
         assert adapter.webhook is None
         async with running(adapter, recorder):
-            await until(lambda: recorder.texts == ["while the webhook is set"])
+            await eventually(lambda: recorder.texts == ["while the webhook is set"])
         assert telegram.webhook == ""
 
 
@@ -241,6 +242,6 @@ async def test_drafts_can_be_stopped_by_the_webhook() -> None:
         config = section(telegram).model_copy(update={"streaming": True})
         adapter = TelegramAdapter(config, COMMANDS, timing=QUICK)
         async with running(adapter, Recorder()):
-            await until(lambda: bool(telegram.calls("setWebhook")))
+            await eventually(lambda: bool(telegram.calls("setWebhook")))
         allowed = json.loads(telegram.calls("setWebhook")[0].arguments["allowed_updates"])
     assert allowed == [*ALLOWED_UPDATES, "stopped_message_generation"]

@@ -12,7 +12,8 @@ from bots.telegram.adapter import TelegramAdapter
 from bus.locales import messages_for
 from bus.platform import ConnectionState
 from tests.bots.telegram_rig import COMMANDS, FAST, config_for, linked
-from tests.bus.harness import BusHarness, running_bus, until
+from tests.bus.harness import BusHarness, running_bus
+from tests.eventually import eventually
 from tests.fakes.langgraph import Script
 from tests.fakes.telegram import TelegramServer
 from tests.fakes.telegram_chats import TelegramUpload
@@ -56,7 +57,7 @@ async def test_a_long_turn_is_stopped_by_its_button(
         query = telegram.press(1001, WORDS.button_stop)
         await telegram.wait_for(lambda: telegram.queries[query].answer is not None)
         await telegram.wait_for(lambda: telegram.labels(1001) == [])
-        await until(harness.server.runs[0].cancelled.is_set)
+        await eventually(harness.server.runs[0].cancelled.is_set)
         telegram.dm("and now?")
         await telegram.wait_for(lambda: "Hello you" in said(telegram, 1001))
     assert WORDS.working not in said(telegram, 1001)
@@ -165,7 +166,7 @@ async def test_a_draft_is_stopped(telegram: TelegramServer, tmp_path: Path) -> N
         telegram.dm("think")
         await telegram.wait_for(lambda: any("Half" in draft.text for draft in telegram.drafts))
         telegram.stop_draft()
-        await until(harness.server.runs[0].cancelled.is_set)
+        await eventually(harness.server.runs[0].cancelled.is_set)
         telegram.dm("again")
         await telegram.wait_for(lambda: "Hello you" in said(telegram, 1001))
 

@@ -18,6 +18,7 @@ from bus.service import Bus, run_bus
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
+from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph
 from tests.fakes.platform import FakePlatform
 
@@ -132,22 +133,16 @@ class BusHarness:
 
     async def expect_replies(self, *texts: str) -> None:
         """Wait until people read exactly these texts, in any order of conversations."""
-        await until(lambda: len(self.platform.texts) >= len(texts))
+        await eventually(lambda: len(self.platform.texts) >= len(texts))
         assert sorted(self.platform.texts) == sorted(texts), self.platform.texts
 
     async def wait_for_runs(self, count: int) -> None:
         """Wait until so many runs were started."""
-        await until(lambda: len(self.server.runs) >= count)
+        await eventually(lambda: len(self.server.runs) >= count)
 
     def prompts(self) -> list[str]:
         """What the agent was told, run by run."""
         return [run.body["input"]["messages"][0]["content"] for run in self.server.runs]
-
-
-async def until(condition: Callable[[], object], *, within_s: float = 15.0) -> None:
-    with anyio.fail_after(within_s):
-        while not condition():  # noqa: ASYNC110 - the fakes have no event for every condition
-            await anyio.sleep(0.005)
 
 
 @asynccontextmanager

@@ -13,9 +13,9 @@ from tests.bus.harness import (
     attachment,
     inbound_message,
     running_bus,
-    until,
 )
 from tests.bus.test_uploads import DownloadingPlatform
+from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph
 
 TEAM = ChannelPolicy(dm_policy="open", group_policy="mention")
@@ -155,7 +155,7 @@ async def test_a_caption_edited_at_once_counts(tmp_path: Path) -> None:
 async def test_an_album_alone_does_not_wait_for_ever(tmp_path: Path) -> None:
     async with running_bus(tmp_path, platform=platform()) as harness:
         await harness.send("", attachments=(Attachment(name="a.csv", ref="r"),), album="A")
-        await until(lambda: harness.server.runs)
+        await eventually(lambda: harness.server.runs)
         assert harness.prompts() == ["[Attached: a.csv]"]
 
 

@@ -10,9 +10,10 @@ from bus.config import ChannelPolicy
 from bus.locales.en import ENGLISH
 from bus.locales.zh import CHINESE
 from bus.messages import PressResponse
-from tests.bus.harness import BusHarness, running_bus, until
+from tests.bus.harness import BusHarness, running_bus
 from tests.bus.test_button_presses import labels, press, press_of, shows
 from tests.bus.test_message_edits import edit
+from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.fakes.platform import ButtonPlatform, CardPlatform, FakePlatform
 
@@ -48,15 +49,15 @@ def resumed(h: BusHarness, run: int = 1) -> Any:  # noqa: ANN401 - what the wire
 async def test_a_person_approves_by_a_button(tmp_path: Path, platform: FakePlatform) -> None:
     async with running_bus(tmp_path, platform=platform) as h:
         await asked(h)
-        await until(lambda: labels(h) == [ENGLISH.button_approve, ENGLISH.button_deny])
+        await eventually(lambda: labels(h) == [ENGLISH.button_approve, ENGLISH.button_deny])
         text = h.platform.texts[0]
         for part in ("Let me.", ENGLISH.approval_ask, "**bash**", "make release"):
             assert part in text
         assert await press(h, ENGLISH.button_approve) == PressResponse()
         await shows(h, 2)
-        await until(lambda: not labels(h, 0))
+        await eventually(lambda: not labels(h, 0))
         assert h.platform.texts[0].endswith(ENGLISH.mark_approved)
-        await until(lambda: h.platform.texts[1] == "Hello you")
+        await eventually(lambda: h.platform.texts[1] == "Hello you")
         assert resumed(h) == [{"decisions": [APPROVE]}]
         late = await press_again(h)
         assert late.urgent
@@ -104,7 +105,7 @@ async def test_a_pressed_button_is_no_word_of_the_presser(tmp_path: Path) -> Non
         await shows(h, 2)
         assert CHINESE.approval_ask in h.platform.texts[1]
         assert resumed(h) == [{"decisions": [APPROVE]}]
-        await until(lambda: h.platform.texts[0].endswith(CHINESE.mark_approved))
+        await eventually(lambda: h.platform.texts[0].endswith(CHINESE.mark_approved))
 
 
 async def test_calls_beside_each_other_are_decided_together(tmp_path: Path) -> None:
@@ -115,7 +116,7 @@ async def test_calls_beside_each_other_are_decided_together(tmp_path: Path) -> N
         await press(h, ENGLISH.button_deny)
         await shows(h, 2)
         assert resumed(h) == [{"decisions": [DENY]}, {"decisions": [DENY]}, DENY]
-        await until(lambda: h.platform.texts[0].endswith(ENGLISH.mark_denied))
+        await eventually(lambda: h.platform.texts[0].endswith(ENGLISH.mark_denied))
 
 
 async def test_secrets_are_not_shown_and_long_arguments_are_cut(tmp_path: Path) -> None:
@@ -201,7 +202,7 @@ async def test_a_new_conversation_leaves_the_call_unmade(tmp_path: Path) -> None
         await h.send("yes")
         await shows(h, 3)
         assert h.server.runs[-1].body["input"]["messages"][0]["content"] == "yes"
-        await until(lambda: not labels(h, 0))
+        await eventually(lambda: not labels(h, 0))
 
 
 @pytest.mark.parametrize("how", ["stop", "edit"])
@@ -213,15 +214,15 @@ async def test_an_approval_that_was_ended_is_not_used_again(tmp_path: Path, how:
         h.server.scripts.append(Script(hang_after=1))
         await h.send("yes")
         await h.wait_for_runs(2)
-        await until(lambda: h.server.runs[1].events)
+        await eventually(lambda: h.server.runs[1].events)
         h.server.waits[thread] = waits
         if how == "stop":
             await h.send("/stop")
-            await until(lambda: ENGLISH.stop_done in h.platform.texts)
+            await eventually(lambda: ENGLISH.stop_done in h.platform.texts)
             await h.send("no")
         else:
             await edit(h, "e2", "no", "c1")
-        await until(lambda: h.platform.texts[-1] == "Hello you")
+        await eventually(lambda: h.platform.texts[-1] == "Hello you")
         assert [run.body.get("command") for run in h.server.runs[2:]] == [None]
         assert h.server.runs[2].body["input"]["messages"][0]["content"] == "no"
 
@@ -241,7 +242,7 @@ async def test_a_decision_survives_a_crash_and_counts_once(tmp_path: Path, *, ha
             if hang:
                 await h.wait_for_runs(2)
             else:
-                await until(lambda: server.requests.count(stream_of(h)) >= 2)
+                await eventually(lambda: server.requests.count(stream_of(h)) >= 2)
         server.refusals.clear()
         if hang:
             run = server.runs[1]
@@ -251,7 +252,7 @@ async def test_a_decision_survives_a_crash_and_counts_once(tmp_path: Path, *, ha
             run.status = "success"
             run.changed.set()
         async with running_bus(tmp_path, platform=platform, server=server):
-            await until(lambda: len(platform.shown) >= 2)
+            await eventually(lambda: len(platform.shown) >= 2)
         assert platform.texts[1] == ("Released." if hang else "Hello you")
         assert len(server.runs) == 2
         assert len(server.runs[1].body["command"]["resume"]) == 1

@@ -23,7 +23,8 @@ from bus.messages import (
 )
 from bus.platform import Disposition
 from store.conversations import ConversationKey
-from tests.bus.harness import BusHarness, running_bus, until
+from tests.bus.harness import BusHarness, running_bus
+from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.fakes.platform import ButtonPlatform, CardPlatform, FakePlatform, ShownMessage
 
@@ -64,7 +65,7 @@ def labels(h: BusHarness, nth: int = -1) -> list[str]:
 
 
 async def shows(h: BusHarness, count: int) -> None:
-    await until(lambda: len(h.platform.shown) >= count)
+    await eventually(lambda: len(h.platform.shown) >= count)
 
 
 async def asked(h: BusHarness, **changes: object) -> None:
@@ -86,10 +87,10 @@ async def test_an_option_is_said_in_the_pressers_name(
 ) -> None:
     async with running_bus(tmp_path, platform=platform) as h:
         await asked(h)
-        await until(lambda: labels(h) == ["red", "green"])
+        await eventually(lambda: labels(h) == ["red", "green"])
         assert await press(h, "green") == PressResponse()
         await shows(h, 2)
-        await until(lambda: h.platform.texts == ["❓ Which?\n\n✓ green", "Hello you"])
+        await eventually(lambda: h.platform.texts == ["❓ Which?\n\n✓ green", "Hello you"])
         assert h.prompts() == ["paint it", "green"]
         assert labels(h, 0) == []
         assert h.bus.counters()[("fake", Disposition.ACCEPTED)] == 3
@@ -189,7 +190,7 @@ async def test_a_typed_answer_takes_the_buttons_away(tmp_path: Path) -> None:
         stale = token_of(h.platform.shown[0].buttons, "red")
         await h.send("2")
         await shows(h, 2)
-        await until(lambda: not labels(h, 0))
+        await eventually(lambda: not labels(h, 0))
         assert h.platform.texts[0] == "❓ Which?\n\n✓ green"
         late = await h.bus.intake.handle_button_press(press_of(stale, h.platform.shown[0]))
         assert late == PressResponse(text=ENGLISH.press_answered, urgent=True)
@@ -206,7 +207,7 @@ async def test_a_new_conversation_leaves_the_question_behind(tmp_path: Path) -> 
         late = await press(h, "red", nth=0)
         assert late == PressResponse(text=ENGLISH.press_inactive, urgent=True)
         await h.send("hello")
-        await until(lambda: not labels(h, 0))
+        await eventually(lambda: not labels(h, 0))
         assert h.platform.texts[0] == "❓ Which?"
 
 
@@ -276,7 +277,7 @@ async def test_the_buttons_go_also_after_a_crash(tmp_path: Path) -> None:
         server.refusals.clear()
         async with running_bus(tmp_path, platform=platform, server=server) as h:
             await shows(h, 2)
-            await until(lambda: not labels(h, 0))
+            await eventually(lambda: not labels(h, 0))
             assert platform.texts == ["❓ Which?\n\n✓ red", "Hello you"]
             again = press_of(pressed.token.text, platform.shown[0])
             assert await h.bus.intake.handle_button_press(again) == PressResponse()
@@ -289,7 +290,7 @@ async def test_buttons_that_cannot_be_taken_away_now_go_later(tmp_path: Path) ->
         await asked(h)
         platform.fail("edit", DeliveryError("slow down", retryable=True, retry_after_s=0.05))
         assert await press(h, "red") == PressResponse()
-        await until(lambda: not labels(h, 0))
+        await eventually(lambda: not labels(h, 0))
         assert platform.calls.count("edit") == 2
 
 
@@ -299,7 +300,7 @@ async def test_an_edit_of_unknown_outcome_is_made_again(tmp_path: Path) -> None:
         await asked(h)
         platform.fail("edit", DeliveryError("no answer", retryable=True, ambiguous=True))
         assert await press(h, "red") == PressResponse()
-        await until(lambda: not labels(h, 0))
+        await eventually(lambda: not labels(h, 0))
         assert platform.calls.count("edit") == 2
         assert platform.texts[0] == "❓ Which?\n\n✓ red"
 
@@ -311,9 +312,7 @@ async def test_a_message_that_is_gone_needs_no_edit(tmp_path: Path) -> None:
         platform.fail("edit", DeliveryError("no such message", target_gone=True))
         assert await press(h, "red") == PressResponse()
         await shows(h, 2)
-        with anyio.fail_after(15):
-            while await h.bus.outbox.count_by_state():  # noqa: ASYNC110
-                await anyio.sleep(0.01)
+        await eventually(h.bus.outbox.count_by_state, lambda counts: not counts)
         assert platform.calls.count("edit") == 1
 
 
@@ -330,10 +329,10 @@ async def test_stop_ends_the_turn_that_runs_and_no_other(tmp_path: Path) -> None
         nth = next(n for n, message in enumerate(h.platform.shown) if message.chat == "a")
         answer = await press(h, ENGLISH.button_stop, nth=nth, chat="a")
         assert answer == PressResponse(text=ENGLISH.press_stopping)
-        await until(
+        await eventually(
             lambda: sorted(run.status for run in h.server.runs) == ["interrupted", "running"]
         )
-        await until(lambda: ENGLISH.stopped in h.platform.shown[nth].text)
+        await eventually(lambda: ENGLISH.stopped in h.platform.shown[nth].text)
 
 
 async def test_stop_takes_a_message_out_of_the_queue(tmp_path: Path) -> None:
@@ -369,7 +368,7 @@ async def test_what_was_stopped_stays_so_over_a_crash(tmp_path: Path) -> None:
             assert await h.bus.inbox.update_body(row.id, encode_inbound(noted))
         async with running_bus(tmp_path, platform=platform, server=server) as h:
             await until_finished(h, row.id)
-            await until(lambda: ENGLISH.stopped in platform.texts[0])
+            await eventually(lambda: ENGLISH.stopped in platform.texts[0])
             assert server.runs[0].status == "interrupted"
             assert len(server.runs) == 1
 
@@ -387,9 +386,9 @@ async def test_a_late_stop_is_told_so(tmp_path: Path) -> None:
 
 
 async def until_finished(h: BusHarness, row_id: int) -> None:
-    with anyio.fail_after(15):
-        while any(row.id == row_id for row in await h.bus.inbox.list_unfinished()):  # noqa: ASYNC110
-            await anyio.sleep(0.01)
+    await eventually(
+        h.bus.inbox.list_unfinished, lambda rows: all(row.id != row_id for row in rows)
+    )
 
 
 # ---- try again ---------------------------------------------------------------------------------
@@ -401,7 +400,7 @@ async def test_a_failed_answer_is_tried_again_in_its_place(tmp_path: Path) -> No
         assert labels(h) == [ENGLISH.button_retry]
         assert await press(h, ENGLISH.button_retry) == PressResponse()
         await shows(h, 2)
-        await until(lambda: not labels(h, 0))
+        await eventually(lambda: not labels(h, 0))
         assert h.platform.texts[0].endswith(ENGLISH.mark_retry)
         assert h.platform.texts[1] == "Hello you"
         [thread] = h.server.threads.values()
@@ -440,7 +439,7 @@ async def test_nothing_is_tried_again_behind_newer_messages(tmp_path: Path) -> N
         await shows(h, 2)
         answer = await press(h, ENGLISH.button_retry, nth=0)
         assert answer == PressResponse(text=ENGLISH.press_newer, urgent=True)
-        await until(lambda: not labels(h, 0))
+        await eventually(lambda: not labels(h, 0))
         assert h.prompts() == ["paint it", "something else"]
 
 

@@ -3,10 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-import anyio
-
 from bus.platform import Disposition
-from tests.bus.harness import BusHarness, running_bus, until
+from tests.bus.harness import BusHarness, running_bus
+from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph
 from tests.fakes.platform import FakePlatform
 
@@ -25,7 +24,7 @@ async def test_a_conversation_goes_on_over_two_moves_and_a_restart(tmp_path: Pat
         async with running_bus(tmp_path, server=server) as harness:
             assert await say(harness, "one", "g1", "1") is Disposition.ACCEPTED
             await harness.wait_for_runs(1)
-            await until(lambda: harness.platform.texts == ["Hello you"])
+            await eventually(lambda: harness.platform.texts == ["Hello you"])
             for old, new in (("g1", "g2"), ("g1", "g2"), ("g2", "g3")):
                 await harness.bus.intake.migrate_chat("fake", "w", old, new)
         platform = FakePlatform()
@@ -35,7 +34,7 @@ async def test_a_conversation_goes_on_over_two_moves_and_a_restart(tmp_path: Pat
             known = "g2:g1:1"
             assert await say(harness, "two", "g3", "8", replies_to=(known,)) is Disposition.ACCEPTED
             await harness.wait_for_runs(3)
-            await until(lambda: len(platform.texts) == 2)
+            await eventually(lambda: len(platform.texts) == 2)
         first, *later = server.runs
         assert sorted(run.thread_id == first.thread_id for run in later) == [False, True]
         assert scopes(server) == {"room:fake:w:g1"}
@@ -45,10 +44,8 @@ async def test_what_is_owed_leaves_after_the_move(tmp_path: Path) -> None:
     async with running_bus(tmp_path) as harness:
         await say(harness, "one", "g1", "1")
         await harness.bus.intake.migrate_chat("fake", "w", "g1", "g2")
-        await until(lambda: harness.platform.texts == ["Hello you"])
-        with anyio.fail_after(15):
-            while await harness.bus.outbox.list_open():  # noqa: ASYNC110 - shown before it is recorded
-                await anyio.sleep(0.005)
+        await eventually(lambda: harness.platform.texts == ["Hello you"])
+        await eventually(harness.bus.outbox.list_open, lambda rows: not rows)
 
 
 async def test_no_chat_moves_in_a_circle(tmp_path: Path) -> None:

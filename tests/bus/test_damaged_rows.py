@@ -7,8 +7,9 @@ import pytest
 from bus.locales.en import ENGLISH
 from store.config import StoreConfig
 from store.database import Database
-from tests.bus.harness import BusHarness, running_bus, until
+from tests.bus.harness import BusHarness, running_bus
 from tests.bus.test_bus_approvals import review
+from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.fakes.platform import FakePlatform
 
@@ -41,7 +42,7 @@ async def test_a_damaged_row_is_given_up_at_the_start_and_the_next_is_answered(
         await damage(tmp_path, "e1", body)
         async with running_bus(tmp_path, server=server, platform=FakePlatform()) as harness:
             await harness.expect_replies(*texts)
-            await until(lambda: len(server.runs) == 2)
+            await eventually(lambda: len(server.runs) == 2)
             assert await states(harness) == ["dead", "done"]
 
 
@@ -50,7 +51,7 @@ async def test_a_question_whose_asker_cannot_be_decoded_is_closed(tmp_path: Path
         async with running_bus(tmp_path, server=server) as harness:
             server.scripts.append(Script(words=("Let me.",), asks=(review(command="ls"),)))
             await harness.send("one")
-            await until(lambda: len(harness.platform.texts) == 1)
+            await eventually(lambda: len(harness.platform.texts) == 1)
         await damage(tmp_path, "e1", DAMAGED)
         async with running_bus(tmp_path, server=server, platform=FakePlatform()) as harness:
             await harness.send("approve", event="e2")

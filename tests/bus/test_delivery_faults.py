@@ -23,6 +23,7 @@ from store.database import Database
 from store.errors import StoreUnavailable
 from store.message_topics import MessageTopicStore
 from store.outbox import NewOutboxRow, OutboxRow, OutboxStore
+from tests.eventually import eventually
 from tests.fakes.database import FailingDatabase
 from tests.fakes.platform import ButtonPlatform, CardPlatform, FakePlatform, FindingPlatform
 
@@ -141,9 +142,7 @@ async def test_what_was_sent_is_recorded_when_the_store_is_back(tmp_path: Path) 
         platform.when_sent = lambda: setattr(database, "is_down", True)
         await worker.enqueue(KEY, [text("a"), text("b", "next")])
         await platform.until(1)
-        with anyio.fail_after(5):
-            while database.failures < 3:  # noqa: ASYNC110 - no event tells of a failed call
-                await anyio.sleep(0.01)
+        await eventually(lambda: database.failures >= 3, within_s=5)
         assert platform.calls == ["send"]
         platform.when_sent, database.is_down = None, False
         assert (await closed(worker, "b")).state == "delivered"
@@ -300,9 +299,11 @@ async def test_the_idempotency_window_counts_from_the_first_attempt(tmp_path: Pa
 
 
 async def until_uncertain(outbox: OutboxStore, attempts: int) -> None:
-    with anyio.fail_after(10):
-        while (row := await outbox.find("a")) is None or row.uncertain_attempts < attempts:  # noqa: ASYNC110 - a row has no event
-            await anyio.sleep(0.001)
+    await eventually(
+        lambda: outbox.find("a"),
+        lambda row: row is not None and row.uncertain_attempts >= attempts,
+        every_s=0.001,
+    )
 
 
 async def test_an_edit_of_unknown_outcome_is_repeated_with_backoff(tmp_path: Path) -> None:
@@ -328,9 +329,7 @@ async def test_an_edit_of_unknown_outcome_is_given_up_after_a_day(tmp_path: Path
     ):
         await worker.enqueue(KEY, [text("a"), text("b", "edited", replaces="a")])
         await closed(worker, "a")
-        with anyio.fail_after(5):
-            while platform.calls.count("edit") < 3:  # noqa: ASYNC110 - the fake has no event for it
-                await anyio.sleep(0.01)
+        await eventually(lambda: platform.calls.count("edit") >= 3, within_s=5)
         clock.ahead += 25 * 3600.0
         assert (await closed(worker, "b")).state == "failed"
 

@@ -21,6 +21,7 @@ from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
 from store.outbox import NewOutboxRow, OutboxRow, OutboxStore
+from tests.eventually import eventually
 from tests.fakes.platform import CardPlatform, FakePlatform, FindingPlatform
 
 KEY = ConversationKey(channel="fake", workspace="w", chat="c", topic="t")
@@ -291,12 +292,9 @@ def note(key: str) -> NewOutboxRow:
 
 
 async def _until_error(delivery: DeliveryWorker, key: str, error: str) -> None:
-    with anyio.fail_after(10):
-        while True:
-            row = await delivery.find_row(key)
-            if row is not None and row.error == error:
-                return
-            await anyio.sleep(0.01)
+    await eventually(
+        lambda: delivery.find_row(key), lambda row: row is not None and row.error == error
+    )
 
 
 async def test_stopping_records_what_the_platform_has_taken(tmp_path: Path) -> None:

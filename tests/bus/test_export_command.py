@@ -5,7 +5,8 @@ from typing import Any
 
 from bus.history.transcript import MAX_CHARS, transcript
 from bus.locales.en import ENGLISH
-from tests.bus.harness import running_bus, until
+from tests.bus.harness import running_bus
+from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph, Script
 
 
@@ -19,9 +20,9 @@ async def test_the_conversation_comes_as_one_file(tmp_path: Path) -> None:
         await harness.expect_replies("There is nothing to export yet.")
         harness.server.scripts.append(Script(words=("Fine — **you**?",)))
         await harness.send("How are you?")
-        await until(lambda: len(harness.platform.texts) == 2)
+        await eventually(lambda: len(harness.platform.texts) == 2)
         await harness.send("/export", event="once")
-        await until(lambda: harness.platform.files)
+        await eventually(lambda: harness.platform.files)
         await harness.send("/export", event="once")
         [(name, content)] = harness.platform.files
         assert name == "conversation.md"
@@ -37,7 +38,7 @@ async def test_what_is_said_so_far_is_exported_while_a_turn_runs(tmp_path: Path)
         await harness.send("hang", is_private=False)
         await harness.wait_for_runs(1)
         await harness.send("/export", is_private=False)
-        await until(lambda: harness.platform.files)
+        await eventually(lambda: harness.platform.files)
         assert harness.platform.files[0][1].decode() == "# Conversation\n\n## People\n\nhang\n"
 
 

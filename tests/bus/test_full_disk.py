@@ -9,7 +9,8 @@ from typing_extensions import override
 from bus.errors import DeliveryError
 from bus.messages import MessageId, ReplyTarget
 from store.errors import StoreUnavailable
-from tests.bus.harness import BusHarness, running_bus, until
+from tests.bus.harness import BusHarness, running_bus
+from tests.eventually import eventually
 from tests.fakes.langgraph import Script
 from tests.fakes.platform import FakePlatform
 
@@ -63,9 +64,9 @@ async def test_a_full_disk_refuses_messages_and_holds_answers_back_until_there_i
         await anyio.sleep(0.3)
         assert not any(text.startswith("long") for text in platform.texts)
         await make_room(harness)
-        await until(lambda: any(text.startswith("long") for text in platform.texts))
+        await eventually(lambda: any(text.startswith("long") for text in platform.texts))
         await harness.send("refused " * 2000, event="refused")  # the platform repeats it
-        await until(lambda: "Hello you" in platform.texts)
+        await eventually(lambda: "Hello you" in platform.texts)
         assert [row.state for row in await harness.bus.inbox.list_recent()] == ["done", "done"]
         assert harness.bus.health()["fake"].state == "connected"
 
@@ -80,7 +81,7 @@ async def test_a_delivery_that_fails_on_a_full_disk_is_sent_once_when_there_is_r
         await platform.is_sending.wait()
         await fill(harness)
         platform.may_answer.set()
-        await until(lambda: "delivery: waiting for the store" in caplog.text)
+        await eventually(lambda: "delivery: waiting for the store" in caplog.text)
         await make_room(harness)
         await harness.expect_replies("Hello you")
     assert platform.calls == ["send", "send"]

@@ -20,7 +20,8 @@ from bus.platform import Disposition
 from store.database import Transaction
 from store.errors import StoreUnavailable
 from store.inbox import NewInboxRow
-from tests.bus.harness import OPEN, attachment, inbound_message, running_bus, until
+from tests.bus.harness import OPEN, attachment, inbound_message, running_bus
+from tests.eventually import eventually
 from tests.fakes.platform import FakePlatform
 
 
@@ -126,7 +127,7 @@ async def test_a_channel_takes_a_bounded_number_of_pairing_requests(tmp_path: Pa
         for user in range(101):
             assert await harness.send("hi", user=str(user), chat=str(user)) is Disposition.PAIRING
         assert len(await harness.bus.pairings.list_all()) == 100
-        await until(lambda: len(harness.platform.texts) == 100)
+        await eventually(lambda: len(harness.platform.texts) == 100)
 
 
 async def test_a_command_needs_the_same_permission_as_chat(tmp_path: Path) -> None:
@@ -146,9 +147,7 @@ async def test_a_row_that_cannot_be_read_is_given_up(tmp_path: Path) -> None:
 
         await harness.database.transaction(spoil)
     async with running_bus(tmp_path) as harness:
-        with anyio.fail_after(5):
-            while (await harness.bus.inbox.list_recent())[0].state != "dead":  # noqa: ASYNC110 - no event
-                await anyio.sleep(0.005)
+        await eventually(harness.bus.inbox.list_recent, lambda rows: rows[0].state == "dead")
         assert await harness.send("hi", event="e2") is Disposition.ACCEPTED
 
 

@@ -16,7 +16,8 @@ from bus.settings.resolver import SettingsResolver
 from store.config import StoreConfig
 from store.conversation_settings import ConversationSettingsStore
 from store.database import Database
-from tests.bus.harness import OPEN, BusHarness, inbound_message, running_bus, until
+from tests.bus.harness import OPEN, BusHarness, inbound_message, running_bus
+from tests.eventually import eventually
 from tests.fakes.langgraph import Script
 from tests.fakes.platform import FakePlatform
 
@@ -27,7 +28,7 @@ async def last(harness: BusHarness, text: str, **changes: object) -> str:
     """Return what a message is answered with."""
     before = len(harness.platform.texts)
     await harness.send(text, **changes)
-    await until(lambda: len(harness.platform.texts) > before)
+    await eventually(lambda: len(harness.platform.texts) > before)
     return harness.platform.texts[-1]
 
 

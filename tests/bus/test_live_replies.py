@@ -8,7 +8,8 @@ from bus.errors import DeliveryError
 from bus.locales import messages_for
 from bus.outbound.streaming_message import WORKING_TEXT
 from tests.bus.test_streaming_message import frames, showing
-from tests.bus.test_turn import turn_harness, until
+from tests.bus.test_turn import turn_harness
+from tests.eventually import eventually
 from tests.fakes.langgraph import Script
 from tests.fakes.platform import ButtonPlatform, CardPlatform, PreviewPlatform
 
@@ -25,10 +26,10 @@ async def test_a_card_has_the_stop_button_until_it_is_the_answer(tmp_path: Path)
             tasks.start_soon(turn.run)
             await platform.until(1)
             assert [button.token for button in platform.shown[0].buttons] == [STOP]
-            await until(lambda: bool(platform.frames))
+            await eventually(lambda: bool(platform.frames))
             assert [button.token for button in platform.shown[0].buttons] == [STOP]
             turn.cancel()
-        await until(lambda: platform.shown[0].final)
+        await eventually(lambda: platform.shown[0].final)
     assert platform.shown[0].buttons == ()
     assert platform.texts == [f"Hel\n\n{WORDS.stopped}"]
 
@@ -61,7 +62,7 @@ async def test_a_private_answer_is_previewed_and_then_sent_once(tmp_path: Path) 
         turn = await h.accept_turn("hi")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(turn.run)
-            await until(lambda: any(text == "Hel" for _, text, _ in platform.previewed))
+            await eventually(lambda: any(text == "Hel" for _, text, _ in platform.previewed))
             turn.cancel()
         seen = len(platform.previewed)
         await h.answer("again", "e2")
@@ -94,7 +95,7 @@ async def test_a_long_turn_gets_a_working_message_that_goes_when_the_answer_came
             tasks.start_soon(h.answer, "hi")
             await platform.until(1)
             gate.set()
-        await until(lambda: bool(platform.removed))
+        await eventually(lambda: bool(platform.removed))
     assert [(m.text, [b.token for b in m.buttons]) for m in platform.shown] == [
         (WORDS.working, [STOP]),
         ("Hello you", []),
@@ -120,7 +121,7 @@ async def test_a_stopped_turn_says_so_in_its_working_message(tmp_path: Path) -> 
             tasks.start_soon(turn.run)
             await platform.until(1)
             turn.cancel()
-        await until(lambda: WORDS.stopped in platform.texts[0])
+        await eventually(lambda: WORDS.stopped in platform.texts[0])
     assert platform.removed == []
     assert len(platform.shown) == 1
     assert platform.shown[0].buttons == ()
@@ -139,7 +140,7 @@ async def test_the_working_message_of_an_earlier_process_goes_as_well(tmp_path: 
     async with turn_harness(tmp_path, platform) as h:
         turn = await h.restarted()
         await turn.run()
-        await until(lambda: bool(platform.removed))
+        await eventually(lambda: bool(platform.removed))
     assert [text for text in platform.texts if text == WORDS.working] == [WORDS.working]
     assert platform.texts[-1] == "Hello you"
 

@@ -26,9 +26,10 @@ from bus.messages import (
 )
 from bus.platform import Disposition
 from store.conversations import ConversationKey
-from tests.bus.harness import OPEN, BusHarness, attachment, inbound_message, running_bus, until
+from tests.bus.harness import OPEN, BusHarness, attachment, inbound_message, running_bus
 from tests.bus.test_steering import STEER, finished, gated, steered, thread, unfinished
 from tests.bus.test_uploads import DownloadingPlatform
+from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.fakes.platform import ButtonPlatform, CardPlatform, FakePlatform
 
@@ -86,7 +87,7 @@ async def talk(harness: BusHarness, *words: str) -> None:
         before = len(harness.platform.texts)
         harness.server.scripts.append(Script(words=(f"You said {word}",)))
         await harness.send(word)
-        await until(lambda before=before: len(harness.platform.texts) > before)  # type: ignore[misc]
+        await eventually(lambda before=before: len(harness.platform.texts) > before)  # type: ignore[misc]
     await finished(harness)
 
 
@@ -147,10 +148,10 @@ async def test_an_edited_message_that_runs_is_run_anew_in_its_card(tmp_path: Pat
         await talk(harness, "zero")
         harness.server.scripts.append(Script(words=("Wrong", " way"), hang_after=1))
         await harness.send("left")
-        await until(lambda: "Wrong" in harness.platform.texts)
+        await eventually(lambda: "Wrong" in harness.platform.texts)
         harness.server.scripts.append(Script(words=("Right",)))
         assert await edit(harness, "e2", "right", "c1") is Disposition.ACCEPTED
-        await until(lambda: harness.platform.texts == ["You said zero", "Right"])
+        await eventually(lambda: harness.platform.texts == ["You said zero", "Right"])
         await finished(harness)
         assert harness.server.runs[1].cancelled.is_set()
         assert harness.prompts() == ["zero", "left", "right"]
@@ -158,7 +159,7 @@ async def test_an_edited_message_that_runs_is_run_anew_in_its_card(tmp_path: Pat
         assert "" not in [text for _, text, _ in harness.platform.frames]  # type: ignore[attr-defined]
         # What is undone and retried is the message as it reads now.
         await harness.send("/retry")
-        await until(lambda: harness.prompts()[-1] == "right" and len(harness.prompts()) == 4)
+        await eventually(lambda: harness.prompts()[-1] == "right" and len(harness.prompts()) == 4)
         await finished(harness)
         assert thread(harness)[:3] == ["zero", "You said zero", "right"]
 
@@ -185,7 +186,7 @@ async def test_quick_edits_are_one(tmp_path: Path) -> None:
         await harness.wait_for_runs(1)
         for number, text in enumerate(("ab", "abc", "abcd")):
             assert await edit(harness, "e1", text, f"c{number}") is Disposition.ACCEPTED
-        await until(lambda: harness.platform.texts == ["Hello you"])
+        await eventually(lambda: harness.platform.texts == ["Hello you"])
         assert harness.prompts() == ["a", "abcd"]
         assert thread(harness) == ["abcd", "Hello you"]
 
@@ -197,7 +198,7 @@ async def test_stop_ends_a_message_that_is_about_to_be_run_anew(tmp_path: Path) 
         await harness.wait_for_runs(1)
         await edit(harness, "e1", "b", "c1")
         await harness.send("/stop")
-        await until(lambda: harness.platform.texts == ["⏹ Stopped.", "Stopped."])
+        await eventually(lambda: harness.platform.texts == ["⏹ Stopped.", "Stopped."])
         await finished(harness)
         assert harness.prompts() == ["a"]
 
@@ -207,10 +208,10 @@ async def test_a_deleted_message_that_runs_is_stopped_and_forgotten(tmp_path: Pa
         await talk(harness, "zero")
         harness.server.scripts.append(Script(words=("Secret", " plan"), hang_after=1))
         await harness.send("my password is x")
-        await until(lambda: "Secret" in harness.platform.texts)
+        await eventually(lambda: "Secret" in harness.platform.texts)
         assert await delete(harness, "e2") is Disposition.ACCEPTED
         assert await delete(harness, "e2") in (Disposition.DUPLICATE, Disposition.UNCHANGED)
-        await until(lambda: harness.platform.texts == ["You said zero", "⏹ Stopped."])
+        await eventually(lambda: harness.platform.texts == ["You said zero", "⏹ Stopped."])
         assert harness.server.runs[1].cancelled.is_set()
         await finished(harness)
         assert thread(harness) == ["zero", "You said zero"]
@@ -254,9 +255,9 @@ async def test_what_was_said_to_a_run_is_said_again_when_it_is_run_anew(tmp_path
         await harness.send("left")
         await harness.wait_for_runs(1)
         await harness.send("please")
-        await until(lambda: harness.server.runs[0].told)
+        await eventually(lambda: harness.server.runs[0].told)
         await edit(harness, "e1", "right", "c1")
-        await until(lambda: len(harness.server.runs[0].told) == 2)
+        await eventually(lambda: len(harness.server.runs[0].told) == 2)
         gate = gated(harness, "Right")
         ends.set()
         await harness.wait_for_runs(2)
@@ -289,7 +290,7 @@ async def test_an_edit_is_kept_over_a_crash(
             harness.server.scripts.append(Script(words=("Left", "!"), hang_after=1))
             await harness.send("left")
             await harness.wait_for_runs(1)
-            await until(lambda: thread(harness) == ["left"])
+            await eventually(lambda: thread(harness) == ["left"])
             await leave(harness, "right")
         if not alive:
             server.runs[0].status = "interrupted"
@@ -317,12 +318,12 @@ async def test_a_deletion_is_kept_over_a_crash(tmp_path: Path) -> None:
         async with running_bus(tmp_path, server=server, platform=platform) as harness:
             harness.server.scripts.append(Script(words=("Left", "!"), hang_after=1))
             await harness.send("left")
-            await until(lambda: "Left" in harness.platform.texts)
+            await eventually(lambda: "Left" in harness.platform.texts)
             [row] = await harness.bus.inbox.list_unfinished()
             deleted = replace(decode_inbound(row.body), is_stopped=True)
             assert await harness.bus.inbox.update_body(row.id, encode_inbound(deleted))
         async with running_bus(tmp_path, server=server, platform=platform) as harness:
-            await until(lambda: harness.platform.texts == ["⏹ Stopped."])
+            await eventually(lambda: harness.platform.texts == ["⏹ Stopped."])
             await finished(harness)
             assert harness.prompts() == ["left"]
 
@@ -346,12 +347,12 @@ async def test_an_edit_that_meets_the_answer_is_offered_after_it(tmp_path: Path)
     platform = Slow()
     async with running_bus(tmp_path, platform=platform) as harness:
         await harness.send("one")
-        await until(platform.cutting.is_set)
+        await eventually(platform.cutting.is_set)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(edit, harness, "e1", "two", "c1")
             await anyio.wait_all_tasks_blocked()
             platform.cut.set()
-        await until(lambda: harness.platform.texts == ["Hello you", OFFER])
+        await eventually(lambda: harness.platform.texts == ["Hello you", OFFER])
 
 
 async def test_a_message_is_not_edited_for_ever(tmp_path: Path) -> None:
@@ -376,7 +377,7 @@ async def test_an_answered_message_is_offered_to_be_run_again(tmp_path: Path) ->
         await talk(harness, "one", "two")
         assert await edit(harness, "e2", "too", "c1") is Disposition.ACCEPTED
         assert await edit(harness, "e2", "2", "c2") is Disposition.ACCEPTED
-        await until(lambda: len(harness.platform.texts) == 3)
+        await eventually(lambda: len(harness.platform.texts) == 3)
         offer = harness.platform.shown[-1]
         assert (offer.text, [b.label for b in offer.buttons]) == (
             OFFER,
@@ -386,19 +387,21 @@ async def test_an_answered_message_is_offered_to_be_run_again(tmp_path: Path) ->
         assert (await rerun(harness, row, user="v")).urgent
         harness.server.scripts.append(Script(words=("Two",)))
         assert (await rerun(harness, row)).text == ""
-        await until(lambda: harness.platform.texts[-1] == "Two")
+        await eventually(lambda: harness.platform.texts[-1] == "Two")
         await finished(harness)
         assert harness.prompts() == ["one", "two", "2"]
         assert thread(harness) == ["one", "You said one", "2", "Two"]
-        await until(lambda: harness.platform.shown[2].text.endswith("✓ Run again with the edit"))
+        await eventually(
+            lambda: harness.platform.shown[2].text.endswith("✓ Run again with the edit")
+        )
         assert harness.platform.shown[2].buttons == ()
         assert (await rerun(harness, row, event="p2")).text
         assert len(harness.platform.texts) == 4
         # Edited once more, it is offered once more, and stands in the thread once.
         await edit(harness, "e2", "II", "c3")
-        await until(lambda: len(harness.platform.texts) == 5)
+        await eventually(lambda: len(harness.platform.texts) == 5)
         await rerun(harness, row, event="p3")
-        await until(lambda: harness.platform.texts[-1] == "Hello you")
+        await eventually(lambda: harness.platform.texts[-1] == "Hello you")
         assert thread(harness) == ["one", "You said one", "II", "Hello you"]
 
 
@@ -406,16 +409,16 @@ async def test_what_was_stopped_by_its_button_can_be_run_with_an_edit(tmp_path: 
     async with running_bus(tmp_path, platform=CardPlatform("fake")) as harness:
         harness.server.scripts.append(Script(words=("Wrong", "!"), hang_after=1))
         await harness.send("left")
-        await until(lambda: "Wrong" in harness.platform.texts)
+        await eventually(lambda: "Wrong" in harness.platform.texts)
         row = await row_id(harness, "e1")
         await harness.bus.intake.handle_button_press(
             pressed(harness, ButtonToken(ButtonAction.STOP, row))
         )
         await finished(harness)
         assert await edit(harness, "e1", "right", "c1") is Disposition.ACCEPTED
-        await until(lambda: harness.platform.texts[-1] == OFFER)
+        await eventually(lambda: harness.platform.texts[-1] == OFFER)
         await rerun(harness, row)
-        await until(lambda: harness.platform.texts[-1] == "Hello you")
+        await eventually(lambda: harness.platform.texts[-1] == "Hello you")
         assert thread(harness) == ["right", "Hello you"]
 
 
@@ -426,15 +429,15 @@ async def test_servers_that_take_nothing_back_answer_the_edit_behind_it(tmp_path
     ):
         await talk(harness, "one", "two")
         await edit(harness, "e2", "2", "c1")
-        await until(lambda: len(harness.platform.texts) == 3)
+        await eventually(lambda: len(harness.platform.texts) == 3)
         await rerun(harness, await row_id(harness, "e2"))
-        await until(lambda: harness.platform.texts[-1] == "Hello you")
+        await eventually(lambda: harness.platform.texts[-1] == "Hello you")
         assert thread(harness)[-2:] == ["2", "Hello you"]
         harness.server.scripts.append(Script(hang_after=0))
         await harness.send("left")
         await harness.wait_for_runs(4)
         await edit(harness, "e3", "right", "c2")
-        await until(lambda: harness.prompts()[-1] == "right")
+        await eventually(lambda: harness.prompts()[-1] == "right")
         await finished(harness)
 
 
@@ -442,10 +445,10 @@ async def test_the_offer_says_what_is_taken_back_as_well(tmp_path: Path) -> None
     async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as harness:
         await talk(harness, "one", "two", "three")
         await edit(harness, "e2", "2", "c1")
-        await until(lambda: len(harness.platform.texts) == 4)
+        await eventually(lambda: len(harness.platform.texts) == 4)
         assert "takes back everything said here since" in harness.platform.texts[-1]
         await rerun(harness, await row_id(harness, "e2"))
-        await until(lambda: harness.platform.texts[-1] == "Hello you")
+        await eventually(lambda: harness.platform.texts[-1] == "Hello you")
         assert thread(harness) == ["one", "You said one", "2", "Hello you"]
 
 
@@ -453,13 +456,13 @@ async def test_retry_answers_the_message_as_it_reads_now(tmp_path: Path) -> None
     async with running_bus(tmp_path) as harness:
         await talk(harness, "one", "two")
         await edit(harness, "e2", "2", "c1")
-        await until(lambda: len(harness.platform.texts) == 3)
+        await eventually(lambda: len(harness.platform.texts) == 3)
         await harness.send("/retry")
-        await until(lambda: harness.platform.texts[-1] == "Hello you")
+        await eventually(lambda: harness.platform.texts[-1] == "Hello you")
         assert harness.prompts() == ["one", "two", "2"]
         assert thread(harness) == ["one", "You said one", "2", "Hello you"]
         await harness.send("/undo")
-        await until(lambda: harness.platform.texts[-1] == "Undone: “2”.")
+        await eventually(lambda: harness.platform.texts[-1] == "Undone: “2”.")
         assert thread(harness) == ["one", "You said one"]
 
 
@@ -467,11 +470,11 @@ async def test_a_message_that_was_retried_is_run_again_with_its_edit(tmp_path: P
     async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as harness:
         await talk(harness, "one")
         await harness.send("/retry")
-        await until(lambda: len(harness.platform.texts) == 2)
+        await eventually(lambda: len(harness.platform.texts) == 2)
         await edit(harness, "e1", "1", "c1")
-        await until(lambda: len(harness.platform.texts) == 3)
+        await eventually(lambda: len(harness.platform.texts) == 3)
         await rerun(harness, await row_id(harness, "e1"))
-        await until(lambda: len(harness.platform.texts) == 4)
+        await eventually(lambda: len(harness.platform.texts) == 4)
         assert thread(harness) == ["1", "Hello you"]
 
 
@@ -480,9 +483,9 @@ async def test_after_new_an_edit_is_answered_in_the_present_thread(tmp_path: Pat
         await talk(harness, "one")
         await harness.send("/new")
         await edit(harness, "e1", "1", "c1")
-        await until(lambda: len(harness.platform.texts) == 3)
+        await eventually(lambda: len(harness.platform.texts) == 3)
         await rerun(harness, await row_id(harness, "e1"))
-        await until(lambda: harness.platform.texts[-1] == "Hello you")
+        await eventually(lambda: harness.platform.texts[-1] == "Hello you")
         assert sorted(
             [str(m["content"]) for m in messages] for messages in harness.server.threads.values()
         ) == [["1", "Hello you"], ["one", "You said one"]]
@@ -502,7 +505,7 @@ async def test_what_changes_nothing_is_ignored(tmp_path: Path) -> None:
     async with running_bus(tmp_path) as harness:
         await talk(harness, "one")
         await harness.send("/help", event="cmd")
-        await until(lambda: len(harness.platform.texts) == 2)
+        await eventually(lambda: len(harness.platform.texts) == 2)
         assert await edit(harness, "e1", "one", "unfurled") is Disposition.UNCHANGED
         assert await edit(harness, "e1", "mine now", "c1", user="v") is Disposition.NOT_ALLOWED
         assert await edit(harness, "cmd", "/new", "c2") is Disposition.UNSUPPORTED

@@ -11,7 +11,8 @@ from bus.locales.zh import CHINESE
 from bus.messages import Sender, SenderKind
 from bus.platform import Disposition
 from store.conversations import ConversationKey
-from tests.bus.harness import BusHarness, inbound_message, running_bus, until
+from tests.bus.harness import BusHarness, inbound_message, running_bus
+from tests.eventually import eventually
 from tests.fakes.platform import FakePlatform
 
 LISTED = ChannelPolicy(dm_policy="allowlist", allowed_users=["u"])
@@ -90,7 +91,7 @@ async def test_why_names_outsiders_and_groups_that_wait(tmp_path: Path) -> None:
         code = (await harness.bus.pairings.list_all())[0].code
         await harness.bus.approve(code)
         await mention(harness, "/why", user="boss")
-        await until(lambda: any("Not accepted" in text for text in harness.platform.texts))
+        await eventually(lambda: any("Not accepted" in text for text in harness.platform.texts))
         why = next(text for text in harness.platform.texts if "Not accepted" in text)
         assert "`external` (the sender is from outside the organization)" in why
         assert "`group_pairing` (the group is not approved yet)" in why

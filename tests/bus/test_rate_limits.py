@@ -8,7 +8,8 @@ from bots.config import TerminalConfig
 from bus.access.rate_limits import COMMAND_LIMIT, SenderRateLimiter, rate_limit_for
 from bus.config import BusConfig, ChannelPolicy, RateLimit, RateOverride
 from bus.platform import Disposition
-from tests.bus.harness import inbound_message, running_bus, until
+from tests.bus.harness import inbound_message, running_bus
+from tests.eventually import eventually
 
 THREE = RateLimit(messages=3, per_seconds=60)
 CONFIG = BusConfig(drain_s=0.1, rate_limit=THREE)
@@ -24,7 +25,7 @@ async def test_who_sends_too_much_is_told_once_when_to_write_again(tmp_path: Pat
         # Others are not held up, commands neither.
         assert await harness.send("hi", user="v") is Disposition.ACCEPTED
         assert await harness.send("/why", chat="c3") is Disposition.ACCEPTED
-        await until(lambda: len(harness.platform.texts) == 6)
+        await eventually(lambda: len(harness.platform.texts) == 6)
         why = next(text for text in harness.platform.texts if "Not accepted" in text)
         assert "`rate_limited` (the sender exceeded the rate limit)" in why
         assert harness.bus.counters()[("fake", Disposition.RATE_LIMITED)] == 2

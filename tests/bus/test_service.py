@@ -19,7 +19,8 @@ from bus.retry import Backoff
 from bus.supervision import AdapterSupervisor
 from store.conversations import ConversationKey
 from store.errors import RowNotFound
-from tests.bus.harness import BusHarness, attachment, running_bus, until
+from tests.bus.harness import BusHarness, attachment, running_bus
+from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.fakes.platform import CardPlatform, FakePlatform
 
@@ -56,7 +57,7 @@ async def test_messages_of_a_conversation_are_answered_one_by_one_in_order(tmp_p
         harness.server.scripts.extend(saying(f"answer {i}") for i in range(5))
         for index in range(5):
             await harness.send(f"question {index}")
-        await until(lambda: len(harness.platform.texts) == 5)
+        await eventually(lambda: len(harness.platform.texts) == 5)
         assert harness.prompts() == [f"question {i}" for i in range(5)]
         assert harness.platform.texts == [f"answer {i}" for i in range(5)]
         assert len(harness.server.threads) == 1
@@ -83,7 +84,7 @@ async def test_the_limit_counts_only_running_agents(tmp_path: Path) -> None:
             await harness.send(f"from {chat}", chat=chat)
         await harness.wait_for_runs(2)
         await harness.send("/status", chat="c")
-        await until(lambda: len(harness.platform.texts) == 1)
+        await eventually(lambda: len(harness.platform.texts) == 1)
         [status] = harness.platform.texts
         assert status.startswith("Active thread: ")
         assert len(harness.server.runs) == 2
@@ -112,9 +113,9 @@ async def test_an_idle_conversation_costs_nothing(tmp_path: Path) -> None:
     async with running_bus(tmp_path) as harness:
         for index in range(20):
             await harness.send("hi", chat=f"chat {index}")
-        await until(lambda: len(harness.platform.texts) == 20)
+        await eventually(lambda: len(harness.platform.texts) == 20)
         mailboxes = harness.bus._workers
-        await until(lambda: not mailboxes._active)
+        await eventually(lambda: not mailboxes._active)
         assert [mailboxes._present, mailboxes._former, mailboxes._row_ids] == [{}, {}, set()]
 
 
@@ -132,7 +133,9 @@ async def test_too_many_waiting_messages_are_refused_once_visibly(tmp_path: Path
         assert await harness.send("/status") is Disposition.ACCEPTED
         harness.clock.ahead = 61
         assert await harness.send("again") is Disposition.QUEUE_FULL
-        await until(lambda: sum("I still have" in text for text in harness.platform.texts) == 2)
+        await eventually(
+            lambda: sum("I still have" in text for text in harness.platform.texts) == 2
+        )
 
 
 async def test_stop_ends_the_running_turn_and_the_next_one_starts(tmp_path: Path) -> None:
@@ -160,7 +163,7 @@ async def test_stop_beside_the_conversation_of_a_group_means_ones_own_turns(tmp_
         await harness.expect_replies("Nothing is running.")
         await harness.send("/stop", **group, user="ann")
         await harness.expect_replies("Nothing is running.", "Stopped.")
-        await until(lambda: any(run.cancelled.is_set() for run in harness.server.runs))
+        await eventually(lambda: any(run.cancelled.is_set() for run in harness.server.runs))
         stopped = [run.body["input"]["messages"][0]["content"] for run in harness.server.runs
                    if run.cancelled.is_set()]  # fmt: skip
         assert stopped == ["hang"]
@@ -180,7 +183,7 @@ async def test_new_starts_a_fresh_thread_although_the_old_one_hangs(tmp_path: Pa
         harness.server.runs[0].cancelled.set()
         harness.server.runs[0].status = "success"
         harness.server.runs[0].changed.set()
-        await until(lambda: len(harness.server.runs) == 3)
+        await eventually(lambda: len(harness.server.runs) == 3)
         assert harness.prompts() == ["hang", "hello", "waits behind it"]
         assert harness.server.runs[2].thread_id == old
         found = await harness.bus.conversations.find(KEY)
@@ -307,7 +310,7 @@ async def test_an_impossible_session_is_told(tmp_path: Path) -> None:
     policy = ChannelPolicy(dm_policy="open", session=SessionConfig(assistant_id="no such/agent"))
     async with running_bus(tmp_path, policy=policy) as harness:
         await harness.send("hi")
-        await until(lambda: harness.platform.texts)
+        await eventually(lambda: harness.platform.texts)
         assert "agent name" in harness.platform.texts[0]
         assert await state_of(harness, "e1") == "dead"
 
@@ -327,9 +330,9 @@ async def test_a_bug_in_a_turn_is_told_and_the_next_message_works(
 
     async with running_bus(tmp_path, platform=Clumsy()) as harness:
         await harness.send("one")
-        await until(lambda: ENGLISH.failed[:90] in "".join(harness.platform.texts))
+        await eventually(lambda: ENGLISH.failed[:90] in "".join(harness.platform.texts))
         await harness.send("two")
-        await until(lambda: "Hello you" in harness.platform.texts)
+        await eventually(lambda: "Hello you" in harness.platform.texts)
         assert await state_of(harness, "e1") == "dead"
     assert "ZeroDivisionError" in caplog.text
 
@@ -342,9 +345,9 @@ async def test_a_bug_in_an_indicator_costs_no_answer(
         platform.fail(method, ZeroDivisionError("a bug"))
     async with running_bus(tmp_path, platform=platform) as harness:
         await harness.send("one")
-        await until(lambda: platform.shown and platform.shown[0].final)
+        await eventually(lambda: platform.shown and platform.shown[0].final)
         await harness.send("two")
-        await until(lambda: len(platform.shown) == 2 and platform.shown[1].final)
+        await eventually(lambda: len(platform.shown) == 2 and platform.shown[1].final)
         assert await state_of(harness, "e1") == await state_of(harness, "e2") == "done"
     assert platform.texts[-1] == "Hello you"
     assert "ZeroDivisionError" in caplog.text
@@ -421,7 +424,7 @@ async def test_after_a_restart_a_hanging_old_thread_does_not_block_the_new_one(
         server.runs[1].status = "success"
         server.scripts.clear()
         async with running_bus(tmp_path, server=server) as harness:
-            await until(lambda: harness.platform.texts)
+            await eventually(lambda: harness.platform.texts)
             rows = {row.event_id: row for row in await harness.bus.inbox.list_recent()}
             assert rows["e1"].state == "running"
             assert (rows["e2"].state, rows["e2"].thread_id) == ("new", old)
@@ -441,7 +444,7 @@ async def test_a_run_that_ends_while_stopping_is_still_answered(tmp_path: Path) 
 
 
 async def _finish(harness: BusHarness, server: FakeLangGraph) -> None:
-    await until(lambda: harness.bus.intake._capacity._closed)
+    await eventually(lambda: harness.bus.intake._capacity._closed)
     with pytest.raises(IntakeClosed):
         await harness.send("too late")
     [run] = server.runs
@@ -455,7 +458,7 @@ async def test_a_stranger_is_paired_before_a_run_starts(tmp_path: Path) -> None:
         assert await harness.send("hi", user="7") is Disposition.PAIRING
         assert await harness.send("hello?", user="7") is Disposition.PAIRING
         assert await harness.send("/models", user="7") is Disposition.PAIRING
-        await until(lambda: harness.platform.texts)
+        await eventually(lambda: harness.platform.texts)
         [asked] = await harness.bus.pairings.list_all()
         assert len(asked.code) == 8
         assert not set(asked.code) & set("0O1I")
@@ -463,7 +466,7 @@ async def test_a_stranger_is_paired_before_a_run_starts(tmp_path: Path) -> None:
         approved = await harness.bus.approve(asked.code.lower())
         assert approved == replace(asked, approved_at=approved.approved_at)
         assert await harness.send("hi again", user="7") is Disposition.ACCEPTED
-        await until(lambda: "Hello you" in harness.platform.texts)
+        await eventually(lambda: "Hello you" in harness.platform.texts)
         assert harness.prompts() == ["hi again"]
         assert sum(asked.code in text for text in harness.platform.texts) == 1
         assert await harness.send("hi", user="8") is Disposition.PAIRING
@@ -477,7 +480,7 @@ async def test_what_could_not_be_delivered_can_be_sent_again_or_dropped(tmp_path
         await harness.send("/status", chat="a")
         await harness.send("/status", chat="b")
 
-        await until(lambda: harness.platform.calls == ["send", "send"])
+        await eventually(lambda: harness.platform.calls == ["send", "send"])
         await harness.bus._delivery.wait_idle()
         ids = [row.id for row in await harness.bus.outbox.list_recent(states=["failed"])]
         await harness.bus.discard(ids[0])
@@ -496,14 +499,14 @@ async def test_a_crashing_adapter_is_started_again_and_harms_nobody(tmp_path: Pa
 
     bad = Crashing("bad")
     async with running_bus(tmp_path, others={"bad": bad}) as harness:
-        await until(lambda: bad.starts)
+        await eventually(lambda: bad.starts)
         assert harness.bus.health()["bad"].state is ConnectionState.RECONNECTING
         assert "RuntimeError" in harness.bus.health()["bad"].detail
         assert harness.bus.health()["fake"].state is ConnectionState.CONNECTED
         await harness.send("hi")
         await harness.expect_replies("Hello you")
         await harness.bus.restart("bad")
-        await until(lambda: bad.starts == 2)
+        await eventually(lambda: bad.starts == 2)
         with pytest.raises(RowNotFound):
             await harness.bus.restart("nowhere")
 
@@ -524,13 +527,13 @@ async def test_supervision_waits_between_crashes_and_gives_an_ended_adapter_up()
     )
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(supervised.run, _Nowhere())
-        await until(lambda: supervised.health().state is ConnectionState.FAILED)
+        await eventually(lambda: supervised.health().state is ConnectionState.FAILED)
         assert adapter.starts == 4
         assert supervised.health() == ChannelHealth(
             state=ConnectionState.FAILED, detail="It ended by itself; restart it.", since=5.0
         )
         supervised.restart()
-        await until(lambda: adapter.starts == 5)
+        await eventually(lambda: adapter.starts == 5)
         tasks.cancel_scope.cancel()
 
 
@@ -572,7 +575,7 @@ async def test_what_a_channel_left_waits_until_it_is_on_again(tmp_path: Path) ->
     broken.fail("send", DeliveryError("503", retryable=True, retry_after_s=60.0), times=9)
     async with running_bus(tmp_path, platform=broken) as harness:
         await harness.send("owed", chat="a")
-        await until(lambda: "send" in broken.calls)
+        await eventually(lambda: "send" in broken.calls)
         harness.server.scripts.append(hanging())
         await harness.send("unanswered", chat="b")
         await harness.wait_for_runs(2)
@@ -581,4 +584,4 @@ async def test_what_a_channel_left_waits_until_it_is_on_again(tmp_path: Path) ->
         assert len(await harness.bus.inbox.list_unfinished()) == 1
         assert harness.platform.calls == []
     async with running_bus(tmp_path, platform=FakePlatform("fake")) as harness:
-        await until(lambda: bool(harness.platform.texts))
+        await eventually(lambda: bool(harness.platform.texts))

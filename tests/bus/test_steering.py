@@ -12,7 +12,8 @@ from bus.config import BusConfig, ChannelPolicy, SessionConfig
 from store.config import StoreConfig
 from store.database import Database
 from store.inbox import InboxStore
-from tests.bus.harness import OPEN, BusHarness, attachment, running_bus, until
+from tests.bus.harness import OPEN, BusHarness, attachment, running_bus
+from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.fakes.platform import CardPlatform, FakePlatform
 
@@ -50,9 +51,7 @@ async def unfinished(harness: BusHarness) -> list[str]:
 
 async def finished(harness: BusHarness) -> None:
     """Wait until no message is left to be answered."""
-    with anyio.fail_after(15):
-        while await unfinished(harness):  # noqa: ASYNC110 - the journal tells nobody
-            await anyio.sleep(0.01)
+    await eventually(lambda: unfinished(harness), lambda events: not events)
 
 
 async def test_a_message_is_said_to_the_turn_that_runs(tmp_path: Path) -> None:
@@ -70,7 +69,7 @@ async def test_a_message_is_said_to_the_turn_that_runs(tmp_path: Path) -> None:
         assert [m["id"] for m in messages[:2]] == ["fake:e1", "fake:e2"]
         assert messages[1]["additional_kwargs"] == {"steering": True}
         # The sign on the message that was said turned as well.
-        await until(lambda: harness.platform.signs.count("done") == 2)  # type: ignore[attr-defined]
+        await eventually(lambda: harness.platform.signs.count("done") == 2)  # type: ignore[attr-defined]
         assert len(harness.server.runs) == 1
 
 
@@ -95,7 +94,7 @@ async def test_several_are_heard_in_order_and_files_go_along(tmp_path: Path) -> 
         await harness.wait_for_runs(1)
         await harness.send("two")
         await harness.send("three")
-        await until(lambda: len(harness.server.runs[0].told) == 2)
+        await eventually(lambda: len(harness.server.runs[0].told) == 2)
         gate.set()
         await harness.expect_replies("All done")
         assert thread(harness) == ["one", "two", "three", "All done"]
@@ -134,7 +133,7 @@ async def test_stop_ends_all_that_was_said(tmp_path: Path) -> None:
         await harness.send("two")
         await harness.server.runs[0].heard.wait()
         await harness.send("/stop")
-        await until(lambda: harness.platform.texts == ["⏹ Stopped.", "Stopped."])
+        await eventually(lambda: harness.platform.texts == ["⏹ Stopped.", "Stopped."])
         await finished(harness)
         assert harness.prompts() == ["one"]
 
@@ -154,7 +153,7 @@ async def test_undo_and_retry_mean_the_whole_turn(tmp_path: Path) -> None:
         assert harness.prompts() == ["one", "one\n\ntwo"]
         assert thread(harness) == ["one\n\ntwo", "Better"]
         await harness.send("/undo")
-        await until(lambda: thread(harness) == [])
+        await eventually(lambda: thread(harness) == [])
 
 
 async def test_a_server_that_hears_nothing_is_interrupted(
@@ -212,7 +211,7 @@ async def test_a_crash_loses_nothing_and_answers_nothing_twice(
             await server.runs[0].heard.wait()
             if heard:
                 gate.set()
-                await until(lambda: len(thread(harness)) == 2)
+                await eventually(lambda: len(thread(harness)) == 2)
         # The end of the bus cancels no run: this one goes on, or died with its server.
         [run] = server.runs
         if not heard:
@@ -221,10 +220,10 @@ async def test_a_crash_loses_nothing_and_answers_nothing_twice(
             run.cancelled.set()
         async with steered(tmp_path, server=server, platform=CardPlatform("fake")) as harness:
             if heard:
-                await until(lambda: harness.platform.signs.count("working") == 2)  # type: ignore[attr-defined]
+                await eventually(lambda: harness.platform.signs.count("working") == 2)  # type: ignore[attr-defined]
                 run.script.ends.set()  # type: ignore[union-attr]
             await finished(harness)
-            await until(lambda: all(shown.final for shown in harness.platform.shown))
+            await eventually(lambda: all(shown.final for shown in harness.platform.shown))
             assert thread(harness).count("two") == 1
             assert run.told == []
             if heard:
@@ -298,10 +297,10 @@ async def test_a_newer_message_interrupts_and_the_card_says_so(tmp_path: Path) -
     async with running_bus(tmp_path, platform=CardPlatform("fake"), policy=INTERRUPT) as harness:
         harness.server.scripts.append(Script(words=("Thinking", "…", "on"), hang_after=1))
         await harness.send("one")
-        await until(lambda: "Thinking" in harness.platform.texts)
+        await eventually(lambda: "Thinking" in harness.platform.texts)
         await harness.send("two")
         interrupted = "Thinking\n\n⏹ Stopped: I am answering your newer message first."
-        await until(lambda: harness.platform.texts == [interrupted, "Hello you"])
+        await eventually(lambda: harness.platform.texts == [interrupted, "Hello you"])
         assert harness.server.runs[0].cancelled.is_set()
 
 

@@ -1,6 +1,6 @@
 """Turns through the real langgraph-sdk against servers that hang up, refuse, forget and lack kindnesses."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ from store.database import Database
 from store.inbox import InboxRow, InboxStore, NewInboxRow
 from store.message_history import MessageHistoryStore
 from store.outbox import OutboxStore
+from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.fakes.platform import CardPlatform, FakePlatform
 
@@ -90,12 +91,6 @@ class TurnHarness:
         """The turn as the next process takes it up."""
         [row] = await self.inbox.list_unfinished()
         return self.turn(row, decode_inbound(row.body))
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(15):
-        while not condition():  # noqa: ASYNC110 - the fakes have no event for it
-            await anyio.sleep(0.01)
 
 
 @asynccontextmanager
@@ -177,9 +172,9 @@ async def test_a_stop_on_a_platform_of_finals_says_nothing_more(tmp_path: Path) 
         h.server.scripts.append(Script(hang_after=2))
         turn = await h.accept_turn("hi")
         tasks.start_soon(turn.run)
-        await until(lambda: bool(h.server.runs))
+        await eventually(lambda: bool(h.server.runs))
         turn.cancel()
-        await until(lambda: h.server.runs[0].status == "interrupted")
+        await eventually(lambda: h.server.runs[0].status == "interrupted")
     assert h.platform.texts == []
 
 
@@ -245,7 +240,7 @@ async def test_after_a_crash_a_run_under_way_is_joined(tmp_path: Path) -> None:
         h.server.scripts.append(Script(words=("slow", "ly"), hang_after=1))
         async with anyio.create_task_group() as dying:
             dying.start_soon(turn.run)
-            await until(lambda: bool(h.server.runs))
+            await eventually(lambda: bool(h.server.runs))
             await anyio.sleep(0.05)
             dying.cancel_scope.cancel()
         turn = await h.restarted()

@@ -11,7 +11,8 @@ from store.config import StoreConfig
 from store.conversations import ConversationStore
 from store.database import Database
 from store.inbox import InboxStore, NewInboxRow
-from tests.bus.harness import BusHarness, inbound_message, running_bus, until
+from tests.bus.harness import BusHarness, inbound_message, running_bus
+from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph, Run, Script
 from tests.fakes.platform import FakePlatform
 
@@ -24,14 +25,14 @@ async def talk(harness: BusHarness, *words: str) -> None:
         before = len(harness.platform.texts)
         harness.server.scripts.append(Script(words=(f"You said {word}",)))
         await harness.send(word)
-        await until(lambda before=before: len(harness.platform.texts) > before)  # type: ignore[misc]
+        await eventually(lambda before=before: len(harness.platform.texts) > before)  # type: ignore[misc]
 
 
 async def ask(harness: BusHarness, command: str, **changes: object) -> str:
     """Send a command; return its answer."""
     before = len(harness.platform.texts)
     await harness.send(command, **changes)
-    await until(lambda: len(harness.platform.texts) > before)
+    await eventually(lambda: len(harness.platform.texts) > before)
     return harness.platform.texts[before]
 
 
@@ -153,7 +154,7 @@ async def test_a_command_cut_off_by_a_crash_takes_back_what_it_meant(
         await leave_unfinished(tmp_path, command, meant)
         async with running_bus(tmp_path, server=server, platform=FakePlatform()) as harness:
             await harness.expect_replies(answer)
-            await until(lambda: thread(harness) == left)
+            await eventually(lambda: thread(harness) == left)
 
 
 async def leave_unfinished(home: Path, command: str, meant: RewindPoint | None) -> None:

@@ -11,7 +11,8 @@ import pytest
 from bus.errors import DeliveryError
 from bus.messages import Attachment
 from bus.runs.uploads import MAX_FILE_BYTES, MAX_FILES, upload_filename
-from tests.bus.harness import BusHarness, running_bus, until
+from tests.bus.harness import BusHarness, running_bus
+from tests.eventually import eventually
 from tests.fakes.platform import FakePlatform
 
 
@@ -160,7 +161,7 @@ async def test_stop_ends_a_download(tmp_path: Path) -> None:
     platform.hangs = True
     async with running_bus(tmp_path, platform=platform) as harness:
         await harness.send("slow", attachments=(Attachment(name="a", ref="r"),))
-        await until(lambda: platform.fetched)
+        await eventually(lambda: platform.fetched)
         await harness.send("/stop")
         await harness.expect_replies("Stopped.")
         await harness.send("next")

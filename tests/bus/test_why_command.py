@@ -6,7 +6,8 @@ from bots.config import TerminalConfig
 from bus.access.intake_stats import MAX_CHATS_TRACKED, REFUSALS_PER_CHAT, IntakeStats
 from bus.config import ChannelPolicy
 from bus.platform import Disposition
-from tests.bus.harness import inbound_message, running_bus, until
+from tests.bus.harness import inbound_message, running_bus
+from tests.eventually import eventually
 
 POLICY = ChannelPolicy(dm_policy="open", admin_users=["root"])
 OURS = {"chat": "g", "is_private": False}
@@ -19,7 +20,7 @@ async def test_an_admin_learns_why_messages_were_not_answered(tmp_path: Path) ->
         await harness.send("elsewhere", chat="h", is_private=False, is_addressed=False)
         harness.bus.intake.report_ignored("fake", Disposition.FROM_BOT)
         await harness.send("/why", **OURS, user="root")
-        await until(lambda: harness.platform.texts)
+        await eventually(lambda: harness.platform.texts)
         here, first, second, channel, *counts = harness.platform.texts[0].splitlines()
         assert here == "Not accepted in this chat, newest first:"
         assert first.startswith("• 1970-01-")

@@ -23,8 +23,8 @@ from tests.contracts.adapter_rig import (
     linked,
     running,
     serving,
-    until,
 )
+from tests.eventually import eventually
 
 NUMBERED = re.compile(r"w\d+")
 
@@ -61,7 +61,7 @@ class AdapterContract:
         async with serving(rig), running(rig.adapter(), recorder):
             await rig.say("hello there")
             await rig.say("and again")
-            await until(lambda: len(recorder.taken) >= 2 and rig.acknowledged())
+            await eventually(lambda: len(recorder.taken) >= 2 and rig.acknowledged())
         first, second = recorder.taken
         assert sorted(recorder.texts) == ["and again", "hello there"]
         assert first.event_id != second.event_id
@@ -79,8 +79,8 @@ class AdapterContract:
         recorder = Recorder(raises=[error])
         async with serving(rig), running(rig.adapter(), recorder):
             await rig.say("hello")
-            await until(lambda: recorder.offered)
-            await until(lambda: recorder.taken and rig.acknowledged())
+            await eventually(lambda: recorder.offered)
+            await eventually(lambda: recorder.taken and rig.acknowledged())
         refused, *_, taken = recorder.offered
         assert recorder.taken == [taken]
         assert replace(refused, sent_at=None) == replace(taken, sent_at=None)
@@ -93,13 +93,13 @@ class AdapterContract:
             anyio.create_task_group() as people,
         ):
             people.start_soon(rig.say, "hello")
-            await until(lambda: recorder.offered)
+            await eventually(lambda: recorder.offered)
             for _ in range(20):
                 await anyio.sleep(0.005)
                 assert not rig.acknowledged()
             assert recorder.gate is not None
             recorder.gate.set()
-            await until(rig.acknowledged)
+            await eventually(rig.acknowledged)
         assert {inbound.text for inbound in recorder.taken} == {"hello"}
         assert len({inbound.event_id for inbound in recorder.taken}) == 1
 
@@ -111,7 +111,7 @@ class AdapterContract:
                 await rig.chat_in_room("among ourselves")
                 await rig.say_in_room("to the bot")
             expected = {"in private", "to the bot"} if rig.rooms else {"in private"}
-            await until(lambda: expected <= set(recorder.texts) and rig.acknowledged())
+            await eventually(lambda: expected <= set(recorder.texts) and rig.acknowledged())
         private = [inbound for inbound in recorder.taken if inbound.text == "in private"]
         public = [inbound for inbound in recorder.taken if inbound.text != "in private"]
         assert all(inbound.is_private and inbound.is_addressed for inbound in private)
@@ -123,21 +123,21 @@ class AdapterContract:
         async with self._talking(rig) as (adapter, inbound):
             text = "Hello from here: 100 %, 1 + 1 = 2. 你好 😀"
             assert await adapter.send(inbound.reply_target, text, key="k1")
-            await until(lambda: rig.seen() == [text])
+            await eventually(lambda: rig.seen() == [text])
             if adapter.capabilities.idempotent_send_s > 0:
                 await adapter.send(inbound.reply_target, text, key="k1")
                 assert rig.seen() == [text]
             await adapter.send(inbound.reply_target, text, key="k2")
-            await until(lambda: rig.seen().count(text) >= 2)
+            await eventually(lambda: rig.seen().count(text) >= 2)
 
     async def test_answers_to_a_room_reach_it(self, rig: Rig) -> None:
         recorder = Recorder()
         say = rig.say_in_room if rig.rooms else rig.say
         async with serving(rig), self._connected(rig, recorder) as adapter:
             await say("hello")
-            await until(lambda: recorder.taken)
+            await eventually(lambda: recorder.taken)
             await adapter.send(recorder.taken[0].reply_target, "for all of you", key="k1")
-            await until(lambda: rig.seen() == ["for all of you"])
+            await eventually(lambda: rig.seen() == ["for all of you"])
 
     async def test_a_long_reply_is_cut_into_pieces_that_lose_nothing(self, rig: Rig) -> None:
         prose = " ".join(f"w{number}" for number in range(3_000))
@@ -150,7 +150,7 @@ class AdapterContract:
         async with self._talking(rig) as (adapter, inbound):
             for number, piece in enumerate(adapter.split(whole)):
                 await adapter.send(inbound.reply_target, piece, key=f"k{number}")
-            await until(lambda: "w3999" in "".join(rig.seen()))
+            await eventually(lambda: "w3999" in "".join(rig.seen()))
             shown = NUMBERED.findall("\n".join(rig.seen()))
         assert shown == [f"w{number}" for number in range(4_000)]
 
@@ -158,7 +158,7 @@ class AdapterContract:
         async with self._talking(rig) as (adapter, inbound):
             assert [len(adapter.split(text)) for text in ("", " ", "\n\n", "a")] == [1, 1, 1, 1]
             await adapter.send(inbound.reply_target, adapter.split("")[0], key="k1")
-            await until(lambda: len(rig.seen()) == 1)
+            await eventually(lambda: len(rig.seen()) == 1)
 
     @pytest.mark.parametrize("name", HOSTILE)
     async def test_a_hostile_reply_is_shown_and_does_nothing(self, rig: Rig, name: str) -> None:
@@ -167,7 +167,7 @@ class AdapterContract:
             pieces = adapter.split(HOSTILE[name])
             for number, piece in enumerate(pieces):
                 await adapter.send(inbound.reply_target, piece, key=f"k{number}")
-            await until(lambda: len(rig.seen()) == len(pieces))
+            await eventually(lambda: len(rig.seen()) == len(pieces))
             assert all(rig.seen())
 
     @pytest.mark.parametrize("name", HOSTILE)
@@ -178,7 +178,7 @@ class AdapterContract:
         async with serving(rig), running(rig.adapter(), recorder):
             await rig.say(HOSTILE[name])
             await rig.say("still there?")
-            await until(lambda: len(recorder.taken) >= 2 and rig.acknowledged())
+            await eventually(lambda: len(recorder.taken) >= 2 and rig.acknowledged())
         assert "still there?" in recorder.texts
         assert all(inbound.is_private for inbound in recorder.taken)
 
@@ -192,7 +192,7 @@ class AdapterContract:
             await adapter.update_streaming(
                 inbound.reply_target, card, "the whole answer", final=True
             )
-            await until(lambda: rig.seen() and rig.seen()[-1] == "the whole answer")
+            await eventually(lambda: rig.seen() and rig.seen()[-1] == "the whole answer")
 
     async def test_the_state_before_and_after_is_not_connected(self, rig: Rig) -> None:
         async with serving(rig):
@@ -211,7 +211,7 @@ class AdapterContract:
             for text in ("first", "second"):
                 async with running(adapter, recorder):
                     await rig.say(text)
-                    await until(partial(_received, rig, recorder, text))
+                    await eventually(partial(_received, rig, recorder, text))
         assert set(recorder.texts) == {"first", "second"}
 
     @asynccontextmanager
@@ -220,7 +220,7 @@ class AdapterContract:
         recorder = Recorder()
         async with serving(rig), self._connected(rig, recorder) as adapter:
             await rig.say("hello")
-            await until(lambda: recorder.taken)
+            await eventually(lambda: recorder.taken)
             yield adapter, recorder.taken[0]
 
     @asynccontextmanager
@@ -302,7 +302,7 @@ class RemoteContract(AdapterContract):
             await rig.come_back()
             assert (await linked(adapter, ConnectionState.CONNECTED)).detail == ""
             await rig.say("are you back?")
-            await until(lambda: recorder.taken and rig.acknowledged())
+            await eventually(lambda: recorder.taken and rig.acknowledged())
         assert recorder.texts == ["are you back?"]
 
     async def test_a_run_that_is_cancelled_while_it_keeps_a_message_loses_nothing(
@@ -312,11 +312,11 @@ class RemoteContract(AdapterContract):
         async with serving(rig), anyio.create_task_group() as people:
             async with running(rig.adapter(), hanging):
                 people.start_soon(rig.say, "hello")
-                await until(lambda: hanging.offered)
+                await eventually(lambda: hanging.offered)
             assert not rig.acknowledged()
             adapter = rig.adapter()
             async with running(adapter, recorder):
-                await until(lambda: recorder.taken and rig.acknowledged())
+                await eventually(lambda: recorder.taken and rig.acknowledged())
         assert set(recorder.texts) == {"hello"}
         assert recorder.taken[0].event_id == hanging.offered[0].event_id
 
@@ -327,7 +327,7 @@ class RemoteContract(AdapterContract):
             adapter = rig.adapter()
             await rig.go_away()
             async with running(adapter, Recorder(), link=None):
-                await until(lambda: adapter.health().detail)
+                await eventually(lambda: adapter.health().detail)
         assert adapter.health().state in {ConnectionState.STOPPED, ConnectionState.FAILED}
 
     async def _refused(

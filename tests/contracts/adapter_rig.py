@@ -1,7 +1,7 @@
 """What the adapter contract needs: a platform's server with a few verbs, and an intake that remembers."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Literal
@@ -19,6 +19,7 @@ from bus.messages import (
     Sender,
 )
 from bus.platform import Adapter, ChannelHealth, ConnectionState, Disposition
+from tests.eventually import eventually
 
 Trouble = Literal["unwell", "slow down", "cut before", "cut after"]
 
@@ -173,11 +174,5 @@ async def running(
 
 
 async def linked(adapter: Adapter, *links: ConnectionState) -> ChannelHealth:
-    await until(lambda: adapter.health().state in links)
+    await eventually(lambda: adapter.health().state in links)
     return adapter.health()
-
-
-async def until(found: Callable[[], object], within_s: float = 10.0) -> None:
-    with anyio.fail_after(within_s):
-        while not found():  # noqa: ASYNC110 - four platforms, four signals
-            await anyio.sleep(0.005)

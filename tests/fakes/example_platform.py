@@ -8,6 +8,8 @@ import aiohttp
 import anyio
 from aiohttp import web
 
+from tests.eventually import eventually
+
 WAIT_S = 0.2
 
 
@@ -46,9 +48,7 @@ class ExamplePlatform:
             return response.status
 
     async def until_shown(self, count: int) -> list[str]:
-        with anyio.fail_after(30):
-            while len(self.shown) < count:  # noqa: ASYNC110 - a condition of the other process
-                await anyio.sleep(0.02)
+        await eventually(lambda: len(self.shown) >= count, within_s=30)
         return [text for _, text in self.shown]
 
     async def me(self, _request: web.Request) -> web.Response:

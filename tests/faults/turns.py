@@ -14,8 +14,9 @@ from bus.errors import IntakeClosed
 from bus.locales.en import ENGLISH
 from bus.platform import ConnectionState
 from store.errors import StoreError
-from tests.bus.harness import BusHarness, attachment, running_bus, until
+from tests.bus.harness import BusHarness, attachment, running_bus
 from tests.bus.test_bus_approvals import review
+from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph, Run, Script
 from tests.fakes.platform import FakePlatform
 from tests.faults.injection import (
@@ -132,16 +133,18 @@ async def _check(harness: BusHarness, platform: FakePlatform) -> None:
     harness.server.scripts.clear()  # where no run was started, what it would have done is left
     assert harness.bus.health()[platform.name].state is ConnectionState.CONNECTED
     await _deliver(harness, "again", "e9")
-    await until(lambda: platform.texts.count(ANSWER) == answers + 1, within_s=5)
+    await eventually(lambda: platform.texts.count(ANSWER) == answers + 1, within_s=5)
     await _settled(harness)
     assert platform.texts.count(ANSWER) == answers + 1
 
 
 async def _settled(harness: BusHarness) -> None:
-    """Wait until nothing waits, and nothing is owed."""
-    with anyio.fail_after(10):
-        while await harness.bus.inbox.list_unfinished() or await harness.bus.outbox.list_open():  # noqa: ASYNC110
-            await anyio.sleep(0.01)
+    """Wait until every message is finished and every delivery closed."""
+
+    async def open_rows() -> list[object]:
+        return [*await harness.bus.inbox.list_unfinished(), *await harness.bus.outbox.list_open()]
+
+    await eventually(open_rows, lambda rows: not rows)
 
 
 async def _deliver(harness: BusHarness, text: str, event: str, **changes: object) -> None:

@@ -14,6 +14,7 @@ import httpx
 import orjson
 import pytest
 
+from tests.eventually import eventually
 from tests.gateway.langgraph_server import WEBHOOK_KEY, Served, serving
 from tests.gateway.test_langgraph_runs import HELLO, collect, new_thread, refused
 
@@ -29,9 +30,7 @@ async def first_parts(stream: AsyncIterator[Any], count: int) -> list[Any]:
 
 
 async def until_status(api: Served, thread: str, run_id: str, status: str) -> None:
-    with anyio.fail_after(10):
-        while (await api.sdk.runs.get(thread, run_id))["status"] != status:  # noqa: ASYNC110 - over HTTP there is no event
-            await anyio.sleep(0.01)
+    await eventually(lambda: api.sdk.runs.get(thread, run_id), lambda run: run["status"] == status)
 
 
 async def test_events_are_langchains_and_go_with_other_modes(tmp_path: Path) -> None:

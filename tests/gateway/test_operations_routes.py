@@ -4,10 +4,10 @@ import json
 import re
 from pathlib import Path
 
-import anyio
 import pytest
 
 from gateway.metrics import METRICS
+from tests.eventually import eventually
 from tests.fakes.scripted import ScriptedChatModel, registered
 from tests.gateway.composed import Composed, composed
 
@@ -77,9 +77,11 @@ async def test_metrics_count_what_happens(tmp_path: Path) -> None:
         assert terminal is not None
         with terminal.attach("s1") as session:
             await session.say("hello")
-            with anyio.fail_after(30):
-                while (await numbers(service))['parley_runs_total{status="success"}'] < 1:  # noqa: ASYNC110
-                    await anyio.sleep(0.05)
+            await eventually(
+                lambda: numbers(service),
+                lambda found: found['parley_runs_total{status="success"}'] >= 1,
+                within_s=30,
+            )
         await service.client.get("/api/models/none")
         await service.stranger.get("/api/made/up")
         now = await numbers(service)

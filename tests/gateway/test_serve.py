@@ -22,6 +22,7 @@ from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
 from store.outbox import NewOutboxRow, OutboxStore
+from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply
 from tests.gateway.test_cli import environment, one_line, parley
 from tests.journeys.service import free_port, serving, with_model
@@ -108,9 +109,7 @@ async def test_it_stops_in_time_while_a_run_hangs(tmp_path: Path) -> None:
         async with serving(tmp_path, config, "terminal") as service, service.client() as client:
             said = await client.post("/api/channels/terminal/s/messages", json={"text": "hang"})
             assert said.status_code == 202
-            with anyio.fail_after(20):
-                while not model.requests:  # noqa: ASYNC110 - another process asks
-                    await anyio.sleep(0.02)
+            await eventually(lambda: model.requests, within_s=20)
             process = service._process
             assert process is not None
             process.send_signal(signal.SIGTERM)
@@ -248,9 +247,7 @@ async def test_nobody_reading_the_output_does_not_stop_it(tmp_path: Path) -> Non
     os.close(writing)
     async with process, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
         try:
-            with anyio.fail_after(30):
-                while not await is_healthy(client):  # noqa: ASYNC110 - another process
-                    await anyio.sleep(0.05)
+            await eventually(lambda: is_healthy(client), within_s=30, every_s=0.05)
             process.terminate()
             with anyio.fail_after(STOP_WITHIN_S):
                 assert await process.wait() == 0

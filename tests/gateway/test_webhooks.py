@@ -16,6 +16,7 @@ from bots.common.webhooks import ACKNOWLEDGED, WebhookEndpoint, WebhookRequest, 
 from gateway.config import load_config
 from gateway.serving.startup_report import config_hints
 from tests.contracts.webhook_rig import WebhookApp
+from tests.eventually import eventually
 from tests.fakes.feishu import FakeFeishu
 from tests.fakes.slack import FakeSlack
 from tests.fakes.slack_events import SIGNING_SECRET
@@ -75,11 +76,9 @@ async def test_a_platform_needs_its_signature_and_no_token(tmp_path: Path) -> No
 
 async def test_a_channel_that_waits_for_the_first_call_is_ready_for_it(tmp_path: Path) -> None:
     async with FakeSlack() as slack, composed(tmp_path, settings(slack)) as service:
-        with anyio.fail_after(20):
-            while not (  # noqa: ASYNC110 - readiness has no event to wait on
-                await service.client.get("/health/ready")
-            ).is_success:
-                await anyio.sleep(0.02)
+        await eventually(
+            lambda: service.client.get("/health/ready"), lambda ready: ready.is_success
+        )
         told = await state(service)
         assert (told["running"], told["state"]) == (False, "connecting")
         assert "Waiting for Slack's first request" in str(told["detail"])

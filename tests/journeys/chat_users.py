@@ -5,10 +5,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, Self
 
-import anyio
 from typing_extensions import override
 
 from bus.locales import LANGUAGES
+from tests.eventually import eventually
 from tests.fakes.feishu import FakeFeishu
 from tests.fakes.slack import FakeSlack
 from tests.fakes.slack_state import SlackMessage
@@ -57,28 +57,20 @@ class ChatUser(ABC):
 
     async def wait_and_press(self, label: str, *, within_s: float = 20.0) -> None:
         """Wait for a button, then press it."""
-        with anyio.move_on_after(within_s):
-            while label not in self.button_labels():  # noqa: ASYNC110 - three platforms, three signals
-                await anyio.sleep(0.02)
-        assert label in self.button_labels(), f"{self.name}: no {label!r} in {self.button_labels()}"
+        await eventually(self.button_labels, lambda labels: label in labels, within_s=within_s)
         await self.press(label)
 
     async def expect_messages(self, *expected: str, within_s: float = 20.0) -> None:
         """Wait until the bot's messages in this conversation are exactly these."""
-        with anyio.move_on_after(within_s):
-            while self.bot_messages() != list(expected):  # noqa: ASYNC110 - three platforms, three signals
-                await anyio.sleep(0.02)
-        assert self.bot_messages() == list(expected), f"{self.name}: {self.bot_messages()}"
+        await eventually(self.bot_messages, lambda shown: shown == [*expected], within_s=within_s)
 
     async def wait_for_message(self, *parts: str, within_s: float = 20.0) -> str:
         """Wait for a message of the bot that contains all these parts; return the first."""
-        with anyio.move_on_after(within_s):
-            while True:
-                for said in self.bot_messages():
-                    if all(part in said for part in parts):
-                        return said
-                await anyio.sleep(0.02)
-        raise AssertionError(f"{self.name}: not {parts} in {self.bot_messages()}")
+
+        def matching(shown: list[str]) -> list[str]:
+            return [text for text in shown if all(part in text for part in parts)]
+
+        return matching(await eventually(self.bot_messages, matching, within_s=within_s))[0]
 
 
 class SlackThreadUser(ChatUser):

@@ -14,6 +14,8 @@ import httpx
 import yaml
 from anyio.abc import Process
 
+from tests.eventually import eventually
+
 ROOT = Path(__file__).parents[2]
 START_WITHIN_S = 30.0
 STOP_WITHIN_S = 12.0
@@ -128,23 +130,29 @@ class Service:
 
     async def until_connected(self, *channels: str) -> None:
         """Wait until the channels say that they are connected."""
-        with anyio.fail_after(START_WITHIN_S):
-            async with self.client() as client:
-                while True:
-                    states = (await client.get("/api/channels")).json()["channels"]
-                    if all(states[name]["running"] for name in channels):
-                        return
-                    await anyio.sleep(0.05)
+        async with self.client() as client:
+
+            async def states() -> dict[str, Any]:
+                return dict((await client.get("/api/channels")).json()["channels"])
+
+            await eventually(
+                states,
+                lambda known: all(known[name]["running"] for name in channels),
+                within_s=START_WITHIN_S,
+            )
 
     async def until_recorded(self) -> None:
         """Wait until all that people see is known to have arrived: a kill in between makes it uncertain."""
-        with anyio.fail_after(START_WITHIN_S):
-            async with self.client() as client:
-                while True:
-                    rows = (await client.get("/api/channels/outbox")).json()["rows"]
-                    if not any(row["state"] in ("pending", "sending") for row in rows):
-                        return
-                    await anyio.sleep(0.05)
+        async with self.client() as client:
+
+            async def rows() -> list[dict[str, Any]]:
+                return list((await client.get("/api/channels/outbox")).json()["rows"])
+
+            await eventually(
+                rows,
+                lambda found: not any(row["state"] in ("pending", "sending") for row in found),
+                within_s=START_WITHIN_S,
+            )
 
 
 @asynccontextmanager

@@ -5,6 +5,7 @@ from pathlib import Path
 import anyio
 
 from bus.locales.en import ENGLISH
+from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
 from tests.journeys.chat_users import ChatUser, PlatformServers
 from tests.journeys.service import serving, with_model
@@ -99,7 +100,4 @@ async def _try_again(user: ChatUser, number: int) -> None:
 
 async def until_no(user: ChatUser, label: str) -> None:
     """Wait until no such button stands there any more."""
-    with anyio.move_on_after(20):
-        while label in user.button_labels():  # noqa: ASYNC110 - three platforms, three signals
-            await anyio.sleep(0.02)
-    assert label not in user.button_labels(), f"{user.name}: {user.bot_messages()}"
+    await eventually(user.button_labels, lambda labels: label not in labels)

@@ -5,6 +5,7 @@ from pathlib import Path
 import anyio
 import httpx
 
+from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
 from tests.journeys.chat_users import ChatUser, PlatformServers
 from tests.journeys.service import serving, with_model
@@ -20,21 +21,11 @@ async def ask(user: ChatUser, command: str, *wanted: str) -> str:
     """Send a command; return its one answer when it is there (a card may have to grow first)."""
     before = len(user.bot_messages())
     await user.send(command)
-    await seat_hears_one_more(user, before)
-    with anyio.move_on_after(5):
-        while not all(text in user.bot_messages()[before] for text in wanted):  # noqa: ASYNC110
-            await anyio.sleep(0.02)
-    said = user.bot_messages()[before]
-    assert all(text in said for text in wanted), (
-        f"{user.name}: {command} was answered with {said!r}"
+    shown = await eventually(
+        lambda: user.bot_messages()[before:],
+        lambda new: new and all(text in new[0] for text in wanted),
     )
-    return said
-
-
-async def seat_hears_one_more(user: ChatUser, before: int) -> None:
-    with anyio.fail_after(5):
-        while len(user.bot_messages()) <= before:  # noqa: ASYNC110 - three platforms, three signals
-            await anyio.sleep(0.02)
+    return shown[0]
 
 
 async def test_commands_answer_at_once_while_a_run_hangs(tmp_path: Path) -> None:
@@ -87,21 +78,13 @@ async def test_bootstrap_and_new_do_not_wait_behind_a_hanging_run(tmp_path: Path
                 await user.send("hang on")
             await model.until(lambda m: len(m.requests) == len(platforms.users), within_s=15)
             for user in platforms.users:
-                before = len(user.bot_messages())
-                await user.send("/bootstrap set me up")
-                await seat_hears_one_more(user, before)
+                await ask(user, "/bootstrap set me up")
                 await user.send("/new")
                 await user.send("fresh start")
             for user in platforms.users:
-                assert await _hears(user, "fresh start"), f"{user.name}: {user.bot_messages()}"
-
-
-async def _hears(user: ChatUser, text: str) -> bool:
-    with anyio.move_on_after(10):
-        while not any(said.endswith(text) for said in user.bot_messages()):  # noqa: ASYNC110
-            await anyio.sleep(0.02)
-        return True
-    return False
+                await eventually(
+                    user.bot_messages, lambda shown: any(t.endswith("fresh start") for t in shown)
+                )
 
 
 def recite(request: ModelRequest) -> ModelReply:
@@ -134,9 +117,7 @@ async def _take_back(user: ChatUser) -> None:
 
 async def _when_quiet(user: ChatUser, command: str, wanted: str) -> None:
     """Send a command until it is not told to wait: a card shows all words a moment before its turn is over."""
-    with anyio.fail_after(10):
-        while "Something is running" in (said := await ask(user, command)):  # noqa: ASYNC110
-            await anyio.sleep(0.1)
-        while wanted not in said:
-            said = user.bot_messages()[-1]
-            await anyio.sleep(0.02)
+    await eventually(
+        lambda: ask(user, command), lambda answer: "Something is running" not in answer, every_s=0.1
+    )
+    await eventually(lambda: wanted in user.bot_messages()[-1])

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-import anyio
 import pytest
 
+from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
 from tests.journeys.chat_users import ChatUser, PlatformServers
 from tests.journeys.service import Service, serving, with_model
@@ -110,6 +110,4 @@ def _rows(body: object) -> list[dict[str, object]]:
 
 
 async def _sees(user: ChatUser, text: str) -> None:
-    with anyio.fail_after(25):
-        while text not in user.bot_messages():  # noqa: ASYNC110 - three platforms, three signals
-            await anyio.sleep(0.02)
+    await eventually(lambda: text in user.bot_messages(), within_s=25)

@@ -1,12 +1,12 @@
 """Edits, deletions and second thoughts: people change their minds on every platform, also while the agent works."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import anyio
 
 from bus.locales import messages_for
 from bus.locales.en import ENGLISH
+from tests.eventually import eventually
 from tests.fakes.feishu import FakeFeishu
 from tests.fakes.feishu_state import FeishuMessage
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
@@ -39,12 +39,6 @@ class Model:
         if "left" in said[-1]:
             return ModelReply(text="Going left now", hang_after=2)
         return ModelReply(text=f"You said: {said[-1]}")
-
-
-async def until(condition: Callable[[], object], *, within_s: float = 20.0) -> None:
-    with anyio.fail_after(within_s):
-        while not condition():  # noqa: ASYNC110 - three platforms, three signals
-            await anyio.sleep(0.02)
 
 
 class PrivateChats:
@@ -87,7 +81,7 @@ async def test_people_change_their_minds(tmp_path: Path) -> None:
             on_slack = platforms.slack.dm("go left", user="U1ANN")
             on_telegram = platforms.telegram.dm("go left")
             on_feishu = await platforms.feishu.dm("go left")
-            await until(lambda: working_on(server, "left") == 3)
+            await eventually(lambda: working_on(server, "left") == 3)
             await _edit_what_runs(desk, on_slack, on_telegram)
             await _withdraw_what_runs(desk, server, on_feishu)
             await _edit_what_was_answered(desk, on_slack, on_telegram)
@@ -97,9 +91,11 @@ async def test_people_change_their_minds(tmp_path: Path) -> None:
             platforms.telegram.edit(1001, on_telegram, "go home")
             await service.start()
             await service.until_connected(*PLATFORMS)
-            await until(lambda: platforms.telegram.labels(1001).count(ENGLISH.button_rerun) == 1)
+            await eventually(
+                lambda: platforms.telegram.labels(1001).count(ENGLISH.button_rerun) == 1
+            )
             platforms.telegram.press(1001, ENGLISH.button_rerun)
-            await until(lambda: "You said: go home" in desk.in_telegram())
+            await eventually(lambda: "You said: go home" in desk.in_telegram())
             assert await service.stop() == 0
         assert "Traceback" not in service.log.read_text()
         assert platforms.violations == []
@@ -108,20 +104,20 @@ async def test_people_change_their_minds(tmp_path: Path) -> None:
 async def _edit_what_runs(desk: PrivateChats, on_slack: SlackMessage, on_telegram: int) -> None:
     desk.slack.edit(on_slack, "go right")
     desk.telegram.edit(1001, on_telegram, "go right")
-    await until(lambda: desk.in_slack() == ["You said: go right"])
-    await until(lambda: desk.in_telegram() == ["You said: go right"])
+    await eventually(lambda: desk.in_slack() == ["You said: go right"])
+    await eventually(lambda: desk.in_telegram() == ["You said: go right"])
 
 
 async def _withdraw_what_runs(
     desk: PrivateChats, server: FakeModelServer, on_feishu: FeishuMessage
 ) -> None:
-    await until(lambda: any("Going left" in text for text in desk.in_feishu()))
+    await eventually(lambda: any("Going left" in text for text in desk.in_feishu()))
     await desk.feishu.withdraw(on_feishu)
-    await until(lambda: desk.in_feishu() == [ENGLISH.stopped])
+    await eventually(lambda: desk.in_feishu() == [ENGLISH.stopped])
     # No request about the left side is left open: neither the withdrawn one nor the edited ones.
-    await until(lambda: working_on(server, "left") == 0)
+    await eventually(lambda: working_on(server, "left") == 0)
     await desk.feishu.dm("hello")
-    await until(lambda: desk.in_feishu()[1:] == ["You said: hello"])
+    await eventually(lambda: desk.in_feishu()[1:] == ["You said: hello"])
     assert "left" not in str(server.requests[-1].messages)
 
 
@@ -131,16 +127,16 @@ async def _edit_what_was_answered(
     desk.slack.preview(on_slack)
     desk.slack.edit(on_slack, "go straight on")
     offered = messages_for("en", "@parley /").rerun_offer
-    await until(lambda: offered in str(desk.in_slack()))
+    await eventually(lambda: offered in str(desk.in_slack()))
     [offer] = [m for m in desk.slack.messages("DU1ANN") if ENGLISH.button_rerun in m.buttons]
     desk.slack.press(offer, ENGLISH.button_rerun, user="U1ANN")
-    await until(lambda: desk.in_slack()[-1] == "You said: go straight on")
-    await until(lambda: not offer.buttons)
+    await eventually(lambda: desk.in_slack()[-1] == "You said: go straight on")
+    await eventually(lambda: not offer.buttons)
     desk.telegram.edit(1001, on_telegram, "go back")
-    await until(lambda: ENGLISH.button_rerun in desk.telegram.labels(1001))
+    await eventually(lambda: ENGLISH.button_rerun in desk.telegram.labels(1001))
     desk.telegram.press(1001, ENGLISH.button_rerun)
-    await until(lambda: "You said: go back" in desk.in_telegram())
-    await until(lambda: ENGLISH.button_rerun not in desk.telegram.labels(1001))
+    await eventually(lambda: "You said: go back" in desk.in_telegram())
+    await eventually(lambda: ENGLISH.button_rerun not in desk.telegram.labels(1001))
 
 
 async def test_second_thoughts_reach_the_agent_while_it_works(tmp_path: Path) -> None:
@@ -179,6 +175,8 @@ async def _think_twice(user: ChatUser, server: FakeModelServer) -> None:
 
     first, second = f"look around on {user.channel}", f"In German on {user.channel}, please"
     await user.send(first)
-    await until(lambda: sum(first in request.last_user_text for request in server.requests) > 1)
+    await eventually(
+        lambda: sum(first in request.last_user_text for request in server.requests) > 1
+    )
     await user.send(second)
-    await until(lambda: any(second in request.last_user_text for request in server.requests))
+    await eventually(lambda: any(second in request.last_user_text for request in server.requests))

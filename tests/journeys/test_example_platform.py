@@ -5,11 +5,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import anyio
 import httpx
 import yaml
 
 from bus.locales import messages_for
+from tests.eventually import eventually
 from tests.fakes.example_platform import example_platform
 from tests.fakes.model import FakeModelServer
 from tests.journeys.service import ROOT, serving, with_model
@@ -102,9 +102,8 @@ async def test_the_shared_parts_reconnect_greet_and_receive_webhooks(tmp_path: P
 
 async def until_state(client: httpx.AsyncClient, channel: str, state: str) -> dict[str, Any]:
     """Wait for a channel's state."""
-    with anyio.fail_after(20):
-        while True:
-            known = (await client.get("/api/channels")).json()["channels"][channel]
-            if known["state"] == state:
-                return dict(known)
-            await anyio.sleep(0.05)
+
+    async def look() -> dict[str, Any]:
+        return dict((await client.get("/api/channels")).json()["channels"][channel])
+
+    return await eventually(look, lambda known: known["state"] == state)

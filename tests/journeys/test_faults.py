@@ -1,13 +1,13 @@
 """Platforms and model servers that refuse, break off, stay away: nothing lost, nothing twice, people are told."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import anyio
 import httpx
 
+from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
 from tests.journeys.chat_users import (
     ChatUser,
@@ -73,12 +73,6 @@ class Sending:
                 return sum(len(self._town.feishu.calls(op)) for op in calls)
 
 
-async def until(found: Callable[[], object], within_s: float = 10.0) -> None:
-    with anyio.fail_after(within_s):
-        while not found():  # noqa: ASYNC110 - several servers, several signals
-            await anyio.sleep(0.01)
-
-
 async def test_refusals_and_cuts_while_sending_lose_and_repeat_nothing(tmp_path: Path) -> None:
     async with PlatformServers() as platforms, FakeModelServer() as model:
         config = {**with_model(model.base_url), "channels": platforms.channels}
@@ -105,13 +99,13 @@ async def _send_through_trouble(platforms: PlatformServers, users: list[ChatUser
     before = sending.calls(channel)
     sending.cut(channel)
     await cut.send("hi")
-    await until(lambda: sending.calls(channel) > before)
+    await eventually(lambda: sending.calls(channel) > before)
     if channel != "telegram":  # there it takes 10 s: nobody can ask Telegram what it has
         await cut.expect_messages("You said: hi")
     refused = sending.calls(channel)
     sending.slow_down(channel)
     await patient.send("hi")
-    await until(lambda: sending.calls(channel) > refused)
+    await eventually(lambda: sending.calls(channel) > refused)
     began = time.monotonic()
     await other.send("hi")
     await other.expect_messages("You said: hi")
@@ -186,14 +180,13 @@ async def test_the_same_the_other_way_round(tmp_path: Path) -> None:
 async def _state(service: Service, name: str, *wanted: str) -> dict[str, Any]:
     """Wait until GET /api/channels shows a channel in one of these states, not running."""
     async with service.client() as client:
-        with anyio.fail_after(15):
-            while True:
-                answer = await client.get("/api/channels")
-                state: dict[str, Any] = answer.json()["channels"][name]
-                if state["state"] in wanted:
-                    assert state["running"] is False
-                    return state
-                await anyio.sleep(0.05)
+
+        async def look() -> dict[str, Any]:
+            return dict((await client.get("/api/channels")).json()["channels"][name])
+
+        state = await eventually(look, lambda known: known["state"] in wanted)
+    assert state["running"] is False
+    return state
 
 
 def troubled(request: ModelRequest) -> ModelReply:
@@ -260,7 +253,7 @@ async def _fail_and_go_on(user: ChatUser, trouble: str) -> None:
 
 async def _overfill(model: FakeModelServer, busy: ChatUser, other: ChatUser) -> None:
     await busy.send("hang")
-    await until(lambda: any(_asks(r, "hang") for r in model.requests))
+    await eventually(lambda: any(_asks(r, "hang") for r in model.requests))
     for number in range(4):
         await busy.send(f"message {number}")
         await anyio.sleep(0.1)  # the order in which a platform tells of two messages is its own
@@ -270,7 +263,7 @@ async def _overfill(model: FakeModelServer, busy: ChatUser, other: ChatUser) -> 
     await busy.send("/stop")
     # A card may still say that it is being worked on: only whole answers count.
     whole = [f"You said: message {number}" for number in range(3)]
-    await until(
+    await eventually(
         lambda: [text for text in busy.bot_messages() if text.startswith("You said")] == whole
     )
     assert busy.bot_messages().count(full) == 1
@@ -343,9 +336,9 @@ async def _repeat_all(platforms: PlatformServers) -> None:
     event = platforms.feishu.state.events[0]
     platforms.feishu.push_again(event)
     renewed = await platforms.feishu.push("im.message.receive_v1", event.payload["event"])
-    await until(lambda: all(e.acked for e in again), within_s=15)
-    await until(lambda: update in platforms.telegram.confirmed, within_s=15)
-    await until(lambda: event.acked and renewed.acked, within_s=15)
+    await eventually(lambda: all(e.acked for e in again), within_s=15)
+    await eventually(lambda: update in platforms.telegram.confirmed, within_s=15)
+    await eventually(lambda: event.acked and renewed.acked, within_s=15)
 
 
 async def _start_anew(service: Service, users: list[ChatUser], model: FakeModelServer) -> None:
@@ -367,7 +360,7 @@ async def _start_anew(service: Service, users: list[ChatUser], model: FakeModelS
 async def _thread(user: ChatUser, position: int) -> str:
     """Ask /status; return the thread that its answer, the message at this position, names."""
     await user.send("/status")
-    await until(lambda: len(user.bot_messages()) >= position)
+    await eventually(lambda: len(user.bot_messages()) >= position)
     return user.bot_messages()[position - 1].removeprefix("Active thread: ").strip()
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import anyio
 
+from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
 from tests.fakes.slack_state import SlackFile
 from tests.journeys.chat_users import ChatUser, PlatformServers
@@ -78,9 +79,7 @@ async def test_a_file_arrives_with_its_bytes_or_the_reason_why_not(tmp_path: Pat
 async def _gets_the_file(platforms: PlatformServers, user: ChatUser) -> None:
     await user.send("report 报告.csv")
     await user.wait_for_message("Here is report 报告.csv.")
-    with anyio.fail_after(20):
-        while not received(platforms, user):  # noqa: ASYNC110 - three platforms, three signals
-            await anyio.sleep(0.02)
+    await eventually(lambda: received(platforms, user))
     assert received(platforms, user) == [("report 报告.csv", TEXT.encode())]
     said = [text for text in user.bot_messages() if "Here is" in text]
     assert said == ["Here is report 报告.csv."]
@@ -90,9 +89,7 @@ async def _takes_the_conversation_home(platforms: PlatformServers, user: ChatUse
     await user.send("plan.csv")
     await user.wait_for_message("Here is plan.csv.")
     await user.send("/export")
-    with anyio.fail_after(20):
-        while len(received(platforms, user)) < 2:  # noqa: ASYNC110 - three platforms, three signals
-            await anyio.sleep(0.02)
+    await eventually(lambda: len(received(platforms, user)) >= 2)
     name, content = next(file for file in received(platforms, user) if file[0] != "plan.csv")
     assert name == "conversation.md"
     assert content.decode() == (
@@ -140,7 +137,7 @@ class Presented:
 
     async def file(self, name: str) -> Path:
         """Wait until a file was presented; return where it lies."""
-        await self._model.until(lambda m: any(_is_last(r, name) for r in m.requests), within_s=20)
+        await self._model.until(lambda m: any(_is_last(r, name) for r in m.requests))
         (found,) = self._home.glob(f"**/{name}")
         return found
 

@@ -5,8 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import anyio
-
+from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
 from tests.fakes.telegram_chats import detect
 from tests.journeys.chat_users import ChatUser, PlatformServers
@@ -120,9 +119,7 @@ async def _let_the_model_say_them(platforms: PlatformServers) -> None:
 
 
 async def _hears_something(user: ChatUser) -> None:
-    with anyio.fail_after(15):
-        while not (user.bot_messages() and user.bot_messages()[0].strip()):  # noqa: ASYNC110
-            await anyio.sleep(0.02)
+    await eventually(lambda: user.bot_messages() and user.bot_messages()[0].strip(), within_s=15)
     assert "⚠️" not in user.bot_messages()[0], f"{user.name}: {user.bot_messages()}"
 
 

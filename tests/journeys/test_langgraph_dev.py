@@ -9,6 +9,7 @@ import pytest
 from langgraph_sdk import get_client
 
 from bus.locales.en import ENGLISH
+from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
 from tests.journeys.chat_users import ChatUser, PlatformServers
 from tests.journeys.peer import PROGRAM, langgraph_dev
@@ -188,9 +189,7 @@ async def _is_asked(user: ChatUser) -> None:
 async def _gets_a_file(platforms: PlatformServers, user: ChatUser) -> None:
     await user.send("the report, please")
     await user.wait_for_message("Here it is.", within_s=LATER_S)
-    with anyio.fail_after(LATER_S):
-        while not received(platforms, user):  # noqa: ASYNC110 - three platforms, three signals
-            await anyio.sleep(0.02)
+    await eventually(lambda: received(platforms, user), within_s=LATER_S)
     assert received(platforms, user) == [("report.csv", CSV.encode())]
 
 

@@ -1,11 +1,10 @@
 """`channels.langgraph_url`: the same journeys against servers that lack Parley's kindnesses."""
 
-from collections.abc import Callable
 from pathlib import Path
 
-import anyio
 import pytest
 
+from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.journeys.chat_users import ChatUser, PlatformServers
 from tests.journeys.service import serving
@@ -17,12 +16,6 @@ def script(*words: str, hang_after: int | None = None, drop_after: int | None = 
     """Return an answer of these words, each with a space before it."""
     spoken = tuple(f" {word}" if place else word for place, word in enumerate(words))
     return Script(words=spoken, hang_after=hang_after, drop_after=drop_after)
-
-
-async def until(found: Callable[[], object]) -> None:
-    with anyio.fail_after(10):
-        while not found():  # noqa: ASYNC110 - the fake has no signal for it
-            await anyio.sleep(0.02)
 
 
 @pytest.mark.parametrize("flavour", ["langgraph", "deerflow"])
@@ -61,10 +54,10 @@ async def _stop(user: ChatUser, server: FakeLangGraph) -> None:
     runs = len(server.runs)
     server.scripts.append(script("one", "two", "three", hang_after=2))
     await user.send("count")
-    await until(lambda: len(server.runs) > runs and len(server.runs[-1].events) >= 4)
+    await eventually(lambda: len(server.runs) > runs and len(server.runs[-1].events) >= 4)
     await user.send("/stop")
     await user.wait_for_message("Stopped")
-    await until(server.runs[-1].cancelled.is_set)
+    await eventually(server.runs[-1].cancelled.is_set)
     server.scripts.append(script("I", "am", "here"))
     await user.send("and now?")
     await user.wait_for_message("I am here")

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import anyio
-
+from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply
 from tests.fakes.slack import FakeSlack
 from tests.fakes.slack_state import SlackMessage
@@ -151,11 +150,11 @@ async def test_long_code_comes_as_a_file_and_an_archived_channel_is_left_alone(
 async def _until_owed(service: Service, found: Callable[[list[dict[str, Any]]], bool]) -> None:
     """Wait until the outbox holds what is looked for."""
     async with service.client() as client:
-        with anyio.fail_after(10):
-            while True:
-                if found((await client.get("/api/channels/outbox")).json()["rows"]):
-                    return
-                await anyio.sleep(0.05)
+
+        async def rows() -> list[dict[str, Any]]:
+            return list((await client.get("/api/channels/outbox")).json()["rows"])
+
+        await eventually(rows, found)
 
 
 async def _is_told_and_left_alone(slack: FakeSlack, model: FakeModelServer, to: Service) -> None:

@@ -3,10 +3,10 @@
 import re
 from pathlib import Path
 
-import anyio
 import httpx
 
 from bus.locales.en import ENGLISH
+from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelRequest
 from tests.fakes.slack import USER
 from tests.journeys.chat_users import (
@@ -32,12 +32,12 @@ async def code_of(user: TelegramPrivateUser) -> str:
 async def counted(service: Service, channel: str, reason: str) -> int:
     """Wait until the admin can see that something was left unanswered, and return how often."""
     async with service.client() as client:
-        with anyio.fail_after(10):
-            while True:
-                states = (await client.get("/api/channels/")).json()["channels"]
-                if count := int(states[channel]["events"].get(reason, 0)):
-                    return count
-                await anyio.sleep(0.02)
+
+        async def count() -> int:
+            states = (await client.get("/api/channels/")).json()["channels"]
+            return int(states[channel]["events"].get(reason, 0))
+
+        return await eventually(count)
 
 
 async def test_a_stranger_on_telegram_is_let_in_by_code(tmp_path: Path) -> None:
@@ -82,9 +82,7 @@ async def _shut_out(service: Service, ann: TelegramPrivateUser) -> None:
     assert (exit_code, err) == (0, "")
     before = len(ann.bot_messages())
     await ann.send("and now?")
-    with anyio.fail_after(10):
-        while len(ann.bot_messages()) == before:  # noqa: ASYNC110 - another process answers
-            await anyio.sleep(0.02)
+    await eventually(lambda: len(ann.bot_messages()) != before, within_s=10)
     assert CODE.search(ann.bot_messages()[before])
 
 

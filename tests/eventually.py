@@ -1,0 +1,114 @@
+"""Wait for a condition that no event announces: `eventually` asks until it holds, or fails with what it last saw."""
+
+import ast
+import inspect
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+import anyio
+
+T = TypeVar("T")
+
+WITHIN_S = 20.0
+"""Generous, because a busy machine is slow; a condition that holds ends the wait at once."""
+
+_SHOWN_CHARS = 2_000
+_TRANSPARENT = frozenset(
+    {"all", "any", "bool", "len", "list", "next", "set", "sorted", "str", "sum"}
+)
+
+
+@overload
+async def eventually(
+    probe: Callable[[], Awaitable[T]],
+    holds: Callable[[T], object] = ...,
+    *,
+    within_s: float = ...,
+    every_s: float = ...,
+) -> T: ...
+
+
+@overload
+async def eventually(
+    probe: Callable[[], T],
+    holds: Callable[[T], object] = ...,
+    *,
+    within_s: float = ...,
+    every_s: float = ...,
+) -> T: ...
+
+
+async def eventually(
+    probe: Callable[[], Any],
+    holds: Callable[[Any], object] = bool,
+    *,
+    within_s: float = WITHIN_S,
+    every_s: float = 0.01,
+) -> Any:
+    """Call `probe`, which may be async, until `holds` is true of its result; return the result.
+
+    A probe that raises AssertionError does not hold yet.
+
+    Raises:
+        AssertionError: `within_s` seconds have passed. The message has the probe's last result and,
+            for a lambda, the values of the expressions it compares.
+    """
+    seen: object = "nothing: the first call of the probe did not return"
+    with anyio.move_on_after(within_s):
+        while True:
+            try:
+                result = probe()
+                if inspect.isawaitable(result):
+                    result = await result
+                seen = result
+                if holds(result):
+                    return result
+            except AssertionError as error:
+                seen = error
+            await anyio.sleep(every_s)
+    values = "".join(f"\n  {line}" for line in _compared_values(probe))
+    raise AssertionError(f"not within {within_s:g} s; last seen: {_shown(seen)}{values}")
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}… ({len(text)} characters)"
+
+
+def _compared_values(probe: Callable[[], Any]) -> Iterator[str]:
+    """Yield "expression = value" for the parts of a lambda's condition."""
+    code = getattr(probe, "__code__", None)
+    if code is None or code.co_name != "<lambda>":
+        return
+    names = {**probe.__globals__, **inspect.getclosurevars(probe).nonlocals}
+    for node in ast.walk(ast.parse(Path(code.co_filename).read_text("utf-8"))):
+        if isinstance(node, ast.Lambda) and node.lineno == code.co_firstlineno:
+            for part in _parts(node.body):
+                expression = ast.unparse(part)
+                try:
+                    value = eval(expression, names)  # noqa: S307 - the test's own source, once more
+                except Exception as error:  # noqa: BLE001 - only a description of a failure
+                    value = error
+                yield f"{expression} = {_shown(value)}"
+
+
+def _parts(node: ast.expr) -> Iterator[ast.expr]:
+    match node:
+        case ast.Constant() | ast.Await():
+            return
+        case ast.Compare(left=left, comparators=others):
+            inner = [left, *others]
+        case ast.BoolOp(values=inner):
+            pass
+        case ast.UnaryOp(operand=operand):
+            inner = [operand]
+        case ast.Call(func=ast.Name(id=name), args=[first, *_]) if name in _TRANSPARENT:
+            inner = [first]
+        case ast.GeneratorExp(generators=[first, *_]) | ast.ListComp(generators=[first, *_]):
+            inner = [first.iter]
+        case _:
+            yield node
+            return
+    for part in inner:
+        yield from _parts(part)
