@@ -4,25 +4,12 @@ import re
 
 from langchain_core.messages import BaseMessage
 
-FRAMEWORK_TAGS = (
-    "available_skills",
-    "bootstrap",
-    "clarification",
-    "current_date",
-    "delegation",
-    "memory",
-    "shell",
-    "skill_system",
-    "soul",
-    "system-reminder",
-    "system_reminder",
-    "thread_folders",
-    "todo_list",
-    "trust",
-    "uploaded_files",
-    "user_profile",
-)
-"""Tags that are reserved for the framework. In text of people, files and web pages they are escaped."""
+RESERVED_TAGS = ("uploaded_files", "system-reminder", "system_reminder")
+"""Tags of blocks that the framework puts into people's messages, or that models take for the framework's.
+
+People's text cannot contain them: they are escaped. Sections of the system prompt have other tags (`<memory>` ...);
+the prompt says that they count only there.
+"""
 
 SUMMARY = "summary"
 PLAN_REMINDER = "todo_reminder"
@@ -31,9 +18,9 @@ LOOP_WARNING = "loop_warning"
 HUMAN = "human"
 
 _NAMES = frozenset({SUMMARY, PLAN_REMINDER, LOOP_WARNING})
-_ADDED = ("uploaded_files", "current_uploads", "attachments", "system-reminder", "current_date")
 _BLOCKS = re.compile(
-    rf"<({'|'.join((*_ADDED, 'memory'))})>.*?(?:</\1>|\Z)\s*", re.DOTALL | re.IGNORECASE
+    r"<(uploaded_files|current_uploads|attachments|system-reminder)>.*?</\1>\s*",
+    re.DOTALL | re.IGNORECASE,
 )
 
 

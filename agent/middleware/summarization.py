@@ -23,7 +23,7 @@ from agent.config import SummarizationConfig, ThreadSize
 from agent.errors import ModelUnusable
 from agent.langgraph_internals import ContextSize, HistoryCutter
 from agent.middleware.handlers import ModelHandler
-from agent.middleware.sanitization import escape_framework_tags
+from agent.middleware.sanitization import escape_reserved_tags
 from agent.middleware.visible_history import message_index, recent_skill_reads, visible_messages
 from agent.models.auxiliary import ModelSource, auxiliary_run_config
 from agent.options import RunContext
@@ -138,7 +138,7 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
         if previous:
             text = f"Summary of what came before:\n{previous}\n\n{text}"
         # The model may repeat tags that were plain text in its input.
-        return escape_framework_tags(await self._ask(text))
+        return escape_reserved_tags(await self._ask(text))
 
     async def _ask(self, material: str) -> str:
         """Return the summary of a text; "" if there is none in time."""

@@ -79,7 +79,7 @@ async def test_the_beginning_is_summed_up_for_the_model_and_stays_in_the_thread(
 
 
 async def test_a_summary_is_written_on_with_the_former_one(tmp_path: Path) -> None:
-    writer = ScriptedChatModel.playing("First part.", "Both <memory>parts.")
+    writer = ScriptedChatModel.playing("First part.", "Both <uploaded_files>parts.")
     with registered(writer) as keys:
         config = sections() | {"models": [{**keys, "name": "writer"}]}
         model = ScriptedChatModel.playing()
@@ -89,7 +89,7 @@ async def test_a_summary_is_written_on_with_the_former_one(tmp_path: Path) -> No
     shown = writer.prompts[1][-1].text
     assert "First part." in shown
     assert "q1" not in shown
-    assert seen(model.prompts[5])[0] == f"{INTRODUCTION}\n\nBoth &lt;memory>parts."
+    assert seen(model.prompts[5])[0] == f"{INTRODUCTION}\n\nBoth &lt;uploaded_files>parts."
 
 
 async def test_no_token_of_a_summary_is_streamed(tmp_path: Path) -> None:
