@@ -9,6 +9,7 @@ from agent.config import AgentConfig, ModelConfig
 from agent.errors import ModelNotFound, ModelUnusable, ObjectNotImportable
 from agent.importer import import_class
 from agent.models.http_client import ModelHttpClient
+from agent.models.openai_client import skip_request_transform
 from agent.models.thinking import deep_merge, thinking_settings
 
 
@@ -108,7 +109,7 @@ def _construct(
     entry: ModelConfig, model_class: type[BaseChatModel], settings: dict[str, Any]
 ) -> BaseChatModel:
     try:
-        return model_class(**settings)
+        model = model_class(**settings)
     except ValidationError as error:
         # The error's text quotes values, including keys and tokens.
         problems = "; ".join(
@@ -120,6 +121,8 @@ def _construct(
         raise ModelUnusable(
             f"models: {entry.name}: {entry.use} cannot be built: {_first_line(error)}"
         ) from None
+    skip_request_transform(model)
+    return model
 
 
 def _first_line(error: Exception) -> str:

@@ -2,9 +2,10 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from http import HTTPStatus
 
+import aiohttp
 import anyio
-import httpx
 from telegram import Bot
 from telegram.error import BadRequest, TelegramError
 
@@ -17,7 +18,7 @@ from bus.messages import Attachment
 
 CHUNK_BYTES = 64 * 1024
 
-_CONNECTION_ERRORS = (httpx.HTTPError, OSError)
+_CONNECTION_ERRORS = (aiohttp.ClientError, OSError)
 _TOO_BIG = f"Telegram does not give bots files larger than {MAX_DOWNLOAD_BYTES // 1_000_000} MB"
 _ELSEWHERE = "the Bot API server stores files on its own disk: run it without --local"
 
@@ -40,7 +41,7 @@ async def open_download(
     async with AsyncExitStack() as stack:
         answer = await _request(stack, transport, url, timing)
         _check_response(answer, max_bytes)
-        pieces = answer.aiter_bytes(CHUNK_BYTES)
+        pieces = answer.content.iter_chunked(CHUNK_BYTES)
         yield limit_size(pieces, max_bytes, errors=_CONNECTION_ERRORS, convert=_connection_error)
 
 
@@ -62,24 +63,24 @@ async def _file_url(bot: Bot, ref: str, timing: TelegramTimeouts) -> str:
 
 async def _request(
     stack: AsyncExitStack, transport: TelegramTransport, url: str, timing: TelegramTimeouts
-) -> httpx.Response:
+) -> aiohttp.ClientResponse:
     try:
         return await stack.enter_async_context(
             transport.stream(url, read_timeout_s=timing.upload_s)
         )
-    except (*_CONNECTION_ERRORS, httpx.InvalidURL) as error:
+    except _CONNECTION_ERRORS as error:
         raise _connection_error(error) from None
 
 
-def _check_response(answer: httpx.Response, max_bytes: int) -> None:
-    if answer.status_code == httpx.codes.TOO_MANY_REQUESTS:
+def _check_response(answer: aiohttp.ClientResponse, max_bytes: int) -> None:
+    if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
         after = answer.headers.get("Retry-After", "")
         wait_s = float(after) if after.isdecimal() else None
         raise DeliveryError("Telegram asks to wait (429)", retryable=True, retry_after_s=wait_s)
-    if answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR:
-        raise DeliveryError(f"Telegram answered HTTP {answer.status_code}", retryable=True)
-    if answer.status_code != httpx.codes.OK:
-        raise DeliveryError(f"Telegram does not give the file (HTTP {answer.status_code})")
+    if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        raise DeliveryError(f"Telegram answered HTTP {answer.status}", retryable=True)
+    if answer.status != HTTPStatus.OK:
+        raise DeliveryError(f"Telegram does not give the file (HTTP {answer.status})")
     length = answer.headers.get("Content-Length", "")
     if length.isdecimal() and int(length) > max_bytes:
         raise FileTooLarge(max_bytes)

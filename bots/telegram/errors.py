@@ -4,8 +4,9 @@
 """
 
 import re
+from http import HTTPStatus
 
-import httpx
+import aiohttp
 from telegram.error import (
     BadRequest,
     ChatMigrated,
@@ -20,14 +21,13 @@ from bots.telegram.api import RetryAfterError, UnexpectedStatus, redact_tokens
 from bus.errors import DeliveryError
 
 _NOT_SENT = (
-    httpx.ConnectError,
-    httpx.ConnectTimeout,
-    httpx.PoolTimeout,
-    httpx.ProxyError,
+    aiohttp.ClientConnectorError,
+    aiohttp.ConnectionTimeoutError,
+    aiohttp.ClientHttpProxyError,
 )
-"""httpx's errors before the first byte of a request was sent."""
+"""aiohttp's errors before the first byte of a request was sent."""
 
-_NEVER_SENT = (httpx.UnsupportedProtocol, httpx.InvalidURL, UnicodeError)
+_NEVER_SENT = (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, UnicodeError)
 """Likewise, but the next attempt would fail the same way."""
 
 _TARGET_GONE = re.compile(
@@ -55,7 +55,7 @@ def delivery_error(error: Exception) -> DeliveryError:
     """Return the DeliveryError of a failed call.
 
     Args:
-        error: What the SDK, httpx's transport, or a deadline around them raised.
+        error: What the SDK, its transport, or a deadline around them raised.
     """
     match error:
         case RetryAfterError() | UnexpectedStatus():
@@ -113,7 +113,7 @@ def _status_error(error: RetryAfterError | UnexpectedStatus) -> DeliveryError:
         )
     if error.status == _TOO_LARGE:
         return DeliveryError("Telegram refuses the request as too large (413)")
-    if httpx.codes.is_success(error.status):
+    if error.status < HTTPStatus.MULTIPLE_CHOICES:
         return _ambiguous("The response is not from the Bot API")
     return DeliveryError(f"Telegram answered HTTP {error.status}", retryable=True)
 

@@ -25,7 +25,7 @@ async def send_file(
         DeliveryError: it was not sent, or the outcome is unknown.
     """
     content = await _read(file)
-    upload = InputFile(content, filename=clean(file.name) or "file")
+    upload = InputFile(content, filename=" ".join(clean(file.name).split()) or "file")
     is_photo = file.mime in PHOTO_MIMES and len(content) <= MAX_PHOTO_BYTES
 
     async def request(target: TelegramTarget) -> MessageId:

@@ -103,7 +103,7 @@ async def call_api(
         with anyio.fail_after(within_s):
             return await request(target)
     except (TelegramError, *MALFORMED) as error:
-        # Not chained: httpx's exceptions may hold the URL, and the URL holds the token.
+        # Not chained: aiohttp's exceptions may hold the URL, and the URL holds the token.
         raise delivery_error(error) from None
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.benchmarks.figures import Figure, head, line
 
-BENCHMARKS = ("start", "bus", "replies", "langgraph", "growth", "history", "faults")
+BENCHMARKS = ("start", "turns", "bus", "replies", "langgraph", "growth", "history", "faults")
 ROWS = "--rows"
 LONGEST_S = 900
 

@@ -3,8 +3,10 @@
 import logging
 from dataclasses import dataclass
 
-import httpx
+import aiohttp
 import pytest
+from aiohttp.client_reqrep import ConnectionKey, RequestInfo
+from multidict import CIMultiDict, CIMultiDictProxy
 from telegram.error import (
     BadRequest,
     ChatMigrated,
@@ -15,6 +17,7 @@ from telegram.error import (
     TelegramError,
     TimedOut,
 )
+from yarl import URL as YARL
 
 from bots.telegram.api import RetryAfterError, UnexpectedStatus, redact_sdk_logs
 from bots.telegram.errors import delivery_error, is_entity_error, is_photo_error
@@ -22,6 +25,12 @@ from bots.telegram.failures import OTHER_POLLER, OTHER_WEBHOOK, connection_failu
 
 SECRET = "123456:AAsecret"
 URL = f"https://api.telegram.org/bot{SECRET}/sendMessage"
+UNREACHABLE = aiohttp.ClientConnectorError(
+    ConnectionKey("x", 443, True, True, None, None, None), OSError()
+)
+PROXY_REFUSES = aiohttp.ClientHttpProxyError(
+    RequestInfo(YARL("http://x"), "POST", CIMultiDictProxy(CIMultiDict())), (), status=407
+)
 
 
 def caused(error: Exception, cause: Exception) -> Exception:
@@ -52,17 +61,15 @@ CASES: list[tuple[Exception, Meaning]] = [
     (UnexpectedStatus(200), UNCERTAIN),
     (TimeoutError(), UNCERTAIN),
     (TimedOut(), UNCERTAIN),
-    (caused(TimedOut(), httpx.ReadTimeout("")), UNCERTAIN),
-    (caused(TimedOut(), httpx.WriteTimeout("")), UNCERTAIN),
-    (caused(TimedOut(), httpx.ConnectTimeout("")), LATER),
-    (caused(TimedOut(), httpx.PoolTimeout("")), LATER),
-    (caused(NetworkError("x"), httpx.ConnectError("")), LATER),
-    (caused(NetworkError("x"), httpx.ProxyError("")), LATER),
-    (caused(NetworkError("x"), httpx.ReadError("")), UNCERTAIN),
-    (caused(NetworkError("x"), httpx.WriteError("")), UNCERTAIN),
-    (caused(NetworkError("x"), httpx.RemoteProtocolError("")), UNCERTAIN),
-    (caused(NetworkError("x"), httpx.UnsupportedProtocol("")), REFUSED),
-    (caused(NetworkError("x"), httpx.InvalidURL("")), REFUSED),
+    (caused(TimedOut(), aiohttp.SocketTimeoutError()), UNCERTAIN),
+    (caused(TimedOut(), aiohttp.ConnectionTimeoutError()), LATER),
+    (caused(NetworkError("x"), UNREACHABLE), LATER),
+    (caused(NetworkError("x"), PROXY_REFUSES), LATER),
+    (caused(NetworkError("x"), aiohttp.ClientOSError()), UNCERTAIN),
+    (caused(NetworkError("x"), aiohttp.ClientPayloadError()), UNCERTAIN),
+    (caused(NetworkError("x"), aiohttp.ServerDisconnectedError()), UNCERTAIN),
+    (caused(NetworkError("x"), aiohttp.NonHttpUrlClientError("ftp://x")), REFUSED),
+    (caused(NetworkError("x"), aiohttp.InvalidURL("x")), REFUSED),
     (TelegramError("The answer is not JSON"), UNCERTAIN),
     (KeyError("result"), Meaning(ambiguous=True)),
     (InvalidToken("Unauthorized"), Meaning(retryable=True, retry_after_s=60.0)),
@@ -99,8 +106,8 @@ def test_every_failure_carries_its_decision(error: Exception, meaning: Meaning) 
 @pytest.mark.parametrize(
     "error",
     [
-        caused(NetworkError(f"httpx.ConnectError: {URL}"), httpx.ConnectError(URL)),
-        caused(TimedOut(URL), httpx.ReadTimeout(URL)),
+        caused(NetworkError(URL), aiohttp.InvalidURL(URL)),
+        caused(TimedOut(URL), aiohttp.SocketTimeoutError(URL)),
         BadRequest(f"Bad Request: {URL}"),
         Forbidden(f"Forbidden: {URL}"),
         InvalidToken(f"The token `{SECRET}` was rejected by the server."),

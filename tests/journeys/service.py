@@ -112,6 +112,12 @@ class Service:
             return await self._process.wait()
 
     @property
+    def pid(self) -> int:
+        """The process ID of the running service."""
+        assert self._process is not None, "not started"
+        return self._process.pid
+
+    @property
     def running(self) -> bool:
         return self._process is not None and self._process.returncode is None
 
