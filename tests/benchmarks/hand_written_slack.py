@@ -52,7 +52,7 @@ async def main(folder: str) -> None:
             await say(text)
 
         handler = AsyncSocketModeHandler(app, os.environ["SLACK_APP_TOKEN"], web_client=client)
-        await handler.start_async()
+        await handler.start_async()  # type: ignore[no-untyped-call]
 
 
 if __name__ == "__main__":

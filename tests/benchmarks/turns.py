@@ -22,7 +22,7 @@ import psutil
 from typing_extensions import override
 
 from tests.benchmarks.figures import Figure, percentile
-from tests.fakes.model import Call, FakeModelServer, ModelRequest, Reply
+from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
 from tests.fakes.slack import FakeSlack
 from tests.fakes.telegram import TelegramServer
 from tests.journeys.service import ROOT, Service, with_model
@@ -180,12 +180,12 @@ async def _measure() -> list[Figure]:
     return figures
 
 
-def _reply(request: ModelRequest) -> Reply:
+def _reply(request: ModelRequest) -> ModelReply:
     """Answer with 20 words at once; after one tool call where the message asks for a tool."""
     last = request.messages[-1]
     if last["role"] == "user" and "use a tool" in request.last_user_text:
-        return Reply(calls=(Call("write_todos", TODOS),))
-    return Reply(text=WORDS)
+        return ModelReply(calls=(ToolCall("write_todos", TODOS),))
+    return ModelReply(text=WORDS)
 
 
 async def _compare(platform: Platform, model: FakeModelServer) -> list[Figure]:
