@@ -36,6 +36,8 @@ lation      | up at next start  | CancelReason      |                    |      
 any other   | dead, with a      | failed            | the next message   | goes on            | alive
 (a bug)     | visible message   |                   | works              |                    |
 
+Degraded health is `store.database.Database.outage`: why the store fails, until it works again.
+
 A decoration (indicator, growing message, notice, draft) never raises into a turn.
 """
 

@@ -323,7 +323,7 @@ async def open_checkpointer(home: Path) -> AsyncIterator[CheckpointSaver]:
     """
     file = home / FILE
     connection = await anyio.to_thread.run_sync(_connect, file)
-    writer = DatabaseWriter(connection)
+    writer = DatabaseWriter(connection, file)
     try:
         reader = await aiosqlite.connect(file)
         try:

@@ -1,7 +1,9 @@
 """The database: grouped writes on one thread, reads through aiosqlite."""
 
 import logging
+import shutil
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
@@ -16,6 +18,12 @@ from store.sqlite_file import connect, lock_folder, reader_pragmas
 from store.writer import DatabaseWriter, Params, Row, T, Transaction, Value
 
 __all__ = ["Database", "Params", "Row", "Transaction", "Value"]
+
+_PROBE = """
+INSERT INTO received_id (channel, workspace, kind, chat, external_id, received_at)
+VALUES ('', '', 'event', '', 'probe', :now)
+ON CONFLICT DO UPDATE SET received_at = excluded.received_at
+"""
 
 CLOSE_S = 5.0
 """Bound of a clean close, seconds: the last commit is made within milliseconds, or the disk hangs."""
@@ -35,9 +43,16 @@ class Database:
     """
 
     def __init__(
-        self, writer: DatabaseWriter, readers: list[aiosqlite.Connection], *, retention_days: int
+        self,
+        writer: DatabaseWriter,
+        readers: list[aiosqlite.Connection],
+        *,
+        file: Path,
+        retention_days: int,
     ) -> None:
         self.retention_days = retention_days
+        self._file = file
+        self._read_outage = ""
         self._writer = writer
         self._readers = readers
         self._free = anyio.Semaphore(len(readers))
@@ -64,13 +79,38 @@ class Database:
             connection = await anyio.to_thread.run_sync(
                 lambda: connect(file, busy_timeout_ms=config.busy_timeout_ms)
             )
-            writer = DatabaseWriter(connection)
+            writer = DatabaseWriter(connection, file)
             stack.push_async_callback(_close_writer, writer)
             readers = [
                 await stack.enter_async_context(_reader(file, config.busy_timeout_ms))
                 for _ in range(config.readers)
             ]
-            yield cls(writer, readers, retention_days=config.retention_days)
+            yield cls(writer, readers, file=file, retention_days=config.retention_days)
+
+    @property
+    def outage(self) -> str:
+        """Why the database cannot be used now, for administrators; "" while it can.
+
+        The error of the last write that changed something, or of the last read. Costs nothing.
+        """
+        return self._writer.outage or self._read_outage
+
+    async def check_writable(self) -> None:
+        """Return if a message could be stored now. Writes (one page) only after a write failed.
+
+        Raises:
+            StoreUnavailable: the file cannot be written, was deleted, or was replaced.
+        """
+        probe = _PROBE if self._writer.outage else "SELECT 1"
+        params: Params = {"now": time.time()}
+        await self.transaction(lambda tx: tx.run(probe, params))
+
+    def free_bytes(self) -> int:
+        """Return the free space of the disk that holds the file; 0 if the folder is gone."""
+        try:
+            return shutil.disk_usage(self._file.parent).free
+        except OSError:
+            return 0
 
     async def transaction(self, work: Callable[[Transaction], T]) -> T:
         """Run `work` on the writer thread and return its result once it is committed.
@@ -94,11 +134,13 @@ class Database:
             try:
                 rows = await connection.execute_fetchall(sql, params or {})
             except sqlite3.Error as error:
-                raise StoreUnavailable(f"The database could not be read ({error}).") from error
+                self._read_outage = f"The database could not be read ({error})."
+                raise StoreUnavailable(self._read_outage) from error
             except ValueError as error:
                 raise StoreUnavailable("The database is closed.") from error
             finally:
                 self._readers.append(connection)
+        self._read_outage = ""
         return [dict(row) for row in rows]
 
 

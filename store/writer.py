@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Protocol, TypeVar
@@ -61,9 +62,20 @@ class DatabaseWriter:
 
     Units that are queued when the thread is free go into one transaction, each in its own savepoint. After
     the commit, one call into the event loop wakes all callers of the batch.
+
+    Args:
+        connection: The connection.
+        file: The file that it has open. A commit counts only while that file has its name: what goes into a
+            deleted file is lost.
+
+    Attributes:
+        outage: Why the last transaction that changed something failed; "" = it was committed.
     """
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, file: Path) -> None:
+        self.outage = ""
+        self._file = file
+        self._identity = _identity(file)
         self._connection = connection
         self._transaction = _SqliteTransaction(connection)
         self._loop = asyncio.get_running_loop()
@@ -116,16 +128,30 @@ class DatabaseWriter:
         return batch
 
     def _commit(self, units: Sequence[_Unit]) -> None:
+        changes = self._connection.total_changes
         try:
+            self._check_file()
             self._connection.execute("BEGIN IMMEDIATE")
             for unit in units:
                 self._run(unit)
             self._connection.execute("COMMIT")
-        except sqlite3.Error as error:
+            self._check_file()
+        except (sqlite3.Error, StoreUnavailable) as error:
             with suppress(sqlite3.Error):
                 self._connection.rollback()
             for unit in units:
                 unit.error = unit.error or _unavailable(error)
+        outages = [str(one.error) for one in units if isinstance(one.error, StoreUnavailable)]
+        if outages or self._connection.total_changes > changes:
+            self.outage = next(iter(outages), "")
+
+    def _check_file(self) -> None:
+        """Raise StoreUnavailable if the file was deleted or replaced. Two microseconds."""
+        if _identity(self._file) != self._identity:
+            raise StoreUnavailable(
+                f"The database file {self._file} was deleted or replaced while Parley runs. "
+                "Stop Parley, restore the file from a backup, and start again."
+            )
 
     def _run(self, unit: _Unit) -> None:
         """Run one unit in its savepoint. Raises sqlite3.Error if the whole transaction is lost."""
@@ -164,7 +190,18 @@ def _is_outage(error: Exception) -> bool:
     )
 
 
+def _identity(file: Path) -> tuple[int, int]:
+    """Return what tells a file from another one of the same name; zeros if it cannot be seen."""
+    try:
+        found = file.stat()
+    except OSError:
+        return 0, 0
+    return found.st_dev, found.st_ino
+
+
 def _unavailable(error: Exception) -> StoreError:
+    if isinstance(error, StoreError):
+        return error
     problem = StoreUnavailable(
         f"The database could not be written ({error}). Nothing was lost. Is the disk full?"
     )

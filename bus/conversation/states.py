@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from store.inbox import InboxState
-
 
 class TurnState(StrEnum):
     """Where a turn is."""
@@ -156,20 +154,7 @@ TRANSITIONS: Mapping[tuple[TurnState, TurnEvent], Transition] = {
 """The table. A `StoreError` has no row: the transition did not happen; the machine applies it again after a pause."""
 
 FINAL = frozenset({S.WAITING_FOR_APPROVAL, S.DONE, S.FAILED})
-"""States in which a turn's task ends."""
-
-STORED: Mapping[TurnState, InboxState] = {
-    S.QUEUED: "new",
-    S.STARTING: "running",
-    S.RUNNING: "running",
-    S.STEERING: "running",
-    S.CANCELLING: "running",
-    S.DELIVERING: "running",
-    S.WAITING_FOR_APPROVAL: "done",
-    S.DONE: "done",
-    S.FAILED: "dead",
-}
-"""What the inbox row's state column says in each state.
+"""States in which a turn's task ends. Until then its inbox row is `new` or `running`, then `done` or (FAILED) `dead`.
 
 After a restart a row that is `new` or `running` is taken up again from QUEUED: what was done so far is looked up at the
 server and in the outbox. A row that is `done` waits for approval while it has a question.

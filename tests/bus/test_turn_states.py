@@ -6,9 +6,7 @@ import pytest
 
 from bus.conversation.effects import TurnEffects
 from bus.conversation.states import (
-    FINAL,
     INTERRUPTIBLE,
-    STORED,
     TRANSITIONS,
     Effect,
     IllegalTransition,
@@ -56,11 +54,6 @@ def test_only_turns_that_can_be_cancelled_run_interruptible_effects() -> None:
     for step in TRANSITIONS.values():
         if step.effect in INTERRUPTIBLE and step.target is not TurnState.CANCELLING:
             assert (step.target, TurnEvent.CANCEL) in TRANSITIONS
-
-
-def test_the_journal_knows_each_state() -> None:
-    assert set(STORED) == set(TurnState)
-    assert {STORED[state] for state in FINAL} == {"done", "dead"}
 
 
 def test_the_diagram_in_the_docs_is_the_table() -> None:

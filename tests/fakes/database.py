@@ -30,7 +30,9 @@ class FailingDatabase(Database):
     @asynccontextmanager
     async def opened(cls, home: Path) -> AsyncIterator["FailingDatabase"]:
         async with Database.open(StoreConfig(), home) as database:
-            failing = cls(database._writer, database._readers, retention_days=365)
+            failing = cls(
+                database._writer, database._readers, file=home / "parley.db", retention_days=365
+            )
             failing.writes, failing.reads, failing.is_down, failing.failures = (
                 deque(),
                 deque(),

@@ -1,13 +1,14 @@
 """Records the store and adapter calls of a turn, and makes one of them fail once."""
 
 import inspect
+import sqlite3
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from enum import StrEnum
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import anyio
 from typing_extensions import override
@@ -15,7 +16,7 @@ from typing_extensions import override
 from bus.errors import DeliveryError
 from bus.messages import Attachment, MessageId, ReplyTarget
 from store.database import Database, Params, Row, Transaction
-from store.errors import StoreUnavailable
+from store.errors import RowConflict
 from store.writer import T
 from tests.fakes.platform import ButtonPlatform, CardPlatform, FakePlatform, PreviewPlatform
 
@@ -27,7 +28,9 @@ class Mode(StrEnum):
     """How a call fails."""
 
     ERROR = "error"
-    """As documented: `StoreUnavailable`, or a `DeliveryError` that may be tried again."""
+    """As documented, and passing: the database fails a statement, or a `DeliveryError` that may be tried again."""
+    REFUSAL = "refusal"
+    """As documented, and final: `RowConflict`, or a `DeliveryError` that may not be tried again."""
     TIMEOUT = "timeout"
     """The store does not answer in time; a platform took the call, and its answer was lost."""
     UNKNOWN = "unknown"
@@ -42,19 +45,28 @@ class Faults:
     Attributes:
         calls: The sites that were called, in order, each once.
         happened: Set when the fault was injected.
+        outages: What the database's health said right after a store call failed; "" = nothing.
     """
 
     def __init__(self, site: str = "", mode: Mode = Mode.ERROR) -> None:
         self.calls: dict[str, None] = {}
         self.happened = anyio.Event()
         self.is_on = False
+        self.outages: list[str] = []
         self._site = site
         self._mode = mode
 
-    async def store_call(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def store_call(
+        self, database: Database, call: Callable[[], Awaitable[T]], fail: Callable[[], Awaitable[T]]
+    ) -> T:
         if self._is_due(_store_site()):
             if self._mode is Mode.ERROR:
-                raise StoreUnavailable("injected")
+                try:
+                    return await fail()
+                finally:
+                    self.outages.append(database.outage)
+            if self._mode is Mode.REFUSAL:
+                raise RowConflict("injected")
             if self._mode is Mode.TIMEOUT:
                 raise TimeoutError
             await self._other()
@@ -64,6 +76,8 @@ class Faults:
         if self._is_due(f"{_caller()} > {name}"):
             if self._mode is Mode.ERROR:
                 raise DeliveryError("injected", retryable=True, retry_after_s=0.01)
+            if self._mode is Mode.REFUSAL:
+                raise DeliveryError("injected")
             if self._mode is Mode.TIMEOUT:
                 await call()
                 raise DeliveryError("injected", retryable=True, ambiguous=True)
@@ -118,12 +132,18 @@ class FaultyDatabase(Database):
     @override
     async def transaction(self, work: Callable[[Transaction], T]) -> T:
         call = super().transaction
-        return await self._faults.store_call(lambda: call(work))
+        return await self._faults.store_call(self, lambda: call(work), lambda: call(_fail))
 
     @override
     async def read(self, sql: str, params: Params | None = None) -> list[Row]:
         call = super().read
-        return await self._faults.store_call(lambda: call(sql, params))
+        return await self._faults.store_call(
+            self, lambda: call(sql, params), lambda: call("SELECT * FROM injected")
+        )
+
+
+def _fail(_: Transaction) -> NoReturn:
+    raise sqlite3.OperationalError("disk I/O error")
 
 
 def with_faults(platform: FakePlatform, faults: Faults) -> FakePlatform:

@@ -9,12 +9,12 @@ from typing import Any
 
 import anyio
 
-from bus.config import BusConfig
+from bus.config import BusConfig, ChannelPolicy, SessionConfig
 from bus.errors import IntakeClosed
 from bus.locales.en import ENGLISH
 from bus.platform import ConnectionState
 from store.errors import StoreError
-from tests.bus.harness import BusHarness, attachment, running_bus
+from tests.bus.harness import OPEN, BusHarness, attachment, running_bus
 from tests.bus.test_bus_approvals import review
 from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph, Run, Script
@@ -29,6 +29,7 @@ from tests.faults.injection import (
     with_faults,
 )
 
+STEER = OPEN.model_copy(update={"session": SessionConfig(busy="steer")})
 ANSWER = "Hello you"
 QUESTION = "Let me."
 WORK_S = 0.1
@@ -42,11 +43,15 @@ class ReferenceTurn:
     Attributes:
         script: What the agent does; None = it answers after `WORK_S`.
         messages: What people send, one after what the one before it brought.
+        most_answers: How many answers they may bring.
+        policy: The channel's policy.
     """
 
     platform: Callable[[], FakePlatform]
     messages: Callable[[BusHarness], Coroutine[Any, Any, None]]
     script: Script | None = None
+    most_answers: int = 1
+    policy: ChannelPolicy = OPEN
 
     async def send(self, harness: BusHarness) -> None:
         await self.messages(harness)
@@ -80,7 +85,9 @@ async def survive(turn: ReferenceTurn, folder: Path, site: str, mode: Mode) -> l
             faults.is_on = True
             if mode is not Mode.CANCELLATION:
                 await turn.send(harness)
-                await _check(harness, platform)
+                await _check(turn, harness, platform)
+                assert all(faults.outages)
+                assert harness.database.outage == ""
             else:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(turn.messages, harness)
@@ -91,7 +98,7 @@ async def survive(turn: ReferenceTurn, folder: Path, site: str, mode: Mode) -> l
         if mode is Mode.CANCELLATION:
             async with _harness(turn, folder, server, platform, faults) as harness:
                 await turn.send(harness)
-                await _check(harness, platform)
+                await _check(turn, harness, platform)
         return server.runs
 
 
@@ -102,6 +109,7 @@ def _harness(
         folder,
         platform=platform,
         server=server,
+        policy=turn.policy,
         config=BusConfig(drain_s=0.0),
         wrap=lambda database: FaultyDatabase(database, faults),
     )
@@ -112,12 +120,13 @@ def _platform(turn: ReferenceTurn, faults: Faults) -> FakePlatform:
 
 
 def _let_work(turn: ReferenceTurn, server: FakeLangGraph) -> None:
+    server.hears = True
     gate = anyio.Event()
     asyncio.get_running_loop().call_later(WORK_S, gate.set)
     server.scripts.append(turn.script or Script(gate=gate))
 
 
-async def _check(harness: BusHarness, platform: FakePlatform) -> None:
+async def _check(turn: ReferenceTurn, harness: BusHarness, platform: FakePlatform) -> None:
     """Answered once, or told; nothing stuck; the service alive; the next message works.
 
     Told is the person, or the admin by a row of the outbox that says why it was given up.
@@ -129,7 +138,8 @@ async def _check(harness: BusHarness, platform: FakePlatform) -> None:
         for row in await harness.bus.outbox.list_recent()
         if row.state in ("failed", "uncertain")
     ]
-    assert answers + failures == 1 or (not answers and failed), texts
+    told = answers + failures
+    assert 1 <= told <= turn.most_answers or (not answers and failed), texts
     harness.server.scripts.clear()  # where no run was started, what it would have done is left
     assert harness.bus.health()[platform.name].state is ConnectionState.CONNECTED
     await _deliver(harness, "again", "e9")
@@ -182,6 +192,11 @@ async def _clarification(harness: BusHarness) -> None:
         await _deliver(harness, "red", "e1")
 
 
+async def _two_messages(harness: BusHarness) -> None:
+    await _deliver(harness, "do this", "e0")
+    await _deliver(harness, "and that", "e1")
+
+
 WHICH = Script(words=(), question="Which?", options=("red", "green"))
 ASKS = Script(words=(QUESTION,), asks=(review(command="make release"),))
 
@@ -190,6 +205,7 @@ REFERENCE_TURNS = {
     "notice": ReferenceTurn(NoticePlatform, _one_message),
     "draft": ReferenceTurn(DraftPlatform, _one_message),
     "approval": ReferenceTurn(lambda: StreamingPlatform("fake"), _approval, ASKS),
+    "steering": ReferenceTurn(NoticePlatform, _two_messages, most_answers=2, policy=STEER),
     "clarification": ReferenceTurn(lambda: StreamingPlatform("fake"), _clarification, WHICH),
 }
-"""By name: one for each way in which a turn shows that it works, and two that ask a person."""
+"""By name: one for each way in which a turn shows that it works, two that ask a person, one that is steered."""

@@ -1,3 +1,4 @@
+import shutil
 import sqlite3
 import sys
 from contextlib import closing
@@ -296,3 +297,52 @@ async def test_a_full_disk_loses_nothing_that_was_acknowledged(tmp_path: Path) -
         await database.transaction(lambda tx: tx.run("PRAGMA max_page_count = 100000"))
         await database.transaction(lambda tx: write("room again", tx))
         assert (await texts(database))[-1] == "room again"
+
+
+@pytest.mark.parametrize("what", ["deleted", "replaced", "folder deleted"])
+async def test_nothing_is_committed_into_a_file_that_lost_its_name(
+    tmp_path: Path, what: str
+) -> None:
+    home = tmp_path / "home"
+    async with Database.open(CONFIG, home) as database:
+        await database.transaction(make_table)
+        assert database.free_bytes() > 0
+        if what == "folder deleted":
+            shutil.rmtree(home)
+        else:
+            (home / "parley.db").unlink()
+        if what == "replaced":
+            (home / "parley.db").touch()
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable, match="deleted or replaced"):
+                await database.transaction(lambda tx: write("into the void", tx))
+            assert "deleted or replaced" in database.outage
+        with pytest.raises(StoreUnavailable, match="deleted or replaced"):
+            await database.check_writable()
+
+
+async def test_an_outage_lasts_until_something_is_written_again(tmp_path: Path) -> None:
+    async with Database.open(CONFIG, tmp_path) as database:
+        await database.transaction(make_table)
+        await database.check_writable()
+        assert database.outage == ""
+        pages = await database.transaction(lambda tx: tx.run("PRAGMA page_count")[0]["page_count"])
+        await database.transaction(lambda tx: tx.run(f"PRAGMA max_page_count = {pages}"))
+        with pytest.raises(StoreUnavailable, match="full"):
+            await database.transaction(lambda tx: write("x" * 100_000, tx))
+        assert "full" in database.outage
+        await texts(database)  # that it can be read tells nothing
+        await database.transaction(lambda tx: tx.run("SELECT 1"))
+        assert "full" in database.outage
+        await database.transaction(lambda tx: tx.run("PRAGMA max_page_count = 1000000"))
+        await database.check_writable()
+        assert database.outage == ""
+
+
+async def test_a_read_that_fails_is_an_outage_until_one_succeeds(tmp_path: Path) -> None:
+    async with Database.open(CONFIG, tmp_path) as database:
+        with pytest.raises(StoreUnavailable):
+            await database.read("SELECT * FROM nothing")
+        assert "could not be read" in database.outage
+        await database.read("SELECT 1")
+        assert database.outage == ""
