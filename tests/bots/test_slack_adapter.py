@@ -24,7 +24,6 @@ from bus.platform import (
 )
 from tests.bots.slack_rig import FAST, Recorder, config, fast_slack, running
 from tests.fakes.slack import BOT_USER, USER, FakeSlack
-from tests.fakes.slack_checks import METHODS_FILE, METHODS_MISSING
 
 
 def settled(slack: FakeSlack) -> bool:
@@ -52,7 +51,6 @@ async def test_what_it_offers() -> None:
     assert len(adapter.split("word " * 5000)) > 1
 
 
-@pytest.mark.skipif(not METHODS_FILE.is_file(), reason=METHODS_MISSING)
 async def test_requests_are_checked_against_the_method_table() -> None:
     assert FakeSlack().server.specs["chat.postMessage"]["args"]["required"] == ["token", "channel"]
 

@@ -14,7 +14,6 @@ from bus.messages import ReplyTarget
 from bus.platform import OutgoingFile
 from tests.bots.slack_rig import FAST, QUICK, Recorder, config, fast_slack, running
 from tests.fakes.slack import BOT_USER, USER, FakeSlack
-from tests.fakes.slack_checks import METHODS_FILE, METHODS_MISSING
 from tests.fakes.slack_state import SlackMessage
 
 TEXT = "**Hello** <!channel> & a [link](https://x.org)\n\n- one\n- two"
@@ -463,7 +462,6 @@ async def test_a_command_has_no_message_to_react_on() -> None:
         assert slack.asked("reactions.add") == []
 
 
-@pytest.mark.skipif(not METHODS_FILE.is_file(), reason=METHODS_MISSING)
 async def test_a_missing_permission_is_told_once_and_not_tried_again() -> None:
     async with fast_slack() as slack, running(slack) as adapter:
         slack.server.scopes.discard("reactions:write")

@@ -10,10 +10,9 @@ import pytest
 
 from tests.fakes.telegram import TelegramServer
 from tests.fakes.telegram_chats import TelegramUpload, Wire
-from tests.fakes.telegram_checks import MISSING, specification, violations
+from tests.fakes.telegram_checks import violations
 
 GROUP = -1001234567890
-needs_specification = pytest.mark.skipif(specification() is None, reason=MISSING)
 
 
 @pytest.fixture
@@ -40,7 +39,6 @@ async def ask(client: httpx.AsyncClient, method: str, **arguments: Wire) -> dict
     return answer
 
 
-@needs_specification
 @pytest.mark.parametrize(
     ("method", "arguments", "problem"),
     [
@@ -77,7 +75,6 @@ def test_invalid_calls_are_violations(method: str, arguments: dict[str, Any], pr
     assert any(problem in found for found in violations(method, arguments, ()))
 
 
-@needs_specification
 @pytest.mark.parametrize(
     ("method", "arguments", "files"),
     [
@@ -92,7 +89,6 @@ def test_valid_calls_pass(method: str, arguments: dict[str, Any], files: tuple[s
     assert violations(method, arguments, files) == []
 
 
-@needs_specification
 async def test_violations_are_collected(
     telegram: TelegramServer, client: httpx.AsyncClient
 ) -> None:

@@ -9,8 +9,7 @@ from typing import Any
 
 import orjson
 
-FOLDER = Path(__file__).parents[3] / "shared" / "golden" / "langgraph-dev"
-CLOSED = "[client closed"
+EXCHANGES = Path(__file__).parents[1] / "data" / "langgraph-server-exchanges.jsonl"
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 Shape = Any
@@ -33,7 +32,7 @@ class Exchange:
     headers: Mapping[str, str]
     body: str | None
     status: int
-    answered: Mapping[str, str]
+    response_headers: Mapping[str, str]
     text: str
     is_cut: bool
 
@@ -52,42 +51,20 @@ class Exchange:
     @property
     def made(self) -> str | None:
         """The run that was started."""
-        found = re.search(r"/runs/([0-9a-f-]{36})$", self.answered.get("content-location", ""))
+        found = re.search(
+            r"/runs/([0-9a-f-]{36})$", self.response_headers.get("content-location", "")
+        )
         return found[1] if found and self.method == "POST" else None
 
     @property
     def is_stream(self) -> bool:
         """Whether the answer is a stream of events."""
-        return "event-stream" in self.answered.get("content-type", "")
+        return "event-stream" in self.response_headers.get("content-type", "")
 
 
 def recorded() -> list[Exchange]:
     """Return all exchanges, in the order in which they were begun."""
-    return [_parsed(file) for file in sorted(FOLDER.glob("*.http"))]
-
-
-def _parsed(file: Path) -> Exchange:
-    # Streams have lines of their own ends.
-    lines = file.read_bytes().decode().replace("\r\n", "\n").split("\n")
-    asked = [line[2:] for line in lines if line.startswith("> ")]
-    told = [line[2:] for line in lines if line.startswith("< ")]
-    method, path = asked[0].split(" ", 1)
-    more = dict(line.split(": ", 1) for line in asked[1:] if ": " in line)
-    body = more.pop("body", None)
-    start = max(number for number, line in enumerate(lines) if line.startswith("< ")) + 1
-    text, _, end = "\n".join(lines[start:]).rpartition("\n---")
-    return Exchange(
-        number=int(file.name[:3]),
-        name=file.stem[4:],
-        method=method,
-        path=path,
-        headers=more,
-        body=body,
-        status=int(told[0].split()[-1]),
-        answered=dict(line.split(": ", 1) for line in told[1:] if ": " in line),
-        text=text.strip(),
-        is_cut=CLOSED in end,
-    )
+    return [Exchange(**orjson.loads(line)) for line in EXCHANGES.read_bytes().splitlines()]
 
 
 def shape_of(text: str, *, is_stream: bool) -> Shape:

@@ -12,29 +12,19 @@ import orjson
 import pytest
 
 from tests.gateway.langgraph_server import Served, serving
+from tests.gateway.recording import recorded
 from tests.gateway.test_langgraph_runs import collect, new_thread
 
-GOLDEN = Path(__file__).parents[3] / "shared" / "golden" / "langgraph-dev"
+RECORDED = {exchange.number: exchange for exchange in recorded()}
 HUMAN = {"messages": [{"role": "user", "content": "hi"}]}
-
-pytestmark = pytest.mark.skipif(
-    not GOLDEN.is_dir(), reason="needs the recorded exchanges in ../shared/golden"
-)
-
-
-def recorded(number: int) -> str:
-    [file] = GOLDEN.glob(f"{number:03d}-*.http")
-    head, _, rest = file.read_text().partition("\n\n")
-    assert head
-    return rest.rpartition("\n---")[0].strip()
 
 
 def golden(number: int) -> Any:  # noqa: ANN401 - JSON
-    return orjson.loads(recorded(number))
+    return orjson.loads(RECORDED[number].text)
 
 
 def golden_events(number: int) -> list[str]:
-    lines = recorded(number).splitlines()
+    lines = RECORDED[number].text.splitlines()
     return [line[7:].strip() for line in lines if line.startswith("event: ")]
 
 
@@ -152,10 +142,8 @@ async def test_events_come_in_the_same_order(
 async def test_refusals_have_the_same_status(
     tmp_path: Path, number: int, method: str, path: str, body: object
 ) -> None:
-    [file] = GOLDEN.glob(f"{number:03d}-*.http")
-    status = next(line for line in file.read_text().splitlines() if line.startswith("< HTTP "))
     async with serving(tmp_path) as api:
         names = {"thread": await new_thread(api), "unknown": str(UUID(int=7))}
         refused = await api.http.request(method, path.format(**names), json=body)
-        assert refused.status_code == int(status.split()[-1])
+        assert refused.status_code == RECORDED[number].status
         assert refused.json().keys() == {"detail"}

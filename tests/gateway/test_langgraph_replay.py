@@ -11,16 +11,11 @@ import anyio
 import anyio.lowlevel
 import httpx
 import orjson
-import pytest
 from anyio.abc import TaskGroup
 
 from tests.fakes.recorded import RecordedGraphs
 from tests.gateway.langgraph_server import Served, serving
-from tests.gateway.recording import FOLDER, Exchange, differences, recorded, shape_of
-
-pytestmark = pytest.mark.skipif(
-    not FOLDER.is_dir(), reason="needs the recorded exchanges in ../shared/golden"
-)
+from tests.gateway.recording import Exchange, differences, recorded, shape_of
 
 BESIDE = {90, 91, 100, 102, 103, 107, 108, 111, 115, 119, 151, 154}
 """What went on while the next exchanges were made."""

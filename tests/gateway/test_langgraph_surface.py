@@ -10,11 +10,10 @@ from uuid import uuid4
 
 import anyio
 import orjson
-import pytest
 
 from tests.gateway.langgraph_server import Served, serving
 
-SURFACE = Path(__file__).parents[3] / "shared" / "golden" / "sdk_surface.txt"
+REQUESTS = Path(__file__).parents[1] / "data" / "langgraph-sdk-requests.txt"
 LINE = re.compile(
     r"^(?P<name>\S+)\s+(?P<method>GET|POST|PUT|PATCH|DELETE)\s+(?P<path>/\S*)"
     r"(?:\s+\?(?P<query>\{.*?\}))?(?:\s+body=(?P<body>.*?))?(?:\s+hdr=(?P<headers>\{.*\}))?$"
@@ -32,9 +31,7 @@ class Asked:
 
 
 def surface() -> Iterator[Asked]:
-    if not SURFACE.exists():
-        return
-    for line in SURFACE.read_text().splitlines():
+    for line in REQUESTS.read_text().splitlines():
         match = LINE.match(line)
         if match:
             yield Asked(
@@ -58,7 +55,6 @@ def filled(value: Any, names: dict[str, str]) -> Any:  # noqa: ANN401 - JSON
     return value
 
 
-@pytest.mark.skipif(not SURFACE.exists(), reason="needs the recorded surface in ../shared/golden")
 async def test_every_recorded_request_has_its_route(tmp_path: Path) -> None:
     async with serving(tmp_path) as api:
         answered = {asked.name: await status_of(api, asked) for asked in surface()}

@@ -119,8 +119,6 @@ def used_methods() -> set[str]:
 
 def test_each_call_of_the_adapter_has_a_scope_that_allows_it() -> None:
     specs: dict[str, Any] = load_methods()
-    if not specs:
-        pytest.skip("the specification of Slack's methods is not here")
     by_name = {re.sub(r"(?<=[a-z])(?=[A-Z])|\.", "_", name).lower(): name for name in specs}
     used = used_methods()
     assert {"auth_test", "chat_postmessage"} <= {name.lower() for name in used}
