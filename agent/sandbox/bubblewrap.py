@@ -20,13 +20,13 @@ from agent.sandbox.bubblewrap_args import (
     bubblewrap_process,
     sandbox_uid,
 )
-from agent.sandbox.disk import MAX_DEPTH, DiskUsage, is_disk_low, measure_usage
+from agent.sandbox.disk import MAX_DEPTH, DiskMeter, DiskUsage, measure_usage
 from agent.sandbox.local import FolderSandboxProvider, Shell
 from agent.sandbox.mounts import SharedMounts, no_shared_mounts
 from agent.sandbox.process import ProcessSpec, run_process
 from agent.sandbox.result import CommandResult
 from agent.sandbox.watchdog import CommandWatchdog
-from agent.thread_storage import ThreadFolders, ThreadStorage
+from agent.thread_storage import ThreadStorage
 
 PROBE_S = 20.0
 """Time limit of the test command; it takes some 20 ms, more on a machine under load."""
@@ -56,8 +56,8 @@ class BubblewrapSandboxProvider(FolderSandboxProvider):
         shared: SharedMounts = no_shared_mounts,
         options: BubblewrapOptions | None = None,
     ) -> None:
-        super().__init__(folders, mounts=mounts, shared=shared)
         self._options = options or BubblewrapOptions()
+        super().__init__(folders, mounts=mounts, shared=shared, disk=self._options.disk)
 
     @property
     @override
@@ -67,8 +67,8 @@ class BubblewrapSandboxProvider(FolderSandboxProvider):
     @override
     def _shell(self, thread_id: str, table: MountTable) -> Shell:
         shell = BubblewrapShell(
-            folders=self._folders.folders(thread_id),
             table=table,
+            meter=self._meter(thread_id),
             uid=sandbox_uid(thread_id),
             options=self._options,
         )
@@ -80,14 +80,14 @@ class BubblewrapShell:
     """Runs commands over one thread's folders.
 
     Attributes:
-        folders: The thread's folders.
         table: The mounts that commands see, besides system folders.
+        meter: Measures the thread's files.
         uid: The user that commands run as; None = in a user namespace.
         options: Limits and environment.
     """
 
-    folders: ThreadFolders
     table: MountTable
+    meter: DiskMeter
     uid: int | None
     options: BubblewrapOptions
 
@@ -97,15 +97,9 @@ class BubblewrapShell:
         Raises:
             SandboxError: It cannot be started.
         """
-        root = self.folders.root
         before = await anyio.to_thread.run_sync(self._measure)
-        is_full = await anyio.to_thread.run_sync(self._is_full, before)
-        watchdog = CommandWatchdog(
-            folder=root,
-            before=before,
-            disk=self.options.disk,
-            memory_mb=self.options.limits.memory_mb,
-        )
+        is_full = before.exceeds(self.options.disk) or self.meter.is_disk_low()
+        watchdog = CommandWatchdog(meter=self.meter, memory_mb=self.options.limits.memory_mb)
         with ExitStack() as stack:
             spec = await anyio.to_thread.run_sync(
                 lambda: stack.enter_context(self._process(command, is_full=is_full))
@@ -123,13 +117,9 @@ class BubblewrapShell:
 
     def _measure(self) -> DiskUsage:
         try:
-            return measure_usage(self.folders.root, self.uid)
+            return self.meter.count(self.uid)
         except OSError as error:
             raise SandboxError("the conversation's folders cannot be prepared") from error
-
-    def _is_full(self, usage: DiskUsage) -> bool:
-        disk = self.options.disk
-        return usage.exceeds(disk) or is_disk_low(self.folders.root, disk)
 
     def _explained(self, result: CommandResult) -> CommandResult:
         if result.code not in _KILLED or result.note:

@@ -2,8 +2,12 @@
 
 import os
 import stat
+import threading
 from dataclasses import dataclass
 from pathlib import Path
+
+from agent.config import SandboxConfig
+from agent.errors import SandboxError
 
 MAX_COUNTED = 1_000_000
 """Maximum number of files and folders that are measured: bounds the time."""
@@ -29,6 +33,11 @@ class DiskLimits:
     quota_mb: int = 2048
     free_mb: int = 512
     entries: int = 200_000
+
+
+def disk_limits(config: SandboxConfig) -> DiskLimits:
+    """Return the limits of the `sandbox` section."""
+    return DiskLimits(quota_mb=config.disk_quota_mb, free_mb=config.min_free_disk_mb)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -101,15 +110,81 @@ def _measure_below(
         os.close(folder)
 
 
-def free_bytes(folder: Path) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskSpace:
+    """An amount of bytes and of files."""
+
+    size: int
+    entries: int
+
+
+class DiskMeter:
+    """Tells how much a thread may still write, without counting its files each time.
+
+    Counting takes time. What the whole disk lost since the last count is known at once, and the thread cannot have
+    written more than that, unless something was deleted elsewhere meanwhile. File systems without a fixed number of
+    inodes, such as btrfs, do not tell how many files were created: there, only counting does.
+
+    Attributes:
+        folder: The thread's files.
+        limits: Their limits.
+        usage: What was counted last.
+    """
+
+    def __init__(self, folder: Path, limits: DiskLimits) -> None:
+        self.folder = folder
+        self.limits = limits
+        self.usage = DiskUsage()
+        self._free: DiskSpace | None = None
+        self._lock = threading.Lock()
+
+    def count(self, uid: int | None = None) -> DiskUsage:
+        """Count the files; see `measure_usage`."""
+        with self._lock:
+            free = _free_space(
+                self.folder
+            )  # before counting, which does not see what is written meanwhile
+            self.usage = measure_usage(self.folder, uid)
+            self._free = free
+            return self.usage
+
+    def growth(self) -> DiskSpace:
+        """Return the most that the thread has written since the last count."""
+        now, before = _free_space(self.folder), self._free
+        if before is None:
+            return DiskSpace(size=0, entries=0)
+        return DiskSpace(size=before.size - now.size, entries=before.entries - now.entries)
+
+    def is_disk_low(self) -> bool:
+        """Say whether less is free on the disk than must stay free."""
+        return _free_space(self.folder).size < self.limits.free_mb * _MIB
+
+    def require_space(self, size: int) -> None:
+        """Check that a file of this size can be written.
+
+        Raises:
+            SandboxError: It would exceed the limits, or the disk is nearly full.
+        """
+        if self._free is None or not self._has_space(size):
+            self.count()
+        if not self._has_space(size) or self.is_disk_low():
+            raise SandboxError(
+                "this conversation is out of disk space: delete files you do not need"
+            )
+
+    def _has_space(self, size: int) -> bool:
+        growth, usage = self.growth(), self.usage
+        return (
+            not usage.is_deep
+            and usage.size + growth.size + size <= self.limits.quota_mb * _MIB
+            and usage.entries + growth.entries < self.limits.entries
+        )
+
+
+def _free_space(folder: Path) -> DiskSpace:
     """Return the free disk space for unprivileged users."""
     status = os.statvfs(folder)
-    return status.f_bavail * status.f_frsize
-
-
-def is_disk_low(folder: Path, limits: DiskLimits) -> bool:
-    """Say whether less is free than must stay free."""
-    return free_bytes(folder) < limits.free_mb * _MIB
+    return DiskSpace(size=status.f_bavail * status.f_frsize, entries=status.f_ffree)
 
 
 def _set_owner(name: str, status: os.stat_result, folder: int, uid: int | None) -> None:

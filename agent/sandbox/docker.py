@@ -12,6 +12,7 @@ from typing_extensions import override
 from agent.config import SandboxConfig
 from agent.errors import SandboxError, SandboxUnusable
 from agent.paths import MountTable
+from agent.sandbox.disk import disk_limits
 from agent.sandbox.docker_cli import (
     CALL_S,
     HOME_LABEL,
@@ -87,7 +88,12 @@ class DockerSandboxProvider(FolderSandboxProvider):
     ) -> None:
         if problem := docker_problem(config.docker.command):
             raise SandboxUnusable(problem)
-        super().__init__(folders, mounts=configured_mounts(config.mounts), shared=shared)
+        super().__init__(
+            folders,
+            mounts=configured_mounts(config.mounts),
+            shared=shared,
+            disk=disk_limits(config),
+        )
         self._config = config.docker
         self._docker = DockerCli(self._config.command)
         self._environment = dict(config.environment)

@@ -9,7 +9,7 @@ from agent.errors import ObjectNotImportable, SandboxUnusable
 from agent.importer import import_object
 from agent.sandbox.bubblewrap import BubblewrapSandboxProvider, probe_bubblewrap
 from agent.sandbox.bubblewrap_args import BubblewrapOptions, ProcessLimits
-from agent.sandbox.disk import DiskLimits
+from agent.sandbox.disk import disk_limits
 from agent.sandbox.docker_cli import docker_problem
 from agent.sandbox.local import LocalSandboxProvider
 from agent.sandbox.mounts import SharedMounts, configured_mounts, no_shared_mounts
@@ -43,6 +43,7 @@ def build_sandbox_provider(
     if config.use == "bubblewrap" and fault:
         raise SandboxUnusable(f"sandbox.use: bubblewrap does not work here: {fault}")
     mounts = configured_mounts(config.mounts)
+    disk = disk_limits(config)
     if config.use == "local" or fault:
         if fault:
             logger.info("commands cannot be confined here: %s", fault)
@@ -50,6 +51,7 @@ def build_sandbox_provider(
             folders,
             mounts=mounts,
             shared=shared,
+            disk=disk,
             host_bash=config.allow_host_bash,
             environment=config.environment,
             fault=fault,
@@ -61,7 +63,7 @@ def build_sandbox_provider(
             processes=config.max_processes,
             file_mb=config.max_file_mb,
         ),
-        disk=DiskLimits(quota_mb=config.disk_quota_mb, free_mb=config.min_free_disk_mb),
+        disk=disk,
         environment=config.environment,
         program=config.bubblewrap_path,
     )

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from abc import abstractmethod
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Mapping as StrMapping
 from contextlib import ExitStack
@@ -19,6 +20,7 @@ from typing_extensions import override
 from agent.errors import CommandsDisabled, SandboxError, SearchTimeout
 from agent.paths import Mount, MountTable
 from agent.sandbox import files, search
+from agent.sandbox.disk import DiskLimits, DiskMeter
 from agent.sandbox.host_shell import run_on_host
 from agent.sandbox.locks import PathLocks
 from agent.sandbox.mounts import SharedMounts, no_shared_mounts
@@ -28,6 +30,9 @@ from agent.thread_storage import ThreadStorage
 
 SEARCH_DEADLINE_S = 10.0
 """Time limit of one grep."""
+
+MAX_METERS = 256
+"""Threads whose disk usage is remembered."""
 
 T = TypeVar("T")
 
@@ -42,6 +47,7 @@ class LocalSandbox(Sandbox):
         sandbox_id: `{kind}:{thread id}`.
         table: The mounts that it sees.
         locks: Shared by all sandboxes over the same files.
+        meter: Measures the thread's files.
         shell: Runs commands; None = commands are off.
         search_deadline_s: Time limit of one grep.
     """
@@ -52,12 +58,14 @@ class LocalSandbox(Sandbox):
         sandbox_id: str,
         table: MountTable,
         locks: PathLocks,
+        meter: DiskMeter,
         shell: Shell | None = None,
         search_deadline_s: float = SEARCH_DEADLINE_S,
     ) -> None:
         self._id = sandbox_id
         self._table = table
         self._locks = locks
+        self._meter = meter
         self._shell = shell
         self._search_deadline_s = search_deadline_s
 
@@ -129,6 +137,7 @@ class LocalSandbox(Sandbox):
 
     def _write_file(self, path: str, content: str, *, append: bool) -> None:
         resolved = files.resolve_path(self._table, path, write=True)
+        self._meter.require_space(len(content.encode("utf-8", "replace")))
         with self._locks.locked(self._id, resolved.host):
             if append:
                 files.append_text(resolved, content)
@@ -143,7 +152,9 @@ class LocalSandbox(Sandbox):
                 return
             if old not in text:
                 raise SandboxError(f"the text to replace was not found in {resolved.virtual}")
-            files.write_text(resolved, text.replace(old, new, -1 if everywhere else 1))
+            text = text.replace(old, new, -1 if everywhere else 1)
+            self._meter.require_space(len(text.encode("utf-8", "replace")))
+            files.write_text(resolved, text)
 
     def _glob(
         self, path: str, pattern: str, *, include_dirs: bool, max_results: int
@@ -202,6 +213,7 @@ class FolderSandboxProvider(SandboxProvider):
         folders: Threads' folders.
         mounts: Configured mounts.
         shared: Mounts that all threads share.
+        disk: Limits of one thread's files.
     """
 
     kind: ClassVar[str]
@@ -213,8 +225,11 @@ class FolderSandboxProvider(SandboxProvider):
         *,
         mounts: Sequence[Mount] = (),
         shared: SharedMounts = no_shared_mounts,
+        disk: DiskLimits | None = None,
     ) -> None:
         self._folders = folders
+        self._disk = disk or DiskLimits()
+        self._meters: OrderedDict[str, DiskMeter] = OrderedDict()
         self._mounts = tuple(mounts)
         self._shared = shared
         self._locks = PathLocks()
@@ -241,6 +256,7 @@ class FolderSandboxProvider(SandboxProvider):
             sandbox_id=self.sandbox_id(thread_id),
             table=table,
             locks=self._locks,
+            meter=self._meter(thread_id),
             shell=self._shell(thread_id, table),
         )
 
@@ -251,6 +267,16 @@ class FolderSandboxProvider(SandboxProvider):
     @override
     async def aclose(self) -> None:
         """Do nothing: every command ends with its call."""
+
+    def _meter(self, thread_id: str) -> DiskMeter:
+        """Return the thread's meter, shared by all that writes its files."""
+        meter = self._meters.pop(thread_id, None)
+        if meter is None:
+            meter = DiskMeter(self._folders.folders(thread_id).root, self._disk)
+        self._meters[thread_id] = meter
+        if len(self._meters) > MAX_METERS:
+            self._meters.popitem(last=False)
+        return meter
 
     def _mount_table(self, thread_id: str) -> MountTable:
         folders = self._folders.folders(thread_id)
@@ -272,6 +298,7 @@ class LocalSandboxProvider(FolderSandboxProvider):
         folders: Threads' folders.
         mounts: Configured mounts.
         shared: Mounts that all threads share.
+        disk: Limits of one thread's files.
         host_bash: Whether commands run on this machine, unconfined.
         environment: Variables of these commands.
         fault: Why bubblewrap does not work here, if that was tried.
@@ -285,11 +312,12 @@ class LocalSandboxProvider(FolderSandboxProvider):
         *,
         mounts: Sequence[Mount] = (),
         shared: SharedMounts = no_shared_mounts,
+        disk: DiskLimits | None = None,
         host_bash: bool = False,
         environment: StrMapping[str, str] | None = None,
         fault: str | None = None,
     ) -> None:
-        super().__init__(folders, mounts=mounts, shared=shared)
+        super().__init__(folders, mounts=mounts, shared=shared, disk=disk)
         self._host_bash = host_bash
         self._environment = dict(environment or {})
         self._fault = fault

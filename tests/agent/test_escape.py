@@ -23,7 +23,8 @@ from agent.paths import Mount as Folder
 from agent.sandbox import bubblewrap_args
 from agent.sandbox.bubblewrap import BubblewrapSandboxProvider, probe_bubblewrap
 from agent.sandbox.bubblewrap_args import BubblewrapOptions, ProcessLimits
-from agent.sandbox.disk import DiskLimits
+from agent.sandbox.disk import DiskLimits, measure_usage
+from agent.sandbox.watchdog import SLACK
 from agent.thread_storage import ThreadStorage
 from agent.tools.registry import built_in_tools
 from agent.tools.results import ToolLimits
@@ -400,6 +401,68 @@ async def test_the_disk_is_not_filled(tmp_path: Path) -> None:
     assert (cell.folders.workspace / "new.txt").stat().st_size == 0
     assert "Delete files you do not need" in await cell.bash("rm -r f* new.txt folder")
     assert await cell.bash("echo again > new.txt; cat new.txt") == "again\n"
+
+
+def creating(name: str, write: str = ":") -> str:
+    """Three loops that create files as fast as they can."""
+    loop = f"while i=$((i + 1)); {write} > {name}$n-$i; do :; done"
+    return f"for n in 1 2 3; do ({loop}) & done; wait"
+
+
+NODES = "for n in 1 2 3; do (while mkfifo n$n-$((i++)); do :; done) & done; wait"
+
+
+@pytest.mark.parametrize(
+    ("command", "entries"),
+    [(creating("f"), 10_000), (NODES, 500)],
+    ids=["files", "nodes"],
+)
+async def test_the_limit_of_files_holds_at_once(tmp_path: Path, command: str, entries: int) -> None:
+    cell = Cell(tmp_path, disk=DiskLimits(free_mb=1, entries=entries))
+    said = await cell.bash(command)
+    assert f"files are more than {entries}" in said
+    # What was created between two checks, and the slack: the old check allowed 80,000 more.
+    assert measure_usage(cell.folders.root).entries < 2 * entries + SLACK.entries
+    before = measure_usage(cell.folders.root).entries
+    assert "files are more than" in await cell.bash(creating("g"))  # a full thread may only delete
+    assert measure_usage(cell.folders.root).entries < before + 10_000
+    assert "out of disk space" in await cell.use("write_file", path="new.txt", content="x")
+    assert "Delete files you do not need" in await cell.bash("find . -type f -o -type p | xargs rm")
+    assert await cell.use("write_file", path="new.txt", content="x") == "OK"
+
+
+async def test_the_limit_of_bytes_holds_at_once(tmp_path: Path) -> None:
+    cell = Cell(tmp_path, disk=DiskLimits(quota_mb=100, free_mb=1))
+    assert "more than the limit of 100 MB" in await cell.bash(creating("f", "printf %01000000d 0"))
+    assert measure_usage(cell.folders.root).size < 200 * 2**20
+    for write in ({"append": False}, {"append": True}):
+        said = await cell.use("write_file", path="new.txt", content="x", **write)
+        assert "out of disk space" in said
+    assert "out of disk space" in await cell.use(
+        "str_replace", path="f1-1", old_str="0", new_str="y"
+    )
+
+
+async def test_file_tools_alone_cannot_exceed_the_limits(tmp_path: Path) -> None:
+    cell = Cell(tmp_path, disk=DiskLimits(quota_mb=1, free_mb=1, entries=20))
+    written = [
+        await cell.use("write_file", path="a.txt", content="x" * 60_000, append=True)
+        for _ in range(20)
+    ]
+    assert written[:16] == ["OK"] * 16
+    assert "out of disk space" in written[-1]
+    assert measure_usage(cell.folders.root).size <= 2**20
+    await cell.bash("rm a.txt")
+    written = [await cell.use("write_file", path=f"{n}.txt", content="x") for n in range(20)]
+    assert written[:10] == ["OK"] * 10
+    assert "out of disk space" in written[-1]
+    assert measure_usage(cell.folders.root).entries <= 20
+
+
+async def test_temporary_folders_hold_a_limited_number_of_files(cell: Cell) -> None:
+    for folder in ("/tmp", "/dev/shm"):  # noqa: S108 - the sandbox's own
+        said = await cell.bash(f"cd {folder}; {creating('f')}")
+        assert "has more than 20000 files" in said
 
 
 async def test_reserved_disk_space_stays_free(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from agent.config import MountConfig
 from agent.errors import SandboxError, SearchTimeout
 from agent.paths import OUTPUTS, UPLOADS, WORKSPACE, Mount, MountTable
+from agent.sandbox.disk import DiskLimits, DiskMeter
 from agent.sandbox.local import LocalSandbox, LocalSandboxProvider
 from agent.sandbox.locks import PathLocks
 from agent.sandbox.mounts import configured_mounts
@@ -40,6 +41,7 @@ class Scene:
             sandbox_id=f"local:{THREAD}",
             table=MountTable((*self.folders.mounts(), docs)),
             locks=self.locks,
+            meter=DiskMeter(home, DiskLimits()),
         )
 
 
@@ -118,7 +120,9 @@ async def test_a_symlink_into_a_read_only_mount_is_read_only(tmp_path: Path) -> 
             Mount(virtual="/mnt/fixed", host=(folder / "fixed").resolve(), read_only=True),
         ]
     )
-    sandbox = LocalSandbox(sandbox_id="s", table=table, locks=PathLocks())
+    sandbox = LocalSandbox(
+        sandbox_id="s", table=table, locks=PathLocks(), meter=DiskMeter(tmp_path, DiskLimits())
+    )
     assert await sandbox.read_file("/mnt/all/way/a") == "a"
     with pytest.raises(SandboxError, match="write access to /mnt/fixed"):
         await sandbox.write_file("/mnt/all/way/a", "b")
@@ -291,6 +295,7 @@ async def test_a_search_that_would_never_end_is_stopped(scene: Scene) -> None:
         sandbox_id="s",
         table=MountTable(scene.folders.mounts()),
         locks=PathLocks(),
+        meter=DiskMeter(scene.folders.root, DiskLimits()),
         search_deadline_s=0.3,
     )
     await impatient.write_file(f"{WORKSPACE}/a", "a" * 60)
