@@ -104,15 +104,30 @@ async def _subscribe(_services: Services, _thread_id: str, _params: Json) -> Jso
 
 
 async def _start_run(services: Services, thread_id: str, params: Json) -> Json:
-    """Start a run; creates the thread if necessary."""
+    """Start a run; creates the thread if necessary.
+
+    If the thread has pending interrupts, the input answers them, as on LangGraph Server: RemoteGraph sends
+    `Command(resume=...)` in this way.
+    """
+    given = params.get("input")
+    is_answer = given is not None and await _has_pending_interrupts(services, thread_id)
     body = {
         "assistant_id": params.get("assistant_id"),
-        "input": params.get("input"),
+        "input": None if is_answer else given,
+        "command": {"resume": given} if is_answer else None,
         "config": params.get("config"),
         "metadata": params.get("metadata"),
         "multitask_strategy": params.get("multitask_strategy") or params.get("multitaskStrategy"),
     }
     return await _create_run(services, thread_id, body)
+
+
+async def _has_pending_interrupts(services: Services, thread_id: str) -> bool:
+    try:
+        thread = await services.runs.threads.get(thread_id)
+    except RowNotFound:
+        return False
+    return bool(thread.interrupts) and not services.runs.active_on_thread(thread_id)
 
 
 async def _respond(services: Services, thread_id: str, params: Json) -> Json:

@@ -118,6 +118,22 @@ async def test_a_graph_asks_and_is_answered(tmp_path: Path) -> None:
         assert last == {"messages": [], "answer": "yes", "n": 102}
 
 
+async def test_run_start_with_input_answers_pending_interrupts(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api:
+        thread = str(uuid4())
+        await command(api, thread, "run.start", assistant_id="hitl", input={"n": 1})
+        events = await heard(api, thread, "interrupted")
+        done = await command(api, thread, "run.start", assistant_id="hitl", input="yes")
+        assert done["type"] == "success"
+        rest = await heard(api, thread, "completed", since=events[-1]["seq"])
+        last = [event["params"]["data"] for event in rest if event["method"] == "values"][-1]
+        assert last == {"messages": [], "answer": "yes", "n": 102}
+        await command(api, thread, "run.start", assistant_id="hitl", input={"n": 5})
+        again = await heard(api, thread, "interrupted", since=rest[-1]["seq"])
+        [asked] = [event for event in again if event["method"] == "input.requested"]
+        assert asked["params"]["data"]["payload"] == {"question": "approve?", "n": 6}
+
+
 async def test_subgraphs_custom_events_and_failures(tmp_path: Path) -> None:
     async with serving(tmp_path) as api:
         thread = str(uuid4())

@@ -167,10 +167,13 @@ def _remote(client: SyncLangGraphClient) -> None:
     thread = {"configurable": {"thread_id": client.threads.create()["thread_id"]}}
     asking.invoke({"n": 1}, thread)
     assert asking.invoke(Command(resume="yes"), thread)["answer"] == "yes"
+    thread = {"configurable": {"thread_id": client.threads.create()["thread_id"]}}
     with asking.stream_events({"n": 1}, thread, version="v3") as run:
         for _snapshot in run.values:
             pass
         assert run.interrupted
+    with asking.stream_events(Command(resume="sure"), thread, version="v3") as run:
+        assert run.output["answer"] == "sure"
 
 
 async def test_a_remote_graph_told_in_events(tmp_path: Path) -> None:
