@@ -160,12 +160,12 @@ class FeishuAdapter(
         return split(markdown, fits, as_file=lambda _: True)
 
     @override
-    async def send(self, place: ReplyTarget, markdown: str, *, key: str) -> MessageId:
-        return await self._messages.send(place, markdown, key=key)
+    async def send(self, target: ReplyTarget, markdown: str, *, key: str) -> MessageId:
+        return await self._messages.send(target, markdown, key=key)
 
     @override
-    async def send_file(self, place: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
-        return await self._messages.send_file(place, file, key=key)
+    async def send_file(self, target: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
+        return await self._messages.send_file(target, file, key=key)
 
     @override
     @asynccontextmanager
@@ -177,14 +177,14 @@ class FeishuAdapter(
 
     @override
     async def start_streaming(
-        self, place: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
+        self, target: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
-        return await self._messages.start_streaming(place, markdown, key=key, buttons=buttons)
+        return await self._messages.start_streaming(target, markdown, key=key, buttons=buttons)
 
     @override
     async def update_streaming(
         self,
-        place: ReplyTarget,
+        target: ReplyTarget,
         message: MessageId,
         markdown: str,
         *,
@@ -192,33 +192,33 @@ class FeishuAdapter(
         buttons: Sequence[Button] = (),
     ) -> None:
         await self._messages.update_streaming(
-            place, message, markdown, final=final, buttons=buttons
+            target, message, markdown, final=final, buttons=buttons
         )
 
     @override
     async def send_with_buttons(
-        self, place: ReplyTarget, markdown: str, buttons: Sequence[Button], *, key: str
+        self, target: ReplyTarget, markdown: str, buttons: Sequence[Button], *, key: str
     ) -> MessageId:
-        return await self._messages.send(place, markdown, key=key, buttons=buttons)
+        return await self._messages.send(target, markdown, key=key, buttons=buttons)
 
     @override
     async def edit_message(
         self,
-        place: ReplyTarget,
+        target: ReplyTarget,
         message: MessageId,
         markdown: str,
         *,
         buttons: Sequence[Button] = (),
     ) -> None:
-        await self._messages.edit(place, message, markdown, buttons=buttons)
+        await self._messages.edit(target, message, markdown, buttons=buttons)
 
     @override
-    async def show_working(self, place: ReplyTarget) -> None:
-        await self._indicator.show_working(place)
+    async def show_working(self, target: ReplyTarget) -> None:
+        await self._indicator.show_working(target)
 
     @override
-    async def show_finished(self, place: ReplyTarget, *, ok: bool) -> None:
-        await self._indicator.show_finished(place, ok=ok)
+    async def show_finished(self, target: ReplyTarget, *, ok: bool) -> None:
+        await self._indicator.show_finished(target, ok=ok)
 
     async def _connect(self, receiver: FeishuReceiver) -> None:
         if receiver.bot is None:

@@ -31,16 +31,16 @@ _FRAME_CHARS: Final = MAX_BYTES // 4
 """Code with so many characters fits into a card, whatever they are: none takes more than 4 bytes as it is sent."""
 
 
-def idempotency_uuid(place: ReplyTarget, key: str) -> str:
+def idempotency_uuid(target: ReplyTarget, key: str) -> str:
     """Return the `uuid` (at most 50 characters) that makes a send happen once.
 
-    The place is part of it: a fresh database counts its foot from the start again, and the platform
+    The target is part of it: a fresh database counts its keys from the start again, and the platform
     would take the first answers for repetitions of earlier ones.
 
     >>> len(idempotency_uuid(ReplyTarget(chat="oc_1", reply_to="om_1"), "turn/7/0"))
     40
     """
-    parts = "\0".join((place.chat, place.reply_to, key))
+    parts = "\0".join((target.chat, target.reply_to, key))
     return hashlib.sha256(parts.encode("utf-8", "replace")).hexdigest()[:_UUID_CHARS]
 
 
@@ -90,29 +90,29 @@ class FeishuMessages:
         self._chats = chats
 
     async def send(
-        self, place: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
+        self, target: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
         """Send a finished answer; code that no card holds as a file."""
         code = code_too_long(markdown)
         if code is not None:
-            return await self._send_code(place, markdown, code, key)
-        foot = self._footer(place, buttons)
+            return await self._send_code(target, markdown, code, key)
+        foot = self._footer(target, buttons)
         card = cards.final_card(render(markdown), foot)
         plain = cards.plain_text_card(markdown, final=True, foot=foot)
-        return MessageId((await self._send_card(place, card, plain, key)).id)
+        return MessageId((await self._send_card(target, card, plain, key)).id)
 
     async def start_streaming(
-        self, place: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
+        self, target: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
         """Send a card that shows that work began."""
-        foot, text = self._footer(place, buttons), render(markdown, partial=True)
+        foot, text = self._footer(target, buttons), render(markdown, partial=True)
         made = await self._entities.create(
-            idempotency_uuid(place, key), cards.streaming_card(text, foot)
+            idempotency_uuid(target, key), cards.streaming_card(text, foot)
         )
         refusal: FeishuError | None = None
         if made is not None:
             try:
-                return await self._send_entity(place, made, foot, key)
+                return await self._send_entity(target, made, foot, key)
             except FeishuError as error:
                 if error.retryable:
                     raise
@@ -121,14 +121,14 @@ class FeishuMessages:
             cards.progress_card(text, foot),
             cards.plain_text_card(markdown, final=False, foot=foot),
         )
-        sent = await self._send_card(place, card, plain, key)
+        sent = await self._send_card(target, card, plain, key)
         if refusal is not None:  # what was refused with an entity is taken without: that is why
             self._entities.disable(refusal)
         return MessageId(sent.id)
 
     async def update_streaming(
         self,
-        place: ReplyTarget,
+        target: ReplyTarget,
         message: MessageId,
         markdown: str,
         *,
@@ -138,49 +138,49 @@ class FeishuMessages:
         """Replace what a card says and what can be pressed below it."""
         if not final:
             await self._update(
-                place, message, _tail_of_long_code(markdown), final=False, buttons=buttons
+                target, message, _tail_of_long_code(markdown), final=False, buttons=buttons
             )
             return
         code = code_too_long(markdown)
         shown = f"📎 {code.name}" if code is not None else markdown
-        await self._update(place, message, shown, final=True, buttons=buttons)
+        await self._update(target, message, shown, final=True, buttons=buttons)
         if code is not None:
-            await self._send_code(place, markdown, code, f"code {message}")
+            await self._send_code(target, markdown, code, f"code {message}")
 
     async def edit(
         self,
-        place: ReplyTarget,
+        target: ReplyTarget,
         message: MessageId,
         markdown: str,
         *,
         buttons: Sequence[Button] = (),
     ) -> None:
         """Change an answer. It stays as it is where that cannot be."""
-        foot = self._footer(place, buttons)
+        foot = self._footer(target, buttons)
         plain_id, card_id = self._entities.split_id(message)
         if card_id:
             await self._finish(card_id, markdown, foot)
         else:
             await self._finish_card(plain_id, markdown, foot)
 
-    async def send_file(self, place: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
+    async def send_file(self, target: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
         """Upload a file and send it as a picture or a file."""
         upload = await self._uploads.upload(file)
         content = MessageContent(
-            type=upload.type, value=upload.value, uuid=idempotency_uuid(place, key)
+            type=upload.type, value=upload.value, uuid=idempotency_uuid(target, key)
         )
-        return MessageId((await self._deliver(place, content)).id)
+        return MessageId((await self._deliver(target, content)).id)
 
     async def _update(
         self,
-        place: ReplyTarget,
+        target: ReplyTarget,
         message: MessageId,
         markdown: str,
         *,
         final: bool,
         buttons: Sequence[Button],
     ) -> None:
-        foot = self._footer(place, buttons)
+        foot = self._footer(target, buttons)
         plain_id, card_id = self._entities.split_id(message)
         if card_id and final:
             await self._require_present(plain_id)
@@ -193,11 +193,13 @@ class FeishuMessages:
             await self._patch(plain_id, markdown, foot, final=False)
 
     async def _send_entity(
-        self, place: ReplyTarget, made: CardEntity, foot: CardFooter, key: str
+        self, target: ReplyTarget, made: CardEntity, foot: CardFooter, key: str
     ) -> MessageId:
         value = {"type": "card", "data": {"card_id": made.id}}
-        content = MessageContent(type="interactive", value=value, uuid=idempotency_uuid(place, key))
-        message = await self._entities.register(await self._deliver(place, content), made)
+        content = MessageContent(
+            type="interactive", value=value, uuid=idempotency_uuid(target, key)
+        )
+        message = await self._entities.register(await self._deliver(target, content), made)
         self._streams.register(made.id, foot)
         return message
 
@@ -284,12 +286,12 @@ class FeishuMessages:
             _log.warning("a card was refused, sending it without markup: %s", error)
             await self._api.patch(message, cards.plain_text_card(markdown, final=final, foot=foot))
 
-    def _footer(self, place: ReplyTarget, buttons: Sequence[Button]) -> CardFooter:
-        private = self._chats.is_private(place.chat)
-        return CardFooter(buttons=buttons, private=private, note=place.texts.working)
+    def _footer(self, target: ReplyTarget, buttons: Sequence[Button]) -> CardFooter:
+        private = self._chats.is_private(target.chat)
+        return CardFooter(buttons=buttons, private=private, note=target.texts.working)
 
     async def _send_code(
-        self, place: ReplyTarget, markdown: str, code: CodeFile, key: str
+        self, target: ReplyTarget, markdown: str, code: CodeFile, key: str
     ) -> MessageId:
         """Send code as a file. Raises MessageTooLong where files are refused: it goes into several cards."""
         try:
@@ -300,34 +302,36 @@ class FeishuMessages:
             _log.warning("long code is sent in cards, its file was refused: %s", error)
             raise MessageTooLong(split(markdown, fits)) from error
         content = MessageContent(
-            type=upload.type, value=upload.value, uuid=idempotency_uuid(place, key)
+            type=upload.type, value=upload.value, uuid=idempotency_uuid(target, key)
         )
-        return MessageId((await self._deliver(place, content)).id)
+        return MessageId((await self._deliver(target, content)).id)
 
     async def _send_card(
-        self, place: ReplyTarget, card: Card, plain: Card, key: str
+        self, target: ReplyTarget, card: Card, plain: Card, key: str
     ) -> SentMessage:
         """Send a card, or the same words without markup if the platform finds fault with the card."""
-        uuid = idempotency_uuid(place, key)
+        uuid = idempotency_uuid(target, key)
         try:
             return await self._deliver(
-                place, MessageContent(type="interactive", value=card, uuid=uuid)
+                target, MessageContent(type="interactive", value=card, uuid=uuid)
             )
         except FeishuError as error:
             if not error.bad_card:
                 raise
             _log.warning("a card was refused, sending it without markup: %s", error)
         return await self._deliver(
-            place, MessageContent(type="interactive", value=plain, uuid=uuid)
+            target, MessageContent(type="interactive", value=plain, uuid=uuid)
         )
 
-    async def _deliver(self, place: ReplyTarget, content: MessageContent) -> SentMessage:
+    async def _deliver(self, target: ReplyTarget, content: MessageContent) -> SentMessage:
         """Answer the user's message; if there is none any more, speak to the chat."""
-        if place.reply_to:
+        if target.reply_to:
             try:
-                return await self._api.reply(place.reply_to, content, in_thread=bool(place.thread))
+                return await self._api.reply(
+                    target.reply_to, content, in_thread=bool(target.thread)
+                )
             except FeishuError as error:
                 if not error.target_gone:
                     raise
                 _log.info("the message to answer is gone, writing to the chat: %s", error)
-        return await self._api.send(place.chat, content)
+        return await self._api.send(target.chat, content)

@@ -99,9 +99,9 @@ def _load() -> tuple[Any, type[Exception]]:
         spec = importlib.util.find_spec(_ROOT)
         if spec is None or not spec.submodule_search_locations:
             raise ImportError("lark-oapi is not installed: run `make install`")
-        place = spec.submodule_search_locations[0]
+        folder = spec.submodule_search_locations[0]
         for package in _PACKAGES:
-            _register_stub_package(_ROOT + package, place + package.replace(".", "/"))
+            _register_stub_package(_ROOT + package, folder + package.replace(".", "/"))
     frames = importlib.import_module(_FRAMES)
     refused: type[Exception] = importlib.import_module(_MESSAGES).DecodeError
     return frames.Frame, refused

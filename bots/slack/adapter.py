@@ -199,61 +199,61 @@ class SlackAdapter(
         return split(markdown, fits, as_file=lambda _: True)
 
     @override
-    async def send(self, place: ReplyTarget, markdown: str, *, key: str) -> MessageId:
-        async with self._watched(split_recipient(place.user)[0]):
-            return await self._messages.send(place, markdown, key=key)
+    async def send(self, target: ReplyTarget, markdown: str, *, key: str) -> MessageId:
+        async with self._watched(split_recipient(target.user)[0]):
+            return await self._messages.send(target, markdown, key=key)
 
     @override
     async def send_with_buttons(
-        self, place: ReplyTarget, markdown: str, buttons: Sequence[Button], *, key: str
+        self, target: ReplyTarget, markdown: str, buttons: Sequence[Button], *, key: str
     ) -> MessageId:
-        async with self._watched(split_recipient(place.user)[0]):
-            return await self._messages.send(place, markdown, key=key, buttons=buttons)
+        async with self._watched(split_recipient(target.user)[0]):
+            return await self._messages.send(target, markdown, key=key, buttons=buttons)
 
     @override
-    async def send_file(self, place: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
-        async with self._watched(split_recipient(place.user)[0]):
-            return await self._files.send_file(place, file, key=key)
+    async def send_file(self, target: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
+        async with self._watched(split_recipient(target.user)[0]):
+            return await self._files.send_file(target, file, key=key)
 
     @override
     async def edit_message(
         self,
-        place: ReplyTarget,
+        target: ReplyTarget,
         message: MessageId,
         markdown: str,
         *,
         buttons: Sequence[Button] = (),
     ) -> None:
-        async with self._watched(split_recipient(place.user)[0]):
-            await self._streaming.end_stream(place, message)
-            await self._messages.edit(place, message, markdown, buttons)
+        async with self._watched(split_recipient(target.user)[0]):
+            await self._streaming.end_stream(target, message)
+            await self._messages.edit(target, message, markdown, buttons)
 
     @override
-    async def delete_message(self, place: ReplyTarget, message: MessageId) -> None:
-        async with self._watched(split_recipient(place.user)[0]):
-            await self._streaming.end_stream(place, message)
-            await self._messages.remove(place, message)
+    async def delete_message(self, target: ReplyTarget, message: MessageId) -> None:
+        async with self._watched(split_recipient(target.user)[0]):
+            await self._streaming.end_stream(target, message)
+            await self._messages.remove(target, message)
 
     @override
     async def start_streaming(
-        self, place: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
+        self, target: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
-        async with self._watched(split_recipient(place.user)[0]):
-            return await self._streaming.start(place, markdown, key=key, buttons=buttons)
+        async with self._watched(split_recipient(target.user)[0]):
+            return await self._streaming.start(target, markdown, key=key, buttons=buttons)
 
     @override
     async def update_streaming(
         self,
-        place: ReplyTarget,
+        target: ReplyTarget,
         message: MessageId,
         markdown: str,
         *,
         final: bool,
         buttons: Sequence[Button] = (),
     ) -> None:
-        async with self._watched(split_recipient(place.user)[0]):
+        async with self._watched(split_recipient(target.user)[0]):
             show = self._streaming.finish if final else self._streaming.update
-            await show(place, message, markdown, buttons)
+            await show(target, message, markdown, buttons)
 
     @override
     @asynccontextmanager
@@ -268,19 +268,21 @@ class SlackAdapter(
             yield chunks
 
     @override
-    async def find_message(self, place: ReplyTarget, *, key: str, since: float) -> MessageId | None:
-        async with self._watched(split_recipient(place.user)[0]):
-            return await self._messages.find(place, key=key, since=since)
+    async def find_message(
+        self, target: ReplyTarget, *, key: str, since: float
+    ) -> MessageId | None:
+        async with self._watched(split_recipient(target.user)[0]):
+            return await self._messages.find(target, key=key, since=since)
 
     @override
-    async def show_working(self, place: ReplyTarget) -> None:
-        async with self._watched(split_recipient(place.user)[0]):
-            await self._indicator.working(place)
+    async def show_working(self, target: ReplyTarget) -> None:
+        async with self._watched(split_recipient(target.user)[0]):
+            await self._indicator.working(target)
 
     @override
-    async def show_finished(self, place: ReplyTarget, *, ok: bool) -> None:
-        async with self._watched(split_recipient(place.user)[0]):
-            await self._indicator.finished(place, ok=ok)
+    async def show_finished(self, target: ReplyTarget, *, ok: bool) -> None:
+        async with self._watched(split_recipient(target.user)[0]):
+            await self._indicator.finished(target, ok=ok)
 
     async def _forget(self, workspace: str) -> None:
         if self._installer is not None:

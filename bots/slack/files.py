@@ -49,8 +49,8 @@ class SlackFileUploader:
         """Return the id of the file that this process sent, or tried to send, with `key`; "" = none."""
         return self._sent.get(key, "")
 
-    async def send_file(self, place: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
-        """Share one file where `place` says; returns the file's id.
+    async def send_file(self, target: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
+        """Share one file where `target` says; returns the file's id.
 
         Nobody sees anything before the last of the three calls, so only that one can be ambiguous.
 
@@ -61,15 +61,15 @@ class SlackFileUploader:
         parcel = _PendingUpload(
             name=file.name, size_bytes=file.size_bytes, body=partial(_on_disk, file.path), alt=alt
         )
-        return await self._share(place, parcel, key=key)
+        return await self._share(target, parcel, key=key)
 
-    async def send_text(self, place: ReplyTarget, name: str, text: str, *, key: str) -> MessageId:
+    async def send_text(self, target: ReplyTarget, name: str, text: str, *, key: str) -> MessageId:
         """Share a text as a file, likewise."""
         data = text.encode()
         parcel = _PendingUpload(name=name, size_bytes=len(data), body=partial(_in_memory, data))
-        return await self._share(place, parcel, key=key)
+        return await self._share(target, parcel, key=key)
 
-    async def _share(self, place: ReplyTarget, parcel: _PendingUpload, *, key: str) -> MessageId:
+    async def _share(self, target: ReplyTarget, parcel: _PendingUpload, *, key: str) -> MessageId:
         if parcel.size_bytes < 1:
             raise SlackError(f"Slack does not accept empty files ({parcel.name}).")
         try:
@@ -83,8 +83,8 @@ class SlackFileUploader:
         await self._api.call(
             lambda web: web.files_completeUploadExternal(
                 files=[{"id": ref, "title": parcel.name}],
-                channel_id=place.chat,
-                thread_ts=place.thread or None,
+                channel_id=target.chat,
+                thread_ts=target.thread or None,
             )
         )
         return MessageId(ref)

@@ -52,36 +52,36 @@ class SlackIndicator:
         self._titles: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._greeted: OrderedDict[tuple[str, str], None] = OrderedDict()
 
-    async def working(self, place: ReplyTarget) -> None:
+    async def working(self, target: ReplyTarget) -> None:
         """Show, or refresh, that a message is being answered."""
-        if not place.reply_to:
+        if not target.reply_to:
             return
-        before = self._active.get(place)
-        agents = await self._set_agent_status(place) if before is None or before[0] else ""
+        before = self._active.get(target)
+        agents = await self._set_agent_status(target) if before is None or before[0] else ""
         ways: tuple[str, ...] = (agents,)
         # In a channel people look at the message, not into its thread.
-        if not agents or not is_private(place.chat):
+        if not agents or not is_private(target.chat):
             ways = (agents, _REACTION)
             if before is None or _REACTION not in before:
-                await self._react(place, WORKING)
-        _remember(self._active, place, ways)
+                await self._react(target, WORKING)
+        _remember(self._active, target, ways)
 
-    async def finished(self, place: ReplyTarget, *, ok: bool) -> None:
+    async def finished(self, target: ReplyTarget, *, ok: bool) -> None:
         """Take the sign away; a reaction also says how it ended."""
-        if not place.reply_to:
+        if not target.reply_to:
             return
-        shown = self._active.pop(place, None)
-        way = shown[0] if shown else next(iter(self._status_methods(place)), "")
+        shown = self._active.pop(target, None)
+        way = shown[0] if shown else next(iter(self._status_methods(target)), "")
         try:
             if way:
-                await self._status_methods(place)[way](place, over=True)
+                await self._status_methods(target)[way](target, over=True)
         except (KeyError, SlackError) as error:
             _log.info("%s: a status could not be cleared; it expires: %s", self._api.channel, error)
             way = way if shown else ""  # Before a restart it may have been a reaction.
-        if way and is_private(place.chat):
+        if way and is_private(target.chat):
             return
-        await self._unreact(place, WORKING)
-        await self._react(place, DONE if ok else FAILED)
+        await self._unreact(target, WORKING)
+        await self._react(target, DONE if ok else FAILED)
 
     def remember_title(self, inbound: InboundMessage) -> None:
         """Note what a thread is about: its first message becomes its title."""
@@ -105,9 +105,9 @@ class SlackIndicator:
             )
         )
 
-    def _status_methods(self, place: ReplyTarget) -> Mapping[str, "_StatusMethod"]:
+    def _status_methods(self, target: ReplyTarget) -> Mapping[str, "_StatusMethod"]:
         """Return the ways in which an agent's status can be shown here, best first."""
-        if not self._api.known_identity.is_agent or not _thread(place):
+        if not self._api.known_identity.is_agent or not _thread(target):
             return {}
         ways: dict[str, _StatusMethod] = {
             _SESSION: self._set_session_status,
@@ -115,11 +115,11 @@ class SlackIndicator:
         }
         return {name: way for name, way in ways.items() if name not in self._unsupported}
 
-    async def _set_agent_status(self, place: ReplyTarget) -> str:
+    async def _set_agent_status(self, target: ReplyTarget) -> str:
         """Show the sign of an agent; return by which way, or "" where there is none."""
-        for name, way in self._status_methods(place).items():
+        for name, way in self._status_methods(target).items():
             try:
-                await way(place, over=False)
+                await way(target, over=False)
             except SlackError as error:
                 if error.retryable:
                     raise
@@ -131,42 +131,42 @@ class SlackIndicator:
                 return name
         return ""
 
-    async def _set_session_status(self, place: ReplyTarget, *, over: bool) -> None:
-        title = "" if over else self._titles.get((place.chat, _thread(place)), "")
+    async def _set_session_status(self, target: ReplyTarget, *, over: bool) -> None:
+        title = "" if over else self._titles.get((target.chat, _thread(target)), "")
         await self._api.call(
             lambda web: web.agents_sessions_setStatus(
-                channel_id=place.chat,
-                thread_ts=_thread(place),
+                channel_id=target.chat,
+                thread_ts=_thread(target),
                 status="active" if over else "processing",
                 title=title or None,
             )
         )
 
-    async def _set_assistant_status(self, place: ReplyTarget, *, over: bool) -> None:
+    async def _set_assistant_status(self, target: ReplyTarget, *, over: bool) -> None:
         await self._api.call(
             lambda web: web.assistant_threads_setStatus(
-                channel_id=place.chat,
-                thread_ts=_thread(place),
-                status="" if over else place.texts.presence_working,
+                channel_id=target.chat,
+                thread_ts=_thread(target),
+                status="" if over else target.texts.presence_working,
             )
         )
 
-    async def _react(self, place: ReplyTarget, name: str) -> None:
+    async def _react(self, target: ReplyTarget, name: str) -> None:
         try:
             await self._api.call(
                 lambda web: web.reactions_add(
-                    channel=place.chat, timestamp=place.reply_to, name=name
+                    channel=target.chat, timestamp=target.reply_to, name=name
                 )
             )
         except SlackError as error:
             if error.code != "already_reacted":
                 raise
 
-    async def _unreact(self, place: ReplyTarget, name: str) -> None:
+    async def _unreact(self, target: ReplyTarget, name: str) -> None:
         try:
             await self._api.call(
                 lambda web: web.reactions_remove(
-                    channel=place.chat, timestamp=place.reply_to, name=name
+                    channel=target.chat, timestamp=target.reply_to, name=name
                 )
             )
         except SlackError as error:
@@ -177,12 +177,12 @@ class SlackIndicator:
 class _StatusMethod(Protocol):
     """Shows a status, or that it is over."""
 
-    def __call__(self, place: ReplyTarget, *, over: bool) -> Awaitable[None]: ...
+    def __call__(self, target: ReplyTarget, *, over: bool) -> Awaitable[None]: ...
 
 
-def _thread(place: ReplyTarget) -> str:
+def _thread(target: ReplyTarget) -> str:
     """Return the root of the thread in which an agent answers: in its chat every message begins one."""
-    return place.thread or place.reply_to
+    return target.thread or target.reply_to
 
 
 def _remember(kept: "OrderedDict[_Key, _Value]", key: _Key, value: _Value) -> None:

@@ -48,67 +48,67 @@ class SlackMessages:
         self._files = files
 
     async def send(
-        self, place: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
+        self, target: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
         """Send one message, to the command's own answer address as long as that takes it.
 
         A message whose blocks Slack refuses is sent as plain text; code that is too long for a message
         is sent as a file.
         """
-        if place.response_url:
+        if target.response_url:
             try:
-                return await self._respond_to_command(place.response_url, markdown, buttons)
+                return await self._respond_to_command(target.response_url, markdown, buttons)
             except ResponseUrlExpired:
                 pass
         code = code_too_long(markdown)
         if code is None:
             return await self._with_plain_fallback(
-                markdown, buttons, lambda form: self._post(place, form, key=key)
+                markdown, buttons, lambda form: self._post(target, form, key=key)
             )
         try:
-            return await self._files.send_text(place, code.name, code.text, key=key)
+            return await self._files.send_text(target, code.name, code.text, key=key)
         except SlackError as error:
             if error.code not in _FILE_REFUSED_CODES:
                 raise
             raise MessageTooLong(split(markdown, fits)) from error
 
     async def edit(
-        self, place: ReplyTarget, message: MessageId, markdown: str, buttons: Sequence[Button] = ()
+        self, target: ReplyTarget, message: MessageId, markdown: str, buttons: Sequence[Button] = ()
     ) -> None:
         """Replace a message's text and buttons; one that still streams is ended before."""
         code = code_too_long(markdown)
         if code is None:
-            await self.update(place, message, markdown, buttons)
+            await self.update(target, message, markdown, buttons)
             return
         try:
-            await self._upload_code_once(place, message, code)
+            await self._upload_code_once(target, message, code)
         except SlackError as error:
             if error.code not in _FILE_REFUSED_CODES:
                 raise
             raise MessageTooLong(split(markdown, fits)) from error
-        told = place.texts.code_in_file.format(name=code.name)
-        await self.update(place, message, told, buttons)
+        told = target.texts.code_in_file.format(name=code.name)
+        await self.update(target, message, told, buttons)
 
     async def update(
-        self, place: ReplyTarget, message: MessageId, markdown: str, buttons: Sequence[Button] = ()
+        self, target: ReplyTarget, message: MessageId, markdown: str, buttons: Sequence[Button] = ()
     ) -> None:
         """Replace a message's text and buttons for now; what no message holds is cut."""
         await self._ending_stream(
-            place,
+            target,
             message,
             lambda: self._with_plain_fallback(
-                markdown, buttons, lambda form: self._update(place, message, form)
+                markdown, buttons, lambda form: self._update(target, message, form)
             ),
         )
 
-    async def remove(self, place: ReplyTarget, message: MessageId) -> None:
+    async def remove(self, target: ReplyTarget, message: MessageId) -> None:
         """Take a message away; one that is gone already is fine."""
         try:
             await self._ending_stream(
-                place,
+                target,
                 message,
                 lambda: self._api.call(
-                    lambda web: web.chat_delete(channel=place.chat, ts=str(message))
+                    lambda web: web.chat_delete(channel=target.chat, ts=str(message))
                 ),
             )
         except SlackError as error:
@@ -120,13 +120,13 @@ class SlackMessages:
         await self._respond_to_command(callback, text, ())
 
     async def stop_stream(
-        self, place: ReplyTarget, message: MessageId, *, rest: str = "", key: str = ""
+        self, target: ReplyTarget, message: MessageId, *, rest: str = "", key: str = ""
     ) -> bool:
         """End a stream; return whether it still ran, so that `rest` now stands behind it."""
         try:
             await self._api.call(
                 lambda web: web.chat_stopStream(
-                    channel=place.chat,
+                    channel=target.chat,
                     ts=str(message),
                     markdown_text=rest or None,
                     metadata=delivery_metadata(key) if key else None,
@@ -134,13 +134,13 @@ class SlackMessages:
             )
         except SlackError as error:
             if error.code == "no_text" and not rest:  # Nothing was ever written to it.
-                return await self.stop_stream(place, message, rest=EMPTY, key=key)
+                return await self.stop_stream(target, message, rest=EMPTY, key=key)
             if error.code in {"message_not_in_streaming_state", "stopped_by_user"}:
                 return False
             raise
         return True
 
-    async def find(self, place: ReplyTarget, *, key: str, since: float) -> MessageId | None:
+    async def find(self, target: ReplyTarget, *, key: str, since: float) -> MessageId | None:
         """Return the message or file sent with `key`, if it stands where it was sent to.
 
         Messages carry their key; files cannot, so they are known only to the process that sent them.
@@ -149,10 +149,10 @@ class SlackMessages:
             SlackError: Not retryable where it cannot be told: an answer that only its reader sees, or a
                 file that an earlier process may have sent with this key.
         """
-        if place.response_url:
+        if target.response_url:
             raise SlackError("An answer to a Slack command cannot be looked up.")
         me, ref, doubt = await self._api.identity(), self._files.file_id_for(key), False
-        async for message in self._messages_since(place, since=since):
+        async for message in self._messages_since(target, since=since):
             if message.get("user") != me.user_id and message.get("bot_id") != me.bot_id:
                 continue
             shared = [file.get("id") for file in message.get("files") or ()]
@@ -168,14 +168,14 @@ class SlackMessages:
         return None
 
     async def _upload_code_once(
-        self, place: ReplyTarget, message: MessageId, code: CodeFile
+        self, target: ReplyTarget, message: MessageId, code: CodeFile
     ) -> None:
         """Share the code that a message stood for, unless an earlier attempt did."""
         key = f"{place.chat}:{message}"
         since = parse_timestamp(message) or 0.0
-        if self._files.file_id_for(key) and await self.find(place, key=key, since=since):
+        if self._files.file_id_for(key) and await self.find(target, key=key, since=since):
             return
-        await self._files.send_text(place, code.name, code.text, key=key)
+        await self._files.send_text(target, code.name, code.text, key=key)
 
     async def _respond_to_command(
         self, callback: str, markdown: str, buttons: Sequence[Button]
@@ -212,7 +212,7 @@ class SlackMessages:
             return await put(render_plain(markdown, buttons))
 
     async def _ending_stream(
-        self, place: ReplyTarget, message: MessageId, change: Callable[[], Awaitable[object]]
+        self, target: ReplyTarget, message: MessageId, change: Callable[[], Awaitable[object]]
     ) -> None:
         """Change a message; one that an earlier process left streaming is ended first."""
         try:
@@ -220,17 +220,17 @@ class SlackMessages:
         except SlackError as error:
             if error.code not in _STREAMING_CODES:
                 raise
-            await self.stop_stream(place, message)
+            await self.stop_stream(target, message)
             await change()
 
-    async def _post(self, place: ReplyTarget, message: SlackText, *, key: str) -> MessageId:
+    async def _post(self, target: ReplyTarget, message: SlackText, *, key: str) -> MessageId:
         # Links in model output are not unfurled: fetching them could carry data out.
         answer = await self._api.call(
             lambda web: web.chat_postMessage(
-                channel=place.chat,
+                channel=target.chat,
                 text=message.text,
                 blocks=list(message.blocks) or None,
-                thread_ts=place.thread or None,
+                thread_ts=target.thread or None,
                 unfurl_links=False,
                 unfurl_media=False,
                 metadata=delivery_metadata(key),
@@ -238,11 +238,11 @@ class SlackMessages:
         )
         return message_id(answer)
 
-    async def _update(self, place: ReplyTarget, message: MessageId, form: SlackText) -> MessageId:
+    async def _update(self, target: ReplyTarget, message: MessageId, form: SlackText) -> MessageId:
         # Without `parse` Slack would look for names and addresses in the text.
         await self._api.call(
             lambda web: web.chat_update(
-                channel=place.chat,
+                channel=target.chat,
                 ts=str(message),
                 text=form.text,
                 blocks=list(form.blocks),
@@ -252,27 +252,27 @@ class SlackMessages:
         return message
 
     async def _messages_since(
-        self, place: ReplyTarget, *, since: float
+        self, target: ReplyTarget, *, since: float
     ) -> AsyncIterator[dict[str, Any]]:
-        """Yield the messages where answers to `place` stand, sent after `since`."""
+        """Yield the messages where answers to `target` stand, sent after `since`."""
         window: dict[str, Any] = {
-            "channel": place.chat,
+            "channel": target.chat,
             "oldest": f"{max(since, 0):.6f}",
             "limit": _PAGE,
             "include_all_metadata": True,
         }
         for _ in range(_PAGES):
-            page = await self._page(place, window)
+            page = await self._page(target, window)
             for message in page.get("messages") or ():
                 yield message
             window["cursor"] = (page.get("response_metadata") or {}).get("next_cursor") or ""
             if not window["cursor"]:
                 return
 
-    async def _page(self, place: ReplyTarget, window: dict[str, Any]) -> AsyncSlackResponse:
-        if place.thread:
+    async def _page(self, target: ReplyTarget, window: dict[str, Any]) -> AsyncSlackResponse:
+        if target.thread:
             return await self._api.call(
-                lambda web: web.conversations_replies(ts=place.thread, **window)
+                lambda web: web.conversations_replies(ts=target.thread, **window)
             )
         return await self._api.call(lambda web: web.conversations_history(**window))
 

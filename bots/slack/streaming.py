@@ -115,27 +115,27 @@ class SlackStreamingMessages:
         self._updates = _with_burst(limits.updates_per_minute)
 
     async def start(
-        self, place: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
+        self, target: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
         """Begin an answer; return "" where none can grow: behind a command, which only its author sees."""
-        if place.response_url:
+        if target.response_url:
             return MessageId("")
         token = buttons[0].token if buttons else ""
-        ts = await self._start_stream(place)
+        ts = await self._start_stream(target)
         live = bool(ts)
         if not live:
-            ts = await self._outbound.send(place, markdown, key=key, buttons=buttons)
-        self._remember(place, ts, _StreamingMessage(key=key, stop_token=token, is_streaming=live))
+            ts = await self._outbound.send(target, markdown, key=key, buttons=buttons)
+        self._remember(target, ts, _StreamingMessage(key=key, stop_token=token, is_streaming=live))
         return ts
 
     async def update(
-        self, place: ReplyTarget, message: MessageId, markdown: str, buttons: Sequence[Button] = ()
+        self, target: ReplyTarget, message: MessageId, markdown: str, buttons: Sequence[Button] = ()
     ) -> None:
         """Show an answer so far; the message that still grows is the one with a button."""
-        growing = self._messages.get((place.chat, message))
+        growing = self._messages.get((target.chat, message))
         if growing is None:
             growing = _StreamingMessage(stop_token=buttons[0].token if buttons else "")
-            self._remember(place, message, growing)
+            self._remember(target, message, growing)
         if growing.is_stopped:
             raise SlackError("A person stopped this answer.")
         whole, markdown = (
@@ -145,33 +145,33 @@ class SlackStreamingMessages:
         old = anyio.current_time() - growing.started_at >= self._limits.max_stream_s
         if growing.is_streaming and (old or not buttons):
             rest = self._rest(growing, markdown, whole=True)
-            if await self._stop_stream(place, message, growing, rest or "") and rest is not None:
+            if await self._stop_stream(target, message, growing, rest or "") and rest is not None:
                 return
-        elif growing.is_streaming and await self._append(place, message, growing, markdown):
+        elif growing.is_streaming and await self._append(target, message, growing, markdown):
             return
         there = growing.streamed_text in {
             escape_stream_text(markdown),
             escape_stream_text(markdown, whole=True),
         }
         if growing.is_uncertain or not there or growing.updated_at is not None:
-            await self._update_message(place, message, growing, whole, buttons)
+            await self._update_message(target, message, growing, whole, buttons)
 
     async def finish(
-        self, place: ReplyTarget, message: MessageId, markdown: str, buttons: Sequence[Button] = ()
+        self, target: ReplyTarget, message: MessageId, markdown: str, buttons: Sequence[Button] = ()
     ) -> None:
         """Show the whole answer, exactly."""
-        growing = self._messages.get((place.chat, message))
+        growing = self._messages.get((target.chat, message))
         if growing is None or not await self._finish_stream(
-            place, message, growing, markdown, buttons
+            target, message, growing, markdown, buttons
         ):
-            await self._outbound.edit(place, message, markdown, buttons)
-        self._messages.pop((place.chat, message), None)
+            await self._outbound.edit(target, message, markdown, buttons)
+        self._messages.pop((target.chat, message), None)
 
-    async def end_stream(self, place: ReplyTarget, message: MessageId) -> None:
+    async def end_stream(self, target: ReplyTarget, message: MessageId) -> None:
         """End a stream before its message is changed or taken away by others."""
-        growing = self._messages.get((place.chat, message))
+        growing = self._messages.get((target.chat, message))
         if growing is not None and growing.is_streaming:
-            await self._stop_stream(place, message, growing)
+            await self._stop_stream(target, message, growing)
 
     def mark_stopped(self, chat: str, message: str) -> str | None:
         """Note that Slack stopped a stream; return its stop button's token, None if nothing is left to stop."""
@@ -183,7 +183,7 @@ class SlackStreamingMessages:
 
     async def _finish_stream(
         self,
-        place: ReplyTarget,
+        target: ReplyTarget,
         message: MessageId,
         growing: _StreamingMessage,
         markdown: str,
@@ -195,21 +195,21 @@ class SlackStreamingMessages:
         if not growing.is_streaming:
             return as_is and not rest and growing.updated_at is None
         return (
-            await self._stop_stream(place, message, growing, rest if as_is and rest else "")
+            await self._stop_stream(target, message, growing, rest if as_is and rest else "")
             and as_is
         )
 
-    async def _start_stream(self, place: ReplyTarget) -> MessageId:
+    async def _start_stream(self, target: ReplyTarget) -> MessageId:
         """Start a stream; return "" where a plain message has to do."""
-        _, team, user = split_recipient(place.user)
-        if not is_private(place.chat) and not (place.thread and user):
+        _, team, user = split_recipient(target.user)
+        if not is_private(target.chat) and not (target.thread and user):
             return MessageId("")
         if {
             _ALL_CHANNELS,
-            place.chat,
+            target.chat,
         } & self._unsupported_channels.keys() or self._starts.try_acquire():
             return MessageId("")
-        given: dict[str, Any] = {"channel": place.chat, "thread_ts": place.thread or None}
+        given: dict[str, Any] = {"channel": target.chat, "thread_ts": target.thread or None}
         if user:
             given["recipient_user_id"] = user
             # After a restart answers may go on before the connection signed in.
@@ -217,7 +217,7 @@ class SlackStreamingMessages:
         try:
             answer = await self._api.call(lambda web: web.chat_startStream(**given))
         except SlackError as error:
-            self._on_start_refused(error, place.chat)
+            self._on_start_refused(error, target.chat)
             return MessageId("")
         return message_id(answer)
 
@@ -239,12 +239,12 @@ class SlackStreamingMessages:
             )
 
     async def _append(
-        self, place: ReplyTarget, message: MessageId, growing: _StreamingMessage, markdown: str
+        self, target: ReplyTarget, message: MessageId, growing: _StreamingMessage, markdown: str
     ) -> bool:
         """Add what is new; return False if the message has to be changed instead."""
         rest = self._rest(growing, markdown)
         if rest is None:
-            await self._stop_stream(place, message, growing)
+            await self._stop_stream(target, message, growing)
             return False
         if not rest:
             return True
@@ -258,17 +258,17 @@ class SlackStreamingMessages:
         try:
             await self._api.call(
                 lambda web: web.chat_appendStream(
-                    channel=place.chat, ts=str(message), markdown_text=rest
+                    channel=target.chat, ts=str(message), markdown_text=rest
                 )
             )
         except SlackError as error:
             growing.is_uncertain = error.ambiguous
-            return await self._on_append_refused(place, message, growing, error)
+            return await self._on_append_refused(target, message, growing, error)
         growing.streamed_text, growing.is_uncertain = growing.streamed_text + rest, False
         return True
 
     async def _on_append_refused(
-        self, place: ReplyTarget, message: MessageId, growing: _StreamingMessage, error: SlackError
+        self, target: ReplyTarget, message: MessageId, growing: _StreamingMessage, error: SlackError
     ) -> bool:
         """Act on a refused addition; return False if the message has to be changed instead."""
         if error.code == "ratelimited":
@@ -279,7 +279,7 @@ class SlackStreamingMessages:
         if error.code == "stopped_by_user":
             if not growing.is_stopped:
                 growing.is_stopped = True
-                await self._on_stopped(place, message, growing.stop_token)
+                await self._on_stopped(target, message, growing.stop_token)
             raise error
         return False
 
@@ -301,18 +301,18 @@ class SlackStreamingMessages:
         return text[len(growing.streamed_text) :]
 
     async def _stop_stream(
-        self, place: ReplyTarget, message: MessageId, growing: _StreamingMessage, rest: str = ""
+        self, target: ReplyTarget, message: MessageId, growing: _StreamingMessage, rest: str = ""
     ) -> bool:
         """End a stream; return whether it still ran, so that `rest` stands there."""
         doubt, growing.is_uncertain = growing.is_uncertain, True
-        ran = await self._outbound.stop_stream(place, message, rest=rest, key=growing.key)
+        ran = await self._outbound.stop_stream(target, message, rest=rest, key=growing.key)
         growing.is_streaming, growing.is_uncertain = False, doubt
         growing.streamed_text += rest if ran else ""
         return ran
 
     async def _update_message(
         self,
-        place: ReplyTarget,
+        target: ReplyTarget,
         message: MessageId,
         growing: _StreamingMessage,
         markdown: str,
@@ -331,10 +331,12 @@ class SlackStreamingMessages:
                 "The message was updated too recently.", retryable=True, retry_after_s=wait_s
             )
         growing.updated_at = anyio.current_time()
-        await self._outbound.update(place, message, close_open(markdown), buttons)
+        await self._outbound.update(target, message, close_open(markdown), buttons)
 
-    def _remember(self, place: ReplyTarget, message: MessageId, growing: _StreamingMessage) -> None:
-        self._messages[(place.chat, message)] = growing
+    def _remember(
+        self, target: ReplyTarget, message: MessageId, growing: _StreamingMessage
+    ) -> None:
+        self._messages[(target.chat, message)] = growing
         while len(self._messages) > _KEPT:
             self._messages.popitem(last=False)
 

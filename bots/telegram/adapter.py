@@ -205,38 +205,38 @@ class TelegramAdapter(
         return split(markdown, fits)
 
     @override
-    async def send(self, place: ReplyTarget, markdown: str, *, key: str) -> MessageId:
-        return await self._send_text(place, markdown, (), silent=False)
+    async def send(self, target: ReplyTarget, markdown: str, *, key: str) -> MessageId:
+        return await self._send_text(target, markdown, (), silent=False)
 
     @override
     async def send_with_buttons(
-        self, place: ReplyTarget, markdown: str, buttons: Sequence[Button], *, key: str
+        self, target: ReplyTarget, markdown: str, buttons: Sequence[Button], *, key: str
     ) -> MessageId:
-        return await self._send_text(place, markdown, buttons, silent=is_silent(buttons))
+        return await self._send_text(target, markdown, buttons, silent=is_silent(buttons))
 
     @override
     async def start_streaming(
-        self, place: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
+        self, target: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
-        return await self._send_text(place, markdown, buttons, silent=False)
+        return await self._send_text(target, markdown, buttons, silent=False)
 
     @override
     async def edit_message(
         self,
-        place: ReplyTarget,
+        target: ReplyTarget,
         message: MessageId,
         markdown: str,
         *,
         buttons: Sequence[Button] = (),
     ) -> None:
         content = self._sender.compose(markdown, buttons)
-        async with self._calling(place) as bot:
-            await self._sender.edit(bot, place, message, content)
+        async with self._calling(target) as bot:
+            await self._sender.edit(bot, target, message, content)
 
     @override
     async def update_streaming(
         self,
-        place: ReplyTarget,
+        target: ReplyTarget,
         message: MessageId,
         markdown: str,
         *,
@@ -247,40 +247,40 @@ class TelegramAdapter(
             content = self._sender.compose(markdown, buttons)
         else:
             content = OutgoingMessage(text=render(close_open(markdown)), buttons=buttons)
-        async with self._calling(place, share=None if final else PATCH_SHARE) as bot:
-            await self._sender.edit(bot, place, message, content)
+        async with self._calling(target, share=None if final else PATCH_SHARE) as bot:
+            await self._sender.edit(bot, target, message, content)
 
     @override
-    async def delete_message(self, place: ReplyTarget, message: MessageId) -> None:
+    async def delete_message(self, target: ReplyTarget, message: MessageId) -> None:
         # What a group said before it became a supergroup can no longer be taken away.
         with suppress(ChatMigratedError):
-            async with self._calling(place) as bot:
-                await delete_message(bot, place, message, within_s=self._timing.total_s())
+            async with self._calling(target) as bot:
+                await delete_message(bot, target, message, within_s=self._timing.total_s())
 
     @override
-    def uses_drafts(self, place: ReplyTarget) -> bool:
-        return self._config.streaming and self._drafts.available and not is_group(place.chat)
+    def uses_drafts(self, target: ReplyTarget) -> bool:
+        return self._config.streaming and self._drafts.available and not is_group(target.chat)
 
     @override
     async def send_draft(
-        self, place: ReplyTarget, markdown: str, *, key: str, stop: Button
+        self, target: ReplyTarget, markdown: str, *, key: str, stop: Button
     ) -> None:
         text = FormattedText(text="", entities=())
         if markdown.strip():
             text = render(close_open(markdown))
-        number = self._drafts.begin(place, key, stop)
+        number = self._drafts.begin(target, key, stop)
         # Shielded: a draft that is out must have arrived before the answer is sent, or it would stand below it.
         with anyio.CancelScope(shield=True):
-            async with self._calling(place, share=PATCH_SHARE) as bot:
-                await self._drafts.show(bot, place, text, number, within_s=self._timing.sign_s)
+            async with self._calling(target, share=PATCH_SHARE) as bot:
+                await self._drafts.show(bot, target, text, number, within_s=self._timing.sign_s)
 
     @override
-    async def send_file(self, place: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
+    async def send_file(self, target: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
         async def request(to: ReplyTarget) -> MessageId:
             async with self._calling(to) as bot:
                 return await send_file(bot, to, file, timing=self._timing)
 
-        return await self._follow_migration(request, place)
+        return await self._follow_migration(request, target)
 
     @override
     @asynccontextmanager
@@ -294,19 +294,19 @@ class TelegramAdapter(
             yield chunks
 
     @override
-    async def show_working(self, place: ReplyTarget) -> None:
+    async def show_working(self, target: ReplyTarget) -> None:
         share = TYPING_SHARE_BESIDE_PATCHES if self._capabilities.streaming else TYPING_SHARE
         # Shielded: "typing" that is out must have arrived before the answer, which ends it.
         with anyio.CancelScope(shield=True):
-            async with self._calling(place, share=share) as bot:
-                await send_typing(bot, place, within_s=self._timing.sign_s)
+            async with self._calling(target, share=share) as bot:
+                await send_typing(bot, target, within_s=self._timing.sign_s)
 
     @override
-    async def show_finished(self, place: ReplyTarget, *, ok: bool) -> None:
+    async def show_finished(self, target: ReplyTarget, *, ok: bool) -> None:
         """Do nothing: typing ends by itself, with the answer or after 5 seconds."""
 
     async def _send_text(
-        self, place: ReplyTarget, markdown: str, buttons: Sequence[Button], *, silent: bool
+        self, target: ReplyTarget, markdown: str, buttons: Sequence[Button], *, silent: bool
     ) -> MessageId:
         content = self._sender.compose(markdown, buttons, silent=silent)
 
@@ -314,27 +314,27 @@ class TelegramAdapter(
             async with self._calling(to) as bot:
                 return await self._sender.send(bot, to, content)
 
-        return await self._follow_migration(request, place)
+        return await self._follow_migration(request, target)
 
     async def _follow_migration(
-        self, request: Callable[[ReplyTarget], Awaitable[MessageId]], place: ReplyTarget
+        self, request: Callable[[ReplyTarget], Awaitable[MessageId]], target: ReplyTarget
     ) -> MessageId:
         """Send; if the group became a supergroup, tell the bus and send there, as a reply to nothing."""
         try:
-            return await request(place)
+            return await request(target)
         except ChatMigratedError as migrated:
             bot_id, _, _ = self._config.bot_token.partition(":")
             if self._intake is not None:
                 # Before the message is out: a reply to it finds its conversation under the new id.
-                await self._intake.migrate_chat(self.name, bot_id, place.chat, migrated.new_chat)
+                await self._intake.migrate_chat(self.name, bot_id, target.chat, migrated.new_chat)
             return await request(ReplyTarget(chat=migrated.new_chat))
 
     @asynccontextmanager
     async def _calling(
-        self, place: ReplyTarget, *, share: float | None = None
+        self, target: ReplyTarget, *, share: float | None = None
     ) -> AsyncIterator[TelegramBot]:
         """Lend the bot for one call about a chat. Raises DeliveryError; `share` as in `AccountLimiter.acquire`."""
-        async with self._limiter.limit(place.chat, share=share), self._connections.open() as bot:
+        async with self._limiter.limit(target.chat, share=share), self._connections.open() as bot:
             yield bot
 
     def _update_handler(self, bot: TelegramBot, intake: Intake) -> UpdateHandler:

@@ -27,11 +27,11 @@ class TelegramDrafts:
         self.available = True
         self._tokens: OrderedDict[tuple[str, int], str] = OrderedDict()
 
-    def begin(self, place: ReplyTarget, key: str, stop: Button) -> int:
+    def begin(self, reply_target: ReplyTarget, key: str, stop: Button) -> int:
         """Return the id of a draft, and remember its stop button."""
         number = draft_id_of(key)
-        self._tokens[place.chat, number] = stop.token
-        self._tokens.move_to_end((place.chat, number))
+        self._tokens[reply_target.chat, number] = stop.token
+        self._tokens.move_to_end((reply_target.chat, number))
         while len(self._tokens) > _MAX_DRAFTS:
             self._tokens.popitem(last=False)
         return number
@@ -39,7 +39,7 @@ class TelegramDrafts:
     async def show(
         self,
         bot: Bot,
-        place: ReplyTarget,
+        reply_target: ReplyTarget,
         formatted: FormattedText,
         number: int,
         *,
@@ -68,7 +68,7 @@ class TelegramDrafts:
                 raise
 
         try:
-            await call_api(request, target_of(place), within_s=within_s)
+            await call_api(request, target_of(reply_target), within_s=within_s)
         except DeliveryError:
             if not self.available:
                 raise DeliveryError("This Bot API server has no drafts") from None

@@ -17,7 +17,7 @@ from bus.platform import OutgoingFile
 
 
 async def send_file(
-    bot: Bot, place: ReplyTarget, file: OutgoingFile, *, timing: TelegramTimeouts
+    bot: Bot, reply_target: ReplyTarget, file: OutgoingFile, *, timing: TelegramTimeouts
 ) -> MessageId:
     """Send one file, up to `MAX_FILE_BYTES`; it is read into memory.
 
@@ -37,7 +37,7 @@ async def send_file(
                     raise
         return await _upload(bot.send_document, target, upload, timing)
 
-    return await call_api(request, target_of(place), within_s=timing.file_s)
+    return await call_api(request, target_of(reply_target), within_s=timing.file_s)
 
 
 async def _upload(

@@ -67,7 +67,7 @@ class OutgoingMessage:
     silent: bool = False
 
 
-def target_of(place: ReplyTarget) -> TelegramTarget:
+def target_of(reply_target: ReplyTarget) -> TelegramTarget:
     """Return the Bot API arguments of a reply target.
 
     >>> target_of(ReplyTarget(chat="-100200", thread="7", reply_to="12"))
@@ -79,12 +79,12 @@ def target_of(place: ReplyTarget) -> TelegramTarget:
         DeliveryError: it is not a Telegram chat.
     """
     try:
-        chat_id = place.chat if place.chat.startswith("@") else int(place.chat)
+        chat_id = reply_target.chat if reply_target.chat.startswith("@") else int(reply_target.chat)
         private = isinstance(chat_id, int) and chat_id > 0
         return TelegramTarget(
             chat_id=chat_id,
-            thread_id=int(place.thread) if place.thread else None,
-            reply_to=int(place.reply_to) if place.reply_to and not private else None,
+            thread_id=int(reply_target.thread) if reply_target.thread else None,
+            reply_to=int(reply_target.reply_to) if reply_target.reply_to and not private else None,
         )
     except ValueError:
         raise DeliveryError("The reply target is not a Telegram chat") from None
@@ -134,7 +134,7 @@ async def edit_classic(
 
 
 async def delete_message(
-    bot: Bot, place: ReplyTarget, message: MessageId, *, within_s: float
+    bot: Bot, reply_target: ReplyTarget, message: MessageId, *, within_s: float
 ) -> None:
     """Delete a message of ours; one that is gone is fine. Raises DeliveryError."""
 
@@ -147,10 +147,10 @@ async def delete_message(
         except InvalidToken as error:
             raise _edit_error(error) from None
 
-    await call_api(request, target_of(place), within_s=within_s)
+    await call_api(request, target_of(reply_target), within_s=within_s)
 
 
-async def send_typing(bot: Bot, place: ReplyTarget, *, within_s: float) -> None:
+async def send_typing(bot: Bot, reply_target: ReplyTarget, *, within_s: float) -> None:
     """Show "typing" for 5 seconds, or until a message arrives. Raises DeliveryError."""
 
     async def request(target: TelegramTarget) -> bool:
@@ -158,7 +158,7 @@ async def send_typing(bot: Bot, place: ReplyTarget, *, within_s: float) -> None:
             target.chat_id, ChatAction.TYPING, message_thread_id=target.thread_id
         )
 
-    await call_api(request, target_of(place), within_s=within_s)
+    await call_api(request, target_of(reply_target), within_s=within_s)
 
 
 async def _send(bot: Bot, target: TelegramTarget, content: OutgoingMessage) -> MessageId:

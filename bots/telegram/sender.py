@@ -63,7 +63,7 @@ class TelegramSender:
         )
 
     async def send(
-        self, bot: TelegramBot, place: ReplyTarget, content: OutgoingMessage
+        self, bot: TelegramBot, reply_target: ReplyTarget, content: OutgoingMessage
     ) -> MessageId:
         """Send one message. Raises DeliveryError."""
 
@@ -79,12 +79,12 @@ class TelegramSender:
                 return await send_classic(bot, target, content)
             return MessageId(str(int(answer["message_id"])))
 
-        return await call_api(request, target_of(place), within_s=self._timeout_s)
+        return await call_api(request, target_of(reply_target), within_s=self._timeout_s)
 
     async def edit(
         self,
         bot: TelegramBot,
-        place: ReplyTarget,
+        reply_target: ReplyTarget,
         message: MessageId,
         content: OutgoingMessage,
     ) -> None:
@@ -102,7 +102,7 @@ class TelegramSender:
                 raise
             await edit_classic(bot, target, message_id, content)
 
-        await call_api(request, target_of(place), within_s=self._timeout_s)
+        await call_api(request, target_of(reply_target), within_s=self._timeout_s)
 
     async def _call_rich(
         self, bot: TelegramBot, method: str, content: OutgoingMessage, where: Mapping[str, object]

@@ -151,26 +151,26 @@ class TerminalAdapter:
         """Return the reply as one message: a terminal has no limit."""
         return [markdown]
 
-    async def send(self, place: ReplyTarget, markdown: str, *, key: str) -> MessageId:
+    async def send(self, target: ReplyTarget, markdown: str, *, key: str) -> MessageId:
         """Show a finished message."""
-        self._show(place, TerminalMessage(id=key, text=markdown, final=True))
+        self._show(target, TerminalMessage(id=key, text=markdown, final=True))
         return MessageId(key)
 
     async def start_streaming(
         self,
-        place: ReplyTarget,
+        target: ReplyTarget,
         markdown: str,
         *,
         key: str,
         buttons: Sequence[Button] = (),  # noqa: ARG002 - a terminal has none
     ) -> MessageId:
         """Show a message that grows."""
-        self._show(place, TerminalMessage(id=key, text=markdown, final=False))
+        self._show(target, TerminalMessage(id=key, text=markdown, final=False))
         return MessageId(key)
 
     async def update_streaming(
         self,
-        place: ReplyTarget,
+        target: ReplyTarget,
         message: MessageId,
         markdown: str,
         *,
@@ -178,27 +178,27 @@ class TerminalAdapter:
         buttons: Sequence[Button] = (),  # noqa: ARG002 - a terminal has none
     ) -> None:
         """Show the text of a growing message."""
-        self._show(place, TerminalMessage(id=message, text=markdown, final=final))
+        self._show(target, TerminalMessage(id=message, text=markdown, final=final))
 
-    async def send_file(self, place: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
+    async def send_file(self, target: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
         """Save a copy of the file and show its path."""
-        self._require(place)
-        kept = await anyio.to_thread.run_sync(save_file, file, self._files, place.chat)
-        self._show(place, TerminalFile(id=key, name=file.name, path=kept))
+        self._require(target)
+        kept = await anyio.to_thread.run_sync(save_file, file, self._files, target.chat)
+        self._show(target, TerminalFile(id=key, name=file.name, path=kept))
         return MessageId(key)
 
-    async def show_working(self, place: ReplyTarget) -> None:
+    async def show_working(self, target: ReplyTarget) -> None:
         """Show that a message is being answered."""
-        self._show(place, TerminalIndicator(state="working"))
+        self._show(target, TerminalIndicator(state="working"))
 
-    async def show_finished(self, place: ReplyTarget, *, ok: bool) -> None:
+    async def show_finished(self, target: ReplyTarget, *, ok: bool) -> None:
         """Show that it was answered."""
-        self._show(place, TerminalIndicator(state="ok" if ok else "failed"))
+        self._show(target, TerminalIndicator(state="ok" if ok else "failed"))
 
-    def _require(self, place: ReplyTarget) -> list[MemoryObjectSendStream[TerminalEvent]]:
-        terminals = self._attached.get(place.chat, [])
+    def _require(self, target: ReplyTarget) -> list[MemoryObjectSendStream[TerminalEvent]]:
+        terminals = self._attached.get(target.chat, [])
         if not terminals:
-            left = self._left_at.get(place.chat, self._started_at)
+            left = self._left_at.get(target.chat, self._started_at)
             raise DeliveryError(
                 f"No terminal is attached to the session {place.chat}: run `parley chat`.",
                 retryable=self._now() - left < self._grace_s,
@@ -206,9 +206,9 @@ class TerminalAdapter:
             )
         return terminals
 
-    def _show(self, place: ReplyTarget, event: TerminalEvent) -> None:
+    def _show(self, target: ReplyTarget, event: TerminalEvent) -> None:
         behind = 0
-        terminals = self._require(place)
+        terminals = self._require(target)
         for terminal in terminals:
             try:
                 terminal.send_nowait(event)
