@@ -11,8 +11,8 @@ and `send_file`, and the optional protocols of `bus.platform`. The other modules
 - `greeting`: `self.greeting.greet_group(...)` when the bot was added to a chat.
 - `indicators`: `ReactionIndicator` implements `SupportsIndicators` with reactions.
 - `json_api`: `JsonApi` calls an HTTP API and maps its errors.
-- `webhooks`: `handle_request` gets the requests of platforms that call by HTTP; `webhook` returns
-  `self.requests.endpoint`; `WebhookHealth` keeps the state of a channel that waits for the first one.
+- `webhooks`: in `mode: webhook`, `handle_request` gets the requests of platforms that call by HTTP; `SignedWebhook`
+  verifies signed ones.
 """
 
 import time
@@ -27,15 +27,22 @@ from bots.common.background import BackgroundTasks
 from bots.common.connection import RECONNECT, ConnectionFailure, ConnectionLoop
 from bots.common.greeting import Greeting
 from bots.common.health import HealthTracker
-from bots.common.webhooks import RETRY_LATER, WebhookReceiver, WebhookRequest, WebhookResponse
+from bots.common.webhooks import (
+    RETRY_LATER,
+    SupportsWebhook,
+    WebhookEndpoint,
+    WebhookReceiver,
+    WebhookRequest,
+    WebhookResponse,
+)
+from bots.config import PlatformConfig
 from bots.text.split import split
-from bus.config import ChannelPolicy
 from bus.messages import InboundMessage
 from bus.platform import Adapter, ChannelHealth, Clock, Disposition, Intake
 from bus.retry import Backoff
 
 
-class BaseAdapter(Adapter):
+class BaseAdapter(Adapter, SupportsWebhook):
     """An adapter that connects, reconnects and reports its health.
 
     Args:
@@ -50,14 +57,16 @@ class BaseAdapter(Adapter):
 
     Attributes:
         max_chars: Longest message, for `split`.
+        webhook_mode: The `mode` in which the platform calls by HTTP.
     """
 
     max_chars = 2000
+    webhook_mode = "webhook"
 
     def __init__(
         self,
         name: str,
-        config: ChannelPolicy,
+        config: PlatformConfig,
         *,
         backoff: Backoff = RECONNECT,
         failed_retry_s: float = 60.0,
@@ -67,6 +76,7 @@ class BaseAdapter(Adapter):
         now: Clock = time.time,
     ) -> None:
         self._name = name
+        self._has_webhook = config.mode == self.webhook_mode
         self.tracker = HealthTracker(name, now)
         self.connection = ConnectionLoop(
             self.tracker, backoff=backoff, failed_retry_s=failed_retry_s, stable_s=stable_s
@@ -79,6 +89,11 @@ class BaseAdapter(Adapter):
     @override
     def name(self) -> str:
         return self._name
+
+    @property
+    @override
+    def webhook(self) -> WebhookEndpoint | None:
+        return self.requests.endpoint if self._has_webhook else None
 
     @override
     def health(self) -> ChannelHealth:
@@ -119,7 +134,7 @@ class BaseAdapter(Adapter):
         intake: Intake,  # noqa: ARG002 - for overrides
         request: WebhookRequest,  # noqa: ARG002
     ) -> WebhookResponse:
-        """Respond to a webhook request. Override if the adapter offers `self.requests.endpoint`.
+        """Respond to a webhook request. Override if the platform can call by HTTP.
 
         Raises:
             WebhookRejected: The request is not the platform's.

@@ -1,9 +1,9 @@
 """The working indicator as reactions: one while a message is answered, another for the outcome."""
 
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from bots.common.bounded import BoundedDict
 from bus.messages import ReplyTarget
 
 _MAX_SHOWN: Final = 1_000
@@ -32,15 +32,13 @@ class ReactionIndicator:
         self._working = working
         self._done = done
         self._failed = failed
-        self._shown: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._shown = BoundedDict[tuple[str, str], str](_MAX_SHOWN)
 
     async def show_working(self, target: ReplyTarget) -> None:
         """Show that a message is being answered. Raises DeliveryError."""
         message = (target.chat, target.reply_to)
         if target.reply_to and message not in self._shown:
             self._shown[message] = await self._add(target, self._working)
-            while len(self._shown) > _MAX_SHOWN:
-                self._shown.popitem(last=False)
 
     async def show_finished(self, target: ReplyTarget, *, ok: bool) -> None:
         """Show the outcome and remove the working reaction. Raises DeliveryError."""

@@ -1,12 +1,13 @@
 """Client-side rate limits of a bot account: sliding windows for the account and for each chat."""
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
 
 import anyio
 
+from bots.common.bounded import BoundedDict
 from bus.errors import DeliveryError
 
 Windows = Mapping[float, int]
@@ -90,7 +91,7 @@ class AccountLimiter:
         self._account = RateLimiter(windows, clock=self._clock)
         self._chat_windows = chat_windows
         self._max_wait_s = max_wait_s
-        self._chats: OrderedDict[str, RateLimiter] = OrderedDict()
+        self._chats = BoundedDict[str, RateLimiter](_MAX_CHATS)
 
     async def acquire(self, chat: str = "", *, share: float | None = None) -> None:
         """Wait until a call fits, and count it.
@@ -129,12 +130,9 @@ class AccountLimiter:
         (self._chat(chat) if chat else self._account).pause(seconds)
 
     def _chat(self, chat: str) -> RateLimiter:
-        if chat not in self._chats:
-            self._chats[chat] = RateLimiter(self._chat_windows(chat), clock=self._clock)
-        self._chats.move_to_end(chat)
-        while len(self._chats) > _MAX_CHATS:
-            self._chats.popitem(last=False)
-        return self._chats[chat]
+        limiter = self._chats.get(chat) or RateLimiter(self._chat_windows(chat), clock=self._clock)
+        self._chats[chat] = limiter
+        return limiter
 
 
 def rate_limited(delay_s: float) -> DeliveryError:

@@ -4,28 +4,30 @@ A request is bounded before it is read, verified on its raw bytes before it is p
 only after the bus committed it. Otherwise the platform sends it again.
 
 To receive by HTTP, an adapter makes one `WebhookReceiver`, returns its `endpoint` as `webhook`, and runs its
-connection loop inside `receiver.serving(handler)`. `secrets_match`, `is_recent`, `ReplayGuard` and
-`parse_json_object` are what verification needs; `WebhookHealth` keeps the health of a channel that waits for the
-platform's first call.
+connection loop inside `receiver.serving(handler)`; `BaseAdapter` does so. `SignedWebhook` handles signed requests, and
+keeps the health of a channel that waits for the platform's first one.
 """
 
 import hmac
 import json
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, Generic, Protocol, TypeVar, runtime_checkable
 
 import anyio
 
 from bots.common.health import HealthTracker
 from bus.errors import BusError
-from bus.platform import Clock
+from bus.platform import Clock, Disposition, Intake
 
 _log: Final = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 MAX_AGE_S: Final = 300.0
 """How old, or how far ahead, the time of a signed request may be (Slack's documentation and SDK: 5 minutes)."""
@@ -130,15 +132,16 @@ class WebhookReceiver:
     Args:
         channel: Instance name, for the log.
         timeout_s: How long one request may take. Slack and Feishu wait 3 s.
+
+    Attributes:
+        endpoint: What the gateway mounts.
         on_rejected: Called with the reason of every rejection, so that health can name a wrong secret.
     """
 
-    def __init__(
-        self, channel: str, *, timeout_s: float, on_rejected: Callable[[str], None] | None = None
-    ) -> None:
+    def __init__(self, channel: str, *, timeout_s: float) -> None:
+        self.on_rejected: Callable[[str], None] | None = None
         self._channel = channel
         self._timeout_s = timeout_s
-        self._on_rejected = on_rejected
         self._handler: WebhookHandler | None = None
         self._running: set[anyio.CancelScope] = set()
         self._logged_at = -_LOG_INTERVAL_S
@@ -186,8 +189,8 @@ class WebhookReceiver:
 
     def _reject(self, reason: str) -> None:
         """Log rejections once a minute: anybody on the internet can cause them."""
-        if self._on_rejected is not None:
-            self._on_rejected(reason)
+        if self.on_rejected is not None:
+            self.on_rejected(reason)
         self._unlogged += 1
         now = time.monotonic()
         if now - self._logged_at >= _LOG_INTERVAL_S:
@@ -230,7 +233,7 @@ class WebhookHealth:
         self._show()
 
     def mark_rejected(self, reason: str) -> None:
-        """Record why a request was rejected (`WebhookReceiver.on_rejected`)."""
+        """Record why a request was rejected."""
         if not self._verified:
             self._show(f" The last request was rejected: {reason}.")
 
@@ -263,6 +266,67 @@ class ReplayGuard:
             len(self._expires_at) > _MAX_REMEMBERED or next(iter(self._expires_at.values())) <= now
         ):
             self._expires_at.popitem(last=False)
+
+
+class SignedWebhook(ABC, Generic[T]):
+    """Responds to signed requests, each one once; health shows whether the platform calls.
+
+    Args:
+        channel: Instance name.
+        health: The channel's.
+        requests: Where the requests arrive.
+        setup_hint: As for `WebhookHealth`.
+        now: Wall clock.
+    """
+
+    def __init__(
+        self,
+        channel: str,
+        health: HealthTracker,
+        requests: WebhookReceiver,
+        *,
+        setup_hint: str,
+        now: Clock,
+    ) -> None:
+        self._channel = channel
+        self._now = now
+        self._replays = ReplayGuard(now)
+        url = f"https://<this gateway>{webhook_path(channel)}"
+        self._health = WebhookHealth(health, f"{setup_hint} to {url}.")
+        requests.on_rejected = self._health.mark_rejected
+
+    async def check_regularly(
+        self, check: Callable[[], Awaitable[object]], *, interval_s: float
+    ) -> None:
+        """Check the bot's account every now and then (see `ConnectionLoop`). Raises what `check` raises."""
+        while True:
+            try:
+                await check()
+            except BusError:
+                self._health.mark_unready()
+                raise
+            self._health.mark_ready()
+            await anyio.sleep(interval_s)
+
+    async def handle(self, intake: Intake, request: WebhookRequest) -> WebhookResponse:
+        """Respond to a request; what was accepted before is acknowledged and counted. Raises WebhookRejected."""
+        signature, content = self.verify(request)
+        self._health.mark_verified()
+        if signature in self._replays:
+            intake.report_ignored(self._channel, Disposition.DUPLICATE, "a repeated request")
+            return ACKNOWLEDGED
+        response = await self.accept(intake, content)
+        if response.status == ACKNOWLEDGED.status:
+            self._replays.add(signature)
+        return response
+
+    @abstractmethod
+    def verify(self, request: WebhookRequest) -> tuple[str, T]:
+        """Return the signature and the content of a recent request of the platform. Raises WebhookRejected."""
+
+    @abstractmethod
+    async def accept(self, intake: Intake, content: T) -> WebhookResponse:
+        """Hand over the content of a verified request. Raises WebhookRejected."""
 
 
 def secrets_match(given: str, expected: str) -> bool:

@@ -12,7 +12,7 @@ from typing_extensions import override
 from bots.common.adapter import BaseAdapter
 from bots.common.connection import ConnectionFailure
 from bots.common.indicators import ReactionIndicator
-from bots.common.webhooks import SupportsWebhook, WebhookEndpoint
+from bots.common.webhooks import RETRY_LATER, WebhookRequest, WebhookResponse
 from bots.config import FeishuConfig
 from bots.feishu.api import FeishuApi
 from bots.feishu.capabilities import FEISHU, STREAMING
@@ -58,7 +58,6 @@ class FeishuAdapter(
     SupportsEditing,
     SupportsStreaming,
     SupportsIndicators,
-    SupportsWebhook,
 ):
     """A Feishu or Lark app over the long connection, or with a webhook.
 
@@ -88,6 +87,7 @@ class FeishuAdapter(
             backoff=timeouts.backoff,
             failed_retry_s=timeouts.failed_retry_s,
             task_timeout_s=timeouts.call_s,
+            webhook_timeout_s=timeouts.ack_s,
             now=now,
         )
         self._config = config
@@ -125,11 +125,6 @@ class FeishuAdapter(
     def capabilities(self) -> Capabilities:
         return STREAMING if self._entities.usable else FEISHU
 
-    @property
-    @override
-    def webhook(self) -> WebhookEndpoint | None:
-        return self._webhook.endpoint if self._webhook else None
-
     @override
     def config_problem(self) -> str:
         config, section = self._config, f"channels.{self.name}"
@@ -148,12 +143,7 @@ class FeishuAdapter(
     async def receive(self, intake: Intake) -> None:
         receiver = self._receiver(intake)
         async with self._rest.shared_pool():
-            if self._webhook is not None:
-                with self._webhook.serving(receiver, intake):
-                    check = partial(self._identify, receiver)
-                    await self.connection.run(partial(self._webhook.check, check))
-            else:
-                await self.connection.run(partial(self._connect, receiver))
+            await self.connection.run(partial(self._connect, receiver))
 
     @override
     def split(self, markdown: str) -> Sequence[str]:
@@ -221,10 +211,18 @@ class FeishuAdapter(
         await self._indicator.show_finished(target, ok=ok)
 
     async def _connect(self, receiver: FeishuReceiver) -> None:
+        if self._webhook is not None:
+            self._webhook.receiver = receiver
+            identify = partial(self._identify, receiver)
+            await self._webhook.check_regularly(identify, interval_s=self._timeouts.check_s)
         if receiver.bot is None:
             await self._identify(receiver)
         if self._codec is not None:
             await self._long_connection.serve(self._codec, receiver.handle)
+
+    @override
+    async def handle_request(self, intake: Intake, request: WebhookRequest) -> WebhookResponse:
+        return await self._webhook.handle(intake, request) if self._webhook else RETRY_LATER
 
     async def _identify(self, receiver: FeishuReceiver) -> None:
         """Ask for the bot's own id: without it no mention can be recognized. Raises ConnectionFailure."""
@@ -261,7 +259,7 @@ class FeishuAdapter(
             section=f"channels.{self.name}",
         )
         return FeishuWebhook(
-            self.tracker, channel=self.name, timeouts=self._timeouts, secrets=secrets, now=now
+            self.tracker, self.requests, channel=self.name, secrets=secrets, now=now
         )
 
 

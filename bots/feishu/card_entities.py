@@ -7,10 +7,10 @@ lives.
 """
 
 import logging
-from collections import OrderedDict
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final
 
+from bots.common.bounded import BoundedDict
 from bots.feishu.api import SentMessage
 from bots.feishu.cardkit import CardEntity, CardKitApi
 from bots.feishu.cards import Card
@@ -18,8 +18,6 @@ from bots.feishu.errors import SCOPE_CODE, FeishuError
 from bus.messages import MessageId
 
 _log: Final = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 _KEPT: Final = 1000
 _FAILURES: Final = 3
@@ -46,8 +44,8 @@ class CardEntities:
         self._kit = kit
         self._on_disabled = on_disabled
         self._failures = 0
-        self._created: OrderedDict[str, CardEntity] = OrderedDict()
-        self._cards: OrderedDict[str, str] = OrderedDict()
+        self._created = BoundedDict[str, CardEntity](_KEPT)
+        self._cards = BoundedDict[str, str](_KEPT)
         self.usable = enabled
 
     async def create(self, uuid: str, card: Card) -> CardEntity | None:
@@ -66,7 +64,7 @@ class CardEntities:
                 self.disable(error)
             return None
         self._failures = 0
-        _remember(self._created, uuid, made)
+        self._created[uuid] = made
         return made
 
     def disable(self, error: FeishuError) -> None:
@@ -93,7 +91,7 @@ class CardEntities:
                 card_id = card_id if sent.created_at >= made.created_at - _CLOCKS_S else ""
         if not card_id:
             return MessageId(sent.id)
-        _remember(self._cards, sent.id, card_id)
+        self._cards[sent.id] = card_id
         return MessageId(f"{sent.id} {card_id}")
 
     def split_id(self, message: MessageId) -> tuple[str, str]:
@@ -108,11 +106,5 @@ class CardEntities:
         except FeishuError as error:
             _log.info("the card of a message cannot be looked up: %s", error)
             return ""
-        _remember(self._cards, message, card_id)
+        self._cards[message] = card_id
         return card_id
-
-
-def _remember(known: OrderedDict[str, T], name: str, value: T) -> None:
-    known[name] = value
-    while len(known) > _KEPT:
-        known.popitem(last=False)

@@ -2,9 +2,9 @@
 
 import json
 import re
-from dataclasses import dataclass
 from typing import Final
 
+from bots.common.events import IgnoredEvent
 from bots.feishu.api import FeishuBot
 from bots.feishu.buttons import CARD_ACTION, parse_button_press
 from bots.feishu.content import (
@@ -34,24 +34,16 @@ _COMMAND_SUFFIX: Final = re.compile(r"^(\s*/[A-Za-z0-9_-]+)@(\S+)")
 _CLOCK_DIGITS: Final = 15
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IgnoredFeishuEvent:
-    """An event that is not a message for us, and why."""
-
-    reason: Disposition
-    detail: str
-
-
 class _IgnoreEvent(Exception):
     """Carries the verdict out of the reading."""
 
     def __init__(self, reason: Disposition, detail: str) -> None:
         super().__init__(detail)
-        self.ignored = IgnoredFeishuEvent(reason=reason, detail=detail)
+        self.ignored = IgnoredEvent(reason=reason, detail=detail)
 
 
 FeishuEvent = (
-    InboundMessage | ButtonPress | MessageDeletion | ChatEntered | MenuClick | IgnoredFeishuEvent
+    InboundMessage | ButtonPress | MessageDeletion | ChatEntered | MenuClick | IgnoredEvent
 )
 """What an event can mean."""
 
@@ -65,13 +57,13 @@ def parse_event(payload: bytes, bot: FeishuBot) -> FeishuEvent:
     try:
         envelope = json.loads(payload)
     except (ValueError, RecursionError):
-        return IgnoredFeishuEvent(reason=Disposition.UNSUPPORTED, detail="the event is not JSON")
+        return IgnoredEvent("the event is not JSON")
     try:
         return _event(JsonNode(envelope), bot)
     except _IgnoreEvent as verdict:
         return verdict.ignored
     except UnsupportedContent as error:
-        return IgnoredFeishuEvent(reason=Disposition.UNSUPPORTED, detail=str(error))
+        return IgnoredEvent(str(error))
 
 
 def _event(envelope: JsonNode, bot: FeishuBot) -> FeishuEvent:

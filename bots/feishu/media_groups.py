@@ -1,12 +1,12 @@
 """Media groups: recognizes files that were sent together, which Feishu delivers as separate messages."""
 
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
 import anyio
 
+from bots.common.bounded import BoundedDict
 from bus.messages import InboundMessage
 
 GROUP_WINDOW_S: Final = 1.0
@@ -32,7 +32,7 @@ class FeishuMediaGroups:
 
     def __init__(self, clock: Callable[[], float] = anyio.current_time) -> None:
         self._clock = clock
-        self._last: OrderedDict[tuple[str, str, str], _LastMessage] = OrderedDict()
+        self._last = BoundedDict[tuple[str, str, str], _LastMessage](_KEPT)
 
     def assign_album(self, message: InboundMessage) -> InboundMessage:
         """Return the message with the name of its bundle."""
@@ -46,11 +46,8 @@ class FeishuMediaGroups:
             now = replace(now, name="")
         if is_file and now.name:
             self._last[person] = now
-            self._last.move_to_end(person)
         else:
             self._last.pop(person, None)
-        while len(self._last) > _KEPT:
-            self._last.popitem(last=False)
         return replace(message, album=now.name) if now.name else message
 
 

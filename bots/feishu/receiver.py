@@ -7,12 +7,13 @@ from typing import Final, TypeVar, assert_never
 
 import anyio
 
+from bots.common.events import IgnoredEvent
 from bots.common.greeting import Greeting
 from bots.common.keyed_lock import KeyedLock
 from bots.feishu.api import FeishuBot
 from bots.feishu.buttons import toast
 from bots.feishu.events import ChatEntered, MenuClick
-from bots.feishu.inbound import FeishuEvent, IgnoredFeishuEvent, parse_event
+from bots.feishu.inbound import FeishuEvent, parse_event
 from bots.feishu.media_groups import FeishuMediaGroups
 from bots.feishu.private_chats import PrivateChats
 from bus.errors import IntakeClosed, IntakeFull
@@ -103,7 +104,7 @@ class FeishuReceiver:
 
     async def _dispatch(self, event: FeishuEvent) -> EventAck:
         match event:
-            case IgnoredFeishuEvent():
+            case IgnoredEvent():
                 self._intake.report_ignored(self._channel, event.reason, event.detail)
             case InboundMessage():
                 await self._handle_message(event)

@@ -6,13 +6,13 @@ is opened again; where that is refused too, the whole card is replaced each time
 
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
 
+from bots.common.bounded import BoundedDict
 from bots.feishu import cards
 from bots.feishu.cardkit import CardKitApi
 from bots.feishu.cards import Card, CardFooter
@@ -67,7 +67,7 @@ class StreamingCards:
         self._kit = kit
         self._clock = clock
         self._now = now
-        self._streams: OrderedDict[str, _StreamingCard] = OrderedDict()
+        self._streams = BoundedDict[str, _StreamingCard](_KEPT)
 
     def register(self, card_id: str, foot: CardFooter) -> None:
         """Note a card that was made just now, streaming."""
@@ -161,10 +161,8 @@ class StreamingCards:
         found = self._streams.get(card_id)
         if found is None:
             steps = int((self._now() - _EPOCH) * _STEPS_PER_S)
-            found = self._streams[card_id] = _StreamingCard(steps % _MAX_SEQUENCE)
-            while len(self._streams) > _KEPT:
-                self._streams.popitem(last=False)
-        self._streams.move_to_end(card_id)
+            found = _StreamingCard(steps % _MAX_SEQUENCE)
+        self._streams[card_id] = found
         return found
 
 

@@ -5,21 +5,16 @@ URL with a request that may be unsigned. It is answered only if it contains the 
 """
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager
-from functools import partial
+from collections.abc import Mapping
 from typing import Final
 
-import anyio
+from typing_extensions import override
 
-from bots.common.connection import ConnectionFailure
 from bots.common.health import HealthTracker
 from bots.common.webhooks import (
     ACKNOWLEDGED,
     RETRY_LATER,
-    ReplayGuard,
-    WebhookEndpoint,
-    WebhookHealth,
+    SignedWebhook,
     WebhookReceiver,
     WebhookRejected,
     WebhookRequest,
@@ -27,12 +22,10 @@ from bots.common.webhooks import (
     is_recent,
     parse_json_object,
     secrets_match,
-    webhook_path,
 )
 from bots.feishu.encryption import DecryptionError, decrypt, sign_request
 from bots.feishu.receiver import FeishuReceiver
-from bots.feishu.timeouts import FeishuTimeouts
-from bus.platform import Clock, Disposition, Intake
+from bus.platform import Clock, Intake
 
 _MAX_CHALLENGE_BYTES: Final = 4096
 """Largest unsigned body that is looked at: the console's question has some 200 bytes."""
@@ -56,16 +49,16 @@ class FeishuWebhookSecrets:
         self._key = encrypt_key.strip()
         self._token = verification_token.strip()
 
-    def verify_signature(self, call: WebhookRequest, now: float) -> str:
-        """Return the signature of a signed call. Raises WebhookRejected."""
-        timestamp = call.headers.get("x-lark-request-timestamp", "")
-        nonce = call.headers.get("x-lark-request-nonce", "")
-        given = call.headers.get("x-lark-signature", "")
+    def verify_signature(self, request: WebhookRequest, now: float) -> str:
+        """Return the signature of a signed request. Raises WebhookRejected."""
+        timestamp = request.headers.get("x-lark-request-timestamp", "")
+        nonce = request.headers.get("x-lark-request-nonce", "")
+        given = request.headers.get("x-lark-signature", "")
         if not (timestamp and nonce and given):
             raise WebhookRejected("it is not signed")
         if not is_recent(timestamp, now):
             raise WebhookRejected("its time is more than 5 minutes off: check this machine's clock")
-        if not secrets_match(given, sign_request(self._key, timestamp, nonce, call.body)):
+        if not secrets_match(given, sign_request(self._key, timestamp, nonce, request.body)):
             raise WebhookRejected(
                 f"its signature is wrong: set {self._section}.encrypt_key to the app's Encrypt Key"
             )
@@ -84,7 +77,8 @@ class FeishuWebhookSecrets:
         """Return the console's unsigned question.
 
         Raises:
-            WebhookRejected: whatever else is not signed; always 401, so that no answer tells how far opening it came.
+            WebhookRejected: anything else that is not signed; always 401, so that the status does not tell how far
+                decryption came.
         """
         try:
             return self._decrypt_challenge(body)
@@ -120,69 +114,47 @@ class FeishuWebhookSecrets:
         return event
 
 
-class FeishuWebhook:
-    """Receives requests, and checks beside it that Feishu still knows the app."""
+class FeishuWebhook(SignedWebhook[Mapping[str, object]]):
+    """Receives events and button presses.
+
+    Attributes:
+        receiver: Handles them; None until the adapter runs.
+    """
 
     def __init__(
         self,
         health: HealthTracker,
+        requests: WebhookReceiver,
         *,
         channel: str,
-        timeouts: FeishuTimeouts,
         secrets: FeishuWebhookSecrets,
         now: Clock,
     ) -> None:
-        self._channel = channel
-        self._timeouts = timeouts
+        hint = "Waiting for Feishu's first request: set the app's Request URL"
+        super().__init__(channel, health, requests, setup_hint=hint, now=now)
+        self.receiver: FeishuReceiver | None = None
         self._secrets = secrets
-        self._now = now
-        self._replays = ReplayGuard(now)
-        self._health = WebhookHealth(
-            health,
-            "Waiting for Feishu's first request: set the app's Request URL to"
-            f" https://<this gateway>{webhook_path(channel)}.",
-        )
-        self._receiver = WebhookReceiver(
-            channel, timeout_s=timeouts.ack_s, on_rejected=self._health.mark_rejected
-        )
 
-    @property
-    def endpoint(self) -> WebhookEndpoint:
-        """What the gateway mounts."""
-        return self._receiver.endpoint
+    @override
+    async def handle(self, intake: Intake, request: WebhookRequest) -> WebhookResponse:
+        if "x-lark-signature" not in request.headers:
+            return _challenge_response(self._secrets.decrypt_challenge(request.body))
+        return await super().handle(intake, request)
 
-    def serving(self, receiver: FeishuReceiver, intake: Intake) -> AbstractContextManager[None]:
-        """Accept requests inside the block."""
-        return self._receiver.serving(partial(self._handle, receiver, intake))
+    @override
+    def verify(self, request: WebhookRequest) -> tuple[str, Mapping[str, object]]:
+        signature = self._secrets.verify_signature(request, self._now())
+        return signature, self._secrets.decrypt_event(request.body)
 
-    async def check(self, app: Callable[[], Awaitable[object]]) -> None:
-        """Ask for the app every now and then (see `ConnectionLoop`); raises what `app` raises."""
-        while True:
-            try:
-                await app()
-            except ConnectionFailure:
-                self._health.mark_unready()
-                raise
-            self._health.mark_ready()
-            await anyio.sleep(self._timeouts.check_s)
-
-    async def _handle(
-        self, receiver: FeishuReceiver, intake: Intake, call: WebhookRequest
-    ) -> WebhookResponse:
-        if "x-lark-signature" not in call.headers:
-            return _challenge_response(self._secrets.decrypt_challenge(call.body))
-        signed = self._secrets.verify_signature(call, self._now())
-        event = self._secrets.decrypt_event(call.body)
-        self._health.mark_verified()
-        if event.get("type") == _URL_VERIFICATION:
-            return _challenge_response(event)
-        if signed in self._replays:
-            intake.report_ignored(self._channel, Disposition.DUPLICATE, "a repeated request")
-            return ACKNOWLEDGED
-        ack = await receiver.handle(json.dumps(event).encode())
+    @override
+    async def accept(self, intake: Intake, content: Mapping[str, object]) -> WebhookResponse:
+        if content.get("type") == _URL_VERIFICATION:
+            return _challenge_response(content)
+        if self.receiver is None:
+            return RETRY_LATER
+        ack = await self.receiver.handle(json.dumps(content).encode())
         if not ack.accepted:
             return RETRY_LATER
-        self._replays.add(signed)
         return _json_response(ack.response) if ack.response else ACKNOWLEDGED
 
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -10,12 +10,12 @@ from typing_extensions import override
 
 from bots.common.adapter import BaseAdapter
 from bots.common.installation import CredentialVault, InstallationEndpoint, SupportsInstallation
-from bots.common.webhooks import SupportsWebhook, WebhookEndpoint
+from bots.common.webhooks import WebhookRequest, WebhookResponse
 from bots.config import SlackConfig
 from bots.slack.api import SlackApi
 from bots.slack.attachments import split_installation
 from bots.slack.capabilities import SLACK, STREAMING
-from bots.slack.connection import SlackTimeouts
+from bots.slack.connection import SlackTimeouts, check_bot_token
 from bots.slack.downloads import SlackDownloader
 from bots.slack.errors import SlackError
 from bots.slack.files import SlackFileUploader
@@ -63,7 +63,6 @@ class SlackAdapter(
     SupportsDeletion,
     SupportsIndicators,
     SupportsInstallation,
-    SupportsWebhook,
 ):
     """Slack over Socket Mode, or over HTTP.
 
@@ -74,6 +73,8 @@ class SlackAdapter(
         now: Wall clock.
     """
 
+    webhook_mode = "http"
+
     def __init__(
         self,
         config: SlackConfig,
@@ -82,7 +83,7 @@ class SlackAdapter(
         timeouts: SlackTimeouts | None = None,
         now: Clock = time.time,
     ) -> None:
-        timeouts = timeouts or SlackTimeouts()
+        self._timeouts = timeouts = timeouts or SlackTimeouts()
         super().__init__(
             name,
             config,
@@ -90,6 +91,7 @@ class SlackAdapter(
             failed_retry_s=timeouts.failed_retry_s,
             stable_s=timeouts.stable_s,
             task_timeout_s=timeouts.call_s,
+            webhook_timeout_s=timeouts.ack_s,
             now=now,
         )
         self._config = config
@@ -116,8 +118,8 @@ class SlackAdapter(
         self._webhook = SlackWebhook(
             self._api,
             self.tracker,
+            self.requests,
             channel=name,
-            timeouts=timeouts,
             secret=config.signing_secret or "",
             now=now,
         )
@@ -146,11 +148,6 @@ class SlackAdapter(
         name = next((bot.name for bot in self._api.bots if bot.name), "")
         # Slack takes a line that begins with "/" for a command of its own, and has none in threads.
         return replace(numbers, command_prefix=f"@{name} /") if name else numbers
-
-    @property
-    @override
-    def webhook(self) -> WebhookEndpoint | None:
-        return self._webhook.endpoint if self._config.mode == "http" else None
 
     @override
     def config_problem(self) -> str:
@@ -181,14 +178,13 @@ class SlackAdapter(
             forget=self._forget,
             hears_everything=self._config.group_policy == "open",
         )
-        app = self._receiver.app()
+        app = self._webhook.app = self._receiver.app()
         if self._installer is not None:
             await self._installer.load()
         try:
             async with self._api.shared_session() as http:
                 if self._config.mode == "http":
-                    with self._webhook.serving(app, intake):
-                        await self.connection.run(self._webhook.check)
+                    await self.connection.run(self._check_regularly)
                 else:
                     await self.connection.run(partial(self._socket_mode.serve, http, app))
         finally:
@@ -200,19 +196,19 @@ class SlackAdapter(
 
     @override
     async def send(self, target: ReplyTarget, markdown: str, *, key: str) -> MessageId:
-        async with self._watched(split_recipient(target.user)[0]):
+        async with self._calling(target):
             return await self._messages.send(target, markdown, key=key)
 
     @override
     async def send_with_buttons(
         self, target: ReplyTarget, markdown: str, buttons: Sequence[Button], *, key: str
     ) -> MessageId:
-        async with self._watched(split_recipient(target.user)[0]):
+        async with self._calling(target):
             return await self._messages.send(target, markdown, key=key, buttons=buttons)
 
     @override
     async def send_file(self, target: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
-        async with self._watched(split_recipient(target.user)[0]):
+        async with self._calling(target):
             return await self._files.send_file(target, file, key=key)
 
     @override
@@ -224,13 +220,13 @@ class SlackAdapter(
         *,
         buttons: Sequence[Button] = (),
     ) -> None:
-        async with self._watched(split_recipient(target.user)[0]):
+        async with self._calling(target):
             await self._streaming.end_stream(target, message)
             await self._messages.edit(target, message, markdown, buttons)
 
     @override
     async def delete_message(self, target: ReplyTarget, message: MessageId) -> None:
-        async with self._watched(split_recipient(target.user)[0]):
+        async with self._calling(target):
             await self._streaming.end_stream(target, message)
             await self._messages.remove(target, message)
 
@@ -238,7 +234,7 @@ class SlackAdapter(
     async def start_streaming(
         self, target: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
-        async with self._watched(split_recipient(target.user)[0]):
+        async with self._calling(target):
             return await self._streaming.start(target, markdown, key=key, buttons=buttons)
 
     @override
@@ -251,7 +247,7 @@ class SlackAdapter(
         final: bool,
         buttons: Sequence[Button] = (),
     ) -> None:
-        async with self._watched(split_recipient(target.user)[0]):
+        async with self._calling(target):
             show = self._streaming.finish if final else self._streaming.update
             await show(target, message, markdown, buttons)
 
@@ -262,7 +258,7 @@ class SlackAdapter(
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         installation, ref = split_installation(attachment.ref)
         async with (
-            self._watched(installation),
+            self._in_workspace(installation),
             self._downloads.open(replace(attachment, ref=ref), max_bytes=max_bytes) as chunks,
         ):
             yield chunks
@@ -271,18 +267,26 @@ class SlackAdapter(
     async def find_message(
         self, target: ReplyTarget, *, key: str, since: float
     ) -> MessageId | None:
-        async with self._watched(split_recipient(target.user)[0]):
+        async with self._calling(target):
             return await self._messages.find(target, key=key, since=since)
 
     @override
     async def show_working(self, target: ReplyTarget) -> None:
-        async with self._watched(split_recipient(target.user)[0]):
+        async with self._calling(target):
             await self._indicator.working(target)
 
     @override
     async def show_finished(self, target: ReplyTarget, *, ok: bool) -> None:
-        async with self._watched(split_recipient(target.user)[0]):
+        async with self._calling(target):
             await self._indicator.finished(target, ok=ok)
+
+    @override
+    async def handle_request(self, intake: Intake, request: WebhookRequest) -> WebhookResponse:
+        return await self._webhook.handle(intake, request)
+
+    async def _check_regularly(self) -> None:
+        check = partial(check_bot_token, self._api, self.tracker, channel=self.name)
+        await self._webhook.check_regularly(check, interval_s=self._timeouts.check_s)
 
     async def _forget(self, workspace: str) -> None:
         if self._installer is not None:
@@ -293,8 +297,11 @@ class SlackAdapter(
         if token and self._receiver is not None:
             await self._receiver.stop_turn(target, message, token)
 
+    def _calling(self, target: ReplyTarget) -> AbstractAsyncContextManager[None]:
+        return self._in_workspace(split_recipient(target.user)[0])
+
     @asynccontextmanager
-    async def _watched(self, installation: str = "") -> AsyncIterator[None]:
+    async def _in_workspace(self, installation: str) -> AsyncIterator[None]:
         """Use an installation's token; check the connection when a call is refused because of the token."""
         try:
             with self._api.in_workspace(installation):

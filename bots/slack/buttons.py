@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bots.common.events import IgnoredEvent
 from bots.slack.payload import (
-    IgnoredSlackEvent,
     SlackIdentity,
     as_list,
     as_mapping,
@@ -14,7 +14,6 @@ from bots.slack.payload import (
 )
 from bots.text.characters import clean
 from bus.messages import Button, ButtonPress, ConversationKey, ReplyTarget, Sender
-from bus.platform import Disposition
 
 MAX_LABEL = 75
 """Characters of a button's label (docs.slack.dev/reference/block-kit/block-elements/button-element)."""
@@ -53,25 +52,18 @@ def _element(number: int, button: Button) -> dict[str, Any]:
     }
 
 
-def parse_button_press(
-    body: Mapping[str, Any], me: SlackIdentity
-) -> ButtonPress | IgnoredSlackEvent:
+def parse_button_press(body: Mapping[str, Any], me: SlackIdentity) -> ButtonPress | IgnoredEvent:
     """Convert a `block_actions` payload. What is not one of our buttons is ignored."""
     action = as_mapping(next(iter(as_list(body.get("actions"))), None))
     if not as_str(action.get("action_id")).startswith(_PREFIX):
-        return IgnoredSlackEvent(
-            reason=Disposition.UNSUPPORTED, detail="an action of a button that is not ours"
-        )
+        return IgnoredEvent("an action of a button that is not ours")
     user, container = as_mapping(body.get("user")), as_mapping(body.get("container"))
     message = as_mapping(body.get("message"))
     chat = as_str(as_mapping(body.get("channel")).get("id")) or as_str(container.get("channel_id"))
     ts = as_str(message.get("ts")) or as_str(container.get("message_ts"))
     presser, token = as_str(user.get("id")), as_str(action.get("value"))
     if not (chat and ts and presser and token):
-        return IgnoredSlackEvent(
-            reason=Disposition.UNSUPPORTED,
-            detail="an action without channel, message, user or value",
-        )
+        return IgnoredEvent("an action without channel, message, user or value")
     thread = as_str(message.get("thread_ts")) or as_str(container.get("thread_ts"))
     private = is_private(chat)
     root = thread or ts

@@ -1,6 +1,5 @@
 """File uploads to Slack: request an upload URL, upload, then share the file."""
 
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import aiohttp
 import anyio
 import anyio.to_thread
 
+from bots.common.bounded import BoundedDict
 from bots.slack.api import SlackApi
 from bots.slack.errors import SlackError, error_from_exception, error_from_status
 from bots.slack.proxy import proxy_url_for
@@ -43,7 +43,7 @@ class SlackFileUploader:
     def __init__(self, api: SlackApi, *, timeout_s: float) -> None:
         self._api = api
         self._timeout_s = timeout_s
-        self._sent: OrderedDict[str, str] = OrderedDict()
+        self._sent = BoundedDict[str, str](_KEYS_KEPT)
 
     def file_id_for(self, key: str) -> str:
         """Return the id of the file that this process sent, or tried to send, with `key`; "" = none."""
@@ -78,8 +78,6 @@ class SlackFileUploader:
             error.ambiguous = False
             raise
         self._sent[key] = ref
-        while len(self._sent) > _KEYS_KEPT:
-            self._sent.popitem(last=False)
         await self._api.call(
             lambda web: web.files_completeUploadExternal(
                 files=[{"id": ref, "title": parcel.name}],

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from bots.common.events import IgnoredEvent
 from bots.slack.attachments import parse_attachments
 from bots.slack.edits import parse_deletion, parse_edit
 from bots.slack.mrkdwn_parser import parse_mrkdwn
 from bots.slack.payload import (
-    IgnoredSlackEvent,
     SlackIdentity,
     as_list,
     as_mapping,
@@ -71,7 +71,7 @@ SlackEvent: TypeAlias = (
     | AgentChatOpened
     | AgentSessionStopped
     | AuthorizationRevoked
-    | IgnoredSlackEvent
+    | IgnoredEvent
 )
 
 
@@ -96,19 +96,17 @@ def parse_event(body: Mapping[str, Any], me: SlackIdentity) -> SlackEvent:  # no
         case "tokens_revoked":
             return _tokens_revoked(as_mapping(said.get("tokens")), me)
         case kind:
-            return IgnoredSlackEvent(reason=Disposition.UNSUPPORTED, detail=f"event {kind}")
+            return IgnoredEvent(f"event {kind}")
 
 
 def parse_slash_command(
     body: Mapping[str, Any], me: SlackIdentity
-) -> InboundMessage | IgnoredSlackEvent:
+) -> InboundMessage | IgnoredEvent:
     """Convert a slash command: the text behind `/parley` is the command; none asks for help."""
     chat, user = as_str(body.get("channel_id")), as_str(body.get("user_id"))
     trigger = as_str(body.get("trigger_id"))
     if not (chat and user and trigger):
-        return IgnoredSlackEvent(
-            reason=Disposition.UNSUPPORTED, detail="slash command without channel, user or trigger"
-        )
+        return IgnoredEvent("slash command without channel, user or trigger")
     text, _ = parse_mrkdwn(as_str(body.get("text")), bot=me.user_id)
     return InboundMessage(
         event_id=f"slash:{trigger}",
@@ -136,22 +134,18 @@ def _message_event(
             return _message_change(body, parse_deletion(said), me)
         case subtype:
             if robot := _bot_author(said, me):
-                return IgnoredSlackEvent(reason=Disposition.FROM_BOT, detail=robot)
+                return IgnoredEvent(robot, Disposition.FROM_BOT)
             if subtype not in _USER_SUBTYPES:
-                return IgnoredSlackEvent(
-                    reason=Disposition.UNSUPPORTED, detail=f"message {subtype}"
-                )
+                return IgnoredEvent(f"message {subtype}")
             return parse_message(body, said, me)
 
 
 def _message_change(
     body: Mapping[str, Any], found: tuple[Mapping[str, Any], bool] | None, me: SlackIdentity
-) -> MessageEdit | MessageDeletion | IgnoredSlackEvent:
+) -> MessageEdit | MessageDeletion | IgnoredEvent:
     """Convert what became of a message; None = nothing that a person would notice."""
     if found is None:
-        return IgnoredSlackEvent(
-            reason=Disposition.UNSUPPORTED, detail="message_changed without a new text"
-        )
+        return IgnoredEvent("message_changed without a new text")
     message, is_gone = found
     chat, ts = as_str(message.get("channel")), as_str(message.get("ts"))
     if ignored := _unusable(message, me):
@@ -159,37 +153,33 @@ def _message_change(
     event_id = as_str(body.get("event_id")) or f"{chat}:{ts}:{is_gone}"
     key = _key(body, message, me)
     now = None if is_gone else parse_message(body, message, me)
-    if isinstance(now, IgnoredSlackEvent):
+    if isinstance(now, IgnoredEvent):
         return now
     if now is None:
         return MessageDeletion(event_id=event_id, key=key, message_id=ts)
     return MessageEdit(event_id=event_id, key=key, message_id=ts, edited=now)
 
 
-def _unusable(message: Mapping[str, Any], me: SlackIdentity) -> IgnoredSlackEvent | None:
+def _unusable(message: Mapping[str, Any], me: SlackIdentity) -> IgnoredEvent | None:
     if robot := _bot_author(message, me):
-        return IgnoredSlackEvent(reason=Disposition.FROM_BOT, detail=robot)
+        return IgnoredEvent(robot, Disposition.FROM_BOT)
     if not (as_str(message.get("channel")) and as_str(message.get("ts"))):
-        return IgnoredSlackEvent(
-            reason=Disposition.UNSUPPORTED, detail="a change without channel or time"
-        )
+        return IgnoredEvent("a change without channel or time")
     return None
 
 
 def parse_message(
     body: Mapping[str, Any], said: Mapping[str, Any], me: SlackIdentity
-) -> InboundMessage | IgnoredSlackEvent:
+) -> InboundMessage | IgnoredEvent:
     """Convert what a person said."""
     chat, ts = as_str(said.get("channel")), as_str(said.get("ts"))
     user, thread = as_str(said.get("user")), as_str(said.get("thread_ts"))
     if not (chat and ts and user):
-        return IgnoredSlackEvent(
-            reason=Disposition.UNSUPPORTED, detail="message without channel, time or user"
-        )
+        return IgnoredEvent("message without channel, time or user")
     text, mentioned = parse_mrkdwn(as_str(said.get("text")), bot=me.user_id)
     files = parse_attachments(said.get("files"), installation=me.installation)
     if not text and not files:
-        return IgnoredSlackEvent(reason=Disposition.EMPTY)
+        return IgnoredEvent(reason=Disposition.EMPTY)
     key = _key(body, said, me)
     private = is_private(chat, as_str(said.get("channel_type")))
     # In an agent's chat every message begins a thread; they are one conversation all the same.
@@ -230,25 +220,21 @@ def _sender_team(said: Mapping[str, Any]) -> str:
     return as_str(said.get("user_team")) or as_str(said.get("team"))
 
 
-def _chat_opened(thread: Mapping[str, Any]) -> AgentChatOpened | IgnoredSlackEvent:
+def _chat_opened(thread: Mapping[str, Any]) -> AgentChatOpened | IgnoredEvent:
     chat, user = as_str(thread.get("channel_id")), as_str(thread.get("user_id"))
     if not chat:
-        return IgnoredSlackEvent(
-            reason=Disposition.UNSUPPORTED, detail="something was opened, nowhere"
-        )
+        return IgnoredEvent("something was opened, nowhere")
     return AgentChatOpened(chat=chat, thread=as_str(thread.get("thread_ts")), user=user)
 
 
 def _session_stopped(
     body: Mapping[str, Any], said: Mapping[str, Any], me: SlackIdentity
-) -> AgentSessionStopped | IgnoredSlackEvent:
+) -> AgentSessionStopped | IgnoredEvent:
     chat, user = as_str(said.get("channel")), as_str(said.get("user"))
     thread = as_str(said.get("thread_ts"))
     private = is_private(chat)
     if not (chat and user and (thread or private)):
-        return IgnoredSlackEvent(
-            reason=Disposition.UNSUPPORTED, detail="a stop without channel, thread or user"
-        )
+        return IgnoredEvent("a stop without channel, thread or user")
     stop = InboundMessage(
         event_id=as_str(body.get("event_id")) or f"stop:{said.get('event_ts')}",
         message_id="",
@@ -270,12 +256,10 @@ def _session_stopped(
 
 def _tokens_revoked(
     tokens: Mapping[str, Any], me: SlackIdentity
-) -> AuthorizationRevoked | IgnoredSlackEvent:
+) -> AuthorizationRevoked | IgnoredEvent:
     bots = as_list(tokens.get("bot"))
     if bots and me.user_id and me.user_id not in bots:
-        return IgnoredSlackEvent(
-            reason=Disposition.UNSUPPORTED, detail="tokens of others were revoked"
-        )
+        return IgnoredEvent("tokens of others were revoked")
     return AuthorizationRevoked(event_type="tokens_revoked")
 
 

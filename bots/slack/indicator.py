@@ -5,10 +5,10 @@ An agent's thread has one status, which two methods write: `agents.sessions.setS
 """
 
 import logging
-from collections import OrderedDict
 from collections.abc import Awaitable, Mapping
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
+from bots.common.bounded import BoundedDict
 from bots.slack.api import SlackApi
 from bots.slack.errors import SlackError
 from bots.slack.payload import is_private
@@ -16,9 +16,6 @@ from bus.locales.catalog import Messages
 from bus.messages import InboundMessage, ReplyTarget
 
 _log: Final = logging.getLogger(__name__)
-
-_Key = TypeVar("_Key")
-_Value = TypeVar("_Value")
 
 WORKING, DONE, FAILED = "eyes", "white_check_mark", "x"
 
@@ -48,9 +45,9 @@ class SlackIndicator:
         self._api = api
         self._texts = words
         self._unsupported: set[str] = set()
-        self._active: OrderedDict[ReplyTarget, tuple[str, ...]] = OrderedDict()
-        self._titles: OrderedDict[tuple[str, str], str] = OrderedDict()
-        self._greeted: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._active = BoundedDict[ReplyTarget, tuple[str, ...]](_KEPT)
+        self._titles = BoundedDict[tuple[str, str], str](_KEPT)
+        self._greeted = BoundedDict[tuple[str, str], None](_KEPT)
 
     async def working(self, target: ReplyTarget) -> None:
         """Show, or refresh, that a message is being answered."""
@@ -64,7 +61,7 @@ class SlackIndicator:
             ways = (agents, _REACTION)
             if before is None or _REACTION not in before:
                 await self._react(target, WORKING)
-        _remember(self._active, target, ways)
+        self._active[target] = ways
 
     async def finished(self, target: ReplyTarget, *, ok: bool) -> None:
         """Take the sign away; a reaction also says how it ended."""
@@ -87,13 +84,13 @@ class SlackIndicator:
         """Note what a thread is about: its first message becomes its title."""
         root = (inbound.reply_target.chat, inbound.reply_target.thread or inbound.message_id)
         if root not in self._titles and inbound.text:
-            _remember(self._titles, root, " ".join(inbound.text.split())[:TITLE_CHARS])
+            self._titles[root] = " ".join(inbound.text.split())[:TITLE_CHARS]
 
     async def suggest_prompts(self, chat: str, thread: str) -> None:
         """Offer somebody who opened an agent's chat what to say, once."""
         if not self._api.known_identity.is_agent or (chat, thread) in self._greeted:
             return
-        _remember(self._greeted, (chat, thread), None)
+        self._greeted[chat, thread] = None
         words = self._texts
         offers = (words.prompt_abilities, words.prompt_document, words.prompt_search)
         await self._api.call(
@@ -183,10 +180,3 @@ class _StatusMethod(Protocol):
 def _thread(target: ReplyTarget) -> str:
     """Return the root of the thread in which an agent answers: in its chat every message begins one."""
     return target.thread or target.reply_to
-
-
-def _remember(kept: "OrderedDict[_Key, _Value]", key: _Key, value: _Value) -> None:
-    """Remember something, and forget what was remembered longest ago."""
-    kept[key] = value
-    while len(kept) > _KEPT:
-        kept.popitem(last=False)

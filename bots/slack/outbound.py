@@ -171,7 +171,7 @@ class SlackMessages:
         self, target: ReplyTarget, message: MessageId, code: CodeFile
     ) -> None:
         """Share the code that a message stood for, unless an earlier attempt did."""
-        key = f"{place.chat}:{message}"
+        key = f"{target.chat}:{message}"
         since = parse_timestamp(message) or 0.0
         if self._files.file_id_for(key) and await self.find(target, key=key, since=since):
             return

@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bus.platform import Disposition
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlackIdentity:
@@ -48,14 +46,6 @@ class SlackIdentity:
     def is_agent(self) -> bool:
         """Whether the app was declared an agent: only then it has this scope."""
         return "assistant:write" in (self.scopes or ())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IgnoredSlackEvent:
-    """Not a message for us, and why."""
-
-    reason: Disposition
-    detail: str = ""
 
 
 def as_mapping(value: object) -> Mapping[str, Any]:

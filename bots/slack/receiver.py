@@ -10,6 +10,7 @@ from slack_bolt.async_app import AsyncAck, AsyncApp
 from slack_bolt.authorization import AuthorizeResult
 
 from bots.common.background import BackgroundTasks
+from bots.common.events import IgnoredEvent
 from bots.common.keyed_lock import KeyedLock
 from bots.slack.api import SlackApi, sdk_logger
 from bots.slack.buttons import parse_button_press
@@ -25,7 +26,6 @@ from bots.slack.inbound import (
 from bots.slack.indicator import SlackIndicator
 from bots.slack.outbound import SlackMessages
 from bots.slack.payload import (
-    IgnoredSlackEvent,
     SlackIdentity,
     find_installation,
     is_private,
@@ -188,7 +188,7 @@ class SlackReceiver:
 
     async def _dispatch(self, found: SlackEvent | ButtonPress) -> None:  # noqa: C901 - one case a kind
         match found:
-            case IgnoredSlackEvent():
+            case IgnoredEvent():
                 self._intake.report_ignored(self._channel, found.reason, found.detail)
             case InboundMessage():
                 async with self._locks.hold(found.key.chat):

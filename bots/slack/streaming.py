@@ -6,14 +6,14 @@ chat.startStream, chat.appendStream, chat.stopStream.
 """
 
 import logging
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import anyio
 
-from bots.common.limits import RateLimiter
+from bots.common.bounded import BoundedDict
+from bots.common.limits import RateLimiter, rate_limited
 from bots.slack.api import SlackApi
 from bots.slack.errors import SlackError
 from bots.slack.format import ROOM, render
@@ -73,13 +73,19 @@ class _StreamingMessage:
     """A message that grows.
 
     Attributes:
-        is_streaming: Whether it streams.
+        target: Where it is.
+        id: Its timestamp.
+        key: Its idempotency key; "" if unknown.
+        stop_token: What the stop button under it would send.
+        is_streaming: Whether it streams; otherwise it is updated.
         streamed_text: What was streamed.
         is_uncertain: Whether a call's outcome is unknown, so that nothing may be added.
         is_stopped: Whether a person stopped it.
-        stop_token: What the stop button under it would send.
+        started_at, updated_at: When it began, and when it was last updated (monotonic).
     """
 
+    target: ReplyTarget
+    id: MessageId
     key: str = ""
     stop_token: str = ""
     is_streaming: bool = False
@@ -89,13 +95,31 @@ class _StreamingMessage:
     started_at: float = field(default_factory=anyio.current_time)
     updated_at: float | None = None
 
+    def remaining(self, markdown: str, *, is_complete: bool = False) -> str | None:
+        """Return what is to be added; None if the text does not begin with what was streamed."""
+        text = escape_stream_text(markdown, whole=is_complete)
+        # More than a message holds is code that goes as a file in the end.
+        text = text[:ROOM]
+        if self.is_uncertain:
+            return None
+        if not is_complete and text.rstrip() == self.streamed_text.rstrip():
+            return ""  # Line ends that went again, as lines below came.
+        return (
+            text.removeprefix(self.streamed_text) if text.startswith(self.streamed_text) else None
+        )
+
+    def shows(self, markdown: str) -> bool:
+        """Return whether the streamed text is this text."""
+        forms = (escape_stream_text(markdown), escape_stream_text(markdown, whole=True))
+        return not self.is_uncertain and self.streamed_text in forms
+
 
 StreamStoppedCallback = Callable[[ReplyTarget, MessageId, str], Awaitable[None]]
 """Called when a person stopped a stream by Slack's own button: the message, and its stop button's token."""
 
 
 class SlackStreamingMessages:
-    """Opens, grows and ends answers. Every method raises SlackError."""
+    """Starts, extends and finishes streaming messages. Every method raises SlackError."""
 
     def __init__(
         self,
@@ -108,8 +132,8 @@ class SlackStreamingMessages:
         self._outbound = outbound
         self._limits = limits
         self._on_stopped = on_stopped
-        self._messages: OrderedDict[tuple[str, str], _StreamingMessage] = OrderedDict()
-        self._unsupported_channels: OrderedDict[str, None] = OrderedDict()
+        self._messages = BoundedDict[tuple[str, str], _StreamingMessage](_KEPT)
+        self._unsupported_channels = BoundedDict[str, None](_KEPT)
         self._starts = RateLimiter({_MINUTE_S: limits.starts_per_minute})
         self._appends = _with_burst(limits.appends_per_minute)
         self._updates = _with_burst(limits.updates_per_minute)
@@ -117,15 +141,16 @@ class SlackStreamingMessages:
     async def start(
         self, target: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
-        """Begin an answer; return "" where none can grow: behind a command, which only its author sees."""
+        """Start an answer; return "" where none can grow: behind a command, which only its author sees."""
         if target.response_url:
             return MessageId("")
-        token = buttons[0].token if buttons else ""
         ts = await self._start_stream(target)
-        live = bool(ts)
-        if not live:
+        is_streaming = bool(ts)
+        if not is_streaming:
             ts = await self._outbound.send(target, markdown, key=key, buttons=buttons)
-        self._remember(target, ts, _StreamingMessage(key=key, stop_token=token, is_streaming=live))
+        self._messages[target.chat, ts] = _StreamingMessage(
+            target=target, id=ts, key=key, stop_token=_token(buttons), is_streaming=is_streaming
+        )
         return ts
 
     async def update(
@@ -134,44 +159,35 @@ class SlackStreamingMessages:
         """Show an answer so far; the message that still grows is the one with a button."""
         growing = self._messages.get((target.chat, message))
         if growing is None:
-            growing = _StreamingMessage(stop_token=buttons[0].token if buttons else "")
-            self._remember(target, message, growing)
+            growing = _StreamingMessage(target=target, id=message, stop_token=_token(buttons))
+            self._messages[target.chat, message] = growing
         if growing.is_stopped:
             raise SlackError("A person stopped this answer.")
-        whole, markdown = (
-            markdown,
-            strip_progress_lines(markdown) if growing.is_streaming else markdown,
-        )
-        old = anyio.current_time() - growing.started_at >= self._limits.max_stream_s
-        if growing.is_streaming and (old or not buttons):
-            rest = self._rest(growing, markdown, whole=True)
-            if await self._stop_stream(target, message, growing, rest or "") and rest is not None:
+        text = strip_progress_lines(markdown) if growing.is_streaming else markdown
+        is_old = anyio.current_time() - growing.started_at >= self._limits.max_stream_s
+        if growing.is_streaming and (is_old or not buttons):
+            rest = growing.remaining(text, is_complete=True)
+            if await self._stop_stream(growing, rest or "") and rest is not None:
                 return
-        elif growing.is_streaming and await self._append(target, message, growing, markdown):
+        elif growing.is_streaming and await self._append(growing, text):
             return
-        there = growing.streamed_text in {
-            escape_stream_text(markdown),
-            escape_stream_text(markdown, whole=True),
-        }
-        if growing.is_uncertain or not there or growing.updated_at is not None:
-            await self._update_message(target, message, growing, whole, buttons)
+        if growing.updated_at is not None or not growing.shows(text):
+            await self._update_message(growing, markdown, buttons)
 
     async def finish(
         self, target: ReplyTarget, message: MessageId, markdown: str, buttons: Sequence[Button] = ()
     ) -> None:
-        """Show the whole answer, exactly."""
+        """Show the complete answer, exactly."""
         growing = self._messages.get((target.chat, message))
-        if growing is None or not await self._finish_stream(
-            target, message, growing, markdown, buttons
-        ):
+        if growing is None or not await self._finish_stream(growing, markdown, buttons):
             await self._outbound.edit(target, message, markdown, buttons)
         self._messages.pop((target.chat, message), None)
 
     async def end_stream(self, target: ReplyTarget, message: MessageId) -> None:
-        """End a stream before its message is changed or taken away by others."""
+        """End a stream before its message is edited or deleted otherwise."""
         growing = self._messages.get((target.chat, message))
         if growing is not None and growing.is_streaming:
-            await self._stop_stream(target, message, growing)
+            await self._stop_stream(growing)
 
     def mark_stopped(self, chat: str, message: str) -> str | None:
         """Note that Slack stopped a stream; return its stop button's token, None if nothing is left to stop."""
@@ -182,32 +198,24 @@ class SlackStreamingMessages:
         return growing.stop_token
 
     async def _finish_stream(
-        self,
-        target: ReplyTarget,
-        message: MessageId,
-        growing: _StreamingMessage,
-        markdown: str,
-        buttons: Sequence[Button],
+        self, growing: _StreamingMessage, markdown: str, buttons: Sequence[Button]
     ) -> bool:
-        """End a stream with the rest of an answer; return whether it now stands there as it shall."""
-        rest = self._rest(growing, markdown, whole=True)
-        as_is = rest is not None and not buttons and _is_plain(markdown)
+        """End a stream with the rest of an answer; return whether the message now is complete."""
+        rest = growing.remaining(markdown, is_complete=True)
+        is_complete = rest is not None and not buttons and _is_plain(markdown)
         if not growing.is_streaming:
-            return as_is and not rest and growing.updated_at is None
-        return (
-            await self._stop_stream(target, message, growing, rest if as_is and rest else "")
-            and as_is
-        )
+            return is_complete and not rest and growing.updated_at is None
+        has_ended = await self._stop_stream(growing, rest if is_complete and rest else "")
+        return has_ended and is_complete
 
     async def _start_stream(self, target: ReplyTarget) -> MessageId:
         """Start a stream; return "" where a plain message has to do."""
         _, team, user = split_recipient(target.user)
         if not is_private(target.chat) and not (target.thread and user):
             return MessageId("")
-        if {
-            _ALL_CHANNELS,
-            target.chat,
-        } & self._unsupported_channels.keys() or self._starts.try_acquire():
+        if {_ALL_CHANNELS, target.chat} & self._unsupported_channels.keys():
+            return MessageId("")
+        if self._starts.try_acquire():
             return MessageId("")
         given: dict[str, Any] = {"channel": target.chat, "thread_ts": target.thread or None}
         if user:
@@ -228,49 +236,36 @@ class SlackStreamingMessages:
         elif error.retryable or error.token_refused or error.code in _CHANNEL_ERRORS:
             raise error
         elif error.code not in _TRANSIENT_CODES:
-            where = _ALL_CHANNELS if error.code in _APP_ERRORS else chat
-            self._unsupported_channels[where] = None
-            while len(self._unsupported_channels) > _KEPT:
-                self._unsupported_channels.popitem(last=False)
-            _log.info(
-                "%s: streams are not available, messages are updated instead: %s",
-                self._api.channel,
-                error.user_message,
-            )
+            self._unsupported_channels[_ALL_CHANNELS if error.code in _APP_ERRORS else chat] = None
+            text = "%s: streams are not available, messages are updated instead: %s"
+            _log.info(text, self._api.channel, error.user_message)
 
-    async def _append(
-        self, target: ReplyTarget, message: MessageId, growing: _StreamingMessage, markdown: str
-    ) -> bool:
-        """Add what is new; return False if the message has to be changed instead."""
-        rest = self._rest(growing, markdown)
+    async def _append(self, growing: _StreamingMessage, markdown: str) -> bool:
+        """Add what is new; return False if the message has to be updated instead."""
+        rest = growing.remaining(markdown)
         if rest is None:
-            await self._stop_stream(target, message, growing)
+            await self._stop_stream(growing)
             return False
         if not rest:
             return True
         if wait_s := self._appends.try_acquire():
-            raise SlackError(
-                "The rate limit of streams in this workspace is used up.",
-                retryable=True,
-                retry_after_s=wait_s,
-            )
+            raise rate_limited(wait_s)
         growing.is_uncertain = True
         try:
             await self._api.call(
                 lambda web: web.chat_appendStream(
-                    channel=target.chat, ts=str(message), markdown_text=rest
+                    channel=growing.target.chat, ts=str(growing.id), markdown_text=rest
                 )
             )
         except SlackError as error:
             growing.is_uncertain = error.ambiguous
-            return await self._on_append_refused(target, message, growing, error)
+            await self._on_append_refused(growing, error)
+            return False
         growing.streamed_text, growing.is_uncertain = growing.streamed_text + rest, False
         return True
 
-    async def _on_append_refused(
-        self, target: ReplyTarget, message: MessageId, growing: _StreamingMessage, error: SlackError
-    ) -> bool:
-        """Act on a refused addition; return False if the message has to be changed instead."""
+    async def _on_append_refused(self, growing: _StreamingMessage, error: SlackError) -> None:
+        """Act on a refused addition; raise the error unless the message can be updated instead."""
         if error.code == "ratelimited":
             self._appends.pause(error.retry_after_s or 0.0)
         if error.code not in _STREAM_ENDED_CODES:
@@ -279,66 +274,35 @@ class SlackStreamingMessages:
         if error.code == "stopped_by_user":
             if not growing.is_stopped:
                 growing.is_stopped = True
-                await self._on_stopped(target, message, growing.stop_token)
+                await self._on_stopped(growing.target, growing.id, growing.stop_token)
             raise error
-        return False
 
-    def _rest(
-        self, growing: _StreamingMessage, markdown: str, *, whole: bool = False
-    ) -> str | None:
-        """Return what is to be added; None if the text does not begin with what stands there."""
-        text = escape_stream_text(markdown, whole=whole)
-        # More than a message holds is code that goes as a file in the end.
-        text = text if len(text) <= ROOM else text[:ROOM]
-        if (
-            not whole
-            and not growing.is_uncertain
-            and text.rstrip() == growing.streamed_text.rstrip()
-        ):
-            return ""  # Line ends that went again, as lines below came.
-        if growing.is_uncertain or not text.startswith(growing.streamed_text):
-            return None
-        return text[len(growing.streamed_text) :]
-
-    async def _stop_stream(
-        self, target: ReplyTarget, message: MessageId, growing: _StreamingMessage, rest: str = ""
-    ) -> bool:
-        """End a stream; return whether it still ran, so that `rest` stands there."""
-        doubt, growing.is_uncertain = growing.is_uncertain, True
-        ran = await self._outbound.stop_stream(target, message, rest=rest, key=growing.key)
-        growing.is_streaming, growing.is_uncertain = False, doubt
+    async def _stop_stream(self, growing: _StreamingMessage, rest: str = "") -> bool:
+        """End a stream; return whether it still ran, so that `rest` was added."""
+        was_uncertain, growing.is_uncertain = growing.is_uncertain, True
+        ran = await self._outbound.stop_stream(
+            growing.target, growing.id, rest=rest, key=growing.key
+        )
+        growing.is_streaming, growing.is_uncertain = False, was_uncertain
         growing.streamed_text += rest if ran else ""
         return ran
 
     async def _update_message(
-        self,
-        target: ReplyTarget,
-        message: MessageId,
-        growing: _StreamingMessage,
-        markdown: str,
-        buttons: Sequence[Button],
+        self, growing: _StreamingMessage, markdown: str, buttons: Sequence[Button]
     ) -> None:
-        since_s = (
-            self._limits.update_interval_s
-            if growing.updated_at is None
-            else anyio.current_time() - growing.updated_at
-        )
-        wait_s = self._limits.update_interval_s - since_s
+        now, wait_s = anyio.current_time(), 0.0
+        if growing.updated_at is not None:
+            wait_s = growing.updated_at + self._limits.update_interval_s - now
         if wait_s <= 0:
             wait_s = self._updates.try_acquire()
         if wait_s > 0:
-            raise SlackError(
-                "The message was updated too recently.", retryable=True, retry_after_s=wait_s
-            )
-        growing.updated_at = anyio.current_time()
-        await self._outbound.update(target, message, close_open(markdown), buttons)
+            raise rate_limited(wait_s)
+        growing.updated_at = now
+        await self._outbound.update(growing.target, growing.id, close_open(markdown), buttons)
 
-    def _remember(
-        self, target: ReplyTarget, message: MessageId, growing: _StreamingMessage
-    ) -> None:
-        self._messages[(target.chat, message)] = growing
-        while len(self._messages) > _KEPT:
-            self._messages.popitem(last=False)
+
+def _token(buttons: Sequence[Button]) -> str:
+    return buttons[0].token if buttons else ""
 
 
 def _with_burst(per_minute: int) -> RateLimiter:

@@ -1,12 +1,12 @@
 """Slack user lookups: tells members, guests and people of other companies apart (users.info, cached)."""
 
 import logging
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Final
 
 import anyio
 
+from bots.common.bounded import BoundedDict
 from bots.slack.api import SlackApi
 from bots.slack.errors import SlackError
 from bots.slack.payload import SlackIdentity, as_mapping, as_str
@@ -29,7 +29,7 @@ class SlackUserDirectory:
 
     def __init__(self, api: SlackApi) -> None:
         self._api = api
-        self._known: OrderedDict[tuple[str, str], tuple[SenderKind, float]] = OrderedDict()
+        self._known = BoundedDict[tuple[str, str], tuple[SenderKind, float]](_MAX_USERS)
         self._cannot_look_up = False
 
     async def kind_of(self, user_id: str) -> SenderKind:
@@ -59,9 +59,6 @@ class SlackUserDirectory:
                 self._warn(error)
                 return "unknown"
         self._known[person] = (kind, now)
-        self._known.move_to_end(person)
-        while len(self._known) > _MAX_USERS:
-            self._known.popitem(last=False)
         return kind
 
     def _warn(self, error: SlackError) -> None:

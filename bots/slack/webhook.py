@@ -7,33 +7,26 @@ those of Socket Mode. Protocol: docs.slack.dev, "Verifying requests from Slack" 
 import hashlib
 import hmac
 import logging
-from contextlib import AbstractContextManager
-from functools import partial
 from typing import Final
 
-import anyio
 from slack_bolt.async_app import AsyncApp
 from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_bolt.response import BoltResponse
+from typing_extensions import override
 
 from bots.common.health import HealthTracker
 from bots.common.webhooks import (
     ACKNOWLEDGED,
     RETRY_LATER,
-    ReplayGuard,
-    WebhookEndpoint,
-    WebhookHealth,
+    SignedWebhook,
     WebhookReceiver,
     WebhookRejected,
     WebhookRequest,
     WebhookResponse,
     is_recent,
     secrets_match,
-    webhook_path,
 )
 from bots.slack.api import SlackApi
-from bots.slack.connection import SlackTimeouts, check_bot_token
-from bots.slack.errors import SlackError
 from bots.text.characters import clean
 from bus.platform import Clock, Disposition, Intake
 
@@ -57,75 +50,31 @@ def sign_request(secret: str, timestamp: str, body: bytes) -> str:
     return "v0=" + hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
 
 
-class SlackWebhook:
-    """Receives requests, and checks the bot token beside it."""
+class SlackWebhook(SignedWebhook[WebhookRequest]):
+    """Receives events, commands and button presses.
+
+    Attributes:
+        app: Handles them; None until the adapter runs.
+    """
 
     def __init__(
         self,
         api: SlackApi,
         health: HealthTracker,
+        requests: WebhookReceiver,
         *,
         channel: str,
-        timeouts: SlackTimeouts,
         secret: str,
         now: Clock,
     ) -> None:
+        hint = "Waiting for Slack's first request: set the app's Request URLs"
+        super().__init__(channel, health, requests, setup_hint=hint, now=now)
+        self.app: AsyncApp | None = None
         self._api = api
-        self._health = health
-        self._channel = channel
-        self._timeouts = timeouts
         self._secret = secret.strip()
-        self._now = now
-        self._replays = ReplayGuard(now)
-        self._webhook_health = WebhookHealth(
-            health,
-            "Waiting for Slack's first request: set the app's Request URLs to"
-            f" https://<this gateway>{webhook_path(channel)}.",
-        )
-        self._receiver = WebhookReceiver(
-            channel, timeout_s=timeouts.ack_s, on_rejected=self._webhook_health.mark_rejected
-        )
 
-    @property
-    def endpoint(self) -> WebhookEndpoint:
-        """What the gateway mounts."""
-        return self._receiver.endpoint
-
-    def serving(self, app: AsyncApp, intake: Intake) -> AbstractContextManager[None]:
-        """Accept requests inside the block."""
-        return self._receiver.serving(partial(self._handle, app, intake))
-
-    async def check(self) -> None:
-        """Check the bot token every now and then (see `ConnectionLoop`). Raises SlackError."""
-        while True:
-            try:
-                await check_bot_token(self._api, self._health, channel=self._channel)
-            except SlackError:
-                self._webhook_health.mark_unready()
-                raise
-            self._webhook_health.mark_ready()
-            await anyio.sleep(self._timeouts.check_s)
-
-    async def _handle(
-        self, app: AsyncApp, intake: Intake, request: WebhookRequest
-    ) -> WebhookResponse:
-        signature = self._verify(request)
-        self._webhook_health.mark_verified()
-        if not self._api.bots:
-            return RETRY_LATER  # Without our own ids, mentions of the bot cannot be recognized.
-        if signature in self._replays:
-            intake.report_ignored(self._channel, Disposition.DUPLICATE, "a repeated request")
-            return ACKNOWLEDGED
-        if reason := request.headers.get("x-slack-retry-reason"):
-            _log.info("%s: Slack sends a request again: %.40r", self._channel, reason)
-        parsed = _parse(request)
-        response = self._respond(parsed, await app.async_dispatch(parsed), intake)
-        if response.status == _OK:
-            self._replays.add(signature)
-        return response
-
-    def _verify(self, request: WebhookRequest) -> str:
-        """Return the signature of a request that is Slack's and recent. Raises WebhookRejected."""
+    @override
+    def verify(self, request: WebhookRequest) -> tuple[str, WebhookRequest]:
         timestamp = request.headers.get("x-slack-request-timestamp", "")
         given = request.headers.get("x-slack-signature", "")
         if not (timestamp and given):
@@ -137,7 +86,16 @@ class SlackWebhook:
                 f"its signature is wrong: set channels.{self._channel}.signing_secret to the Signing Secret"
                 " of the Slack app"
             )
-        return given
+        return given, request
+
+    @override
+    async def accept(self, intake: Intake, content: WebhookRequest) -> WebhookResponse:
+        if self.app is None or not self._api.bots:
+            return RETRY_LATER  # Without our own ids, mentions of the bot cannot be recognized.
+        if reason := content.headers.get("x-slack-retry-reason"):
+            _log.info("%s: Slack sends a request again: %.40r", self._channel, reason)
+        parsed = _parse(content)
+        return self._respond(parsed, await self.app.async_dispatch(parsed), intake)
 
     def _respond(
         self, request: AsyncBoltRequest, response: BoltResponse, intake: Intake

@@ -10,13 +10,7 @@ from telegram.error import TelegramError
 from typing_extensions import override
 
 from bots.common.adapter import BaseAdapter
-from bots.common.webhooks import (
-    RETRY_LATER,
-    SupportsWebhook,
-    WebhookEndpoint,
-    WebhookRequest,
-    WebhookResponse,
-)
+from bots.common.webhooks import RETRY_LATER, WebhookRequest, WebhookResponse
 from bots.config import TelegramConfig
 from bots.telegram.api import (
     ALLOWED_UPDATES,
@@ -91,7 +85,6 @@ class TelegramAdapter(
     SupportsDrafts,
     SupportsDeletion,
     SupportsIndicators,
-    SupportsWebhook,
 ):
     """A Telegram bot that polls, or has a webhook. Sends also work while `run` does not.
 
@@ -143,11 +136,6 @@ class TelegramAdapter(
     @override
     def capabilities(self) -> Capabilities:
         return self._capabilities
-
-    @property
-    @override
-    def webhook(self) -> WebhookEndpoint | None:
-        return self.requests.endpoint if self._config.mode == "webhook" else None
 
     @override
     def config_problem(self) -> str:

@@ -1,11 +1,11 @@
 """Drafts: an answer that is being written, shown in a private chat without being sent."""
 
-from collections import OrderedDict
 from hashlib import blake2b
 
 from telegram import Bot
 from telegram.error import InvalidToken
 
+from bots.common.bounded import BoundedDict
 from bots.telegram.errors import is_unknown_method
 from bots.telegram.format import FormattedText
 from bots.telegram.outbound import TelegramTarget, call_api, sdk_entities, target_of
@@ -25,15 +25,12 @@ class TelegramDrafts:
 
     def __init__(self) -> None:
         self.available = True
-        self._tokens: OrderedDict[tuple[str, int], str] = OrderedDict()
+        self._tokens = BoundedDict[tuple[str, int], str](_MAX_DRAFTS)
 
     def begin(self, reply_target: ReplyTarget, key: str, stop: Button) -> int:
         """Return the id of a draft, and remember its stop button."""
         number = draft_id_of(key)
         self._tokens[reply_target.chat, number] = stop.token
-        self._tokens.move_to_end((reply_target.chat, number))
-        while len(self._tokens) > _MAX_DRAFTS:
-            self._tokens.popitem(last=False)
         return number
 
     async def show(

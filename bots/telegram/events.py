@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 from telegram import CallbackQuery, ChatMember, ChatMemberUpdated, Message, Update
 from telegram.constants import ChatType
 
+from bots.common.events import IgnoredEvent
 from bots.telegram.inbound import (
-    IgnoredUpdate,
     clean_name,
     in_topic,
     language_of,
@@ -23,7 +23,6 @@ from bus.messages import (
     ReplyTarget,
     Sender,
 )
-from bus.platform import Disposition
 
 DRAFT_STOPPED = "stopped_message_generation"
 """The update of a stopped draft (Bot API 10.3); the SDK does not parse it."""
@@ -93,7 +92,7 @@ TelegramEvent: TypeAlias = (
     | DraftStoppedEvent
     | ChatMigratedEvent
     | BotAddedEvent
-    | IgnoredUpdate
+    | IgnoredEvent
 )
 
 
@@ -120,7 +119,7 @@ def parse_update(  # noqa: PLR0911 - one return per kind
         case _ if DRAFT_STOPPED in update.api_kwargs:
             return _stopped_draft(update.update_id, update.api_kwargs[DRAFT_STOPPED], identity)
         case _:
-            return IgnoredUpdate(reason=Disposition.UNSUPPORTED, detail=_kind_of(update))
+            return IgnoredEvent(_kind_of(update))
 
 
 def _kind_of(update: Update) -> str:
@@ -140,14 +139,14 @@ def _migration(message: Message, identity: TelegramIdentity) -> ChatMigratedEven
 
 def _edit(
     update_id: int, message: Message, identity: TelegramIdentity, commands: Collection[str]
-) -> MessageEdit | IgnoredUpdate:
+) -> MessageEdit | IgnoredEvent:
     """Return an edit. An edited command is ignored: it ran already."""
     edited = parse_message(message, update_id, identity, commands)
-    if isinstance(edited, IgnoredUpdate):
+    if isinstance(edited, IgnoredEvent):
         return edited
     name, _, _ = edited.text.removeprefix("/").partition(" ")
     if edited.text.startswith("/") and name.lower() in commands:
-        return IgnoredUpdate(reason=Disposition.UNSUPPORTED, detail="edited command")
+        return IgnoredEvent("edited command")
     return MessageEdit(
         event_id=edited.event_id, key=edited.key, message_id=edited.message_id, edited=edited
     )
@@ -155,7 +154,7 @@ def _edit(
 
 def _membership(
     update_id: int, update: ChatMemberUpdated, identity: TelegramIdentity
-) -> BotAddedEvent | IgnoredUpdate:
+) -> BotAddedEvent | IgnoredEvent:
     """Return what became of the bot in a chat: added, made an admin, blocked, removed."""
     status, kind = update.new_chat_member.status, update.chat.type
     came = update.old_chat_member.status in _OUT and status in _IN
@@ -170,9 +169,7 @@ def _membership(
             ),
             language=language_of(user),
         )
-    return IgnoredUpdate(
-        reason=Disposition.UNSUPPORTED, detail=f"the bot is now {status} in a {kind} chat"
-    )
+    return IgnoredEvent(f"the bot is now {status} in a {kind} chat")
 
 
 def _callback_query(

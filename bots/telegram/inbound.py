@@ -1,12 +1,12 @@
 """Telegram messages to `InboundMessage`, or the reason why not. Pure."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from telegram import Message, User
 from telegram.constants import ChatType
 from telegram.helpers import effective_message_type
 
+from bots.common.events import IgnoredEvent
 from bots.telegram.attachments import parse_attachments
 from bots.telegram.mentions import ParsedText, TelegramIdentity, parse_text
 from bots.text.characters import clean
@@ -18,17 +18,9 @@ _MAX_LANGUAGE_CHARS = 35
 """Longest language tag (RFC 5646 4.4.1)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IgnoredUpdate:
-    """An update that the bot ignores."""
-
-    reason: Disposition
-    detail: str
-
-
 def parse_message(
     message: Message, update_id: int, identity: TelegramIdentity, commands: Collection[str]
-) -> InboundMessage | IgnoredUpdate:
+) -> InboundMessage | IgnoredEvent:
     """Return the bus's form of a message.
 
     Args:
@@ -39,14 +31,14 @@ def parse_message(
             so only ours address us.
     """
     author = _author(message)
-    if isinstance(author, IgnoredUpdate):
+    if isinstance(author, IgnoredEvent):
         return author
     attachments = parse_attachments(message)
     if message.text is None and message.caption is None and not attachments:
-        return IgnoredUpdate(reason=Disposition.UNSUPPORTED, detail=_kind_of_message(message))
+        return IgnoredEvent(_kind_of_message(message))
     parsed = _parsed_text(message, identity)
     if parsed.for_other:
-        return IgnoredUpdate(reason=Disposition.NOT_ADDRESSED, detail="another bot's command")
+        return IgnoredEvent("another bot's command", Disposition.NOT_ADDRESSED)
     return InboundMessage(
         event_id=str(update_id),
         message_id=str(message.message_id),
@@ -75,18 +67,18 @@ def _kind_of_message(message: Message) -> str:
     return str(kind) if kind else next(iter(message.api_kwargs), "service message")
 
 
-def _author(message: Message) -> Sender | IgnoredUpdate:
+def _author(message: Message) -> Sender | IgnoredEvent:
     """Return who wrote. `sender_chat` goes first: `from` is then a stand-in bot of Telegram's.
 
     An anonymous admin speaks as the group, a channel as itself.
     """
     chat, user = message.sender_chat, message.from_user
     if message.chat.type == ChatType.CHANNEL or (chat is None and user is None):
-        return IgnoredUpdate(reason=Disposition.UNSUPPORTED, detail="channel post")
+        return IgnoredEvent("channel post")
     if chat is not None:
         return Sender(user_id=str(chat.id), name=clean_name(chat.title or chat.username or ""))
     if user is None or user.is_bot:
-        return IgnoredUpdate(reason=Disposition.FROM_BOT, detail=_kind_of_message(message))
+        return IgnoredEvent(_kind_of_message(message), Disposition.FROM_BOT)
     return Sender(user_id=str(user.id), name=clean_name(user.full_name))
 
 

@@ -8,6 +8,7 @@ from typing import Any, assert_never
 
 from telegram import Update
 
+from bots.common.events import IgnoredEvent
 from bots.common.greeting import Greeting
 from bots.telegram.api import MALFORMED
 from bots.telegram.events import (
@@ -18,7 +19,6 @@ from bots.telegram.events import (
     TelegramEvent,
     parse_update,
 )
-from bots.telegram.inbound import IgnoredUpdate
 from bots.telegram.mentions import TelegramIdentity
 from bus.errors import BusError
 from bus.messages import ConversationKey, InboundMessage, MessageEdit, PressResponse
@@ -97,7 +97,7 @@ class UpdateHandler:
                 )
             case BotAddedEvent():
                 await self._handle_bot_added(event, channel)
-            case IgnoredUpdate():
+            case IgnoredEvent():
                 self._intake.report_ignored(channel, event.reason, event.detail)
             case _:
                 assert_never(event)
@@ -140,7 +140,7 @@ class UpdateHandler:
             _LOG.warning(
                 "telegram: update %d cannot be parsed (%s)", update_id, type(error).__name__
             )
-            return IgnoredUpdate(reason=Disposition.UNSUPPORTED, detail="unreadable update")
+            return IgnoredEvent("unreadable update")
 
     def _record_failure(self, update_id: int, error: Exception) -> str:
         """Log, once for each update, that it was not accepted; return why, or "" if it is dropped."""

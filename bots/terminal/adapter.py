@@ -200,7 +200,7 @@ class TerminalAdapter:
         if not terminals:
             left = self._left_at.get(target.chat, self._started_at)
             raise DeliveryError(
-                f"No terminal is attached to the session {place.chat}: run `parley chat`.",
+                f"No terminal is attached to the session {target.chat}: run `parley chat`.",
                 retryable=self._now() - left < self._grace_s,
                 retry_after_s=self._retry_s,
             )

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bots.common.events import IgnoredEvent
 from bots.feishu.api import FeishuBot
-from bots.feishu.inbound import IgnoredFeishuEvent, parse_event
+from bots.feishu.inbound import parse_event
 from bus.messages import (
     Attachment,
     ConversationKey,
@@ -57,9 +58,9 @@ def read(payload: bytes) -> InboundMessage:
     return found
 
 
-def ignored(payload: bytes) -> IgnoredFeishuEvent:
+def ignored(payload: bytes) -> IgnoredEvent:
     found = parse_event(payload, BOT)
-    assert isinstance(found, IgnoredFeishuEvent)
+    assert isinstance(found, IgnoredEvent)
     return found
 
 
@@ -346,7 +347,7 @@ def test_any_json_is_read_or_ignored(
     if isinstance(found, InboundMessage):
         assert decode_inbound(encode_inbound(found)) == found
     else:
-        assert isinstance(found, IgnoredFeishuEvent)
+        assert isinstance(found, IgnoredEvent)
         assert found.detail
 
 

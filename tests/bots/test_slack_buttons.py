@@ -6,9 +6,10 @@ from urllib.parse import urlencode
 
 import pytest
 
+from bots.common.events import IgnoredEvent
 from bots.common.webhooks import WebhookRequest
 from bots.slack.buttons import action_blocks, parse_button_press
-from bots.slack.payload import IgnoredSlackEvent, SlackIdentity
+from bots.slack.payload import SlackIdentity
 from bus.errors import DeliveryError
 from bus.messages import Button, ButtonPress, ReplyTarget
 from bus.platform import Disposition
@@ -84,7 +85,7 @@ def test_two_presses_are_two_and_one_that_comes_again_is_one() -> None:
 )
 def test_presses_of_nothing_of_ours(broken: dict[str, Any]) -> None:
     found = parse_button_press({**payload(), **broken}, ME)
-    assert isinstance(found, IgnoredSlackEvent)
+    assert isinstance(found, IgnoredEvent)
     assert found.reason is Disposition.UNSUPPORTED
 
 

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from bots.common.events import IgnoredEvent
 from bots.slack.buttons import parse_button_press
 from bots.slack.inbound import SlackEvent, parse_event, parse_slash_command
-from bots.slack.payload import IgnoredSlackEvent, SlackIdentity
+from bots.slack.payload import SlackIdentity
 from bus.messages import ButtonPress, InboundMessage, MessageDeletion, MessageEdit
 from bus.platform import Disposition
 from tests.bots.slack_rig import Recorder, fast_slack, running
@@ -76,7 +77,7 @@ def test_changes_that_nobody_made_are_none(
     now: dict[str, Any], before: dict[str, Any] | None
 ) -> None:
     found = parse_event(changed(now, before), ME)
-    assert isinstance(found, IgnoredSlackEvent)
+    assert isinstance(found, IgnoredEvent)
     assert found.reason is Disposition.UNSUPPORTED
 
 
@@ -93,7 +94,7 @@ def test_an_edit_without_its_past_is_one_if_it_says_so() -> None:
 )
 def test_changes_of_bots_are_no_news(author: dict[str, str]) -> None:
     found = parse_event(changed({"text": "new", **author}, author), ME)
-    assert isinstance(found, IgnoredSlackEvent)
+    assert isinstance(found, IgnoredEvent)
     assert found.reason is Disposition.FROM_BOT
 
 
@@ -105,7 +106,7 @@ def test_a_file_that_was_taken_out_is_an_edit() -> None:
 
 def test_a_message_of_which_nothing_is_left_to_say() -> None:
     found = parse_event(changed({"text": ""}, {}), ME)
-    assert isinstance(found, IgnoredSlackEvent)
+    assert isinstance(found, IgnoredEvent)
     assert found.reason is Disposition.EMPTY
 
 
@@ -130,14 +131,14 @@ def test_a_deleted_message_with_answers_leaves_a_tombstone() -> None:
 def test_the_bots_own_deleted_message_is_no_news() -> None:
     was = {"user": "UBOT", "bot_id": "BBOT", "ts": AT}
     gone = body(subtype="message_deleted", user=None, deleted_ts=AT, previous_message=was)
-    assert isinstance(parse_event(gone, ME), IgnoredSlackEvent)
+    assert isinstance(parse_event(gone, ME), IgnoredEvent)
 
 
 @pytest.mark.parametrize("fields", [{"message": "?"}, {"message": {"ts": 5}}, {}])
 @pytest.mark.parametrize("subtype", ["message_changed", "message_deleted"])
 def test_changes_that_make_no_sense(subtype: str, fields: dict[str, Any]) -> None:
     nonsense = body(subtype=subtype, user=None, ts=None, text=None, previous_message=7, **fields)
-    assert isinstance(parse_event(nonsense, ME), IgnoredSlackEvent)
+    assert isinstance(parse_event(nonsense, ME), IgnoredEvent)
 
 
 async def test_edits_and_deletions_arrive_and_previews_do_not() -> None:

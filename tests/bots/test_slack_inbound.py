@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from bots.common.events import IgnoredEvent
 from bots.slack.inbound import SlackEvent, parse_event, parse_slash_command
 from bots.slack.mrkdwn_parser import parse_mrkdwn
-from bots.slack.payload import IgnoredSlackEvent, SlackIdentity
+from bots.slack.payload import SlackIdentity
 from bus.messages import (
     ConversationKey,
     InboundMessage,
@@ -38,7 +39,7 @@ def taken(found: SlackEvent) -> InboundMessage:
 
 
 def skipped(found: SlackEvent) -> Disposition:
-    assert isinstance(found, IgnoredSlackEvent), found
+    assert isinstance(found, IgnoredEvent), found
     return found.reason
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from telegram import Update
 
+from bots.common.events import IgnoredEvent
 from bots.telegram.events import (
     CallbackQueryEvent,
     ChatMigratedEvent,
@@ -12,7 +13,6 @@ from bots.telegram.events import (
     TelegramEvent,
     parse_update,
 )
-from bots.telegram.inbound import IgnoredUpdate
 from bots.telegram.keyboard import is_silent, keyboard
 from bots.telegram.mentions import TelegramIdentity
 from bus.messages import (
@@ -23,7 +23,6 @@ from bus.messages import (
     MessageEdit,
     ReplyTarget,
 )
-from bus.platform import Disposition
 from tests.fakes.telegram_chats import Wire
 
 ME = TelegramIdentity(user_id=700700, username="Parley_Bot")
@@ -114,7 +113,7 @@ def test_an_edit_is_the_message_as_it_now_is() -> None:
 def test_an_edited_command_is_not_carried_out_again(text: str) -> None:
     edited = {"message_id": 55, "date": 1, "chat": PRIVATE, "from": ALICE, "text": text}
     result = meaning(edited_message=edited)
-    assert result == IgnoredUpdate(reason=Disposition.UNSUPPORTED, detail="edited command")
+    assert result == IgnoredEvent("edited command")
     path = meaning(edited_message=edited | {"text": "/usr/bin"})
     assert isinstance(path, MessageEdit)
 
@@ -161,7 +160,7 @@ def test_what_becomes_of_the_bot_is_noted(status: str) -> None:
         "new_chat_member": member,
     }
     result = meaning(my_chat_member=update)
-    assert isinstance(result, IgnoredUpdate)
+    assert isinstance(result, IgnoredEvent)
     shown = {"kicked": "banned"}.get(status, status)
     assert result.detail in {
         f"the bot is now {status} in a private chat",

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from telegram import Update
 
+from bots.common.events import IgnoredEvent
 from bots.telegram.events import TelegramEvent, parse_update
-from bots.telegram.inbound import IgnoredUpdate
 from bots.telegram.mentions import TelegramIdentity
 from bus.messages import Attachment, ConversationKey, InboundMessage, ReplyTarget
 from bus.messages import decode_inbound as decode
@@ -209,7 +209,7 @@ def test_addressed_messages_in_a_group(said: str, text: str, addressed: bool) ->
 @pytest.mark.parametrize("chat", [PRIVATE, PLAIN])
 def test_commands_for_other_bots_are_ignored(said: str, chat: dict[str, Any]) -> None:
     result = read(chat=chat, text=said)
-    assert result == IgnoredUpdate(reason=Disposition.NOT_ADDRESSED, detail="another bot's command")
+    assert result == IgnoredEvent("another bot's command", Disposition.NOT_ADDRESSED)
 
 
 @pytest.mark.parametrize("said", ["/start", "/start invite_42"])
@@ -258,7 +258,7 @@ def test_what_is_no_message_for_us(
     fields: dict[str, Any], reason: Disposition, detail: str | None
 ) -> None:
     result = read(**fields)
-    assert isinstance(result, IgnoredUpdate)
+    assert isinstance(result, IgnoredEvent)
     assert result.reason == reason
     assert detail is None or result.detail == detail
 
@@ -275,9 +275,7 @@ def test_what_is_no_message_for_us(
     ],
 )
 def test_updates_that_are_no_messages(update: dict[str, Any], detail: str) -> None:
-    assert meaning({"update_id": 9} | update) == IgnoredUpdate(
-        reason=Disposition.UNSUPPORTED, detail=detail
-    )
+    assert meaning({"update_id": 9} | update) == IgnoredEvent(detail)
 
 
 @pytest.mark.parametrize(
