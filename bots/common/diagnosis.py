@@ -69,6 +69,21 @@ Diagnose = Callable[..., Awaitable[Sequence[CheckResult]]]
 """`bots/<platform>/diagnosis.py: diagnose(section, look)`. Never raises; every call has a deadline."""
 
 
+def ok(subject: str, text: str) -> CheckResult:
+    """Return a result of severity `ok`."""
+    return CheckResult(subject=subject, text=text)
+
+
+def note(subject: str, text: str, fix: str = "") -> CheckResult:
+    """Return a result of severity `note`."""
+    return CheckResult(subject=subject, text=text, severity=Severity.NOTE, fix=fix)
+
+
+def warning(subject: str, text: str, fix: str = "") -> CheckResult:
+    """Return a result of severity `warning`."""
+    return CheckResult(subject=subject, text=text, severity=Severity.WARNING, fix=fix)
+
+
 def problem(subject: str, text: str, fix: str = "") -> CheckResult:
     """Return a result of severity `problem`."""
     return CheckResult(subject=subject, text=text, severity=Severity.PROBLEM, fix=fix)

@@ -57,40 +57,40 @@ class CardFooter:
 NO_FOOTER: Final = CardFooter()
 
 
-def final_card(markdown: str, foot: CardFooter = NO_FOOTER) -> Card:
+def final_card(markdown: str, footer: CardFooter = NO_FOOTER) -> Card:
     """Return the card of a finished answer: exactly its text, and what may be pressed.
 
     Args:
         markdown: Already in Feishu's dialect (`format.render`).
-        foot: What may be pressed. Left out where the card would be too large: they never replace text.
+        footer: What may be pressed. Left out where the card would be too large: they never replace text.
 
     >>> final_card("hi")["body"]
     {'elements': [{'tag': 'markdown', 'content': 'hi'}]}
     """
-    return _fit_buttons([_markdown(markdown)], foot)
+    return _fit_buttons([_markdown(markdown)], footer)
 
 
-def progress_card(markdown: str, foot: CardFooter = NO_FOOTER) -> Card:
+def progress_card(markdown: str, footer: CardFooter = NO_FOOTER) -> Card:
     """Return the card of an answer that still grows: what there is, and a grey line below."""
     elements = [_markdown(markdown)] if markdown.strip() else []
-    return _fit_buttons([*elements, _note(foot.note)], foot)
+    return _fit_buttons([*elements, _note(footer.note)], footer)
 
 
-def streaming_card(markdown: str, foot: CardFooter = NO_FOOTER) -> Card:
+def streaming_card(markdown: str, footer: CardFooter = NO_FOOTER) -> Card:
     """Return the card entity of an answer that grows by its text element alone."""
     text = {**_markdown(markdown), "element_id": TEXT_ELEMENT_ID}
     return _fit_buttons(
-        [text, _note(foot.note)], foot, streaming_mode=True, streaming_config=_STREAMING_CONFIG
+        [text, _note(footer.note)], footer, streaming_mode=True, streaming_config=_STREAMING_CONFIG
     )
 
 
-def plain_text_card(text: str, *, final: bool, foot: CardFooter = NO_FOOTER) -> Card:
+def plain_text_card(text: str, *, final: bool, footer: CardFooter = NO_FOOTER) -> Card:
     """Return a card without any markup, for a text whose Markdown the platform refused."""
     body = {
         "tag": "div",
         "text": {"tag": "plain_text", "content": text if text.strip() else _EMPTY},
     }
-    return _fit_buttons([body] if final else [body, _note(foot.note)], foot)
+    return _fit_buttons([body] if final else [body, _note(footer.note)], footer)
 
 
 def non_empty(markdown: str) -> str:
@@ -98,9 +98,9 @@ def non_empty(markdown: str) -> str:
     return markdown if markdown.strip() else _EMPTY
 
 
-def _fit_buttons(elements: list[Element], foot: CardFooter, **config: object) -> Card:
-    card = _card([*elements, *_buttons(foot)], config)
-    return card if not foot.buttons or _sent_bytes(card) <= MAX_BYTES else _card(elements, config)
+def _fit_buttons(elements: list[Element], footer: CardFooter, **config: object) -> Card:
+    card = _card([*elements, *_buttons(footer)], config)
+    return card if not footer.buttons or _sent_bytes(card) <= MAX_BYTES else _card(elements, config)
 
 
 def _card(elements: list[Element], config: Mapping[str, object]) -> Card:
@@ -125,13 +125,13 @@ def _note(text: str) -> Element:
     return {"tag": "div", "text": words}
 
 
-def _buttons(foot: CardFooter) -> list[Element]:
+def _buttons(footer: CardFooter) -> list[Element]:
     """Return a row that flows on: JSON 2.0 knows no `action` element."""
-    if not foot.buttons:
+    if not footer.buttons:
         return []
     columns = [
-        {"tag": "column", "width": "auto", "elements": [_button(button, private=foot.private)]}
-        for button in foot.buttons
+        {"tag": "column", "width": "auto", "elements": [_button(button, private=footer.private)]}
+        for button in footer.buttons
     ]
     return [{"tag": "column_set", "flex_mode": "flow", "columns": columns}]
 

@@ -16,34 +16,16 @@ _FILES: Final[Mapping[str, Kind]] = {"file": "file", "audio": "audio", "media": 
 _NAMES: Final[Mapping[Kind, str]] = {"file": "file", "audio": "audio.opus", "video": "video.mp4"}
 _OFFICE: Final = "application/vnd.openxmlformats-officedocument"
 _MIMES: Final[Mapping[str, str]] = {
-    ".csv": "text/csv",
-    ".doc": "application/msword",
-    ".docx": f"{_OFFICE}.wordprocessingml.document",
-    ".gif": "image/gif",
-    ".htm": "text/html",
-    ".html": "text/html",
-    ".jpeg": "image/jpeg",
-    ".jpg": "image/jpeg",
-    ".json": "application/json",
-    ".md": "text/markdown",
-    ".mov": "video/quicktime",
-    ".mp3": "audio/mpeg",
-    ".mp4": "video/mp4",
-    ".opus": "audio/ogg",
-    ".pdf": "application/pdf",
-    ".png": "image/png",
-    ".ppt": "application/vnd.ms-powerpoint",
-    ".pptx": f"{_OFFICE}.presentationml.presentation",
-    ".svg": "image/svg+xml",
-    ".txt": "text/plain",
-    ".wav": "audio/wav",
-    ".webp": "image/webp",
-    ".xls": "application/vnd.ms-excel",
-    ".xlsx": f"{_OFFICE}.spreadsheetml.sheet",
-    ".xml": "application/xml",
+    ".csv": "text/csv", ".doc": "application/msword", ".docx": f"{_OFFICE}.wordprocessingml.document",
+    ".gif": "image/gif", ".htm": "text/html", ".html": "text/html", ".jpeg": "image/jpeg", ".jpg": "image/jpeg",
+    ".json": "application/json", ".md": "text/markdown", ".mov": "video/quicktime", ".mp3": "audio/mpeg",
+    ".mp4": "video/mp4", ".opus": "audio/ogg", ".pdf": "application/pdf", ".png": "image/png",
+    ".ppt": "application/vnd.ms-powerpoint", ".pptx": f"{_OFFICE}.presentationml.presentation",
+    ".svg": "image/svg+xml", ".txt": "text/plain", ".wav": "audio/wav", ".webp": "image/webp",
+    ".xls": "application/vnd.ms-excel", ".xlsx": f"{_OFFICE}.spreadsheetml.sheet", ".xml": "application/xml",
     ".zip": "application/zip",
-}
-"""Own table: the standard library's reads files of the machine, and differs from one to the next."""
+}  # fmt: skip
+"""Not `mimetypes`: it reads files of the machine, so that its answers differ between machines."""
 _PICTURE: Final = "image.png"
 """Pictures come without a name or type; the platform keeps most as PNG or JPEG."""
 

@@ -6,7 +6,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from bots.common.connection import ConnectionFailure
-from bots.common.diagnosis import CheckResult, DiagnosisOptions, Severity, check_clock, problem
+from bots.common.diagnosis import (
+    CheckResult,
+    DiagnosisOptions,
+    Severity,
+    check_clock,
+    note,
+    ok,
+    problem,
+)
 from bots.config import FeishuConfig
 from bots.feishu.card_entities import SCOPE
 from bots.feishu.errors import FeishuError
@@ -121,7 +129,7 @@ async def _credentials(rest: FeishuRestClient, channel: str) -> CheckResult:
         await rest.authenticate()
     except FeishuError as error:
         return problem("app secret", error.user_message, _app_fix(error, channel))
-    return CheckResult(subject="app secret", text="belongs to the app id")
+    return ok("app secret", "belongs to the app id")
 
 
 async def _bot(rest: FeishuRestClient, channel: str) -> CheckResult:
@@ -138,7 +146,7 @@ async def _bot(rest: FeishuRestClient, channel: str) -> CheckResult:
     if not bot.get("open_id"):
         fix = f"Add Features, Bot {_CONSOLE}, then {_PUBLISH}"
         return problem("app", "its bot ability is off", fix)
-    return CheckResult(subject="app", text=f"{bot.get('app_name') or 'the bot'} is switched on")
+    return ok("app", f"{bot.get('app_name') or 'the bot'} is switched on")
 
 
 def _app_fix(error: FeishuError, channel: str) -> str:
@@ -155,7 +163,7 @@ async def _permissions(rest: FeishuRestClient, section: FeishuConfig) -> list[Ch
         data = await rest.call("GET", "/open-apis/application/v6/scopes")
     except FeishuError as error:
         text = f"could not be asked for: {error.user_message}"
-        return [CheckResult(subject="permissions", text=text, severity=Severity.NOTE)]
+        return [note("permissions", text)]
     granted = set(_granted(data.get("scopes")))
     streaming = [_streaming(granted, section)] if section.streaming is not False else []
     return [_check_scopes(granted, section), *streaming]
@@ -165,7 +173,7 @@ def _check_scopes(granted: set[str], section: FeishuConfig) -> CheckResult:
     needs = [*_REQUIRED_SCOPES, *([_ALL_GROUP_MESSAGES] if section.group_policy == "open" else [])]
     lacking = [need for need in needs if granted.isdisjoint(need.scopes)]
     if not lacking:
-        return CheckResult(subject="permissions", text="all that are needed")
+        return ok("permissions", "all that are needed")
     return CheckResult(
         subject="permissions",
         text="missing: " + ", ".join(f"{need.scopes[0]} ({need.without})" for need in lacking),
@@ -177,7 +185,7 @@ def _check_scopes(granted: set[str], section: FeishuConfig) -> CheckResult:
 def _streaming(granted: set[str], section: FeishuConfig) -> CheckResult:
     """Tell how answers grow: their cards stream, or are replaced twice a second."""
     if SCOPE in granted:
-        return CheckResult(subject="streaming", text="answers are typed out as they come (CardKit)")
+        return ok("streaming", "answers are typed out as they come (CardKit)")
     return CheckResult(
         subject="streaming",
         text=f"answers grow in steps: the app may not stream cards ({SCOPE})",
@@ -205,7 +213,7 @@ async def _connection(
             else "try again in a minute; check the network"
         )
         return problem("connection", error.detail, fix)
-    return CheckResult(subject="connection", text="Feishu gives long connections to the app")
+    return ok("connection", "Feishu gives long connections to the app")
 
 
 def _webhook_secrets(section: FeishuConfig, channel: str) -> CheckResult:
@@ -213,17 +221,16 @@ def _webhook_secrets(section: FeishuConfig, channel: str) -> CheckResult:
     lacking = [f"channels.{channel}.{name}" for name in names if not getattr(section, name)]
     if not lacking:
         text = "its secrets are set; Feishu does not tell whether they are right"
-        return CheckResult(subject="webhook", text=text)
+        return ok("webhook", text)
     fix = f"Events & Callbacks, Encryption Strategy {_CONSOLE} shows both; set {' and '.join(lacking)}"
     return problem("webhook", f"mode webhook needs {' and '.join(lacking)}", fix)
 
 
 def _events(section: FeishuConfig) -> CheckResult:
     how = "persistent connection" if section.mode == "websocket" else "the webhook's address"
-    return CheckResult(
-        subject="events",
-        text="Feishu does not tell a bot which events its app is subscribed to",
-        severity=Severity.NOTE,
-        fix=f"if messages do not arrive, look at Events & Callbacks {_CONSOLE}: im.message.receive_v1 over {how};"
+    return note(
+        "events",
+        "Feishu does not tell a bot which events its app is subscribed to",
+        f"if messages do not arrive, look at Events & Callbacks {_CONSOLE}: im.message.receive_v1 over {how};"
         " if buttons do nothing, card.action.trigger under Callback Configuration; and a version published since",
     )

@@ -86,6 +86,11 @@ class FeishuError(DeliveryError):
     bad_card = False
     is_app_limit = False
 
+    @property
+    def is_about_chat(self) -> bool:
+        """Whether a new message in place of this one would fail as well, or has to wait."""
+        return self.retryable or self.target_gone or self.code in CHAT_ERROR_CODES
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeishuResponse:

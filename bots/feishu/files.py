@@ -19,27 +19,13 @@ from bus.platform import OutgoingFile
 _CHUNK_BYTES: Final = 64 * 1024
 _NAME_CHARS: Final = 200
 
-_PICTURES: Final = frozenset(
-    {
-        "image/jpeg",
-        "image/png",
-        "image/webp",
-        "image/gif",
-        "image/bmp",
-        "image/tiff",
-        "image/x-icon",
-    }
-)
+_PICTURES: Final = frozenset({
+    "image/jpeg", "image/png", "image/webp", "image/gif", "image/bmp", "image/tiff", "image/x-icon",
+})  # fmt: skip
 
 _TYPES: Final[Mapping[str, str]] = {
-    ".pdf": "pdf",
-    ".doc": "doc",
-    ".docx": "doc",
-    ".xls": "xls",
-    ".xlsx": "xls",
-    ".ppt": "ppt",
-    ".pptx": "ppt",
-}
+    ".pdf": "pdf", ".doc": "doc", ".docx": "doc", ".xls": "xls", ".xlsx": "xls", ".ppt": "ppt", ".pptx": "ppt",
+}  # fmt: skip
 """`file_type` by suffix; everything else is a `stream`. Sound and video uploaded under their own
 types (opus, mp4) can only be sent as `audio` and `media`, which need a length and a cover."""
 

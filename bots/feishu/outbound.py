@@ -2,16 +2,17 @@
 
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
 from bots.feishu import cards
 from bots.feishu.api import FeishuApi, MessageContent, SentMessage
 from bots.feishu.card_entities import CardEntities
 from bots.feishu.cardkit import CardEntity
 from bots.feishu.cards import Card, CardFooter
-from bots.feishu.errors import CHAT_ERROR_CODES, FeishuError
+from bots.feishu.errors import FeishuError
 from bots.feishu.files import FeishuFileUploader
 from bots.feishu.format import MAX_BYTES, fits, render
 from bots.feishu.private_chats import PrivateChats
@@ -23,6 +24,11 @@ from bus.messages import Button, MessageId, ReplyTarget
 from bus.platform import OutgoingFile
 
 _log: Final = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_CARD: Final = "interactive"
+"""The message type of cards."""
 
 _UUID_CHARS: Final = 40
 
@@ -96,35 +102,30 @@ class FeishuMessages:
         code = code_too_long(markdown)
         if code is not None:
             return await self._send_code(target, markdown, code, key)
-        foot = self._footer(target, buttons)
-        card = cards.final_card(render(markdown), foot)
-        plain = cards.plain_text_card(markdown, final=True, foot=foot)
-        return MessageId((await self._send_card(target, card, plain, key)).id)
+        footer = self._footer(target, buttons)
+        return await self._send_card(target, markdown, footer, key, final=True)
 
     async def start_streaming(
         self, target: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
         """Send a card that shows that work began."""
-        foot, text = self._footer(target, buttons), render(markdown, partial=True)
+        footer = self._footer(target, buttons)
         made = await self._entities.create(
-            idempotency_uuid(target, key), cards.streaming_card(text, foot)
+            idempotency_uuid(target, key),
+            cards.streaming_card(render(markdown, partial=True), footer),
         )
         refusal: FeishuError | None = None
         if made is not None:
             try:
-                return await self._send_entity(target, made, foot, key)
+                return await self._send_entity(target, made, footer, key)
             except FeishuError as error:
                 if error.retryable:
                     raise
                 refusal = error
-        card, plain = (
-            cards.progress_card(text, foot),
-            cards.plain_text_card(markdown, final=False, foot=foot),
-        )
-        sent = await self._send_card(target, card, plain, key)
+        message = await self._send_card(target, markdown, footer, key, final=False)
         if refusal is not None:  # what was refused with an entity is taken without: that is why
             self._entities.disable(refusal)
-        return MessageId(sent.id)
+        return message
 
     async def update_streaming(
         self,
@@ -156,20 +157,17 @@ class FeishuMessages:
         buttons: Sequence[Button] = (),
     ) -> None:
         """Change an answer. It stays as it is where that cannot be."""
-        foot = self._footer(target, buttons)
+        footer = self._footer(target, buttons)
         plain_id, card_id = self._entities.split_id(message)
         if card_id:
-            await self._finish(card_id, markdown, foot)
+            await self._finish(card_id, markdown, footer)
         else:
-            await self._finish_card(plain_id, markdown, foot)
+            await self._finish_card(plain_id, markdown, footer)
 
     async def send_file(self, target: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
         """Upload a file and send it as a picture or a file."""
         upload = await self._uploads.upload(file)
-        content = MessageContent(
-            type=upload.type, value=upload.value, uuid=idempotency_uuid(target, key)
-        )
-        return MessageId((await self._deliver(target, content)).id)
+        return MessageId((await self._deliver(target, upload.type, upload.value, key)).id)
 
     async def _update(
         self,
@@ -180,70 +178,61 @@ class FeishuMessages:
         final: bool,
         buttons: Sequence[Button],
     ) -> None:
-        foot = self._footer(target, buttons)
+        footer = self._footer(target, buttons)
         plain_id, card_id = self._entities.split_id(message)
         if card_id and final:
             await self._require_present(plain_id)
-            await self._finish_entity(plain_id, card_id, markdown, foot)
+            await self._finish_entity(plain_id, card_id, markdown, footer)
         elif card_id:
-            await self._update_entity(card_id, markdown, foot)
+            await self._update_entity(card_id, markdown, footer)
         elif final:
-            await self._finish_message(plain_id, markdown, foot)
+            await self._finish_message(plain_id, markdown, footer)
         else:
-            await self._patch(plain_id, markdown, foot, final=False)
+            await self._patch(plain_id, markdown, footer, final=False)
 
     async def _send_entity(
-        self, target: ReplyTarget, made: CardEntity, foot: CardFooter, key: str
+        self, target: ReplyTarget, made: CardEntity, footer: CardFooter, key: str
     ) -> MessageId:
         value = {"type": "card", "data": {"card_id": made.id}}
-        content = MessageContent(
-            type="interactive", value=value, uuid=idempotency_uuid(target, key)
-        )
-        message = await self._entities.register(await self._deliver(target, content), made)
-        self._streams.register(made.id, foot)
+        sent = await self._deliver(target, _CARD, value, key)
+        message = await self._entities.register(sent, made)
+        self._streams.register(made.id, footer)
         return message
 
-    async def _update_entity(self, card_id: str, markdown: str, foot: CardFooter) -> None:
+    async def _update_entity(self, card_id: str, markdown: str, footer: CardFooter) -> None:
         try:
-            await self._streams.update(card_id, render(markdown, partial=True), foot)
+            await self._streams.update(card_id, render(markdown, partial=True), footer)
         except FeishuError as error:
             if error.bad_card:
                 _log.info("a growing card was refused, the next one may pass: %s", error)
                 return
-            if not error.retryable and error.code not in CHAT_ERROR_CODES:
+            if not error.is_about_chat:
                 self._entities.disable(error)
             raise
 
     async def _finish_entity(
-        self, message: str, card_id: str, markdown: str, foot: CardFooter
+        self, message: str, card_id: str, markdown: str, footer: CardFooter
     ) -> None:
         """Show the answer on its card; where that cannot be, take the card away and say that it is gone."""
         try:
-            await self._finish(card_id, markdown, foot)
+            await self._finish(card_id, markdown, footer)
         except FeishuError as error:
-            if error.retryable or error.target_gone or error.code in CHAT_ERROR_CODES:
+            if error.is_about_chat:
                 raise
             _log.warning("a card entity was refused, updating its message instead: %s", error)
             self._entities.disable(error)
-            await self._finish_message(message, markdown, foot)
+            await self._finish_message(message, markdown, footer)
 
-    async def _finish(self, card_id: str, markdown: str, foot: CardFooter) -> None:
-        try:
-            await self._streams.finish(card_id, cards.final_card(render(markdown), foot))
-        except FeishuError as error:
-            if not error.bad_card:
-                raise
-            _log.warning("a card was refused, showing it without markup: %s", error)
-            await self._streams.finish(
-                card_id, cards.plain_text_card(markdown, final=True, foot=foot)
-            )
+    async def _finish(self, card_id: str, markdown: str, footer: CardFooter) -> None:
+        finish = partial(self._streams.finish, card_id)
+        await _with_plain_fallback(finish, markdown, footer, final=True)
 
-    async def _finish_message(self, message: str, markdown: str, foot: CardFooter) -> None:
+    async def _finish_message(self, message: str, markdown: str, footer: CardFooter) -> None:
         """Try the message itself. If it is refused too, take it away and say that it is gone: nothing is lost."""
         try:
-            await self._finish_card(message, markdown, foot)
+            await self._finish_card(message, markdown, footer)
         except FeishuError as error:
-            if error.retryable or error.target_gone or error.code in CHAT_ERROR_CODES:
+            if error.is_about_chat:
                 raise
             _log.warning(
                 "a card cannot be finished, the answer is sent as a new message: %s", error
@@ -253,17 +242,17 @@ class FeishuMessages:
             error.target_gone = True
             raise
 
-    async def _finish_card(self, message: str, markdown: str, foot: CardFooter) -> None:
+    async def _finish_card(self, message: str, markdown: str, footer: CardFooter) -> None:
         """Replace a card that was sent whole. One that is an entity after all is known by being refused."""
         try:
-            await self._patch(message, markdown, foot, final=True)
+            await self._patch(message, markdown, footer, final=True)
         except FeishuError as error:
-            if error.retryable or error.target_gone or error.code in CHAT_ERROR_CODES:
+            if error.is_about_chat:
                 raise
             card_id = await self._entities.find_card(message)
             if not card_id:
                 raise
-            await self._finish(card_id, markdown, foot)
+            await self._finish(card_id, markdown, footer)
 
     async def _require_present(self, message: str) -> None:
         """Raise an error with `target_gone` if a message was withdrawn: its card would still take the answer."""
@@ -275,16 +264,9 @@ class FeishuMessages:
         if gone:
             raise FeishuError("the card was withdrawn", target_gone=True)
 
-    async def _patch(self, message: str, markdown: str, foot: CardFooter, *, final: bool) -> None:
-        text = render(markdown, partial=not final)
-        card = cards.final_card(text, foot) if final else cards.progress_card(text, foot)
-        try:
-            await self._api.patch(message, card, is_frame=not final)
-        except FeishuError as error:
-            if not error.bad_card:
-                raise
-            _log.warning("a card was refused, sending it without markup: %s", error)
-            await self._api.patch(message, cards.plain_text_card(markdown, final=final, foot=foot))
+    async def _patch(self, message: str, markdown: str, footer: CardFooter, *, final: bool) -> None:
+        patch = partial(self._api.patch, message, is_frame=not final)
+        await _with_plain_fallback(patch, markdown, footer, final=final)
 
     def _footer(self, target: ReplyTarget, buttons: Sequence[Button]) -> CardFooter:
         private = self._chats.is_private(target.chat)
@@ -301,37 +283,42 @@ class FeishuMessages:
                 raise
             _log.warning("long code is sent in cards, its file was refused: %s", error)
             raise MessageTooLong(split(markdown, fits)) from error
-        content = MessageContent(
-            type=upload.type, value=upload.value, uuid=idempotency_uuid(target, key)
-        )
-        return MessageId((await self._deliver(target, content)).id)
+        return MessageId((await self._deliver(target, upload.type, upload.value, key)).id)
 
     async def _send_card(
-        self, target: ReplyTarget, card: Card, plain: Card, key: str
-    ) -> SentMessage:
-        """Send a card, or the same words without markup if the platform finds fault with the card."""
-        uuid = idempotency_uuid(target, key)
-        try:
-            return await self._deliver(
-                target, MessageContent(type="interactive", value=card, uuid=uuid)
-            )
-        except FeishuError as error:
-            if not error.bad_card:
-                raise
-            _log.warning("a card was refused, sending it without markup: %s", error)
-        return await self._deliver(
-            target, MessageContent(type="interactive", value=plain, uuid=uuid)
-        )
+        self, target: ReplyTarget, markdown: str, footer: CardFooter, key: str, *, final: bool
+    ) -> MessageId:
+        async def put(card: Card) -> SentMessage:
+            return await self._deliver(target, _CARD, card, key)
 
-    async def _deliver(self, target: ReplyTarget, content: MessageContent) -> SentMessage:
-        """Answer the user's message; if there is none any more, speak to the chat."""
+        return MessageId((await _with_plain_fallback(put, markdown, footer, final=final)).id)
+
+    async def _deliver(
+        self, target: ReplyTarget, kind: str, value: Mapping[str, object], key: str
+    ) -> SentMessage:
+        """Reply to the user's message; if there is none any more, write to the chat."""
+        content = MessageContent(type=kind, value=value, uuid=idempotency_uuid(target, key))
         if target.reply_to:
+            in_thread = bool(target.thread)
             try:
-                return await self._api.reply(
-                    target.reply_to, content, in_thread=bool(target.thread)
-                )
+                return await self._api.reply(target.reply_to, content, in_thread=in_thread)
             except FeishuError as error:
                 if not error.target_gone:
                     raise
                 _log.info("the message to answer is gone, writing to the chat: %s", error)
         return await self._api.send(target.chat, content)
+
+
+async def _with_plain_fallback(
+    put: Callable[[Card], Awaitable[T]], markdown: str, footer: CardFooter, *, final: bool
+) -> T:
+    """Put a card where it belongs; the same text without markup if Feishu refuses the card."""
+    text = render(markdown, partial=not final)
+    card = cards.final_card(text, footer) if final else cards.progress_card(text, footer)
+    try:
+        return await put(card)
+    except FeishuError as error:
+        if not error.bad_card:
+            raise
+        _log.warning("a card was refused, showing it without markup: %s", error)
+    return await put(cards.plain_text_card(markdown, final=final, footer=footer))

@@ -69,26 +69,26 @@ class StreamingCards:
         self._now = now
         self._streams = BoundedDict[str, _StreamingCard](_KEPT)
 
-    def register(self, card_id: str, foot: CardFooter) -> None:
+    def register(self, card_id: str, footer: CardFooter) -> None:
         """Note a card that was made just now, streaming."""
         stream = self._stream(card_id)
         if stream.footer is None:
-            stream.footer, stream.opened_at = _shape(foot), self._clock()
+            stream.footer, stream.opened_at = _shape(footer), self._clock()
 
-    async def update(self, card_id: str, text: str, foot: CardFooter) -> None:
+    async def update(self, card_id: str, text: str, footer: CardFooter) -> None:
         """Show more of an answer. Raises FeishuError."""
         stream = self._stream(card_id)
         async with stream.lock:
             if stream.footer is not None and self._clock() - stream.opened_at > RENEW_S:
                 await self._open_stream(card_id, stream)
             try:
-                await self._update_card(card_id, stream, text, foot)
+                await self._update_card(card_id, stream, text, footer)
             except FeishuError as error:
                 if error.code not in CLOSED_CODES or stream.is_unstreamable:
                     raise
                 _log.info("a streaming card was closed by the platform: %s", error)
                 await self._open_stream(card_id, stream)
-                await self._update_card(card_id, stream, text, foot)
+                await self._update_card(card_id, stream, text, footer)
 
     async def finish(self, card_id: str, card: Card) -> None:
         """Show the answer as it stays. Raises FeishuError."""
@@ -100,22 +100,22 @@ class StreamingCards:
             stream.finished, stream.footer = True, None
 
     async def _update_card(
-        self, card_id: str, stream: _StreamingCard, text: str, foot: CardFooter
+        self, card_id: str, stream: _StreamingCard, text: str, footer: CardFooter
     ) -> None:
         """Change the text alone where no more has changed, else the whole card."""
         if stream.is_unstreamable:
             await self._replace_card(
-                card_id, stream, cards.progress_card(text, foot), is_frame=True
+                card_id, stream, cards.progress_card(text, footer), is_frame=True
             )
-        elif stream.footer == _shape(foot):
+        elif stream.footer == _shape(footer):
             await self._update_text(card_id, stream, text)
         else:
             await self._replace_card(
-                card_id, stream, cards.streaming_card(text, foot), is_frame=True
+                card_id, stream, cards.streaming_card(text, footer), is_frame=True
             )
             if stream.footer is None:
                 stream.opened_at = self._clock()
-            stream.footer, stream.finished = _shape(foot), False
+            stream.footer, stream.finished = _shape(footer), False
 
     async def _update_text(self, card_id: str, stream: _StreamingCard, text: str) -> None:
         async def written(sequence: int) -> None:
@@ -180,5 +180,5 @@ async def _in_sequence(stream: _StreamingCard, operation: Callable[[int], Awaita
             return
 
 
-def _shape(foot: CardFooter) -> tuple[str, ...]:
-    return (foot.note, *(f"{button.token} {button.label}" for button in foot.buttons))
+def _shape(footer: CardFooter) -> tuple[str, ...]:
+    return (footer.note, *(f"{button.token} {button.label}" for button in footer.buttons))

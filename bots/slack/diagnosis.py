@@ -7,7 +7,16 @@ from typing import Any, Final
 import aiohttp
 import anyio
 
-from bots.common.diagnosis import CheckResult, DiagnosisOptions, Severity, check_clock, problem
+from bots.common.diagnosis import (
+    CheckResult,
+    DiagnosisOptions,
+    Severity,
+    check_clock,
+    note,
+    ok,
+    problem,
+    warning,
+)
 from bots.config import SlackConfig
 from bots.slack.api import SlackApi, parse_scopes
 from bots.slack.capabilities import AGENT_SCOPES, BOT_SCOPES
@@ -82,9 +91,9 @@ async def _bot_token(api: SlackApi, channel: str) -> list[CheckResult]:
     granted = parse_scopes(answer.headers)
     if granted is None:
         told = "Slack did not tell which it gave"
-        unknown = CheckResult(subject="permissions", text=told, severity=Severity.NOTE)
-        return [CheckResult(subject="bot token", text=who), unknown]
-    return [CheckResult(subject="bot token", text=who), _permissions(granted), _agent(granted)]
+        unknown = note("permissions", told)
+        return [ok("bot token", who), unknown]
+    return [ok("bot token", who), _permissions(granted), _agent(granted)]
 
 
 def _agent(granted: frozenset[str]) -> CheckResult:
@@ -92,13 +101,13 @@ def _agent(granted: frozenset[str]) -> CheckResult:
         text = "the app is one: Slack shows its status and a stop button"
     else:
         text = "the app is none: work shows by a reaction, and a message with a stop button"
-    return CheckResult(subject="agent", text=text)
+    return ok("agent", text)
 
 
 def _permissions(granted: frozenset[str]) -> CheckResult:
     lacking = [scope for scope in BOT_SCOPES if scope not in granted]
     if not lacking:
-        return CheckResult(subject="permissions", text=f"all {len(BOT_SCOPES)} that are needed")
+        return ok("permissions", f"all {len(BOT_SCOPES)} that are needed")
     effects = [f"{scope} ({WITHOUT[scope]})" if scope in WITHOUT else scope for scope in lacking]
     return CheckResult(
         subject="permissions",
@@ -110,11 +119,7 @@ def _permissions(granted: frozenset[str]) -> CheckResult:
 
 def _signing_secret(section: SlackConfig, channel: str) -> list[CheckResult]:
     if (section.signing_secret or "").strip():
-        return [
-            CheckResult(
-                subject="signing secret", text="is set; Slack does not tell whether it is right"
-            )
-        ]
+        return [ok("signing secret", "is set; Slack does not tell whether it is right")]
     fix = (
         "Basic Information, App Credentials shows the Signing Secret;"
         f" set channels.{channel}.signing_secret to it"
@@ -128,7 +133,7 @@ async def _app_token(api: SlackApi, look: DiagnosisOptions) -> list[CheckResult]
     except SlackError as error:
         fix = _APP_FIX.format(channel=look.channel) if error.code else _network_fix(look.channel)
         return [problem("app token", error.user_message, fix)]
-    found = [CheckResult(subject="app token", text="Slack gives connections for it")]
+    found = [ok("app token", "Slack gives connections for it")]
     if look.exclusive:
         found.append(await _connection(api, url, look.channel))
     return found
@@ -149,13 +154,12 @@ async def _connection(api: SlackApi, url: str, channel: str) -> CheckResult:
         return problem("connection", f"Slack ended it at once ({reason})", "try again in a minute")
     others = int(hello.get("num_connections") or 1) - 1
     if others > 0:
-        return CheckResult(
-            subject="connection",
-            text=f"{others} other connection(s) of this app: Slack hands each event to one of them only",
-            severity=Severity.WARNING,
-            fix="end the other process, or give it a Slack app of its own",
+        return warning(
+            "connection",
+            f"{others} other connection(s) of this app: Slack hands each event to one of them only",
+            "end the other process, or give it a Slack app of its own",
         )
-    return CheckResult(subject="connection", text="Slack says hello; nobody else is connected")
+    return ok("connection", "Slack says hello; nobody else is connected")
 
 
 async def _greeting(api: SlackApi, url: str) -> dict[str, Any]:
@@ -170,11 +174,10 @@ async def _greeting(api: SlackApi, url: str) -> dict[str, Any]:
 
 
 def _events() -> CheckResult:
-    return CheckResult(
-        subject="events",
-        text="Slack does not tell a bot which events its app is subscribed to",
-        severity=Severity.NOTE,
-        fix="if messages do not arrive, compare Event Subscriptions with `parley slack manifest`",
+    return note(
+        "events",
+        "Slack does not tell a bot which events its app is subscribed to",
+        "if messages do not arrive, compare Event Subscriptions with `parley slack manifest`",
     )
 
 

@@ -9,7 +9,15 @@ import anyio
 from telegram import User, WebhookInfo
 from telegram.error import Conflict, TelegramError
 
-from bots.common.diagnosis import CheckResult, DiagnosisOptions, Severity, check_clock, problem
+from bots.common.diagnosis import (
+    CheckResult,
+    DiagnosisOptions,
+    check_clock,
+    note,
+    ok,
+    problem,
+    warning,
+)
 from bots.config import TelegramConfig
 from bots.telegram.api import (
     MALFORMED,
@@ -51,7 +59,7 @@ async def _run_checks(
         user = await bot.get_me()
         webhook = await bot.get_webhook_info()
         listed = {command.command for command in await bot.get_my_commands()}
-    found = [CheckResult(subject="bot token", text=f"@{user.username}"), _groups(user, section)]
+    found = [ok("bot token", f"@{user.username}"), _groups(user, section)]
     found += _webhook(webhook, section, options.channel)
     waiting = webhook.pending_update_count
     if section.mode == "polling" and not webhook.url:
@@ -63,22 +71,20 @@ async def _run_checks(
 
 def _groups(user: User, section: TelegramConfig) -> CheckResult:
     if user.can_join_groups is False:
-        return CheckResult(
-            subject="groups",
-            text="the bot cannot be added to groups",
-            severity=Severity.NOTE,
-            fix="send /setjoingroups to @BotFather if it should be",
+        return note(
+            "groups",
+            "the bot cannot be added to groups",
+            "send /setjoingroups to @BotFather if it should be",
         )
     if user.can_read_all_group_messages:
-        return CheckResult(subject="groups", text="privacy mode is off: it sees all group messages")
+        return ok("groups", "privacy mode is off: it sees all group messages")
     text = "privacy mode is on: it sees commands, mentions and replies to it"
     if section.group_policy != "open":
-        return CheckResult(subject="groups", text=text)
-    return CheckResult(
-        subject="groups",
-        text=f"{text}; group_policy: open needs to see all messages",
-        severity=Severity.WARNING,
-        fix="send /setprivacy to @BotFather, choose the bot, press Disable, then add it to its groups again",
+        return ok("groups", text)
+    return warning(
+        "groups",
+        f"{text}; group_policy: open needs to see all messages",
+        "send /setprivacy to @BotFather, choose the bot, press Disable, then add it to its groups again",
     )
 
 
@@ -88,11 +94,10 @@ def _webhook(webhook: WebhookInfo, section: TelegramConfig, channel: str) -> lis
     if not webhook.url:
         return []
     return [
-        CheckResult(
-            subject="webhook",
-            text=f"one is set, to {_host(webhook.url)}: polling does not work with it",
-            severity=Severity.WARNING,
-            fix="`parley serve` removes it; if another service uses this bot, make one of its own for Parley",
+        warning(
+            "webhook",
+            f"one is set, to {_host(webhook.url)}: polling does not work with it",
+            "`parley serve` removes it; if another service uses this bot, make one of its own for Parley",
         )
     ]
 
@@ -105,21 +110,15 @@ def _own_webhook(webhook: WebhookInfo, section: TelegramConfig, channel: str) ->
     if webhook.url != section.webhook_url:
         where = f"it leads to {_host(webhook.url)}" if webhook.url else "none is set"
         text = f"{where}, not to channels.{channel}.webhook_url"
-        return CheckResult(
-            subject="webhook",
-            text=text,
-            severity=Severity.NOTE,
-            fix="`parley serve` sets it when it starts",
-        )
+        return note("webhook", text, "`parley serve` sets it when it starts")
     if webhook.last_error_message:
         reason = redact_tokens(webhook.last_error_message)[:200]
-        return CheckResult(
-            subject="webhook",
-            text=f"Telegram could not deliver to {_host(webhook.url)}: {reason}",
-            severity=Severity.WARNING,
-            fix="the address must lead to the gateway over HTTPS, on port 443, 80, 88 or 8443",
+        return warning(
+            "webhook",
+            f"Telegram could not deliver to {_host(webhook.url)}: {reason}",
+            "the address must lead to the gateway over HTTPS, on port 443, 80, 88 or 8443",
         )
-    return CheckResult(subject="webhook", text=f"Telegram delivers to {_host(webhook.url)}")
+    return ok("webhook", f"Telegram delivers to {_host(webhook.url)}")
 
 
 async def _poller(
@@ -127,34 +126,32 @@ async def _poller(
 ) -> CheckResult:
     """Check who polls: another process' poll ends a long poll of ours."""
     if waiting and options.service_running:
-        return CheckResult(
-            subject="polling",
-            text=f"{waiting} message(s) wait at Telegram though the service runs",
-            severity=Severity.WARNING,
-            fix="see `detail` of the channel in GET /api/channels, and the log",
+        return warning(
+            "polling",
+            f"{waiting} message(s) wait at Telegram though the service runs",
+            "see `detail` of the channel in GET /api/channels, and the log",
         )
     if waiting:
         text = f"{waiting} message(s) wait at Telegram; the service is not running"
-        return CheckResult(subject="polling", text=text)
+        return ok("polling", text)
     if not options.exclusive:
-        return CheckResult(subject="polling", text="no message waits")
+        return ok("polling", "no message waits")
     try:
         with anyio.fail_after(timing.total_s(waiting_s=timing.poll_s)):
             await bot.poll(None, timing.poll_s, grace_s=timing.answer_s)
     except Conflict:
         return problem("polling", OTHER_POLLER.partition(":")[0], _CONTESTED_FIX)
-    return CheckResult(subject="polling", text="nobody else polls with this token")
+    return ok("polling", "nobody else polls with this token")
 
 
 def _commands(listed: set[str], options: DiagnosisOptions) -> CheckResult:
     missing = [command.name for command in options.commands if command.name not in listed]
     if not missing:
-        return CheckResult(subject="commands", text="Telegram lists them")
-    return CheckResult(
-        subject="commands",
-        text=f"not listed at Telegram yet: {', '.join(missing)}",
-        severity=Severity.NOTE,
-        fix="`parley serve` registers them when it starts",
+        return ok("commands", "Telegram lists them")
+    return note(
+        "commands",
+        f"not listed at Telegram yet: {', '.join(missing)}",
+        "`parley serve` registers them when it starts",
     )
 
 
