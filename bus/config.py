@@ -75,6 +75,9 @@ class ChannelPolicy(BaseModel):
     dm_policy: DmPolicy | None = None
     group_policy: GroupPolicy = "mention"
     external_policy: ExternalPolicy = "deny"
+    max_bot_messages: int = Field(
+        default=0, ge=0, description="messages of other bots in a row that are answered in a chat"
+    )
     language: Language | None = None
     rate_limit: RateOverride = Field(default_factory=RateOverride)
     session: SessionConfig = Field(default_factory=SessionConfig)

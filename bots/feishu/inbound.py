@@ -90,6 +90,9 @@ def _message(header: JsonNode, event: JsonNode, bot: FeishuBot) -> InboundMessag
     said = _content(message, bot, private=private)
     mentions = list(message.items("mentions"))
     words, commanded = _command(_text(said.text, mentions, bot), bot)
+    is_addressed = private or commanded or any(_is_bot(mention, bot) for mention in mentions)
+    if sender.is_bot and (private or not is_addressed):
+        raise _IgnoreEvent(Disposition.FROM_BOT, "the sender is an app")
     return InboundMessage(
         event_id=header.text("event_id") or message_id,
         message_id=message_id,
@@ -98,7 +101,7 @@ def _message(header: JsonNode, event: JsonNode, bot: FeishuBot) -> InboundMessag
         sender=sender,
         text=words,
         is_private=private,
-        is_addressed=private or commanded or any(_is_bot(mention, bot) for mention in mentions),
+        is_addressed=is_addressed,
         replies_to=_replies_to(message),
         track_replies=not private,
         attachments=said.attachments,
@@ -120,13 +123,13 @@ def _content(message: JsonNode, bot: FeishuBot, *, private: bool) -> ParsedConte
 
 def _sender(header: JsonNode, sender: JsonNode, bot: FeishuBot) -> Sender:
     user = sender["sender_id"].text("open_id")
-    if sender.text("sender_type") in {"app", "bot"} or user == bot.open_id:
+    is_app = sender.text("sender_type") in {"app", "bot"}
+    if user == bot.open_id or (is_app and not user):
         raise _IgnoreEvent(Disposition.FROM_BOT, "the sender is an app")
     if not user:
         raise _IgnoreEvent(Disposition.UNSUPPORTED, "a message without a sender")
-    return Sender(
-        user_id=user, kind=sender_kind(header.text("tenant_key"), sender.text("tenant_key"))
-    )
+    kind = sender_kind(header.text("tenant_key"), sender.text("tenant_key"))
+    return Sender(user_id=user, is_bot=is_app, kind=kind)
 
 
 def _key(header: JsonNode, message: JsonNode, bot: FeishuBot, *, private: bool) -> ConversationKey:

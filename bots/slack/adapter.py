@@ -95,13 +95,7 @@ class SlackAdapter(
             now=now,
         )
         self._config = config
-        self._api = SlackApi(
-            bot_token=config.bot_token,
-            app_token=config.app_token,
-            base_url=config.base_url,
-            timeout_s=timeouts.call_s,
-            channel=name,
-        )
+        self._api = SlackApi(config, timeout_s=timeouts.call_s, channel=name)
         self._users = SlackUserDirectory(self._api)
         self._files = SlackFileUploader(self._api, timeout_s=timeouts.call_s)
         self._messages = SlackMessages(self._api, self._files)

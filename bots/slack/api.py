@@ -13,6 +13,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 from slack_sdk.webhook.async_client import AsyncWebhookClient
 
+from bots.config import SlackConfig
 from bots.slack.errors import SlackError, error_from_exception, error_from_status
 from bots.slack.payload import SlackIdentity, as_str
 from bots.slack.proxy import proxy_url_for
@@ -60,22 +61,14 @@ class SlackApi:
     (the outbox is emptied after the adapter stopped).
     """
 
-    def __init__(
-        self,
-        *,
-        bot_token: str,
-        app_token: str,
-        base_url: str,
-        timeout_s: float,
-        channel: str = "slack",
-    ) -> None:
+    def __init__(self, config: SlackConfig, *, timeout_s: float, channel: str = "slack") -> None:
         self.channel = channel
-        self._app_token = app_token
-        self._base_url = base_url
+        self._app_token = config.app_token
+        self._base_url = config.base_url
         self._timeout_s = timeout_s
         self._pool: aiohttp.ClientSession | None = None
         identity = SlackIdentity(channel=channel, team_id="", user_id="", bot_id="")
-        self._accounts = {"": _BotAccount(bot_token, identity)}
+        self._accounts = {"": _BotAccount(config.bot_token, identity)}
 
     @property
     def _account(self) -> "_BotAccount":

@@ -57,12 +57,7 @@ _APP_FIX: Final = (
 
 async def diagnose(section: SlackConfig, look: DiagnosisOptions) -> Sequence[CheckResult]:
     """Look at the app behind a section's tokens."""
-    api = SlackApi(
-        bot_token=section.bot_token,
-        app_token=section.app_token,
-        base_url=section.base_url,
-        timeout_s=CALL_S,
-    )
+    api = SlackApi(section, timeout_s=CALL_S)
     if section.bot_token.startswith("xapp-") and section.app_token.startswith("xoxb-"):
         swapped = f"channels.{look.channel}.bot_token and app_token are interchanged"
         return [

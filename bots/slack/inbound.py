@@ -4,7 +4,7 @@ Payloads come from outside: every field is checked before it is used, and nothin
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from bots.common.events import IgnoredEvent
@@ -33,6 +33,8 @@ from bus.platform import Disposition
 
 _USER_SUBTYPES = frozenset({"", "file_share", "me_message", "thread_broadcast"})
 """Subtypes that are a person saying something; all others report changes."""
+
+_OWN = "own message"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,11 +135,20 @@ def _message_event(
         case "message_deleted":
             return _message_change(body, parse_deletion(said), me)
         case subtype:
-            if robot := _bot_author(said, me):
-                return IgnoredEvent(robot, Disposition.FROM_BOT)
-            if subtype not in _USER_SUBTYPES:
-                return IgnoredEvent(f"message {subtype}")
-            return parse_message(body, said, me)
+            bot = _bot_author(said, me)
+            if subtype in _USER_SUBTYPES and bot != _OWN:
+                message = parse_message(body, said, me)
+                return _mention_by_bot(message, bot) if bot else message
+            if bot:
+                return IgnoredEvent(bot, Disposition.FROM_BOT)
+            return IgnoredEvent(f"message {subtype}")
+
+
+def _mention_by_bot(message: InboundMessage | IgnoredEvent, bot: str) -> SlackEvent:
+    """Return another bot's mention of us; what else bots write is ignored."""
+    if isinstance(message, IgnoredEvent) or message.is_private or not message.is_addressed:
+        return IgnoredEvent(bot, Disposition.FROM_BOT)
+    return replace(message, sender=replace(message.sender, is_bot=True))
 
 
 def _message_change(
@@ -267,7 +278,7 @@ def _bot_author(said: Mapping[str, Any], me: SlackIdentity) -> str:
     """Name the bot that wrote, or "" if a person did."""
     user, bot = as_str(said.get("user")), as_str(said.get("bot_id"))
     if (user and user == me.user_id) or (bot and bot == me.bot_id):
-        return "own message"
+        return _OWN
     if bot or said.get("subtype") == "bot_message" or user == "USLACKBOT":
         return f"bot {bot or user or 'unknown'}"
     return ""

@@ -220,7 +220,8 @@ class SlackReceiver:
     async def _with_sender_kind(self, inbound: InboundMessage) -> InboundMessage:
         """Look up who wrote. Talk among others stays "unknown": in a busy channel it would use up the rate limit."""
         kind: SenderKind = "unknown"
-        if inbound.is_addressed or inbound.replies_to or self._hears_everything:
+        is_for_us = inbound.is_addressed or inbound.replies_to or self._hears_everything
+        if is_for_us and not inbound.sender.is_bot:
             kind = await self._users.kind_of(inbound.sender.user_id)
         if (
             kind == "unknown" and "/" in inbound.reply_target.user

@@ -30,7 +30,7 @@ def parse_message(
         commands: Names of our commands. In a group, a command without `@bot` suffix goes to every bot,
             so only ours address us.
     """
-    author = _author(message)
+    author = _author(message, identity)
     if isinstance(author, IgnoredEvent):
         return author
     attachments = parse_attachments(message)
@@ -39,6 +39,10 @@ def parse_message(
     parsed = _parsed_text(message, identity)
     if parsed.for_other:
         return IgnoredEvent("another bot's command", Disposition.NOT_ADDRESSED)
+    is_private = _is_private(message)
+    is_addressed = _is_addressed(message, parsed, identity, commands)
+    if author.is_bot and (is_private or not is_addressed):
+        return IgnoredEvent(_kind_of_message(message), Disposition.FROM_BOT)
     return InboundMessage(
         event_id=str(update_id),
         message_id=str(message.message_id),
@@ -51,8 +55,8 @@ def parse_message(
         reply_target=_reply_target(message),
         sender=author,
         text=_text(parsed, commands),
-        is_private=_is_private(message),
-        is_addressed=_is_addressed(message, parsed, identity, commands),
+        is_private=is_private,
+        is_addressed=is_addressed,
         replies_to=_replies_to(message),
         track_replies=_tracks_replies(message),
         attachments=attachments,
@@ -67,7 +71,7 @@ def _kind_of_message(message: Message) -> str:
     return str(kind) if kind else next(iter(message.api_kwargs), "service message")
 
 
-def _author(message: Message) -> Sender | IgnoredEvent:
+def _author(message: Message, identity: TelegramIdentity) -> Sender | IgnoredEvent:
     """Return who wrote. `sender_chat` goes first: `from` is then a stand-in bot of Telegram's.
 
     An anonymous admin speaks as the group, a channel as itself.
@@ -77,9 +81,9 @@ def _author(message: Message) -> Sender | IgnoredEvent:
         return IgnoredEvent("channel post")
     if chat is not None:
         return Sender(user_id=str(chat.id), name=clean_name(chat.title or chat.username or ""))
-    if user is None or user.is_bot:
+    if user is None or user.id == identity.user_id:
         return IgnoredEvent(_kind_of_message(message), Disposition.FROM_BOT)
-    return Sender(user_id=str(user.id), name=clean_name(user.full_name))
+    return Sender(user_id=str(user.id), name=clean_name(user.full_name), is_bot=user.is_bot)
 
 
 def clean_name(name: str) -> str:

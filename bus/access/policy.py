@@ -24,7 +24,7 @@ def decide_access(
         is_approved: Whether a pairing was approved: the sender's in a private chat, the group's in a group.
         is_known_reply: Whether it replies to a message of a conversation that the bot takes part in.
     """
-    if message.sender.is_bot:
+    if message.sender.is_bot and not policy.max_bot_messages:
         return Disposition.FROM_BOT
     if not message.text.strip() and not message.attachments:
         return Disposition.EMPTY

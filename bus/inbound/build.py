@@ -9,6 +9,7 @@ from bus.conversation.approvals import Questions
 from bus.conversation.workers import ConversationWorkers
 from bus.inbound.access import AccessStage
 from bus.inbound.album import AlbumCollector
+from bus.inbound.bot_messages import BotMessageStage
 from bus.inbound.button_actions import ButtonActions
 from bus.inbound.button_presses import ButtonPressHandler
 from bus.inbound.chat_migrations import ChatMigrations
@@ -86,6 +87,7 @@ def _stages(
         clean,
         recognize_command,
         deduplicate,
+        BotMessageStage(bus),
         album,
         place,
         AccessStage(access=access, notices=notices),

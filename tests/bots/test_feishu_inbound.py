@@ -425,3 +425,12 @@ def test_forwarded_messages_are_a_file() -> None:
     (attachment,) = inbound.attachments
     assert (attachment.name, attachment.ref) == ("forwarded-messages.md", "forwarded/om_1")
     assert inbound.text == ""
+
+
+def test_a_mention_by_another_bot_is_left_to_the_bus() -> None:
+    app = {"sender_id": {"open_id": "ou_app"}, "sender_type": "app", "tenant_key": "t1"}
+    inbound = read(event(sender=app, mentions=[AT_BOT]))
+    assert (inbound.sender.user_id, inbound.sender.is_bot) == ("ou_app", True)
+    assert ignored(event(sender=app, mentions=[AT_BOT], chat_type="p2p")).reason is (
+        Disposition.FROM_BOT
+    )

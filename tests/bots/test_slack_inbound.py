@@ -149,7 +149,8 @@ def test_the_workspace_is_the_one_that_installed_the_bot(
         ({"bot_id": "BOTHER"}, Disposition.FROM_BOT),
         ({"user": None, "subtype": "bot_message"}, Disposition.FROM_BOT),
         ({"user": "USLACKBOT"}, Disposition.FROM_BOT),
-        ({"type": "app_mention", "bot_id": "BOTHER"}, Disposition.FROM_BOT),
+        ({"type": "app_mention", "user": "UBOT", "bot_id": "BBOT"}, Disposition.FROM_BOT),
+        ({"channel": "D1", "text": "<@UBOT> hi", "bot_id": "BOTHER"}, Disposition.FROM_BOT),
         ({"subtype": "channel_join"}, Disposition.UNSUPPORTED),
         ({"type": "reaction_added"}, Disposition.UNSUPPORTED),
         ({"type": "app_home_opened"}, Disposition.UNSUPPORTED),
@@ -292,3 +293,8 @@ def test_a_slash_command_in_a_direct_message_belongs_to_its_conversation() -> No
 @pytest.mark.parametrize("missing", ["channel_id", "user_id", "trigger_id"])
 def test_slash_commands_that_make_no_sense(missing: str) -> None:
     assert skipped(parse_slash_command(slash(**{missing: None}), ME)) is Disposition.UNSUPPORTED
+
+
+def test_a_mention_by_another_bot_is_left_to_the_bus() -> None:
+    found = taken(parse_event(body(text="<@UBOT> hi", user="UOTHER", bot_id="BOTHER"), ME))
+    assert (found.text, found.sender.user_id, found.sender.is_bot) == ("hi", "UOTHER", True)

@@ -396,3 +396,9 @@ def test_wrong_entities_change_nothing(kind: str, entity: dict[str, int]) -> Non
 def test_any_text_with_any_entities_is_read(text: str, entities: list[dict[str, Any]]) -> None:
     inbound = accepted(text=text or "x", entities=entities)
     assert decode(encode(inbound)) == inbound
+
+
+def test_a_mention_by_another_bot_is_left_to_the_bus() -> None:
+    other = BOT | {"id": 5, "username": "Other_Bot"}
+    inbound = accepted(chat=PLAIN, text="@Parley_Bot hi", **{"from": other})
+    assert (inbound.text, inbound.sender.user_id, inbound.sender.is_bot) == ("hi", "5", True)

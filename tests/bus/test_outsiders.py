@@ -162,3 +162,31 @@ async def test_two_bots_in_one_room_do_not_answer_each_other(tmp_path: Path) -> 
             by_bot = replace(answer, sender=Sender(user_id="bot", is_bot=True))
             assert await harness.bus.intake.receive(by_bot) is Disposition.FROM_BOT
         assert len(harness.server.runs) == 1
+
+
+BOT = Sender(user_id="bot", is_bot=True)
+
+
+async def test_mentions_by_bots_are_answered_as_often_in_a_row_as_configured(
+    tmp_path: Path,
+) -> None:
+    policy = ChannelPolicy(dm_policy="open", external_policy="open", max_bot_messages=2)
+    async with running_bus(tmp_path, policy=policy) as harness:
+
+        async def bot_says(text: str, event: str, **changes: object) -> Disposition:
+            fields: dict[str, object] = {"chat": "g", "is_private": False, **changes}
+            return await harness.bus.intake.receive(
+                replace(inbound_message(text, event, **fields), sender=BOT)
+            )
+
+        assert await bot_says("psst", "b0", is_addressed=False) is Disposition.FROM_BOT
+        assert await bot_says("hi", "b1") is Disposition.ACCEPTED
+        assert await bot_says("hi", "b1") is Disposition.DUPLICATE
+        assert await bot_says("and?", "b2") is Disposition.ACCEPTED
+        assert await bot_says("and?", "b3") is Disposition.FROM_BOT
+        assert await bot_says("hi", "b4", chat="other") is Disposition.ACCEPTED
+        assert await bot_says("/status", "b5", chat="other") is Disposition.FROM_BOT
+        assert await bot_says("hi", "b6", chat="dm", is_private=True) is Disposition.FROM_BOT
+        # Whatever a person says in the chat counts, also if it is not for the bot.
+        await mention(harness, "well", is_addressed=False)
+        assert await bot_says("hi", "b7") is Disposition.ACCEPTED
