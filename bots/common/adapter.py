@@ -1,7 +1,7 @@
 """Base class of platform adapters: health, connection loop, background tasks and greeting, ready to use.
 
-A platform's adapter subclasses `BaseAdapter` and adds what only it knows: `capabilities`, `connect`, `split`, `send`
-and `send_file`, and the optional protocols of `bus.platform`. The other modules of this folder are used from there:
+A platform's adapter subclasses `BaseAdapter` and adds what only it knows: `capabilities`, `connect` and `send`, and the
+optional protocols of `bus.platform`. The other modules of this folder are used from there:
 
 - `connection`: `connect` is called again, with backoff, when it returns or raises `ConnectionFailure` or
   `DeliveryError`.
@@ -37,8 +37,9 @@ from bots.common.webhooks import (
 )
 from bots.config import PlatformConfig
 from bots.text.split import split
-from bus.messages import InboundMessage
-from bus.platform import Adapter, ChannelHealth, Clock, Disposition, Intake
+from bus.errors import DeliveryError
+from bus.messages import InboundMessage, MessageId, ReplyTarget
+from bus.platform import Adapter, ChannelHealth, Clock, Disposition, Intake, OutgoingFile
 from bus.retry import Backoff
 
 
@@ -129,6 +130,10 @@ class BaseAdapter(Adapter, SupportsWebhook):
         """Cut a reply into messages of at most `max_chars` characters. Override for limits of another kind."""
         return split(markdown, lambda text: len(text) <= self.max_chars)
 
+    @override
+    async def send_file(self, target: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
+        raise DeliveryError(f"This platform takes no files, so {file.name} cannot be sent.")
+
     async def handle_request(
         self,
         intake: Intake,  # noqa: ARG002 - for overrides
@@ -156,6 +161,7 @@ class BaseAdapter(Adapter, SupportsWebhook):
         Raises:
             ConnectionFailure: The bus accepts nothing now: do not acknowledge, and let the loop connect again.
         """
+        self.tracker.mark_event()
         if message is None:
             intake.report_ignored(self.name, Disposition.UNSUPPORTED)
             return
