@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NewType
 from pydantic import AliasChoices, Field, TypeAdapter
 
 from bus.locales import messages_for
-from bus.locales.catalog import Messages
+from bus.locales.en import Messages
 from store import conversations
 
 ConversationKey = conversations.ConversationKey

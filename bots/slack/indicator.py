@@ -12,7 +12,7 @@ from bots.common.bounded import BoundedDict
 from bots.slack.api import SlackApi
 from bots.slack.errors import SlackError
 from bots.slack.payload import is_private
-from bus.locales.catalog import Messages
+from bus.locales.en import Messages
 from bus.messages import InboundMessage, ReplyTarget
 
 _log: Final = logging.getLogger(__name__)

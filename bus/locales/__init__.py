@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from functools import lru_cache
 
-from bus.locales.catalog import Messages
-from bus.locales.en import ENGLISH
+from bus.locales.en import ENGLISH, Messages
 from bus.locales.zh import CHINESE
 
 __all__ = ["LANGUAGES", "Messages", "messages_for", "supported_language"]

@@ -1,190 +1,309 @@
-"""The bot's messages in English."""
+"""The bot's messages: what there is, and the English texts."""
 
-from bus.locales.catalog import Messages
+from dataclasses import dataclass
 
-ENGLISH = Messages(
-    language="English",
-    commands_head="Available commands:",
-    help_bootstrap="Start a bootstrap session (enables agent setup)",
-    help_new="Start a new conversation",
-    help_status="Show current thread info",
-    help_models="List available models",
-    help_model="Show or choose this conversation's model",
-    help_agent="Show or choose this conversation's agent",
-    help_skills="List enabled skills",
-    help_memory="Show memory status",
-    help_forget="Delete what I remember here",
-    help_retry="Answer the last message again",
-    help_undo="Take back the last message and its answer",
-    help_export="Get this conversation as a file",
-    help_stop="Stop the running answer",
-    help_language="Show or choose the language I speak",
-    help_why="Show why messages were not answered (admins)",
-    help_help="Show this help",
-    command_failed="⚠️ Something went wrong, and the command failed. Please try again.",
-    new_done="New conversation started.",
-    status_thread="Active thread: {thread_id}",
-    status_none="No active conversation.",
-    stop_done="Stopped.",
-    stop_nothing="Nothing is running.",
-    bootstrap_request="Initialize workspace",
-    models_head="Available models:",
-    models_none="No models configured.",
-    models_failed="Failed to fetch models information.",
-    agents_failed="Failed to fetch agents information.",
-    skills_head="Enabled skills:",
-    skills_none="No skills enabled.",
-    skills_failed="Failed to fetch skills information.",
-    memory_count="Memory contains {count} fact(s).",
-    memory_failed="Failed to fetch memory information.",
-    forget_ask="I remember {count} fact(s) about {whose}. "
-    "Send /forget {word} to delete everything I remember about {whose}.",
-    forget_done="I deleted everything I remembered about {whose}.",
-    forget_failed="Failed to delete memory.",
-    word_you="you",
-    word_this_chat="this chat",
-    word_model="model",
-    word_agent="agent",
-    word_default="default",
-    word_the_default="the default",
-    word_chat="chat",
-    word_conversation="conversation",
-    choice_unknown="There is no {kind} named “{wanted}”.",
-    choice_now="Current {kind}: {name}",
-    choice_done="The {kind} of this {where} is now {name}.",
-    choice_head="Available {kind}s:",
-    choice_none="No {kind}s configured.",
-    choice_hint="Choose with /{command} NAME.",
-    language_now="Current language: {name}\nChoose with /language {options}.",
-    language_auto="{name} (automatic)",
-    language_unknown="I do not speak “{wanted}”.\nChoose with /language {options}.",
-    language_done="From now on I speak English here.",
-    language_done_auto="From now on I speak your language here.",
-    exchange_busy="Something is running: send /stop first.",
-    undo_done="Undone: “{words}”.",
-    undo_nothing="Nothing to undo.",
-    retry_nothing="Nothing to retry.",
-    exchange_refused="The agent's server does not support taking messages back.",
-    exchange_unreachable="I could not reach the agent's server. Please try again in a few minutes.",
-    export_nothing="There is nothing to export yet.",
-    export_unreachable="I could not read the conversation. Please try again in a few minutes.",
-    transcript_title="Conversation",
-    transcript_left_out="Earlier messages are omitted.",
-    word_person="You",
-    word_people="People",
-    word_files="Files",
-    word_used="Used",
-    why_admins_only="Only admins can use this command.",
-    why_here="Not accepted in this chat, newest first:",
-    why_channel="Not accepted on {channel} since the start:",
-    why_nothing="nothing",
-    why_line="{moment}, from {user}: {reason}",
-    why_reason="{code} ({meaning})",
-    why_duplicate="the platform sent it twice",
-    why_not_addressed="in a group, and not addressed to the bot",
-    why_not_allowed="the sender is not among the allowed users",
-    why_external="the sender is from outside the organization",
-    why_pairing="the sender was asked to pair first",
-    why_group_pairing="the group is not approved yet",
-    why_disabled="this kind of chat is disabled",
-    why_from_bot="sent by a bot",
-    why_empty="it had no content",
-    why_queue_full="the conversation's queue was full",
-    why_rate_limited="the sender exceeded the rate limit",
-    why_unchanged="an edit or deletion without effect",
-    why_unsupported="an unsupported kind of message",
-    why_too_late="a button that is no longer active",
-    queue_full="I still have {count} messages in this conversation to answer, so I did not accept "
-    "this one. Please wait a moment and send it again.",
-    rate_limited="You are sending messages too fast, so I did not accept this one. "
-    "Please send it again in {seconds} seconds.",
-    pairing_code="Hello! I do not know you yet. Your pairing code is {code}\n\n"
-    "Ask the person who runs this bot to approve it within one hour "
-    "(`parley pairing approve {code}`), then send your message again.",
-    group_pairing_code="Hello! This group is not approved yet. Its pairing code is {code}\n\n"
-    "Ask the person who runs this bot to approve it within one hour "
-    "(`parley pairing approve {code}`), then send your message again.",
-    not_allowed="Sorry, you do not have access to me yet. Please ask the person who runs this bot.",
-    external_denied="Sorry, I only answer members of this organization. If you need access, "
-    "please ask the person who runs this bot.",
-    working="Working on it…",
-    progress_subagent="a subagent is working",
-    button_stop="Stop",
-    button_retry="Try again",
-    button_approve="Approve",
-    button_deny="Deny",
-    button_rerun="Run again with the edit",
-    press_inactive="This button is no longer active.",
-    press_not_yours="Only the person who asked, or an admin, can do this.",
-    press_not_allowed="You are not allowed to do this.",
-    press_finished="This has already finished.",
-    press_stopping="Stopping…",
-    press_answered="This has already been answered.",
-    press_newer="There are newer messages here. Please send your message again instead.",
-    press_full="I have too much to answer right now. Please try again in a moment.",
-    mark_retry="🔁 Trying again.",
-    mark_approved="✓ Approved",
-    mark_denied="✗ Denied",
-    approval_ask="⚠️ I need your approval before I do this:",
-    approval_hint="Reply “approve” or “deny”. Any other reply denies, and I take it as the reason.",
-    approval_free="❓ I need your answer before I can continue.",
-    approval_waits="⏳ I am waiting for {name} to approve or deny a step. Only they or an admin can decide. "
-    "After that, please send this again, or start over with /new.",
-    press_again="That did not work. Please press the button again in a moment.",
-    hello_private="Hello! Tell me what you need: I answer questions, look things up, work with files and "
-    "run code. /help lists my commands.",
-    hello_group="Hello everyone! Mention me and tell me what you need; reply to my answer to continue. "
-    "/help lists my commands.",
-    menu_unplaced="Please send me {command} as a message.",
-    interrupted="⏹ Stopped: I am answering your newer message first.",
-    rerun_offer="You edited this message after I answered it. "
-    "To get a new answer, press the button or send /retry.",
-    rerun_offer_later="You edited this message after I answered it. To get a new answer, press the button; "
-    "that takes back everything said here since. Or send it as a new message.",
-    stopped="⏹ Stopped.",
-    no_answer="(No response from agent)",
-    failed="⚠️ Something went wrong and I could not finish this answer. Please send your message again. "
-    "If it fails again, tell the person who runs this bot.",
-    failed_auth="⚠️ The model's key was refused, so I cannot answer. Please tell the person who "
-    "runs this bot that the key in its configuration must be renewed.",
-    failed_rate_limit="⚠️ The model is overloaded or its quota is used up. Please send your message again in "
-    "a minute.",
-    failed_connection="⚠️ I could not reach the model's server. Please send your message again in a few "
-    "minutes.",
-    failed_timeout="⚠️ The model's server did not answer in time. Please send your message again in a few "
-    "minutes.",
-    failed_server="⚠️ The model's server had a problem. Please send your message again in a few "
-    "minutes.",
-    failed_steps="⚠️ I used up all my steps before I was finished. Please ask for less at once, "
-    "or tell me what to leave out.",
-    failed_agent="⚠️ {reason} Choose another one with /agent, or the default with /agent default.",
-    failed_no_agent="⚠️ There is no agent named “{name}”. "
-    "Choose another one with /agent, or the default with /agent default.",
-    agent_name_invalid="⚠️ The agent name “{name}” is not valid: use letters, digits and hyphens.",
-    agent_unreachable="⚠️ I could not reach the agent's server, so this message was not answered. "
-    "Please send it again in a few minutes.",
-    thread_busy="⚠️ Another request in this conversation is still running. Please send your message "
-    "again when it has finished, or send /stop first.",
-    interrupted_too_often="⚠️ I was interrupted too often while answering this message. "
-    "Please send it again.",
-    answer_refused="⚠️ I have an answer, but this chat does not accept it. "
-    "Please tell the person who runs this bot.",
-    artifact_gone="⚠️ I could not attach **{name}**: the file is no longer there.",
-    artifact_too_large="⚠️ I could not attach **{name}**: it is larger than {megabytes} MB.",
-    artifact_empty="⚠️ I could not attach **{name}**: the file is empty.",
-    artifact_refused="⚠️ I could not attach **{name}**. {reason}",
-    code_in_file="📎 The code is in the file **{name}**.",
-    upload_attached="[Attached: {names}]",
-    upload_failed="[Attachment that could not be read: {name}]",
-    upload_failed_because="[Attachment that could not be read: {name} ({reason})]",
-    upload_too_many="a message can have at most {count} files",
-    upload_too_large="it is larger than {megabytes} MB",
-    upload_too_slow="it took too long",
-    edited_note="[I edited my message. It now reads:]\n\n{text}",
-    message_cut="[This message was truncated: of its {length} characters, only the first {kept} are shown.]",
-    presence_working="is working on it…",
-    prompts_title="What can I do for you?",
-    prompt_abilities="What can you do?",
-    prompt_document="Summarize a document that I am about to send you.",
-    prompt_search="Search the web for me.",
-)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Messages:
+    """The bot's messages in one language. The defaults are English; other languages set every field.
+
+    Values have {named} placeholders, the same in every language. Messages are Markdown, except:
+
+    - `help_*`: one plain line of at most 256 characters (Telegram's limit for a command's description);
+      `help_NAME` describes the command /NAME.
+    - `button_*`: at most 75 characters (Slack's limit for a button's label).
+    - `press_*`: at most 200 characters (Telegram's limit for the answer to a pressed button).
+    - `why_*`: part of a line; `why_REASON` belongs to the reason code REASON.
+    - `word_*`, `upload_*`: part of a sentence.
+    """
+
+    language: str = "English"
+    """The language's own name."""
+
+    # /help and the lists of commands that platforms show.
+    commands_head: str = "Available commands:"
+    help_bootstrap: str = "Start a bootstrap session (enables agent setup)"
+    help_new: str = "Start a new conversation"
+    help_status: str = "Show current thread info"
+    help_models: str = "List available models"
+    help_model: str = "Show or choose this conversation's model"
+    help_agent: str = "Show or choose this conversation's agent"
+    help_skills: str = "List enabled skills"
+    help_memory: str = "Show memory status"
+    help_forget: str = "Delete what I remember here"
+    help_retry: str = "Answer the last message again"
+    help_undo: str = "Take back the last message and its answer"
+    help_export: str = "Get this conversation as a file"
+    help_stop: str = "Stop the running answer"
+    help_language: str = "Show or choose the language I speak"
+    help_why: str = "Show why messages were not answered (admins)"
+    help_help: str = "Show this help"
+    command_failed: str = "⚠️ Something went wrong, and the command failed. Please try again."
+
+    # Answers of commands.
+    new_done: str = "New conversation started."
+    status_thread: str = "Active thread: {thread_id}"
+    status_none: str = "No active conversation."
+    stop_done: str = "Stopped."
+    stop_nothing: str = "Nothing is running."
+    bootstrap_request: str = "Initialize workspace"
+    """What /bootstrap without an argument asks the agent."""
+    models_head: str = "Available models:"
+    models_none: str = "No models configured."
+    models_failed: str = "Failed to fetch models information."
+    agents_failed: str = "Failed to fetch agents information."
+    skills_head: str = "Enabled skills:"
+    skills_none: str = "No skills enabled."
+    skills_failed: str = "Failed to fetch skills information."
+    memory_count: str = "Memory contains {count} fact(s)."
+    memory_failed: str = "Failed to fetch memory information."
+    forget_ask: str = (
+        "I remember {count} fact(s) about {whose}. "
+        "Send /forget {word} to delete everything I remember about {whose}."
+    )
+    forget_done: str = "I deleted everything I remembered about {whose}."
+    forget_failed: str = "Failed to delete memory."
+    word_you: str = "you"
+    word_this_chat: str = "this chat"
+
+    # /model and /agent.
+    word_model: str = "model"
+    word_agent: str = "agent"
+    word_default: str = "default"
+    word_the_default: str = "the default"
+    word_chat: str = "chat"
+    word_conversation: str = "conversation"
+    choice_unknown: str = "There is no {kind} named “{wanted}”."
+    choice_now: str = "Current {kind}: {name}"
+    choice_done: str = "The {kind} of this {where} is now {name}."
+    choice_head: str = "Available {kind}s:"
+    choice_none: str = "No {kind}s configured."
+    choice_hint: str = "Choose with /{command} NAME."
+
+    # /language.
+    language_now: str = "Current language: {name}\nChoose with /language {options}."
+    language_auto: str = "{name} (automatic)"
+    language_unknown: str = "I do not speak “{wanted}”.\nChoose with /language {options}."
+    language_done: str = "From now on I speak English here."
+    language_done_auto: str = "From now on I speak your language here."
+
+    # /undo, /retry and /export.
+    exchange_busy: str = "Something is running: send /stop first."
+    undo_done: str = "Undone: “{words}”."
+    undo_nothing: str = "Nothing to undo."
+    retry_nothing: str = "Nothing to retry."
+    exchange_refused: str = "The agent's server does not support taking messages back."
+    exchange_unreachable: str = (
+        "I could not reach the agent's server. Please try again in a few minutes."
+    )
+    export_nothing: str = "There is nothing to export yet."
+    export_unreachable: str = (
+        "I could not read the conversation. Please try again in a few minutes."
+    )
+    transcript_title: str = "Conversation"
+    transcript_left_out: str = "Earlier messages are omitted."
+    word_person: str = "You"
+    word_people: str = "People"
+    word_files: str = "Files"
+    word_used: str = "Used"
+
+    # /why.
+    why_admins_only: str = "Only admins can use this command."
+    why_here: str = "Not accepted in this chat, newest first:"
+    why_channel: str = "Not accepted on {channel} since the start:"
+    why_nothing: str = "nothing"
+    why_line: str = "{moment}, from {user}: {reason}"
+    why_reason: str = "{code} ({meaning})"
+    why_duplicate: str = "the platform sent it twice"
+    why_not_addressed: str = "in a group, and not addressed to the bot"
+    why_not_allowed: str = "the sender is not among the allowed users"
+    why_external: str = "the sender is from outside the organization"
+    why_pairing: str = "the sender was asked to pair first"
+    why_group_pairing: str = "the group is not approved yet"
+    why_disabled: str = "this kind of chat is disabled"
+    why_from_bot: str = "sent by a bot"
+    why_empty: str = "it had no content"
+    why_queue_full: str = "the conversation's queue was full"
+    why_rate_limited: str = "the sender exceeded the rate limit"
+    why_unsupported: str = "an unsupported kind of message"
+    why_unchanged: str = "an edit or deletion without effect"
+    why_too_late: str = "a button that is no longer active"
+
+    # Messages that are not accepted.
+    queue_full: str = (
+        "I still have {count} messages in this conversation to answer, so I did not accept "
+        "this one. Please wait a moment and send it again."
+    )
+    rate_limited: str = (
+        "You are sending messages too fast, so I did not accept this one. "
+        "Please send it again in {seconds} seconds."
+    )
+    pairing_code: str = (
+        "Hello! I do not know you yet. Your pairing code is {code}\n\n"
+        "Ask the person who runs this bot to approve it within one hour "
+        "(`parley pairing approve {code}`), then send your message again."
+    )
+    group_pairing_code: str = (
+        "Hello! This group is not approved yet. Its pairing code is {code}\n\n"
+        "Ask the person who runs this bot to approve it within one hour "
+        "(`parley pairing approve {code}`), then send your message again."
+    )
+    not_allowed: str = (
+        "Sorry, you do not have access to me yet. Please ask the person who runs this bot."
+    )
+    external_denied: str = (
+        "Sorry, I only answer members of this organization. If you need access, "
+        "please ask the person who runs this bot."
+    )
+
+    # While a turn runs, and buttons.
+    working: str = "Working on it…"
+    progress_subagent: str = "a subagent is working"
+    button_stop: str = "Stop"
+    button_retry: str = "Try again"
+    button_approve: str = "Approve"
+    button_deny: str = "Deny"
+    button_rerun: str = "Run again with the edit"
+    press_inactive: str = "This button is no longer active."
+    press_not_yours: str = "Only the person who asked, or an admin, can do this."
+    press_not_allowed: str = "You are not allowed to do this."
+    press_finished: str = "This has already finished."
+    press_stopping: str = "Stopping…"
+    press_answered: str = "This has already been answered."
+    press_newer: str = "There are newer messages here. Please send your message again instead."
+    press_full: str = "I have too much to answer right now. Please try again in a moment."
+    mark_retry: str = "🔁 Trying again."
+    """Follows a failed answer that is tried again."""
+    mark_approved: str = "✓ Approved"
+    mark_denied: str = "✗ Denied"
+
+    # Approvals.
+    approval_ask: str = "⚠️ I need your approval before I do this:"
+    approval_hint: str = (
+        "Reply “approve” or “deny”. Any other reply denies, and I take it as the reason."
+    )
+    approval_free: str = "❓ I need your answer before I can continue."
+    approval_waits: str = (
+        "⏳ I am waiting for {name} to approve or deny a step. Only they or an admin can decide. "
+        "After that, please send this again, or start over with /new."
+    )
+    press_again: str = "That did not work. Please press the button again in a moment."
+    """The press could not be stored."""
+
+    # Greetings, and a menu click without a chat.
+    hello_private: str = (
+        "Hello! Tell me what you need: I answer questions, look things up, work with files and "
+        "run code. /help lists my commands."
+    )
+    hello_group: str = (
+        "Hello everyone! Mention me and tell me what you need; reply to my answer to continue. "
+        "/help lists my commands."
+    )
+    menu_unplaced: str = "Please send me {command} as a message."
+
+    # Messages that were edited after they were answered.
+    rerun_offer: str = (
+        "You edited this message after I answered it. "
+        "To get a new answer, press the button or send /retry."
+    )
+    rerun_offer_later: str = (
+        "You edited this message after I answered it. To get a new answer, press the button; "
+        "that takes back everything said here since. Or send it as a new message."
+    )
+    """If newer messages are taken back as well."""
+
+    # Instead of an answer.
+    stopped: str = "⏹ Stopped."
+    interrupted: str = "⏹ Stopped: I am answering your newer message first."
+    """A newer message ended the turn."""
+    no_answer: str = "(No response from agent)"
+    failed: str = (
+        "⚠️ Something went wrong and I could not finish this answer. Please send your message again. "
+        "If it fails again, tell the person who runs this bot."
+    )
+    failed_auth: str = (
+        "⚠️ The model's key was refused, so I cannot answer. Please tell the person who "
+        "runs this bot that the key in its configuration must be renewed."
+    )
+    failed_rate_limit: str = (
+        "⚠️ The model is overloaded or its quota is used up. Please send your message again in "
+        "a minute."
+    )
+    failed_connection: str = (
+        "⚠️ I could not reach the model's server. Please send your message again in a few minutes."
+    )
+    failed_timeout: str = (
+        "⚠️ The model's server did not answer in time. Please send your message again in a few "
+        "minutes."
+    )
+    failed_server: str = (
+        "⚠️ The model's server had a problem. Please send your message again in a few minutes."
+    )
+    failed_steps: str = (
+        "⚠️ I used up all my steps before I was finished. Please ask for less at once, "
+        "or tell me what to leave out."
+    )
+    failed_agent: str = (
+        "⚠️ {reason} Choose another one with /agent, or the default with /agent default."
+    )
+    failed_no_agent: str = (
+        "⚠️ There is no agent named “{name}”. "
+        "Choose another one with /agent, or the default with /agent default."
+    )
+    agent_name_invalid: str = (
+        "⚠️ The agent name “{name}” is not valid: use letters, digits and hyphens."
+    )
+    agent_unreachable: str = (
+        "⚠️ I could not reach the agent's server, so this message was not answered. "
+        "Please send it again in a few minutes."
+    )
+    thread_busy: str = (
+        "⚠️ Another request in this conversation is still running. Please send your message "
+        "again when it has finished, or send /stop first."
+    )
+    interrupted_too_often: str = (
+        "⚠️ I was interrupted too often while answering this message. Please send it again."
+    )
+    answer_refused: str = (
+        "⚠️ I have an answer, but this chat does not accept it. "
+        "Please tell the person who runs this bot."
+    )
+    """The platform refused the answer."""
+
+    # Files. `upload_*` also go to the agent, which tells the person.
+    artifact_gone: str = "⚠️ I could not attach **{name}**: the file is no longer there."
+    artifact_too_large: str = "⚠️ I could not attach **{name}**: it is larger than {megabytes} MB."
+    artifact_empty: str = "⚠️ I could not attach **{name}**: the file is empty."
+    artifact_refused: str = "⚠️ I could not attach **{name}**. {reason}"
+    code_in_file: str = "📎 The code is in the file **{name}**."
+    """Replaces code that is too long for a message."""
+    upload_attached: str = "[Attached: {names}]"
+    upload_failed: str = "[Attachment that could not be read: {name}]"
+    upload_failed_because: str = "[Attachment that could not be read: {name} ({reason})]"
+    upload_too_many: str = "a message can have at most {count} files"
+    upload_too_large: str = "it is larger than {megabytes} MB"
+    upload_too_slow: str = "it took too long"
+    message_cut: str = (
+        "[This message was truncated: of its {length} characters, only the first {kept} are shown.]"
+    )
+    edited_note: str = "[I edited my message. It now reads:]\n\n{text}"
+    """Tells the agent that a message was edited while it worked on it."""
+
+    # Slack's agent status and suggested prompts.
+    presence_working: str = "is working on it…"
+    """Follows the bot's name; at most 50 characters."""
+    prompts_title: str = "What can I do for you?"
+    prompt_abilities: str = "What can you do?"
+    prompt_document: str = "Summarize a document that I am about to send you."
+    prompt_search: str = "Search the web for me."
+
+    def help(self, command: str) -> str:
+        """Return a command's description, by its name."""
+        return str(getattr(self, f"help_{command}"))
+
+    def why(self, reason: str) -> str:
+        """Return what a reason code means, by its value."""
+        return str(getattr(self, f"why_{reason}"))
+
+
+ENGLISH = Messages()

@@ -1,6 +1,6 @@
 """The bot's messages in simplified Chinese."""
 
-from bus.locales.catalog import Messages
+from bus.locales.en import Messages
 
 CHINESE = Messages(
     language="中文",

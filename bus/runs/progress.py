@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bus.locales.catalog import Messages
+from bus.locales.en import Messages
 from bus.runs.stream import Message
 
 MAX_ITEMS = 4

@@ -27,8 +27,9 @@ def test_a_third_language_is_added_as_the_page_says(tmp_path: Path) -> None:
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=leave)
     (tmp_path / "agent" / "__init__.py").touch()
     for source, copy in re.findall(r"^\$ cp (\S+) (\S+)$", page, re.M):
-        translated = (tmp_path / source).read_text("utf-8").replace("ENGLISH", "GERMAN")
-        translated = translated.replace('language="English"', 'language="Deutsch"')
+        translated = (tmp_path / source).read_text("utf-8")
+        translated = re.sub("ENGLISH|CHINESE", "GERMAN", translated)
+        translated = translated.replace('language="中文"', 'language="Deutsch"')
         (tmp_path / copy).write_text(
             translated.replace("How should I continue?", "Und nun?"), "utf-8"
         )

@@ -10,8 +10,7 @@ import pytest
 
 from bus.commands import COMMANDS
 from bus.locales import LANGUAGES
-from bus.locales.catalog import Messages
-from bus.locales.en import ENGLISH
+from bus.locales.en import ENGLISH, Messages
 from bus.platform import Disposition
 
 ROOT = Path(__file__).parents[2]
