@@ -1,49 +1,80 @@
-"""PendingTurnsFile: turns not processed before shutdown, kept on disk until the next start. Blocking."""
+"""PendingTurns: queued turns on disk, until they are processed. Blocking."""
 
+import hashlib
 import json
 import logging
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from agent.errors import MemoryInvalid
+from agent.memory.queue import MemoryQueueKey
 from agent.memory.scope import memory_scope
-from agent.memory.store import write_atomically
 from agent.memory.turns import MemoryMessage, MemoryTurn
 
 logger = logging.getLogger(__name__)
 
-PENDING_FILE_NAME = "pending.json"
+OLD_FILE = "pending.json"
+"""Holds all turns of a version that saved them only at shutdown."""
 
 
-class PendingTurnsFile:
-    """One file next to the scopes' folders. Disk errors are only logged, so that they cannot break shutdown."""
+class PendingTurns:
+    """One file per entry of the queue. Disk errors are only logged: memory must not break a turn.
+
+    Files survive the end of the process, however it ends; they are not forced to disk.
+
+    Args:
+        root: The memory folder.
+    """
 
     def __init__(self, root: Path) -> None:
-        self._path = root / PENDING_FILE_NAME
+        self._old_file = root / OLD_FILE
+        self._folder = root / "pending"
 
-    def save(self, exchanges: Sequence[MemoryTurn]) -> None:
-        """Save turns; deletes the file if there are none."""
+    def save(self, key: MemoryQueueKey, turns: Sequence[MemoryTurn]) -> None:
+        """Save the unprocessed turns of an entry; delete its file if there are none."""
+        name = json.dumps([key.thread_id, key.scope.scope, key.scope.agent])
+        path = self._folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.json"
         try:
-            if not exchanges:
-                self._path.unlink(missing_ok=True)
+            if not turns:
+                path.unlink(missing_ok=True)
                 return
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_atomically(self._path, json.dumps([asdict(one) for one in exchanges]))
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            draft = path.with_suffix(".new")
+            draft.touch(mode=0o600)
+            draft.write_text(json.dumps([asdict(turn) for turn in turns]))
+            draft.replace(path)
         except OSError:
             logger.exception("Could not save pending memory turns")
 
     def load(self) -> list[MemoryTurn]:
         """Return the saved turns; invalid entries are skipped."""
+        return [turn for path in self._paths() for turn in _parse_turns(_read(path))]
+
+    def delete_old_file(self) -> None:
+        """Delete the file of an older version, once its turns are saved again."""
         try:
-            listed = json.loads(self._path.read_bytes())
-        except FileNotFoundError:
-            return []
-        except (OSError, ValueError):
-            logger.exception("Could not load pending memory turns")
-            return []
-        return list(_parse_turns(listed if isinstance(listed, list) else []))
+            self._old_file.unlink(missing_ok=True)
+        except OSError:
+            logger.exception("Could not delete %s", OLD_FILE)
+
+    def _paths(self) -> list[Path]:
+        if not self._folder.is_dir():
+            return [self._old_file]
+        return [self._old_file, *sorted(self._folder.glob("*.json"), key=os.path.getmtime)]
+
+
+def _read(path: Path) -> list[Any]:
+    try:
+        listed = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError):
+        logger.exception("Could not load pending memory turns")
+        return []
+    return listed if isinstance(listed, list) else []
 
 
 _OLD_KEYS = {"spot": "scope", "said": "messages", "earlier": "context"}
@@ -63,4 +94,4 @@ def _parse_turns(listed: list[Any]) -> Iterator[MemoryTurn]:
                 is_reinforcement=entry["is_reinforcement"] is True,
             )
         except (AttributeError, KeyError, TypeError, MemoryInvalid):
-            logger.warning("Skipped an invalid entry of %s", PENDING_FILE_NAME)
+            logger.warning("Skipped an invalid pending memory turn")

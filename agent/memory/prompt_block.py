@@ -35,7 +35,7 @@ def estimate_tokens(text: str) -> int:
     >>> estimate_tokens("abcdefgh"), estimate_tokens("你好"), estimate_tokens("")
     (2, 2, 0)
     """
-    plain = sum(map(str.isascii, text))
+    plain = len(text.encode("ascii", "ignore"))
     return math.ceil(plain / 4) + len(text) - plain
 
 
@@ -104,11 +104,12 @@ def _fit(lines: Iterable[str], budget: int) -> list[str]:
     """Return the first lines that fit. The next one is truncated if enough of it is left to be understood."""
     kept: list[str] = []
     for line in lines:
-        room = budget - _token_cost(kept)
-        if estimate_tokens(line) + 1 > room:
-            cut = _truncate(line, room - 1)
+        cost = estimate_tokens(line) + 1
+        if cost > budget:
+            cut = _truncate(line, budget - 1)
             return [*kept, cut] if cut else _without_empty_title(kept)
         kept.append(line)
+        budget -= cost
     return kept
 
 

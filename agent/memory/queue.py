@@ -24,6 +24,8 @@ GAP_S = 0.5  # between two updates: a background job must not use up a provider'
 
 ProcessTurn = Callable[["QueuedTurn"], Awaitable[None]]
 
+OnProcessed = Callable[["MemoryQueueKey"], Awaitable[None]]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryQueueKey:
@@ -79,14 +81,21 @@ class MemoryQueue:
 
     Args:
         process: Processes one entry. It logs failures and raises only on cancellation.
+        on_processed: Called after an entry was processed.
         rest_s: Returns the debounce period, seconds.
         gap_s: Pause between two entries, seconds.
     """
 
     def __init__(
-        self, process: ProcessTurn, *, rest_s: Callable[[], float], gap_s: float = GAP_S
+        self,
+        process: ProcessTurn,
+        on_processed: OnProcessed,
+        *,
+        rest_s: Callable[[], float],
+        gap_s: float = GAP_S,
     ) -> None:
         self._process_turn = process
+        self._on_processed = on_processed
         self._rest_s = rest_s
         self._gap_s = gap_s
         self._waiting: OrderedDict[MemoryQueueKey, QueuedTurn] = OrderedDict()
@@ -102,15 +111,21 @@ class MemoryQueue:
         works = [*self._busy, *self._waiting.values()]
         return [work.turn for work in works if not work.is_cancelled]
 
-    def add(self, turn: MemoryTurn) -> None:
-        """Add a turn. It is joined with the conversation's waiting turns, and the debounce period starts again.
+    def unprocessed_of(self, key: MemoryQueueKey) -> list[MemoryTurn]:
+        """Return the turns of one conversation that are not processed yet."""
+        works = [*self._busy, *([self._waiting[key]] if key in self._waiting else ())]
+        return [work.turn for work in works if work.key == key and not work.is_cancelled]
 
-        Does nothing if every user message in it was processed before.
+    def add(self, turn: MemoryTurn) -> MemoryQueueKey:
+        """Add a turn, and return its key.
+
+        It is joined with the conversation's waiting turns, and the debounce period starts again. Does nothing if
+        every user message in it was processed before.
         """
         key = MemoryQueueKey(thread_id=turn.thread_id, scope=turn.scope)
         fresh = tuple(one for one in turn.messages if (key, one.id) not in self._processed)
         if not any(one.role == "user" for one in fresh):
-            return
+            return key
         now = anyio.current_time()
         turn = replace(turn, messages=fresh[-MAX_MESSAGES:])
         queued = self._waiting.get(key)
@@ -122,6 +137,7 @@ class MemoryQueue:
         # A loop that wakes up earlier anyway needs no notification, which would make it scan all entries.
         if due_at(queued, self._rest_s()) < self._asleep_until:
             self._notify()
+        return key
 
     def expedite(self, key: MemoryQueueKey) -> None:
         """Process a conversation's waiting turns now."""
@@ -130,14 +146,17 @@ class MemoryQueue:
             work.is_expedited = True
             self._notify()
 
-    def drop(self, spot: MemoryScope) -> None:
-        """Cancel all entries for a document; without an agent for the whole scope."""
+    def drop(self, spot: MemoryScope) -> set[MemoryQueueKey]:
+        """Cancel all entries for a document, without an agent for the whole scope; return their keys."""
+        dropped: set[MemoryQueueKey] = set()
         for work in [*self._busy, *self._waiting.values()]:
             if _covers(spot, work.key.scope):
+                dropped.add(work.key)
                 work.is_cancelled = True
                 if self._waiting.get(work.key) is work:
                     del self._waiting[work.key]
         self._notify()
+        return dropped
 
     async def run(self) -> None:
         """Process due entries one after another, forever."""
@@ -201,6 +220,7 @@ class MemoryQueue:
         # Not in a `finally`: an entry that is given up at shutdown must stay in `unprocessed`.
         self._busy.remove(work)
         self._record_processed(work.key, work.turn.messages)
+        await self._on_processed(work.key)
         self._notify()
 
     def _record_processed(self, key: MemoryQueueKey, said: Iterable[MemoryMessage]) -> None:

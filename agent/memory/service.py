@@ -1,6 +1,7 @@
 """MemoryService: extracts memory from turns, provides it to prompts, and lets operators edit it."""
 
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ from langchain_core.messages import BaseMessage
 from agent.config import AgentConfig, MemoryConfig
 from agent.errors import FactNotFound, MemoryInvalid, MemoryServiceError
 from agent.memory.extractor import MemoryExtractor, format_utc, new_fact_id
-from agent.memory.pending import PendingTurnsFile
+from agent.memory.pending import PendingTurns
 from agent.memory.prompt_block import memory_block
 from agent.memory.queue import MemoryQueue, MemoryQueueKey
 from agent.memory.schema import (
@@ -41,7 +42,13 @@ from agent.options import RunContext
 logger = logging.getLogger(__name__)
 
 FLUSH_S = 3.0
-"""How long shutdown waits for extraction, seconds; the rest is saved and processed after the next start."""
+"""How long shutdown waits for extraction, seconds; the rest is processed after the next start."""
+
+MAX_BLOCKS = 512
+"""Prompt blocks that are cached."""
+
+_CachedBlock = tuple[MemoryDocument, int, str]
+"""A document, the token limit, and their block."""
 
 
 def _utc_now() -> datetime:
@@ -49,7 +56,7 @@ def _utc_now() -> datetime:
 
 
 class MemoryService:
-    """A context manager. The exit processes queued turns within `flush_s` and saves the rest for the next start.
+    """A context manager. The exit processes queued turns within `flush_s`; the next start processes the rest.
 
     Args:
         home: The data folder.
@@ -73,19 +80,24 @@ class MemoryService:
         self._now = now
         self._flush_s = flush_s
         self._store = MemoryStore(root)
-        self._pending = PendingTurnsFile(root)
+        self._pending = PendingTurns(root)
+        self._saving = anyio.Lock()
+        self._blocks: OrderedDict[MemoryScope, _CachedBlock] = OrderedDict()
         self._extractor = MemoryExtractor(self._store, models, config, now)
         self._queue = MemoryQueue(
-            self._extractor.process, rest_s=lambda: self.config.debounce_seconds
+            self._extractor.process,
+            self._save_pending,
+            rest_s=lambda: self.config.debounce_seconds,
         )
         self._tasks: TaskGroup | None = None
 
     async def __aenter__(self) -> Self:
-        """Start processing, first the turns saved by an earlier shutdown."""
+        """Start processing, first the turns that an earlier process left."""
         tasks = anyio.create_task_group()
         await tasks.__aenter__()
-        for exchange in await anyio.to_thread.run_sync(self._pending.load):
-            self._queue.add(exchange)
+        for turn in await anyio.to_thread.run_sync(self._pending.load):
+            await self._save_pending(self._queue.add(turn))
+        await anyio.to_thread.run_sync(self._pending.delete_old_file)
         tasks.start_soon(self._queue.run)
         self._tasks = tasks
         return self
@@ -96,12 +108,12 @@ class MemoryService:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool | None:
-        """Process what fits in the time limit, and save the rest."""
+        """Process what fits in the time limit; the rest stays on disk."""
         tasks, self._tasks = self._tasks, None
         if tasks is None:
             return None
-        with anyio.CancelScope(shield=True):
-            await self._close()
+        with anyio.CancelScope(shield=True), anyio.move_on_after(self._flush_s):
+            await self._queue.flush()
         tasks.cancel_scope.cancel()
         if isinstance(error, Exception):
             # Not passed to the task group, which would wrap the caller's error.
@@ -131,10 +143,18 @@ class MemoryService:
             document = self._store.read(where)
         except MemoryServiceError:
             return ""  # logged where it happened; a run goes on without
-        return memory_block(document, self.config.max_injection_tokens)
+        limit = self.config.max_injection_tokens
+        cached = self._blocks.pop(where, None)
+        # The store returns the same document until it changes.
+        if cached is None or cached[0] is not document or cached[1] != limit:
+            cached = (document, limit, memory_block(document, limit))
+        self._blocks[where] = cached
+        if len(self._blocks) > MAX_BLOCKS:
+            self._blocks.popitem(last=False)
+        return cached[2]
 
-    def enqueue_turn(self, messages: Sequence[BaseMessage], caller: RunContext) -> None:
-        """Queue the last turn of a thread for extraction. Does nothing if memory is off or not open.
+    async def enqueue_turn(self, messages: Sequence[BaseMessage], caller: RunContext) -> None:
+        """Queue the last turn of a thread for extraction, and save it. Does nothing if memory is off or not open.
 
         Args:
             messages: The thread, including the final answer.
@@ -143,7 +163,7 @@ class MemoryService:
         scope = self._extraction_scope(caller)
         turn = scope and extract_turn(scope, caller.thread_id, messages)
         if turn:
-            self._queue.add(turn)
+            await self._save_pending(self._queue.add(turn))
 
     def before_summarization(
         self,
@@ -185,10 +205,10 @@ class MemoryService:
 
     async def clear(self, where: MemoryScope) -> MemoryDocument:
         """Delete a document and its queued turns; without an agent the whole scope."""
-        self._queue.drop(where)
+        dropped = self._queue.drop(where)
         await anyio.to_thread.run_sync(self._store.delete, where)
-        if self._tasks is not None:
-            await self._save_pending()
+        for key in dropped:
+            await self._save_pending(key)
         return await self.get(where)
 
     async def replace(self, where: MemoryScope, data: object) -> MemoryDocument:
@@ -283,17 +303,11 @@ class MemoryService:
         config = self.config
         return config.enabled and config.injection_enabled
 
-    async def _close(self) -> None:
-        """Save the queue before processing it: the process may be killed meanwhile."""
-        await self._save_pending()
-        if not self._queue.unprocessed:
-            return
-        with anyio.move_on_after(self._flush_s):
-            await self._queue.flush()
-        await self._save_pending()
-
-    async def _save_pending(self) -> None:
-        await anyio.to_thread.run_sync(self._pending.save, self._queue.unprocessed)
+    async def _save_pending(self, key: MemoryQueueKey) -> None:
+        """Save what is not processed yet of one conversation."""
+        async with self._saving:
+            turns = self._queue.unprocessed_of(key)
+            await anyio.to_thread.run_sync(self._pending.save, key, turns)
 
 
 def _scope_of(caller: RunContext) -> MemoryScope | None:

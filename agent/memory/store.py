@@ -6,7 +6,6 @@ the scope as it is called. Files are 0600, folders 0700.
 
 import json
 import logging
-import os
 import shutil
 import threading
 from collections import OrderedDict
@@ -15,8 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from uuid import uuid4
 
+from agent.atomic_write import write_atomically
 from agent.errors import MemoryInvalid, MemoryUnavailable
 from agent.memory.schema import EMPTY_DOCUMENT, MemoryDocument, document_from_json, document_to_json
 from agent.memory.scope import MemoryScope, is_agent_name
@@ -171,8 +170,8 @@ class MemoryStore:
                 needed.mkdir(mode=0o700, parents=True, exist_ok=True)
             name = folder / "scope"
             if not name.exists():
-                write_atomically(name, spot.scope)
-            write_atomically(path, text)
+                write_atomically(name, spot.scope.encode())
+            write_atomically(path, text.encode())
             found = path.stat()
         self._to_cache(path, (found.st_mtime_ns, found.st_size, found.st_ino), document)
 
@@ -195,24 +194,6 @@ class MemoryStore:
             self._cache.move_to_end(path)
             if len(self._cache) > MAX_CACHED:
                 self._cache.popitem(last=False)
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Atomically replace a file by one that only its owner can read.
-
-    Raises:
-        OSError: The file could not be written; the old one is unchanged.
-    """
-    draft = path.with_name(f".{path.name}.{uuid4().hex}.new")
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)  # is there only when something failed
 
 
 def _parse(raw: bytes) -> MemoryDocument:

@@ -41,7 +41,9 @@ class MemoryMiddleware(AgentMiddleware[ThreadState, Any]):
     ) -> ModelResponse[Any]:
         caller = RunContext.from_runtime(request.runtime.context, get_config())
         response = await handler(self._add_memory(request, await self._memory.prompt_block(caller)))
-        self._enqueue_turn(request, response, caller)
+        if _is_final(response.result):
+            messages = [*request.state["messages"], *response.result]
+            await self._memory.enqueue_turn(messages, caller)
         return response
 
     def _add_memory(self, request: ModelRequest[Any], block: str) -> ModelRequest[Any]:
@@ -50,12 +52,6 @@ class MemoryMiddleware(AgentMiddleware[ThreadState, Any]):
         return request.override(
             system_message=append_to_system_message(request.system_message, added)
         )
-
-    def _enqueue_turn(
-        self, request: ModelRequest[Any], response: ModelResponse[Any], caller: RunContext
-    ) -> None:
-        if _is_final(response.result):
-            self._memory.enqueue_turn([*request.state["messages"], *response.result], caller)
 
 
 def _is_final(messages: Sequence[BaseMessage]) -> bool:

@@ -1,9 +1,11 @@
 """The pure parts of memory: documents, turns, what a model proposes, what it is shown."""
 
 import json
+import sys
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import count
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -494,6 +496,27 @@ def test_long_summaries_do_not_crowd_out_the_facts() -> None:
     assert "fact number 99" in block
     assert "..." in block
     assert estimate_tokens(block) <= 500
+
+
+def estimates(facts: int) -> int:
+    """Return how often tokens are estimated for a block with this many facts."""
+    document = MemoryDocument(facts=tuple(fact(n, "word " * 20) for n in range(facts)))
+    calls = 0
+
+    def profile(frame: FrameType, event: str, _: object) -> None:
+        nonlocal calls
+        calls += event == "call" and frame.f_code is estimate_tokens.__code__
+
+    sys.setprofile(profile)
+    try:
+        memory_block(document, 1_000_000)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_the_work_for_a_block_grows_with_its_length() -> None:
+    assert estimates(400) < 3 * estimates(200)
 
 
 def test_the_date() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.memory.pending import PendingTurnsFile
+from agent.memory.pending import PendingTurns
 from agent.memory.queue import (
     MAX_DEBOUNCE_FACTOR,
     MAX_MESSAGES,
@@ -25,6 +25,10 @@ from agent.memory.scope import MemoryScope
 from agent.memory.turns import MemoryMessage, MemoryTurn
 
 NEVER = 1000.0  # seconds of rest that no test waits for
+
+
+async def on_processed(key: MemoryQueueKey) -> None:
+    """Nothing is saved here."""
 
 
 def key_of(one: MemoryTurn) -> MemoryQueueKey:
@@ -71,7 +75,7 @@ class Learner:
 
 @asynccontextmanager
 async def queue(learner: Learner, rest_s: float) -> AsyncIterator[MemoryQueue]:
-    made = MemoryQueue(learner.learn, rest_s=lambda: rest_s, gap_s=0)
+    made = MemoryQueue(learner.learn, on_processed, rest_s=lambda: rest_s, gap_s=0)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(made.run)
         yield made
@@ -123,7 +127,7 @@ async def test_what_waits_is_not_looked_at_for_each_turn_that_comes() -> None:
         return NEVER
 
     learner = Learner()
-    made = MemoryQueue(learner.learn, rest_s=rest_s, gap_s=0)
+    made = MemoryQueue(learner.learn, on_processed, rest_s=rest_s, gap_s=0)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(made.run)
         for number in range(50):
@@ -228,16 +232,21 @@ async def test_closing_waits_for_what_is_under_way_and_gives_up_when_told(*, is_
 # ---- on disk until the next start --------------------------------------------------------------
 
 
-def test_what_is_open_survives_a_stop(tmp_path: Path) -> None:
-    file = PendingTurnsFile(tmp_path / "memory")
-    assert file.load() == []
-    waiting = [turn("你好", spot=MemoryScope(scope="p", agent="w"), corrects=True), turn("b")]
-    file.save(waiting)
-    assert file.load() == waiting
-    (path,) = (tmp_path / "memory").iterdir()
-    assert path.stat().st_mode & 0o777 == 0o600
-    file.save([])
-    assert list((tmp_path / "memory").iterdir()) == []
+def test_saved_turns_are_loaded(tmp_path: Path) -> None:
+    pending = PendingTurns(tmp_path / "memory")
+    assert pending.load() == []
+    first = turn("你好", spot=MemoryScope(scope="p", agent="w"), corrects=True)
+    second = [turn("b"), turn("c")]
+    pending.save(key_of(first), [first])
+    pending.save(key_of(second[0]), second)
+    assert sorted(pending.load(), key=str) == sorted([first, *second], key=str)
+    folder = tmp_path / "memory" / "pending"
+    assert [path.stat().st_mode & 0o777 for path in folder.iterdir()] == [0o600] * 2
+    pending.save(key_of(first), [])
+    assert pending.load() == second
+    pending.save(key_of(second[0]), [])
+    pending.save(key_of(second[0]), [])
+    assert list(folder.iterdir()) == []
 
 
 def test_a_file_written_by_an_older_version_is_loaded(tmp_path: Path) -> None:
@@ -250,7 +259,7 @@ def test_a_file_written_by_an_older_version_is_loaded(tmp_path: Path) -> None:
     }
     entry |= {"is_correction": False, "is_reinforcement": True}
     (tmp_path / "pending.json").write_text(json.dumps([entry]))
-    (loaded,) = PendingTurnsFile(tmp_path).load()
+    (loaded,) = PendingTurns(tmp_path).load()
     assert loaded.scope == MemoryScope(scope="p")
     assert [one.text for one in loaded.messages] == ["hi"]
 
@@ -258,9 +267,9 @@ def test_a_file_written_by_an_older_version_is_loaded(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "{", "{}", '[1, {"spot": {}}, {"scope": {}}]', "\x00"])
 def test_a_broken_file_of_what_waits_is_passed_over(tmp_path: Path, text: str) -> None:
     (tmp_path / "pending.json").write_text(text)
-    assert PendingTurnsFile(tmp_path).load() == []
+    assert PendingTurns(tmp_path).load() == []
 
 
 def test_a_disk_that_refuses_does_not_stop_the_stop(tmp_path: Path) -> None:
     (tmp_path / "memory").write_text("a file where the folder should be")
-    PendingTurnsFile(tmp_path / "memory").save([turn("a")])
+    PendingTurns(tmp_path / "memory").save(key_of(turn("a")), [turn("a")])

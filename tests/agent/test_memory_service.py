@@ -2,8 +2,11 @@
 
 import json
 import logging
+import signal
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from agent.errors import FactNotFound, MemoryInvalid
 from agent.memory.schema import EMPTY_DOCUMENT, MemoryDocument
 from agent.memory.scope import MemoryScope
 from agent.memory.service import MemoryService
+from agent.memory.turns import extract_turn
 from agent.options import RunContext
 from tests.agent.memory_model import MemoryModel
 from tests.eventually import eventually
@@ -53,6 +57,10 @@ async def memory(
         yield service
 
 
+def saved_turns(home: Path) -> list[str]:
+    return [path.read_text() for path in (home / "memory" / "pending").glob("*")]
+
+
 def contents(document: MemoryDocument) -> list[str]:
     return [fact.content for fact in document.facts]
 
@@ -62,8 +70,8 @@ def contents(document: MemoryDocument) -> list[str]:
 
 async def test_closing_learns_what_waits_and_the_next_start_shows_it(tmp_path: Path) -> None:
     async with memory(tmp_path, MemoryModel()) as service:
-        service.enqueue_turn(turn("I sail markone"), caller())
-        service.enqueue_turn(turn("I cook marktwo"), caller(BOB))
+        await service.enqueue_turn(turn("I sail markone"), caller())
+        await service.enqueue_turn(turn("I cook marktwo"), caller(BOB))
         assert await service.prompt_block(caller()) == ""
     async with memory(tmp_path, MemoryModel()) as service:
         block = await service.prompt_block(caller())
@@ -71,7 +79,7 @@ async def test_closing_learns_what_waits_and_the_next_start_shows_it(tmp_path: P
         assert "marktwo" not in block
         (fact,) = (await service.get(ANN)).facts
         assert (fact.source, fact.created_at[-1]) == ("t1", "Z")
-    assert not (tmp_path / "memory" / "pending.json").exists()
+    assert saved_turns(tmp_path) == []
 
 
 async def test_one_question_for_all_that_was_said_until_the_conversation_rested(
@@ -80,9 +88,9 @@ async def test_one_question_for_all_that_was_said_until_the_conversation_rested(
     model = MemoryModel()
     async with memory(tmp_path, model) as service:
         first = turn("markone")
-        service.enqueue_turn(first, caller())
-        service.enqueue_turn([*first, *turn("that's wrong, marktwo")], caller())
-        service.enqueue_turn([*first, AIMessage("again", id="x")], caller())
+        await service.enqueue_turn(first, caller())
+        await service.enqueue_turn([*first, *turn("that's wrong, marktwo")], caller())
+        await service.enqueue_turn([*first, AIMessage("again", id="x")], caller())
     (question,) = model.questions
     assert "markone" in question
     assert "marktwo" in question
@@ -93,14 +101,24 @@ async def test_before_messages_are_dropped_they_are_learnt_from_at_once(tmp_path
     model = MemoryModel()
     async with memory(tmp_path, model, debounce_seconds=300) as service:
         said = turn("markone")
-        service.enqueue_turn(said, caller())
-        service.enqueue_turn(turn("markother"), caller(thread="t2"))
+        await service.enqueue_turn(said, caller())
+        await service.enqueue_turn(turn("markother"), caller(thread="t2"))
         service.before_summarization(said, caller())
         await eventually(
             lambda: service.get(ANN), lambda document: contents(document) == ["markone"]
         )
         service.before_summarization(said, caller())
         assert len(model.questions) == 1
+
+
+async def test_the_block_is_built_once_until_the_document_changes(tmp_path: Path) -> None:
+    async with memory(tmp_path, MemoryModel()) as service:
+        await service.create_fact(ANN, "sails")
+        first = service.block_now(caller())
+        assert service.block_now(caller()) is first
+        await service.create_fact(ANN, "cooks")
+        assert "cooks" in service.block_now(caller())
+        assert "sails" not in service.block_now(caller(BOB))
 
 
 @pytest.mark.parametrize("keys", [{"enabled": False}, {"injection_enabled": False}])
@@ -110,7 +128,7 @@ async def test_switched_off(tmp_path: Path, keys: dict[str, Any]) -> None:
     model = MemoryModel()
     async with memory(tmp_path, model, **keys) as service:
         assert await service.prompt_block(caller()) == ""
-        service.enqueue_turn(turn("markone"), caller())
+        await service.enqueue_turn(turn("markone"), caller())
     assert len(model.questions) == (0 if "enabled" in keys else 1)
 
 
@@ -120,7 +138,7 @@ async def test_the_demo_model_is_never_asked(tmp_path: Path) -> None:
 
     config = AgentConfig()
     async with MemoryService(tmp_path, lambda: config, nobody) as service:
-        service.enqueue_turn(turn("hello"), caller())
+        await service.enqueue_turn(turn("hello"), caller())
     assert not (tmp_path / "memory").exists()
 
 
@@ -136,7 +154,7 @@ async def test_a_model_that_fails_or_talks_changes_nothing_and_the_others_go_on(
         async with memory(tmp_path, model, debounce_seconds=300) as service:
             for number in range(3):
                 where = MemoryScope(scope=f"p{number}")
-                service.enqueue_turn(turn("hello"), caller(where))
+                await service.enqueue_turn(turn("hello"), caller(where))
                 service.before_summarization([], caller(where))
             await eventually(
                 lambda: service.get(MemoryScope(scope="p2")),
@@ -161,7 +179,7 @@ async def test_a_caller_whose_scope_cannot_be_used_gets_nobody_s_memory(
             MemoryScope(agent="../a"),
         ):
             assert await service.prompt_block(caller(bad)) == ""
-            service.enqueue_turn(turn("markone"), caller(bad))
+            await service.enqueue_turn(turn("markone"), caller(bad))
     assert model.questions == []
 
 
@@ -182,7 +200,7 @@ async def test_nothing_blocks_the_loop(tmp_path: Path) -> None:
     with blockbuster_ctx(scanned_modules=["agent"]):
         async with memory(tmp_path, MemoryModel()) as service:
             await service.create_fact(ANN, "known")
-            service.enqueue_turn(turn("markone"), caller())
+            await service.enqueue_turn(turn("markone"), caller())
             assert "known" in await service.prompt_block(caller())
             assert len(await service.list_scopes()) == 1
             await service.clear(BOB)
@@ -198,10 +216,10 @@ async def test_a_model_that_hangs_does_not_hold_up_the_end_and_nothing_is_lost(
     model = MemoryModel(hang=True)
     with anyio.fail_after(20):
         async with memory(tmp_path, model, flush_s=0.05, debounce_seconds=1) as service:
-            service.enqueue_turn(turn("markone"), caller())
+            await service.enqueue_turn(turn("markone"), caller())
             service.before_summarization([], caller())
             await model.asked.wait()
-            service.enqueue_turn(turn("marktwo"), caller(BOB))
+            await service.enqueue_turn(turn("marktwo"), caller(BOB))
     async with memory(tmp_path, MemoryModel()):
         pass
     async with memory(tmp_path, MemoryModel()) as service:
@@ -216,22 +234,72 @@ async def test_what_waits_is_on_disk_before_models_are_asked(tmp_path: Path) -> 
 
     async def open_and_close() -> None:
         async with memory(tmp_path, model) as service:
-            service.enqueue_turn(turn("markone"), caller())
+            await service.enqueue_turn(turn("markone"), caller())
         closed.set()
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(open_and_close)
         with anyio.fail_after(20):
             await model.asked.wait()
-            assert "markone" in (tmp_path / "memory" / "pending.json").read_text()
+            assert "markone" in "".join(saved_turns(tmp_path))
             may_answer.set()
             await closed.wait()
+    assert saved_turns(tmp_path) == []
+
+
+KILLED = """
+import os, signal, sys
+import anyio
+from pathlib import Path
+from tests.agent.memory_model import MemoryModel
+from tests.agent.test_memory_service import BOB, caller, memory, turn
+
+async def main():
+    model = MemoryModel()
+    model.hold()
+    async with memory(Path(sys.argv[1]), model, debounce_seconds=300) as service:
+        await service.enqueue_turn(turn("markone"), caller())
+        await service.enqueue_turn(turn("marktwo"), caller(BOB))
+        service.before_summarization([], caller())
+        await model.asked.wait()  # the first one is being processed, and goes on
+        await service.enqueue_turn(turn("markthree"), caller())
+        os.kill(os.getpid(), signal.SIGKILL)
+
+anyio.run(main)
+"""
+
+
+async def test_queued_turns_survive_a_kill_and_are_processed_once(tmp_path: Path) -> None:
+    killed = await anyio.run_process([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    model = MemoryModel()
+    async with memory(tmp_path, model) as service:
+        pass
+    assert len(model.questions) == 2
+    assert saved_turns(tmp_path) == []
+    async with memory(tmp_path, model) as service:
+        assert contents(await service.get(ANN)) == ["markone", "markthree"]
+        assert contents(await service.get(BOB)) == ["marktwo"]
+    assert len(model.questions) == 2
+
+
+async def test_turns_of_an_older_version_are_processed(tmp_path: Path) -> None:
+    entry = extract_turn(ANN, "t1", turn("markone"))
+    assert entry is not None
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory" / "pending.json").write_text(json.dumps([asdict(entry)]))
+    async with memory(tmp_path, MemoryModel(), flush_s=0.0):
+        assert len(saved_turns(tmp_path)) == 1
     assert not (tmp_path / "memory" / "pending.json").exists()
+    async with memory(tmp_path, MemoryModel()):
+        pass
+    async with memory(tmp_path, MemoryModel()) as service:
+        assert contents(await service.get(ANN)) == ["markone"]
 
 
 async def test_cancelling_closes_in_order(tmp_path: Path) -> None:
     async with anyio.create_task_group() as tasks, memory(tmp_path, MemoryModel()) as service:
-        service.enqueue_turn(turn("markone"), caller())
+        await service.enqueue_turn(turn("markone"), caller())
         tasks.cancel_scope.cancel()
         await anyio.lowlevel.checkpoint()
     async with memory(tmp_path, MemoryModel()) as service:
@@ -316,11 +384,11 @@ async def test_what_was_forgotten_while_it_was_being_learnt_stays_forgotten(
     may_answer = model.hold()
     async with memory(tmp_path, model) as service:
         await service.create_fact(ANN, "known")
-        service.enqueue_turn(turn("markone"), caller())
+        await service.enqueue_turn(turn("markone"), caller())
         service.before_summarization([], caller())
         with anyio.fail_after(20):
             await model.asked.wait()
-        service.enqueue_turn(turn("marktwo"), caller(thread="t2"))
+        await service.enqueue_turn(turn("marktwo"), caller(thread="t2"))
         assert await service.clear(ANN) == EMPTY_DOCUMENT
         may_answer.set()
     assert not (tmp_path / "memory" / ANN.folder).exists()
@@ -330,7 +398,7 @@ async def test_what_a_person_changes_while_the_model_thinks_is_kept(tmp_path: Pa
     model = MemoryModel()
     may_answer = model.hold()
     async with memory(tmp_path, model) as service:
-        service.enqueue_turn(turn("markone"), caller())
+        await service.enqueue_turn(turn("markone"), caller())
         service.before_summarization([], caller())
         with anyio.fail_after(20):
             await model.asked.wait()
