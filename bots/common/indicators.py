@@ -1,6 +1,6 @@
 """The working indicator as reactions: one while a message is answered, another for the outcome."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from bots.common.bounded import BoundedDict
@@ -15,6 +15,7 @@ class ReactionIndicator:
     Args:
         add: Adds a reaction to the message `target.reply_to`; returns what `remove` needs.
         remove: Removes it.
+        find: Returns what `remove` needs of our reactions with a name on `target.reply_to`.
         working, done, failed: The platform's names of the reactions.
     """
 
@@ -22,6 +23,7 @@ class ReactionIndicator:
         self,
         add: Callable[[ReplyTarget, str], Awaitable[str]],
         remove: Callable[[ReplyTarget, str], Awaitable[None]],
+        find: Callable[[ReplyTarget, str], Awaitable[Sequence[str]]],
         *,
         working: str,
         done: str,
@@ -29,6 +31,7 @@ class ReactionIndicator:
     ) -> None:
         self._add = add
         self._remove = remove
+        self._find = find
         self._working = working
         self._done = done
         self._failed = failed
@@ -41,10 +44,15 @@ class ReactionIndicator:
             self._shown[message] = await self._add(target, self._working)
 
     async def show_finished(self, target: ReplyTarget, *, ok: bool) -> None:
-        """Show the outcome and remove the working reaction. Raises DeliveryError."""
+        """Show the outcome and remove the working reaction. May be repeated. Raises DeliveryError."""
         if not target.reply_to:
             return
-        shown = self._shown.pop((target.chat, target.reply_to), None)
+        message = (target.chat, target.reply_to)
+        if message in self._shown:
+            shown: Sequence[str] = [self._shown[message]]
+        else:  # shown before a restart, or never
+            shown = await self._find(target, self._working)
+        for reaction in shown:
+            await self._remove(target, reaction)
+        self._shown.pop(message, None)
         await self._add(target, self._done if ok else self._failed)
-        if shown is not None:
-            await self._remove(target, shown)

@@ -112,7 +112,7 @@ class FeishuAdapter(
             streams=StreamingCards(kit),
             chats=self._private_chats,
         )
-        self._indicator = _reactions(api)
+        self._indicator = _reactions(api, config.app_id)
         self._downloads = FeishuDownloader(self._rest, silence_s=timeouts.upload_s)
         self._long_connection = LongConnection(
             app=app, rest=self._rest, health=self.tracker, timeouts=timeouts
@@ -263,10 +263,11 @@ class FeishuAdapter(
         )
 
 
-def _reactions(api: FeishuApi) -> ReactionIndicator:
+def _reactions(api: FeishuApi, app_id: str) -> ReactionIndicator:
     return ReactionIndicator(
         lambda target, emoji: api.add_reaction(target.reply_to, emoji),
         lambda target, reaction: api.remove_reaction(target.reply_to, reaction),
+        lambda target, emoji: api.find_reactions(target.reply_to, emoji, app_id=app_id),
         working="OK",
         done="DONE",
         failed="CrossMark",

@@ -14,6 +14,7 @@ from bus.errors import DeliveryError
 
 _MESSAGES: Final = "/open-apis/im/v1/messages"
 _CLOCK_DIGITS: Final = 15
+_REACTION_GONE: Final = 231007
 
 CALL_WINDOWS: Final[Windows] = {1.0: 45, 60.0: 950}
 """Calls of one API within so many seconds. The platform allows 50 a second and 1,000 a minute."""
@@ -132,8 +133,29 @@ class FeishuApi:
         return _text(data, "reaction_id")
 
     async def remove_reaction(self, message: str, reaction: str) -> None:
-        """Take one of our reactions away."""
-        await self._rest.call("DELETE", f"{_path(message)}/reactions/{quote(reaction, safe='')}")
+        """Take one of our reactions away; one that is gone already is fine."""
+        try:
+            path = f"{_path(message)}/reactions/{quote(reaction, safe='')}"
+            await self._rest.call("DELETE", path)
+        except FeishuError as error:
+            if error.code != _REACTION_GONE:
+                raise
+
+    async def find_reactions(self, message: str, emoji: str, *, app_id: str) -> list[str]:
+        """Return the ids of the app's reactions with an emoji; none if the app may not list them."""
+        try:
+            data = await self._rest.call(
+                "GET", f"{_path(message)}/reactions", params={"reaction_type": emoji}
+            )
+        except FeishuError as error:
+            if error.retryable:
+                raise
+            return []
+        return [
+            _text(item, "reaction_id")
+            for item in data.get("items") or ()
+            if isinstance(item, dict) and item.get("operator", {}).get("operator_id") == app_id
+        ]
 
     async def upload_image(self, form: RequestBody, *, limit_s: float) -> str:
         """Upload a picture; return its key."""

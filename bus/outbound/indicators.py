@@ -9,11 +9,18 @@ import anyio
 from bus.errors import DeliveryError, unwrapped
 from bus.messages import ReplyTarget
 from bus.platform import Adapter, SupportsIndicators
+from bus.retry import Backoff
 
 log = logging.getLogger(__name__)
 
 INDICATOR_DEADLINE_S = 10.0
 """Time for one call; an indicator that takes longer is given up."""
+
+MAX_RETRIES = 6
+"""How often a done or failure indicator is tried again: some minutes with the waits that platforms ask for."""
+
+RETRY_BACKOFF = Backoff(first_s=2.0, cap_s=60.0)
+"""The waits between those, if the platform does not say how long."""
 
 MAX_LOGGED_KINDS = 100
 """Kinds of failure that are logged, once each."""
@@ -41,33 +48,57 @@ class IndicatorUpdater:
                 finally:
                     tasks.cancel_scope.cancel()
 
-    async def finished(self, adapter: Adapter, place: ReplyTarget, *, ok: bool) -> None:
-        """Replace the working indicator with a done or failure indicator."""
+    async def finished(self, adapter: Adapter, place: ReplyTarget, *, ok: bool) -> float | None:
+        """Replace the working indicator with a done or failure indicator.
+
+        Returns the seconds after which to try that again (`finish_later`); None = it is done, or never will be.
+        """
         if not isinstance(adapter, SupportsIndicators):
-            return
-        await self._call(adapter, lambda: adapter.show_finished(place, ok=ok))
+            return None
+        error = await self._call(adapter, lambda: adapter.show_finished(place, ok=ok))
+        if error is None or not error.retryable:
+            return None
+        return error.retry_after_s or 0.0
+
+    async def finish_later(
+        self, adapter: Adapter, place: ReplyTarget, *, ok: bool, wait_s: float
+    ) -> None:
+        """Replace the working indicator after a while, trying `MAX_RETRIES` times."""
+        for retry in range(1, MAX_RETRIES + 1):
+            await anyio.sleep(wait_s or RETRY_BACKOFF.wait_s(retry))
+            next_wait_s = await self.finished(adapter, place, ok=ok)
+            if next_wait_s is None:
+                return
+            wait_s = next_wait_s
 
     async def _refresh(
         self, adapter: SupportsIndicators, place: ReplyTarget, refresh_s: float
     ) -> None:
-        while await self._call(adapter, lambda: adapter.show_working(place)):
-            if refresh_s <= 0:
+        while True:
+            error = await self._call(adapter, lambda: adapter.show_working(place))
+            if refresh_s <= 0 or (error is not None and not error.retryable):
                 return
             await anyio.sleep(refresh_s)
 
-    async def _call(self, adapter: object, call: Callable[[], Awaitable[None]]) -> bool:
-        """Make one call; return whether a later one may work. Raises nothing."""
+    async def _call(
+        self, adapter: object, call: Callable[[], Awaitable[None]]
+    ) -> DeliveryError | None:
+        """Make one call; return its error. Raises nothing."""
         name = type(adapter).__name__
         try:
             with unwrapped(), anyio.fail_after(INDICATOR_DEADLINE_S):
                 await call()
-        except (DeliveryError, TimeoutError) as error:
-            kind = f"{name}: {error}"
-            if kind not in self._logged and len(self._logged) < MAX_LOGGED_KINDS:
-                self._logged.add(kind)
-                log.warning("indicator failed: %s", kind)
-            return isinstance(error, TimeoutError) or error.retryable
+        except TimeoutError:
+            error = DeliveryError("no response in time", retryable=True)
+        except DeliveryError as refusal:
+            error = refusal
         except Exception:
             log.exception("indicator of %s failed unexpectedly", name)
-            return False
-        return True
+            return DeliveryError("unexpected error")
+        else:
+            return None
+        kind = f"{name}: {error}"
+        if kind not in self._logged and len(self._logged) < MAX_LOGGED_KINDS:
+            self._logged.add(kind)
+            log.warning("indicator failed: %s", kind)
+        return error

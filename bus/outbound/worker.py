@@ -14,14 +14,15 @@ What each failure does here (the policy is in bus/errors.py):
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
 
 import anyio
 import httpx
 from anyio.abc import TaskGroup, TaskStatus
 
 from bus.errors import unwrapped
-from bus.messages import ReplyTarget
+from bus.messages import OutboundMessage, ReplyTarget, decode_outbound
 from bus.outbound.attempts import ClosedRow, DeliveryAttempts
 from bus.outbound.indicators import IndicatorUpdater
 from bus.outbound.pacing import SendRateLimiter
@@ -30,9 +31,12 @@ from bus.platform import Adapter, Clock
 from bus.retry import StoreRetry
 from store.conversations import ChatMigration, ConversationKey
 from store.errors import StoreError
-from store.outbox import NewOutboxRow, OutboxRow, OutboxStore
+from store.outbox import DeliveryState, NewOutboxRow, OutboxRow, OutboxStore
 
 log = logging.getLogger(__name__)
+
+REPEATED_INDICATORS, REPEATED_INDICATORS_S = 50, 15.0
+"""Indicators that a start shows again: at most so many rows, of the last so many seconds before the service ended."""
 
 LANE_PAUSE_S = 1.0
 """How long a lane waits after an error that is not the store's, seconds."""
@@ -83,6 +87,7 @@ class DeliveryWorker:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
                 try:
+                    tasks.start_soon(self._repeat_indicators, await self._list_last_closed())
                     for key in await self._store.call(self._outbox.list_open_conversations):
                         self.notify(key)
                     task_status.started()
@@ -179,8 +184,13 @@ class DeliveryWorker:
 
     async def show_finished(self, channel: str, place: ReplyTarget, *, ok: bool) -> None:
         """Replace the working indicator with a done or failure indicator. Raises nothing."""
-        if (adapter := self._adapters.get(channel)) is not None:
-            await self._indicators.finished(adapter, place, ok=ok)
+        adapter = self._adapters.get(channel)
+        if adapter is None:
+            return
+        wait_s = await self._indicators.finished(adapter, place, ok=ok)
+        if wait_s is not None and self._tasks is not None:
+            retry = partial(self._indicators.finish_later, adapter, place, ok=ok, wait_s=wait_s)
+            self._tasks.start_soon(retry)
 
     async def wait_for_slot(self, lane: tuple[str, str], interval_s: float) -> None:
         """Wait for the next call that the rate limit of a lane (channel and purpose, id) allows."""
@@ -239,10 +249,25 @@ class DeliveryWorker:
         self._wake_waiters(decoded.row.key)
         if not closed.is_sent:
             await self._attempts.show_failure(closed)
-        if status := decoded.body.final_status:
-            await self._indicators.finished(
-                decoded.adapter, decoded.body.reply_target, ok=status == "ok"
-            )
+        await self._show_final_status(decoded.body)
+
+    async def _show_final_status(self, body: OutboundMessage) -> None:
+        if body.final_status:
+            is_ok = body.final_status == "ok"
+            await self.show_finished(body.channel, body.reply_target, ok=is_ok)
+
+    async def _list_last_closed(self) -> list[OutboxRow]:
+        """Return the rows that were closed last: a kill may have come before their indicators."""
+        states: tuple[DeliveryState, ...] = ("delivered", "uncertain", "failed")
+        list_recent = partial(self._outbox.list_recent, states=states, limit=REPEATED_INDICATORS)
+        rows = await self._store.call(list_recent)
+        last = max((row.updated_at for row in rows), default=0.0)
+        return [row for row in rows if row.updated_at > last - REPEATED_INDICATORS_S]
+
+    async def _repeat_indicators(self, rows: Sequence[OutboxRow]) -> None:
+        for row in rows:
+            with suppress(ValueError):  # a row that cannot be decoded was not sent
+                await self._show_final_status(decode_outbound(row.body))
 
     def _wake_waiters(self, row_key: str) -> None:
         for waiter in self._waiters.get(row_key, ()):

@@ -364,12 +364,16 @@ async def test_the_reaction_shows_work_and_its_outcome() -> None:
     async def remove(target: ReplyTarget, reaction: str) -> None:
         shown.append(f"{target.reply_to}-{reaction}")
 
-    indicator = ReactionIndicator(add, remove, working="eyes", done="ok", failed="x")
+    async def find(target: ReplyTarget, name: str) -> list[str]:
+        return [name] if target.reply_to == "m3" else []
+
+    indicator = ReactionIndicator(add, remove, find, working="eyes", done="ok", failed="x")
     target = ReplyTarget(chat="c", reply_to="m1")
     await indicator.show_working(target)
     await indicator.show_working(target)
     await indicator.show_finished(target, ok=True)
     await indicator.show_finished(ReplyTarget(chat="c", reply_to="m2"), ok=False)
+    await indicator.show_finished(ReplyTarget(chat="c", reply_to="m3"), ok=True)
     await indicator.show_working(ReplyTarget(chat="c"))
     await indicator.show_finished(ReplyTarget(chat="c"), ok=True)
-    assert shown == ["m1+eyes", "m1+ok", "m1-eyes", "m2+x"]
+    assert shown == ["m1+eyes", "m1-eyes", "m1+ok", "m2+x", "m3-eyes", "m3+ok"]

@@ -319,6 +319,40 @@ async def test_signs_come_and_go(ok: bool, sign: str) -> None:
         assert feishu.violations == []
 
 
+async def test_signs_of_an_earlier_process_go_too() -> None:
+    async with FakeFeishu() as feishu:
+        asked = await feishu.dm("work")
+        await adapter_for(feishu).show_working(place_of(asked))
+        await adapter_for(feishu).show_finished(place_of(asked), ok=True)
+        assert asked.emojis == ["DONE"]
+        await adapter_for(feishu).show_finished(place_of(asked), ok=True)
+        assert asked.emojis == ["DONE"]
+        assert feishu.violations == []
+
+
+async def test_an_outcome_that_was_refused_halfway_can_be_shown_again() -> None:
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+        asked = await feishu.dm("work")
+        await adapter.show_working(place_of(asked))
+        feishu.fail("reaction.delete", drop="after")
+        feishu.fail("reaction.create", status=502, text="bad gateway")
+        for _ in range(2):
+            with pytest.raises(DeliveryError):
+                await adapter.show_finished(place_of(asked), ok=True)
+        await adapter.show_finished(place_of(asked), ok=True)
+        assert asked.emojis == ["DONE"]
+        assert feishu.violations == []
+
+
+async def test_signs_are_shown_without_the_permission_to_list_them() -> None:
+    async with FakeFeishu() as feishu:
+        feishu.rest.scopes -= {"im:message:readonly"}
+        asked = await feishu.dm("work")
+        await adapter_for(feishu).show_finished(place_of(asked), ok=True)
+        assert asked.emojis == ["DONE"]
+
+
 async def test_signs_without_a_message_do_nothing() -> None:
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu)

@@ -42,6 +42,7 @@ _NEEDED = {
     "message.patch": {"im:message:update", "im:message"},
     "reaction.create": {"im:message.reactions:write_only", "im:message"},
     "reaction.delete": {"im:message.reactions:write_only", "im:message"},
+    "reaction.list": {"im:message.reactions:read", "im:message:readonly"},
     "resource": {"im:message:readonly", "im:message"},
     "image.create": {"im:resource", "im:resource:upload"},
     "file.create": {"im:resource", "im:resource:upload"},
@@ -98,6 +99,7 @@ class RestApi:
             ("DELETE", f"{_IM}/messages/{{id}}", "message.delete", self._delete),
             *self.cardkit.table(),
             ("POST", f"{_IM}/messages/{{id}}/reactions", "reaction.create", self._react),
+            ("GET", f"{_IM}/messages/{{id}}/reactions", "reaction.list", self._reactions),
             (
                 "DELETE",
                 f"{_IM}/messages/{{id}}/reactions/{{reaction}}",
@@ -336,9 +338,26 @@ class RestApi:
         if set(body["reaction_type"]) != {"emoji_type"} or emoji not in _EMOJIS:
             raise FeishuApiError(231001, "reaction type is invalid.")
         message = self._find(request, "reaction.create")
-        reaction = self._state.next_id("react_")
+        # Who reacts the same way again has the reaction that is there.
+        same = next((one for one, name in message.reactions.items() if name == emoji), "")
+        reaction = same or self._state.next_id("react_")
         message.reactions[reaction] = emoji
         return {"data": {"reaction_id": reaction, "reaction_type": {"emoji_type": emoji}}}
+
+    async def _reactions(self, request: web.Request, body: Body) -> dict[str, Any]:
+        message = self._find(request, "reaction.list")
+        wanted = request.query.get("reaction_type", "")
+        items = [
+            {
+                "reaction_id": reaction,
+                "operator": {"operator_id": self._app_id, "operator_type": "app"},
+                "action_time": "1626086391570",
+                "reaction_type": {"emoji_type": emoji},
+            }
+            for reaction, emoji in message.reactions.items()
+            if wanted in {"", emoji}
+        ]
+        return {"data": {"items": items, "has_more": False}}
 
     async def _unreact(self, request: web.Request, body: Body) -> dict[str, Any]:
         message = self._find(request, "reaction.delete")

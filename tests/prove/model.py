@@ -68,10 +68,12 @@ class ProofModel:
                 text = answer_text(mark, version, words=LONG_WORDS)
                 reply = ModelReply(text=text, token_delay_s=0.001)
             case ModelBehavior.TOOL if last["role"] != "tool":
-                reply = ModelReply(calls=(ToolCall("ls", {"path": "/mnt/user-data/workspace"}),))
+                path = {"path": "/mnt/user-data/workspace"}
+                reply = ModelReply(calls=(ToolCall("ls", path, id=f"ls-{mark}v{version}"),))
             case ModelBehavior.QUESTION:
                 question = {"question": text, "options": ["red", "green"]}
-                reply = ModelReply(calls=(ToolCall("ask_clarification", question),))
+                call = ToolCall("ask_clarification", question, id=f"ask-{mark}v{version}")
+                reply = ModelReply(calls=(call,))
             case ModelBehavior.FILE:
                 reply = _hand_over(f"{mark}.txt", text, str(last.get("tool_call_id", "")))
         return reply

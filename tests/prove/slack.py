@@ -13,7 +13,7 @@ from tests.fakes.slack_state import SlackMessage
 from tests.prove.plan import Fault, FaultKind, PlaceTraits
 from tests.prove.platforms import Arrival, Place, SentEvent, ShownMessage, SimulatedPlatform, pick
 
-RETRIES_S = (0.5, 10.0, 30.0)
+RETRIES_S = (1.0, 15.0, 45.0)
 """Pauses before Slack sends an event again; the real ones are 0, 60 and 300 s."""
 
 _WORKING = frozenset(words.working for words in LANGUAGES.values())

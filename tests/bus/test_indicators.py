@@ -1,0 +1,69 @@
+"""The done indicator appears although the platform refuses it for a while, or Parley is killed right before it."""
+
+from pathlib import Path
+
+import anyio
+
+from bus.errors import DeliveryError
+from bus.messages import OutboundText, ReplyTarget, encode_outbound
+from store.config import StoreConfig
+from store.conversations import ConversationKey
+from store.database import Database
+from store.outbox import NewOutboxRow, OutboxStore
+from tests.bus.test_delivery_worker import pump, settle
+from tests.fakes.platform import CardPlatform
+
+
+def answer(key: str, *, status: str = "ok") -> NewOutboxRow:
+    body = OutboundText(
+        channel="cards",
+        reply_target=ReplyTarget(chat="c", reply_to=key),
+        markdown="hello",
+        final_status="ok" if status == "ok" else "failed",
+    )
+    conversation = ConversationKey(channel="cards", workspace="w", chat="c", topic=key)
+    return NewOutboxRow(key=key, conversation=conversation, body=encode_outbound(body))
+
+
+async def shows(platform: CardPlatform, *signs: str) -> None:
+    with anyio.fail_after(10):
+        while platform.signs != list(signs):  # noqa: ASYNC110 - the fake has no signal for it
+            await anyio.sleep(0.01)
+
+
+async def test_an_outcome_that_is_rate_limited_is_shown_later(tmp_path: Path) -> None:
+    platform = CardPlatform()
+    limited = DeliveryError("429", retryable=True, retry_after_s=0.05)
+    platform.fail("finished", limited, times=3)
+    async with pump(platform, tmp_path) as delivery:
+        row = answer("a")
+        await delivery.enqueue(row.conversation, [row])
+        await settle(delivery, "a")
+        await shows(platform, "done")
+
+
+async def test_an_outcome_that_is_refused_for_good_is_left(tmp_path: Path) -> None:
+    platform = CardPlatform()
+    platform.fail("finished", DeliveryError("403"))
+    async with pump(platform, tmp_path) as delivery:
+        for row in (answer("a"), answer("b", status="failed")):
+            await delivery.enqueue(row.conversation, [row])
+            await settle(delivery, row.key)
+        await shows(platform, "failed")
+    assert platform.calls.count("finished") == 2
+
+
+async def test_an_outcome_that_a_kill_came_before_is_shown_at_the_next_start(
+    tmp_path: Path,
+) -> None:
+    async with Database.open(StoreConfig(), tmp_path) as database:
+        outbox = OutboxStore(database, now=lambda: 1000.0)
+        long_ago, last, open_row = await outbox.enqueue([answer("a"), answer("b"), answer("c")])
+        for row, closed_at in ((long_ago, 1000.0), (last, 2000.0)):
+            await outbox.mark_sending(row.id, now=closed_at)
+            await outbox.mark_delivered(row.id, "m1", now=closed_at)
+    platform = CardPlatform()
+    async with pump(platform, tmp_path) as delivery:
+        await settle(delivery, open_row.key)
+        await shows(platform, "done", "done")
+    assert platform.calls.count("finished") == 2
