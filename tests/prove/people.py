@@ -63,6 +63,10 @@ class People:
             found += [sent.deletion] if sent.deletion else []
         return found
 
+    def have_working_signs(self) -> bool:
+        """Return whether a reaction on any message says that it is worked on."""
+        return any(sent.place.working_signs(sent.event.message_id) for sent in self._sent.values())
+
     def sent_messages(self) -> list[SentMessage]:
         """Return what was sent, with what the platforms say of it now."""
         return [

@@ -33,6 +33,9 @@ SECONDS_PER_FAULT = 4.0
 QUIET_S = 3.0
 """How long nothing may be open before everything counts as quiet."""
 
+MAX_SIGNS_WAIT_S = 90.0
+"""How long the last reactions are waited for: platforms ask to wait up to a minute."""
+
 MAX_QUIET_WAIT_S = 240.0
 """How long quiet is waited for: Slack's last repetition, Telegram's limit of a minute, all retries of the model."""
 
@@ -182,13 +185,15 @@ async def _break_at(chaos: Chaos, fault: Fault, moment: float) -> None:
 
 async def _wait_for_quiet(service: ProvenService, people: People) -> float:
     """Wait until nothing is open for a while; return how long that took, seconds."""
-    started = quiet_since = anyio.current_time()
-    while anyio.current_time() - started < MAX_QUIET_WAIT_S:
+    started = quiet_since = signs_since = anyio.current_time()
+    while (now := anyio.current_time()) - started < MAX_QUIET_WAIT_S:
         open_rows = await to_thread.run_sync(count_open_rows, service.home)
         waits = any(event.arrival() is Arrival.WAITING for event in people.events())
         if open_rows or waits:
-            quiet_since = anyio.current_time()
-        if anyio.current_time() - quiet_since >= QUIET_S:
+            quiet_since = signs_since = now
+        if people.have_working_signs() and now - signs_since < MAX_SIGNS_WAIT_S:
+            quiet_since = now
+        if now - quiet_since >= QUIET_S:
             return quiet_since - started
         await anyio.sleep(0.3)
     return MAX_QUIET_WAIT_S
