@@ -31,6 +31,7 @@ from agent.mcp.oauth import OAuthTokenAuth, OAuthTokenSource
 from agent.mcp.results import EMPTY, result_text
 from agent.mcp.server_config import McpOAuthConfig, expand_variables, parse_server
 from agent.mcp.tool_names import MAX_CHARS, tool_name, unique_names
+from tests.fakes.clock import ManualClock
 
 # ---- entries -----------------------------------------------------------------------------------
 
@@ -174,20 +175,12 @@ async def token_server() -> AsyncIterator[TokenServer]:
         await runner.cleanup()
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def source(
     server: TokenServer, clock: Callable[[], float] | None = None, **config: object
 ) -> OAuthTokenSource:
     keys = {"token_url": server.url, "client_id": "id", "client_secret": "hush-hush", **config}
     settings = McpOAuthConfig.model_validate(keys)
-    return OAuthTokenSource(settings, httpx.AsyncClient, clock or Clock())
+    return OAuthTokenSource(settings, httpx.AsyncClient, clock or ManualClock())
 
 
 async def test_client_credentials() -> None:
@@ -217,7 +210,7 @@ async def test_extra_parameters_do_not_override() -> None:
 
 async def test_tokens_are_cached_until_shortly_before_expiry() -> None:
     async with token_server() as server:
-        clock = Clock()
+        clock = ManualClock()
         server.answers = [{"access_token": "a", "expires_in": 100}, {"access_token": "b"}]
         tokens = source(server, clock, refresh_skew_seconds=60)
         assert await tokens.header() == "Bearer a"
@@ -252,7 +245,7 @@ async def test_concurrent_callers_share_one_token_request() -> None:
 
 async def test_refresh_tokens_are_rotated() -> None:
     async with token_server() as server:
-        clock = Clock()
+        clock = ManualClock()
         server.answers = [
             {"access_token": "a", "refresh_token": "r2"},
             {"access_token": "b"},

@@ -5,22 +5,13 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 import anyio
-from typing_extensions import override
 
 from bots.config import TelegramConfig
 from bots.telegram.adapter import TelegramAdapter
 from bots.telegram.api import TelegramTimeouts
-from bus.messages import (
-    ButtonPress,
-    ConversationKey,
-    InboundMessage,
-    MessageDeletion,
-    MessageEdit,
-    PressResponse,
-    Sender,
-)
-from bus.platform import CommandInfo, ConnectionState, Disposition, Intake
+from bus.platform import CommandInfo, ConnectionState, Intake
 from tests.eventually import eventually
+from tests.fakes.intake import RecordingIntake
 from tests.fakes.telegram import TelegramServer
 
 COMMANDS = (
@@ -38,78 +29,6 @@ FAST = TelegramTimeouts(
     refused_s=0.05,
 )
 """Short waits; long polls are ended by what happens, not by time."""
-
-
-class Recorder(Intake):
-    """An intake that remembers, and refuses on demand.
-
-    Attributes:
-        got: What was accepted.
-        offered: Event ids that were offered, accepted or not.
-        pressed, changed: What else was told.
-        added: Group and person, when the bot was added to a group.
-        moves: Workspace, old and new chat of groups that moved.
-        answer: What pressing a button is answered with.
-        dropped: What the adapter itself ignored.
-        refusals: Raised by the next calls, first first.
-    """
-
-    def __init__(self) -> None:
-        self.got: list[InboundMessage] = []
-        self.offered: list[str] = []
-        self.dropped: list[tuple[str, Disposition, str]] = []
-        self.pressed: list[ButtonPress] = []
-        self.changed: list[MessageEdit | MessageDeletion] = []
-        self.moves: list[tuple[str, str, str]] = []
-        self.added: list[tuple[str, str]] = []
-        self.answer = PressResponse(text="pressed")
-        self.refusals: list[Exception] = []
-
-    @override
-    async def receive(self, inbound: InboundMessage) -> Disposition:
-        self.offered.append(inbound.event_id)
-        if self.refusals:
-            raise self.refusals.pop(0)
-        self.got.append(inbound)
-        return Disposition.ACCEPTED
-
-    @override
-    async def handle_button_press(self, press: ButtonPress) -> PressResponse:
-        self.offered.append(press.event_id)
-        if self.refusals:
-            raise self.refusals.pop(0)
-        self.pressed.append(press)
-        return self.answer
-
-    @override
-    async def handle_edit(self, edit: MessageEdit) -> Disposition:
-        self.changed.append(edit)
-        return Disposition.ACCEPTED
-
-    @override
-    async def handle_deletion(self, deletion: MessageDeletion) -> Disposition:
-        self.changed.append(deletion)
-        return Disposition.ACCEPTED
-
-    @override
-    async def handle_bot_added(self, key: ConversationKey, added_by: Sender) -> None:
-        self.added.append((key.chat, added_by.user_id))
-
-    @override
-    async def migrate_chat(
-        self, channel: str, workspace: str, old_chat: str, new_chat: str
-    ) -> None:
-        if self.refusals:
-            raise self.refusals.pop(0)
-        self.moves.append((workspace, old_chat, new_chat))
-
-    @override
-    def report_ignored(self, channel: str, reason: Disposition, detail: str = "") -> None:
-        self.dropped.append((channel, reason, detail))
-
-    @property
-    def texts(self) -> list[str]:
-        return [inbound.text for inbound in self.got]
 
 
 def config_for(
@@ -150,9 +69,9 @@ async def _run(
 @asynccontextmanager
 async def talking(
     telegram: TelegramServer, *, timing: TelegramTimeouts = FAST, streaming: bool = False
-) -> AsyncIterator[tuple[TelegramAdapter, Recorder]]:
+) -> AsyncIterator[tuple[TelegramAdapter, RecordingIntake]]:
     """Run an adapter with a recording intake, connected."""
-    adapter, recorder = adapter_for(telegram, timing=timing, streaming=streaming), Recorder()
+    adapter, recorder = adapter_for(telegram, timing=timing, streaming=streaming), RecordingIntake()
     async with running(adapter, recorder):
         await linked(adapter, ConnectionState.CONNECTED)
         yield adapter, recorder

@@ -25,16 +25,9 @@ from bus.messages import MessageId, ReplyTarget
 from bus.platform import ConnectionState
 from bus.retry import Backoff
 from tests.eventually import eventually
+from tests.fakes.clock import ManualClock
 
 FAST = Backoff(first_s=0.01, cap_s=0.02, jitter=0.0)
-
-
-class ManualClock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 async def run_loop(

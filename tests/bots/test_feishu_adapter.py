@@ -19,13 +19,14 @@ from bus.platform import (
     SupportsIndicators,
     SupportsStreaming,
 )
-from tests.bots.feishu_rig import Intake, adapter_for, running
+from tests.bots.feishu_rig import adapter_for, running
 from tests.eventually import eventually
 from tests.fakes.feishu import FakeFeishu
+from tests.fakes.intake import RecordingIntake
 
 
 async def test_a_private_message_arrives_and_is_acknowledged() -> None:
-    intake = Intake()
+    intake = RecordingIntake()
     async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
         message = await feishu.dm("hello")
         event = feishu.event_of(message)
@@ -42,7 +43,7 @@ async def test_a_private_message_arrives_and_is_acknowledged() -> None:
 
 
 async def test_a_mention_in_a_group_arrives_without_the_mention() -> None:
-    intake = Intake()
+    intake = RecordingIntake()
     async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
         message = await feishu.mention("what is up")
         await feishu.wait_for(lambda: feishu.event_of(message).acked)
@@ -53,7 +54,7 @@ async def test_a_mention_in_a_group_arrives_without_the_mention() -> None:
 
 @pytest.mark.parametrize("error", [IntakeFull(), IntakeClosed(), RuntimeError("disk full")])
 async def test_what_the_intake_does_not_take_comes_again_unchanged(error: Exception) -> None:
-    intake = Intake(raises=[error])
+    intake = RecordingIntake(errors=[error])
     async with FakeFeishu(redeliver_s=0.02) as feishu, running(adapter_for(feishu), intake):
         message = await feishu.dm("keep me")
         event = feishu.event_of(message)
@@ -65,7 +66,7 @@ async def test_what_the_intake_does_not_take_comes_again_unchanged(error: Except
 
 
 async def test_an_intake_that_is_too_slow_is_answered_with_500_in_time() -> None:
-    intake = Intake(gates={"slow": anyio.Event()})
+    intake = RecordingIntake(gates={"slow": anyio.Event()})
     timeouts = FeishuTimeouts(ack_s=0.05)
     async with (
         FakeFeishu(redeliver_s=0.02) as feishu,
@@ -81,7 +82,7 @@ async def test_an_intake_that_is_too_slow_is_answered_with_500_in_time() -> None
 
 
 async def test_a_slow_message_delays_only_its_own_chat_and_keeps_the_order_there() -> None:
-    intake = Intake(gates={"first": anyio.Event()})
+    intake = RecordingIntake(gates={"first": anyio.Event()})
     async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
         first = await feishu.dm("first")
         await feishu.wait_for(lambda: feishu.event_of(first).pushes)
@@ -95,7 +96,7 @@ async def test_a_slow_message_delays_only_its_own_chat_and_keeps_the_order_there
 
 
 async def test_an_event_in_parts_is_joined() -> None:
-    intake = Intake()
+    intake = RecordingIntake()
     async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
         message = await feishu.say("part " * 1000, chat="oc_dm", private=True, parts=5)
         await feishu.wait_for(lambda: feishu.event_of(message).acked)
@@ -116,25 +117,25 @@ async def test_an_event_in_parts_is_joined() -> None:
     ],
 )
 async def test_other_events_are_acknowledged_and_counted(event_type: str) -> None:
-    intake = Intake()
+    intake = RecordingIntake()
     async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
         event = await feishu.push(event_type, {"operator": {"open_id": "ou_alice"}})
         await feishu.wait_for(lambda: event.acked)
         assert event.codes == [200]
-    assert intake.refused == [(Disposition.UNSUPPORTED, event_type)]
+    assert intake.ignored == [(Disposition.UNSUPPORTED, event_type)]
 
 
 async def test_other_bots_are_ignored() -> None:
-    intake = Intake()
+    intake = RecordingIntake()
     async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
         message = await feishu.say("beep", chat="oc_room", user="ou_robot", sender_type="app")
         await feishu.wait_for(lambda: feishu.event_of(message).acked)
     assert intake.received == []
-    assert [reason for reason, _ in intake.refused] == [Disposition.FROM_BOT]
+    assert [reason for reason, _ in intake.ignored] == [Disposition.FROM_BOT]
 
 
 async def test_hostile_payloads_harm_nothing() -> None:
-    intake = Intake()
+    intake = RecordingIntake()
     async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
         for raw in (b"\xff\xfe", b"[" * 50_000, b"null", b'{"header": 7, "event": []}', b"{}"):
             event = await feishu.push_raw(raw)
@@ -149,7 +150,7 @@ async def test_hostile_payloads_harm_nothing() -> None:
 
 
 async def test_several_connections_live_in_one_process() -> None:
-    intake = Intake()
+    intake = RecordingIntake()
     async with FakeFeishu() as feishu:
         async with running(adapter_for(feishu), intake), running(adapter_for(feishu), intake):
             assert len(feishu.connections) == 2
@@ -161,7 +162,7 @@ async def test_several_connections_live_in_one_process() -> None:
 
 
 async def test_a_cut_connection_is_opened_again() -> None:
-    intake = Intake()
+    intake = RecordingIntake()
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu)
         async with running(adapter, intake):
@@ -179,7 +180,7 @@ async def test_a_cut_connection_is_opened_again() -> None:
 
 
 async def test_an_event_cut_off_before_its_answer_comes_again() -> None:
-    intake = Intake(gates={"cut": anyio.Event()})
+    intake = RecordingIntake(gates={"cut": anyio.Event()})
     async with (
         FakeFeishu(ack_s=0.1, redeliver_s=0.02) as feishu,
         running(adapter_for(feishu), intake),
@@ -194,7 +195,7 @@ async def test_an_event_cut_off_before_its_answer_comes_again() -> None:
 
 
 async def test_pings_follow_the_interval_of_the_platform() -> None:
-    intake = Intake()
+    intake = RecordingIntake()
     async with FakeFeishu() as feishu:
         feishu.pusher.ping_s = 0.02
         adapter = adapter_for(feishu)
@@ -209,7 +210,7 @@ async def test_a_connection_that_went_silent_is_replaced() -> None:
     async with FakeFeishu() as feishu:
         feishu.pusher.ping_s = 0.02
         feishu.mute()
-        async with running(adapter_for(feishu), Intake()):
+        async with running(adapter_for(feishu), RecordingIntake()):
             await feishu.wait_for(lambda: feishu.past_connections)
             feishu.mute(muted=False)
             message = await feishu.dm("again")
@@ -219,7 +220,7 @@ async def test_a_connection_that_went_silent_is_replaced() -> None:
 async def test_stopping_says_goodbye() -> None:
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu)
-        async with running(adapter, Intake()):
+        async with running(adapter, RecordingIntake()):
             assert len(feishu.connections) == 1
         await feishu.wait_for(lambda: feishu.past_connections)
         assert [connection.close_code for connection in feishu.past_connections] == [1000]
@@ -227,7 +228,7 @@ async def test_stopping_says_goodbye() -> None:
 
 
 async def test_stopping_while_an_event_is_handled_leaves_it_unacknowledged() -> None:
-    intake = Intake(gates={"late": anyio.Event()})
+    intake = RecordingIntake(gates={"late": anyio.Event()})
     async with FakeFeishu(ack_s=0.1, redeliver_s=0.02) as feishu:
         async with running(adapter_for(feishu), intake):
             message = await feishu.dm("late")
@@ -248,7 +249,7 @@ async def test_a_wrong_secret_is_said_and_tried_again_slowly(
     caplog.set_level(logging.DEBUG)
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu, app_secret="not-the-right-one")
-        async with running(adapter, Intake(), link=ConnectionState.FAILED):
+        async with running(adapter, RecordingIntake(), link=ConnectionState.FAILED):
             detail = adapter.health().detail
             assert "channels.feishu.app_id, app_secret" in detail
             await feishu.wait_for(lambda: len(feishu.calls("token")) >= 3)
@@ -264,7 +265,7 @@ async def test_an_endpoint_that_refuses_is_told_from_one_that_is_busy(
     async with FakeFeishu() as feishu:
         feishu.refuse_connects(code)
         adapter = adapter_for(feishu)
-        async with running(adapter, Intake(), link=link):
+        async with running(adapter, RecordingIntake(), link=link):
             await eventually(lambda: f"code {code}" in adapter.health().detail)
             feishu.refuse_connects(0)
             await eventually(lambda: adapter.health().state is ConnectionState.CONNECTED)
@@ -274,7 +275,7 @@ async def test_too_many_connections_are_named() -> None:
     async with FakeFeishu() as feishu:
         feishu.refuse_handshakes({"handshake-status": "514", "handshake-autherrcode": "1000040350"})
         adapter = adapter_for(feishu)
-        async with running(adapter, Intake(), link=ConnectionState.FAILED):
+        async with running(adapter, RecordingIntake(), link=ConnectionState.FAILED):
             assert "50 connections" in adapter.health().detail
             feishu.refuse_handshakes(None)
             await eventually(lambda: adapter.health().state is ConnectionState.CONNECTED)
@@ -286,7 +287,7 @@ async def test_an_unreachable_platform_is_tried_until_it_is_there() -> None:
     adapter_settings = FeishuConfig.model_validate(settings)
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu, domain=adapter_settings.domain)
-        async with running(adapter, Intake(), link=ConnectionState.CONNECTING):
+        async with running(adapter, RecordingIntake(), link=ConnectionState.CONNECTING):
             await eventually(lambda: "cannot be reached" in adapter.health().detail)
             assert adapter.health().state is ConnectionState.CONNECTING
 
@@ -295,7 +296,7 @@ async def test_an_unreachable_platform_is_tried_until_it_is_there() -> None:
 async def test_a_domain_that_is_no_address_is_named(domain: str) -> None:
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu, domain=domain)
-        async with running(adapter, Intake(), link=ConnectionState.FAILED):
+        async with running(adapter, RecordingIntake(), link=ConnectionState.FAILED):
             assert "channels.feishu.domain" in adapter.health().detail
         with pytest.raises(DeliveryError) as caught:
             await adapter.send(ReplyTarget(chat="oc_1"), "hi", key="k1")
@@ -303,7 +304,7 @@ async def test_a_domain_that_is_no_address_is_named(domain: str) -> None:
 
 
 async def test_a_stopped_adapter_can_run_again() -> None:
-    intake = Intake()
+    intake = RecordingIntake()
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu)
         async with running(adapter, intake):
@@ -320,13 +321,13 @@ async def test_the_first_answers_may_fail() -> None:
         feishu.fail("bot.info", drop="before")
         feishu.fail("bot.info", status=200, text="a login page")
         feishu.fail("endpoint", status=502, text="bad gateway")
-        async with running(adapter_for(feishu), Intake()):
+        async with running(adapter_for(feishu), RecordingIntake()):
             assert len(feishu.connections) == 1
 
 
 async def test_no_ticket_or_secret_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    async with FakeFeishu() as feishu, running(adapter_for(feishu), Intake()):
+    async with FakeFeishu() as feishu, running(adapter_for(feishu), RecordingIntake()):
         message = await feishu.dm("hello")
         await feishu.wait_for(lambda: feishu.event_of(message).acked)
     for secret in (feishu.app_secret, "ticket-", "t-0000"):

@@ -12,8 +12,9 @@ from bus.errors import IntakeClosed
 from bus.locales.en import ENGLISH
 from bus.messages import Button, PressResponse
 from bus.platform import Disposition, SupportsButtons, SupportsEditing
-from tests.bots.feishu_rig import QUICK, Intake, adapter_for, place_of, running
+from tests.bots.feishu_rig import QUICK, adapter_for, place_of, running
 from tests.fakes.feishu import FakeFeishu
+from tests.fakes.intake import RecordingIntake
 
 STOP = Button(label="Stop", token="stop:7:0", style="danger")
 OPTIONS = (
@@ -55,7 +56,7 @@ async def test_options_stand_below_an_answer_until_it_is_changed() -> None:
 
 
 async def test_a_press_is_told_by_a_toast() -> None:
-    intake = Intake(answer=PressResponse(text="Stopped."))
+    intake = RecordingIntake(response=PressResponse(text="Stopped."))
     async with FakeFeishu() as feishu, running(adapter := adapter_for(feishu), intake):
         asked = await feishu.dm("hello")
         await feishu.wait_for(lambda: feishu.event_of(asked).acked)
@@ -74,7 +75,7 @@ async def test_a_press_is_told_by_a_toast() -> None:
 
 
 async def test_a_refusal_is_a_warning_and_silence_is_no_toast() -> None:
-    intake = Intake(answer=PressResponse(text="Only Alice may.", urgent=True))
+    intake = RecordingIntake(response=PressResponse(text="Only Alice may.", urgent=True))
     async with FakeFeishu() as feishu, running(adapter := adapter_for(feishu), intake):
         asked = await feishu.mention("hello")
         await adapter.send_with_buttons(place_of(asked), "Which?", OPTIONS, key="k1")
@@ -82,7 +83,7 @@ async def test_a_refusal_is_a_warning_and_silence_is_no_toast() -> None:
         refused = await feishu.press(answer, "red")
         await feishu.wait_for(lambda: refused.acked)
         assert refused.answer == {"toast": {"type": "warning", "content": "Only Alice may."}}
-        intake.answer = PressResponse()
+        intake.response = PressResponse()
         silent = await feishu.press(answer, "blue")
         await feishu.wait_for(lambda: silent.acked)
         assert silent.answer is None
@@ -91,11 +92,11 @@ async def test_a_refusal_is_a_warning_and_silence_is_no_toast() -> None:
 
 @pytest.mark.parametrize("trouble", [IntakeClosed(), RuntimeError("disk")])
 async def test_a_press_that_was_not_kept_says_so(trouble: Exception) -> None:
-    intake = Intake()
+    intake = RecordingIntake()
     async with FakeFeishu() as feishu, running(adapter := adapter_for(feishu), intake):
         asked = await feishu.mention("hello")
         await feishu.wait_for(lambda: feishu.event_of(asked).acked)
-        intake.raises.append(trouble)
+        intake.errors.append(trouble)
         await adapter.send_with_buttons(place_of(asked), "Which?", OPTIONS, key="k1")
         (answer,) = feishu.answers(asked.chat)
         pressed = await feishu.press(answer, "red")
@@ -104,7 +105,7 @@ async def test_a_press_that_was_not_kept_says_so(trouble: Exception) -> None:
 
 
 async def test_a_press_that_takes_too_long_is_answered_all_the_same() -> None:
-    intake = Intake(gates={"stop:7:0": anyio.Event()})
+    intake = RecordingIntake(gates={"stop:7:0": anyio.Event()})
     quick = replace(QUICK, press_s=0.05)
     async with FakeFeishu() as feishu, running(adapter_for(feishu, timings=quick), intake):
         asked = await feishu.dm("hello")
@@ -114,7 +115,7 @@ async def test_a_press_that_takes_too_long_is_answered_all_the_same() -> None:
 
 
 async def test_a_press_does_not_wait_for_the_messages_of_its_chat() -> None:
-    intake = Intake(gates={"slow": anyio.Event()})
+    intake = RecordingIntake(gates={"slow": anyio.Event()})
     async with FakeFeishu() as feishu, running(adapter := adapter_for(feishu), intake):
         asked = await feishu.dm("slow")
         await adapter.send_with_buttons(place_of(asked), "Which?", OPTIONS, key="k1")
@@ -126,7 +127,7 @@ async def test_a_press_does_not_wait_for_the_messages_of_its_chat() -> None:
 
 
 async def test_callbacks_of_the_old_kind_are_presses_too() -> None:
-    intake = Intake()
+    intake = RecordingIntake()
     async with FakeFeishu() as feishu, running(adapter := adapter_for(feishu), intake):
         asked = await feishu.dm("hello")
         await adapter.send_with_buttons(place_of(asked), "Which?", OPTIONS, key="k1")
@@ -138,14 +139,14 @@ async def test_callbacks_of_the_old_kind_are_presses_too() -> None:
 
 @pytest.mark.parametrize("value", [{}, {"token": 7}, {"other": "x"}])
 async def test_buttons_of_others_are_acknowledged_and_counted(value: dict[str, object]) -> None:
-    intake = Intake()
+    intake = RecordingIntake()
     async with FakeFeishu() as feishu, running(adapter := adapter_for(feishu), intake):
         asked = await feishu.dm("hello")
         await adapter.send(place_of(asked), "hi", key="k1")
         pressed = await feishu.press_value(feishu.answers(asked.chat)[0], value)
         await feishu.wait_for(lambda: pressed.acked)
     assert intake.pressed == []
-    assert intake.refused[-1] == (Disposition.UNSUPPORTED, "card.action.trigger")
+    assert intake.ignored[-1] == (Disposition.UNSUPPORTED, "card.action.trigger")
 
 
 async def test_a_refused_card_keeps_its_buttons_without_markup() -> None:

@@ -8,14 +8,15 @@ from bus.locales.en import ENGLISH
 from bus.locales.zh import CHINESE
 from bus.messages import Button, MessageDeletion, ReplyTarget
 from bus.platform import ConnectionState, Disposition
-from tests.bots.feishu_rig import Intake, adapter_for, running
+from tests.bots.feishu_rig import adapter_for, running
 from tests.fakes.feishu import FakeFeishu
+from tests.fakes.intake import RecordingIntake
 
 ALICE = "oc_dm_ou_alice"
 
 
 async def test_a_person_is_greeted_before_their_first_message_only() -> None:
-    async with FakeFeishu() as feishu, running(adapter_for(feishu), Intake()):
+    async with FakeFeishu() as feishu, running(adapter_for(feishu), RecordingIntake()):
         opened = await feishu.open_chat()
         (hello,) = await feishu.wait_for(lambda: feishu.answers(ALICE))
         assert ENGLISH.hello_private in hello.text
@@ -39,7 +40,7 @@ async def test_a_person_is_greeted_before_their_first_message_only() -> None:
     ],
 )
 async def test_who_may_not_write_is_not_greeted(settings: dict[str, Any], greeted: bool) -> None:
-    async with FakeFeishu() as feishu, running(adapter_for(feishu, **settings), Intake()):
+    async with FakeFeishu() as feishu, running(adapter_for(feishu, **settings), RecordingIntake()):
         opened = await feishu.open_chat()
         await feishu.wait_for(lambda: opened.acked)
         await feishu.add_bot("oc_room")  # greeted later, and always
@@ -48,7 +49,10 @@ async def test_who_may_not_write_is_not_greeted(settings: dict[str, Any], greete
 
 
 async def test_a_group_is_greeted_when_the_bot_comes_in_the_language_of_the_house() -> None:
-    async with FakeFeishu() as feishu, running(adapter_for(feishu, language="zh"), Intake()):
+    async with (
+        FakeFeishu() as feishu,
+        running(adapter_for(feishu, language="zh"), RecordingIntake()),
+    ):
         await feishu.add_bot("oc_room")
         await feishu.wait_for(lambda: feishu.answers("oc_room"))
         assert [hello.text for hello in feishu.answers("oc_room")] == [CHINESE.hello_group]
@@ -58,7 +62,7 @@ async def test_a_group_is_greeted_when_the_bot_comes_in_the_language_of_the_hous
 
 
 async def test_a_greeting_that_cannot_be_sent_is_left() -> None:
-    async with FakeFeishu() as feishu, running(adapter := adapter_for(feishu), Intake()):
+    async with FakeFeishu() as feishu, running(adapter := adapter_for(feishu), RecordingIntake()):
         feishu.fail("message.create", status=400, code=230013)
         opened = await feishu.open_chat()
         await feishu.wait_for(lambda: opened.acked and feishu.calls("message.create"))
@@ -67,7 +71,7 @@ async def test_a_greeting_that_cannot_be_sent_is_left() -> None:
 
 
 async def test_people_of_another_tenant_are_external_in_messages_presses_and_the_menu() -> None:
-    intake = Intake()
+    intake = RecordingIntake()
     async with FakeFeishu() as feishu, running(adapter := adapter_for(feishu), intake):
         feishu.outsiders["ou_eve"] = "tenant_9"
         inside, outside = await feishu.dm("hello"), await feishu.dm("hello", user="ou_eve")
@@ -90,7 +94,7 @@ async def test_people_of_another_tenant_are_external_in_messages_presses_and_the
 
 
 async def test_a_click_in_the_menu_is_the_command_it_names() -> None:
-    intake = Intake()
+    intake = RecordingIntake()
     async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
         asked = await feishu.dm("hello")
         await feishu.wait_for(lambda: feishu.event_of(asked).acked)
@@ -104,7 +108,7 @@ async def test_a_click_in_the_menu_is_the_command_it_names() -> None:
 
 
 async def test_a_click_in_a_chat_that_is_not_known_is_explained() -> None:
-    intake = Intake()
+    intake = RecordingIntake()
     async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
         clicked = await feishu.click_menu("new")
         (told,) = await feishu.wait_for(lambda: feishu.answers(ALICE))
@@ -115,17 +119,17 @@ async def test_a_click_in_a_chat_that_is_not_known_is_explained() -> None:
 
 
 async def test_an_entry_that_names_no_command_is_counted() -> None:
-    intake = Intake()
+    intake = RecordingIntake()
     async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
         clicked = await feishu.click_menu("about_us")
         await feishu.wait_for(lambda: clicked.acked)
-    ((reason, detail),) = intake.refused
+    ((reason, detail),) = intake.ignored
     assert reason is Disposition.UNSUPPORTED
     assert "about_us" in detail
 
 
 async def test_a_withdrawn_message_is_told_after_its_message() -> None:
-    intake = Intake()
+    intake = RecordingIntake()
     async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
         asked = await feishu.dm("hello")
         await feishu.wait_for(lambda: feishu.event_of(asked).acked)
@@ -138,8 +142,8 @@ async def test_a_withdrawn_message_is_told_after_its_message() -> None:
 
 @pytest.mark.parametrize("kind", ["im.chat.member.bot.deleted_v1", "im.chat.disbanded_v1"])
 async def test_a_chat_that_ends_is_counted(kind: str) -> None:
-    intake = Intake()
+    intake = RecordingIntake()
     async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
         told = await feishu.push(kind, {"chat_id": "oc_room", "operator_id": {"open_id": "ou_a"}})
         await feishu.wait_for(lambda: told.acked)
-    assert intake.refused == [(Disposition.UNSUPPORTED, kind)]
+    assert intake.ignored == [(Disposition.UNSUPPORTED, kind)]

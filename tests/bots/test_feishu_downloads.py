@@ -11,8 +11,9 @@ from bots.feishu.adapter import FeishuAdapter
 from bots.feishu.timeouts import FeishuTimeouts
 from bus.errors import DeliveryError
 from bus.messages import Attachment
-from tests.bots.feishu_rig import QUICK, Intake, adapter_for, running
+from tests.bots.feishu_rig import QUICK, adapter_for, running
 from tests.fakes.feishu import FakeFeishu, FeishuMessage
+from tests.fakes.intake import RecordingIntake
 
 LIMIT = 50_000_000
 
@@ -25,11 +26,11 @@ async def fetched(adapter: FeishuAdapter, ref: str, limit: int = LIMIT) -> bytes
 
 @asynccontextmanager
 async def connected(
-    intake: Intake | None = None, timeouts: FeishuTimeouts = QUICK
+    intake: RecordingIntake | None = None, timeouts: FeishuTimeouts = QUICK
 ) -> AsyncIterator[tuple[FakeFeishu, FeishuAdapter]]:
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu, timeouts=timeouts)
-        async with running(adapter, intake or Intake()):
+        async with running(adapter, intake or RecordingIntake()):
             yield feishu, adapter
 
 
@@ -41,7 +42,7 @@ def ref_of(message: FeishuMessage) -> str:
 
 async def test_files_and_pictures_of_messages_are_fetched() -> None:
     content, picture = bytes(range(256)) * 1000, b"\x89PNG" + bytes(100)
-    intake = Intake()
+    intake = RecordingIntake()
     async with connected(intake) as (feishu, adapter):
         await feishu.file("图.bin", content)
         await feishu.picture(picture)

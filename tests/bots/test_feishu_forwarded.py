@@ -11,8 +11,9 @@ from bots.feishu.adapter import FeishuAdapter
 from bots.feishu.forwarded import transcript
 from bus.errors import DeliveryError
 from bus.messages import InboundMessage
-from tests.bots.feishu_rig import Intake, adapter_for, running
+from tests.bots.feishu_rig import adapter_for, running
 from tests.fakes.feishu import FakeFeishu
+from tests.fakes.intake import RecordingIntake
 
 LIMIT = 50_000_000
 JSON = st.recursive(
@@ -34,7 +35,7 @@ async def read(adapter: FeishuAdapter, inbound: InboundMessage, limit: int = LIM
 
 
 async def test_forwarded_messages_are_fetched_as_a_text() -> None:
-    intake = Intake()
+    intake = RecordingIntake()
     async with FakeFeishu() as feishu, running(adapter := adapter_for(feishu), intake):
         await feishu.forward("shall we meet?", "at noon")
         await feishu.wait_for(lambda: intake.received)
@@ -49,7 +50,7 @@ async def test_forwarded_messages_are_fetched_as_a_text() -> None:
 
 
 async def test_forwarded_messages_that_are_not_shown_are_told() -> None:
-    intake = Intake()
+    intake = RecordingIntake()
     async with FakeFeishu() as feishu, running(adapter := adapter_for(feishu), intake):
         await feishu.forward()
         await feishu.wait_for(lambda: intake.received)

@@ -12,8 +12,9 @@ from bots.feishu.timeouts import FeishuTimeouts
 from bus.errors import DeliveryError, MessageTooLong
 from bus.locales.en import ENGLISH
 from bus.messages import ReplyTarget
-from tests.bots.feishu_rig import Intake, adapter_for, place_of, running
+from tests.bots.feishu_rig import adapter_for, place_of, running
 from tests.fakes.feishu import FakeFeishu, FeishuCall
+from tests.fakes.intake import RecordingIntake
 
 
 async def failure(adapter: FeishuAdapter, place: ReplyTarget, *, key: str = "k") -> FeishuError:
@@ -364,7 +365,7 @@ async def test_signs_without_a_message_do_nothing() -> None:
 async def test_calls_share_connections_while_running_and_still_work_afterwards() -> None:
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu)
-        async with running(adapter, Intake()):
+        async with running(adapter, RecordingIntake()):
             asked = await feishu.dm("hello")
             await adapter.send(place_of(asked), "hi", key="k1")
         await adapter.send(place_of(asked), "a last word", key="k2")
@@ -375,7 +376,7 @@ async def test_stopping_waits_for_a_send_that_is_under_way() -> None:
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu)
         feishu.fail("message.reply", delay_s=0.1)
-        async with anyio.create_task_group() as tasks, running(adapter, Intake()):
+        async with anyio.create_task_group() as tasks, running(adapter, RecordingIntake()):
             asked = await feishu.dm("hello")
             tasks.start_soon(_send, adapter, place_of(asked), "k1")
             await feishu.wait_for(lambda: feishu.calls("message.reply"))

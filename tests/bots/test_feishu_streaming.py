@@ -14,8 +14,10 @@ from bots.feishu.streaming_cards import RENEW_S, StreamingCards
 from bus.locales.en import ENGLISH
 from bus.messages import Button, MessageId, ReplyTarget, platform_message_id
 from bus.platform import ConnectionState
-from tests.bots.feishu_rig import QUICK, Intake, adapter_for, place_of, running
+from tests.bots.feishu_rig import QUICK, adapter_for, place_of, running
+from tests.fakes.clock import ManualClock
 from tests.fakes.feishu import FakeFeishu, FeishuMessage
+from tests.fakes.intake import RecordingIntake
 
 STOP = Button(label="Stop", token="stop:7:0", style="danger")
 
@@ -79,7 +81,7 @@ async def test_buttons_that_change_are_shown_with_the_whole_card() -> None:
 async def test_without_the_scope_cards_are_patched_and_nothing_is_lost_or_doubled() -> None:
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu)
-        async with running(adapter, Intake()):
+        async with running(adapter, RecordingIntake()):
             assert adapter.health().detail == ""
             slow = adapter.capabilities.stream_interval_s
             for number in range(2):
@@ -312,17 +314,9 @@ async def test_a_frame_that_is_too_fast_says_when_to_come_back() -> None:
         assert adapter.capabilities.stream_interval_s * 8 > 1
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 async def test_a_stream_is_opened_anew_before_the_platform_ends_it() -> None:
     assert 60 < RENEW_S < 590
-    clock = Clock()
+    clock = ManualClock()
     async with FakeFeishu() as feishu:
         feishu.allow_cardkit()
         app = FeishuApp(app_id=feishu.app_id, app_secret=feishu.app_secret, domain=feishu.url)

@@ -20,9 +20,10 @@ from bots.feishu.encryption import DecryptionError, decrypt
 from bus.errors import IntakeFull
 from bus.messages import PressResponse
 from bus.platform import ConnectionState, Disposition
-from tests.bots.feishu_rig import QUICK, Intake, adapter_for, running
+from tests.bots.feishu_rig import QUICK, adapter_for, running
 from tests.eventually import eventually
 from tests.fakes.feishu import FakeFeishu
+from tests.fakes.intake import RecordingIntake
 
 ROOT = Path(__file__).parents[2]
 FAST = replace(QUICK, check_s=0.02)
@@ -52,7 +53,7 @@ def signed(feishu: FakeFeishu, body: bytes, *, ago_s: float = 0.0) -> dict[str, 
 
 @asynccontextmanager
 async def listening(
-    feishu: FakeFeishu, intake: Intake, **settings: str
+    feishu: FakeFeishu, intake: RecordingIntake, **settings: str
 ) -> AsyncIterator[tuple[FeishuAdapter, WebhookEndpoint]]:
     post = feishu.poster
     keys: dict[str, Any] = {
@@ -79,7 +80,7 @@ def test_what_was_not_sealed_with_our_key_is_an_error(sealed: str) -> None:
 
 
 async def test_it_is_connected_once_feishu_proved_itself() -> None:
-    async with FakeFeishu() as feishu, listening(feishu, Intake()) as (adapter, door):
+    async with FakeFeishu() as feishu, listening(feishu, RecordingIntake()) as (adapter, door):
         before = adapter.health()
         assert before.state is ConnectionState.CONNECTING
         assert "/webhooks/feishu" in before.detail
@@ -92,7 +93,7 @@ async def test_it_is_connected_once_feishu_proved_itself() -> None:
 @pytest.mark.parametrize("is_sealed", [True, False])
 @pytest.mark.parametrize("is_signed", [True, False])
 async def test_the_consoles_question_is_answered(is_sealed: bool, is_signed: bool) -> None:
-    async with FakeFeishu() as feishu, listening(feishu, Intake()) as (_, door):
+    async with FakeFeishu() as feishu, listening(feishu, RecordingIntake()) as (_, door):
         asked = {"type": "url_verification", "token": feishu.poster.token, "challenge": "c-1"}
         plain = json.dumps(asked).encode()
         body = feishu.poster.sealed(plain) if is_sealed else plain
@@ -106,7 +107,7 @@ async def test_the_consoles_question_is_answered(is_sealed: bool, is_signed: boo
 
 @pytest.mark.parametrize("token", ["", "wrong", "é", None, 7, ["x"]])
 async def test_a_question_without_the_token_is_refused(token: object) -> None:
-    async with FakeFeishu() as feishu, listening(feishu, Intake()) as (_, door):
+    async with FakeFeishu() as feishu, listening(feishu, RecordingIntake()) as (_, door):
         asked = {"type": "url_verification", "token": token, "challenge": "c-1"}
         plain = json.dumps(asked).encode()
         for body in (plain, feishu.poster.sealed(plain)):
@@ -132,12 +133,12 @@ def unsigned(feishu: FakeFeishu) -> dict[str, bytes]:
 
 
 async def test_what_is_not_signed_is_refused_and_tells_nothing() -> None:
-    intake = Intake()
+    intake = RecordingIntake()
     async with FakeFeishu() as feishu, listening(feishu, intake) as (_, door):
         for name, body in unsigned(feishu).items():
             answer = await door.handle(WebhookRequest(headers={}, body=body))
             assert (answer.status, answer.body) == (401, b'{"detail": "Refused."}'), name
-    assert (intake.received, intake.refused) == ([], [])
+    assert (intake.received, intake.ignored) == ([], [])
 
 
 def wrong_headers(feishu: FakeFeishu, body: bytes) -> dict[str, dict[str, str]]:
@@ -161,7 +162,7 @@ def wrong_headers(feishu: FakeFeishu, body: bytes) -> dict[str, dict[str, str]]:
 
 
 async def test_a_wrong_signature_is_refused_before_anything_is_read() -> None:
-    intake = Intake()
+    intake = RecordingIntake()
     async with FakeFeishu() as feishu, listening(feishu, intake) as (adapter, door):
         for body in (feishu.poster.sealed(json.dumps(event(feishu)).encode()), b"{not json", b""):
             for name, headers in wrong_headers(feishu, body).items():
@@ -170,11 +171,11 @@ async def test_a_wrong_signature_is_refused_before_anything_is_read() -> None:
         assert adapter.health().state is ConnectionState.CONNECTING
         assert "The last request was rejected" in adapter.health().detail
         assert adapter.health().last_event_at is None
-    assert (intake.received, intake.refused) == ([], [])
+    assert (intake.received, intake.ignored) == ([], [])
 
 
 async def test_a_signed_event_must_be_encrypted_and_carry_the_token() -> None:
-    intake = Intake()
+    intake = RecordingIntake()
     async with FakeFeishu() as feishu, listening(feishu, intake) as (adapter, door):
         plain = json.dumps(event(feishu)).encode()
         answer = await door.handle(WebhookRequest(headers=signed(feishu, plain), body=plain))
@@ -186,12 +187,12 @@ async def test_a_signed_event_must_be_encrypted_and_carry_the_token() -> None:
             assert (await door.handle(call(feishu, told))).status == 401
             assert (await door.handle(call(feishu, {"token": token}))).status == 401
         assert "channels.feishu.verification_token" in adapter.health().detail
-    assert (intake.received, intake.refused) == ([], [])
+    assert (intake.received, intake.ignored) == ([], [])
 
 
 @pytest.mark.parametrize("inside", [b"[]", b"{", b"\xff", b"", b"[" * 9000])
 async def test_what_feishu_signed_and_nobody_can_read_harms_no_other(inside: bytes) -> None:
-    intake = Intake()
+    intake = RecordingIntake()
     async with FakeFeishu() as feishu, listening(feishu, intake) as (_, door):
         body = feishu.poster.sealed(inside)
         answer = await door.handle(WebhookRequest(headers=signed(feishu, body), body=body))
@@ -201,29 +202,29 @@ async def test_what_feishu_signed_and_nobody_can_read_harms_no_other(inside: byt
 
 
 async def test_other_events_and_presses_are_acknowledged() -> None:
-    intake = Intake()
+    intake = RecordingIntake()
     async with FakeFeishu() as feishu, listening(feishu, intake) as (_, door):
         header = {"event_type": "card.action.trigger", "token": feishu.poster.token}
         assert (await door.handle(call(feishu, {"header": header, "event": {}}))).status == 200
-    assert intake.refused == [(Disposition.UNSUPPORTED, "card.action.trigger")]
+    assert intake.ignored == [(Disposition.UNSUPPORTED, "card.action.trigger")]
 
 
 async def test_a_repeated_request_is_taken_once_and_a_push_of_feishus_is_offered_again() -> None:
-    intake = Intake()
+    intake = RecordingIntake()
     async with FakeFeishu() as feishu, listening(feishu, intake) as (_, door):
         once = call(feishu, event(feishu))
         assert [(await door.handle(once)).status for _ in range(3)] == [200, 200, 200]
         assert (await door.handle(call(feishu, event(feishu)))).status == 200
     assert [inbound.event_id for inbound in intake.received] == ["ev_1", "ev_1"]
-    assert intake.refused == [(Disposition.DUPLICATE, "a repeated request")] * 2
+    assert intake.ignored == [(Disposition.DUPLICATE, "a repeated request")] * 2
 
 
 async def test_what_is_not_kept_in_time_or_at_all_is_asked_for_again() -> None:
-    intake = Intake(raises=[IntakeFull(), RuntimeError("a defect")])
+    intake = RecordingIntake(errors=[IntakeFull(), RuntimeError("a defect")])
     async with FakeFeishu() as feishu, listening(feishu, intake) as (_, door):
         once = call(feishu, event(feishu))
         assert [(await door.handle(once)).status for _ in range(3)] == [503, 503, 200]
-    hanging = Intake(gates={"hello": anyio.Event()})
+    hanging = RecordingIntake(gates={"hello": anyio.Event()})
     slow = replace(FAST, ack_s=0.05)
     async with FakeFeishu() as feishu:
         adapter = adapter_for(
@@ -257,7 +258,7 @@ async def test_without_its_secrets_it_does_not_start(settings: dict[str, str], t
     async with FakeFeishu() as feishu:
         given: dict[str, Any] = {"encrypt_key": "k", "verification_token": "t", **settings}
         adapter = adapter_for(feishu, mode="webhook", **given)
-        async with running(adapter, Intake(), link=ConnectionState.FAILED):
+        async with running(adapter, RecordingIntake(), link=ConnectionState.FAILED):
             assert told in adapter.health().detail
         assert adapter.webhook is not None
         assert (await adapter.webhook.handle(call(feishu, event(feishu)))).status == 503
@@ -276,7 +277,7 @@ def test_the_cipher_is_loaded_for_a_webhook_only() -> None:
 
 
 async def test_a_press_is_answered_with_its_toast() -> None:
-    intake = Intake(answer=PressResponse(text="Stopped."))
+    intake = RecordingIntake(response=PressResponse(text="Stopped."))
     async with FakeFeishu() as feishu, listening(feishu, intake) as (_, door):
         header = {"event_id": "ev_9", "event_type": "card.action.trigger", "tenant_key": "t"}
         pressed = {

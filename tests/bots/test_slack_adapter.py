@@ -8,7 +8,7 @@ import pytest
 
 from bots.config import SlackConfig
 from bots.slack.adapter import SlackAdapter, build
-from bus.errors import DeliveryError
+from bus.errors import DeliveryError, IntakeFull
 from bus.messages import ReplyTarget
 from bus.platform import (
     Adapter,
@@ -22,7 +22,8 @@ from bus.platform import (
     SupportsMessageLookup,
     SupportsStreaming,
 )
-from tests.bots.slack_rig import FAST, Recorder, config, fast_slack, running
+from tests.bots.slack_rig import FAST, config, fast_slack, running
+from tests.fakes.intake import RecordingIntake
 from tests.fakes.slack import BOT_USER, USER, FakeSlack
 
 
@@ -56,13 +57,13 @@ async def test_requests_are_checked_against_the_method_table() -> None:
 
 
 async def test_a_mention_is_taken_over_then_acknowledged() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake) as adapter:
         asked = slack.mention("what <b>?")
         await slack.wait_for(lambda: settled(slack))
         assert adapter.capabilities.command_prefix == "@parley /"
-        assert intake.texts() == ["what <b>?"] * 2
-        first, second = intake.taken
+        assert intake.texts == ["what <b>?"] * 2
+        first, second = intake.received
         assert first.event_id != second.event_id
         assert first.message_id == second.message_id == asked.ts
         assert (first.key, first.is_addressed) == (second.key, second.is_addressed)
@@ -72,27 +73,27 @@ async def test_a_mention_is_taken_over_then_acknowledged() -> None:
 
 
 async def test_nothing_is_acknowledged_before_it_was_taken_over() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     intake.gate = anyio.Event()
     async with FakeSlack(ack_window_s=3.0) as slack, running(slack, intake):
         slack.dm("hello")
-        await slack.wait_for(lambda: intake.waiting)
+        await slack.wait_for(lambda: intake.offered)
         assert not slack.sockets.envelopes[0].acked
         intake.gate.set()
         await slack.wait_for(lambda: slack.sockets.envelopes[0].acked)
-    assert intake.texts() == ["hello"]
+    assert intake.texts == ["hello"]
 
 
 async def test_what_was_refused_comes_again_as_the_same_event(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    intake = Recorder(refuse=2)
+    intake = RecordingIntake(errors=[IntakeFull(), IntakeFull()])
     async with fast_slack() as slack, running(slack, intake):
         slack.dm("hello")
         await slack.wait_for(lambda: slack.sockets.envelopes[0].acked)
         assert slack.sockets.envelopes[0].attempts == 3
-    assert intake.texts() == ["hello"]
-    assert {i.event_id for i in intake.refused} == {intake.taken[0].event_id}
+    assert intake.texts == ["hello"]
+    assert {i.event_id for i in intake.offered} == {intake.received[0].event_id}
     warnings = [r for r in caplog.records if r.levelno >= logging.WARNING]
     assert len(warnings) == 2
     assert all("will send it again" in r.getMessage() for r in warnings)
@@ -101,29 +102,28 @@ async def test_what_was_refused_comes_again_as_the_same_event(
 async def test_an_unexpected_error_is_no_acknowledgement_either(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    intake = Recorder()
-    intake.crash = 1
+    intake = RecordingIntake(errors=[RuntimeError("a defect")])
     async with fast_slack() as slack, running(slack, intake):
         slack.dm("hello")
         await slack.wait_for(lambda: slack.sockets.envelopes[0].acked)
         assert slack.sockets.envelopes[0].attempts == 2
-    assert intake.texts() == ["hello"]
+    assert intake.texts == ["hello"]
     assert any(record.exc_info for record in caplog.records)
 
 
 async def test_a_slash_command_comes_in_and_is_acknowledged_with_nothing() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake):
         envelope = slack.slash("status")
         await slack.wait_for(lambda: envelope.acked)
         assert envelope.answer is None
-    assert intake.texts() == ["/status"]
-    assert intake.taken[0].reply_target.response_url
+    assert intake.texts == ["/status"]
+    assert intake.received[0].reply_target.response_url
     assert slack.violations == []
 
 
 async def test_a_slash_command_that_was_refused_is_not_acknowledged() -> None:
-    intake = Recorder(refuse=1)
+    intake = RecordingIntake(errors=[IntakeFull()])
     async with fast_slack(ack_window_s=0.1) as slack, running(slack, intake):
         envelope = slack.slash("status")
         await slack.wait_for(lambda: envelope.dropped)
@@ -131,7 +131,7 @@ async def test_a_slash_command_that_was_refused_is_not_acknowledged() -> None:
 
 
 async def test_what_is_not_for_us_is_acknowledged_and_counted() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake) as adapter:
         said = slack.say("just talking")
         slack.bot_says("ping")
@@ -142,8 +142,8 @@ async def test_what_is_not_for_us_is_acknowledged_and_counted() -> None:
         await adapter.send(ReplyTarget(chat="C1"), "own words", key="k")
         await slack.wait_for(lambda: len(slack.sockets.envelopes) == 7 and settled(slack))
     assert [e.attempts for e in slack.sockets.envelopes] == [1] * 7
-    assert [i.is_addressed for i in intake.taken] == [False]
-    reasons = [reason for reason, _ in intake.skipped]
+    assert [i.is_addressed for i in intake.received] == [False]
+    reasons = [reason for reason, _ in intake.ignored]
     assert reasons.count(Disposition.FROM_BOT) == 2
     assert reasons.count(Disposition.UNSUPPORTED) == 3
     assert slack.violations == []
@@ -151,15 +151,15 @@ async def test_what_is_not_for_us_is_acknowledged_and_counted() -> None:
 
 @pytest.mark.parametrize("text", ["\ud800 \x00 broken", "x" * 900_000, "<!channel> <@U0PARLEY"])
 async def test_hostile_text_comes_in(text: str) -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake):
         slack.dm(text)
         await slack.wait_for(lambda: settled(slack))
-    assert len(intake.taken) == 1
+    assert len(intake.received) == 1
 
 
 async def test_frames_that_are_no_envelopes_do_no_harm() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake):
         poison = '{"envelope_id":"x","type":"events_api","payload":'
         for frame in (
@@ -174,12 +174,12 @@ async def test_frames_that_are_no_envelopes_do_no_harm() -> None:
             await slack.sockets.open[0].send_str(frame)
         slack.dm("hello")
         await slack.wait_for(lambda: settled(slack))
-    assert intake.texts() == ["hello"]
+    assert intake.texts == ["hello"]
 
 
 @pytest.mark.parametrize("actions", [[], None, {}, ["text"], [{}]], ids=str)
 async def test_an_interaction_without_a_usable_action_does_no_harm(actions: object) -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake) as adapter:
         body = {"type": "block_actions", "user": {"id": "U1"}, "team": {"id": "T1TEAM"}}
         envelope = slack.interact({**body, "actions": actions})
@@ -188,22 +188,22 @@ async def test_an_interaction_without_a_usable_action_does_no_harm(actions: obje
         await slack.wait_for(lambda: settled(slack))
         assert slack.sockets.connects == 1
         assert adapter.health().state is ConnectionState.CONNECTED
-    assert intake.texts() == ["hello"]
+    assert intake.texts == ["hello"]
     assert intake.pressed == []
 
 
 async def test_messages_of_one_chat_stay_in_order() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake):
         for number in range(50):
             slack.dm(str(number))
         await slack.wait_for(lambda: settled(slack))
-    assert intake.texts() == [str(number) for number in range(50)]
+    assert intake.texts == [str(number) for number in range(50)]
 
 
 @pytest.mark.parametrize("reason", ["refresh_requested", "warning", "too_many_websockets"])
 async def test_slack_asks_for_a_new_connection(reason: str) -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake) as adapter:
         await slack.disconnect_all(reason)
         await slack.wait_for(lambda: slack.sockets.connects == 2)
@@ -211,13 +211,13 @@ async def test_slack_asks_for_a_new_connection(reason: str) -> None:
         slack.dm("hello")
         await slack.wait_for(lambda: settled(slack))
         assert len(slack.asked("apps.connections.open")) == 2
-    assert intake.texts() == ["hello"]
+    assert intake.texts == ["hello"]
     assert slack.violations == []
 
 
 @pytest.mark.parametrize("reason", ["warning", "refresh_requested"])
 async def test_next_connection_is_open_before_the_old_one_closes(reason: str) -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack(ack_window_s=1.0) as slack, running(slack, intake) as adapter:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(slack.disconnect_all, reason)
@@ -231,12 +231,12 @@ async def test_next_connection_is_open_before_the_old_one_closes(reason: str) ->
         await slack.wait_for(lambda: len(slack.sockets.open) == 1)
         assert (slack.sockets.connects, slack.sockets.gaps) == (2, 0)
     assert all(e.acked and e.attempts == 1 for e in slack.sockets.envelopes)
-    assert len(set(intake.texts())) == len(intake.texts()) == 12
+    assert len(set(intake.texts)) == len(intake.texts) == 12
     assert slack.violations == []
 
 
 async def test_old_connection_receives_while_the_next_one_cannot_be_opened() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake) as adapter:
         slack.sockets.grace_s = 5.0
         slack.fail("apps.connections.open", status=503, times=3)
@@ -244,7 +244,7 @@ async def test_old_connection_receives_while_the_next_one_cannot_be_opened() -> 
             tasks.start_soon(slack.disconnect_all, "warning")
             await slack.wait_for(lambda: len(slack.asked("apps.connections.open")) >= 3)
             slack.slash("status")
-            await slack.wait_for(lambda: intake.texts() == ["/status"])
+            await slack.wait_for(lambda: intake.texts == ["/status"])
             assert adapter.health().state is ConnectionState.CONNECTED
             await slack.wait_for(lambda: slack.sockets.connects == 2)
         assert slack.sockets.gaps == 0
@@ -261,11 +261,11 @@ async def test_retired_connection_that_slack_never_closes_is_closed() -> None:
 
 
 async def test_what_is_in_work_is_acknowledged_before_the_connection_goes() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     intake.gate = anyio.Event()
     async with FakeSlack(ack_window_s=3.0) as slack, running(slack, intake):
         slack.dm("hello")
-        await slack.wait_for(lambda: intake.waiting)
+        await slack.wait_for(lambda: intake.offered)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(slack.disconnect_all)
             await anyio.sleep(0.05)
@@ -275,13 +275,13 @@ async def test_what_is_in_work_is_acknowledged_before_the_connection_goes() -> N
 
 
 async def test_a_broken_connection_is_replaced_and_nothing_is_lost() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake) as adapter:
         slack.cut_all()
         slack.dm("hello")
         await slack.wait_for(lambda: settled(slack))
         assert adapter.health().state is ConnectionState.CONNECTED
-    assert intake.texts() == ["hello"]
+    assert intake.texts == ["hello"]
 
 
 async def test_a_silent_connection_is_replaced() -> None:
@@ -305,7 +305,7 @@ async def test_connected_means_that_slack_said_hello() -> None:
 
 
 async def test_an_envelope_says_as_much_as_a_hello() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack() as slack:
         slack.sockets.greets = False
         async with running(slack, intake, connected=False) as adapter:
@@ -313,11 +313,11 @@ async def test_an_envelope_says_as_much_as_a_hello() -> None:
             slack.dm("no hello")
             await slack.wait_for(lambda: all(e.acked for e in slack.sockets.envelopes))
             assert adapter.health().state is ConnectionState.CONNECTED
-    assert intake.texts() == ["no hello"]
+    assert intake.texts == ["no hello"]
 
 
 async def test_slack_is_away_and_comes_back() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake) as adapter:
         await slack.go_offline()
         await slack.wait_for(lambda: "cannot be reached" in adapter.health().detail)
@@ -326,7 +326,7 @@ async def test_slack_is_away_and_comes_back() -> None:
         await slack.wait_for(lambda: adapter.health().state is ConnectionState.CONNECTED)
         slack.dm("hello")
         await slack.wait_for(lambda: settled(slack))
-    assert intake.texts() == ["hello"]
+    assert intake.texts == ["hello"]
 
 
 async def test_slack_is_away_at_the_start() -> None:
@@ -399,7 +399,9 @@ async def test_unusable_settings_end_the_run(given: dict[str, str], detail: str)
     async with fast_slack() as slack:
         adapter = SlackAdapter(config(slack, given), timeouts=FAST)
         async with anyio.create_task_group() as tasks:
-            await tasks.start(lambda task_status: adapter.run(Recorder(), task_status=task_status))
+            await tasks.start(
+                lambda task_status: adapter.run(RecordingIntake(), task_status=task_status)
+            )
         assert adapter.health().state is ConnectionState.FAILED
         assert detail in adapter.health().detail
         assert slack.server.calls == []
@@ -427,16 +429,16 @@ async def test_a_token_that_is_revoked_while_connected_shows_at_the_next_call() 
 
 
 async def test_stopping_is_quick_also_in_the_middle_of_a_message() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     intake.gate = anyio.Event()
     async with fast_slack() as slack:
         with anyio.fail_after(3):
             async with running(slack, intake) as adapter:
                 slack.dm("hello")
-                await slack.wait_for(lambda: intake.waiting)
+                await slack.wait_for(lambda: intake.offered)
         assert adapter.health().state is ConnectionState.STOPPED
         await slack.wait_for(lambda: not slack.sockets.open)
-        assert intake.taken == []
+        assert intake.received == []
 
 
 async def test_it_can_run_again() -> None:
@@ -445,7 +447,7 @@ async def test_it_can_run_again() -> None:
         for _ in range(2):
             async with anyio.create_task_group() as tasks:
                 await tasks.start(
-                    lambda task_status: adapter.run(Recorder(), task_status=task_status)
+                    lambda task_status: adapter.run(RecordingIntake(), task_status=task_status)
                 )
                 await slack.wait_for(lambda: adapter.health().state is ConnectionState.CONNECTED)
                 tasks.cancel_scope.cancel()
@@ -460,10 +462,10 @@ async def test_the_environment_decides_nothing(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake) as adapter:
         slack.dm("hello")
         await slack.wait_for(lambda: settled(slack))
         await adapter.send(ReplyTarget(chat=f"D{USER}"), "answer", key="k")
         assert slack.texts(f"D{USER}") == ["answer"]
-    assert intake.texts() == ["hello"]
+    assert intake.texts == ["hello"]

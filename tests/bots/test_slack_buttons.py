@@ -10,12 +10,13 @@ from bots.common.events import IgnoredEvent
 from bots.common.webhooks import WebhookRequest
 from bots.slack.buttons import action_blocks, parse_button_press
 from bots.slack.payload import SlackIdentity
-from bus.errors import DeliveryError
-from bus.messages import Button, ButtonPress, ReplyTarget
+from bus.errors import DeliveryError, IntakeFull
+from bus.messages import Button, ButtonPress, PressResponse, ReplyTarget
 from bus.platform import Disposition
 from tests.bots import test_slack_webhook as http
-from tests.bots.slack_rig import Recorder, fast_slack, running
+from tests.bots.slack_rig import fast_slack, running
 from tests.bots.test_slack_outbound import place_of
+from tests.fakes.intake import RecordingIntake
 from tests.fakes.slack import USER, FakeSlack
 from tests.fakes.slack_payloads import pressed
 from tests.fakes.slack_state import SlackMessage
@@ -107,7 +108,7 @@ def test_labels_fit_and_many_buttons_are_several_blocks() -> None:
 
 
 async def test_a_press_is_kept_before_slack_is_acknowledged_and_answered_unseen_by_others() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake) as adapter:
         asked = slack.mention("hi")
         await adapter.send_with_buttons(place_of(asked), "Which?", (YES, NO), key="k")
@@ -125,20 +126,20 @@ async def test_a_press_is_kept_before_slack_is_acknowledged_and_answered_unseen_
 
 
 async def test_where_there_is_nothing_to_say_nothing_is_said() -> None:
-    intake = Recorder()
-    intake.says = ""
+    intake = RecordingIntake()
+    intake.response = PressResponse(text="")
     async with fast_slack() as slack, running(slack, intake) as adapter:
         asked = slack.dm("hi")
         await adapter.send_with_buttons(place_of(asked), "…", (STOP,), key="k")
         envelope = slack.press(slack.replies(asked)[0], "Stop")
         await slack.wait_for(lambda: envelope.acked)
         slack.dm("later")
-        await slack.wait_for(lambda: len(intake.taken) == 2)
+        await slack.wait_for(lambda: len(intake.received) == 2)
         assert slack.asked("response_url") == []
 
 
 async def test_an_answer_that_slack_does_not_take_harms_nothing() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake) as adapter:
         asked = slack.dm("hi")
         await adapter.send_with_buttons(place_of(asked), "…", (STOP,), key="k")
@@ -150,10 +151,11 @@ async def test_an_answer_that_slack_does_not_take_harms_nothing() -> None:
 
 
 async def test_a_press_that_was_not_kept_is_not_acknowledged() -> None:
-    intake = Recorder()
-    intake.refuse_presses = 1
+    intake = RecordingIntake()
     async with fast_slack(ack_window_s=0.1) as slack, running(slack, intake) as adapter:
         asked = slack.dm("hi")
+        await slack.wait_for(lambda: intake.received)
+        intake.errors.append(IntakeFull())
         await adapter.send_with_buttons(place_of(asked), "…", (STOP,), key="k")
         envelope = slack.press(slack.replies(asked)[0], "Stop")
         await slack.wait_for(lambda: envelope.dropped)
@@ -164,7 +166,7 @@ async def test_a_press_that_was_not_kept_is_not_acknowledged() -> None:
 
 @pytest.mark.parametrize("action", ["parley.99", "some_other_app", ""])
 async def test_stale_and_unknown_buttons_are_acknowledged(action: str) -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake):
         asked = slack.dm("hi")
         envelope = slack.act(asked, action, "old:1:0")
@@ -173,20 +175,20 @@ async def test_stale_and_unknown_buttons_are_acknowledged(action: str) -> None:
 
 
 async def test_a_slow_press_holds_up_no_acknowledgement_of_others() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with FakeSlack(ack_window_s=3.0) as slack, running(slack, intake) as adapter:
         asked = slack.dm("hi")
-        await slack.wait_for(lambda: intake.taken)
+        await slack.wait_for(lambda: intake.received)
         await adapter.send_with_buttons(place_of(asked), "…", (STOP,), key="k")
         slack.fail("response_url", delay_s=60.0)
         envelope = slack.press(slack.replies(asked)[0], "Stop")
         await slack.wait_for(lambda: envelope.acked)
         slack.dm("next")
-        await slack.wait_for(lambda: intake.texts() == ["hi", "next"])
+        await slack.wait_for(lambda: intake.texts == ["hi", "next"])
 
 
 async def test_presses_arrive_over_http_too() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with FakeSlack() as slack, http.running(slack, intake) as (_, door):
         body = urlencode({"payload": json.dumps(payload())}).encode()
         answer = await door.handle(
@@ -204,7 +206,7 @@ async def test_presses_arrive_over_http_too() -> None:
     "kind", ["view_submission", "shortcut", "message_action", "block_suggestion"]
 )
 async def test_what_else_people_can_do_with_an_app_is_acknowledged(kind: str) -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     body = {
         "type": kind, "callback_id": "x", "action_id": "x", "user": {"id": "U1"}, "team": {"id": "T1TEAM"},
         "view": {"callback_id": "x", "type": "modal"}, "message": {"ts": "1.1"}, "channel": {"id": "C1"},
@@ -212,7 +214,7 @@ async def test_what_else_people_can_do_with_an_app_is_acknowledged(kind: str) ->
     async with fast_slack() as slack, running(slack, intake):
         envelope = slack.interact(body)
         await slack.wait_for(lambda: envelope.acked)
-    assert intake.skipped == [(Disposition.UNSUPPORTED, kind)]
+    assert intake.ignored == [(Disposition.UNSUPPORTED, kind)]
 
 
 # -- changing and taking away
@@ -273,12 +275,12 @@ async def test_a_message_that_cannot_be_changed_is_gone_to_the_bus(error: str) -
 
 
 async def test_the_bots_own_changes_are_no_news() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake) as adapter:
         asked = slack.dm("hi")
         ts = await adapter.send(place_of(asked), "x", key="k")
         await adapter.edit_message(place_of(asked), ts, "y")
         await slack.wait_for(lambda: all(e.acked for e in slack.sockets.envelopes))
-        await slack.wait_for(lambda: len(intake.skipped) == 2)
+        await slack.wait_for(lambda: len(intake.ignored) == 2)
         assert intake.changed == []
-        assert {reason for reason, _ in intake.skipped} == {Disposition.FROM_BOT}
+        assert {reason for reason, _ in intake.ignored} == {Disposition.FROM_BOT}

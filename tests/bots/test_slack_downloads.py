@@ -8,7 +8,8 @@ from aiohttp import web
 from bots.slack.adapter import SlackAdapter
 from bus.errors import DeliveryError
 from bus.messages import Attachment
-from tests.bots.slack_rig import QUICK, Recorder, fast_slack, running
+from tests.bots.slack_rig import QUICK, fast_slack, running
+from tests.fakes.intake import RecordingIntake
 
 LIMIT = 1_000_000
 
@@ -25,12 +26,12 @@ def ref_of(file: dict[str, object]) -> str:
 
 async def test_a_file_of_a_message_is_fetched() -> None:
     content = bytes(range(256)) * 1000
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake) as adapter:
         shared = slack.file("图.bin", content)
         slack.dm("see this", files=[shared], subtype="file_share")
-        await slack.wait_for(lambda: intake.taken)
-        [attachment] = intake.taken[0].attachments
+        await slack.wait_for(lambda: intake.received)
+        [attachment] = intake.received[0].attachments
         async with adapter.download(attachment, max_bytes=LIMIT) as chunks:
             assert b"".join([chunk async for chunk in chunks]) == content
     assert slack.violations == []
@@ -40,14 +41,14 @@ async def test_a_file_of_a_message_is_fetched() -> None:
 async def test_where_slack_tells_nothing_of_a_file_its_address_in_the_message_is_used(
     error: str,
 ) -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake) as adapter:
         slack.fail("files.info", error=error)
         file = slack.file("a.bin", b"content")
         file["url_private_download"] = f"{slack.server.url}/files-pri/{file['id']}"
         slack.dm("see this", files=[file], subtype="file_share")
-        await slack.wait_for(lambda: intake.taken)
-        [attachment] = intake.taken[0].attachments
+        await slack.wait_for(lambda: intake.received)
+        [attachment] = intake.received[0].attachments
         assert await fetched(adapter, attachment.ref) == b"content"
 
 
@@ -189,12 +190,12 @@ async def test_a_missing_permission_names_itself() -> None:
     ],
 )
 async def test_files_that_have_no_content_come_with_the_reason(mode: str, says: str) -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake) as adapter:
         good = slack.file("a.txt", b"content")
         slack.dm("", files=[good, {"id": "F2", "mode": mode}, good], subtype="file_share")
-        await slack.wait_for(lambda: intake.taken)
-        (one,) = intake.taken  # Several files of one message are one turn.
+        await slack.wait_for(lambda: intake.received)
+        (one,) = intake.received  # Several files of one message are one turn.
         assert [attachment.name for attachment in one.attachments] == ["a.txt", "F2", "a.txt"]
         with pytest.raises(DeliveryError, match=says) as caught:
             async with adapter.download(one.attachments[1], max_bytes=LIMIT):

@@ -10,8 +10,9 @@ from bots.slack.inbound import SlackEvent, parse_event, parse_slash_command
 from bots.slack.payload import SlackIdentity
 from bus.messages import ButtonPress, InboundMessage, MessageDeletion, MessageEdit
 from bus.platform import Disposition
-from tests.bots.slack_rig import Recorder, fast_slack, running
+from tests.bots.slack_rig import fast_slack, running
 from tests.bots.test_slack_inbound import ME, body
+from tests.fakes.intake import RecordingIntake
 from tests.fakes.slack_payloads import pressed, slash
 from tests.fakes.slack_state import SlackMessage
 
@@ -142,7 +143,7 @@ def test_changes_that_make_no_sense(subtype: str, fields: dict[str, Any]) -> Non
 
 
 async def test_edits_and_deletions_arrive_and_previews_do_not() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake):
         asked, root = slack.dm("one"), slack.mention("two")
         slack.edit(asked, "one & a <half>")

@@ -8,8 +8,9 @@ from bots.slack.capabilities import SLACK, STREAMING
 from bots.slack.indicator import TITLE_CHARS
 from bus.errors import DeliveryError
 from bus.messages import ReplyTarget
-from tests.bots.slack_rig import Recorder, fast_slack, running
+from tests.bots.slack_rig import fast_slack, running
 from tests.bots.test_slack_outbound import place_of
+from tests.fakes.intake import RecordingIntake
 from tests.fakes.slack import USER, FakeSlack
 from tests.fakes.slack_state import SlackMessage
 
@@ -26,7 +27,7 @@ def shown(slack: FakeSlack, asked: SlackMessage) -> tuple[str, str]:
 
 
 async def test_an_agents_thread_is_a_session_with_slacks_stop_button() -> None:
-    async with agent_slack() as slack, running(slack, Recorder()) as adapter:
+    async with agent_slack() as slack, running(slack, RecordingIntake()) as adapter:
         asked = slack.dm("what is the\nweather like? " * 20)
         await slack.wait_for(lambda: all(e.acked for e in slack.sockets.envelopes))
         await adapter.show_working(place_of(asked))
@@ -179,10 +180,10 @@ async def test_an_app_that_is_no_agent_greets_nobody() -> None:
 
 
 async def test_a_greeting_that_fails_harms_nothing() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with agent_slack() as slack, running(slack, intake):
         slack.fail("assistant.threads.setSuggestedPrompts", status=500)
         slack.open_chat()
         await slack.wait_for(lambda: slack.asked("assistant.threads.setSuggestedPrompts"))
         slack.dm("hello")
-        await slack.wait_for(lambda: intake.texts() == ["hello"])
+        await slack.wait_for(lambda: intake.texts == ["hello"])

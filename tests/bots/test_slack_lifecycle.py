@@ -6,8 +6,9 @@ import pytest
 from bots.slack.adapter import SlackAdapter
 from bus.errors import DeliveryError
 from bus.platform import ConnectionState
-from tests.bots.slack_rig import FAST, Recorder, config, fast_slack, running
+from tests.bots.slack_rig import FAST, config, fast_slack, running
 from tests.bots.test_slack_outbound import place_of
+from tests.fakes.intake import RecordingIntake
 from tests.fakes.slack import BOT_USER, USER
 
 
@@ -35,7 +36,7 @@ async def test_socket_mode_that_was_off_from_the_start() -> None:
 
 
 async def test_too_many_connections_are_told_and_tried_again() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     details: list[str] = []
     async with fast_slack() as slack, running(slack, intake) as adapter:
 
@@ -47,7 +48,7 @@ async def test_too_many_connections_are_told_and_tried_again() -> None:
         await slack.wait_for(crowded)
         await slack.wait_for(lambda: adapter.health().state is ConnectionState.CONNECTED)
         slack.dm("hello")
-        await slack.wait_for(lambda: intake.texts() == ["hello"])
+        await slack.wait_for(lambda: intake.texts == ["hello"])
     assert any("too many connections" in detail for detail in details)
 
 
@@ -88,7 +89,7 @@ async def test_a_token_that_is_still_good_disturbs_nothing(tokens: dict[str, lis
 
 
 async def test_permissions_that_are_missing_show_while_all_else_works() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack() as slack:
         slack.server.scopes -= {"reactions:write"}
         async with running(slack, intake) as adapter:
@@ -96,7 +97,7 @@ async def test_permissions_that_are_missing_show_while_all_else_works() -> None:
             assert "reactions:write" in adapter.health().detail
             assert "parley slack manifest" in adapter.health().detail
             slack.dm("hello")
-            await slack.wait_for(lambda: intake.texts() == ["hello"])
+            await slack.wait_for(lambda: intake.texts == ["hello"])
             slack.server.scopes |= {"reactions:write"}
             await slack.disconnect_all()
             await slack.wait_for(lambda: slack.sockets.connects == 2)
@@ -118,7 +119,7 @@ async def test_a_channel_that_is_gone_is_told_and_asked_once(error: str) -> None
 
 
 async def test_an_adapter_that_runs_again_listens_once() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack() as slack:
         adapter = SlackAdapter(config(slack), timeouts=FAST)
         for number in range(3):
@@ -132,7 +133,7 @@ async def test_an_adapter_that_runs_again_listens_once() -> None:
                 tasks.cancel_scope.cancel()
             assert adapter.health().state is ConnectionState.STOPPED
             await slack.wait_for(lambda: not slack.sockets.open)
-    assert intake.texts() == ["0", "1", "2"]
+    assert intake.texts == ["0", "1", "2"]
     assert all(envelope.attempts == 1 for envelope in slack.sockets.envelopes)
 
 

@@ -13,7 +13,8 @@ from bots.common.webhooks import WebhookRequest, WebhookResponse
 from bots.slack.adapter import SlackAdapter
 from bus.messages import ReplyTarget
 from bus.platform import ConnectionState
-from tests.bots.slack_rig import FAST, Recorder, config, fast_slack
+from tests.bots.slack_rig import FAST, config, fast_slack
+from tests.fakes.intake import RecordingIntake
 from tests.fakes.slack import BOT_USER, FakeSlack
 
 
@@ -82,19 +83,19 @@ TEAMS = ("T2TEAM", "T3TEAM")
 
 
 @asynccontextmanager
-async def started(adapter: SlackAdapter, intake: Recorder) -> AsyncIterator[None]:
+async def started(adapter: SlackAdapter, intake: RecordingIntake) -> AsyncIterator[None]:
     async with anyio.create_task_group() as tasks:
         await tasks.start(lambda task_status: adapter.run(intake, task_status=task_status))
         yield
         tasks.cancel_scope.cancel()
 
 
-async def serve_all_teams(slack: FakeSlack, adapter: SlackAdapter, intake: Recorder) -> None:
+async def serve_all_teams(slack: FakeSlack, adapter: SlackAdapter, intake: RecordingIntake) -> None:
     await slack.wait_for(lambda: adapter.health().state is ConnectionState.CONNECTED)
     for team in TEAMS:
         slack.send_event(message(team, f"D{team}"), **of_team(team))
-    await slack.wait_for(lambda: len(intake.taken) == 2)
-    for inbound in intake.taken:
+    await slack.wait_for(lambda: len(intake.received) == 2)
+    for inbound in intake.received:
         assert inbound.key.workspace == inbound.text
         assert inbound.sender.kind == "member"
         await adapter.send(inbound.reply_target, "answer", key=inbound.text)
@@ -103,7 +104,7 @@ async def serve_all_teams(slack: FakeSlack, adapter: SlackAdapter, intake: Recor
 
 
 async def test_each_workspace_is_served_with_its_own_token_also_after_a_restart() -> None:
-    vault, intake = Vault(), Recorder()
+    vault, intake = Vault(), RecordingIntake()
     async with fast_slack() as slack:
         for team in TEAMS:
             slack.workspace.channel(f"D{team}", kind="im", members={"U1ANN"})
@@ -116,7 +117,7 @@ async def test_each_workspace_is_served_with_its_own_token_also_after_a_restart(
                 assert (await install(endpoint)).status == 200
             await serve_all_teams(slack, adapter, intake)
         restarted, _ = installable(slack, vault)
-        again = Recorder()
+        again = RecordingIntake()
         async with started(restarted, again):
             await serve_all_teams(slack, restarted, again)
     assert slack.violations == []
@@ -127,13 +128,13 @@ async def test_events_of_a_workspace_that_did_not_install_are_acknowledged_and_i
     async with fast_slack() as slack:
         adapter, endpoint = installable(slack, vault)
         assert (await install(endpoint)).status == 200
-        intake = Recorder()
+        intake = RecordingIntake()
         async with started(adapter, intake):
             await slack.wait_for(lambda: adapter.health().state is ConnectionState.CONNECTED)
             envelope = slack.send_event(message("hi", "D9"), **of_team("T9"))
             await slack.wait_for(lambda: envelope.acked)
-    assert intake.taken == []
-    assert "not installed" in intake.skipped[0][1]
+    assert intake.received == []
+    assert "not installed" in intake.ignored[0][1]
 
 
 async def test_a_workspace_that_uninstalls_the_app_is_forgotten() -> None:
@@ -141,7 +142,7 @@ async def test_a_workspace_that_uninstalls_the_app_is_forgotten() -> None:
     async with fast_slack() as slack:
         adapter, endpoint = installable(slack, vault)
         await install(endpoint)
-        async with started(adapter, Recorder()):
+        async with started(adapter, RecordingIntake()):
             await slack.wait_for(lambda: adapter.health().state is ConnectionState.CONNECTED)
             slack.server.oauth.tokens.clear()
             slack.send_event({"type": "app_uninstalled"}, **of_team("T2TEAM"))

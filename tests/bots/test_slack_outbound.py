@@ -12,7 +12,8 @@ from bots.slack.format import escape
 from bus.errors import DeliveryError, MessageTooLong
 from bus.messages import ReplyTarget
 from bus.platform import OutgoingFile
-from tests.bots.slack_rig import FAST, QUICK, Recorder, config, fast_slack, running
+from tests.bots.slack_rig import FAST, QUICK, config, fast_slack, running
+from tests.fakes.intake import RecordingIntake
 from tests.fakes.slack import BOT_USER, USER, FakeSlack
 from tests.fakes.slack_state import SlackMessage
 
@@ -184,14 +185,14 @@ async def test_channels_that_take_nothing(change: str, says: str) -> None:
 # -- command answers
 
 
-async def command_place(slack: FakeSlack, intake: Recorder) -> ReplyTarget:
+async def command_place(slack: FakeSlack, intake: RecordingIntake) -> ReplyTarget:
     slack.slash("help")
-    await slack.wait_for(lambda: intake.taken)
-    return intake.taken[0].reply_target
+    await slack.wait_for(lambda: intake.received)
+    return intake.received[0].reply_target
 
 
 async def test_a_command_is_answered_to_its_author_alone() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake) as adapter:
         place = await command_place(slack, intake)
         assert await adapter.send(place, TEXT, key="k") == ""
@@ -203,7 +204,7 @@ async def test_a_command_is_answered_to_its_author_alone() -> None:
 
 
 async def test_an_answer_that_comes_too_late_is_a_message() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake) as adapter:
         place = await command_place(slack, intake)
         for number in range(6):
@@ -231,7 +232,7 @@ async def test_a_command_answer_that_fails_is_tried_again_and_its_address_kept_s
     trouble: dict[str, object], *, ambiguous: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake, timeouts=QUICK) as adapter:
         place = await command_place(slack, intake)
         slack.fail("response_url", **trouble)  # type: ignore[arg-type]
@@ -426,7 +427,7 @@ async def test_where_files_are_not_allowed_long_code_is_several_messages() -> No
 
 
 async def test_a_command_that_is_answered_with_long_code_is_answered_in_private() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake) as adapter:
         place = await command_place(slack, intake)
         with pytest.raises(MessageTooLong) as refused:

@@ -15,7 +15,8 @@ from bots.slack.streaming import StreamingLimits
 from bus.errors import DeliveryError, MessageTooLong
 from bus.messages import Button, MessageId, ReplyTarget
 from tests.bots.markdown_samples import SAMPLE, documents
-from tests.bots.slack_rig import FAST, Recorder, config, fast_slack, running
+from tests.bots.slack_rig import FAST, config, fast_slack, running
+from tests.fakes.intake import RecordingIntake
 from tests.fakes.slack import USER, FakeSlack
 from tests.fakes.slack_checks import text_findings
 from tests.fakes.slack_state import SlackMessage
@@ -27,7 +28,7 @@ QUICK_CHANGES = StreamingLimits(update_interval_s=0.0, updates_per_minute=6_000)
 
 @asynccontextmanager
 async def streaming(
-    slack: FakeSlack, intake: Recorder | None = None, pace: StreamingLimits = QUICK_CHANGES
+    slack: FakeSlack, intake: RecordingIntake | None = None, pace: StreamingLimits = QUICK_CHANGES
 ) -> AsyncIterator[SlackAdapter]:
     timeouts = replace(FAST, streaming=pace)
     async with running(slack, intake, timeouts=timeouts, given={"streaming": True}) as adapter:
@@ -407,7 +408,7 @@ async def test_where_a_message_is_changed_the_lines_stand_below() -> None:
 
 
 async def test_slacks_own_stop_button_stops_the_turn_once() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack() as slack, streaming(slack, intake) as adapter:
         asked = slack.mention("hi")
         answer = Answer(adapter, slack, asked)
@@ -424,12 +425,12 @@ async def test_slacks_own_stop_button_stops_the_turn_once() -> None:
         await answer.finish("one\n\n⏹ Stopped.")
         assert answer.message.words == "one\n\n⏹ Stopped."
         assert len(intake.pressed) == 1
-        assert intake.texts() == ["hi", "hi"]
+        assert intake.texts == ["hi", "hi"]
     assert slack.violations == []
 
 
 async def test_a_stream_that_a_person_stopped_stops_the_turn_without_the_event() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack() as slack, streaming(slack, intake) as adapter:
         answer = Answer(adapter, slack, slack.mention("hi"))
         message = await answer.open()
@@ -446,13 +447,13 @@ async def test_a_stream_that_a_person_stopped_stops_the_turn_without_the_event()
 
 
 async def test_the_stop_button_stops_what_does_not_stream_as_the_command_does() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake):
         asked = slack.dm("hi")
         envelope = slack.halt(asked)
         await slack.wait_for(lambda: envelope.acked)
-        (stop,) = [inbound for inbound in intake.taken if inbound.text == "/stop"]
-        assert stop.key == intake.taken[0].key
+        (stop,) = [inbound for inbound in intake.received if inbound.text == "/stop"]
+        assert stop.key == intake.received[0].key
         assert stop.sender.user_id == USER
 
 

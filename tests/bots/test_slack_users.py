@@ -7,7 +7,8 @@ import pytest
 from bots.slack.payload import SlackIdentity
 from bots.slack.users import classify
 from bus.messages import MessageEdit, SenderKind
-from tests.bots.slack_rig import Recorder, fast_slack, running
+from tests.bots.slack_rig import fast_slack, running
+from tests.fakes.intake import RecordingIntake
 
 GRID = SlackIdentity(team_id="T1", user_id="UBOT", bot_id="BBOT", enterprise_id="E1")
 ORG = SlackIdentity(
@@ -39,7 +40,7 @@ def test_users_are_classified(me: SlackIdentity, user: dict[str, Any], kind: str
 
 
 async def test_messages_commands_and_presses_tell_who_is_from_outside() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake) as adapter:
         slack.person("U2GUEST", is_restricted=True)
         slack.person("U3OTHER", team_id="T9OTHER")
@@ -50,7 +51,7 @@ async def test_messages_commands_and_presses_tell_who_is_from_outside() -> None:
         slack.mention("from nowhere", user="U4HIDDEN")
         slack.slash("status", user="U2GUEST")
         await slack.wait_for(lambda: all(e.acked for e in slack.sockets.envelopes))
-        kinds: dict[str, SenderKind] = {i.text: i.sender.kind for i in intake.taken}
+        kinds: dict[str, SenderKind] = {i.text: i.sender.kind for i in intake.received}
         assert kinds == {
             "as a member": "member",
             "as a guest": "guest",
@@ -67,7 +68,7 @@ async def test_messages_commands_and_presses_tell_who_is_from_outside() -> None:
 
 
 async def test_an_edit_tells_who_is_from_outside() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake):
         slack.person("U2GUEST", is_restricted=True)
         slack.edit(slack.dm("hello", user="U2GUEST"), "hello there")
@@ -78,27 +79,27 @@ async def test_an_edit_tells_who_is_from_outside() -> None:
 
 
 async def test_a_lookup_that_fails_brings_the_event_again() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake):
         slack.person("U2GUEST", is_restricted=True)
         slack.fail("users.info", status=503, times=2)
         slack.dm("hello", user="U2GUEST")
         await slack.wait_for(lambda: slack.sockets.envelopes[0].acked)
         assert slack.sockets.envelopes[0].attempts == 3
-    assert [i.sender.kind for i in intake.taken] == ["guest"]
+    assert [i.sender.kind for i in intake.received] == ["guest"]
 
 
 async def test_without_the_permission_nobody_is_taken_for_a_member(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack() as slack:
         slack.server.scopes.discard("users:read")
         async with running(slack, intake, name="slack-support"):
             slack.dm("hello")
             slack.dm("from outside", user="U3OTHER", team="T9OTHER")
             await slack.wait_for(lambda: all(e.acked for e in slack.sockets.envelopes))
-    assert {i.text: i.sender.kind for i in intake.taken} == {
+    assert {i.text: i.sender.kind for i in intake.received} == {
         "hello": "unknown",
         "from outside": "external",
     }
@@ -107,9 +108,9 @@ async def test_without_the_permission_nobody_is_taken_for_a_member(
 
 
 async def test_talk_among_others_is_not_looked_up() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake):
         slack.say("just talking")
         await slack.wait_for(lambda: all(e.acked for e in slack.sockets.envelopes))
         assert slack.asked("users.info") == []
-    assert [i.sender.kind for i in intake.taken] == ["unknown"]
+    assert [i.sender.kind for i in intake.received] == ["unknown"]

@@ -16,8 +16,10 @@ from bots.common.webhooks import WebhookEndpoint, WebhookRequest, WebhookRespons
 from bots.slack.adapter import SlackAdapter
 from bots.slack.connection import SlackTimeouts
 from bots.slack.webhook import sign_request
+from bus.errors import IntakeFull
 from bus.platform import ConnectionState, Disposition
-from tests.bots.slack_rig import FAST, Recorder, config
+from tests.bots.slack_rig import FAST, config
+from tests.fakes.intake import RecordingIntake
 from tests.fakes.slack import FakeSlack
 
 HTTP = replace(FAST, check_s=0.05)
@@ -43,7 +45,7 @@ def signed(slack: FakeSlack, body: bytes, *, ago_s: float = 0.0) -> dict[str, st
 @asynccontextmanager
 async def running(
     slack: FakeSlack,
-    intake: Recorder,
+    intake: RecordingIntake,
     *,
     timeouts: SlackTimeouts = HTTP,
     given: Mapping[str, object] = {},
@@ -79,7 +81,7 @@ def test_the_signature_is_the_one_of_slacks_documents() -> None:
 
 
 async def test_it_is_connected_once_slack_proved_itself() -> None:
-    async with FakeSlack() as slack, running(slack, Recorder()) as (adapter, door):
+    async with FakeSlack() as slack, running(slack, RecordingIntake()) as (adapter, door):
         before = adapter.health()
         assert before.state is ConnectionState.CONNECTING
         assert "/webhooks/slack" in before.detail
@@ -115,7 +117,7 @@ def wrong_headers(slack: FakeSlack, body: bytes) -> dict[str, dict[str, str]]:
 
 
 async def test_what_is_not_slacks_is_refused_before_it_is_read() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with FakeSlack() as slack, running(slack, intake) as (adapter, door):
         for body in (message(), b"{not json", b""):
             for name, headers in wrong_headers(slack, body).items():
@@ -126,7 +128,7 @@ async def test_what_is_not_slacks_is_refused_before_it_is_read() -> None:
         await door.handle(WebhookRequest(headers=JSON | signed(slack, CHALLENGE), body=CHALLENGE))
         await door.handle(WebhookRequest(headers=JSON, body=message()))
         assert (adapter.health().state, adapter.health().detail) == (ConnectionState.CONNECTED, "")
-    assert (intake.taken, intake.skipped) == ([], [])
+    assert (intake.received, intake.ignored) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -136,7 +138,7 @@ async def test_what_is_not_slacks_is_refused_before_it_is_read() -> None:
 async def test_what_slack_signed_and_nobody_can_read_harms_nothing(
     body: bytes, kind: dict[str, str]
 ) -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with FakeSlack() as slack, running(slack, intake) as (_, door):
         answer = await door.handle(WebhookRequest(headers=kind | signed(slack, body), body=body))
         assert answer.status in {200, 400}
@@ -144,11 +146,11 @@ async def test_what_slack_signed_and_nobody_can_read_harms_nothing(
         assert (
             await door.handle(WebhookRequest(headers=JSON | signed(slack, good), body=good))
         ).status == 200
-    assert intake.texts() == ["hello"]
+    assert intake.texts == ["hello"]
 
 
 async def test_commands_are_taken_and_presses_acknowledged() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     command = urlencode({
         "command": "/parley", "text": "status", "team_id": "T1TEAM", "channel_id": "C1", "user_id": "U1ANN",
         "trigger_id": "1.2", "response_url": "https://hooks.slack.com/x",
@@ -161,12 +163,12 @@ async def test_commands_are_taken_and_presses_acknowledged() -> None:
                 WebhookRequest(headers=FORM | signed(slack, body), body=body)
             )
             assert answer.status == 200
-    assert intake.texts() == ["/status"]
-    assert intake.skipped == [(Disposition.UNSUPPORTED, "an action of a button that is not ours")]
+    assert intake.texts == ["/status"]
+    assert intake.ignored == [(Disposition.UNSUPPORTED, "an action of a button that is not ours")]
 
 
 async def test_headers_that_are_not_signed_change_nothing() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with FakeSlack() as slack, running(slack, intake) as (_, door):
         body = message()
         lazy = {"x-slack-bolt-lazy-only": "1", "x-slack-bolt-lazy-function-name": "on_event"}
@@ -174,11 +176,11 @@ async def test_headers_that_are_not_signed_change_nothing() -> None:
             WebhookRequest(headers=JSON | lazy | signed(slack, body), body=body)
         )
         assert answer.status == 200
-    assert intake.texts() == ["hello"]
+    assert intake.texts == ["hello"]
 
 
 async def test_a_repeated_request_is_taken_once_and_a_retry_of_slacks_is_offered() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with FakeSlack() as slack, running(slack, intake) as (_, door):
         body = message()
         call = WebhookRequest(headers=JSON | signed(slack, body, ago_s=2), body=body)
@@ -186,22 +188,21 @@ async def test_a_repeated_request_is_taken_once_and_a_retry_of_slacks_is_offered
         retry = {"x-slack-retry-num": "1", "x-slack-retry-reason": "http_timeout"}
         again = WebhookRequest(headers=JSON | retry | signed(slack, body), body=body)
         assert (await door.handle(again)).status == 200
-    assert [inbound.event_id for inbound in intake.taken] == ["Ev1", "Ev1"]
-    assert intake.skipped == [(Disposition.DUPLICATE, "a repeated request")] * 2
+    assert [inbound.event_id for inbound in intake.received] == ["Ev1", "Ev1"]
+    assert intake.ignored == [(Disposition.DUPLICATE, "a repeated request")] * 2
 
 
 async def test_what_is_not_kept_is_asked_for_again() -> None:
-    intake = Recorder(refuse=1)
-    intake.crash = 1
+    intake = RecordingIntake(errors=[IntakeFull(), RuntimeError("a defect")])
     async with FakeSlack() as slack, running(slack, intake) as (_, door):
         body = message()
         call = WebhookRequest(headers=JSON | signed(slack, body), body=body)
         assert [(await door.handle(call)).status for _ in range(3)] == [503, 503, 200]
-    assert intake.texts() == ["hello"]
+    assert intake.texts == ["hello"]
 
 
 async def test_what_takes_too_long_or_comes_too_late_is_asked_for_again() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     intake.gate = anyio.Event()
     async with FakeSlack() as slack:
         body = message()
@@ -210,11 +211,11 @@ async def test_what_takes_too_long_or_comes_too_late_is_asked_for_again() -> Non
             assert (await door.handle(call)).status == 503
         assert (await door.handle(call)).status == 503
         assert adapter.health().state is ConnectionState.STOPPED
-    assert intake.taken == []
+    assert intake.received == []
 
 
 async def test_a_stop_gives_back_what_is_in_work() -> None:
-    intake, answers = Recorder(), list[WebhookResponse]()
+    intake, answers = RecordingIntake(), list[WebhookResponse]()
     intake.gate = anyio.Event()
 
     async with (
@@ -226,12 +227,12 @@ async def test_a_stop_gives_back_what_is_in_work() -> None:
         callers.start_soon(
             post, door, WebhookRequest(headers=JSON | signed(slack, body), body=body), answers
         )
-        await slack.wait_for(lambda: intake.waiting)
+        await slack.wait_for(lambda: intake.offered)
     assert [answer.status for answer in answers] == [503]
 
 
 async def test_no_message_overtakes_another_of_its_chat() -> None:
-    intake, held = Recorder(), anyio.Event()
+    intake, held = RecordingIntake(), anyio.Event()
     intake.gate = held
     async with FakeSlack() as slack, running(slack, intake) as (_, door):
         first, second = message("first", "Ev1"), message("second", "Ev2")
@@ -239,20 +240,20 @@ async def test_no_message_overtakes_another_of_its_chat() -> None:
             callers.start_soon(
                 post, door, WebhookRequest(headers=JSON | signed(slack, first), body=first)
             )
-            await slack.wait_for(lambda: intake.waiting)
+            await slack.wait_for(lambda: intake.offered)
             intake.gate = None
             callers.start_soon(
                 post, door, WebhookRequest(headers=JSON | signed(slack, second), body=second)
             )
             for _ in range(20):
                 await anyio.sleep(0.001)
-            assert intake.taken == []
+            assert intake.received == []
             held.set()
-    assert intake.texts() == ["first", "second"]
+    assert intake.texts == ["first", "second"]
 
 
 async def test_a_revoked_token_shows_and_messages_are_kept_all_the_same() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with FakeSlack() as slack, running(slack, intake) as (adapter, door):
         await door.handle(WebhookRequest(headers=JSON | signed(slack, CHALLENGE), body=CHALLENGE))
         slack.server.bot_token = "xoxb-another"
@@ -263,7 +264,7 @@ async def test_a_revoked_token_shows_and_messages_are_kept_all_the_same() -> Non
             await door.handle(WebhookRequest(headers=JSON | signed(slack, body), body=body))
         ).status == 200
         assert adapter.health().state is ConnectionState.FAILED
-    assert intake.texts() == ["hello"]
+    assert intake.texts == ["hello"]
 
 
 async def test_socket_mode_has_no_door() -> None:

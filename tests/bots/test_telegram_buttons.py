@@ -8,7 +8,8 @@ from bots.telegram.adapter import TelegramAdapter
 from bus.errors import DeliveryError, IntakeFull
 from bus.messages import Button, MessageId, PressResponse, ReplyTarget
 from bus.platform import Disposition
-from tests.bots.telegram_rig import Recorder, adapter_for, running, talking
+from tests.bots.telegram_rig import adapter_for, running, talking
+from tests.fakes.intake import RecordingIntake
 from tests.fakes.telegram import TelegramServer
 from tests.fakes.telegram_chats import TelegramMessage
 
@@ -68,29 +69,29 @@ async def test_a_press_is_kept_and_answered(telegram: TelegramServer) -> None:
         (press,) = recorder.pressed
         assert (press.token, press.message_id, press.language) == ("option:7:0", message, "de")
         assert (telegram.queries[query].answer, telegram.queries[query].alert) == ("pressed", False)
-        recorder.answer = PressResponse(text="Only Ann may. " * 20, urgent=True)
+        recorder.response = PressResponse(text="Only Ann may. " * 20, urgent=True)
         query = telegram.press(1001, "Paris", inaccessible=True)
         await telegram.wait_for(lambda: telegram.queries[query].answer is not None)
         assert telegram.queries[query].alert
         assert len(telegram.queries[query].answer or "") == 200
-        recorder.answer = PressResponse()
+        recorder.response = PressResponse()
         query = telegram.press(1001, "Paris")
         await telegram.wait_for(lambda: telegram.queries[query].answer == "")
         await telegram.wait_for(lambda: telegram.backlog == 0)
 
 
 async def test_a_press_that_is_not_kept_comes_again(telegram: TelegramServer) -> None:
-    adapter, recorder = adapter_for(telegram), Recorder()
+    adapter, recorder = adapter_for(telegram), RecordingIntake()
     await adapter.send_with_buttons(ALICE, "Where to?", OPTIONS, key="k")
     query = telegram.press(1001, "Paris")
     async with running(adapter, recorder):
         await telegram.wait_for(lambda: recorder.pressed)
-    recorder.refusals = [IntakeFull() for _ in range(3)]
+    recorder.errors = [IntakeFull() for _ in range(3)]
     query = telegram.press(1001, "Paris")
     async with running(adapter, recorder):
         await telegram.wait_for(lambda: telegram.queries[query].answer == "pressed")
     assert len(recorder.pressed) == 2
-    assert recorder.offered.count(recorder.pressed[1].event_id) == 4
+    assert recorder.offered_presses.count(recorder.pressed[1]) == 4
 
 
 async def test_a_press_is_answered_once_only_and_late_ones_do_no_harm(
@@ -131,7 +132,7 @@ async def test_foreign_buttons_are_answered_and_ignored(telegram: TelegramServer
         query = telegram.press_token(telegram.answers(1001)[0], "x" * 300)
         await telegram.wait_for(lambda: telegram.queries[query].answer == "")
     assert recorder.pressed == []
-    assert recorder.dropped == [("telegram", Disposition.UNSUPPORTED, "a button of another bot")]
+    assert recorder.ignored == [(Disposition.UNSUPPORTED, "a button of another bot")]
 
 
 async def test_an_edit_takes_text_and_buttons(

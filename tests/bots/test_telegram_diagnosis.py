@@ -8,7 +8,8 @@ import pytest
 from bots.common.diagnosis import CheckResult, DiagnosisOptions, Severity
 from bots.config import TelegramConfig
 from bots.telegram.diagnosis import diagnose
-from tests.bots.telegram_rig import COMMANDS, FAST, Recorder, adapter_for, config_for, running
+from tests.bots.telegram_rig import COMMANDS, FAST, adapter_for, config_for, running
+from tests.fakes.intake import RecordingIntake
 from tests.fakes.telegram import TelegramServer
 
 ALONE = DiagnosisOptions(channel="telegram", exclusive=True, commands=COMMANDS)
@@ -63,7 +64,7 @@ async def test_a_webhook_that_blocks_polling_is_reported_by_host() -> None:
 
 
 async def test_another_poller_is_found() -> None:
-    async with TelegramServer() as telegram, running(adapter_for(telegram), Recorder()):
+    async with TelegramServer() as telegram, running(adapter_for(telegram), RecordingIntake()):
         await telegram.wait_for(lambda: telegram.calls("getUpdates"))
         finding = (await look(telegram))["polling"]
         assert finding.severity is Severity.PROBLEM

@@ -7,8 +7,9 @@ import pytest
 from bots.telegram.adapter import TelegramAdapter
 from bus.errors import DeliveryError
 from bus.messages import Attachment
-from tests.bots.telegram_rig import FAST, Recorder, adapter_for, running
+from tests.bots.telegram_rig import FAST, adapter_for, running
 from tests.eventually import eventually
+from tests.fakes.intake import RecordingIntake
 from tests.fakes.telegram import TelegramServer
 from tests.fakes.telegram_chats import TelegramUpload
 
@@ -28,15 +29,15 @@ def kept(telegram: TelegramServer, content: bytes = b"content") -> str:
 
 async def test_a_file_of_a_message_is_fetched() -> None:
     content = bytes(range(256)) * 1000
-    intake = Recorder()
+    intake = RecordingIntake()
     async with TelegramServer() as telegram:
         adapter = adapter_for(telegram)
         async with running(adapter, intake):
             telegram.send_file(
                 1001, TelegramUpload(name="图.bin", content=content), caption="see this"
             )
-            await eventually(lambda: bool(intake.got))
-            [attachment] = intake.got[0].attachments
+            await eventually(lambda: bool(intake.received))
+            [attachment] = intake.received[0].attachments
             async with adapter.download(attachment, max_bytes=LIMIT) as chunks:
                 assert b"".join([chunk async for chunk in chunks]) == content
         # Also after the run: a turn that is being finished may still want its files.

@@ -6,14 +6,13 @@ from dataclasses import replace
 
 import anyio
 import pytest
-from typing_extensions import override
 
 from bots.config import TelegramConfig
 from bots.telegram.adapter import TelegramAdapter, build
 from bots.telegram.failures import OTHER_POLLER, OTHER_WEBHOOK
 from bus.errors import IntakeClosed, IntakeFull
 from bus.locales import messages_for
-from bus.messages import InboundMessage, MessageEdit
+from bus.messages import MessageEdit
 from bus.platform import (
     Adapter,
     CommandInfo,
@@ -28,7 +27,6 @@ from bus.platform import (
 from tests.bots.telegram_rig import (
     COMMANDS,
     FAST,
-    Recorder,
     adapter_for,
     config_for,
     linked,
@@ -36,6 +34,7 @@ from tests.bots.telegram_rig import (
     talking,
 )
 from tests.eventually import eventually
+from tests.fakes.intake import RecordingIntake
 from tests.fakes.telegram import TelegramServer
 from tests.fakes.telegram_chats import TelegramUpload
 
@@ -69,20 +68,20 @@ async def test_messages_arrive_in_order_and_are_confirmed(telegram: TelegramServ
     async with talking(telegram) as (adapter, recorder):
         await telegram.wait_for(lambda: telegram.backlog == 0)
         telegram.dm("and one while waiting")
-        await telegram.wait_for(lambda: len(recorder.got) == 151)
+        await telegram.wait_for(lambda: len(recorder.received) == 151)
         assert adapter.health().detail == ""
         assert adapter.health().last_event_at is not None
     assert recorder.texts[:150] == [f"message {number}" for number in range(150)]
-    assert recorder.offered == sorted(recorder.offered)
+    assert recorder.offered_ids == sorted(recorder.offered_ids)
 
 
 async def test_connects_and_registers_its_commands(telegram: TelegramServer) -> None:
     telegram.webhook = "https://old.example/hook"
     telegram.dm("waiting since before")
     async with talking(telegram) as (_, recorder):
-        await telegram.wait_for(lambda: recorder.got)
+        await telegram.wait_for(lambda: recorder.received)
     assert telegram.webhook == ""
-    assert recorder.got[0].key.workspace == str(telegram.bot_id)
+    assert recorder.received[0].key.workspace == str(telegram.bot_id)
     assert telegram.commands == [
         {"command": "help", "description": "Show this help"},
         {"command": "new", "description": "Start a new conversation"},
@@ -96,7 +95,7 @@ async def test_a_refused_command_list_does_no_harm(telegram: TelegramServer) -> 
     telegram.fail("setMyCommands", status=400, description="Bad Request: BOT_COMMAND_INVALID")
     telegram.dm("hello")
     async with talking(telegram) as (_, recorder):
-        await telegram.wait_for(lambda: recorder.got)
+        await telegram.wait_for(lambda: recorder.received)
     assert telegram.commands == []
 
 
@@ -106,25 +105,25 @@ async def test_groups_topics_and_replies(telegram: TelegramServer) -> None:
     async with talking(telegram) as (adapter, recorder):
         root = telegram.mention(GROUP, "in General")
         telegram.mention(GROUP, "in a topic", thread=topic)
-        await telegram.wait_for(lambda: len(recorder.got) == 2)
-        general, topical = recorder.got
+        await telegram.wait_for(lambda: len(recorder.received) == 2)
+        general, topical = recorder.received
         answer = int(await adapter.send(general.reply_target, "Yes?", key="a"))
         telegram.say(GROUP, "go on", reply_to=answer)
         telegram.say(GROUP, "the bot cannot see this")
-        await telegram.wait_for(lambda: len(recorder.got) == 3)
+        await telegram.wait_for(lambda: len(recorder.received) == 3)
     assert (general.text, general.key.topic) == ("in General", str(root))
     assert (topical.key.topic, topical.reply_target.thread) == (str(topic), str(topic))
-    assert recorder.got[2].replies_to == (str(answer),)
-    assert recorder.got[2].is_addressed
-    assert ("telegram", Disposition.UNSUPPORTED, "forum_topic_created") in recorder.dropped
+    assert recorder.received[2].replies_to == (str(answer),)
+    assert recorder.received[2].is_addressed
+    assert (Disposition.UNSUPPORTED, "forum_topic_created") in recorder.ignored
 
 
 async def test_files_are_described(telegram: TelegramServer) -> None:
     async with talking(telegram) as (_, recorder):
         upload = TelegramUpload(name="plan.pdf", content=b"%PDF", mime="application/pdf")
         telegram.send_file(1001, upload, caption="read this")
-        await telegram.wait_for(lambda: recorder.got)
-    (inbound,) = recorder.got
+        await telegram.wait_for(lambda: recorder.received)
+    (inbound,) = recorder.received
     assert inbound.text == "read this"
     assert [(file.name, file.size_bytes) for file in inbound.attachments] == [("plan.pdf", 4)]
 
@@ -142,7 +141,7 @@ async def test_ignored_updates_are_confirmed_and_counted(telegram: TelegramServe
     (edit,) = recorder.changed
     assert isinstance(edit, MessageEdit)
     assert (edit.message_id, edit.edited.text) == (str(said), "second thoughts")
-    assert [detail for _, _, detail in recorder.dropped] == ["unreadable update"] * 3
+    assert [detail for _, detail in recorder.ignored] == ["unreadable update"] * 3
 
 
 async def test_an_update_that_raises_does_not_block_the_others(
@@ -150,12 +149,12 @@ async def test_an_update_that_raises_does_not_block_the_others(
 ) -> None:
     telegram.dm("poison")
     telegram.dm("and so on")
-    adapter, recorder = adapter_for(telegram), Recorder()
-    recorder.refusals = [AttributeError("replace") for _ in range(4)]
+    adapter, recorder = adapter_for(telegram), RecordingIntake()
+    recorder.errors = [AttributeError("replace") for _ in range(4)]
     async with running(adapter, recorder):
         await telegram.wait_for(lambda: telegram.backlog == 0)
     assert recorder.texts == ["and so on"]
-    assert [detail for _, _, detail in recorder.dropped] == ["an update that cannot be handled"]
+    assert [detail for _, detail in recorder.ignored] == ["an update that cannot be handled"]
     assert len([record for record in caplog.records if "given up" in record.message]) == 1
 
 
@@ -167,25 +166,25 @@ async def test_a_language_that_is_not_text_is_accepted(telegram: TelegramServer)
     )
     async with talking(telegram) as (_, recorder):
         await telegram.wait_for(lambda: telegram.backlog == 0)
-    assert [type(inbound.language) for inbound in recorder.got] == [str]
+    assert [type(inbound.language) for inbound in recorder.received] == [str]
 
 
 @pytest.mark.parametrize("refusal", [IntakeFull(), IntakeClosed(), RuntimeError("disk"), OSError()])
 async def test_updates_that_are_not_committed_come_again_in_order(
     telegram: TelegramServer, refusal: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    adapter, recorder = adapter_for(telegram), Recorder()
+    adapter, recorder = adapter_for(telegram), RecordingIntake()
     first, second = telegram.dm("one"), telegram.dm("two")
-    recorder.refusals = [refusal] * 10_000
+    recorder.errors = [refusal] * 10_000
     async with running(adapter, recorder):
-        await telegram.wait_for(lambda: len(recorder.offered) > 2)
+        await telegram.wait_for(lambda: len(recorder.offered_ids) > 2)
         assert telegram.confirmed == []
-        recorder.refusals.clear()
+        recorder.errors.clear()
         await telegram.wait_for(lambda: telegram.backlog == 0)
         await eventually(lambda: adapter.health().detail == "")
     assert recorder.texts == ["one", "two"]
-    assert [inbound.message_id for inbound in recorder.got] == [str(first), str(second)]
-    assert len(set(recorder.offered[:-1])) == 1
+    assert [inbound.message_id for inbound in recorder.received] == [str(first), str(second)]
+    assert len(set(recorder.offered_ids[:-1])) == 1
     warned = [record for record in caplog.records if "was not accepted" in record.message]
     assert len(warned) == 1
     assert type(refusal).__name__ in warned[0].message
@@ -193,62 +192,47 @@ async def test_updates_that_are_not_committed_come_again_in_order(
 
 async def test_a_refusing_intake_shows_in_the_health(telegram: TelegramServer) -> None:
     telegram.dm("one")
-    adapter, recorder = adapter_for(telegram), Recorder()
-    recorder.refusals = [IntakeFull() for _ in range(10_000)]
+    adapter, recorder = adapter_for(telegram), RecordingIntake()
+    recorder.errors = [IntakeFull() for _ in range(10_000)]
     async with running(adapter, recorder):
         await eventually(lambda: "IntakeFull" in adapter.health().detail)
         assert adapter.health().state is ConnectionState.CONNECTED
-        recorder.refusals.clear()
+        recorder.errors.clear()
         await eventually(lambda: adapter.health().detail == "")
 
 
 async def test_a_stop_confirms_only_committed_updates(telegram: TelegramServer) -> None:
     telegram.dm("one")
-    recorder = Recorder()
-    recorder.refusals = [IntakeClosed() for _ in range(10_000)]
+    recorder = RecordingIntake()
+    recorder.errors = [IntakeClosed() for _ in range(10_000)]
     async with running(adapter_for(telegram), recorder):
-        await telegram.wait_for(lambda: recorder.offered)
-    later = Recorder()
+        await telegram.wait_for(lambda: recorder.offered_ids)
+    later = RecordingIntake()
     async with running(adapter_for(telegram), later):
-        await telegram.wait_for(lambda: later.got)
-    assert later.got[0].event_id == recorder.offered[0]
+        await telegram.wait_for(lambda: later.received)
+    assert later.received[0].event_id == recorder.offered_ids[0]
 
 
 async def test_a_slow_chat_does_not_block_others(telegram: TelegramServer) -> None:
-    recorder = SlowRecorder(slow_chat="1001")
+    held = anyio.Event()
+    recorder = RecordingIntake(gates={"one": held, "two": held})
     async with running(adapter_for(telegram), recorder):
         first = telegram.dm("one")
-        await eventually(lambda: len(recorder.offered) == 1)
+        await eventually(lambda: len(recorder.offered_ids) == 1)
         telegram.dm("two")
         for number in range(5):
             telegram.dm(f"other {number}", user=2002)
-        await eventually(lambda: len(recorder.got) == 5)
-        await anyio.sleep(0.05)  # several polls, which return the unconfirmed updates again
+        await eventually(lambda: len(recorder.received) == 5)
+        polls = len(telegram.calls("getUpdates"))  # they return the unconfirmed updates again
+        await eventually(lambda: len(telegram.calls("getUpdates")) >= polls + 3)
         telegram.dm("later", user=3003)
         await eventually(lambda: "later" in recorder.texts)
         assert telegram.confirmed == []
-        recorder.release.set()
+        held.set()
         await telegram.wait_for(lambda: telegram.backlog == 0)
     assert recorder.texts == [*(f"other {n}" for n in range(5)), "later", "one", "two"]
-    assert len(recorder.offered) == len(set(recorder.offered)) == 8
-    assert str(first) == recorder.got[6].message_id
-
-
-class SlowRecorder(Recorder):
-    """A recorder that holds one chat until `release` is set."""
-
-    def __init__(self, slow_chat: str) -> None:
-        super().__init__()
-        self.slow_chat = slow_chat
-        self.release = anyio.Event()
-
-    @override
-    async def receive(self, inbound: InboundMessage) -> Disposition:
-        self.offered.append(inbound.event_id)
-        if inbound.key.chat == self.slow_chat:
-            await self.release.wait()
-        self.got.append(inbound)
-        return Disposition.ACCEPTED
+    assert len(recorder.offered_ids) == len(set(recorder.offered_ids)) == 8
+    assert str(first) == recorder.received[6].message_id
 
 
 async def test_reconnects_after_every_kind_of_trouble(telegram: TelegramServer) -> None:
@@ -261,7 +245,7 @@ async def test_reconnects_after_every_kind_of_trouble(telegram: TelegramServer) 
         telegram.disconnect_all()
         await linked(adapter, ConnectionState.RECONNECTING)
         telegram.dm("still there?")
-        await telegram.wait_for(lambda: recorder.got)
+        await telegram.wait_for(lambda: recorder.received)
         await linked(adapter, ConnectionState.CONNECTED)
     assert recorder.texts == ["still there?"]
     assert adapter.health().state is ConnectionState.STOPPED
@@ -274,12 +258,12 @@ async def test_an_unreachable_server_is_reported_and_retried(telegram: TelegramS
         assert f"127.0.0.1:{telegram.port}" in detail
         telegram.dm("after the storm")
         await telegram.accept()
-        await telegram.wait_for(lambda: recorder.got)
+        await telegram.wait_for(lambda: recorder.received)
 
 
 async def test_a_wrong_token_fails_until_it_is_right(telegram: TelegramServer) -> None:
     telegram.revoke()
-    adapter, recorder = adapter_for(telegram), Recorder()
+    adapter, recorder = adapter_for(telegram), RecordingIntake()
     async with running(adapter, recorder):
         detail = await linked(adapter, ConnectionState.FAILED)
         assert "channels.telegram.bot_token" in detail
@@ -308,7 +292,9 @@ async def test_a_token_revoked_while_running(telegram: TelegramServer) -> None:
 async def test_an_unusable_configuration_ends_with_a_reason(config: TelegramConfig) -> None:
     adapter = TelegramAdapter(config, COMMANDS, timing=FAST)
     async with anyio.create_task_group() as tasks:
-        await tasks.start(lambda task_status: adapter.run(Recorder(), task_status=task_status))
+        await tasks.start(
+            lambda task_status: adapter.run(RecordingIntake(), task_status=task_status)
+        )
     assert adapter.health().state is ConnectionState.FAILED
     assert "channels.telegram." in adapter.health().detail
 
@@ -317,7 +303,7 @@ async def test_an_unusable_configuration_ends_with_a_reason(config: TelegramConf
 async def test_a_wrong_base_url_is_reported(base_url: str) -> None:
     config = TelegramConfig(bot_token="1:a", base_url=base_url)
     adapter = TelegramAdapter(config, COMMANDS, timing=FAST)
-    async with running(adapter, Recorder()):
+    async with running(adapter, RecordingIntake()):
         await eventually(lambda: adapter.health().detail != "")
         detail = adapter.health().detail
         assert adapter.health().state is ConnectionState.CONNECTING
@@ -325,7 +311,7 @@ async def test_a_wrong_base_url_is_reported(base_url: str) -> None:
 
 
 async def test_a_second_poller_is_reported_and_outlasted(telegram: TelegramServer) -> None:
-    recorder, rival_recorder = Recorder(), Recorder()
+    recorder, rival_recorder = RecordingIntake(), RecordingIntake()
     adapter, rival = adapter_for(telegram), adapter_for(telegram)
     async with running(adapter, recorder):
         await linked(adapter, ConnectionState.CONNECTED)
@@ -334,7 +320,7 @@ async def test_a_second_poller_is_reported_and_outlasted(telegram: TelegramServe
             await eventually(lambda: rival.health().detail == OTHER_POLLER)
             assert adapter.health().state is ConnectionState.RECONNECTING
         telegram.dm("whoever hears")
-        await telegram.wait_for(lambda: recorder.got)
+        await telegram.wait_for(lambda: recorder.received)
         await linked(adapter, ConnectionState.CONNECTED)
         assert adapter.health().detail == ""
 
@@ -344,7 +330,7 @@ async def test_a_webhook_set_by_others_is_removed(telegram: TelegramServer) -> N
         telegram.webhook = "https://other.example/hook"
         telegram.disconnect_all()
         telegram.dm("hello")
-        await telegram.wait_for(lambda: recorder.got)
+        await telegram.wait_for(lambda: recorder.received)
     assert telegram.webhook == ""
 
 
@@ -353,7 +339,7 @@ async def test_cancelling_a_long_poll_is_clean(telegram: TelegramServer) -> None
         async with talking(telegram) as (adapter, _):
             await telegram.wait_for(lambda: len(telegram.calls("getUpdates")) >= 2)
     assert adapter.health().state is ConnectionState.STOPPED
-    async with running(adapter, Recorder()):  # and can be started again
+    async with running(adapter, RecordingIntake()):  # and can be started again
         await linked(adapter, ConnectionState.CONNECTED)
 
 
@@ -365,7 +351,7 @@ async def test_no_log_line_contains_the_token(
     telegram.fail("getUpdates", status=200, body=f"<html>/bot{telegram.token}</html>")
     async with talking(telegram) as (_, recorder):
         telegram.dm("secret words")
-        await telegram.wait_for(lambda: recorder.got)
+        await telegram.wait_for(lambda: recorder.received)
         telegram.revoke()
         await telegram.wait_for(lambda: len(telegram.requests) > 6 or telegram.revoked)
     assert telegram.token not in caplog.text
@@ -381,7 +367,7 @@ async def test_a_dead_poller_is_noticed_by_what_waits(telegram: TelegramServer) 
         assert detail.startswith("1 updates wait at Telegram")
         telegram.withholding = False
         telegram.dm("hello?")
-        await telegram.wait_for(lambda: len(recorder.got) == 2)
+        await telegram.wait_for(lambda: len(recorder.received) == 2)
         await linked(adapter, ConnectionState.CONNECTED)
         assert adapter.health().detail == ""
 
@@ -402,14 +388,14 @@ async def test_a_webhook_found_while_polling_is_reported(telegram: TelegramServe
     telegram.fail("deleteWebhook", times=3, status=500)
     adapter = adapter_for(telegram)
     telegram.fail("deleteWebhook", times=3, status=400, description="Bad Request: not now")
-    async with running(adapter, Recorder()):
+    async with running(adapter, RecordingIntake()):
         await eventually(lambda: adapter.health().detail == OTHER_WEBHOOK)
         await linked(adapter, ConnectionState.CONNECTED)
     assert telegram.webhook == ""
 
 
 async def test_a_channel_restarts_without_a_second_poller(telegram: TelegramServer) -> None:
-    adapter, recorder = adapter_for(telegram), Recorder()
+    adapter, recorder = adapter_for(telegram), RecordingIntake()
     for number in range(3):
         async with running(adapter, recorder):
             await linked(adapter, ConnectionState.CONNECTED)
@@ -425,24 +411,24 @@ async def test_a_migrated_group_is_reported_before_a_message_is_sent_there(
 ) -> None:
     async with talking(telegram) as (adapter, recorder):
         telegram.mention(-4001, "hi")
-        await telegram.wait_for(lambda: recorder.got)
+        await telegram.wait_for(lambda: recorder.received)
         telegram.chat(-4001).moved_to = GROUP  # and the service message is late
         telegram.chat(GROUP)
-        await adapter.send(recorder.got[0].reply_target, "Hello", key="k")
-        assert recorder.moves == [(str(telegram.bot_id), "-4001", str(GROUP))]
+        await adapter.send(recorder.received[0].reply_target, "Hello", key="k")
+        assert recorder.migrated == [(str(telegram.bot_id), "-4001", str(GROUP))]
         telegram.migrate(-4001, GROUP)
-        await telegram.wait_for(lambda: len(recorder.moves) == 3)
-    assert set(recorder.moves) == {(str(telegram.bot_id), "-4001", str(GROUP))}
+        await telegram.wait_for(lambda: len(recorder.migrated) == 3)
+    assert set(recorder.migrated) == {(str(telegram.bot_id), "-4001", str(GROUP))}
     assert [answer.text for answer in telegram.answers(GROUP)] == ["Hello"]
 
 
 async def test_a_move_that_is_not_kept_comes_again(telegram: TelegramServer) -> None:
-    adapter, recorder = adapter_for(telegram), Recorder()
+    adapter, recorder = adapter_for(telegram), RecordingIntake()
     telegram.mention(-4001, "hi")
     telegram.migrate(-4001, GROUP)
-    recorder.refusals = [IntakeFull() for _ in range(3)]
+    recorder.errors = [IntakeFull() for _ in range(3)]
     async with running(adapter, recorder):
-        await telegram.wait_for(lambda: recorder.moves)
+        await telegram.wait_for(lambda: recorder.migrated)
         await telegram.wait_for(lambda: telegram.backlog == 0)
 
 
@@ -452,7 +438,7 @@ async def test_what_becomes_of_the_bot_in_a_chat_is_counted(telegram: TelegramSe
         telegram.set_membership(GROUP, "left")
         await telegram.wait_for(lambda: telegram.backlog == 0)
         assert adapter.health().state is ConnectionState.CONNECTED
-    assert [detail for _, _, detail in recorder.dropped] == [
+    assert [detail for _, detail in recorder.ignored] == [
         "the bot is now kicked in a private chat",
         "the bot is now left in a supergroup chat",
     ]
@@ -462,7 +448,7 @@ async def test_commands_are_listed_in_every_language(telegram: TelegramServer) -
     new = CommandInfo(name="new", help="Start anew", translations={"zh": "开始新对话"})
     plain = CommandInfo(name="help", help="Show this help")
     adapter = TelegramAdapter(config_for(telegram), [new, plain], timing=FAST)
-    async with running(adapter, Recorder()):
+    async with running(adapter, RecordingIntake()):
         await linked(adapter, ConnectionState.CONNECTED)
     assert telegram.translated == {
         "zh": [
@@ -490,10 +476,10 @@ async def test_a_group_that_the_bot_is_added_to_is_greeted(
         await telegram.wait_for(lambda: len(telegram.calls("sendMessage")) == 2)
         await telegram.wait_for(lambda: telegram.backlog == 0)
     assert [answer.text for answer in telegram.answers(GROUP)] == [messages_for("zh").hello_group]
-    assert len(recorder.dropped) == 5
+    assert len(recorder.ignored) == 5
     assert recorder.added == [(str(GROUP), "1001"), ("-100987654321", "1001")]
     config = config_for(telegram).model_copy(update={"group_policy": "disabled"})
-    async with running(TelegramAdapter(config, COMMANDS, timing=FAST), Recorder()):
+    async with running(TelegramAdapter(config, COMMANDS, timing=FAST), RecordingIntake()):
         telegram.set_membership(GROUP, "member", before="left")
         await telegram.wait_for(lambda: telegram.backlog == 0)
     assert len(telegram.calls("sendMessage")) == 2

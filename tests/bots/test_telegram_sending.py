@@ -12,7 +12,8 @@ from bots.telegram.adapter import TelegramAdapter
 from bus.errors import DeliveryError
 from bus.messages import ReplyTarget
 from bus.platform import ConnectionState, OutgoingFile
-from tests.bots.telegram_rig import FAST, Recorder, adapter_for, linked, running
+from tests.bots.telegram_rig import FAST, adapter_for, linked, running
+from tests.fakes.intake import RecordingIntake
 from tests.fakes.telegram import TelegramServer
 
 GROUP = -1001234567890
@@ -287,8 +288,8 @@ async def test_nothing_blocks_the_loop(telegram: TelegramServer, tmp_path: Path)
     adapter = adapter_for(telegram)
     file = stored(tmp_path, "chart.png", PNG, "image/png")
     with blockbuster_ctx():
-        async with running(adapter, recorder := Recorder()):
-            await telegram.wait_for(lambda: recorder.got)
+        async with running(adapter, recorder := RecordingIntake()):
+            await telegram.wait_for(lambda: recorder.received)
             await adapter.show_working(ALICE)
             await adapter.send(ALICE, "**Hi**", key="k")
             await adapter.send_file(ALICE, file, key="k")
@@ -303,7 +304,7 @@ async def test_typing_may_fail(telegram: TelegramServer, adapter: TelegramAdapte
 
 async def test_sends_share_the_connection_and_close_it(telegram: TelegramServer) -> None:
     adapter = adapter_for(telegram)
-    async with running(adapter, Recorder()):
+    async with running(adapter, RecordingIntake()):
         await linked(adapter, ConnectionState.CONNECTED)
         async with anyio.create_task_group() as tasks:
             for _ in range(10):

@@ -70,9 +70,7 @@ async def test_stopping_a_draft_presses_the_stop_button(telegram: TelegramServer
         telegram.push({"stopped_message_generation": {"chat": "?"}})
         await telegram.wait_for(lambda: telegram.backlog == 0)
     assert telegram.calls("answerCallbackQuery") == []
-    ignored = [
-        detail for _, reason, detail in recorder.dropped if reason is Disposition.UNSUPPORTED
-    ]
+    ignored = [detail for reason, detail in recorder.ignored if reason is Disposition.UNSUPPORTED]
     assert ignored == ["a draft that is not being written", "unreadable update"]
 
 

@@ -14,9 +14,10 @@ from bots.telegram.api import ALLOWED_UPDATES
 from bus.errors import IntakeFull
 from bus.messages import Button, ReplyTarget
 from bus.platform import ConnectionState, Disposition
-from tests.bots.telegram_rig import COMMANDS, FAST, Recorder, config_for, linked, running
+from tests.bots.telegram_rig import COMMANDS, FAST, config_for, linked, running
 from tests.contracts.webhook_rig import WebhookApp
 from tests.eventually import eventually
+from tests.fakes.intake import RecordingIntake
 from tests.fakes.telegram import TelegramServer
 
 SECRET = "a-secret-of-16-chars-at-least"
@@ -45,7 +46,7 @@ def update(text: str = "hello", number: int = 1) -> bytes:
 
 @asynccontextmanager
 async def listening(
-    telegram: TelegramServer, recorder: Recorder
+    telegram: TelegramServer, recorder: RecordingIntake
 ) -> AsyncIterator[tuple[TelegramAdapter, WebhookEndpoint]]:
     """Run an adapter whose deliveries do not arrive by themselves."""
     telegram.pusher.caller.away = True
@@ -57,7 +58,7 @@ async def listening(
 
 
 async def test_it_is_registered_with_its_secret_and_drops_nothing() -> None:
-    doors, recorder = WebhookApp(), Recorder()
+    doors, recorder = WebhookApp(), RecordingIntake()
     async with TelegramServer() as telegram:
         telegram.pusher.caller.transport = doors.transport
         telegram.dm("written before the start")
@@ -78,9 +79,9 @@ async def test_it_is_registered_with_its_secret_and_drops_nothing() -> None:
 
 
 async def test_back_to_polling_removes_it_and_loses_nothing() -> None:
-    recorder = Recorder()
+    recorder = RecordingIntake()
     async with TelegramServer() as telegram:
-        async with listening(telegram, Recorder()):
+        async with listening(telegram, RecordingIntake()):
             telegram.dm("while the webhook is set")
         adapter = TelegramAdapter(config_for(telegram), COMMANDS, timing=FAST)
         assert adapter.webhook is None
@@ -101,13 +102,13 @@ async def test_back_to_polling_removes_it_and_loses_nothing() -> None:
     ],
 )
 async def test_what_is_not_telegrams_is_refused_before_it_is_read(headers: dict[str, str]) -> None:
-    recorder = Recorder()
+    recorder = RecordingIntake()
     async with TelegramServer() as telegram, listening(telegram, recorder) as (adapter, door):
         for body in (update(), b"{not json"):
             answer = await door.handle(WebhookRequest(headers=headers, body=body))
             assert (answer.status, answer.body) == (401, b'{"detail": "Refused."}')
         assert adapter.health().last_event_at is None
-    assert (recorder.offered, recorder.dropped) == ([], [])
+    assert (recorder.offered_ids, recorder.ignored) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -125,17 +126,17 @@ async def test_what_is_not_telegrams_is_refused_before_it_is_read(headers: dict[
     ],
 )
 async def test_an_unreadable_request_does_not_block_others(body: bytes, status: int) -> None:
-    recorder = Recorder()
+    recorder = RecordingIntake()
     async with TelegramServer() as telegram, listening(telegram, recorder) as (_, door):
         assert (await door.handle(WebhookRequest(headers=GOOD, body=body))).status == status
         assert (await door.handle(WebhookRequest(headers=GOOD, body=update()))).status == 200
     assert recorder.texts == ["hello"]
-    assert all(reason is Disposition.UNSUPPORTED for _, reason, _ in recorder.dropped)
+    assert all(reason is Disposition.UNSUPPORTED for reason, _ in recorder.ignored)
 
 
 async def test_what_is_not_kept_is_asked_for_again_and_health_says_so() -> None:
-    recorder = Recorder()
-    recorder.refusals = [IntakeFull(), RuntimeError("a defect")]
+    recorder = RecordingIntake()
+    recorder.errors = [IntakeFull(), RuntimeError("a defect")]
     async with TelegramServer() as telegram, listening(telegram, recorder) as (adapter, door):
         call = WebhookRequest(headers=GOOD, body=update())
         assert (await door.handle(call)).status == 503
@@ -146,7 +147,7 @@ async def test_what_is_not_kept_is_asked_for_again_and_health_says_so() -> None:
 
 
 async def test_a_webhook_that_another_program_took_away_is_set_again() -> None:
-    async with TelegramServer() as telegram, listening(telegram, Recorder()) as (adapter, _):
+    async with TelegramServer() as telegram, listening(telegram, RecordingIntake()) as (adapter, _):
         telegram.webhook = ""
         await telegram.wait_for(lambda: len(telegram.calls("setWebhook")) > 1)
         await linked(adapter, ConnectionState.CONNECTED)
@@ -158,7 +159,7 @@ async def test_what_telegram_cannot_deliver_shows_with_what_to_do() -> None:
     async with TelegramServer() as telegram:
         telegram.pusher.caller.transport = doors.transport
         adapter = adapter_for(telegram)
-        async with running(adapter, Recorder()):
+        async with running(adapter, RecordingIntake()):
             await linked(adapter, ConnectionState.CONNECTED)
             telegram.dm("hello")
             detail = await linked(adapter, ConnectionState.RECONNECTING)
@@ -172,7 +173,7 @@ async def test_what_telegram_cannot_deliver_shows_with_what_to_do() -> None:
 async def test_an_address_that_telegram_refuses_shows() -> None:
     async with TelegramServer() as telegram:
         adapter = adapter_for(telegram, webhook_url="http://bot.example.com/webhooks/telegram")
-        async with running(adapter, Recorder()):
+        async with running(adapter, RecordingIntake()):
             detail = await linked(adapter, ConnectionState.FAILED)
     assert "channels.telegram.webhook_url" in detail
     assert "https url must be provided" in detail
@@ -198,7 +199,7 @@ async def test_an_address_that_telegram_refuses_shows() -> None:
 async def test_unusable_settings_end_the_run(settings: dict[str, str], told: str) -> None:
     async with TelegramServer() as telegram:
         adapter = adapter_for(telegram, **settings)
-        async with running(adapter, Recorder()):
+        async with running(adapter, RecordingIntake()):
             assert told in await linked(adapter, ConnectionState.FAILED)
         assert adapter.webhook is not None
         assert (await adapter.webhook.handle(WebhookRequest(headers={}, body=b"{}"))).status == 503
@@ -206,7 +207,7 @@ async def test_unusable_settings_end_the_run(settings: dict[str, str], told: str
 
 
 async def test_presses_edits_and_moves_come_by_the_webhook_too() -> None:
-    recorder = Recorder()
+    recorder = RecordingIntake()
     async with TelegramServer() as telegram, listening(telegram, recorder) as (adapter, door):
         telegram.dm("hello")
         button = Button(label="Yes", token="option:1:0")
@@ -234,14 +235,14 @@ async def test_presses_edits_and_moves_come_by_the_webhook_too() -> None:
         await telegram.wait_for(lambda: telegram.calls("answerCallbackQuery"))
     assert [press.token for press in recorder.pressed] == ["option:1:0"]
     assert [change.message_id for change in recorder.changed] == ["1"]
-    assert recorder.moves == [(str(telegram.bot_id), "1001", "-100")]
+    assert recorder.migrated == [(str(telegram.bot_id), "1001", "-100")]
 
 
 async def test_drafts_can_be_stopped_by_the_webhook() -> None:
     async with TelegramServer() as telegram:
         config = section(telegram).model_copy(update={"streaming": True})
         adapter = TelegramAdapter(config, COMMANDS, timing=QUICK)
-        async with running(adapter, Recorder()):
+        async with running(adapter, RecordingIntake()):
             await eventually(lambda: bool(telegram.calls("setWebhook")))
         allowed = json.loads(telegram.calls("setWebhook")[0].arguments["allowed_updates"])
     assert allowed == [*ALLOWED_UPDATES, "stopped_message_generation"]

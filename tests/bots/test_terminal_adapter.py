@@ -11,15 +11,8 @@ from bots.terminal.adapter import BUFFERED_EVENTS, TerminalAdapter
 from bots.terminal.session import TerminalFile, TerminalIndicator, TerminalMessage
 from bus.errors import DeliveryError, IntakeClosed
 from bus.messages import (
-    ButtonPress,
-    ConversationKey,
-    InboundMessage,
-    MessageDeletion,
-    MessageEdit,
     MessageId,
-    PressResponse,
     ReplyTarget,
-    Sender,
 )
 from bus.platform import (
     Adapter,
@@ -29,50 +22,10 @@ from bus.platform import (
     SupportsIndicators,
     SupportsStreaming,
 )
+from tests.fakes.clock import ManualClock
+from tests.fakes.intake import RecordingIntake
 
 PLACE = ReplyTarget(chat="s1")
-
-
-class RecordingIntake:
-    """Takes everything, or refuses."""
-
-    def __init__(self) -> None:
-        self.taken: list[InboundMessage] = []
-        self.closed = False
-
-    async def receive(self, inbound: InboundMessage) -> Disposition:
-        if self.closed:
-            raise IntakeClosed
-        self.taken.append(inbound)
-        return Disposition.ACCEPTED
-
-    async def handle_button_press(self, press: ButtonPress) -> PressResponse:
-        raise AssertionError
-
-    async def migrate_chat(
-        self, channel: str, workspace: str, old_chat: str, new_chat: str
-    ) -> None:
-        raise AssertionError(old_chat)
-
-    async def handle_edit(self, edit: MessageEdit) -> Disposition:
-        raise AssertionError
-
-    async def handle_deletion(self, deletion: MessageDeletion) -> Disposition:
-        raise AssertionError
-
-    async def handle_bot_added(self, key: ConversationKey, added_by: Sender) -> None:
-        raise AssertionError(key)
-
-    def report_ignored(self, channel: str, reason: Disposition, detail: str = "") -> None:
-        raise AssertionError(detail)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.time = 1000.0
-
-    def __call__(self) -> float:
-        return self.time
 
 
 @asynccontextmanager
@@ -99,7 +52,7 @@ async def test_what_is_said_becomes_a_private_message(tmp_path: Path) -> None:
         with adapter.attach("s1") as session:
             assert await session.say("hello") is Disposition.ACCEPTED
             assert await session.say("again") is Disposition.ACCEPTED
-    first, second = intake.taken
+    first, second = intake.received
     assert (first.text, first.is_private, first.is_addressed) == ("hello", True, True)
     assert (first.key.channel, first.key.chat, first.key.topic) == ("terminal", "s1", "")
     assert first.reply_target == PLACE
@@ -111,13 +64,13 @@ async def test_an_event_id_of_the_caller_is_kept(tmp_path: Path) -> None:
     adapter = TerminalAdapter(files=tmp_path)
     async with running(adapter) as intake:
         await adapter.say("s1", "hello", event_id="e1")
-    assert intake.taken[0].event_id == "e1"
+    assert intake.received[0].event_id == "e1"
 
 
 async def test_a_refusal_reaches_the_speaker(tmp_path: Path) -> None:
     adapter = TerminalAdapter(files=tmp_path)
     async with running(adapter) as intake:
-        intake.closed = True
+        intake.errors.append(IntakeClosed())
         with adapter.attach("s1") as session, pytest.raises(IntakeClosed):
             await session.say("hello")
 
@@ -147,12 +100,12 @@ async def test_events_reach_every_attached_terminal_in_order(tmp_path: Path) -> 
 
 
 async def test_without_a_terminal_a_message_is_kept_for_a_while(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = ManualClock()
     adapter = TerminalAdapter(files=tmp_path, grace_s=60, retry_s=2, now=clock)
     with pytest.raises(DeliveryError) as early:
         await adapter.send(PLACE, "x", key="k")
     assert (early.value.retryable, early.value.retry_after_s) == (True, 2)
-    clock.time += 61
+    clock.now += 61
     with pytest.raises(DeliveryError) as late:
         await adapter.send(PLACE, "x", key="k")
     assert not late.value.retryable
@@ -209,15 +162,15 @@ def test_session_names_are_checked(tmp_path: Path, name: str) -> None:
 
 
 async def test_health_tells_the_truth(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = ManualClock()
     adapter = TerminalAdapter(files=tmp_path, patience_s=0.01, now=clock)
     assert adapter.health().state is ConnectionState.CONNECTING
     with pytest.raises(DeliveryError):
         await adapter.say("s1", "too early")
     async with running(adapter):
         assert adapter.health().state is ConnectionState.CONNECTED
-        clock.time += 5
+        clock.now += 5
         await adapter.say("s1", "x")
-        assert adapter.health().last_event_at == clock.time
-        assert adapter.health().since == clock.time - 5
+        assert adapter.health().last_event_at == clock.now
+        assert adapter.health().since == clock.now - 5
     assert adapter.health().state is ConnectionState.STOPPED

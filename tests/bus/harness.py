@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import anyio
 import httpx
 from aiohttp import BodyPartReader, web
 from langgraph_sdk.client import LangGraphClient
@@ -19,22 +18,13 @@ from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
 from tests.eventually import eventually
+from tests.fakes.clock import OffsetClock
 from tests.fakes.langgraph import FakeLangGraph
 from tests.fakes.platform import FakePlatform
 
 OPEN = ChannelPolicy(dm_policy="open")
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """Spares every client the tenth of a second that loading certificates takes."""
-
-
-class Clock:
-    """A wall clock that tests can turn."""
-
-    def __init__(self) -> None:
-        self.ahead = 0.0
-
-    def __call__(self) -> float:
-        return 1_000_000.0 + anyio.current_time() + self.ahead
 
 
 @dataclass
@@ -123,7 +113,7 @@ class BusHarness:
     server: FakeLangGraph
     gateway: FakeGateway
     database: Database
-    clock: Clock
+    clock: OffsetClock
     sent: int = 0
 
     async def send(self, text: str, **changes: object) -> Disposition:
@@ -161,7 +151,7 @@ async def running_bus(
     `wrap` puts something between the bus and its database.
     """
     platform = platform or FakePlatform()
-    clock, rest = Clock(), FakeGateway()
+    clock, rest = OffsetClock(), FakeGateway()
     async with (
         _served(server) as langgraph,
         _gateway(rest),

@@ -24,6 +24,7 @@ from store.errors import StoreUnavailable
 from store.message_topics import MessageTopicStore
 from store.outbox import NewOutboxRow, OutboxRow, OutboxStore
 from tests.eventually import eventually
+from tests.fakes.clock import OffsetClock
 from tests.fakes.database import FailingDatabase
 from tests.fakes.platform import ButtonPlatform, CardPlatform, FakePlatform, FindingPlatform
 
@@ -36,19 +37,9 @@ UNKNOWN = DeliveryError("timeout", retryable=True, ambiguous=True)
 RATE_LIMITED = DeliveryError("429", retryable=True, retry_after_s=0.01)
 
 
-class Clock:
-    """A wall clock that tests can turn."""
-
-    def __init__(self) -> None:
-        self.ahead = 0.0
-
-    def __call__(self) -> float:
-        return 1_000_000.0 + anyio.current_time() + self.ahead
-
-
 @asynccontextmanager
 async def delivering(
-    database: Database, platform: FakePlatform, clock: Clock | None = None
+    database: Database, platform: FakePlatform, clock: OffsetClock | None = None
 ) -> AsyncIterator[DeliveryWorker]:
     """Run a worker."""
     async with httpx.AsyncClient(base_url="http://127.0.0.1:9/api/") as gateway:
@@ -56,7 +47,7 @@ async def delivering(
             adapters={platform.name: platform},
             outbox=OutboxStore(database),
             gateway=gateway,
-            now=clock or Clock(),
+            now=clock or OffsetClock(),
             timings=TIMINGS,
         )
         async with anyio.create_task_group() as tasks:
@@ -266,7 +257,7 @@ async def test_doubt_is_looked_up_again_after_a_refusal(tmp_path: Path) -> None:
 class ForgetfulPlatform(CardPlatform):
     """Drops repeated sends only for `idempotent_send_s` after the first, as Feishu does."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: OffsetClock) -> None:
         super().__init__("fake")
         self._clock = clock
         self._first: dict[str, float] = {}
@@ -280,7 +271,7 @@ class ForgetfulPlatform(CardPlatform):
 
 async def test_the_idempotency_window_counts_from_the_first_attempt(tmp_path: Path) -> None:
     """Two attempts of unknown outcome, 40 minutes apart; the third, after 80, may not count on the key."""
-    clock = Clock()
+    clock = OffsetClock()
     platform = ForgetfulPlatform(clock)
     platform.fail("send", UNKNOWN, times=3, after_effect=True)
     async with (
@@ -320,7 +311,7 @@ async def test_an_edit_of_unknown_outcome_is_repeated_with_backoff(tmp_path: Pat
 
 
 async def test_an_edit_of_unknown_outcome_is_given_up_after_a_day(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = OffsetClock()
     platform = ButtonPlatform("fake")
     platform.fail("edit", UNKNOWN, times=10_000)
     async with (

@@ -22,6 +22,7 @@ from store.conversations import ConversationKey
 from store.database import Database
 from store.outbox import NewOutboxRow, OutboxRow, OutboxStore
 from tests.eventually import eventually
+from tests.fakes.clock import OffsetClock
 from tests.fakes.platform import CardPlatform, FakePlatform, FindingPlatform
 
 KEY = ConversationKey(channel="fake", workspace="w", chat="c", topic="t")
@@ -29,21 +30,11 @@ QUICK = Backoff(first_s=0.01, cap_s=0.02)
 FAST = RetryTimings(backoff=QUICK, lookup_after_s=0.02, repeat_after_s=0.05)
 
 
-class Clock:
-    """A wall clock that runs ahead of the real one by what the test adds."""
-
-    def __init__(self) -> None:
-        self.ahead = 0.0
-
-    def __call__(self) -> float:
-        return 1_000_000.0 + anyio.current_time() + self.ahead
-
-
 @asynccontextmanager
 async def pump(
     platform: FakePlatform,
     home: Path,
-    clock: Clock | None = None,
+    clock: OffsetClock | None = None,
     gateway_url: str = "http://127.0.0.1:9",
     timings: RetryTimings | None = None,
 ) -> AsyncIterator[DeliveryWorker]:
@@ -55,7 +46,7 @@ async def pump(
             adapters={platform.name: platform},
             outbox=OutboxStore(database),
             gateway=gateway,
-            now=clock or Clock(),
+            now=clock or OffsetClock(),
             timings=timings or RetryTimings(backoff=QUICK, lookup_after_s=0.05),
         )
         async with anyio.create_task_group() as tasks:
@@ -91,7 +82,7 @@ async def test_rows_go_out_in_order_once(tmp_path: Path) -> None:
 
 
 async def test_a_refusal_with_retry_after_is_waited_out_and_order_is_kept(tmp_path: Path) -> None:
-    platform, clock = FakePlatform(), Clock()
+    platform, clock = FakePlatform(), OffsetClock()
     platform.fail("send", DeliveryError("429", retryable=True, retry_after_s=0.3))
     async with pump(platform, tmp_path, clock) as delivery:
         begin = anyio.current_time()
@@ -126,7 +117,7 @@ async def test_a_permanent_refusal_is_kept_for_the_admin_and_blocks_nobody(tmp_p
 
 
 async def test_an_unknown_outcome_is_looked_up_where_it_can_be(tmp_path: Path) -> None:
-    platform, clock = FindingPlatform(), Clock()
+    platform, clock = FindingPlatform(), OffsetClock()
     lost = DeliveryError("timeout", retryable=True, ambiguous=True)
     platform.fail("send", lost, after_effect=True)
     platform.fail("send", lost)
@@ -141,7 +132,7 @@ async def test_an_unknown_outcome_is_looked_up_where_it_can_be(tmp_path: Path) -
 
 
 async def test_a_failing_lookup_never_leads_to_a_blind_repeat(tmp_path: Path) -> None:
-    platform, clock = FindingPlatform(), Clock()
+    platform, clock = FindingPlatform(), OffsetClock()
     platform.fail(
         "send", DeliveryError("timeout", retryable=True, ambiguous=True), after_effect=True
     )
@@ -157,7 +148,7 @@ async def test_a_failing_lookup_never_leads_to_a_blind_repeat(tmp_path: Path) ->
 async def test_without_lookup_it_is_repeated_once_after_ten_seconds_and_marked(
     tmp_path: Path,
 ) -> None:
-    platform, clock = FakePlatform(), Clock()
+    platform, clock = FakePlatform(), OffsetClock()
     lost = DeliveryError("timeout", retryable=True, ambiguous=True)
     platform.fail("send", lost, times=2, after_effect=True)
     async with pump(platform, tmp_path, clock) as delivery:
@@ -172,7 +163,7 @@ async def test_without_lookup_it_is_repeated_once_after_ten_seconds_and_marked(
 
 async def test_a_restart_settles_what_was_being_sent(tmp_path: Path) -> None:
     """A crash between send and record: the row is found in state `sending`."""
-    platform, clock = FakePlatform(), Clock()
+    platform, clock = FakePlatform(), OffsetClock()
     async with Database.open(StoreConfig(), tmp_path) as database:
         outbox = OutboxStore(database)
         [row] = await outbox.enqueue([text("a")])

@@ -3,18 +3,9 @@
 import anyio
 
 from bus.outbound.pacing import SendRateLimiter
+from tests.fakes.clock import ManualClock
 
 CHAT, OTHER = ("slack", "C1"), ("slack", "C2")
-
-
-class Clock:
-    """A monotonic clock that only the test moves."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 async def free(pacer: SendRateLimiter, chat: tuple[str, str], burst: int = 3) -> bool:
@@ -25,7 +16,7 @@ async def free(pacer: SendRateLimiter, chat: tuple[str, str], burst: int = 3) ->
 
 
 async def test_a_quiet_chat_may_burst_and_then_keeps_its_distance() -> None:
-    clock = Clock()
+    clock = ManualClock()
     pacer = SendRateLimiter(clock=clock)
     assert [await free(pacer, CHAT) for _ in range(4)] == [True, True, True, False]
     assert await free(pacer, OTHER)
@@ -36,7 +27,7 @@ async def test_a_quiet_chat_may_burst_and_then_keeps_its_distance() -> None:
 
 
 async def test_a_pause_stops_one_chat_whatever_its_burst() -> None:
-    clock = Clock()
+    clock = ManualClock()
     pacer = SendRateLimiter(clock=clock)
     pacer.pause(CHAT, 5.0)
     pacer.pause(CHAT, 1.0)
@@ -49,7 +40,7 @@ async def test_a_pause_stops_one_chat_whatever_its_burst() -> None:
 
 
 async def test_idle_chats_are_forgotten() -> None:
-    clock = Clock()
+    clock = ManualClock()
     pacer = SendRateLimiter(clock=clock, keep=2)
     for number in range(10):
         assert await free(pacer, ("slack", str(number)))

@@ -16,7 +16,6 @@ from bus.platform import Adapter, ConnectionState, SupportsMessageLookup, Suppor
 from store.errors import StoreUnavailable
 from tests.contracts.adapter_rig import (
     RETRY_AFTER_S,
-    Recorder,
     RemoteRig,
     Rig,
     Trouble,
@@ -25,6 +24,7 @@ from tests.contracts.adapter_rig import (
     serving,
 )
 from tests.eventually import eventually
+from tests.fakes.intake import RecordingIntake
 
 NUMBERED = re.compile(r"w\d+")
 
@@ -42,7 +42,7 @@ HOSTILE = {
 """What a model may be brought to say, and what a person may write."""
 
 
-def _received(rig: Rig, recorder: Recorder, text: str) -> bool:
+def _received(rig: Rig, recorder: RecordingIntake, text: str) -> bool:
     return text in recorder.texts and rig.acknowledged()
 
 
@@ -57,12 +57,12 @@ class AdapterContract:
         return self.make_rig()
 
     async def test_a_message_is_received_once_and_acknowledged(self, rig: Rig) -> None:
-        recorder = Recorder()
+        recorder = RecordingIntake()
         async with serving(rig), running(rig.adapter(), recorder):
             await rig.say("hello there")
             await rig.say("and again")
-            await eventually(lambda: len(recorder.taken) >= 2 and rig.acknowledged())
-        first, second = recorder.taken
+            await eventually(lambda: len(recorder.received) >= 2 and rig.acknowledged())
+        first, second = recorder.received
         assert sorted(recorder.texts) == ["and again", "hello there"]
         assert first.event_id != second.event_id
         assert first.message_id != second.message_id
@@ -76,17 +76,17 @@ class AdapterContract:
     async def test_what_is_not_kept_is_not_acknowledged_and_comes_again_the_same(
         self, rig: Rig, error: Exception
     ) -> None:
-        recorder = Recorder(raises=[error])
+        recorder = RecordingIntake(errors=[error])
         async with serving(rig), running(rig.adapter(), recorder):
             await rig.say("hello")
             await eventually(lambda: recorder.offered)
-            await eventually(lambda: recorder.taken and rig.acknowledged())
+            await eventually(lambda: recorder.received and rig.acknowledged())
         refused, *_, taken = recorder.offered
-        assert recorder.taken == [taken]
+        assert recorder.received == [taken]
         assert replace(refused, sent_at=None) == replace(taken, sent_at=None)
 
     async def test_nothing_is_acknowledged_before_it_is_kept(self, rig: Rig) -> None:
-        recorder = Recorder(gate=anyio.Event())
+        recorder = RecordingIntake(gate=anyio.Event())
         async with (
             serving(rig),
             running(rig.adapter(), recorder),
@@ -100,11 +100,11 @@ class AdapterContract:
             assert recorder.gate is not None
             recorder.gate.set()
             await eventually(rig.acknowledged)
-        assert {inbound.text for inbound in recorder.taken} == {"hello"}
-        assert len({inbound.event_id for inbound in recorder.taken}) == 1
+        assert {inbound.text for inbound in recorder.received} == {"hello"}
+        assert len({inbound.event_id for inbound in recorder.received}) == 1
 
     async def test_rooms_are_told_from_private_chats(self, rig: Rig) -> None:
-        recorder = Recorder()
+        recorder = RecordingIntake()
         async with serving(rig), running(rig.adapter(), recorder):
             await rig.say("in private")
             if rig.rooms:
@@ -112,8 +112,8 @@ class AdapterContract:
                 await rig.say_in_room("to the bot")
             expected = {"in private", "to the bot"} if rig.rooms else {"in private"}
             await eventually(lambda: expected <= set(recorder.texts) and rig.acknowledged())
-        private = [inbound for inbound in recorder.taken if inbound.text == "in private"]
-        public = [inbound for inbound in recorder.taken if inbound.text != "in private"]
+        private = [inbound for inbound in recorder.received if inbound.text == "in private"]
+        public = [inbound for inbound in recorder.received if inbound.text != "in private"]
         assert all(inbound.is_private and inbound.is_addressed for inbound in private)
         assert not any(inbound.is_private for inbound in public)
         assert {i.text for i in public if i.is_addressed} == expected - {"in private"}
@@ -131,12 +131,12 @@ class AdapterContract:
             await eventually(lambda: rig.seen().count(text) >= 2)
 
     async def test_answers_to_a_room_reach_it(self, rig: Rig) -> None:
-        recorder = Recorder()
+        recorder = RecordingIntake()
         say = rig.say_in_room if rig.rooms else rig.say
         async with serving(rig), self._connected(rig, recorder) as adapter:
             await say("hello")
-            await eventually(lambda: recorder.taken)
-            await adapter.send(recorder.taken[0].reply_target, "for all of you", key="k1")
+            await eventually(lambda: recorder.received)
+            await adapter.send(recorder.received[0].reply_target, "for all of you", key="k1")
             await eventually(lambda: rig.seen() == ["for all of you"])
 
     async def test_a_long_reply_is_cut_into_pieces_that_lose_nothing(self, rig: Rig) -> None:
@@ -174,13 +174,13 @@ class AdapterContract:
     async def test_a_hostile_message_is_received_and_harms_no_other(
         self, rig: Rig, name: str
     ) -> None:
-        recorder = Recorder()
+        recorder = RecordingIntake()
         async with serving(rig), running(rig.adapter(), recorder):
             await rig.say(HOSTILE[name])
             await rig.say("still there?")
-            await eventually(lambda: len(recorder.taken) >= 2 and rig.acknowledged())
+            await eventually(lambda: len(recorder.received) >= 2 and rig.acknowledged())
         assert "still there?" in recorder.texts
-        assert all(inbound.is_private for inbound in recorder.taken)
+        assert all(inbound.is_private for inbound in recorder.received)
 
     async def test_a_card_grows_in_place(self, rig: Rig) -> None:
         async with self._talking(rig) as (adapter, inbound):
@@ -198,14 +198,14 @@ class AdapterContract:
         async with serving(rig):
             adapter = rig.adapter()
             assert adapter.health().state is not ConnectionState.CONNECTED
-            async with running(adapter, Recorder()):
+            async with running(adapter, RecordingIntake()):
                 health = adapter.health()
                 assert (health.state, health.detail) == (ConnectionState.CONNECTED, "")
                 assert health.since > 0
             assert adapter.health().state is ConnectionState.STOPPED
 
     async def test_an_adapter_can_run_again(self, rig: Rig) -> None:
-        recorder = Recorder()
+        recorder = RecordingIntake()
         async with serving(rig):
             adapter = rig.adapter()
             for text in ("first", "second"):
@@ -217,14 +217,14 @@ class AdapterContract:
     @asynccontextmanager
     async def _talking(self, rig: Rig) -> AsyncIterator[tuple[Adapter, InboundMessage]]:
         """A running adapter, and a private message that can be answered."""
-        recorder = Recorder()
+        recorder = RecordingIntake()
         async with serving(rig), self._connected(rig, recorder) as adapter:
             await rig.say("hello")
-            await eventually(lambda: recorder.taken)
-            yield adapter, recorder.taken[0]
+            await eventually(lambda: recorder.received)
+            yield adapter, recorder.received[0]
 
     @asynccontextmanager
-    async def _connected(self, rig: Rig, recorder: Recorder) -> AsyncIterator[Adapter]:
+    async def _connected(self, rig: Rig, recorder: RecordingIntake) -> AsyncIterator[Adapter]:
         adapter = rig.adapter()
         async with running(adapter, recorder):
             yield adapter
@@ -286,7 +286,7 @@ class RemoteContract(AdapterContract):
     async def test_a_wrong_secret_fails_with_what_to_do(self, rig: RemoteRig) -> None:
         async with serving(rig):
             adapter, secret = rig.intruder()
-            async with running(adapter, Recorder(), link=ConnectionState.FAILED):
+            async with running(adapter, RecordingIntake(), link=ConnectionState.FAILED):
                 health = adapter.health()
         assert f"channels.{rig.name}." in health.detail
         assert secret not in health.detail
@@ -294,7 +294,7 @@ class RemoteContract(AdapterContract):
     async def test_a_lost_connection_is_told_and_mended_and_nothing_is_missed(
         self, rig: RemoteRig
     ) -> None:
-        recorder = Recorder()
+        recorder = RecordingIntake()
         async with serving(rig), self._connected(rig, recorder) as adapter:
             await rig.go_away()
             health = await linked(adapter, ConnectionState.RECONNECTING, ConnectionState.CONNECTING)
@@ -302,13 +302,13 @@ class RemoteContract(AdapterContract):
             await rig.come_back()
             assert (await linked(adapter, ConnectionState.CONNECTED)).detail == ""
             await rig.say("are you back?")
-            await eventually(lambda: recorder.taken and rig.acknowledged())
+            await eventually(lambda: recorder.received and rig.acknowledged())
         assert recorder.texts == ["are you back?"]
 
     async def test_a_run_that_is_cancelled_while_it_keeps_a_message_loses_nothing(
         self, rig: RemoteRig
     ) -> None:
-        hanging, recorder = Recorder(gate=anyio.Event()), Recorder()
+        hanging, recorder = RecordingIntake(gate=anyio.Event()), RecordingIntake()
         async with serving(rig), anyio.create_task_group() as people:
             async with running(rig.adapter(), hanging):
                 people.start_soon(rig.say, "hello")
@@ -316,9 +316,9 @@ class RemoteContract(AdapterContract):
             assert not rig.acknowledged()
             adapter = rig.adapter()
             async with running(adapter, recorder):
-                await eventually(lambda: recorder.taken and rig.acknowledged())
+                await eventually(lambda: recorder.received and rig.acknowledged())
         assert set(recorder.texts) == {"hello"}
-        assert recorder.taken[0].event_id == hanging.offered[0].event_id
+        assert recorder.received[0].event_id == hanging.offered[0].event_id
 
     async def test_a_run_that_cannot_connect_ends_when_it_is_cancelled(
         self, rig: RemoteRig
@@ -326,7 +326,7 @@ class RemoteContract(AdapterContract):
         async with serving(rig):
             adapter = rig.adapter()
             await rig.go_away()
-            async with running(adapter, Recorder(), link=None):
+            async with running(adapter, RecordingIntake(), link=None):
                 await eventually(lambda: adapter.health().detail)
         assert adapter.health().state in {ConnectionState.STOPPED, ConnectionState.FAILED}
 

@@ -3,23 +3,14 @@
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Literal
 
 import anyio
 import anyio.abc
 
-from bus.messages import (
-    ButtonPress,
-    ConversationKey,
-    InboundMessage,
-    MessageDeletion,
-    MessageEdit,
-    PressResponse,
-    Sender,
-)
-from bus.platform import Adapter, ChannelHealth, ConnectionState, Disposition
+from bus.platform import Adapter, ChannelHealth, ConnectionState
 from tests.eventually import eventually
+from tests.fakes.intake import RecordingIntake
 
 Trouble = Literal["unwell", "slow down", "cut before", "cut after"]
 
@@ -28,50 +19,6 @@ RETRY_AFTER_S = 17.0
 
 STOP_S = 5.0
 """How long a cancelled `run` may take."""
-
-
-@dataclass
-class Recorder:
-    """An intake that keeps what it was offered, raises the next of `raises`, and waits while `gate` is shut."""
-
-    offered: list[InboundMessage] = field(default_factory=list)
-    taken: list[InboundMessage] = field(default_factory=list)
-    raises: list[Exception] = field(default_factory=list)
-    gate: anyio.Event | None = None
-
-    async def receive(self, inbound: InboundMessage) -> Disposition:
-        self.offered.append(inbound)
-        if self.gate is not None:
-            await self.gate.wait()
-        if self.raises:
-            raise self.raises.pop(0)
-        self.taken.append(inbound)
-        return Disposition.ACCEPTED
-
-    async def handle_button_press(self, press: ButtonPress) -> PressResponse:
-        raise AssertionError(press)
-
-    async def migrate_chat(
-        self, channel: str, workspace: str, old_chat: str, new_chat: str
-    ) -> None:
-        raise AssertionError(old_chat)
-
-    async def handle_edit(self, edit: MessageEdit) -> Disposition:
-        raise AssertionError(edit)
-
-    async def handle_deletion(self, deletion: MessageDeletion) -> Disposition:
-        raise AssertionError(deletion)
-
-    async def handle_bot_added(self, key: ConversationKey, added_by: Sender) -> None:
-        raise AssertionError(key)
-
-    def report_ignored(self, channel: str, reason: Disposition, detail: str = "") -> None:
-        assert channel
-        assert len(detail) < 1000
-
-    @property
-    def texts(self) -> list[str]:
-        return [inbound.text for inbound in self.taken]
 
 
 class Rig(ABC):
@@ -149,7 +96,7 @@ async def serving(rig: Rig) -> AsyncIterator[None]:
 @asynccontextmanager
 async def running(
     adapter: Adapter,
-    recorder: Recorder,
+    recorder: RecordingIntake,
     *,
     link: ConnectionState | None = ConnectionState.CONNECTED,
 ) -> AsyncIterator[None]:
