@@ -281,7 +281,7 @@ def _shared_middleware(
         ModelUnusable: Summarization is configured by fractions of a model of unknown context size.
     """
     config = spec.config
-    loops, summaries = config.loop_detection, config.summarization
+    loops = config.loop_detection
     return [
         ToolOutputBudgetMiddleware(config, services.sandboxes),
         SanitizationMiddleware(safety=config.safety_finish_reason.enabled),
@@ -291,14 +291,12 @@ def _shared_middleware(
         SkillToolsMiddleware(skills),
         ToolErrorMiddleware(),
         SummarizationMiddleware(
-            summaries,
+            config.summarization,
             model=model,
-            models=services.auxiliary_models.get,
+            summarizer=services.summarizer,
             skills=config.skills.container_path,
             hooks=() if is_subagent else (services.memory.before_summarization,),
-        )
-        if summaries.enabled
-        else None,
+        ),
         ViewImageMiddleware(services.folders)
         if spec.revision.supports_vision(model_name)
         else None,

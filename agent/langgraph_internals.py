@@ -6,26 +6,19 @@ None of this is public API. tests/agent/test_langgraph_internals.py fails if a n
 import asyncio
 import contextvars
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import langsmith
-from langchain.agents.middleware import SummarizationMiddleware as LangChainSummarization
-from langchain.agents.middleware.summarization import ContextSize
 from langchain_core.callbacks import BaseCallbackManager, Callbacks
-from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AnyMessage
 from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.tracers._streaming import (
     _StreamingCallbackHandler,
     _V2StreamingCallbackHandler,
 )
-from langgraph.runtime import Runtime
 
 __all__ = [
-    "ContextSize",
-    "HistoryCutter",
     "detached_context",
     "langsmith_checks_inline",
     "node_tasks",
@@ -118,44 +111,3 @@ async def _run_inline(
     **kwargs: Any,  # noqa: ANN401
 ) -> Any:  # noqa: ANN401
     return context.run(work, *args, **kwargs)
-
-
-# ---- where to cut a long history ---------------------------------------------------------------
-
-_SUMMARY_MESSAGES = 2
-"""Messages that LangChain's update puts before those it keeps: the removal of all, and the summary."""
-
-
-class HistoryCutter:
-    """Decides whether a history is too long and where to cut it, by LangChain's summarization middleware.
-
-    It never separates a tool call from its result. As middleware of the agent it would be a graph node and delete the
-    messages it summarizes, so only its decision is used.
-
-    Args:
-        model: Its profile says how many tokens it accepts.
-        trigger: Any of these sizes starts a cut.
-        keep: How much of the end stays.
-
-    Raises:
-        ValueError: A size is a fraction, and the model's context size is unknown.
-    """
-
-    def __init__(
-        self, model: BaseChatModel, trigger: Sequence[ContextSize], keep: ContextSize
-    ) -> None:
-        self._middleware: LangChainSummarization[Any, Any] = LangChainSummarization(
-            model, trigger=list(trigger), keep=keep, summarizer=_no_summary
-        )
-
-    async def kept_count(self, messages: list[AnyMessage], runtime: Runtime[Any]) -> int | None:
-        """Return how many messages at the end to keep; None = the history is short enough.
-
-        Messages without an id get one.
-        """
-        update = await self._middleware.abefore_model({"messages": messages}, runtime)
-        return None if update is None else len(update["messages"]) - _SUMMARY_MESSAGES
-
-
-async def _no_summary(_messages: list[AnyMessage]) -> str:
-    return "-"

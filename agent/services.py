@@ -23,6 +23,7 @@ from agent.skills.installer import SkillInstaller
 from agent.skills.registry import SkillRegistry
 from agent.skills.scanner import SkillScanner
 from agent.subagents.executor import SubagentExecutor, open_subagent_executor
+from agent.summarizer import Summarizer, open_summarizer
 from agent.thread_storage import ThreadStorage
 from agent.tracing import Tracing, open_tracing
 from agent.uploads.service import UploadService
@@ -88,6 +89,7 @@ class AgentServices:
         custom_agents: The custom agents.
         acp_agents: Calls external agents over ACP.
         subagents: Runs subagents.
+        summarizer: Writes summaries of long threads.
         mcp: The tools of MCP servers.
         memory: Long-term memory of people and rooms.
         uploads: Uploaded files.
@@ -107,6 +109,7 @@ class AgentServices:
     custom_agents: CustomAgentStore
     acp_agents: AcpAgentRunner
     subagents: SubagentExecutor
+    summarizer: Summarizer
     mcp: McpToolRegistry
     memory: MemoryService
     uploads: UploadService
@@ -125,11 +128,9 @@ async def open_agent_services(setup: AgentSetup) -> AsyncIterator[AgentServices]
     extensions = ExtensionsFile(setup.extensions_file)
     skills = _skill_registry(setup, config, extensions)
     await skills.load()
-    sandboxes = setup.sandboxes
-    if sandboxes is None:
-        sandboxes = await anyio.to_thread.run_sync(
-            build_sandbox_provider, setup.config.sandbox, folders, skills.mounts
-        )
+    sandboxes = setup.sandboxes or await anyio.to_thread.run_sync(
+        build_sandbox_provider, setup.config.sandbox, folders, skills.mounts
+    )
     http_client = ModelHttpClient()
     models = AuxiliaryModels(config.get, http_client)
     try:
@@ -138,6 +139,7 @@ async def open_agent_services(setup: AgentSetup) -> AsyncIterator[AgentServices]
             open_tracing(setup.tracing) as tracing,
             MemoryService(setup.home, config.get, models.get) as memory,
             open_subagent_executor() as subagents,
+            open_summarizer(models.get) as summarizer,
             open_mcp(extensions, setup.environment, lambda: config.get().mcp) as mcp,
         ):
             yield AgentServices(
@@ -154,6 +156,7 @@ async def open_agent_services(setup: AgentSetup) -> AsyncIterator[AgentServices]
                 custom_agents=CustomAgentStore(setup.home),
                 acp_agents=AcpAgentRunner(folders),
                 subagents=subagents,
+                summarizer=summarizer,
                 mcp=mcp,
                 memory=memory,
                 uploads=UploadService(

@@ -26,12 +26,13 @@ class SummarizationConfig(Section):
     """Summaries of long threads for the model. The thread itself keeps all messages.
 
     Attributes:
-        enabled: Whether threads are summarized.
+        enabled: Whether `trigger` applies. Near the model's context size, threads are always summarized.
         model_name: An entry of `models` that writes summaries; None = the default one.
-        trigger: Any of these sizes starts a summary; empty = `DEFAULT_TRIGGER_TOKENS` tokens.
+        trigger: Any of these sizes starts a summary; empty = `CONFIGURED_TRIGGER_TOKENS` tokens.
         keep: How much of the end is kept.
-        max_input_tokens: The model's context size, for fractions; None = from the model's profile.
-        trim_tokens_to_summarize: Most input tokens of the summary model; 0 = no limit.
+        max_input_tokens: The model's context size; None = from the model's profile.
+        trim_tokens_to_summarize: Most tokens per call of the summary model: longer texts are read in pieces; 0 = no
+            limit.
         summary_prompt: The summary prompt, with `{messages}`; None = the built-in one.
         preserve_recent_skill_count: Number of recently read skill files to keep for the model; 0 = none.
         preserve_recent_skill_tokens: Their total size, tokens.
@@ -44,7 +45,7 @@ class SummarizationConfig(Section):
     trigger: list[ThreadSize] = Field(default_factory=list)
     keep: ThreadSize = Field(default_factory=ThreadSize)
     max_input_tokens: int | None = Field(default=None, gt=0)
-    trim_tokens_to_summarize: int = Field(default=4000, ge=0)
+    trim_tokens_to_summarize: int = Field(default=16_000, ge=0)
     summary_prompt: str | None = None
     preserve_recent_skill_count: int = Field(default=5, ge=0)
     preserve_recent_skill_tokens: int = Field(default=25_000, ge=0)

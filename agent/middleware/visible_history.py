@@ -13,7 +13,7 @@ from agent.user_messages import SUMMARY, is_user_message
 
 INTRODUCTION = "Here is a summary of the conversation to date:"
 NO_SUMMARY = (
-    "The earlier messages of this conversation are left out; no summary of them could be made."
+    "The earlier messages of this conversation are left out; there is no summary of them yet."
 )
 
 

@@ -5,7 +5,7 @@ names of their classes and base classes.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -143,6 +143,14 @@ def fallback_message(
 def is_fallback(message: BaseMessage) -> bool:
     """Return whether a message only reports a model failure."""
     return isinstance(message, AIMessage) and bool(message.additional_kwargs.get(FALLBACK_KEY))
+
+
+def is_context_overflow(messages: Sequence[BaseMessage]) -> bool:
+    """Return whether a response only reports that the request was too long for the model."""
+    return any(
+        is_fallback(message) and message.additional_kwargs.get("error_reason") == "context"
+        for message in messages
+    )
 
 
 def _reason(error: Exception, status: int | None, names: set[str]) -> FailureReason | None:

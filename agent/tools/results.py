@@ -55,24 +55,6 @@ def text_page(text: str, offset: int, limit: int) -> str:
     return f"{page}\n... [characters {start} to {end} of {len(text)}; read on with offset={end}]"
 
 
-def truncate_middle(text: str, limit: int) -> str:
-    """Keep both ends of a text; the result, including the note between, has at most `limit` characters.
-
-    >>> truncate_middle("a" * 300 + "b" * 300, 100)[-5:]
-    'bbbbb'
-    """
-    if limit <= 0 or len(text) <= limit:
-        return text
-    room = max(0, limit - len(_note(len(text))) - 1)
-    head, tail = room - room // 2, room // 2
-    note = _note(len(text) - room) + "\n"
-    return (text[:head] + note + (text[-tail:] if tail else ""))[:limit]
-
-
-def _note(dropped: int) -> str:
-    return f"\n... [{dropped} characters left out]"
-
-
 def error_text(error: AgentError) -> str:
     """Return an error as the model reads it."""
     return f"Error: {error.user_message}"[:MAX_ERROR_CHARS]

@@ -9,16 +9,14 @@ from typing import Any
 import anyio
 import pytest
 from langchain.agents import create_agent
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.config import get_config
 from langgraph.errors import NodeCancelledError
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.runtime import Runtime
 from typing_extensions import override
 
 from agent.langgraph_internals import (
-    HistoryCutter,
     detached_context,
     langsmith_checks_inline,
     node_tasks,
@@ -131,21 +129,3 @@ async def test_langsmith_checks_run_on_the_loop() -> None:
     with langsmith_checks_inline():
         await agent.ainvoke(QUESTION)
     assert executor.calls < by_default, "LangSmith no longer hops: drop langsmith_checks_inline"
-
-
-async def test_a_cut_keeps_calls_with_their_results() -> None:
-    call = {"name": "ls", "args": {}, "id": "c1"}
-    messages: list[AnyMessage] = [
-        HumanMessage("one", id="1"),
-        AIMessage("", tool_calls=[call], id="2"),
-        ToolMessage("a.txt", tool_call_id="c1", id="3"),
-        AIMessage("done", id="4"),
-    ]
-    cutter = HistoryCutter(ScriptedChatModel.playing(), [("messages", 4)], ("messages", 2))
-    assert await cutter.kept_count(messages[:3], Runtime()) is None
-    assert await cutter.kept_count(messages, Runtime()) == 3
-
-
-def test_a_fraction_needs_the_size_of_the_model() -> None:
-    with pytest.raises(ValueError, match="fraction"):
-        HistoryCutter(ScriptedChatModel.playing(), [("fraction", 0.5)], ("messages", 2))

@@ -1,29 +1,38 @@
 """Long threads: summed up for the model, whole in the thread, and never without the user's words."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from langchain.agents import create_agent
+from langchain_core.exceptions import ContextOverflowError
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages.utils import count_tokens_approximately
+from langchain_core.outputs import ChatGenerationChunk
 from langgraph.types import Overwrite
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
+from typing_extensions import override
 
-from agent.config import AgentConfig, SummarizationConfig
+from agent.config import AgentConfig, CircuitBreakerConfig, LlmRetryConfig, SummarizationConfig
 from agent.errors import ModelUnusable
+from agent.middleware.llm_retry import LlmRetryMiddleware
 from agent.middleware.summarization import SummarizationMiddleware
 from agent.middleware.visible_history import (
     INTRODUCTION,
-    NO_SUMMARY,
     recent_skill_reads,
     summary_message,
     visible_messages,
 )
+from agent.models.circuit_breakers import CircuitBreakers
 from agent.options import RunContext
 from agent.paths import SKILLS, WORKSPACE
 from agent.state import HistorySummary, ThreadState
+from agent.summarizer import open_summarizer
 from tests.agent.agent_harness import AgentHarness, open_agent
 from tests.agent.plain_agent import THREAD
 from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn, registered
@@ -105,7 +114,7 @@ async def test_no_token_of_a_summary_is_streamed(tmp_path: Path) -> None:
     assert [list(chunk) for mode, chunk in parts if mode == "updates"] == [["model"]]
 
 
-async def test_a_writer_that_fails_costs_the_beginning_for_that_call_only(tmp_path: Path) -> None:
+async def test_if_no_summary_can_be_written_the_model_sees_everything(tmp_path: Path) -> None:
     writer = ScriptedChatModel.playing(RuntimeError("broken"), "Never asked.")
     with registered(writer) as keys:
         config = sections() | {"models": [{**keys, "name": "writer"}]}
@@ -113,9 +122,9 @@ async def test_a_writer_that_fails_costs_the_beginning_for_that_call_only(tmp_pa
         async with open_agent(tmp_path, model, config) as harness:
             await talk(harness, "q1", "q2", "q3", "q4", "q5")
             state = await harness.state()
-    assert seen(model.prompts[3]) == [NO_SUMMARY, "(done)", "q4"]
-    assert seen(model.prompts[4]) == [NO_SUMMARY, "(done)", "q5"]
-    assert len(writer.prompts) == 1  # then it is left in peace for a while
+    answered = [text for n in range(1, 5) for text in (f"q{n}", "(done)")]
+    assert seen(model.prompts[4]) == [*answered, "q5"]
+    assert len(writer.prompts) == 1  # not called again for a while
     assert state.get("summary") is None
 
 
@@ -140,9 +149,7 @@ async def test_a_long_turn_keeps_the_request_and_its_pairs(tmp_path: Path) -> No
     assert all(len(prompt) <= 9 for prompt in model.prompts)
 
 
-async def test_those_who_listen_get_what_is_left_out_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_hooks_get_the_replaced_messages_once(caplog: pytest.LogCaptureFixture) -> None:
     got: list[list[str]] = []
 
     def failing(_: Sequence[AnyMessage], __: RunContext) -> None:
@@ -156,19 +163,20 @@ async def test_those_who_listen_get_what_is_left_out_once(
         return ScriptedChatModel.playing("Summed up.")
 
     model = ScriptedChatModel.playing()
-    link = SummarizationMiddleware(
-        SummarizationConfig.model_validate(BY_MESSAGES),
-        model=model,
-        models=writer,
-        skills=SKILLS,
-        hooks=[failing, listening],
-    )
-    graph: Any = create_agent(model, [], middleware=[link], state_schema=ThreadState)
-    thread: list[Any] = [HumanMessage(f"q{n}", id=f"{n}") for n in range(7)]
-    config: Any = {"configurable": {"thread_id": "t"}}
-    state = await graph.ainvoke({"messages": thread}, config)
-    again = [*state["messages"], *[HumanMessage(f"r{n}", id=f"r{n}") for n in range(5)]]
-    await graph.ainvoke({"messages": again, "summary": state["summary"]}, config)
+    async with open_summarizer(writer) as summarizer:
+        link = SummarizationMiddleware(
+            SummarizationConfig.model_validate({"enabled": True, **BY_MESSAGES}),
+            model=model,
+            summarizer=summarizer,
+            skills=SKILLS,
+            hooks=[failing, listening],
+        )
+        graph: Any = create_agent(model, [], middleware=[link], state_schema=ThreadState)
+        thread: list[Any] = [HumanMessage(f"q{n}", id=f"{n}") for n in range(7)]
+        config: Any = {"configurable": {"thread_id": "t"}}
+        state = await graph.ainvoke({"messages": thread}, config)
+        again = [*state["messages"], *[HumanMessage(f"r{n}", id=f"r{n}") for n in range(5)]]
+        await graph.ainvoke({"messages": again, "summary": state["summary"]}, config)
     assert got == [[f"q{n}" for n in range(5)], ["q5", "q6", "(done)", "r0", "r1", "r2"]]
     assert "A summarization hook failed" in caplog.text
 
@@ -226,17 +234,190 @@ async def test_tokens_and_fractions_start_it_too(tmp_path: Path) -> None:
         assert seen(model.prompts[-1])[0].startswith(INTRODUCTION)
 
 
-async def test_what_is_shown_to_the_writer_is_bounded(tmp_path: Path) -> None:
-    writer = ScriptedChatModel.playing("Short.")
+async def test_the_writer_reads_everything_piece_by_piece(tmp_path: Path) -> None:
+    writer = ScriptedChatModel.playing(*(f"Summary {n}." for n in range(20)))
     with registered(writer) as keys:
         config = sections(trim_tokens_to_summarize=500, summary_prompt="Sum up: {messages}")
         config |= {"models": [{**keys, "name": "writer"}]}
         async with open_agent(tmp_path, ScriptedChatModel.playing(), config) as harness:
-            await talk(harness, "x" * 9000, "q2", "q3", "q4")
-    shown = writer.prompts[0][-1].text
-    assert shown.startswith("Sum up: ")
-    assert len(shown) == len("Sum up: ") + 2000
-    assert "q2" in shown
+            long = "".join(f"word{n} " for n in range(2000))
+            await talk(harness, long, "q2", "q3", "q4")
+            state = await harness.state()
+    prompts = [prompt[-1].text for prompt in writer.prompts]
+    assert len(prompts) >= 8
+    assert all(len(shown) < 2_100 for shown in prompts)
+    before = re.compile(r"Sum up: (Summary of what came before:\nSummary \d+\.\n\n)?")
+    read = "".join(before.sub("", shown, count=1) for shown in prompts)
+    assert long.strip() in read
+    assert "q2" in read
+    for n, shown in enumerate(prompts[1:]):
+        assert f"Summary of what came before:\nSummary {n}.\n" in shown
+    assert state["summary"]["text"] == f"Summary {len(prompts) - 1}."
+
+
+async def test_a_writer_with_a_small_window_gets_smaller_pieces(tmp_path: Path) -> None:
+    writer = ScriptedChatModel.playing(TOO_LONG, *(f"Summary {n}." for n in range(9)))
+    with registered(writer) as keys:
+        config = sections(trim_tokens_to_summarize=2000) | {"models": [{**keys, "name": "writer"}]}
+        async with open_agent(tmp_path, ScriptedChatModel.playing(), config) as harness:
+            await talk(harness, "x" * 7000, "q2", "q3", "q4")
+            state = await harness.state()
+    assert len(writer.prompts) == 3
+    assert state["summary"]["text"] == "Summary 1."
+
+
+# ---- summaries do not hold up the conversation ---------------------------------------------------
+
+
+@asynccontextmanager
+async def summarizing(
+    model: ScriptedChatModel, writer: BaseChatModel, config: dict[str, Any], max_wait_s: float = 5.0
+) -> AsyncIterator[Callable[[dict[str, Any], str], Awaitable[dict[str, Any]]]]:
+    """Yield a function that runs a turn in a state and returns the new one."""
+
+    async def source(_: str | None) -> BaseChatModel:
+        return writer
+
+    async with open_summarizer(source) as summarizer:
+        section = SummarizationConfig.model_validate(config)
+        link = SummarizationMiddleware(
+            section, model=model, summarizer=summarizer, skills=SKILLS, max_wait_s=max_wait_s
+        )
+        retry = LlmRetryMiddleware(
+            LlmRetryConfig(),
+            names=["scripted"],
+            models=source,
+            breakers=CircuitBreakers(CircuitBreakerConfig),
+        )
+        graph: Any = create_agent(model, [], middleware=[link, retry], state_schema=ThreadState)
+
+        async def turn(state: dict[str, Any], said: str) -> dict[str, Any]:
+            messages = [*state.get("messages", []), HumanMessage(said, id=said[:40])]
+            thread: Any = {"configurable": {"thread_id": "t"}}
+            result: dict[str, Any] = await graph.ainvoke({**state, "messages": messages}, thread)
+            return result
+
+        yield turn
+
+
+async def test_a_slow_writer_does_not_hold_up_the_turn(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing()
+    release = anyio.Event()
+
+    class SlowWriter(ScriptedChatModel):
+        @override
+        async def _astream(self, *args: Any, **kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:
+            await release.wait()
+            async for chunk in super()._astream(*args, **kwargs):
+                yield chunk
+
+    writer = SlowWriter.playing("Finally.")
+    async with summarizing(
+        model, writer, {"enabled": True, **BY_MESSAGES}, max_wait_s=0.01
+    ) as turn:
+        state: dict[str, Any] = {}
+        for n in range(1, 6):
+            state = await turn(state, f"q{n}")
+        assert seen(model.prompts[4])[0] == "q1"
+        assert state.get("summary") is None
+        release.set()
+        with anyio.fail_after(10):
+            while state.get("summary") is None:
+                state = await turn(state, f"more{len(model.prompts)}")
+    assert seen(model.prompts[-1])[0] == f"{INTRODUCTION}\n\nFinally."
+    assert len(writer.prompts) == 1
+    # What was said meanwhile is not in the summary, so it is still visible.
+    assert "q5" in seen(model.prompts[-1])
+
+
+async def test_long_recent_messages_do_not_start_a_summary_at_each_step() -> None:
+    model, writer = ScriptedChatModel.playing(), ScriptedChatModel.playing()
+    config = {
+        "enabled": True,
+        "trigger": {"type": "tokens", "value": 5000},
+        "keep": {"type": "messages", "value": 20},
+    }
+    async with summarizing(model, writer, config) as turn:
+        state: dict[str, Any] = {}
+        for n in range(30):
+            state = await turn(state, f"q{n} " + "long " * 1000)
+    assert 1 <= len(writer.prompts) <= 7
+
+
+# ---- the model's limit ---------------------------------------------------------------------------
+
+
+async def test_near_the_models_limit_threads_are_summarized_by_default() -> None:
+    model, writer = ScriptedChatModel.playing(), ScriptedChatModel.playing("Short.", "Shorter.")
+    config = {"max_input_tokens": 4000, "keep": {"type": "messages", "value": 3}}
+    async with summarizing(model, writer, config) as turn:
+        state: dict[str, Any] = {}
+        for n in range(8):
+            state = await turn(state, f"q{n} " + "long " * 500)
+    assert state["summary"]["text"].startswith("Short")
+    sizes = [count_tokens_approximately(prompt) for prompt in model.prompts]
+    assert max(sizes) <= 4000
+
+
+TOO_LONG = ContextOverflowError("maximum context length is 1000 tokens")
+
+
+class SmallModel(ScriptedChatModel):
+    """Rejects requests above its context size, as servers do."""
+
+    limit: int = 1000
+    rejected: list[int] = Field(default_factory=list)
+
+    @override
+    async def _astream(
+        self, messages: list[BaseMessage], *args: Any, **kwargs: Any
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        if count_tokens_approximately(messages) > self.limit:
+            self.rejected.append(count_tokens_approximately(messages))
+            raise TOO_LONG
+        async for chunk in super()._astream(messages, *args, **kwargs):
+            yield chunk
+
+
+async def test_a_request_that_is_too_long_is_compacted_and_repeated() -> None:
+    model, writer = SmallModel.playing(), ScriptedChatModel.playing(*["The story so far."] * 9)
+    async with summarizing(model, writer, {}) as turn:
+        state: dict[str, Any] = {}
+        for n in range(12):
+            state = await turn(state, f"q{n} " + "long " * 120)
+    texts = [message.text for message in state["messages"] if message.type == "ai"]
+    assert texts == ["(done)"] * 12
+    assert state["summary"]["text"] == "The story so far."
+    assert seen(model.prompts[-1])[0].startswith(INTRODUCTION)
+    assert seen(model.prompts[-1])[-1].startswith("q11 ")
+    assert 1 <= len(model.rejected) <= 6
+
+
+async def test_the_whole_agent_repeats_a_request_that_is_too_long(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing(TOO_LONG, "Answer.")
+    async with open_agent(tmp_path, model) as harness:
+        messages = await harness.say("hello")
+    assert [message.text for message in messages] == ["hello", "Answer."]
+
+
+async def test_a_single_message_that_is_too_long_is_shortened_with_a_note() -> None:
+    model, writer = SmallModel.playing(), ScriptedChatModel.playing()
+    async with summarizing(model, writer, {}) as turn:
+        state = await turn({}, "begin " + "long " * 2000 + "end")
+    assert state["messages"][-1].text == "(done)"
+    shown = seen(model.prompts[-1])[-1]
+    assert shown.startswith("begin ")
+    assert shown.endswith("end")
+    assert "characters left out: the conversation is too long for the model" in shown
+    assert state["messages"][0].text.count("long") == 2000
+
+
+async def test_what_no_compaction_can_fit_ends_the_turn_with_the_reason() -> None:
+    model, writer = SmallModel.playing(), ScriptedChatModel.playing()
+    model.limit = 1
+    async with summarizing(model, writer, {}) as turn:
+        state = await turn({}, "hi")
+    assert state["messages"][-1].additional_kwargs["error_reason"] == "context"
 
 
 # ---- pure --------------------------------------------------------------------------------------

@@ -1,0 +1,130 @@
+"""How long a history is, and where it can be cut. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, AnyMessage
+from langchain_core.messages.utils import count_tokens_approximately
+
+from agent.config import SummarizationConfig, ThreadSize
+from agent.errors import ModelUnusable
+
+CONFIGURED_TRIGGER_TOKENS = 80_000
+"""The trigger if `summarization` is enabled without one: well within the 128,000 tokens of today's smaller models."""
+
+WINDOW_SHARE = 0.8
+"""The share of the model's context size that always triggers a summary."""
+
+_CHARS_PER_TOKEN = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistorySize:
+    """A size of a history, in messages or tokens."""
+
+    unit: Literal["messages", "tokens"]
+    value: int
+
+    def is_reached(self, messages: Sequence[AnyMessage]) -> bool:
+        """Return whether a history has at least this size."""
+        size = len(messages) if self.unit == "messages" else request_tokens(messages)
+        return size >= self.value
+
+
+def trigger_sizes(config: SummarizationConfig, model: BaseChatModel) -> list[HistorySize]:
+    """Return the sizes that start a summary.
+
+    Raises:
+        ModelUnusable: A size is a fraction, and the context size is unknown.
+    """
+    window = context_size(config, model)
+    default = int(window * WINDOW_SHARE) if window else CONFIGURED_TRIGGER_TOKENS
+    if not config.enabled:
+        return [HistorySize(unit="tokens", value=default)]
+    if not config.trigger:
+        return [HistorySize(unit="tokens", value=min(default, CONFIGURED_TRIGGER_TOKENS))]
+    return [history_size(size, window) for size in config.trigger]
+
+
+def context_size(config: SummarizationConfig, model: BaseChatModel) -> int | None:
+    """Return how many tokens the model accepts; None = unknown."""
+    return config.max_input_tokens or (model.profile or {}).get("max_input_tokens")
+
+
+def history_size(size: ThreadSize, window: int | None) -> HistorySize:
+    """Return a configured size without fractions.
+
+    Raises:
+        ModelUnusable: It is a fraction, and the context size is unknown.
+    """
+    if size.type != "fraction":
+        return HistorySize(unit=size.type, value=int(size.value))
+    if window is None:
+        raise ModelUnusable(
+            "summarization: a fraction needs the model's context size; set summarization.max_input_tokens"
+        )
+    return HistorySize(unit="tokens", value=int(size.value * window))
+
+
+def request_tokens(messages: Sequence[AnyMessage]) -> int:
+    """Estimate the tokens of a request: what the last response reported, plus what follows it.
+
+    Without a report, the messages are estimated, with 4 characters per token.
+    """
+    for at in range(len(messages) - 1, -1, -1):
+        message = messages[at]
+        if isinstance(message, AIMessage) and message.usage_metadata:
+            following = count_tokens_approximately(messages[at + 1 :])
+            return message.usage_metadata["total_tokens"] + following
+    return count_tokens_approximately(messages)
+
+
+def cut_index(messages: Sequence[AnyMessage], keep: HistorySize) -> int:
+    """Return how many messages to drop so that about `keep` stay: at least one; no call without its results.
+
+    >>> from langchain_core.messages import HumanMessage, ToolMessage
+    >>> call = AIMessage("", tool_calls=[{"name": "ls", "args": {}, "id": "1"}])
+    >>> history = [HumanMessage("a"), call, ToolMessage("b", tool_call_id="1"), AIMessage("c")]
+    >>> [cut_index(history, HistorySize(unit="messages", value=n)) for n in (1, 2, 3, 9)]
+    [3, 1, 1, 0]
+    """
+    if keep.unit == "messages":
+        at = max(0, len(messages) - keep.value)
+    else:
+        at, tokens = len(messages), 0
+        while (
+            at and (tokens := tokens + count_tokens_approximately([messages[at - 1]])) <= keep.value
+        ):
+            at -= 1
+    at = min(at, len(messages) - 1)
+    while at > 0 and messages[at].type == "tool":
+        at -= 1
+    return max(at, 0)
+
+
+def shorten_message(message: AnyMessage, max_tokens: int) -> AnyMessage:
+    """Return a message whose texts have at most `max_tokens` (estimated), with a note where the middle is left out."""
+    limit = max_tokens * _CHARS_PER_TOKEN
+    if isinstance(message.content, str):
+        short = _shorten(message.content, limit)
+        return (
+            message if short is message.content else message.model_copy(update={"content": short})
+        )
+    blocks = [
+        {**block, "text": _shorten(block["text"], limit)}
+        if isinstance(block, dict) and isinstance(block.get("text"), str)
+        else block
+        for block in message.content
+    ]
+    return message if blocks == message.content else message.model_copy(update={"content": blocks})
+
+
+def _shorten(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    dropped = len(text) - 2 * half
+    note = f"\n... [{dropped} characters left out: the conversation is too long for the model]\n"
+    return text[:half] + note + text[len(text) - half :]
