@@ -9,7 +9,6 @@ from agent.config import AgentConfig, ModelConfig
 from agent.errors import ModelNotFound, ModelUnusable, ObjectNotImportable
 from agent.importer import import_class
 from agent.models.http_client import ModelHttpClient
-from agent.models.openai_client import skip_request_transform
 from agent.models.thinking import deep_merge, thinking_settings
 
 
@@ -121,8 +120,16 @@ def _construct(
         raise ModelUnusable(
             f"models: {entry.name}: {entry.use} cannot be built: {_first_line(error)}"
         ) from None
-    skip_request_transform(model)
+    _use_direct_completions(model)
     return model
+
+
+def _use_direct_completions(model: BaseChatModel) -> None:
+    """Replace the calls of an OpenAI-compatible model by cheaper ones; other models stay as they are."""
+    completions = getattr(model, "async_client", None)
+    if type(completions).__name__ == "AsyncCompletions":
+        direct = import_class("agent.models.openai_client:DirectCompletions", object)
+        model.async_client = direct(completions)  # type: ignore[attr-defined, call-arg]
 
 
 def _first_line(error: Exception) -> str:

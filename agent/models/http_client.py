@@ -6,13 +6,7 @@ import anyio
 
 from agent.importer import import_class
 
-CLIENT_CLASS = "openai:DefaultAsyncHttpxClient"
-"""The HTTP client class of the OpenAI package, with its timeouts (connect 5 s, read 600 s) and limits.
-
-The package's classes are made for it; httpx's own client was seen to leave requests open when their task was
-cancelled by a cancel scope.
-"""
-
+CLIENT_CLASS = "agent.models.openai_client:OpenAIHttpClient"
 CLOSE_S = 2.0
 
 
