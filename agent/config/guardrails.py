@@ -37,6 +37,12 @@ class GuardrailsConfig(Section):
     provider: GuardrailProviderConfig | None = None
 
     @model_validator(mode="after")
+    def _ask_is_in_effect(self) -> "GuardrailsConfig":
+        if self.ask and not self.enabled:
+            raise ValueError("ask has no effect without enabled: true; set it, or remove ask")
+        return self
+
+    @model_validator(mode="after")
     def _somebody_decides(self) -> "GuardrailsConfig":
         if self.enabled and self.provider is None and not self.ask:
             raise ValueError(

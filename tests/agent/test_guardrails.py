@@ -224,6 +224,8 @@ async def test_configuration_errors_are_one_line(
     ("guard", "text"),
     [
         ({"enabled": True}, "provider.use is not set"),
+        ({"ask": ["bash"]}, "ask has no effect without enabled: true"),
+        ({"enabled": False, "ask": ["bash"]}, "ask has no effect without enabled: true"),
         ({"provider": {"config": {}}}, "guardrails.provider.use"),
         ({"timeout_seconds": 0}, "guardrails.timeout_seconds"),
         ({"timeout_seconds": float("nan")}, "guardrails.timeout_seconds"),
