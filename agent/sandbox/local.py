@@ -148,11 +148,15 @@ class LocalSandbox(Sandbox):
         resolved = files.resolve_path(self._table, path, write=True)
         with self._locks.locked(self._id, resolved.host):
             text = files.read_text(resolved)
-            if old == "":
-                return
-            if old not in text:
+            count = text.count(old) if old else 0
+            if count == 0:
                 raise SandboxError(f"the text to replace was not found in {resolved.virtual}")
-            text = text.replace(old, new, -1 if everywhere else 1)
+            if count > 1 and not everywhere:
+                raise SandboxError(
+                    f"the text to replace occurs {count} times in {resolved.virtual}. Nothing was changed: include "
+                    "more of the lines around it, or set replace_all"
+                )
+            text = text.replace(old, new)
             self._meter.require_space(len(text.encode("utf-8", "replace")))
             files.write_text(resolved, text)
 

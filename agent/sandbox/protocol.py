@@ -56,7 +56,7 @@ class Sandbox(Protocol):
         ...
 
     async def replace_text(self, path: str, old: str, new: str, *, everywhere: bool) -> None:
-        """Replace the first or every occurrence of `old` in a file; an empty `old` changes nothing."""
+        """Replace the only or every occurrence of `old` in a file; it fails if there is none, or no telling which."""
         ...
 
     async def glob(

@@ -47,7 +47,7 @@ class ReplaceArgs(_Described):
     """Arguments of str_replace."""
 
     path: str = Field(description="The file.")
-    old_str: str = Field(description="The exact text to replace.")
+    old_str: str = Field(description="The exact text to replace; it must occur only once.")
     new_str: str = Field(description="The replacement.")
     replace_all: bool = Field(default=False, description="Replace every occurrence.")
 
@@ -103,7 +103,7 @@ def file_tools(sandboxes: SandboxProvider, limits: ToolLimits) -> tuple[BaseTool
         ),
         tool(
             "str_replace",
-            "Replace an exact text in a file: its first occurrence, or all with replace_all.",
+            "Replace an exact text in a file: its only occurrence, or all with replace_all.",
             ReplaceArgs,
             _str_replace,
         ),
@@ -117,8 +117,15 @@ async def _ls(sandbox: Sandbox, args: ListArgs, _: ToolLimits) -> str:
 
 
 async def _read_file(sandbox: Sandbox, args: ReadArgs, limits: ToolLimits) -> str:
-    text = line_range(await sandbox.read_file(args.path), args.start_line, args.end_line)
-    return text_page(text, args.offset, limits.reading_chars) or EMPTY
+    whole = await sandbox.read_file(args.path)
+    text = line_range(whole, args.start_line, args.end_line)
+    shown = text_page(text, args.offset, limits.reading_chars) or EMPTY
+    if text is whole:
+        return shown
+    first, total = max(args.start_line or 1, 1), whole.count("\n") + 1
+    last = total if args.end_line is None else min(args.end_line, total)
+    lines = f"lines {first} to {last} of {total}" if first <= last else f"there are {total} lines"
+    return f"{shown}\n[{lines}]"
 
 
 async def _write_file(sandbox: Sandbox, args: WriteArgs, limits: ToolLimits) -> str:

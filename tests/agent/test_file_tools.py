@@ -82,14 +82,15 @@ async def test_a_file_is_written_read_changed_and_listed(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("start", "end", "text"),
     [
-        (2, 3, "b\nc"),
-        (2, None, "b\nc\nd"),
-        (None, 2, "a\nb"),
-        (0, 1, "a"),
-        (4, 9, "d"),
-        (9, None, "(empty)"),
-        (3, 2, "(empty)"),
-        (None, -1, "(empty)"),
+        (2, 3, "b\nc\n[lines 2 to 3 of 4]"),
+        (2, None, "b\nc\nd\n[lines 2 to 4 of 4]"),
+        (None, 2, "a\nb\n[lines 1 to 2 of 4]"),
+        (0, 1, "a\n[lines 1 to 1 of 4]"),
+        (4, 9, "d\n[lines 4 to 4 of 4]"),
+        (9, None, "(empty)\n[there are 4 lines]"),
+        (3, 2, "(empty)\n[there are 4 lines]"),
+        (None, -1, "(empty)\n[there are 4 lines]"),
+        (None, None, "a\nb\nc\nd"),
     ],
 )
 async def test_ranges_of_lines(bench: Bench, start: int | None, end: int | None, text: str) -> None:
@@ -148,7 +149,9 @@ async def test_long_files_are_read_on(tmp_path: Path) -> None:
     last = await bench.text("read_file", path="a.txt", offset=600)
     assert last == content[600:]
     lines = await bench.text("read_file", path="a.txt", start_line=11, end_line=60, offset=300)
-    assert lines == "".join(f"line {n}\n" for n in range(10, 60))[300:-1]
+    assert (
+        lines == "".join(f"line {n}\n" for n in range(10, 60))[300:-1] + "\n[lines 11 to 60 of 101]"
+    )
     assert "there are 790 characters" in await bench.text("read_file", path="a.txt", offset=791)
 
 

@@ -189,10 +189,15 @@ async def test_text_that_cannot_be_encoded_changes_nothing(scene: Scene) -> None
 async def test_replacing_text(scene: Scene) -> None:
     box, path = scene.sandbox, f"{WORKSPACE}/a"
     await box.write_file(path, "x x")
-    await box.replace_text(path, "x", "y", everywhere=False)
-    assert await box.read_file(path) == "y x"
-    await box.replace_text(path, "", "z", everywhere=True)
-    assert await box.read_file(path) == "y x"
+    with pytest.raises(SandboxError, match="occurs 2 times"):
+        await box.replace_text(path, "x", "y", everywhere=False)
+    assert await box.read_file(path) == "x x"
+    await box.replace_text(path, "x", "y", everywhere=True)
+    assert await box.read_file(path) == "y y"
+    await box.replace_text(path, "y y", "x", everywhere=False)
+    assert await box.read_file(path) == "x"
+    with pytest.raises(SandboxError, match="was not found"):
+        await box.replace_text(path, "", "z", everywhere=True)
     await box.write_file(path, "")
     with pytest.raises(SandboxError, match="was not found"):
         await box.replace_text(path, "x", "y", everywhere=False)
