@@ -268,7 +268,7 @@ async def test_what_is_in_work_is_acknowledged_before_the_connection_goes() -> N
         await slack.wait_for(lambda: intake.offered)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(slack.disconnect_all)
-            await anyio.sleep(0.05)
+            await slack.wait_for(lambda: slack.sockets.connects == 2)
             intake.gate.set()
         await slack.wait_for(lambda: settled(slack))
         assert slack.sockets.envelopes[0].attempts == 1

@@ -49,7 +49,7 @@ class SlowPlatform(FakePlatform):
 
 
 async def test_a_full_disk_refuses_messages_and_holds_answers_back_until_there_is_room(
-    tmp_path: Path,
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     platform = FakePlatform()
     async with running_bus(tmp_path, platform=platform) as harness:
@@ -61,7 +61,7 @@ async def test_a_full_disk_refuses_messages_and_holds_answers_back_until_there_i
         with pytest.raises(StoreUnavailable, match="full"):
             await harness.send("refused " * 2000, event="refused")
         gate.set()
-        await anyio.sleep(0.3)
+        await eventually(lambda: "turn 1 waits for the" in caplog.text)
         assert not any(text.startswith("long") for text in platform.texts)
         await make_room(harness)
         await eventually(lambda: any(text.startswith("long") for text in platform.texts))

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import anyio
-
 from bus.errors import DeliveryError
 from bus.messages import OutboundText, ReplyTarget, encode_outbound
 from store.config import StoreConfig
@@ -11,6 +9,7 @@ from store.conversations import ConversationKey
 from store.database import Database
 from store.outbox import NewOutboxRow, OutboxStore
 from tests.bus.test_delivery_worker import pump, settle
+from tests.eventually import eventually
 from tests.fakes.platform import CardPlatform
 
 
@@ -26,9 +25,7 @@ def answer(key: str, *, status: str = "ok") -> NewOutboxRow:
 
 
 async def shows(platform: CardPlatform, *signs: str) -> None:
-    with anyio.fail_after(10):
-        while platform.signs != list(signs):  # noqa: ASYNC110 - the fake has no signal for it
-            await anyio.sleep(0.01)
+    await eventually(lambda: platform.signs == list(signs))
 
 
 async def test_an_outcome_that_is_rate_limited_is_shown_later(tmp_path: Path) -> None:

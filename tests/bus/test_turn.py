@@ -240,15 +240,15 @@ async def test_after_a_crash_a_run_under_way_is_joined(tmp_path: Path) -> None:
         h.server.scripts.append(Script(words=("slow", "ly"), hang_after=1))
         async with anyio.create_task_group() as dying:
             dying.start_soon(turn.run)
-            await eventually(lambda: bool(h.server.runs))
-            await anyio.sleep(0.05)
+            await eventually(h.inbox.list_unfinished, lambda rows: rows[0].run_id)
             dying.cancel_scope.cancel()
         turn = await h.restarted()
         run = h.server.runs[0]
         messages = h.server.threads[run.thread_id]
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(turn.run)
-            await anyio.sleep(0.05)
+            joined = f"/threads/{run.thread_id}/runs/{run.run_id}/stream"
+            await eventually(lambda: ("GET", joined) in h.server.requests)
             messages.append({"type": "ai", "id": "x", "content": "slowly"})
             run.events.append(("values", {"messages": list(messages)}))
             run.status = "success"

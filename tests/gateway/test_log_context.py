@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from typing_extensions import override
 
 from gateway.logs import ConsoleLogFormatter, JsonLogFormatter, SecretRedactor
+from tests.eventually import eventually
 from tests.fakes.scripted import ScriptedChatModel, registered
 from tests.gateway.composed import Composed, composed
 
@@ -51,13 +51,12 @@ async def said(service: Composed, session: str) -> dict[str, Any]:
     terminal = service.services.terminal
     assert terminal is not None
     await terminal.say(session, "hello")
-    with anyio.fail_after(30):
-        while True:
-            rows = (await service.client.get("/api/channels/inbox")).json()["rows"]
-            row: dict[str, Any] = next(one for one in rows if one["chat"] == session)
-            if row["state"] in ("done", "dead"):
-                return row
-            await anyio.sleep(0.05)
+
+    async def row() -> dict[str, Any]:
+        rows = (await service.client.get("/api/channels/inbox")).json()["rows"]
+        return next(one for one in rows if one["chat"] == session)
+
+    return await eventually(row, lambda one: one["state"] in ("done", "dead"), within_s=30)
 
 
 async def test_a_run_that_fails_is_found_by_its_conversation(tmp_path: Path, lines: Lines) -> None:
