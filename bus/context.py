@@ -1,14 +1,18 @@
-"""What all parts of the bus share: configuration, adapters, stores, servers, clock and task group."""
+"""What all parts of the bus share: configuration, platforms, journal, servers, delivery, settings, clock, tasks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import httpx
 from anyio.abc import TaskGroup
-from langgraph_sdk.client import LangGraphClient
 
+from bus.access.intake_stats import IntakeStats
 from bus.config import BusConfig, ChannelPolicy
+from bus.outbound.worker import DeliveryWorker
 from bus.platform import Adapter, Clock
+from bus.runs.client import RunClient
+from bus.settings.language import LanguageResolver
+from bus.settings.resolver import SettingsResolver
 from bus.stores import JournalStores
 
 
@@ -22,8 +26,12 @@ class BusContext:
         policies: Who may talk to the bot, by channel.
         adapters: The platforms to connect, by channel.
         stores: The journal.
-        langgraph: The agent's server.
+        runs: Threads and runs at the agent's server.
         gateway: The gateway's REST API; its base URL ends in `/api`.
+        delivery: Sends what is in the outbox.
+        settings: What people chose by command.
+        languages: The language of each reply.
+        stats: What became of messages since the start.
         now: The wall clock.
     """
 
@@ -32,6 +40,10 @@ class BusContext:
     policies: Mapping[str, ChannelPolicy]
     adapters: Mapping[str, Adapter]
     stores: JournalStores
-    langgraph: LangGraphClient
+    runs: RunClient
     gateway: httpx.AsyncClient
+    delivery: DeliveryWorker
+    settings: SettingsResolver
+    languages: LanguageResolver
+    stats: IntakeStats
     now: Clock

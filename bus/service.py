@@ -4,7 +4,6 @@ import logging
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 import anyio
 import httpx
@@ -60,24 +59,33 @@ class Bus:
         intake: Where adapters hand messages over.
         dispatcher: Resumes messages that nobody works on.
         inbox, outbox, conversations, pairings: The journal's stores.
+        channels: The platforms, by channel.
     """
 
-    def __init__(self, parts: "_Parts", config: BusConfig, now: Clock) -> None:
-        self.intake = parts.intake
-        self.dispatcher = parts.dispatcher
-        self.inbox = parts.stores.inbox
-        self.conversations = parts.stores.conversations
-        self.pairings = parts.stores.pairings
-        self.outbox = parts.stores.outbox
-        self._delivery = parts.delivery
-        self._workers = parts.workers
-        self._supervised = parts.supervised
-        self._config = config
-        self._now = now
+    def __init__(
+        self,
+        context: BusContext,
+        *,
+        intake: BusIntake,
+        dispatcher: InboundDispatcher,
+        workers: ConversationWorkers,
+    ) -> None:
+        self.intake = intake
+        self.dispatcher = dispatcher
+        self.inbox = context.stores.inbox
+        self.conversations = context.stores.conversations
+        self.pairings = context.stores.pairings
+        self.outbox = context.stores.outbox
+        self.channels = {
+            name: AdapterSupervisor(adapter, now=context.now, backoff=RESTARTS)
+            for name, adapter in context.adapters.items()
+        }
+        self._context = context
+        self._workers = workers
 
     def health(self) -> dict[str, ChannelHealth]:
         """Return the true state of every channel that runs."""
-        return {name: adapter.health() for name, adapter in self._supervised.items()}
+        return {name: adapter.health() for name, adapter in self.channels.items()}
 
     def counters(self) -> Mapping[tuple[str, Disposition], int]:
         """Return how many messages had which fate, by channel, since the start."""
@@ -89,21 +97,21 @@ class Bus:
 
     async def restart(self, name: str) -> None:
         """Connect a channel anew. Raises RowNotFound."""
-        if name not in self._supervised:
+        if name not in self.channels:
             raise RowNotFound(f"There is no running channel {name}.")
-        self._supervised[name].restart()
+        self.channels[name].restart()
 
     async def resend(self, delivery_id: int) -> OutboxRow:
         """Send a failed or uncertain delivery again. Raises RowNotFound, RowConflict."""
-        return await self._delivery.resend(delivery_id)
+        return await self._context.delivery.resend(delivery_id)
 
     async def discard(self, delivery_id: int) -> None:
         """Forget a delivery that is not being sent. Raises RowNotFound, RowConflict."""
-        await self._delivery.discard(delivery_id)
+        await self._context.delivery.discard(delivery_id)
 
     async def approve(self, code: str) -> Pairing:
         """Let the person of a pairing code in. Raises RowNotFound."""
-        return await self.pairings.approve(code, now=self._now())
+        return await self.pairings.approve(code, now=self._context.now())
 
     async def drain(self) -> None:
         """Accept nothing more; give running turns `drain_s` to finish, and their answers a moment to leave.
@@ -111,25 +119,10 @@ class Bus:
         Turns that take longer, and messages that wait, are taken up at the next start.
         """
         self.intake.close()
-        with anyio.move_on_after(self._config.drain_s):
+        with anyio.move_on_after(self._context.config.drain_s):
             await self._workers.close()
         with anyio.move_on_after(FLUSH_S):
-            await self._delivery.wait_idle()
-
-
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """What the bus is made of."""
-
-    database: Database
-    stores: JournalStores
-    settings: SettingsResolver
-    migrations: ChatMigrations
-    delivery: DeliveryWorker
-    workers: ConversationWorkers
-    dispatcher: InboundDispatcher
-    intake: BusIntake
-    supervised: Mapping[str, AdapterSupervisor]
+            await self._context.delivery.wait_idle()
 
 
 @asynccontextmanager
@@ -147,30 +140,36 @@ async def run_bus(
 
     What an earlier process left is taken up before a channel connects. On exit no message is accepted any
     more, running turns get `config.drain_s`, and only then the channels are cut off, so that answers leave.
-
-    Args: see `BusContext`; `database` is the journal, open.
+    Args: see `BusContext`; `database` is the journal, open, and `langgraph` the client of the agent's server.
     """
     async with anyio.create_task_group() as tasks:
+        stores = JournalStores.from_database(database, now=now)
+        settings = SettingsResolver(stores.settings)
+        delivery = DeliveryWorker(adapters, stores.outbox, gateway, now=now)
         context = BusContext(
             tasks=tasks,
             config=config,
             policies=policies,
             adapters=adapters,
-            stores=JournalStores.from_database(database, now=now),
-            langgraph=langgraph,
+            stores=stores,
+            runs=RunClient(langgraph),
             gateway=gateway,
+            delivery=delivery,
+            settings=settings,
+            languages=LanguageResolver(config, policies, settings),
+            stats=IntakeStats(),
             now=now,
         )
-        parts = _build(context, database)
-        bus = Bus(parts, config, now)
-        await parts.settings.load()
-        await parts.migrations.load()
-        await tasks.start(parts.delivery.run)
-        if resumed := await parts.dispatcher.resume():
+        migrations = ChatMigrations(context)
+        await settings.load()
+        await migrations.load()
+        bus = _build(context, migrations)
+        await tasks.start(context.delivery.run)
+        if resumed := await bus.dispatcher.resume():
             log.info("%s unfinished messages of an earlier process are resumed", resumed)
-        tasks.start_soon(_run_housekeeping, parts, now)
-        for supervised in parts.supervised.values():
-            tasks.start_soon(supervised.run, parts.intake)
+        tasks.start_soon(_run_housekeeping, bus, database, now)
+        for channel in bus.channels.values():
+            tasks.start_soon(channel.run, bus.intake)
         try:
             yield bus
         finally:
@@ -179,81 +178,46 @@ async def run_bus(
             tasks.cancel_scope.cancel()
 
 
-def _build(bus: BusContext, database: Database) -> _Parts:
+def _build(context: BusContext, migrations: ChatMigrations) -> Bus:
     """Put the parts together, bottom-up."""
-    stores, stats = bus.stores, IntakeStats()
-    settings = SettingsResolver(stores.settings)
-    languages = LanguageResolver(bus.config, bus.policies, settings)
-    delivery = DeliveryWorker(
-        adapters=bus.adapters,
-        outbox=stores.outbox,
-        gateway=bus.gateway,
-        now=bus.now,
-    )
-    migrations = ChatMigrations(store=stores.migrations, settings=settings, delivery=delivery)
+    stores, runs, delivery = context.stores, context.runs, context.delivery
     questions = Questions(stores.history, delivery)
-    workers = _workers(bus, questions, delivery, settings)
-    commands = build_commands(
-        bus,
-        settings=settings,
-        languages=languages,
-        stats=stats,
-        delivery=delivery,
-        workers=workers,
-    )
-    intake, dispatcher = build_inbound(
-        bus,
-        languages=languages,
-        migrations=migrations,
-        delivery=delivery,
-        questions=questions,
-        workers=workers,
-        commands=commands,
-        stats=stats,
-    )
-    supervised = {
-        name: AdapterSupervisor(adapter, now=bus.now, backoff=RESTARTS)
-        for name, adapter in bus.adapters.items()
-    }
-    return _Parts(
-        database, stores, settings, migrations, delivery, workers, dispatcher, intake, supervised
-    )
-
-
-def _workers(
-    bus: BusContext, questions: Questions, delivery: DeliveryWorker, settings: SettingsResolver
-) -> ConversationWorkers:
-    stores, runs = bus.stores, RunClient(bus.langgraph)
-    steering = Steering(
-        history=stores.history, runs=runs, uploads=FileUploader(bus.gateway), delivery=delivery
-    )
+    uploads = FileUploader(context.gateway)
     effects = TurnEffects(
         inbox=stores.inbox,
         conversations=stores.conversations,
         questions=questions,
         runs=runs,
-        steering=steering,
+        steering=Steering(history=stores.history, runs=runs, uploads=uploads, delivery=delivery),
         delivery=delivery,
-        limiter=anyio.CapacityLimiter(bus.config.max_concurrent_runs),
+        limiter=anyio.CapacityLimiter(context.config.max_concurrent_runs),
     )
-    return ConversationWorkers(
-        tasks=bus.tasks,
+    workers = ConversationWorkers(
+        tasks=context.tasks,
         handlers=effects.handlers(),
-        sessions=SessionResolver(bus.config, bus.policies, settings),
+        sessions=SessionResolver(context.config, context.policies, context.settings),
         inbox=stores.inbox,
         conversations=stores.conversations,
     )
+    intake, dispatcher = build_inbound(
+        context,
+        migrations=migrations,
+        questions=questions,
+        workers=workers,
+        commands=build_commands(context, workers),
+    )
+    return Bus(context, intake=intake, dispatcher=dispatcher, workers=workers)
 
 
-async def _run_housekeeping(parts: _Parts, now: Clock) -> None:
+async def _run_housekeeping(bus: Bus, database: Database, now: Clock) -> None:
     """Prune the journal every hour, and look for messages that nobody works on."""
-    sweeps, retention = 0, Retention(parts.database)
+    sweeps, retention = 0, Retention(database)
     while True:
         try:
             if sweeps % PRUNE_EVERY == 0:
                 await retention.prune(now=now())
             await anyio.sleep(SWEEP_S)
-            taken = await parts.dispatcher.resume(older_than=now() - SWEEP_S)
+            taken = await bus.dispatcher.resume(older_than=now() - SWEEP_S)
             if taken:
                 log.warning("%s messages that nobody worked on are taken up again", taken)
         except StoreError as error:

@@ -1,15 +1,15 @@
 """/new, /status, /stop and /bootstrap: commands about the conversation they are sent in."""
 
 from bus.commands.context import CommandContext
+from bus.context import BusContext
 from bus.conversation.workers import ConversationWorkers
-from store.conversations import ConversationStore
 
 
 class ConversationCommands:
     """Commands about the conversation that they are sent in."""
 
-    def __init__(self, *, conversations: ConversationStore, workers: ConversationWorkers) -> None:
-        self._conversations = conversations
+    def __init__(self, bus: BusContext, workers: ConversationWorkers) -> None:
+        self._conversations = bus.stores.conversations
         self._workers = workers
 
     async def new(self, context: CommandContext) -> str:

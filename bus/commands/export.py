@@ -6,10 +6,9 @@ import anyio
 from anyio import to_thread
 
 from bus.commands.context import CommandContext, CommandDocument
+from bus.context import BusContext
 from bus.errors import AgentThreadNotFound, RunError
 from bus.history.transcript import transcript
-from bus.runs.client import RunClient
-from store.conversations import ConversationStore
 
 log = logging.getLogger(__name__)
 
@@ -22,9 +21,9 @@ EXPORT_FILE_NAME = "conversation.md"
 class ExportCommand:
     """Exports the conversation of the command."""
 
-    def __init__(self, *, conversations: ConversationStore, runs: RunClient) -> None:
-        self._conversations = conversations
-        self._runs = runs
+    def __init__(self, bus: BusContext) -> None:
+        self._conversations = bus.stores.conversations
+        self._runs = bus.runs
 
     async def export(self, context: CommandContext) -> CommandDocument | str:
         """Return the conversation; while a turn runs, up to the present."""

@@ -2,9 +2,9 @@
 
 from bus.commands.context import CommandContext
 from bus.config import AUTO
+from bus.context import BusContext
 from bus.locales import LANGUAGES, messages_for, supported_language
-from bus.settings.language import LanguageResolver, language_key
-from bus.settings.resolver import SettingsResolver
+from bus.settings.language import language_key
 
 MAX_CHARS_QUOTED = 64
 
@@ -12,9 +12,9 @@ MAX_CHARS_QUOTED = 64
 class LanguageCommand:
     """Shows and sets the language."""
 
-    def __init__(self, *, settings: SettingsResolver, languages: LanguageResolver) -> None:
-        self._settings = settings
-        self._languages = languages
+    def __init__(self, bus: BusContext) -> None:
+        self._settings = bus.settings
+        self._languages = bus.languages
 
     async def language(self, context: CommandContext) -> str:
         """Show or choose the language."""

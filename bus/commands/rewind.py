@@ -6,6 +6,7 @@ from dataclasses import replace
 import anyio
 
 from bus.commands.context import CommandContext
+from bus.context import BusContext
 from bus.conversation.worker import ConversationWorker
 from bus.conversation.workers import ConversationWorkers
 from bus.errors import AgentThreadBusy, AgentThreadNotFound, RewindUnsupported, RunError
@@ -14,10 +15,6 @@ from bus.history.turn_history import apply_edit
 from bus.history.user_messages import last_rewind_point, preview
 from bus.locales import Messages
 from bus.messages import RewindPoint, encode_inbound
-from bus.runs.client import RunClient
-from store.conversations import ConversationStore
-from store.inbox import InboxStore
-from store.message_history import MessageHistoryStore
 
 log = logging.getLogger(__name__)
 
@@ -32,21 +29,11 @@ class RewindCommands:
     resumed, no other message is taken back.
     """
 
-    def __init__(
-        self,
-        *,
-        inbox: InboxStore,
-        conversations: ConversationStore,
-        runs: RunClient,
-        workers: ConversationWorkers,
-        history: MessageHistoryStore,
-    ) -> None:
-        self._inbox = inbox
-        self._conversations = conversations
-        self._runs = runs
-        self._rewind = ThreadRewinder(runs)
+    def __init__(self, bus: BusContext, workers: ConversationWorkers) -> None:
+        self._stores = bus.stores
+        self._runs = bus.runs
+        self._rewind = ThreadRewinder(bus.runs)
         self._workers = workers
-        self._history = history
 
     async def undo(self, context: CommandContext) -> str:
         """Remove the last message and its answer from the thread."""
@@ -85,15 +72,15 @@ class RewindCommands:
         """Return what the command is about, as stored in its row. Raises RunError, StoreError."""
         if context.inbound.rewind_point is not None:
             return context.inbound.rewind_point
-        found = await self._conversations.find(context.row.key)
+        found = await self._stores.conversations.find(context.row.key)
         thread_id = worker.thread_id or (found.thread_id if found is not None else None)
         if thread_id is None:
             return None
         point = last_rewind_point(thread_id, await self._runs.get_messages(thread_id))
         if point is not None:
-            point = await apply_edit(self._history, context.row, point)
+            point = await apply_edit(self._stores.history, context.row, point)
             stored = replace(context.inbound, rewind_point=point)
-            await self._inbox.update_body(context.row.id, encode_inbound(stored))
+            await self._stores.inbox.update_body(context.row.id, encode_inbound(stored))
         return point
 
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from bus.commands import help_text, parse_command
 from bus.commands.context import CommandContext, CommandDocument, CommandHandler
+from bus.context import BusContext
 from bus.messages import InboundMessage
 from bus.outbound.rows import document_row, text_rows
-from bus.outbound.worker import DeliveryWorker
-from store.inbox import InboxRow, InboxStore
+from store.inbox import InboxRow
 
 
 class CommandRunner:
@@ -17,15 +17,9 @@ class CommandRunner:
         handlers: By command name; every one of `COMMAND_NAMES`.
     """
 
-    def __init__(
-        self,
-        *,
-        inbox: InboxStore,
-        delivery: DeliveryWorker,
-        handlers: Mapping[str, CommandHandler],
-    ) -> None:
-        self._inbox = inbox
-        self._delivery = delivery
+    def __init__(self, bus: BusContext, handlers: Mapping[str, CommandHandler]) -> None:
+        self._inbox = bus.stores.inbox
+        self._delivery = bus.delivery
         self._handlers = handlers
 
     async def run(self, row: InboxRow, inbound: InboundMessage) -> None:

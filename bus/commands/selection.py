@@ -6,10 +6,10 @@ from typing import Any
 
 from bus.commands.context import CommandContext
 from bus.commands.gateway import GatewayCommands
+from bus.context import BusContext
 from bus.locales import Messages
 from bus.messages import chat_of
-from bus.settings.resolver import SettingsResolver
-from store.conversations import ConversationKey, ConversationStore
+from store.conversations import ConversationKey
 
 RESET_WORDS = frozenset({"default", "none", "reset", "off"})
 """Arguments that reset to the default."""
@@ -35,15 +35,9 @@ _AGENT = _Kind("agent")
 class SelectionCommands:
     """Commands that apply to the conversation they are sent in or, before its first message, to its chat."""
 
-    def __init__(
-        self,
-        *,
-        settings: SettingsResolver,
-        conversations: ConversationStore,
-        gateway: GatewayCommands,
-    ) -> None:
-        self._settings = settings
-        self._conversations = conversations
+    def __init__(self, bus: BusContext, gateway: GatewayCommands) -> None:
+        self._settings = bus.settings
+        self._conversations = bus.stores.conversations
         self._gateway = gateway
 
     async def model(self, context: CommandContext) -> str:

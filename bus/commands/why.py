@@ -1,12 +1,11 @@
 """/why: tells administrators why messages were not answered."""
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from bus.access.intake_stats import IntakeStats, RefusedMessage
+from bus.access.intake_stats import RefusedMessage
 from bus.access.policy import is_admin
 from bus.commands.context import CommandContext
-from bus.config import ChannelPolicy
+from bus.context import BusContext
 from bus.locales import Messages
 from bus.platform import Disposition
 
@@ -14,9 +13,9 @@ from bus.platform import Disposition
 class WhyCommand:
     """Explains silence."""
 
-    def __init__(self, *, policies: Mapping[str, ChannelPolicy], stats: IntakeStats) -> None:
-        self._policies = policies
-        self._stats = stats
+    def __init__(self, bus: BusContext) -> None:
+        self._policies = bus.policies
+        self._stats = bus.stats
 
     async def why(self, context: CommandContext) -> str:
         """List the last refusals of this chat, and count those of the channel since the start."""

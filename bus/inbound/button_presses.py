@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from bus.access.checker import AccessChecker
 from bus.buttons import ButtonAction, ButtonToken, parse_token
+from bus.context import BusContext
 from bus.locales import Messages, messages_for
 from bus.messages import (
     ButtonPress,
@@ -16,9 +17,7 @@ from bus.messages import (
     decode_inbound,
 )
 from bus.platform import Disposition
-from bus.settings.language import LanguageResolver
 from store.inbox import InboxRow
-from store.message_history import MessageHistoryStore
 
 log = logging.getLogger(__name__)
 
@@ -68,15 +67,13 @@ class ButtonPressHandler:
 
     def __init__(
         self,
-        *,
+        bus: BusContext,
         access: AccessChecker,
-        history: MessageHistoryStore,
-        languages: LanguageResolver,
         actions: Mapping[ButtonAction, ButtonActionHandler],
     ) -> None:
         self._access = access
-        self._history = history
-        self._languages = languages
+        self._history = bus.stores.history
+        self._languages = bus.languages
         self._actions = actions
 
     async def handle(self, press: ButtonPress) -> PressOutcome:

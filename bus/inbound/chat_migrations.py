@@ -4,32 +4,19 @@ import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
-from bus.outbound.worker import DeliveryWorker
-from bus.settings.resolver import SettingsResolver
-from store.chat_migrations import ChatMigrationStore
+from bus.context import BusContext
 from store.conversations import ChatMigration, ConversationKey
 
 log = logging.getLogger(__name__)
 
 
 class ChatMigrations:
-    """Re-keys what is stored under a chat's old id.
+    """Re-keys what is stored under a chat's old id, reloads settings, and has what is pending sent to the new id."""
 
-    Args:
-        settings: Reloaded after a migration.
-        delivery: Sends what is pending for the old id in the lane of the new one.
-    """
-
-    def __init__(
-        self,
-        *,
-        store: ChatMigrationStore,
-        settings: SettingsResolver,
-        delivery: DeliveryWorker,
-    ) -> None:
-        self._store = store
-        self._settings = settings
-        self._delivery = delivery
+    def __init__(self, bus: BusContext) -> None:
+        self._store = bus.stores.migrations
+        self._settings = bus.settings
+        self._delivery = bus.delivery
         self._came_from: dict[ConversationKey, str] = {}
 
     async def load(self) -> None:

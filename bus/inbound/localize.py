@@ -1,15 +1,13 @@
 """Stage: adds what answers depend on: the language, the command prefix, the chat's original id."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from typing_extensions import override
 
+from bus.context import BusContext
 from bus.inbound.chat_migrations import ChatMigrations
 from bus.inbound.pipeline import InboundContext, Stage
 from bus.messages import InboundMessage
-from bus.platform import Adapter
-from bus.settings.language import LanguageResolver
 
 
 class LocalizeStage(Stage):
@@ -18,16 +16,10 @@ class LocalizeStage(Stage):
     What a button says was not written by whoever pressed it: their conversation goes on in its language.
     """
 
-    def __init__(
-        self,
-        *,
-        languages: LanguageResolver,
-        migrations: ChatMigrations,
-        adapters: Mapping[str, Adapter],
-    ) -> None:
-        self._languages = languages
+    def __init__(self, bus: BusContext, migrations: ChatMigrations) -> None:
+        self._languages = bus.languages
         self._migrations = migrations
-        self._adapters = adapters
+        self._adapters = bus.adapters
 
     @override
     async def __call__(self, context: InboundContext) -> None:

@@ -5,11 +5,11 @@ from collections import OrderedDict
 
 from bus.access.checker import AccessChecker
 from bus.access.rate_limits import SenderRateLimiter, whole_seconds
+from bus.context import BusContext
 from bus.inbound.localize import LocalizeStage
 from bus.inbound.pipeline import InboundContext
 from bus.messages import ConversationKey, InboundMessage, OutboundText, encode_outbound
-from bus.outbound.worker import DeliveryWorker
-from bus.platform import Clock, Disposition
+from bus.platform import Disposition
 from store.inbox import QueueFull
 from store.outbox import NewOutboxRow
 
@@ -27,18 +27,17 @@ class IntakeNotices:
 
     def __init__(
         self,
+        bus: BusContext,
         *,
         access: AccessChecker,
         limiter: SenderRateLimiter,
         localizer: LocalizeStage,
-        delivery: DeliveryWorker,
-        now: Clock,
     ) -> None:
         self._access = access
         self._limiter = limiter
         self._localizer = localizer
-        self._delivery = delivery
-        self._now = now
+        self._delivery = bus.delivery
+        self._now = bus.now
         self._queue_full_at: dict[int, float] = {}
         self._refused: OrderedDict[str, None] = OrderedDict()
 

@@ -3,11 +3,9 @@
 from typing_extensions import override
 
 from bus.access.expected_replies import ExpectedReplies
+from bus.context import BusContext
 from bus.inbound.pipeline import InboundContext, Stage
 from bus.messages import InboundMessage
-from bus.outbound.worker import DeliveryWorker
-from store.conversations import ConversationStore
-from store.message_topics import MessageTopicStore
 
 RECORDED_S = 1.0
 """How long a reply to an unknown message waits for sends in progress to its chat: it may answer one of them."""
@@ -19,18 +17,11 @@ class PlaceStage(Stage):
     The topic itself is settled in the commit, by the first known message of `replies_to`.
     """
 
-    def __init__(
-        self,
-        *,
-        expected: ExpectedReplies,
-        topics: MessageTopicStore,
-        conversations: ConversationStore,
-        delivery: DeliveryWorker,
-    ) -> None:
+    def __init__(self, bus: BusContext, expected: ExpectedReplies) -> None:
         self._expected = expected
-        self._topics = topics
-        self._conversations = conversations
-        self._delivery = delivery
+        self._topics = bus.stores.topics
+        self._conversations = bus.stores.conversations
+        self._delivery = bus.delivery
 
     @override
     async def __call__(self, context: InboundContext) -> None:

@@ -4,15 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bus.buttons import ButtonAction, ButtonToken
+from bus.context import BusContext
 from bus.history.turn_history import MAX_LATER_ROWS, find_rewind_point, rerun_event_id
 from bus.inbound.button_presses import AuthorizedPress, PressOutcome, answer_again
 from bus.inbound.pipeline import InboundPipeline
 from bus.messages import Button, InboundMessage, OutboundText, encode_outbound
 from bus.outbound.rows import marked_edit_row
-from bus.outbound.worker import DeliveryWorker
-from bus.platform import Clock, Disposition
+from bus.platform import Disposition
 from store.inbox import InboxRow
-from store.message_history import MessageHistoryStore
 from store.outbox import NewOutboxRow
 
 RERUN_OFFER_S = 24 * 3600.0
@@ -24,18 +23,11 @@ OPEN_STATES = ("new", "running")
 class RerunOffers:
     """Sends the offers, and answers again when the button is pressed. A message has one open offer at a time."""
 
-    def __init__(
-        self,
-        *,
-        history: MessageHistoryStore,
-        pipeline: InboundPipeline,
-        delivery: DeliveryWorker,
-        now: Clock,
-    ) -> None:
-        self._history = history
+    def __init__(self, bus: BusContext, pipeline: InboundPipeline) -> None:
+        self._history = bus.stores.history
         self._pipeline = pipeline
-        self._delivery = delivery
-        self._now = now
+        self._delivery = bus.delivery
+        self._now = bus.now
 
     async def offer(self, row_id: int, inbound: InboundMessage) -> None:
         """Offer to answer a message again, unless it is open or too old. Raises StoreError."""

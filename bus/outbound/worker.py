@@ -55,10 +55,10 @@ class DeliveryWorker:
 
     def __init__(
         self,
-        *,
         adapters: Mapping[str, Adapter],
         outbox: OutboxStore,
         gateway: httpx.AsyncClient,
+        *,
         now: Clock = time.time,
         timings: RetryTimings | None = None,
     ) -> None:

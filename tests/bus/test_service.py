@@ -481,7 +481,7 @@ async def test_what_could_not_be_delivered_can_be_sent_again_or_dropped(tmp_path
         await harness.send("/status", chat="b")
 
         await eventually(lambda: harness.platform.calls == ["send", "send"])
-        await harness.bus._delivery.wait_idle()
+        await harness.bus._context.delivery.wait_idle()
         ids = [row.id for row in await harness.bus.outbox.list_recent(states=["failed"])]
         await harness.bus.discard(ids[0])
         await harness.bus.resend(ids[1])
