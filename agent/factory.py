@@ -21,7 +21,7 @@ from langgraph.graph.state import CompiledStateGraph
 
 from agent.config import AgentConfig
 from agent.config.subagents import INHERIT
-from agent.middleware import Middleware, middleware_stack
+from agent.middleware import Middleware, chain_middleware, middleware_stack
 from agent.middleware.clarification import ClarificationMiddleware
 from agent.middleware.dangling_tool_calls import DanglingToolCallMiddleware
 from agent.middleware.guardrails import guardrail_middleware
@@ -164,18 +164,22 @@ class AgentFactory:
                 agent_sections=spec.prompt_sections,
                 has_bash=any(tool.name == BASH for tool in tools),
             ),
-            middleware=middleware_stack(
-                SteeringMiddleware(),
-                *_shared_middleware(services, spec, spec.model_name, model, spec.skills),
-                UploadsMiddleware(services.uploads.snapshot, supports_vision=spec.supports_vision),
-                SandboxMiddleware(services.sandboxes),
-                TodoListMiddleware() if options.is_plan_mode else None,
-                TitleMiddleware(title, model=title_model or None) if title.enabled else None,
-                MemoryMiddleware(services.memory),
-                SubagentLimitMiddleware(concurrency) if subagents and concurrency else None,
-                TurnLimitMiddleware(),
-                ClarificationMiddleware(),
-                extra=self._extra_middleware,
+            middleware=chain_middleware(
+                middleware_stack(
+                    SteeringMiddleware(),
+                    *_shared_middleware(services, spec, spec.model_name, model, spec.skills),
+                    UploadsMiddleware(
+                        services.uploads.snapshot, supports_vision=spec.supports_vision
+                    ),
+                    SandboxMiddleware(services.sandboxes),
+                    TodoListMiddleware() if options.is_plan_mode else None,
+                    TitleMiddleware(title, model=title_model or None) if title.enabled else None,
+                    MemoryMiddleware(services.memory),
+                    SubagentLimitMiddleware(concurrency) if subagents and concurrency else None,
+                    TurnLimitMiddleware(),
+                    ClarificationMiddleware(),
+                    extra=self._extra_middleware,
+                )
             ),
             state_schema=ThreadState,
             checkpointer=self._checkpointer,
@@ -257,9 +261,13 @@ class _SubagentGraphs:
             [tool for tool in tools if tool.name != VIEW_IMAGE or has_vision],
             system_prompt=subagent_prompt(kind.system_prompt, skills_section(skills)),
             # No SandboxMiddleware: it releases the sandbox after a final answer, and the parent still works.
-            middleware=middleware_stack(
-                *_shared_middleware(services, parent, model_name, model, skills, is_subagent=True),
-                TurnLimitMiddleware(kind.max_turns),
+            middleware=chain_middleware(
+                middleware_stack(
+                    *_shared_middleware(
+                        services, parent, model_name, model, skills, is_subagent=True
+                    ),
+                    TurnLimitMiddleware(kind.max_turns),
+                )
             ),
             state_schema=ThreadState,
             checkpointer=False,

@@ -6,11 +6,15 @@ None of this is public API. tests/agent/test_langgraph_internals.py fails if a n
 import asyncio
 import contextvars
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import langsmith
+from langchain.agents.factory import (
+    _chain_async_model_call_handlers,
+    _chain_async_tool_call_wrappers,
+)
 from langchain_core.callbacks import BaseCallbackManager, Callbacks
 from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.tracers._streaming import (
@@ -83,6 +87,23 @@ def without_stream_handlers(callbacks: Callbacks) -> Callbacks:
         if isinstance(handler, _StreamingCallbackHandler | _V2StreamingCallbackHandler):
             manager.remove_handler(handler)
     return manager
+
+
+# ---- middleware as one call ---------------------------------------------------------------------
+
+
+def chain_model_calls(hooks: Sequence[Callable[..., Any]]) -> Callable[..., Awaitable[Any]]:
+    """Return one `awrap_model_call` that calls several, the first outermost, and collects their commands."""
+    return _chain_async_model_call_handlers(hooks) or _call_inner
+
+
+def chain_tool_calls(hooks: Sequence[Callable[..., Any]]) -> Callable[..., Awaitable[Any]]:
+    """Return one `awrap_tool_call` that calls several, the first outermost."""
+    return _chain_async_tool_call_wrappers(hooks) or _call_inner
+
+
+async def _call_inner(request: object, handler: Callable[[Any], Awaitable[Any]]) -> Any:  # noqa: ANN401
+    return await handler(request)
 
 
 # ---- LangSmith's worker threads ----------------------------------------------------------------

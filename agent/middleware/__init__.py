@@ -5,10 +5,12 @@ the recursion limit and writes a checkpoint for every model call; and the agent'
 """
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware
 
+from agent.middleware.chain import MiddlewareChain
 from agent.middleware.clarification import ClarificationMiddleware
 from agent.middleware.dangling_tool_calls import DanglingToolCallMiddleware
 from agent.middleware.guardrails import GuardrailMiddleware
@@ -82,3 +84,12 @@ def middleware_stack(
     if duplicates := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"invalid middleware: {duplicates[0]} is given twice")
     return tuple(ordered)
+
+
+def chain_middleware(stack: Sequence[Middleware]) -> list[Middleware]:
+    """Return a stack with our neighboring middleware joined: the same hooks in the same order, called at less cost."""
+    joined: list[Middleware] = []
+    for is_ours, group in groupby(stack, key=lambda one: type(one) in MIDDLEWARE_ORDER):
+        neighbors = list(group)
+        joined += [MiddlewareChain(neighbors)] if is_ours and len(neighbors) > 1 else neighbors
+    return joined

@@ -14,7 +14,7 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from agent.config import TitleConfig
 from agent.factory import AgentGraph
-from agent.middleware import Middleware, middleware_stack
+from agent.middleware import Middleware, chain_middleware, middleware_stack
 from agent.middleware.clarification import ClarificationMiddleware
 from agent.middleware.dangling_tool_calls import DanglingToolCallMiddleware
 from agent.middleware.thread_data import ThreadDataMiddleware
@@ -83,7 +83,9 @@ async def open_plain_agent(
         graph = create_agent(
             model,
             [*built_in, *tools],
-            middleware=middleware_stack(*plain_middleware(folders, title, title_model)),
+            middleware=chain_middleware(
+                middleware_stack(*plain_middleware(folders, title, title_model))
+            ),
             state_schema=ThreadState,
             checkpointer=checkpointer,
         )
