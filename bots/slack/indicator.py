@@ -77,8 +77,9 @@ class SlackIndicator:
             way = way if shown else ""  # Before a restart it may have been a reaction.
         if way and is_private(target.chat):
             return
-        await self._unreact(target, WORKING)
+        # In this order: fewer reactions can be removed than added (20 and 50 a minute), and the outcome is the news.
         await self._react(target, DONE if ok else FAILED)
+        await self._unreact(target, WORKING)
 
     def remember_title(self, inbound: InboundMessage) -> None:
         """Note what a thread is about: its first message becomes its title."""

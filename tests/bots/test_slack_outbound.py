@@ -456,6 +456,22 @@ async def test_reactions_show_work_and_its_end(*, ok: bool, sign: str) -> None:
     assert slack.violations == []
 
 
+async def test_the_outcome_is_shown_while_the_working_reaction_cannot_be_removed() -> None:
+    async with fast_slack() as slack, running(slack) as adapter:
+        asked = slack.mention("hi")
+        await adapter.show_working(place_of(asked))
+        slack.fail(
+            "reactions.remove", status=429, error="ratelimited", headers={"Retry-After": "9"}
+        )
+        with pytest.raises(DeliveryError) as caught:
+            await adapter.show_finished(place_of(asked), ok=True)
+        assert (caught.value.retryable, caught.value.retry_after_s) == (True, 9)
+        assert slack.reactions(asked) == {"eyes", "white_check_mark"}
+        await adapter.show_finished(place_of(asked), ok=True)
+        assert slack.reactions(asked) == {"white_check_mark"}
+    assert slack.violations == []
+
+
 async def test_a_command_has_no_message_to_react_on() -> None:
     async with fast_slack() as slack, running(slack) as adapter:
         await adapter.show_working(ReplyTarget(chat="C1"))

@@ -14,6 +14,7 @@ from tests.prove.platforms import Arrival, Place, SentEvent, ShownMessage, Simul
 _WORKING = tuple(words.working for words in LANGUAGES.values())
 _STOP = frozenset(words.button_stop for words in LANGUAGES.values())
 _WORKING_REACTION = "OK"
+_OUTCOMES = frozenset({"DONE", "CrossMark"})
 _CALLS = (
     "message.reply", "message.reply", "message.patch", "message.patch", "message.create", "reaction.create",
     "reaction.delete", "file.create", "resource", "token", "endpoint", "message.get",
@@ -72,7 +73,8 @@ class FeishuPlace(Place):
     def working_signs(self, message_id: str) -> list[str]:
         message = self._feishu.state.messages.get(message_id)
         emojis = message.emojis if message else []
-        return [name for name in emojis if name == _WORKING_REACTION]
+        is_over = not _OUTCOMES.isdisjoint(emojis)
+        return [] if is_over else [name for name in emojis if name == _WORKING_REACTION]
 
     def _shown(self, message: FeishuMessage) -> ShownMessage:
         key = str(message.content.get("file_key", ""))

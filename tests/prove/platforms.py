@@ -87,7 +87,7 @@ class Place(ABC):
 
     @abstractmethod
     def working_signs(self, message_id: str) -> list[str]:
-        """Return the bot's reactions on a person's message that say that it is worked on."""
+        """Return the bot's reactions that say that a message is worked on, unless another says how that ended."""
 
 
 class SimulatedPlatform(ABC):

@@ -18,6 +18,7 @@ RETRIES_S = (1.0, 15.0, 45.0)
 
 _WORKING = frozenset(words.working for words in LANGUAGES.values())
 _WORKING_REACTION = "eyes"
+_OUTCOMES = frozenset({"white_check_mark", "x"})
 _CALLS = (
     "chat.postMessage", "chat.postMessage", "chat.postMessage", "chat.update", "chat.delete", "reactions.add",
     "reactions.remove", "conversations.history", "conversations.replies", "upload",
@@ -94,7 +95,8 @@ class SlackPlace(Place):
     def working_signs(self, message_id: str) -> list[str]:
         message = self._slack.workspace.find(self.chat, message_id)
         reactions = self._slack.reactions(message) if message else set()
-        return [name for name in reactions if name == _WORKING_REACTION]
+        is_over = not _OUTCOMES.isdisjoint(reactions)
+        return [] if is_over else [name for name in reactions if name == _WORKING_REACTION]
 
     def _message(self, ts: str) -> SlackMessage:
         found = self._slack.workspace.find(self.chat, ts)

@@ -149,6 +149,13 @@ def test_a_message_that_was_accepted_twice_is_found() -> None:
     assert kinds(found) == [ViolationKind.DOUBLED]
 
 
+def test_an_answer_that_the_person_asked_for_again_may_be_there_twice() -> None:
+    again = accepted(2, event_id="press:1:retry", message_id="")
+    sends = [delivered(), delivered(2)]
+    found = verdict([sent()], [accepted(), again], sends, [shown(), shown(id="202")])
+    assert (outcomes(found), kinds(found)) == ([Outcome.ANSWERED], [])
+
+
 def test_a_card_that_still_works_and_a_reaction_that_is_left_are_found() -> None:
     card = shown(text="Reply to m00001v1: as", unfinished=True)
     found = verdict([sent()], [accepted()], [delivered()], [card])

@@ -153,9 +153,13 @@ class _Court:
         self._evidence = evidence
         self._rows: dict[tuple[str, str, str], list[InboxRecord]] = defaultdict(list)
         self._by_conversation: dict[int, list[InboxRecord]] = defaultdict(list)
+        self._again: dict[str, list[InboxRecord]] = defaultdict(list)
         for row in evidence.journal.inbox:
             self._rows[row.channel, row.chat, row.message_id].append(row)
             self._by_conversation[row.conversation_id].append(row)
+            cause, _, rest = row.event_id.partition(":")
+            if cause in ("press", "rerun"):  # a button below the answer to this row
+                self._again[rest.partition(":")[0]].append(row)
         self._of_row: dict[str, list[OutboxRecord]] = defaultdict(list)
         self._notices: dict[tuple[str, str], list[OutboxRecord]] = defaultdict(list)
         for sent in evidence.journal.outbox:
@@ -169,7 +173,8 @@ class _Court:
 
     def judge(self, sent: SentMessage) -> MessageHistory:
         """Find a message's history and its outcome."""
-        rows = self._rows[sent.channel, sent.chat, sent.message_id]
+        rows = list(self._rows[sent.channel, sent.chat, sent.message_id])
+        rows += [again for row in rows for again in self._again[str(row.id)] if again not in rows]
         outbox = [one for row in rows for one in self._of_row[str(row.id)]]
         known = {one.platform_id for one in outbox if one.platform_id}
         shown = [
