@@ -140,7 +140,7 @@ async def open_agent_services(setup: AgentSetup) -> AsyncIterator[AgentServices]
             MemoryService(setup.home, config.get, models.get) as memory,
             open_subagent_executor() as subagents,
             open_summarizer(models.get) as summarizer,
-            open_mcp(extensions, setup.environment, lambda: config.get().mcp) as mcp,
+            open_mcp(extensions, setup.environment, lambda: config.get().mcp, folders) as mcp,
         ):
             yield AgentServices(
                 config=config,

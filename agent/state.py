@@ -36,6 +36,10 @@ class ViewedImage(TypedDict):
     size: int
 
 
+SHOWS_IMAGES = "shows_images"
+"""Key of a tool message's `additional_kwargs`: the tool added to `viewed_images`."""
+
+
 class Todo(TypedDict):
     """One step of the plan; `status` is pending, in_progress or completed."""
 

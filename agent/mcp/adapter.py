@@ -4,6 +4,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
+import anyio.to_thread
 from langchain_core.messages import ToolMessage
 from langchain_core.tools import BaseTool
 from langchain_mcp_adapters.interceptors import (
@@ -14,13 +15,17 @@ from langchain_mcp_adapters.interceptors import (
 from langchain_mcp_adapters.sessions import Connection
 from langchain_mcp_adapters.tools import convert_mcp_tool_to_langchain_tool
 from langgraph.errors import GraphBubbleUp
-from mcp.types import CallToolResult, TextContent, Tool
+from langgraph.types import Command
+from mcp.types import CallToolResult, ImageContent, TextContent, Tool
 
 from agent.errors import McpError, ThreadIdMissing
 from agent.mcp.errors import describe_error
+from agent.mcp.images import save_images
 from agent.mcp.results import result_text
 from agent.mcp.tool_names import SERVER_KEY, TOOL_KEY, tool_name
 from agent.options import thread_id_for_run
+from agent.state import SHOWS_IMAGES, ViewedImage
+from agent.thread_storage import ThreadStorage
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +41,12 @@ def langchain_tool(
     tool: Tool,
     call: CallTool,
     interceptors: tuple[ToolCallInterceptor, ...],
+    folders: ThreadStorage,
 ) -> BaseTool:
-    """Wrap one tool. It returns text; failures are text that starts with `Error: `."""
+    """Wrap one tool. It returns text; failures are text that starts with `Error: `.
+
+    Images are saved in the thread's outputs, and shown to models with vision.
+    """
 
     async def send(
         request: MCPToolCallRequest,
@@ -61,7 +70,7 @@ def langchain_tool(
                 "MCP server %s: tool %s failed: %s", server, tool.name, error, exc_info=trace
             )
         if isinstance(result, CallToolResult):
-            return _message(request, result)
+            return await _answer(request, result, folders)
         return result
 
     # Providers reject a schema without `properties`, which servers omit if there are none.
@@ -77,13 +86,24 @@ def langchain_tool(
     return converted.model_copy(update={"name": tool_name(server, tool.name), "metadata": metadata})
 
 
-def _message(request: MCPToolCallRequest, result: CallToolResult) -> ToolMessage:
-    return ToolMessage(
-        content=result_text(result),
+async def _answer(
+    request: MCPToolCallRequest, result: CallToolResult, folders: ThreadStorage
+) -> ToolMessage | Command[Any]:
+    thread_id = _thread_of(request)
+    images: dict[str, ViewedImage] = {}
+    if thread_id is not None and any(isinstance(one, ImageContent) for one in result.content):
+        thread = folders.folders(thread_id)
+        images = await anyio.to_thread.run_sync(save_images, result, thread)
+    message = ToolMessage(
+        content=result_text(result, images),
         name=request.name,
         tool_call_id=getattr(request.runtime, "tool_call_id", None) or "missing_tool_call_id",
         status="error" if result.isError else "success",
+        additional_kwargs={SHOWS_IMAGES: True} if images else {},
     )
+    if not images:
+        return message
+    return Command(update={"viewed_images": images, "messages": [message]})
 
 
 def _failed(server: str, error: Exception) -> CallToolResult:

@@ -44,6 +44,14 @@ def describe_error(error: BaseException) -> str:
     return found or f"unexpected error ({type(leaves[0] if leaves else error).__name__})"
 
 
+def is_refusal(error: BaseException) -> bool:
+    """Say whether a server refused a request without processing it, by its HTTP status."""
+    return any(
+        isinstance(leaf, httpx.HTTPStatusError) and leaf.response.is_client_error
+        for leaf in _leaves(error)
+    )
+
+
 def _sentence(error: BaseException) -> str | None:
     if isinstance(error, AgentError):
         return error.user_message

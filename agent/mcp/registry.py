@@ -23,6 +23,7 @@ from agent.mcp.pool import McpSessionPool
 from agent.mcp.server_config import McpServerConfig, is_disabled, parse_server
 from agent.mcp.settings import McpSettings
 from agent.mcp.tool_names import unique_names
+from agent.thread_storage import ThreadStorage
 
 if TYPE_CHECKING:
     from agent.mcp.server import McpServer, McpServerFactory
@@ -69,6 +70,7 @@ class McpToolRegistry:
         environment: Resolves `$NAME` in the file.
         limits: Returns the current `mcp` section.
         tasks: Owns all background work; outlives every run.
+        folders: Where images of results are saved.
 
     Attributes:
         settings: The servers' configuration, for the API.
@@ -81,10 +83,12 @@ class McpToolRegistry:
         environment: Mapping[str, str],
         limits: Callable[[], McpConfig],
         tasks: TaskGroup,
+        folders: ThreadStorage,
     ) -> None:
         self._extensions = extensions
         self._environment = environment
         self._limits = limits
+        self._folders = folders
         self.settings = McpSettings(extensions, environment, limits)
         self.sessions = McpSessionPool(tasks, lambda: limits().max_sessions)
         self._servers: dict[str, McpServer] = {}
@@ -212,6 +216,7 @@ class McpToolRegistry:
             limits=self._limits,
             certificates=load_certificates(),
             interceptors=tuple(_interceptor(use) for use in interceptors),
+            folders=self._folders,
         )
 
     def _start(
@@ -259,11 +264,14 @@ def _interceptor(use: str) -> Any:  # noqa: ANN401 - a ToolCallInterceptor, whos
 
 @asynccontextmanager
 async def open_mcp(
-    extensions: ExtensionsFile, environment: Mapping[str, str], limits: Callable[[], McpConfig]
+    extensions: ExtensionsFile,
+    environment: Mapping[str, str],
+    limits: Callable[[], McpConfig],
+    folders: ThreadStorage,
 ) -> AsyncIterator[McpToolRegistry]:
     """Open the MCP registry; it connects to servers when tools are first requested."""
     async with anyio.create_task_group() as tasks:
-        tools = McpToolRegistry(extensions, environment, limits, tasks)
+        tools = McpToolRegistry(extensions, environment, limits, tasks, folders)
         try:
             yield tools
         finally:

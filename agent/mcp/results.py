@@ -1,7 +1,7 @@
 """Formats results of MCP tools as text for the model. Pure."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from mcp.types import (
@@ -15,16 +15,20 @@ from mcp.types import (
     TextContent,
 )
 
+from agent.mcp.images import image_path
+
 EMPTY: Final = "(no output)"
 BASE64_BYTES_PER_CHAR: Final = 0.75
 
 
-def result_text(result: CallToolResult) -> str:
-    """Return a result as text; images, audio and files are described, not shown.
+def result_text(result: CallToolResult, images: Collection[str] = ()) -> str:
+    """Return a result as text; audio, files, and images that are not saved, are described.
 
-    With `isError`, the text starts with `Error: `.
+    Args:
+        result: The result; with `isError`, the text starts with `Error: `.
+        images: Virtual paths of the images that are saved.
     """
-    text = "\n".join(_lines(result.content)).strip()
+    text = "\n".join(_lines(result.content, images)).strip()
     if not text and result.structuredContent is not None:
         text = json.dumps(result.structuredContent, ensure_ascii=False)
     if result.isError:
@@ -34,10 +38,12 @@ def result_text(result: CallToolResult) -> str:
     return text or EMPTY
 
 
-def _lines(content: Iterable[ContentBlock]) -> Iterable[str]:
+def _lines(content: Iterable[ContentBlock], images: Collection[str]) -> Iterable[str]:
     for block in content:
         if isinstance(block, TextContent):
             yield block.text
+        elif isinstance(block, ImageContent) and image_path(block) in images:
+            yield f"[image saved as {image_path(block)}]"
         elif isinstance(block, ImageContent | AudioContent):
             yield _named(block.type, block.mimeType, block.data)
         elif isinstance(block, ResourceLink):

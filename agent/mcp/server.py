@@ -23,6 +23,7 @@ from agent.mcp.pool import McpSessionPool
 from agent.mcp.process import StderrTail
 from agent.mcp.server_config import McpServerConfig
 from agent.mcp.session import McpSession, McpSessionLost
+from agent.thread_storage import ThreadStorage
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +36,8 @@ STDERR_WAIT_S: Final = 0.5
 """How long to wait for the last stderr output of a failed server."""
 MIN_SECRET_CHARS: Final = 6
 """Shorter values are words such as `true`; hiding them would make messages unreadable."""
+SESSION_UNKNOWN: Final = "Session terminated"
+"""Message of the SDK if a server does not know the session, which it does not after a restart."""
 RETIRED_IDLE_S: Final = 60.0
 """How long the processes of a removed server wait for runs that still use it."""
 
@@ -48,12 +51,14 @@ class McpServerFactory:
         limits: Returns the current `mcp` section.
         certificates: For HTTPS.
         interceptors: Wrap every call, outermost first.
+        folders: Where images of results are saved.
     """
 
     sessions: McpSessionPool
     limits: Callable[[], McpConfig]
     certificates: ssl.SSLContext
     interceptors: tuple[ToolCallInterceptor, ...]
+    folders: ThreadStorage
 
     def create(self, name: str, config: McpServerConfig) -> "McpServer":
         """Create a server; it does nothing before `load`."""
@@ -138,14 +143,17 @@ class McpServer:
                     lambda client: client.send_tool_call(request.name, request.args)
                 )
         except TimeoutError as error:
-            # It may hang for good: the next call gets a new process.
-            session.close()
+            if self.config.type == "stdio":
+                session.close()  # it may hang for good: the next call gets a new process
             reason = f"it did not respond within {limits.call_timeout_seconds:g} seconds"
             raise McpCallFailed(reason) from error
         except SdkError as error:
             if error.error.code == CONNECTION_CLOSED:
                 session.close()
-                raise McpSessionLost("the connection was closed", may_have_run=True) from error
+                raise McpSessionLost(ENDED, may_have_run=True) from error
+            if str(error) == SESSION_UNKNOWN:
+                session.close()
+                raise McpSessionLost(describe_error(error), may_have_run=False) from error
             raise McpCallFailed(describe_error(error)) from error
         finally:
             if not is_kept:
@@ -154,15 +162,16 @@ class McpServer:
     def _session(
         self, request: MCPToolCallRequest, thread_id: str | None, limits: McpConfig
     ) -> tuple[McpSession, bool]:
-        """Return a session for a call, and whether it stays open: processes keep state between calls."""
+        """Return a session for a call, and whether it stays open: servers keep state between calls."""
         connection = self._connection(limits).with_headers(request.headers or {})
         sessions, timeout_s = self.factory.sessions, limits.connect_timeout_seconds
-        if self.config.type != "stdio" or thread_id is None:
+        if thread_id is None:
             return sessions.open(lambda: open_client(connection), timeout_s), False
         idle_s = limits.idle_seconds
         if self._is_retired:
             idle_s = min(idle_s, RETIRED_IDLE_S)
-        key = (self, thread_id)
+        # Headers of interceptors belong to the connection.
+        key = (self, thread_id, *sorted((request.headers or {}).items()))
         return sessions.get_or_open(key, lambda: open_client(connection), timeout_s, idle_s), True
 
     async def _try_load(self) -> bool:
@@ -170,7 +179,7 @@ class McpServer:
         factory = self.factory
         try:
             self.tools = tuple(
-                langchain_tool(self.name, tool, self.call, factory.interceptors)
+                langchain_tool(self.name, tool, self.call, factory.interceptors, factory.folders)
                 for tool in await self._list_tools()
             )
         except Exception as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 
 from agent.errors import McpServerUnusable
-from agent.mcp.errors import describe_error
+from agent.mcp.errors import describe_error, is_refusal
 
 if TYPE_CHECKING:
     from agent.mcp.connections import McpClient
@@ -50,6 +50,7 @@ class McpSession:
         self._client: McpClient | None = None
         self._is_over = False
         self._fault = ""
+        self._is_refused = False
         self._opened_or_failed = anyio.Event()
         self._changed = anyio.Event()
         self._connecting = anyio.CancelScope()
@@ -91,6 +92,8 @@ class McpSession:
                 self._fault = describe_error(TimeoutError())
         except Exception as error:
             self._fault = self._fault or describe_error(error)
+            # With several callers, it is not known whose request it was.
+            self._is_refused = len(self._callers) == 1 and is_refusal(error)
             logger.debug("MCP connection ended", exc_info=error)
         finally:
             self._is_over = True
@@ -132,7 +135,10 @@ class McpSession:
             finally:
                 self._callers.discard(scope)
                 self._changed.set()
-        raise McpSessionLost(self._fault or "the connection was closed", may_have_run=may_have_run)
+        raise McpSessionLost(
+            self._fault or "the connection was closed",
+            may_have_run=may_have_run and not self._is_refused,
+        )
 
     async def _initialize(self, client: "McpClient") -> None:
         with anyio.fail_after(self._connect_timeout_s):

@@ -1,4 +1,4 @@
-"""Shows the model the images it requested with view_image."""
+"""Shows the model the images that tools returned: view_image, and tools of MCP servers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -15,7 +15,7 @@ from agent.errors import AgentError
 from agent.middleware.handlers import ModelHandler
 from agent.middleware.uploads import is_stored_user_message
 from agent.options import thread_id_for_run
-from agent.state import ThreadState, ViewedImage
+from agent.state import SHOWS_IMAGES, ThreadState, ViewedImage
 from agent.thread_storage import ThreadFolders, ThreadStorage
 from agent.tools.view_image import MAX_IMAGE_BYTES, NAME, load_image
 from agent.uploads.images import image_block
@@ -29,7 +29,7 @@ _CLEARED: Command[Any] = Command(update={"viewed_images": {}})
 
 
 class ViewImageMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Adds the turn's images to each request, after the results of the latest view_image calls.
+    """Adds the turn's images to each request, after the results of the latest calls that returned some.
 
     The state holds only their paths, until the turn ends: the images are read for each request, so that neither
     checkpoints nor streams carry megabytes.
@@ -56,15 +56,19 @@ class ViewImageMiddleware(AgentMiddleware[ThreadState, Any]):
 
 
 def image_insert_position(messages: Sequence[AnyMessage]) -> int | None:
-    """Return the position for the turn's images: right after the results of its latest view_image calls.
+    """Return the position for the turn's images: right after the results of the latest calls that returned some.
 
     None if the turn has no such calls, or if a parallel call has no result yet.
     """
+    has_images = False
     for position in range(len(messages) - 1, -1, -1):
         message = messages[position]
         if is_stored_user_message(message):
             return None
-        if isinstance(message, AIMessage) and any(c["name"] == NAME for c in message.tool_calls):
+        has_images |= SHOWS_IMAGES in message.additional_kwargs
+        if isinstance(message, AIMessage) and (
+            has_images or any(call["name"] == NAME for call in message.tool_calls)
+        ):
             return _position_after_results(messages, position, message)
     return None
 

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,12 @@ from langchain_core.tools import BaseTool
 from agent.config import McpConfig
 from agent.extensions import ExtensionsFile
 from agent.mcp.registry import McpToolRegistry, open_mcp
+from agent.paths import OUTPUTS
+from agent.thread_storage import ThreadStorage
 from tests.agent.agent_harness import open_agent
 from tests.agent.plain_agent import THREAD
 from tests.eventually import eventually
+from tests.fakes.mcp_server import PIXEL
 from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
 
 HERE = __name__
@@ -33,15 +36,23 @@ STDIO = {"command": sys.executable, "args": ["-P", SERVER, "stdio"]}
 FEW_VARIABLES = {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LC_CTYPE", "pid"}
 
 
+@contextmanager
+def web_server(port: int = 0) -> Iterator[tuple[int, subprocess.Popen[str]]]:
+    """Run a server; yield its port and process."""
+    command = [sys.executable, "-P", SERVER, "http", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield int(process.stdout.readline()), process
+        finally:
+            process.kill()
+
+
 @pytest.fixture(scope="module")
 def web() -> Iterator[str]:
     """Yield the address of one server process that all tests share."""
-    command = [sys.executable, "-P", SERVER, "http"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        port = process.stdout.readline().strip()
+    with web_server() as (port, _):
         yield f"http://127.0.0.1:{port}"
-        process.kill()
 
 
 def written(folder: Path, servers: Mapping[str, object], **more: object) -> Path:
@@ -65,7 +76,9 @@ async def mcp(
     def section() -> McpConfig:
         return McpConfig.model_validate({"retry_seconds": 0.1, **(limits or {})})
 
-    async with open_mcp(ExtensionsFile(file), {"WORD": "filled in"}, section) as tools:
+    async with open_mcp(
+        ExtensionsFile(file), {"WORD": "filled in"}, section, ThreadStorage(folder)
+    ) as tools:
         yield tools
 
 
@@ -244,6 +257,50 @@ async def test_broken_servers_do_not_affect_others(tmp_path: Path, web: str) -> 
         await eventually(lambda: all(s.attempts > 1 for s in servers.loading))
 
 
+@pytest.mark.parametrize("path", ["/mcp", "/sse"])
+async def test_a_thread_keeps_its_session_with_a_web_server(
+    tmp_path: Path, web: str, path: str
+) -> None:
+    entry = {"url": web + path, "type": path[1:].replace("mcp", "http")}
+    async with mcp(tmp_path, {"web": entry}, {"idle_seconds": 1}) as servers:
+        tools = (await servers.current_tools()).tools
+        (first,) = await asked(tools, call("web_session"))
+        (again,) = await asked(tools, call("web_session"))
+        (other,) = await asked(tools, call("web_session"), thread="other")
+        assert first.text == again.text != other.text
+        await eventually(lambda: len(servers.sessions) == 0)
+        assert (await answer(tools, "web_echo", text="a")) == "a"
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/sse"])
+async def test_a_restarted_web_server_gets_a_new_session(tmp_path: Path, path: str) -> None:
+    with web_server() as (port, process):
+        entry = {"url": f"http://127.0.0.1:{port}{path}", "type": path[1:].replace("mcp", "http")}
+        async with mcp(tmp_path, {"web": entry}) as servers:
+            tools = (await servers.current_tools()).tools
+            assert await answer(tools, "web_remember", text="a") == "a"
+            process.kill()
+            process.wait()
+            with web_server(port):
+                assert await answer(tools, "web_remember", text="b") == "b"
+                assert await answer(tools, "web_remember", text="c") == "b,c"
+
+
+async def test_images_are_saved_and_shown_to_models_with_vision(tmp_path: Path, web: str) -> None:
+    file = written(tmp_path, {"web": {"url": f"{web}/mcp"}})
+    for has_vision in (True, False):
+        model = ScriptedChatModel.playing(
+            ScriptedTurn(calls=(call("web_picture"), call("web_echo", text="a"))), "I see."
+        )
+        entry = {"supports_vision": has_vision}
+        async with open_agent(tmp_path, model, extensions=file, entry=entry) as harness:
+            messages = await harness.say("look")
+            (path,) = harness.folders().outputs.iterdir()
+        assert path.read_bytes() == PIXEL
+        assert told(messages)[-2:] == [f"a picture:\n[image saved as {OUTPUTS}/{path.name}]", "a"]
+        assert ("data:image/png;base64," in str(model.prompts[-1])) is has_vision
+
+
 async def test_many_runs_at_once(tmp_path: Path, web: str) -> None:
     async with mcp(tmp_path, {"web": {"url": f"{web}/mcp"}}) as servers:
         tools = (await servers.current_tools()).tools
@@ -257,7 +314,7 @@ async def test_many_runs_at_once(tmp_path: Path, web: str) -> None:
                 for number in range(8):
                     runs.start_soon(run, number)
         assert answers == {number: str(number) for number in range(8)}
-        await eventually(lambda: len(servers.sessions) == 0)
+        assert len(servers.sessions) == 1
 
 
 async def test_tokens_are_cached_and_refreshed(tmp_path: Path, web: str) -> None:
@@ -378,9 +435,11 @@ from pathlib import Path
 from agent.config import McpConfig
 from agent.extensions import ExtensionsFile
 from agent.mcp.registry import open_mcp
+from agent.thread_storage import ThreadStorage
 async def main():
-    file = ExtensionsFile(Path({str(tmp_path)!r}) / "extensions_config.json")
-    async with open_mcp(file, {{}}, McpConfig) as servers:
+    home = Path({str(tmp_path)!r})
+    file = ExtensionsFile(home / "extensions_config.json")
+    async with open_mcp(file, {{}}, McpConfig, ThreadStorage(home)) as servers:
         assert (await servers.current_tools()).tools == ()
         assert [s.state for s in await servers.statuses()] == ["disabled"]
 anyio.run(main)

@@ -1,4 +1,4 @@
-"""An MCP server built with the real SDK: `mcp_server.py stdio`, or `mcp_server.py http`, which prints its port.
+"""An MCP server built with the real SDK: `mcp_server.py stdio`, or `mcp_server.py http [PORT]`, which prints its port.
 
 Over HTTP it serves `/mcp` (streamable), `/sse`, the same behind tokens at `/guarded/mcp`, and `/token`.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 import anyio
 import uvicorn
-from mcp.server.fastmcp import FastMCP, Image
+from mcp.server.fastmcp import Context, FastMCP, Image
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -27,6 +27,11 @@ def haystack(half: int, needle: str) -> str:
     return "x" * half + needle + "y" * half
 
 
+def session(context: Context[Any, Any, Any]) -> str:
+    """Tell the session of this call."""
+    return str(id(context.session))
+
+
 def build() -> FastMCP:
     """Return the server; what it remembers, its process remembers."""
     server = FastMCP("fake", log_level="ERROR")
@@ -38,6 +43,7 @@ def build() -> FastMCP:
         return text
 
     server.tool()(haystack)
+    server.tool()(session)
 
     @server.tool()
     def environment() -> str:
@@ -132,7 +138,8 @@ def serve_http() -> None:
     app = Starlette(routes=routes, lifespan=lambda _: server.session_manager.run())
     tokens.append(Tokens(app))
     with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(("127.0.0.1", int(sys.argv[2]) if len(sys.argv) > 2 else 0))
         listening.listen(128)
         print(listening.getsockname()[1], flush=True)  # noqa: T201
         config = uvicorn.Config(tokens[0], log_level="error", timeout_graceful_shutdown=1)
