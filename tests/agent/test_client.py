@@ -78,7 +78,7 @@ def system(model: ScriptedChatModel) -> str:
 # --- turns -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_turn_is_told_in_the_golden_sequence(tmp_path: Path) -> None:
+async def test_a_turn_is_streamed_in_the_recorded_sequence(tmp_path: Path) -> None:
     async with opened(tmp_path, ScriptedChatModel.playing("Hello there")) as client:
         events = [event async for event in client.stream("hi", "t1")]
     assert [event.type for event in events] == [*["messages-tuple"] * 3, "values", "end"]
@@ -228,7 +228,7 @@ async def test_what_cannot_be_asked_for_is_refused(tmp_path: Path) -> None:
     assert model.prompts == []
 
 
-async def test_a_model_that_fails_is_told_of(tmp_path: Path) -> None:
+async def test_a_failing_model_is_reported(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(ConnectionError("at 10.0.0.7"))
     sections = {"llm_retry": {"max_attempts": 1}}
     async with opened(tmp_path, model, sections=sections) as client:

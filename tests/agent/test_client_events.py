@@ -90,13 +90,13 @@ def test_the_golden_sequence() -> None:
     ]
 
 
-def test_nothing_of_earlier_turns_is_told_or_counted() -> None:
+def test_earlier_turns_are_neither_streamed_nor_counted() -> None:
     events = told(values(), piece(OLD[1]), piece(OLD[2]), values())
     assert kinds(events) == ["values", "values", "end"]
     assert usage_of(events) == NO_USAGE
 
 
-def test_a_first_state_that_holds_more_than_what_was_asked_is_told() -> None:
+def test_a_first_state_with_more_than_the_input_is_streamed() -> None:
     """As when a run goes on from a step that was finished before."""
     telling = TurnEvents("h2")
     first = list(telling.read(*values(AIMessage("Yes", id="a2"))))
@@ -104,7 +104,7 @@ def test_a_first_state_that_holds_more_than_what_was_asked_is_told() -> None:
     assert kinds(first) == ["messages-tuple", "values"]
 
 
-def test_a_state_without_what_was_asked_tells_nothing_old() -> None:
+def test_a_state_without_the_input_streams_nothing_old() -> None:
     """As when a middleware replaces the message."""
     telling = TurnEvents("h2")
     assert list(telling.read("values", {"messages": OLD})) == []
@@ -112,7 +112,7 @@ def test_a_state_without_what_was_asked_tells_nothing_old() -> None:
     assert spoken(later) == [ai("Yes").data]
 
 
-def test_tool_calls_are_told_once_and_whole() -> None:
+def test_tool_calls_are_streamed_once_and_whole() -> None:
     call = {"name": "add", "args": {"a": 1, "b": 2}, "id": "c2"}
     answer = AIMessage("Adding.", id="a2", tool_calls=[{**call, "type": "tool_call"}])
     result = ToolMessage("3", tool_call_id="c2", name="add", id="t2")
@@ -145,7 +145,7 @@ def test_what_was_not_streamed_is_told_from_the_state() -> None:
     assert usage_of(events) == dict(USAGE)
 
 
-def test_a_whole_message_in_the_stream_of_tokens_is_told_once() -> None:
+def test_a_whole_message_among_streamed_tokens_is_streamed_once() -> None:
     answer = AIMessage("Whole.", id="a2", usage_metadata=USAGE)
     events = told(piece(answer), piece(answer), values(answer))
     assert spoken(events) == [ai("Whole.", usage_metadata=dict(USAGE)).data]
@@ -178,7 +178,7 @@ def test_usage_of_delegations_is_part_of_the_turns() -> None:
     assert usage_of(events)["total_tokens"] == 10
 
 
-def test_reasoning_is_told_in_pieces_and_not_again() -> None:
+def test_reasoning_is_streamed_in_chunks_and_not_repeated() -> None:
     answer = AIMessage(
         "4", id="a2", additional_kwargs={"reasoning_content": "two and two", "safe": True}
     )
@@ -197,7 +197,7 @@ def test_reasoning_is_told_in_pieces_and_not_again() -> None:
     ]
 
 
-def test_text_of_content_blocks_is_told_and_other_blocks_are_not() -> None:
+def test_text_of_content_blocks_is_streamed_and_other_blocks_are_not() -> None:
     blocks: list[str | dict[Any, Any]] = [
         {"type": "thinking", "thinking": "hm"},
         {"type": "text", "text": "So."},
@@ -213,7 +213,7 @@ def test_custom_events_come_through_as_they_are() -> None:
     ]
 
 
-def test_empty_pieces_are_not_told() -> None:
+def test_empty_chunks_are_not_streamed() -> None:
     assert kinds(told(chunk(""), piece(HumanMessage("aside", id="h9")))) == ["end"]
 
 

@@ -125,7 +125,7 @@ async def test_a_cancelled_turn_closes_the_model_s_request_and_the_thread_works(
     ],
     ids=["500", "429", "dropped"],
 )
-async def test_a_failing_model_is_told_and_the_next_turn_works(
+async def test_a_failing_model_is_reported_and_the_next_turn_works(
     tmp_path: Path, reply: ModelReply, reason: str
 ) -> None:
     async with (

@@ -132,7 +132,7 @@ class Rig:
         (ValueError("No generation chunks were returned"), "server", True),
     ],
 )
-def test_errors_are_told_apart(error: Exception, reason: str, *, retryable: bool) -> None:
+def test_errors_are_distinguished(error: Exception, reason: str, *, retryable: bool) -> None:
     failure = classify_error(error)
     assert failure is not None
     assert (failure.reason, failure.retryable) == (reason, retryable)
@@ -167,7 +167,7 @@ def test_the_server_s_wish_is_read(headers: dict[str, str], seconds: float | Non
 # ---- again -------------------------------------------------------------------------------------
 
 
-async def test_a_failing_server_is_asked_again_and_the_client_told() -> None:
+async def test_a_failing_server_is_retried_and_the_client_is_told() -> None:
     rig = Rig(ScriptedChatModel.playing(refused(503), unreachable(), "There."))
     assert (await rig.say()).text == "There."
     assert rig.waited == [1, 2]
@@ -206,7 +206,7 @@ async def test_what_cannot_get_better_is_asked_once(status: int) -> None:
     assert SECRET not in said.model_dump_json()
 
 
-async def test_the_last_failure_is_told_in_words(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_last_failure_is_described(caplog: pytest.LogCaptureFixture) -> None:
     rig = Rig(ScriptedChatModel.playing(*[refused(500)] * 3, "Never."))
     said = await rig.say()
     assert said.text == ENGLISH.model_server
@@ -234,7 +234,7 @@ async def test_errors_of_a_program_and_interrupts_pass() -> None:
 # ---- other models ------------------------------------------------------------------------------
 
 
-async def test_the_next_model_stands_in(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_next_model_is_the_fallback(caplog: pytest.LogCaptureFixture) -> None:
     first = ScriptedChatModel.playing(*[refused(500)] * 3)
     second = ScriptedChatModel.playing(refused(401))
     third = ScriptedChatModel.playing("Here I am.")
@@ -296,7 +296,7 @@ async def test_words_that_were_read_stay_under_their_id_and_are_not_said_again(
     assert '"status":"error"' in stream.replace('": "', '":"')
 
 
-async def test_a_stream_that_breaks_before_its_first_word_is_asked_again(tmp_path: Path) -> None:
+async def test_a_stream_that_breaks_before_its_first_token_is_retried(tmp_path: Path) -> None:
     async with FakeModelServer() as server:
         server.reply(ModelReply(text="one two", drop_after=0), "Fine.")
         config = {"models": [_entry(server)], "llm_retry": {"first_wait_s": 0}}

@@ -92,7 +92,7 @@ def test_a_state_is_the_same_json_as_message_by_message(state: dict[str, Any]) -
     assert dumps(state) == orjson.dumps(state, default=json_default)
 
 
-def test_a_state_that_json_refuses_is_still_said() -> None:
+def test_a_state_that_json_refuses_is_still_streamed() -> None:
     assert dumps({"messages": [HumanMessage("a\ud800b")]}).startswith(
         b'{"messages": [{"content": "a?b"'
     )

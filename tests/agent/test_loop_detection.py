@@ -46,7 +46,7 @@ async def test_warned_at_three_and_stopped_at_five(tmp_path: Path) -> None:
     assert not [m for m in state["messages"] if m.name == "loop_warning"]
 
 
-async def test_the_warning_stands_behind_the_results(tmp_path: Path) -> None:
+async def test_the_warning_follows_the_results(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(*[looking(n) for n in range(3)], "Enough.")
     async with open_agent(tmp_path, model) as harness:
         await harness.say("look")
@@ -92,7 +92,7 @@ async def test_a_model_that_will_not_stop_is_stopped(tmp_path: Path) -> None:
     assert not any(m.tool_calls for m in messages[-2:] if isinstance(m, AIMessage))
 
 
-async def test_a_model_that_says_nothing_then_is_spoken_for(tmp_path: Path) -> None:
+async def test_a_model_that_still_answers_nothing_gets_a_fallback_text(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(*[looking(n) for n in range(9)])
     async with open_agent(tmp_path, model) as harness:
         messages = await harness.say("look")

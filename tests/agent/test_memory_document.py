@@ -267,7 +267,7 @@ def test_the_question_shows_the_notes_and_cannot_be_broken_out_of() -> None:
     assert "<said_before>\nUser: before\n</said_before>" in text
 
 
-def test_the_question_tells_of_corrections_or_else_of_praise() -> None:
+def test_the_prompt_mentions_corrections_or_else_praise() -> None:
     corrected = extraction_prompt(
         EMPTY_DOCUMENT, exchange(user("a"), is_correction=True, is_reinforcement=True)
     )
@@ -390,7 +390,7 @@ def test_the_most_certain_facts_are_kept_and_of_equals_the_newer() -> None:
     assert contents(after) == ["fact number 2", "fact number 3", "d"]
 
 
-def test_sections_are_written_anew_only_where_there_is_something_new() -> None:
+def test_sections_are_rewritten_only_if_something_is_new() -> None:
     before = updated(EMPTY_DOCUMENT, MemoryUpdate(user={"workContext": "Ships"}))
     assert before.user["workContext"] == MemorySection(summary="Ships", updated_at=NOW)
     again = MemoryUpdate(user={"workContext": "Ships"}, history={})

@@ -151,7 +151,7 @@ def test_two_owners_never_share_a_file(one: Speaker, other: Speaker) -> None:
     assert (where(one).folder == where(other).folder) == same_scope
 
 
-def test_every_pair_of_hostile_ids_is_told_apart() -> None:
+def test_every_pair_of_hostile_ids_is_distinguished() -> None:
     """All of one kind in one place: no two land in one folder, not even where names have no case."""
     people = [
         Speaker(channel, "T1", chat, user, private, None)

@@ -85,7 +85,7 @@ def test_a_broken_file_is_kept_aside_also_by_reading_and_only_once(
     assert len(list((tmp_path / ANN.folder).glob("*.unreadable"))) == 1
 
 
-def test_a_disk_that_refuses_is_told_without_its_path(tmp_path: Path) -> None:
+def test_a_failed_write_is_reported_without_its_path(tmp_path: Path) -> None:
     (tmp_path / "memory").write_text("a file where the folder should be")
     files = MemoryStore(tmp_path / "memory")
     with pytest.raises(MemoryUnavailable) as caught:

@@ -239,7 +239,7 @@ async def test_a_turn_cancelled_in_its_tool_leaves_a_thread_that_works(tmp_path:
 # ---- failing tools -----------------------------------------------------------------------------
 
 
-async def test_a_raising_tool_is_told_and_the_other_results_are_kept(tmp_path: Path) -> None:
+async def test_a_failing_tool_is_reported_and_the_other_results_are_kept(tmp_path: Path) -> None:
     @tool
     async def explode(size: int) -> str:
         """Fail with a text of this size."""

@@ -51,7 +51,7 @@ def result(messages: list[Any], nth: int = 0) -> ToolMessage:
     return found[nth]
 
 
-async def test_a_long_result_lies_in_a_file_that_can_be_read_but_is_not_listed(
+async def test_a_long_result_is_in_a_file_that_can_be_read_but_is_not_listed(
     tmp_path: Path,
 ) -> None:
     model = ScriptedChatModel.playing(

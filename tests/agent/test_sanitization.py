@@ -159,7 +159,7 @@ async def test_calls_of_a_filtered_answer_are_not_made(tmp_path: Path, reason: s
         assert (await harness.say("and now?"))[-1].text == "Next."
 
 
-async def test_a_filtered_answer_without_words_says_so_and_poisons_nothing(tmp_path: Path) -> None:
+async def test_a_filtered_empty_answer_says_so_and_later_turns_work(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(ScriptedTurn(finish_reason="content_filter"), "Next.")
     async with open_agent(tmp_path, model) as harness:
         assert (await harness.say("go"))[-1].text == ENGLISH.filtered

@@ -39,7 +39,7 @@ def kinds(messages: list[AnyMessage]) -> list[str]:
     return [message.type for message in messages]
 
 
-async def test_the_agent_hears_between_two_calls(tmp_path: Path) -> None:
+async def test_injected_messages_arrive_between_two_calls(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(LOOK, "Nichts da.", "Gern.")
     async with open_agent(tmp_path, model) as harness:
         said = await harness.say("look", **context(Slot(NOTE, at=2)))
@@ -56,7 +56,7 @@ async def test_the_agent_hears_between_two_calls(tmp_path: Path) -> None:
         ]
 
 
-async def test_it_hears_before_its_first_call_and_in_order(tmp_path: Path) -> None:
+async def test_injected_messages_arrive_before_the_first_call_and_in_order(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing("Both.")
     waiting = [HumanMessage("one", id="a"), HumanMessage("two", id="b")]
 
@@ -80,7 +80,7 @@ async def test_what_a_failing_call_took_is_in_no_thread(tmp_path: Path) -> None:
         assert kinds((await harness.state())["messages"]) == ["human", "ai", "tool"]
 
 
-async def test_subagents_do_not_hear(tmp_path: Path) -> None:
+async def test_subagents_get_no_injected_messages(tmp_path: Path) -> None:
     brief = {"description": "d", "prompt": "p", "subagent_type": "general-purpose"}
     delegate = ScriptedTurn(calls=(ScriptedCall(name="task", args=brief, id="t"),))
     model = ScriptedChatModel.playing(delegate, "Found it.", "Here it is.")

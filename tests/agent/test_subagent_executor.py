@@ -214,7 +214,7 @@ async def test_a_deadline() -> None:
     assert len(heard) == 1
 
 
-async def test_one_that_does_not_stop_is_left_to_its_owner_and_no_longer_heard() -> None:
+async def test_one_that_does_not_stop_is_abandoned_and_its_events_are_ignored() -> None:
     stubborn, heard = Stubborn(), list[SubagentMessage]()
     async with open_subagent_executor(stop_s=0.5) as subagents:
         with anyio.fail_after(10):
@@ -227,7 +227,7 @@ async def test_one_that_does_not_stop_is_left_to_its_owner_and_no_longer_heard()
     assert heard == []
 
 
-async def test_a_cancelled_parent_waits_for_its_child_but_not_for_ever() -> None:
+async def test_a_cancelled_parent_waits_for_its_child_a_limited_time() -> None:
     stubborn = Stubborn()
     async with open_subagent_executor(stop_s=0.5) as subagents:
         with anyio.fail_after(10):

@@ -85,7 +85,7 @@ async def test_a_run_delegates_six_times_and_then_says_so() -> None:
     assert messages[-1].tool_calls == []
 
 
-async def test_the_words_before_the_notice_stay_and_other_calls_go_on() -> None:
+async def test_the_text_before_the_notice_stays_and_other_calls_go_on() -> None:
     four = ScriptedTurn(calls=tuple(call("task", n) for n in range(4)))
     both = ScriptedTurn(text="More.", calls=(call("task", 9), call("ls", 9)))
     words = ScriptedTurn(text="More.", calls=(call("task", 10),))

@@ -103,7 +103,7 @@ async def test_a_subagent_sees_its_task_one_system_message_and_not_the_conversat
     assert "<trust>" in prompt[0].text
 
 
-async def test_the_events_tell_the_story_in_order(tmp_path: Path) -> None:
+async def test_the_events_come_in_order(tmp_path: Path) -> None:
     look = ScriptedCall(name="ls", args={"path": OUTPUTS}, id="l")
     lead = ScriptedChatModel.playing(
         ScriptedTurn(calls=(task("look", call_id="t7"),)), "Nothing there."
@@ -212,7 +212,7 @@ async def test_the_tokens_of_a_subagent_are_counted_once_and_added_to_the_run_s(
     assert sum(usage["total_tokens"] for usage in [*own, *delegated]) == counter.tokens
 
 
-async def test_a_failing_subagent_is_told_and_the_run_goes_on(tmp_path: Path) -> None:
+async def test_a_failing_subagent_is_reported_and_the_run_goes_on(tmp_path: Path) -> None:
     lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("fail"),)), "It did not work.")
     child = ScriptedChatModel.playing(ValueError("/home/somebody/key sk-secret"))
     async with pair(tmp_path, lead, child, llm_retry={"attempts": 1}) as harness:
@@ -345,7 +345,9 @@ async def test_a_model_that_cannot_be_reached_fails_the_subagent_not_the_run(
 # ---- bounds, refusals, guards ------------------------------------------------------------------------
 
 
-async def test_the_last_turn_is_told_and_answers_with_what_there_is(tmp_path: Path) -> None:
+async def test_the_last_turn_is_announced_and_answers_with_the_results_so_far(
+    tmp_path: Path,
+) -> None:
     look = ScriptedCall(name="ls", args={"path": OUTPUTS}, id="l")
     again = ScriptedTurn(text="Half of it.", calls=(look,))
     lead = ScriptedChatModel.playing(
@@ -409,7 +411,7 @@ async def test_what_cannot_be_delegated_is_told(
     assert events(parts) == []
 
 
-async def test_arguments_of_a_wrong_shape_are_told(tmp_path: Path) -> None:
+async def test_arguments_of_a_wrong_shape_are_reported(tmp_path: Path) -> None:
     wrong = ScriptedCall(name="task", args={"prompt": ["x"], "subagent_type": None}, id="t0")
     lead = ScriptedChatModel.playing(ScriptedTurn(calls=(wrong,)), "ok")
     async with pair(tmp_path, lead, ScriptedChatModel.playing()) as harness:
@@ -448,7 +450,7 @@ async def test_delegating_itself_may_need_leave(tmp_path: Path) -> None:
     assert child.prompts == []
 
 
-async def test_a_tool_that_raises_inside_is_told_to_the_subagent(tmp_path: Path) -> None:
+async def test_a_tool_error_is_reported_to_the_subagent(tmp_path: Path) -> None:
     wrong = ScriptedCall(name="read_file", args={"path": "/etc/passwd"}, id="r")
     lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("read"),)), "ok")
     child = ScriptedChatModel.playing(ScriptedTurn(calls=(wrong,)), "Refused.")
@@ -486,7 +488,7 @@ async def test_a_subagent_works_for_whom_its_parent_works(tmp_path: Path) -> Non
         assert not harness.folders().outputs.exists()
 
 
-async def test_a_subagent_s_model_that_cannot_be_built_is_told(tmp_path: Path) -> None:
+async def test_a_subagents_model_that_cannot_be_built_is_reported(tmp_path: Path) -> None:
     lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("x"),)), "ok")
     broken = {"name": "broken", "use": "nowhere.at_all:Model", "model": "m"}
     sections = {

@@ -80,7 +80,7 @@ async def test_grep(tmp_path: Path) -> None:
         assert NEEDLE in await shown(home, model, "read_file", path=path[0])
 
 
-async def test_grep_finds_what_stands_in_large_files_and_long_lines(tmp_path: Path) -> None:
+async def test_grep_finds_text_in_large_files_and_long_lines(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing()
     async with open_agent(tmp_path, model) as home:
         home.folders().create()

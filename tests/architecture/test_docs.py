@@ -310,7 +310,7 @@ def bare(text: str) -> str:
     return re.sub(r"\n+", "\n", re.sub(r"/\S+(?=/terminal/)", "HOME", text)).strip()
 
 
-async def test_the_chat_in_the_readme_is_what_the_demo_says(tmp_path: Path) -> None:
+async def test_the_chat_in_the_readme_is_the_demos(tmp_path: Path) -> None:
     said, answers = transcript()
     assert bare(await chat(tmp_path, said)) == answers
 

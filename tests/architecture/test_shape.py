@@ -97,7 +97,7 @@ def test_imports_follow_the_layers() -> None:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_a_module_is_small_and_says_what_it_is(path: Path) -> None:
+def test_a_module_is_small_and_has_a_docstring(path: Path) -> None:
     source = path.read_text()
     assert len(source.splitlines()) <= MAX_MODULE_LINES
     assert path.stem not in VAGUE_NAMES
@@ -114,7 +114,7 @@ def test_a_function_does_one_thing(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_broad_excepts_stand_at_the_named_boundaries_only(path: Path) -> None:
+def test_broad_excepts_are_at_the_listed_boundaries_only(path: Path) -> None:
     broad = [
         node.lineno
         for node in ast.walk(ast.parse(path.read_text()))
@@ -128,7 +128,7 @@ def test_broad_excepts_stand_at_the_named_boundaries_only(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_imports_stand_at_the_top_except_where_named(path: Path) -> None:
+def test_imports_are_at_the_top_except_where_listed(path: Path) -> None:
     inner = [
         node.lineno
         for function in functions(ast.parse(path.read_text()))

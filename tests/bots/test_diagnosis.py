@@ -31,5 +31,5 @@ async def test_a_clock_that_is_wrong_is_seen() -> None:
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/", "nonsense", "http://[", ""])
-async def test_a_server_that_tells_no_time_is_no_finding(url: str) -> None:
+async def test_a_response_without_a_date_is_no_finding(url: str) -> None:
     assert await check_clock(url) == []

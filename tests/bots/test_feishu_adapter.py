@@ -243,7 +243,7 @@ async def test_stopping_while_an_event_is_handled_leaves_it_unacknowledged() -> 
     assert intake.texts == ["late"]
 
 
-async def test_a_wrong_secret_is_said_and_tried_again_slowly(
+async def test_a_wrong_secret_is_reported_and_tried_again_slowly(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -259,7 +259,7 @@ async def test_a_wrong_secret_is_said_and_tried_again_slowly(
 @pytest.mark.parametrize(
     ("code", "link"), [(1000040344, ConnectionState.FAILED), (1, ConnectionState.CONNECTING)]
 )
-async def test_an_endpoint_that_refuses_is_told_from_one_that_is_busy(
+async def test_a_refusing_endpoint_is_distinguished_from_a_busy_one(
     code: int, link: ConnectionState
 ) -> None:
     async with FakeFeishu() as feishu:

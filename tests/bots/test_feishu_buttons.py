@@ -23,7 +23,7 @@ OPTIONS = (
 )
 
 
-async def test_a_stop_button_stands_on_the_running_card_and_goes_with_the_answer() -> None:
+async def test_the_running_card_has_a_stop_button_that_the_answer_removes() -> None:
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu)
         asked = await feishu.dm("hello")
@@ -38,7 +38,7 @@ async def test_a_stop_button_stands_on_the_running_card_and_goes_with_the_answer
         assert feishu.violations == []
 
 
-async def test_options_stand_below_an_answer_until_it_is_changed() -> None:
+async def test_options_are_below_an_answer_until_it_is_changed() -> None:
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu)
         assert isinstance(adapter, SupportsButtons)
@@ -55,7 +55,7 @@ async def test_options_stand_below_an_answer_until_it_is_changed() -> None:
         assert feishu.violations == []
 
 
-async def test_a_press_is_told_by_a_toast() -> None:
+async def test_a_press_is_answered_with_a_toast() -> None:
     intake = RecordingIntake(response=PressResponse(text="Stopped."))
     async with FakeFeishu() as feishu, running(adapter := adapter_for(feishu), intake):
         asked = await feishu.dm("hello")
@@ -159,7 +159,7 @@ async def test_a_refused_card_keeps_its_buttons_without_markup() -> None:
         assert list(answer.buttons) == ["red", "blue"]
 
 
-def test_buttons_give_way_to_text_where_both_are_too_large() -> None:
+def test_buttons_are_dropped_if_they_and_the_text_are_too_large() -> None:
     many = [Button(label="字" * 75, token=f"option:7:{n}") for n in range(10)]
     small = cards.final_card("Which?", CardFooter(buttons=many))
     assert json.dumps(small).count("option:7:") == 10

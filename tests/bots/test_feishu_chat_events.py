@@ -48,7 +48,7 @@ async def test_who_may_not_write_is_not_greeted(settings: dict[str, Any], greete
         assert bool(feishu.answers(ALICE)) is greeted
 
 
-async def test_a_group_is_greeted_when_the_bot_comes_in_the_language_of_the_house() -> None:
+async def test_a_group_is_greeted_in_the_default_language_when_the_bot_is_added() -> None:
     async with (
         FakeFeishu() as feishu,
         running(adapter_for(feishu, language="zh"), RecordingIntake()),
@@ -128,7 +128,7 @@ async def test_an_entry_that_names_no_command_is_counted() -> None:
     assert "about_us" in detail
 
 
-async def test_a_withdrawn_message_is_told_after_its_message() -> None:
+async def test_a_deletion_is_handled_after_its_message() -> None:
     intake = RecordingIntake()
     async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
         asked = await feishu.dm("hello")

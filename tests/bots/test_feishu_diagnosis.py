@@ -48,7 +48,9 @@ async def test_missing_permissions_are_named_with_what_they_are_for() -> None:
 @pytest.mark.parametrize(
     ("given", "grade"), [({}, Severity.NOTE), ({"streaming": True}, Severity.WARNING)]
 )
-async def test_cards_that_cannot_stream_are_told(given: dict[str, object], grade: Severity) -> None:
+async def test_cards_that_cannot_stream_are_reported(
+    given: dict[str, object], grade: Severity
+) -> None:
     async with FakeFeishu() as feishu:
         finding = (await look(feishu, **given))["streaming"]
         assert (finding.severity, "cardkit:card:write" in finding.fix) == (grade, True)
@@ -127,7 +129,7 @@ async def test_webhook_mode_wants_its_secrets() -> None:
 
 
 @pytest.mark.parametrize("domain", ["nonsense", "http://127.0.0.1:1", ""])
-async def test_a_domain_that_leads_nowhere(domain: str) -> None:
+async def test_a_domain_without_an_address(domain: str) -> None:
     section = FeishuConfig(enabled=True, app_id="cli_a", app_secret="b", domain=domain)
     (finding,) = await diagnose(section, LOOK, timeouts=QUICK)
     assert finding.severity is Severity.PROBLEM

@@ -49,7 +49,7 @@ async def test_forwarded_messages_are_fetched_as_a_text() -> None:
         assert feishu.violations == []
 
 
-async def test_forwarded_messages_that_are_not_shown_are_told() -> None:
+async def test_omitted_forwarded_messages_are_mentioned() -> None:
     intake = RecordingIntake()
     async with FakeFeishu() as feishu, running(adapter := adapter_for(feishu), intake):
         await feishu.forward()

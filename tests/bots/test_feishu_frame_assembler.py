@@ -63,7 +63,7 @@ def part(name: str, number: int | str, total: int | str, payload: bytes = b"x") 
     )
 
 
-def test_parts_are_joined_in_order_whatever_the_arrival() -> None:
+def test_parts_are_joined_in_order_however_they_arrive() -> None:
     parts = FrameAssembler(keep_s=5)
     assert parts.add(part("a", 2, 3, b"3")) is None
     assert parts.add(part("b", 0, 2, b"x")) is None

@@ -33,7 +33,7 @@ def test_files_that_follow_each_other_are_together() -> None:
     assert found == ["om_0"] * 4
 
 
-def test_a_later_file_begins_anew() -> None:
+def test_a_later_file_starts_another_album() -> None:
     bundles = FeishuMediaGroups(lambda: 0.0)
     assert bundles.assign_album(file("om_1", 100.0)).album == "om_1"
     assert bundles.assign_album(file("om_2", 103.0)).album == "om_2"

@@ -251,7 +251,9 @@ async def test_a_stream_that_stays_closed_is_replaced_whole_without_a_storm() ->
         assert adapter.capabilities.streaming
 
 
-async def test_an_answer_that_cannot_be_put_on_its_card_is_sent_anew_and_the_card_goes() -> None:
+async def test_an_answer_that_its_card_refuses_is_sent_as_a_new_message_and_the_card_is_removed() -> (
+    None
+):
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu)
         place, card, seen = await opened(feishu, adapter)
@@ -264,7 +266,7 @@ async def test_an_answer_that_cannot_be_put_on_its_card_is_sent_anew_and_the_car
         assert seen.gone
 
 
-async def test_a_withdrawn_card_is_noticed_although_its_entity_lives_on() -> None:
+async def test_a_withdrawn_card_is_noticed_although_its_entity_exists() -> None:
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu)
         place, card, seen = await opened(feishu, adapter)
@@ -298,7 +300,7 @@ async def test_a_refused_card_is_shown_without_markup() -> None:
         assert seen.content["body"]["elements"][0]["tag"] == "div"
 
 
-async def test_a_frame_that_is_too_fast_says_when_to_come_back() -> None:
+async def test_a_rate_limited_frame_names_the_wait() -> None:
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu)
         place, card, _ = await opened(feishu, adapter)
@@ -314,7 +316,7 @@ async def test_a_frame_that_is_too_fast_says_when_to_come_back() -> None:
         assert adapter.capabilities.stream_interval_s * 8 > 1
 
 
-async def test_a_stream_is_opened_anew_before_the_platform_ends_it() -> None:
+async def test_a_stream_is_renewed_before_the_platform_ends_it() -> None:
     assert 60 < RENEW_S < 590
     clock = ManualClock()
     async with FakeFeishu() as feishu:
@@ -346,7 +348,7 @@ async def test_plain_words_only_ever_go_on() -> None:
         assert all(after.startswith(before.rstrip()) for before, after in pairwise(shown))
 
 
-async def test_a_text_that_the_tenant_forbids_is_told_and_streaming_goes_on() -> None:
+async def test_a_text_that_the_tenant_forbids_is_reported_and_streaming_goes_on() -> None:
     async with FakeFeishu() as feishu:
         adapter = adapter_for(feishu)
         place, card, seen = await opened(feishu, adapter)

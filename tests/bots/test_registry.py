@@ -98,7 +98,7 @@ def test_every_mode_has_its_required_keys() -> None:
         assert {*keys, section.account_key} <= set(fields)
 
 
-def test_a_mode_that_delivers_by_http_has_keys_of_its_own_and_a_door(tmp_path: Path) -> None:
+def test_webhook_mode_has_keys_of_its_own_and_a_route(tmp_path: Path) -> None:
     slack = SlackConfig(enabled=True, bot_token="xoxb-1", mode="http")
     telegram = TelegramConfig(enabled=True, bot_token="1:a", mode="webhook")
     built = build_adapters(BotsConfig(slack=slack, telegram=telegram), (), files=tmp_path)

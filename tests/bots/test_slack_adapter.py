@@ -292,7 +292,7 @@ async def test_a_silent_connection_is_replaced() -> None:
             await slack.wait_for(lambda: slack.sockets.connects >= 2)
 
 
-async def test_connected_means_that_slack_said_hello() -> None:
+async def test_connected_means_that_slack_sent_hello() -> None:
     timeouts = replace(FAST, hello_s=0.1, drain_s=0.1)
     async with fast_slack() as slack:
         slack.sockets.mute = True
@@ -304,7 +304,7 @@ async def test_connected_means_that_slack_said_hello() -> None:
             assert adapter.health().detail == ""
 
 
-async def test_an_envelope_says_as_much_as_a_hello() -> None:
+async def test_an_envelope_counts_as_a_hello() -> None:
     intake = RecordingIntake()
     async with fast_slack() as slack:
         slack.sockets.greets = False

@@ -101,7 +101,7 @@ async def test_what_cannot_be_had_is_told(extra: dict[str, object], says: str) -
         assert "http" not in caught.value.user_message
 
 
-async def test_more_than_was_said_is_cut_off() -> None:
+async def test_a_body_longer_than_announced_is_cut_off() -> None:
     async with fast_slack() as slack, running(slack) as adapter:
         file = slack.file("a", bytes(2000), size=10)
         with pytest.raises(DeliveryError, match="it is larger"):

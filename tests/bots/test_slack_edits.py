@@ -74,7 +74,7 @@ def test_it_is_named_as_its_message_was() -> None:
         ({"text": "unknown before, and not edited"}, None),
     ],
 )
-def test_changes_that_nobody_made_are_none(
+def test_changes_without_an_edit_are_ignored(
     now: dict[str, Any], before: dict[str, Any] | None
 ) -> None:
     found = parse_event(changed(now, before), ME)

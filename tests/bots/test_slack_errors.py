@@ -134,7 +134,7 @@ def connector_error() -> aiohttp.ClientConnectorError:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_the_way_to_slack(error: Exception, expected: tuple[bool, bool, bool]) -> None:
+def test_slack_connection_settings(error: Exception, expected: tuple[bool, bool, bool]) -> None:
     assert decision(error_from_exception(error)) == expected
 
 

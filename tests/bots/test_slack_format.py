@@ -185,7 +185,7 @@ def test_tables_that_no_block_holds_are_drawn() -> None:
         assert fits(markdown)
 
 
-def test_buttons_stand_below() -> None:
+def test_buttons_are_below_the_text() -> None:
     shown = render(TABLE, (Button(label="Go", token="t"),))
     assert [found["type"] for found in shown.blocks] == ["table", "actions"]
     assert render_plain("x" * 4_000, (Button(label="Go", token="t"),)).blocks == ()

@@ -101,7 +101,7 @@ async def test_a_thread_in_which_no_status_can_be_shown_gets_a_reaction() -> Non
         assert shown(slack, second)[0] == "processing"
 
 
-async def test_a_slack_that_is_unwell_is_asked_again_later() -> None:
+async def test_a_failing_slack_is_tried_again_later() -> None:
     async with agent_slack() as slack, running(slack) as adapter:
         asked = slack.dm("hi")
         slack.fail("agents.sessions.setStatus", status=503)

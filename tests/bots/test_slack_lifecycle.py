@@ -35,7 +35,7 @@ async def test_socket_mode_that_was_off_from_the_start() -> None:
             await slack.wait_for(lambda: adapter.health().state is ConnectionState.CONNECTED)
 
 
-async def test_too_many_connections_are_told_and_tried_again() -> None:
+async def test_too_many_connections_are_reported_and_tried_again() -> None:
     intake = RecordingIntake()
     details: list[str] = []
     async with fast_slack() as slack, running(slack, intake) as adapter:

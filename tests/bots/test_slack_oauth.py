@@ -178,7 +178,7 @@ async def test_a_forged_or_late_return_installs_nothing(forged: str) -> None:
         assert slack.asked("oauth.v2.access") == []
 
 
-async def test_refusals_are_told_and_store_nothing() -> None:
+async def test_refusals_are_reported_and_store_nothing() -> None:
     vault = Vault()
     async with fast_slack() as slack:
         _, endpoint = installable(slack, vault, allowed_workspaces=["T7"])

@@ -50,7 +50,7 @@ async def test_an_answer_goes_into_the_thread() -> None:
     assert slack.violations == []
 
 
-async def test_an_answer_in_private_stands_beside_the_question() -> None:
+async def test_an_answer_in_private_is_in_the_channel_of_the_question() -> None:
     async with fast_slack() as slack, running(slack) as adapter:
         flat, threaded = slack.dm("hi"), slack.dm("and here", thread_ts="")
         await adapter.send(place_of(flat), "flat", key="1")
@@ -479,7 +479,7 @@ async def test_a_command_has_no_message_to_react_on() -> None:
         assert slack.asked("reactions.add") == []
 
 
-async def test_a_missing_permission_is_told_once_and_not_tried_again() -> None:
+async def test_a_missing_permission_is_reported_once_and_not_tried_again() -> None:
     async with fast_slack() as slack, running(slack) as adapter:
         slack.server.scopes.discard("reactions:write")
         with pytest.raises(DeliveryError, match="reactions:write") as caught:

@@ -126,7 +126,7 @@ async def test_an_answer_of_which_nothing_was_streamed_is_shown_all_the_same() -
     assert slack.violations == []
 
 
-async def test_a_stream_can_begin_before_the_connection_stands() -> None:
+async def test_a_stream_can_begin_before_the_connection_is_open() -> None:
     async with fast_slack() as slack:
         asked = slack.mention("hi")
         adapter = SlackAdapter(config(slack, {"streaming": True}), timeouts=FAST)
@@ -135,7 +135,7 @@ async def test_a_stream_can_begin_before_the_connection_stands() -> None:
     assert slack.violations == []
 
 
-async def test_text_that_does_not_go_on_replaces_what_was_streamed() -> None:
+async def test_text_that_is_no_continuation_replaces_the_streamed_text() -> None:
     async with fast_slack() as slack, streaming(slack) as adapter:
         answer = Answer(adapter, slack, slack.mention("hi"))
         message = await answer.open()
@@ -293,7 +293,7 @@ async def test_where_slack_streams_nothing_a_message_is_changed(error: str) -> N
     ("error", "asked"),
     [("unknown_method", 1), ("missing_scope", 1), ("channel_type_not_supported", 1)],
 )
-async def test_a_slack_without_streams_is_asked_and_told_of_once(
+async def test_missing_streams_in_slack_are_found_and_logged_once(
     error: str, asked: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "bots.slack.streaming")
@@ -306,7 +306,7 @@ async def test_a_slack_without_streams_is_asked_and_told_of_once(
     assert len([one for one in caplog.records if "streams are not available" in one.message]) == 1
 
 
-async def test_a_chat_that_has_no_streams_says_nothing_of_others() -> None:
+async def test_a_chat_without_streams_says_nothing_about_others() -> None:
     async with fast_slack() as slack, streaming(slack) as adapter:
         slack.fail("chat.startStream", error="channel_type_not_supported")
         assert not (await Answer(adapter, slack, slack.dm("hi")).open()).streams
@@ -317,7 +317,7 @@ async def test_a_chat_that_has_no_streams_says_nothing_of_others() -> None:
 
 
 @pytest.mark.parametrize("error", ["is_archived", "not_in_channel", "channel_not_found"])
-async def test_a_channel_that_takes_nothing_is_not_asked_twice(error: str) -> None:
+async def test_a_channel_that_refuses_messages_is_not_tried_twice(error: str) -> None:
     async with fast_slack() as slack, streaming(slack) as adapter:
         slack.fail("chat.startStream", error=error)
         with pytest.raises(DeliveryError) as caught:

@@ -39,7 +39,7 @@ def test_users_are_classified(me: SlackIdentity, user: dict[str, Any], kind: str
     assert classify(user, me) == kind
 
 
-async def test_messages_commands_and_presses_tell_who_is_from_outside() -> None:
+async def test_messages_commands_and_presses_name_outsiders() -> None:
     intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake) as adapter:
         slack.person("U2GUEST", is_restricted=True)
@@ -67,7 +67,7 @@ async def test_messages_commands_and_presses_tell_who_is_from_outside() -> None:
     assert slack.violations == []
 
 
-async def test_an_edit_tells_who_is_from_outside() -> None:
+async def test_an_edit_names_outsiders() -> None:
     intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake):
         slack.person("U2GUEST", is_restricted=True)

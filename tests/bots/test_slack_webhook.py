@@ -214,7 +214,7 @@ async def test_what_takes_too_long_or_comes_too_late_is_asked_for_again() -> Non
     assert intake.received == []
 
 
-async def test_a_stop_gives_back_what_is_in_work() -> None:
+async def test_a_stop_refuses_unfinished_requests() -> None:
     intake, answers = RecordingIntake(), list[WebhookResponse]()
     intake.gate = anyio.Event()
 
@@ -268,6 +268,6 @@ async def test_a_revoked_token_shows_and_messages_are_kept_all_the_same() -> Non
     assert intake.texts == ["hello"]
 
 
-async def test_socket_mode_has_no_door() -> None:
+async def test_socket_mode_has_no_webhook_route() -> None:
     async with FakeSlack() as slack:
         assert SlackAdapter(config(slack), timeouts=FAST).webhook is None

@@ -71,7 +71,7 @@ async def test_another_poller_is_found() -> None:
         assert "Another process polls" in finding.text
 
 
-async def test_beside_the_running_service_nothing_is_polled() -> None:
+async def test_beside_a_running_service_nothing_is_polled() -> None:
     async with TelegramServer() as telegram:
         assert (await look(telegram, BESIDE))["polling"].severity is Severity.OK
         telegram.dm("hello")

@@ -167,7 +167,7 @@ async def test_rich_messages_are_off_unless_wanted(telegram: TelegramServer) -> 
         assert TelegramConfig.model_validate({"rich_messages": written}).rich_messages == meant
 
 
-async def test_a_classic_server_is_asked_once_and_says_it_classically() -> None:
+async def test_a_server_of_the_older_protocol_is_probed_once() -> None:
     async with TelegramServer(classic=True) as telegram:
         telegram.dm("hello")
         adapter = adapter_for(telegram)

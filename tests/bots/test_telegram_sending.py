@@ -118,7 +118,7 @@ async def test_waiting_is_left_to_the_bus(
     assert len(telegram.calls("sendMessage")) == 1
 
 
-async def test_a_flooded_group_says_how_long(adapter: TelegramAdapter) -> None:
+async def test_a_rate_limited_group_names_the_wait(adapter: TelegramAdapter) -> None:
     async with TelegramServer(group_per_minute=1) as telegram:
         said = telegram.mention(GROUP, "hi")
         flooding = adapter_for(telegram)

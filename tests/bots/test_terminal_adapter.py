@@ -161,7 +161,7 @@ def test_session_names_are_checked(tmp_path: Path, name: str) -> None:
         pass
 
 
-async def test_health_tells_the_truth(tmp_path: Path) -> None:
+async def test_health_reports_the_true_state(tmp_path: Path) -> None:
     clock = ManualClock()
     adapter = TerminalAdapter(files=tmp_path, patience_s=0.01, now=clock)
     assert adapter.health().state is ConnectionState.CONNECTING

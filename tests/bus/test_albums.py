@@ -152,7 +152,7 @@ async def test_a_caption_edited_at_once_counts(tmp_path: Path) -> None:
         assert names(harness.gateway) == ["1.pdf", "2.pdf"]
 
 
-async def test_an_album_alone_does_not_wait_for_ever(tmp_path: Path) -> None:
+async def test_an_incomplete_album_is_queued_after_its_deadline(tmp_path: Path) -> None:
     async with running_bus(tmp_path, platform=platform()) as harness:
         await harness.send("", attachments=(Attachment(name="a.csv", ref="r"),), album="A")
         await eventually(lambda: harness.server.runs)

@@ -94,7 +94,7 @@ async def test_a_person_decides_in_words(
         assert h.platform.texts[1] == "Hello you"
 
 
-async def test_a_pressed_button_is_no_word_of_the_presser(tmp_path: Path) -> None:
+async def test_a_pressed_button_is_no_message_of_the_presser(tmp_path: Path) -> None:
     """What it says is English; the conversation stays in the language that is spoken there."""
     async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
         h.server.scripts += [waiting(review(command="make release")), waiting(review(command="b"))]
@@ -158,7 +158,7 @@ async def test_what_another_graph_asks_is_answered_with_words(tmp_path: Path) ->
         assert resumed(h) == ["blue"]
 
 
-async def test_a_server_whose_stream_tells_of_no_question_is_asked(tmp_path: Path) -> None:
+async def test_interrupts_missing_from_the_stream_are_read_from_the_state(tmp_path: Path) -> None:
     async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
         ask = (review(command="make release"),)
         h.server.scripts.append(Script(words=("Let me.",), asks=ask, tells=False))

@@ -82,7 +82,7 @@ async def failed(h: BusHarness) -> None:
 
 
 @pytest.mark.parametrize("platform", [ButtonPlatform("fake"), CardPlatform("fake")])
-async def test_an_option_is_said_in_the_pressers_name(
+async def test_a_pressed_option_is_a_message_of_the_presser(
     tmp_path: Path, platform: FakePlatform
 ) -> None:
     async with running_bus(tmp_path, platform=platform) as h:
@@ -169,7 +169,7 @@ async def test_who_was_shut_out_may_not_press(tmp_path: Path) -> None:
         {"token": ""},
     ],
 )
-async def test_a_button_that_means_nothing_is_answered_kindly(
+async def test_an_unknown_button_is_answered_politely(
     tmp_path: Path, changes: dict[str, object]
 ) -> None:
     async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
@@ -233,7 +233,7 @@ async def test_where_there_are_no_buttons_words_do(tmp_path: Path) -> None:
         assert h.platform.calls == ["send", "send"]
 
 
-async def test_a_press_without_room_may_come_again(tmp_path: Path) -> None:
+async def test_a_press_refused_for_load_is_delivered_again(tmp_path: Path) -> None:
     config = BusConfig(drain_s=0.2, rate_limit=RateLimit(messages=1, per_seconds=60))
     async with running_bus(tmp_path, platform=ButtonPlatform("fake"), config=config) as h:
         await asked(h)
@@ -373,7 +373,7 @@ async def test_what_was_stopped_stays_so_over_a_crash(tmp_path: Path) -> None:
             assert len(server.runs) == 1
 
 
-async def test_a_late_stop_is_told_so(tmp_path: Path) -> None:
+async def test_a_late_stop_is_answered_with_the_reason(tmp_path: Path) -> None:
     async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
         await h.send("one")
         await shows(h, 1)
@@ -407,7 +407,7 @@ async def test_a_failed_answer_is_tried_again_in_its_place(tmp_path: Path) -> No
         assert [m["content"] for m in thread if m["type"] == "human"] == ["paint it"]
 
 
-async def test_a_server_that_takes_nothing_back_is_told_twice(tmp_path: Path) -> None:
+async def test_servers_without_forks_get_the_message_twice(tmp_path: Path) -> None:
     async with (
         FakeLangGraph("deerflow") as server,
         running_bus(tmp_path, platform=ButtonPlatform("fake"), server=server) as h,

@@ -19,7 +19,9 @@ def scopes(server: FakeLangGraph) -> set[str]:
     return {run.body["context"]["memory_scope"] for run in server.runs}
 
 
-async def test_a_conversation_goes_on_over_two_moves_and_a_restart(tmp_path: Path) -> None:
+async def test_a_conversation_goes_on_over_two_chat_migrations_and_a_restart(
+    tmp_path: Path,
+) -> None:
     async with FakeLangGraph() as server:
         async with running_bus(tmp_path, server=server) as harness:
             assert await say(harness, "one", "g1", "1") is Disposition.ACCEPTED
@@ -40,7 +42,7 @@ async def test_a_conversation_goes_on_over_two_moves_and_a_restart(tmp_path: Pat
         assert scopes(server) == {"room:fake:w:g1"}
 
 
-async def test_what_is_owed_leaves_after_the_move(tmp_path: Path) -> None:
+async def test_pending_deliveries_are_sent_after_the_migration(tmp_path: Path) -> None:
     async with running_bus(tmp_path) as harness:
         await say(harness, "one", "g1", "1")
         await harness.bus.intake.migrate_chat("fake", "w", "g1", "g2")
@@ -59,7 +61,9 @@ async def test_no_chat_moves_in_a_circle(tmp_path: Path) -> None:
         assert scopes(harness.server) == {"room:fake:w:g1", "room:fake:w:g4"}
 
 
-async def test_moves_of_other_channels_and_workspaces_concern_nobody(tmp_path: Path) -> None:
+async def test_chat_migrations_of_other_channels_and_workspaces_change_nothing(
+    tmp_path: Path,
+) -> None:
     async with running_bus(tmp_path) as harness:
         await harness.bus.intake.migrate_chat("other", "w", "g1", "g2")
         await harness.bus.intake.migrate_chat("fake", "v", "g1", "g2")

@@ -188,7 +188,7 @@ async def test_a_full_disk_refuses_new_rows_and_everything_goes_on_when_there_is
 
 
 @pytest.mark.parametrize("body", ["", "{", '{"kind": "poem"}'])
-async def test_an_undecodable_row_is_failed_and_stops_nobody(tmp_path: Path, body: str) -> None:
+async def test_an_undecodable_row_fails_and_the_others_are_sent(tmp_path: Path, body: str) -> None:
     platform = FakePlatform()
     async with Database.open(StoreConfig(), tmp_path) as database:
         bad = NewOutboxRow(key="bad", conversation=KEY, body=body)
@@ -200,7 +200,7 @@ async def test_an_undecodable_row_is_failed_and_stops_nobody(tmp_path: Path, bod
     assert (row.state, row.error) == ("failed", "The row cannot be decoded.")
 
 
-async def test_a_bug_of_an_adapter_outside_a_send_stops_nobody(tmp_path: Path) -> None:
+async def test_a_bug_of_an_adapter_outside_a_send_stops_no_other_channel(tmp_path: Path) -> None:
     class Broken(FakePlatform):
         reads = 0
 
@@ -339,7 +339,7 @@ class ShortPlatform(FindingPlatform):
 
 
 @pytest.mark.parametrize("error", [RATE_LIMITED, UNKNOWN, OSError("a bug")])
-async def test_each_message_of_a_row_is_sent_once_whatever_happens_to_the_next(
+async def test_each_message_of_a_row_is_sent_once_even_if_the_next_fails(
     tmp_path: Path, error: Exception
 ) -> None:
     platform = ShortPlatform()

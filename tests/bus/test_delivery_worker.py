@@ -220,7 +220,7 @@ async def test_an_unexpected_exception_leaves_one_row_uncertain_and_the_next_goe
     assert platform.calls == ["send"] * 3
 
 
-async def test_a_file_that_cannot_be_had_is_told(tmp_path: Path) -> None:
+async def test_a_file_that_cannot_be_fetched_is_reported(tmp_path: Path) -> None:
     async def artifact(request: web.Request) -> web.Response:
         if request.match_info["path"] != "mnt/user-data/outputs/a.txt":
             raise web.HTTPNotFound
@@ -249,7 +249,7 @@ async def test_a_file_that_cannot_be_had_is_told(tmp_path: Path) -> None:
     assert platform.texts == ["⚠️ I could not attach **gone.txt**: the file is no longer there."]
 
 
-async def test_a_file_that_the_platform_refuses_is_told_with_its_reason(tmp_path: Path) -> None:
+async def test_a_file_that_the_platform_refuses_is_reported_with_its_reason(tmp_path: Path) -> None:
     platform = FakePlatform()
     platform.fail("send_file", DeliveryError("Files of this type are not allowed."))
     async with pump(platform, tmp_path) as delivery:

@@ -42,7 +42,7 @@ async def test_what_is_said_so_far_is_exported_while_a_turn_runs(tmp_path: Path)
         assert harness.platform.files[0][1].decode() == "# Conversation\n\n## People\n\nhang\n"
 
 
-async def test_a_server_that_does_not_answer_is_told(tmp_path: Path) -> None:
+async def test_a_server_that_does_not_answer_is_reported(tmp_path: Path) -> None:
     async with FakeLangGraph() as server, running_bus(tmp_path, server=server) as harness:
         await harness.send("hi")
         await harness.expect_replies("Hello you")

@@ -212,7 +212,7 @@ class ThoughtfulPlatform(FakePlatform):
         return message
 
 
-async def test_a_reply_that_is_faster_than_the_platforms_word_continues_the_conversation(
+async def test_a_reply_that_arrives_before_the_send_returns_continues_the_conversation(
     tmp_path: Path,
 ) -> None:
     platform = ThoughtfulPlatform()

@@ -124,7 +124,7 @@ async def test_a_configured_language_holds_over_what_the_platform_tells(
         assert await last(harness, "/language zh", language="en") == CHINESE.language_done
 
 
-def test_a_language_that_nobody_wrote_texts_for_is_no_setting() -> None:
+def test_a_language_without_texts_is_rejected() -> None:
     with pytest.raises(ValidationError, match="must be one of auto, en, zh"):
         BusConfig(language="klingon")
 

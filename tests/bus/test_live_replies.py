@@ -42,7 +42,7 @@ async def test_only_the_last_card_can_be_stopped(tmp_path: Path) -> None:
         assert [bool(message.buttons) for message in platform.shown] == [False, True]
 
 
-async def test_progress_stands_below_the_words_and_costs_no_card(tmp_path: Path) -> None:
+async def test_progress_is_below_the_text_and_needs_no_card_of_its_own(tmp_path: Path) -> None:
     platform = CardPlatform(patch_interval_s=0.01)
     async with showing(platform, tmp_path) as shown:
         shown.update(lambda: "words", lambda words: f"> {words.button_stop}")

@@ -92,7 +92,7 @@ def test_language_names_tell_languages_apart() -> None:
     assert len(set(names)) == len(names)
 
 
-def test_every_text_is_said_somewhere() -> None:
+def test_every_text_is_used() -> None:
     modules = [
         path for package in ("bus", "bots", "gateway") for path in (ROOT / package).rglob("*.py")
     ]

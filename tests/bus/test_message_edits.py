@@ -143,7 +143,7 @@ async def test_files_can_be_changed_while_a_message_waits(tmp_path: Path) -> Non
 # ---- while it runs ----------------------------------------------------------------------------
 
 
-async def test_an_edited_message_that_runs_is_run_anew_in_its_card(tmp_path: Path) -> None:
+async def test_an_edited_message_that_is_running_runs_again_in_its_card(tmp_path: Path) -> None:
     async with running_bus(tmp_path, platform=CardPlatform("fake")) as harness:
         await talk(harness, "zero")
         harness.server.scripts.append(Script(words=("Wrong", " way"), hang_after=1))
@@ -191,7 +191,7 @@ async def test_quick_edits_are_one(tmp_path: Path) -> None:
         assert thread(harness) == ["abcd", "Hello you"]
 
 
-async def test_stop_ends_a_message_that_is_about_to_be_run_anew(tmp_path: Path) -> None:
+async def test_stop_ends_a_message_that_is_about_to_run_again(tmp_path: Path) -> None:
     async with running_bus(tmp_path, platform=CardPlatform("fake")) as harness:
         harness.server.scripts.append(Script(hang_after=0))
         await harness.send("a")
@@ -218,7 +218,7 @@ async def test_a_deleted_message_that_runs_is_stopped_and_forgotten(tmp_path: Pa
         await talk(harness, "next")
 
 
-async def test_a_steered_session_tells_the_run_of_the_edit(tmp_path: Path) -> None:
+async def test_an_edit_is_injected_into_the_run_of_a_steered_session(tmp_path: Path) -> None:
     async with steered(tmp_path) as harness:
         gate = gated(harness, "Right")
         await harness.send("left")
@@ -232,7 +232,7 @@ async def test_a_steered_session_tells_the_run_of_the_edit(tmp_path: Path) -> No
         assert len(harness.server.runs) == 1
 
 
-async def test_an_edit_that_came_too_late_for_the_run_has_it_run_anew(tmp_path: Path) -> None:
+async def test_an_edit_that_came_too_late_for_the_run_starts_it_again(tmp_path: Path) -> None:
     async with steered(tmp_path) as harness:
         ends = anyio.Event()
         harness.server.scripts.append(Script(words=("Left",), ends=ends))
@@ -268,7 +268,7 @@ async def test_what_was_said_to_a_run_is_said_again_when_it_is_run_anew(tmp_path
         await finished(harness)
 
 
-async def test_servers_that_hear_nothing_run_it_anew(tmp_path: Path) -> None:
+async def test_servers_without_injection_run_the_edited_message_again(tmp_path: Path) -> None:
     async with running_bus(tmp_path, policy=STEER) as harness:
         harness.server.scripts.append(Script(hang_after=1))
         await harness.send("left")
@@ -343,7 +343,9 @@ class Slow(ButtonPlatform):
         return super().split(markdown)
 
 
-async def test_an_edit_that_meets_the_answer_is_offered_after_it(tmp_path: Path) -> None:
+async def test_an_edit_during_the_delivery_of_the_answer_is_offered_after_it(
+    tmp_path: Path,
+) -> None:
     platform = Slow()
     async with running_bus(tmp_path, platform=platform) as harness:
         await harness.send("one")
@@ -355,7 +357,7 @@ async def test_an_edit_that_meets_the_answer_is_offered_after_it(tmp_path: Path)
         await eventually(lambda: harness.platform.texts == ["Hello you", OFFER])
 
 
-async def test_a_message_is_not_edited_for_ever(tmp_path: Path) -> None:
+async def test_a_message_can_be_edited_a_limited_number_of_times(tmp_path: Path) -> None:
     async with running_bus(tmp_path) as harness:
         gate = gated(harness, "First")
         await harness.send("one")

@@ -37,7 +37,7 @@ def test_parts_replace_the_open_cards_and_go_on_beyond_them() -> None:
     assert edits == ["7:card:0", "7:card:1", ""]
 
 
-def test_a_card_without_words_left_for_it_does_not_go_on_working() -> None:
+def test_a_card_without_text_left_does_not_show_working() -> None:
     last = bodies(text_rows(ROW, INBOUND, ["short"], cards=2))[-1]
     assert isinstance(last, OutboundText)
     assert (last.markdown, last.replaces) == (UNUSED_TEXT, "7:card:1")

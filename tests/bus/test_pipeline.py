@@ -34,7 +34,7 @@ def pipeline(*stages: Step, capacity: IntakeCapacity | None = None) -> InboundPi
     )
 
 
-async def test_stages_run_in_order_until_one_ends_the_way() -> None:
+async def test_stages_run_in_order_until_one_decides() -> None:
     trail: list[str] = []
     stages = (
         Step("a", trail),
@@ -82,7 +82,7 @@ async def test_a_redelivered_event_is_recognized_without_the_journal(tmp_path: P
         assert await harness.send("new", event="e2") is Disposition.ACCEPTED
 
 
-async def test_events_are_told_apart_by_channel_and_workspace() -> None:
+async def test_events_are_distinguished_by_channel_and_workspace() -> None:
     stage = DeduplicateStage()
     stage.remember(inbound_message("hi", "e"))
     assert await stage(InboundContext(inbound_message("hi", "e"))) is Disposition.DUPLICATE

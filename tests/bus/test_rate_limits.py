@@ -31,7 +31,7 @@ async def test_who_sends_too_much_is_told_once_when_to_write_again(tmp_path: Pat
         assert harness.bus.counters()[("fake", Disposition.RATE_LIMITED)] == 2
 
 
-async def test_the_time_that_is_left_is_told_and_true(tmp_path: Path) -> None:
+async def test_the_remaining_time_is_shown(tmp_path: Path) -> None:
     async with running_bus(tmp_path, config=CONFIG) as harness:
         for number in range(3):
             await harness.send(f"m{number}")
@@ -101,7 +101,7 @@ async def test_none_means_any_number(tmp_path: Path) -> None:
         assert reasons == {Disposition.ACCEPTED}
 
 
-def test_people_are_counted_by_platform_and_workspace_and_not_for_ever() -> None:
+def test_people_are_counted_by_platform_and_workspace_for_a_limited_time() -> None:
     rates = SenderRateLimiter(max_senders=2)
     one = RateLimit(messages=1, per_seconds=10)
     ann, bob, eve = (inbound_message("x", "e", user=name) for name in ("ann", "bob", "eve"))

@@ -54,7 +54,7 @@ def test_the_state_has_the_last_word() -> None:
 
 
 @pytest.mark.parametrize("text", ["", " \n ", "\u200b\ufeff", "\x00", "\ud800"])
-def test_an_answer_in_which_there_is_nothing_to_read_is_told(text: str) -> None:
+def test_an_unreadable_answer_is_reported(text: str) -> None:
     fold = ReplyFold("h")
     fold.add(delta(text))
     fold.add(StateSnapshot({"messages": [human("q", "h"), ai(text)]}))

@@ -98,7 +98,9 @@ async def test_a_choice_survives_a_restart(tmp_path: Path) -> None:
         assert harness.server.runs[0].body["context"]["model_name"] == "qwen"
 
 
-async def test_memory_is_the_speakers_in_private_and_the_rooms_in_a_group(tmp_path: Path) -> None:
+async def test_memory_belongs_to_the_user_in_private_and_to_the_chat_in_a_group(
+    tmp_path: Path,
+) -> None:
     async with running_bus(tmp_path) as harness:
         await harness.send("/memory", user="ann")
         await harness.send("/memory", user="ann", chat="g", is_private=False)
@@ -115,7 +117,7 @@ async def test_memory_is_the_speakers_in_private_and_the_rooms_in_a_group(tmp_pa
 
 
 @given(st.lists(st.tuples(st.text(), st.text(), st.booleans()), min_size=2, unique=True))
-def test_no_two_people_or_rooms_share_a_scope(seats: list[tuple[str, str, bool]]) -> None:
+def test_no_two_people_or_chats_share_a_scope(seats: list[tuple[str, str, bool]]) -> None:
     inbounds = [
         inbound_message("x", "e", user=name, chat=name, is_private=private, key=ConversationKey(
             channel="fake", workspace=workspace, chat=name))

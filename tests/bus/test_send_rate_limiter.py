@@ -26,7 +26,7 @@ async def test_a_quiet_chat_may_burst_and_then_keeps_its_distance() -> None:
     assert [await free(pacer, CHAT) for _ in range(4)] == [True, True, True, False]
 
 
-async def test_a_pause_stops_one_chat_whatever_its_burst() -> None:
+async def test_a_pause_stops_one_chat_even_within_its_burst() -> None:
     clock = ManualClock()
     pacer = SendRateLimiter(clock=clock)
     pacer.pause(CHAT, 5.0)

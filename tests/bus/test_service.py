@@ -152,7 +152,7 @@ async def test_stop_ends_the_running_turn_and_the_next_one_starts(tmp_path: Path
         assert harness.prompts() == ["hang", "next"]
 
 
-async def test_stop_beside_the_conversation_of_a_group_means_ones_own_turns(tmp_path: Path) -> None:
+async def test_stop_outside_a_group_conversation_stops_ones_own_turns(tmp_path: Path) -> None:
     group: dict[str, object] = {"is_private": False, "chat": "room"}
     async with running_bus(tmp_path) as harness:
         harness.server.scripts.extend([hanging(), hanging()])
@@ -306,7 +306,7 @@ async def test_the_run_gets_the_merged_session(tmp_path: Path) -> None:
         assert context["channel_name"] == "fake"
 
 
-async def test_an_impossible_session_is_told(tmp_path: Path) -> None:
+async def test_an_impossible_session_is_reported(tmp_path: Path) -> None:
     policy = ChannelPolicy(dm_policy="open", session=SessionConfig(assistant_id="no such/agent"))
     async with running_bus(tmp_path, policy=policy) as harness:
         await harness.send("hi")
@@ -315,7 +315,7 @@ async def test_an_impossible_session_is_told(tmp_path: Path) -> None:
         assert await state_of(harness, "e1") == "dead"
 
 
-async def test_a_bug_in_a_turn_is_told_and_the_next_message_works(
+async def test_a_bug_in_a_turn_is_reported_and_the_next_message_works(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Clumsy(FakePlatform):
@@ -488,7 +488,7 @@ async def test_what_could_not_be_delivered_can_be_sent_again_or_dropped(tmp_path
         await harness.expect_replies("No active conversation.")
 
 
-async def test_a_crashing_adapter_is_started_again_and_harms_nobody(tmp_path: Path) -> None:
+async def test_a_crashing_adapter_is_restarted_and_the_others_go_on(tmp_path: Path) -> None:
     class Crashing(FakePlatform):
         starts = 0
 

@@ -54,7 +54,7 @@ async def finished(harness: BusHarness) -> None:
     await eventually(lambda: unfinished(harness), lambda events: not events)
 
 
-async def test_a_message_is_said_to_the_turn_that_runs(tmp_path: Path) -> None:
+async def test_a_message_is_injected_into_the_running_turn(tmp_path: Path) -> None:
     async with steered(tmp_path, CardPlatform("fake")) as harness:
         gate = gated(harness, "Both", " done")
         await harness.send("do this")
@@ -73,7 +73,9 @@ async def test_a_message_is_said_to_the_turn_that_runs(tmp_path: Path) -> None:
         assert len(harness.server.runs) == 1
 
 
-async def test_what_the_run_did_not_hear_gets_a_turn_of_its_own(tmp_path: Path) -> None:
+async def test_messages_that_the_run_did_not_consume_get_a_turn_of_their_own(
+    tmp_path: Path,
+) -> None:
     async with steered(tmp_path) as harness:
         ends = anyio.Event()
         harness.server.scripts.append(Script(words=("First",), ends=ends))
@@ -87,7 +89,7 @@ async def test_what_the_run_did_not_hear_gets_a_turn_of_its_own(tmp_path: Path) 
         await finished(harness)
 
 
-async def test_several_are_heard_in_order_and_files_go_along(tmp_path: Path) -> None:
+async def test_several_messages_are_injected_in_order_with_their_files(tmp_path: Path) -> None:
     async with steered(tmp_path) as harness:
         gate = gated(harness, "All", " done")
         await harness.send("one")
@@ -101,7 +103,7 @@ async def test_several_are_heard_in_order_and_files_go_along(tmp_path: Path) -> 
         await finished(harness)
 
 
-async def test_a_file_that_cannot_be_fetched_is_told_of(tmp_path: Path) -> None:
+async def test_a_file_that_cannot_be_fetched_is_reported(tmp_path: Path) -> None:
     async with steered(tmp_path) as harness:
         gate = gated(harness, "Seen")
         await harness.send("one")
@@ -125,7 +127,7 @@ async def test_messages_of_others_wait(tmp_path: Path) -> None:
         assert "steering" not in str(harness.server.threads)
 
 
-async def test_stop_ends_all_that_was_said(tmp_path: Path) -> None:
+async def test_stop_ends_the_turn_and_the_injected_messages(tmp_path: Path) -> None:
     async with steered(tmp_path, CardPlatform("fake")) as harness:
         gated(harness, "never")
         await harness.send("one")
@@ -156,7 +158,7 @@ async def test_undo_and_retry_mean_the_whole_turn(tmp_path: Path) -> None:
         await eventually(lambda: thread(harness) == [])
 
 
-async def test_a_server_that_hears_nothing_is_interrupted(
+async def test_a_run_on_a_server_without_injection_is_interrupted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
@@ -233,7 +235,7 @@ async def test_a_crash_loses_nothing_and_answers_nothing_twice(
                 assert set(harness.platform.texts) == {"Hello you"}
 
 
-async def test_a_row_that_was_said_and_heard_is_finished_without_a_word(tmp_path: Path) -> None:
+async def test_a_row_that_a_run_consumed_is_finished_without_a_reply(tmp_path: Path) -> None:
     """The process died between the end of the turn and the end of the message that was said to it."""
     async with FakeLangGraph() as server:
         async with steered(tmp_path, server=server) as harness:

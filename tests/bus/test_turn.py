@@ -167,7 +167,7 @@ async def test_the_card_is_there_before_the_first_word_and_ends_as_the_answer(
     assert platform.signs[:2] == ["working", "done"]
 
 
-async def test_a_stop_on_a_platform_of_finals_says_nothing_more(tmp_path: Path) -> None:
+async def test_a_stop_on_a_platform_without_streaming_sends_nothing_more(tmp_path: Path) -> None:
     async with turn_harness(tmp_path) as h, anyio.create_task_group() as tasks:
         h.server.scripts.append(Script(hang_after=2))
         turn = await h.accept_turn("hi")
@@ -186,7 +186,7 @@ async def test_a_cut_stream_is_joined_again(tmp_path: Path) -> None:
     assert (h.platform.texts, len(h.server.runs)) == (["abcdefgh"], 1)
 
 
-async def test_a_failed_run_is_told_and_the_next_message_works(tmp_path: Path) -> None:
+async def test_a_failed_run_is_reported_and_the_next_message_works(tmp_path: Path) -> None:
     async with turn_harness(tmp_path) as h:
         h.server.scripts.append(
             Script(words=(), error={"error": "AuthError", "message": "sk-secret"})

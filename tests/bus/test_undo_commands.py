@@ -90,7 +90,7 @@ async def test_nothing_is_taken_back_while_a_turn_runs(tmp_path: Path, command: 
         assert await ask(harness, "/stop") == "Stopped."
 
 
-async def test_retry_answers_the_last_message_anew(tmp_path: Path) -> None:
+async def test_retry_answers_the_last_message_again(tmp_path: Path) -> None:
     async with running_bus(tmp_path) as harness:
         assert await ask(harness, "/retry") == "Nothing to retry."
         await talk(harness, "one", "two")

@@ -103,7 +103,7 @@ class AdapterContract:
         assert {inbound.text for inbound in recorder.received} == {"hello"}
         assert len({inbound.event_id for inbound in recorder.received}) == 1
 
-    async def test_rooms_are_told_from_private_chats(self, rig: Rig) -> None:
+    async def test_groups_are_distinguished_from_private_chats(self, rig: Rig) -> None:
         recorder = RecordingIntake()
         async with serving(rig), running(rig.adapter(), recorder):
             await rig.say("in private")
@@ -249,7 +249,7 @@ class RemoteContract(AdapterContract):
             await adapter.send(inbound.reply_target, "an answer", key="k1")
             assert rig.seen() == ["an answer"]
 
-    async def test_a_rate_limit_says_how_long(self, rig: RemoteRig) -> None:
+    async def test_a_rate_limit_names_the_wait(self, rig: RemoteRig) -> None:
         async with self._talking(rig) as (adapter, inbound):
             error = await self._refused(rig, "slow down", adapter, inbound)
             assert (error.retryable, error.ambiguous) == (True, False)
@@ -276,7 +276,7 @@ class RemoteContract(AdapterContract):
             expected = 1 if once or kind == "cut before" else 2
             assert rig.seen() == ["an answer"] * expected
 
-    async def test_no_error_tells_a_secret(self, rig: RemoteRig) -> None:
+    async def test_no_error_contains_a_secret(self, rig: RemoteRig) -> None:
         async with self._talking(rig) as (_, inbound):
             adapter, secret = rig.intruder()
             with pytest.raises(DeliveryError) as caught:
@@ -291,7 +291,7 @@ class RemoteContract(AdapterContract):
         assert f"channels.{rig.name}." in health.detail
         assert secret not in health.detail
 
-    async def test_a_lost_connection_is_told_and_mended_and_nothing_is_missed(
+    async def test_a_lost_connection_is_reported_and_reopened_and_nothing_is_missed(
         self, rig: RemoteRig
     ) -> None:
         recorder = RecordingIntake()

@@ -97,7 +97,7 @@ async def test_no_body_breaks_a_route(tmp_path: Path) -> None:
                 )
 
 
-async def test_queries_and_headers_are_no_way_in(tmp_path: Path) -> None:
+async def test_tokens_in_queries_and_other_headers_are_refused(tmp_path: Path) -> None:
     async with composed(tmp_path, CONFIG) as service:
         thread = (await service.client.post("/api/threads", json={})).json()["thread_id"]
         nasty = {"limit": "9" * 30, "offset": "-1", "status": "'; DROP TABLE run; --"}

@@ -176,7 +176,7 @@ async def test_large_bodies_are_refused_announced_or_not() -> None:
             assert odd.status_code == 413
 
 
-async def test_a_body_that_stands_still_is_given_up() -> None:
+async def test_a_stalled_body_is_given_up() -> None:
     async def first_half_only() -> Message:
         if not sent:
             sent.append(True)
@@ -251,7 +251,7 @@ def test_a_configured_token_is_not_written(tmp_path: Path) -> None:
     assert not config.token_file.exists()
 
 
-def test_tokens_that_cannot_be_kept_or_read_are_told(tmp_path: Path) -> None:
+def test_tokens_that_cannot_be_stored_or_read_are_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="PARLEY_HOME"):
         load_admin_token(load_config(None, {"PARLEY_HOME": str(tmp_path / "file" / "home")}))

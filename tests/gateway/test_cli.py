@@ -113,7 +113,7 @@ def test_serving_imports_no_platform_and_no_provider(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr.decode()
 
 
-def test_config_may_stand_anywhere(tmp_path: Path) -> None:
+def test_the_config_option_may_be_anywhere(tmp_path: Path) -> None:
     file = tmp_path / "other.yaml"
     file.write_text("gateway: {port: x}")
     for arguments in (
@@ -172,7 +172,7 @@ def test_check_complains_in_one_line(
         assert part in line
 
 
-def test_a_port_in_use_is_told_before_anything_is_opened(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_before_anything_is_opened(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -185,7 +185,7 @@ def test_a_port_in_use_is_told_before_anything_is_opened(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("command", ["serve", "chat"])
-def test_a_data_folder_that_cannot_be_written_is_told(tmp_path: Path, command: str) -> None:
+def test_a_data_folder_that_cannot_be_written_is_reported(tmp_path: Path, command: str) -> None:
     (tmp_path / "file").write_text("")
     home = str(tmp_path / "file" / "home")
     code, _, err = parley(tmp_path, command, config="gateway: {port: 0}", PARLEY_HOME=home)
@@ -193,7 +193,7 @@ def test_a_data_folder_that_cannot_be_written_is_told(tmp_path: Path, command: s
     assert home in one_line(err)
 
 
-def test_a_damaged_journal_is_told_and_kept(tmp_path: Path) -> None:
+def test_a_damaged_database_is_reported_and_kept(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     (home / "parley.db").write_bytes(b"not a database" * 1000)
@@ -203,7 +203,7 @@ def test_a_damaged_journal_is_told_and_kept(tmp_path: Path) -> None:
     assert (home / "parley.db").read_bytes() == b"not a database" * 1000
 
 
-def test_a_journal_of_the_future_is_told(tmp_path: Path) -> None:
+def test_a_database_of_a_newer_version_is_reported(tmp_path: Path) -> None:
     assert parley(tmp_path, "threads", config="gateway: {port: 1}")[:2] == (
         0,
         "No conversations.\n",
@@ -216,7 +216,7 @@ def test_a_journal_of_the_future_is_told(tmp_path: Path) -> None:
     assert "newer" in one_line(err)
 
 
-def test_another_program_at_the_port_is_told(tmp_path: Path) -> None:
+def test_another_program_at_the_port_is_reported(tmp_path: Path) -> None:
     (tmp_path / "health").write_text("{}")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -262,7 +262,7 @@ def test_pairing_and_threads_work_without_a_service(tmp_path: Path) -> None:
     assert "not approved" in one_line(err)
 
 
-def test_groups_of_known_errors_are_told_and_others_are_not() -> None:
+def test_groups_of_known_errors_are_reported_and_others_are_not() -> None:
     group = BaseExceptionGroup(
         "", [BaseExceptionGroup("", [StoreLocked("one")]), CommandFailed("two")]
     )

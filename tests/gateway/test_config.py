@@ -75,7 +75,7 @@ def test_a_named_file_must_exist(tmp_path: Path, by: str) -> None:
         )
 
 
-def test_dotenv_beside_the_file_gives_way_to_the_environment(tmp_path: Path) -> None:
+def test_the_environment_overrides_dotenv_beside_the_file(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text(
         "A_TOKEN=from-the-file\nPARLEY_HOME=/data/parley\nB_TOKEN=only-file\n"
     )
@@ -177,7 +177,7 @@ channels: {session: {config: {anything: 1}, context: {whatever: {deep: null}}}}
     assert config.bus.session.context == {"whatever": {"deep": None}}
 
 
-def test_a_key_that_stands_twice_is_told(tmp_path: Path) -> None:
+def test_a_duplicate_key_is_reported(tmp_path: Path) -> None:
     (line,) = loaded(tmp_path, "log_level: info\nlog_level: debug\n").warnings
     assert "line 2" in line
     assert "log_level" in line
@@ -206,7 +206,7 @@ def test_a_key_that_stands_twice_is_told(tmp_path: Path) -> None:
         ("- a\n- b", ["top level"]),
     ],
 )  # fmt: skip
-def test_mistakes_are_told_with_file_and_key_path(
+def test_mistakes_are_reported_with_file_and_key_path(
     tmp_path: Path, text: str, parts: list[str]
 ) -> None:
     lines = problems(tmp_path, text)
@@ -216,7 +216,7 @@ def test_mistakes_are_told_with_file_and_key_path(
         assert part in lines[0]
 
 
-def test_all_mistakes_are_told_at_once_and_no_value(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_together_without_values(tmp_path: Path) -> None:
     lines = problems(
         tmp_path,
         "gateway: {port: hush-hush}\nlog_format: hush-hush\n"
@@ -226,7 +226,7 @@ def test_all_mistakes_are_told_at_once_and_no_value(tmp_path: Path) -> None:
     assert not any("hush-hush" in line for line in lines)
 
 
-def test_binary_rubbish_and_a_folder_are_told(tmp_path: Path) -> None:
+def test_binary_data_and_a_folder_are_reported(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="cannot be read"):
         load_config(str(tmp_path / "config.yaml"), {})
@@ -267,7 +267,7 @@ def test_no_secret_in_the_text_form(tmp_path: Path) -> None:
     assert "hush-hush" not in repr(config)
 
 
-def test_the_example_is_valid_as_it_stands() -> None:
+def test_the_example_is_valid() -> None:
     config = load_config(str(EXAMPLE), {"PARLEY_HOME": "/nonexistent"})
     assert config.warnings == ()
     assert not any(getattr(config.bots, name).enabled for name in ("slack", "telegram", "feishu"))

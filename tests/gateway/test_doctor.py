@@ -75,7 +75,7 @@ async def test_everything_is_well(tmp_path: Path) -> None:
         assert not slack.violations + telegram.violations + feishu.violations
 
 
-async def test_each_trouble_stands_with_its_platform_and_its_fix(tmp_path: Path) -> None:
+async def test_each_problem_is_listed_with_its_platform_and_fix(tmp_path: Path) -> None:
     async with FakeSlack() as slack, TelegramServer() as telegram, FakeFeishu() as feishu:
         channels = platforms(slack, telegram, feishu)
         slack.server.scopes -= {"files:read"}
@@ -94,7 +94,7 @@ async def test_each_trouble_stands_with_its_platform_and_its_fix(tmp_path: Path)
             assert secret not in text + report.json()
 
 
-async def test_settings_that_are_missing_are_told_once_and_with_the_platform(
+async def test_missing_settings_are_reported_once_with_the_platform(
     tmp_path: Path,
 ) -> None:
     channels = {"telegram": {"enabled": True}}
@@ -147,7 +147,7 @@ async def test_another_server_that_runs_the_turns(tmp_path: Path) -> None:
     assert "langgraph_url" in finding.fix
 
 
-async def test_little_room_on_the_disk_is_told(tmp_path: Path) -> None:
+async def test_little_disk_space_is_reported(tmp_path: Path) -> None:
     free_mb = shutil.disk_usage(tmp_path).free // 1_000_000
     sandbox = {"min_free_disk_mb": int(free_mb * 2)}
     report = await examined(tmp_path, {"sandbox": sandbox}, DoctorOptions(ask_models=False))
@@ -188,7 +188,7 @@ def test_a_report_for_programs() -> None:
     ]
 
 
-async def test_beside_a_running_service_nothing_is_disturbed(tmp_path: Path) -> None:
+async def test_a_running_service_is_not_disturbed(tmp_path: Path) -> None:
     async with TelegramServer() as telegram, FakeSlack() as slack, FakeFeishu() as feishu:
         channels = platforms(slack, telegram, feishu)
         async with serving(tmp_path, {"channels": channels}, *channels) as service:

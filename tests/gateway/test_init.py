@@ -113,7 +113,7 @@ def mode(file: Path) -> int:
     return file.stat().st_mode & 0o777
 
 
-async def test_slack_is_asked_two_things_and_tried(tmp_path: Path) -> None:
+async def test_slack_setup_asks_for_two_tokens_and_tries_them(tmp_path: Path) -> None:
     async with FakeSlack() as slack:
         desk = Desk(tmp_path, slack_at(slack))
         person = await desk.ask("slack", slack.bot_token, slack.app_token, DEMO)
@@ -250,7 +250,7 @@ async def test_a_wrong_token_is_asked_for_again(tmp_path: Path) -> None:
         assert desk.values == {"TELEGRAM_BOT_TOKEN": telegram.token}
 
 
-async def test_a_platform_can_be_left_out_and_a_slip_of_the_pen_is_told(tmp_path: Path) -> None:
+async def test_a_platform_can_be_left_out_and_a_typing_error_is_reported(tmp_path: Path) -> None:
     async with TelegramServer() as telegram:
         desk = Desk(tmp_path, telegram_at(telegram))
         person = await desk.ask("telegramm", "telegram", "1:wrong", "l", "7", DEMO)
@@ -268,7 +268,7 @@ async def test_a_model_that_refuses_the_key(tmp_path: Path) -> None:
         assert not desk.config.exists()
 
 
-async def test_a_provider_without_its_variables_is_told(tmp_path: Path) -> None:
+async def test_a_provider_without_its_variables_is_reported(tmp_path: Path) -> None:
     with pytest.raises(CommandFailed, match="OpenAI: set OPENAI_API_KEY"):
         await Desk(tmp_path).take("--model", "openai")
 
@@ -288,7 +288,7 @@ async def test_tokens_of_the_environment_can_be_kept_by_enter(tmp_path: Path) ->
         assert desk.values == {"TELEGRAM_BOT_TOKEN": telegram.token}
 
 
-async def test_a_variable_that_hides_the_new_value_is_told(tmp_path: Path) -> None:
+async def test_a_variable_that_hides_the_new_value_is_reported(tmp_path: Path) -> None:
     async with TelegramServer() as telegram:
         desk = Desk(tmp_path, telegram_at(telegram))
         person = await desk.ask("telegram", telegram.token, DEMO, TELEGRAM_BOT_TOKEN="1:old")
@@ -366,7 +366,7 @@ async def test_without_questions_what_is_missing_or_wrong_ends_it(tmp_path: Path
         assert desk.untouched
 
 
-async def test_a_configuration_that_does_not_fit_is_told_before_anything_is_written(
+async def test_an_invalid_configuration_is_reported_before_anything_is_written(
     tmp_path: Path,
 ) -> None:
     async with TelegramServer() as telegram:
@@ -398,7 +398,7 @@ def test_an_exported_or_repeated_variable_is_set_where_it_counts(tmp_path: Path)
     assert dotenv_values(file) == {"A": "4", "AA": "2"}
 
 
-def test_a_model_of_the_same_name_is_replaced_and_told(tmp_path: Path) -> None:
+def test_a_model_of_the_same_name_is_replaced_and_reported(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(
         "models:\n  - {name: gpt, model: old, use: 'a:b'}\n  - {name: c, model: m, use: 'a:b'}\n"

@@ -136,7 +136,7 @@ class Receiver:
                 await self.more.wait()
 
 
-async def test_a_webhook_is_told_how_a_run_ended(tmp_path: Path) -> None:
+async def test_a_webhook_gets_the_end_of_a_run(tmp_path: Path) -> None:
     receiver = Receiver([b"503 Busy", b"200 OK"])
     async with receiver.running(), serving(tmp_path) as api:
         thread = await new_thread(api)
@@ -264,7 +264,7 @@ async def test_a_thread_is_followed_over_its_runs(tmp_path: Path) -> None:
             await collect(await api.sdk.threads.join_stream(str(uuid4())))
 
 
-async def test_following_begins_with_what_is_said_from_now_on(tmp_path: Path) -> None:
+async def test_following_begins_with_new_messages(tmp_path: Path) -> None:
     async with serving(tmp_path, heartbeat_s=0.02) as api:
         thread = await new_thread(api)
         await api.sdk.runs.wait(thread, "instant", input={"n": 1})
@@ -283,7 +283,9 @@ async def test_following_begins_with_what_is_said_from_now_on(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("mode", ["values", "messages-tuple", "events"])
-async def test_a_graph_that_overhears_a_stop_is_told_again(tmp_path: Path, mode: str) -> None:
+async def test_a_graph_that_ignores_a_cancellation_is_cancelled_again(
+    tmp_path: Path, mode: str
+) -> None:
     """Python 3.11 can lose a cancellation; the run must end nevertheless, and keep what it did."""
     async with serving(tmp_path) as api:
         thread = await new_thread(api)

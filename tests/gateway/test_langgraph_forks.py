@@ -8,7 +8,7 @@ from tests.gateway.test_langgraph_protocol import command, heard
 from tests.gateway.test_langgraph_runs import HELLO, new_thread
 
 
-async def test_the_checkpoint_may_stand_among_the_options(tmp_path: Path) -> None:
+async def test_the_checkpoint_may_be_among_the_options(tmp_path: Path) -> None:
     async with serving(tmp_path) as api:
         thread = await new_thread(api)
         await api.sdk.runs.wait(thread, "instant", input={"n": 1})
@@ -27,7 +27,7 @@ async def test_the_checkpoint_may_stand_among_the_options(tmp_path: Path) -> Non
         assert answer.json() == {"messages": [], "answer": "x", "n": 9}
 
 
-async def test_a_checkpoint_is_told_right_before_its_values(tmp_path: Path) -> None:
+async def test_a_checkpoint_event_comes_right_before_its_values(tmp_path: Path) -> None:
     async with serving(tmp_path) as api:
         thread = str(uuid4())
         await command(api, thread, "run.start", assistant_id="agent", input=HELLO)

@@ -58,7 +58,7 @@ async def ends(api: Served, thread: str, run: str) -> dict[str, Any]:
     return dict(orjson.loads(lines[last + 1].removeprefix("data: ")))
 
 
-async def test_a_running_agent_hears_what_is_said_to_it(tmp_path: Path) -> None:
+async def test_a_running_agent_gets_injected_messages(tmp_path: Path) -> None:
     async with serving(tmp_path) as api:
         thread, run = await started(api, "listening")
         said = await command(api, thread, "input.inject", messages=[HI])
@@ -86,7 +86,7 @@ async def test_what_nobody_looked_at_is_named_at_the_end(tmp_path: Path) -> None
         }
 
 
-async def test_a_run_that_waits_or_is_another_does_not_hear(tmp_path: Path) -> None:
+async def test_a_waiting_or_another_run_gets_no_injected_message(tmp_path: Path) -> None:
     async with serving(tmp_path) as api:
         thread, _ = await started(api, "slow")
         waiting = await api.sdk.runs.create(thread, "listening", input={"n": 1})
@@ -118,7 +118,7 @@ async def test_what_is_no_message_is_refused(tmp_path: Path) -> None:
         assert "untaken" not in await ends(api, thread, run)
 
 
-async def test_clients_cannot_hand_a_run_a_mailbox_of_their_own(tmp_path: Path) -> None:
+async def test_clients_cannot_replace_the_injection_queue_of_a_run(tmp_path: Path) -> None:
     async with serving(tmp_path) as api:
         thread = await api.sdk.threads.create()
         config = {"configurable": {"__take_injected": "evil", "plain": 1}}

@@ -56,7 +56,7 @@ async def lines(api: Served, thread: str, body: dict[str, Any]) -> AsyncIterator
                 yield orjson.loads(line[6:])
 
 
-async def test_a_run_is_told_in_pieces(tmp_path: Path) -> None:
+async def test_a_run_is_streamed_in_chunks(tmp_path: Path) -> None:
     """The order and the shapes of the recorded exchange with LangGraph's server (151, 152)."""
     async with serving(tmp_path) as api:
         thread = str(uuid4())

@@ -257,7 +257,7 @@ async def test_errors_of_the_graph(at: Opening) -> None:
         }
 
 
-async def test_an_error_amid_tokens_keeps_what_was_said(at: Opening) -> None:
+async def test_an_error_among_tokens_keeps_the_text_before_it(at: Opening) -> None:
     async with at() as api:
         parts = await collect(
             api.sdk.runs.stream(None, "cut", input=HELLO, stream_mode="messages-tuple")

@@ -245,7 +245,7 @@ async def test_a_file_that_cannot_be_used(tmp_path: Path) -> None:
         assert "github" in (await shown(service))["mcp_servers"]
 
 
-async def test_how_servers_stand(tmp_path: Path) -> None:
+async def test_server_states_are_listed(tmp_path: Path) -> None:
     written(
         tmp_path, {"off": {**NPX, "enabled": False}, "odd": {"type": "carrier", "command": "x"}}
     )
@@ -276,7 +276,7 @@ def test_arguments_without_secrets() -> None:
     assert redact_args(given) == seen
 
 
-def test_check_tells_what_is_wrong_with_servers_and_guardrails(tmp_path: Path) -> None:
+def test_check_reports_invalid_servers_and_guardrails(tmp_path: Path) -> None:
     """`parley check` starts none of them."""
     odd = {"type": "carrier", "command": "hush-hush"}
     written(tmp_path, {"odd": odd, "off": {**odd, "enabled": False}, "fine": NPX})

@@ -114,7 +114,7 @@ async def test_bad_requests(tmp_path: Path) -> None:
             assert "detail" in answer.json() or status == 200
 
 
-async def test_a_broken_file_is_kept_and_a_disk_that_refuses_is_told(tmp_path: Path) -> None:
+async def test_a_broken_file_is_kept_and_a_failed_write_is_reported(tmp_path: Path) -> None:
     async with composed(tmp_path) as service:
         await service.client.post(FACT, json={"content": "x"})
         folder = tmp_path / "home" / "memory" / MemoryScope().folder

@@ -134,7 +134,7 @@ async def test_the_audit_log_is_turned_over(tmp_path: Path) -> None:
     assert int(json.loads(newest)["request_id"]) in (17, 18)
 
 
-async def test_an_audit_log_that_cannot_be_written_harms_nobody(
+async def test_an_audit_log_that_cannot_be_written_stops_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "audit.log").symlink_to(tmp_path / "elsewhere")

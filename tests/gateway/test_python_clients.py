@@ -176,7 +176,7 @@ def _remote(client: SyncLangGraphClient) -> None:
         assert run.output["answer"] == "sure"
 
 
-async def test_a_remote_graph_told_in_events(tmp_path: Path) -> None:
+async def test_a_remote_graph_streams_events(tmp_path: Path) -> None:
     async with (
         opened(tmp_path) as front,
         get_client(url=f"{front.url}/api", api_key=TOKEN) as client,

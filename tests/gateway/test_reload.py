@@ -76,7 +76,7 @@ async def test_the_same_content_changes_nothing(tmp_path: Path) -> None:
         ("models: [{name: b, use: m:C, model: b, api_key: $NOT_SET}]", "NOT_SET"),
     ],
 )
-async def test_a_mistake_leaves_everything_as_it_was_and_is_told_once(
+async def test_an_invalid_file_changes_nothing_and_is_reported_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str, told: str
 ) -> None:
     async with watched(tmp_path) as site:

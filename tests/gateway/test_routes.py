@@ -26,7 +26,7 @@ from tests.gateway.composed import Composed, composed
 KEY = ConversationKey(channel="terminal", workspace="local", chat="s1")
 
 
-async def test_health_says_so(tmp_path: Path) -> None:
+async def test_health_reports_it(tmp_path: Path) -> None:
     async with composed(tmp_path) as service:
         answer = await service.stranger.get("/health")
         assert answer.json() == {"status": "healthy", "service": "parley"}
@@ -58,7 +58,7 @@ async def test_memory_is_an_empty_document(tmp_path: Path) -> None:
         assert set(document["user"]) == {"workContext", "personalContext", "topOfMind"}
 
 
-async def test_channels_tell_the_truth(tmp_path: Path) -> None:
+async def test_channels_report_their_true_state(tmp_path: Path) -> None:
     text = "channels: {slack: {enabled: true, bot_token: xoxb-1-literal}}"
     async with composed(tmp_path, text) as service:
         answer = await service.client.get("/api/channels")
@@ -78,7 +78,7 @@ async def test_channels_tell_the_truth(tmp_path: Path) -> None:
         assert "xoxb" not in answer.text
 
 
-async def test_restart_says_what_it_did(tmp_path: Path) -> None:
+async def test_restart_reports_what_it_did(tmp_path: Path) -> None:
     text = "channels: {feishu: {enabled: true}}"
     async with composed(tmp_path, text) as service:
         done = await service.client.post("/api/channels/terminal/restart")

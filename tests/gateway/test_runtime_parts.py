@@ -74,7 +74,7 @@ def test_odd_values_become_json(value: object, shown: object) -> None:
         assert loaded[0]["content"] == "a?b"
 
 
-def test_metadata_of_a_token_is_lean_and_said_once() -> None:
+def test_metadata_of_a_token_is_short_and_sent_once() -> None:
     frames = MessageFrameEncoder()
     metadata = {"langgraph_node": "model", "tags": ["t"], "lc_versions": {"a": 1}, "mine": 1}
     first = frames.pair(AIMessageChunk(content="a", id="1"), metadata)

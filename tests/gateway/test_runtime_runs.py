@@ -136,7 +136,7 @@ async def test_the_result_of_a_run_is_kept_once(tmp_path: Path) -> None:
         assert live.stored_bytes < 250_000
 
 
-async def test_stopping_does_not_wait_for_ever(tmp_path: Path) -> None:
+async def test_stopping_waits_a_limited_time(tmp_path: Path) -> None:
     with anyio.fail_after(10):
         async with runtime(tmp_path, RuntimeSettings(drain_s=0.01)) as (runs, graphs):
             live = await runs.start(asking("stubborn"))

@@ -30,7 +30,7 @@ from tests.journeys.service import free_port, serving, with_model
 STOP_WITHIN_S = 12.0
 
 
-async def test_a_model_without_its_package_is_told_of_at_the_start(tmp_path: Path) -> None:
+async def test_a_model_without_its_package_is_reported_at_the_start(tmp_path: Path) -> None:
     entry = {"name": "far", "use": "no_such_package:Model", "model": "m"}
     async with serving(tmp_path, {"models": [entry]}, "terminal") as service:
         told = "  - the model far cannot be used: Could not import module no_such_package"
@@ -80,7 +80,7 @@ async def test_start_talk_and_stop(tmp_path: Path) -> None:
     assert text.count(token) == 1, "the token is shown once, at the first start"
 
 
-async def test_a_second_process_and_a_wrong_token_are_told(tmp_path: Path) -> None:
+async def test_a_second_process_and_a_wrong_token_are_reported(tmp_path: Path) -> None:
     async with serving(tmp_path, {}, "terminal") as service:
         other = tmp_path / "other"
         other.mkdir()
@@ -231,7 +231,7 @@ async def test_no_chat_leaves_the_terminal_to_the_log(tmp_path: Path) -> None:
     assert not (tmp_path / "home" / "parley.log").exists()
 
 
-async def test_nobody_reading_the_output_does_not_stop_it(tmp_path: Path) -> None:
+async def test_closed_output_does_not_stop_it(tmp_path: Path) -> None:
     port = free_port()
     (tmp_path / "config.yaml").write_text(f"gateway: {{port: {port}}}")
     reading, writing = os.pipe()

@@ -45,7 +45,7 @@ anyio.run(main)
         ("blocks", [signal.SIGINT, signal.SIGINT], 130, False),
     ],
 )
-def test_a_stop_ends_whatever_hangs(
+def test_a_stop_ends_hanging_requests(
     how: str, signals: list[signal.Signals], code: int, *, ended: bool
 ) -> None:
     process = subprocess.Popen(

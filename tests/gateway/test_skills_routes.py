@@ -63,7 +63,7 @@ async def test_skills_are_listed_and_switched(tmp_path: Path) -> None:
     assert said == {"skills": {"prose": {"enabled": False}}}
 
 
-async def test_a_file_that_cannot_be_changed_is_told(tmp_path: Path) -> None:
+async def test_a_file_that_cannot_be_changed_is_reported(tmp_path: Path) -> None:
     put(tmp_path / "skills" / "public" / "prose", "prose")
     (tmp_path / "extensions_config.json").write_text("{broken")
     async with composed(tmp_path) as service:

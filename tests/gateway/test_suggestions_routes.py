@@ -50,7 +50,7 @@ async def test_a_failure_suggests_nothing(tmp_path: Path, said: Exception | str)
         assert (answer.status_code, answer.json()) == (200, {"suggestions": []})
 
 
-async def test_nothing_is_asked_for_nothing_and_of_nobody(tmp_path: Path) -> None:
+async def test_no_suggestions_are_requested_without_a_count_or_messages(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing('["a"]')
     async with asking(tmp_path, model) as client:
         empty = await client.post(PATH, json={"messages": [{"role": "user", "content": []}]})

@@ -130,7 +130,7 @@ async def test_lines_are_answered_one_after_the_other() -> None:
 
 
 @pytest.mark.parametrize("word", ["/quit", " /EXIT "])
-async def test_leaving_by_word(word: str) -> None:
+async def test_leaving_by_command(word: str) -> None:
     link = ScriptedLink()
     assert await chatted(link, word, "never said", live=True) == GREETING + PROMPT
     assert link.said == []
@@ -141,7 +141,7 @@ async def test_a_rest_before_the_answer_is_not_the_end() -> None:
     assert await chatted(link, "hello") == "Late but here\n"
 
 
-async def test_a_line_that_is_not_accepted_is_told() -> None:
+async def test_a_refused_line_is_reported() -> None:
     link = ScriptedLink(result="empty")
     assert await chatted(link, "\u200b") == "(not accepted: empty)\n"
 

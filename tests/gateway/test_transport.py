@@ -71,7 +71,7 @@ async def test_the_application_waits_for_a_slow_reader() -> None:
         assert (await response.aread()).endswith(b"chunk49;")
 
 
-async def test_leaving_is_told_to_the_application() -> None:
+async def test_a_disconnect_is_reported_to_the_application() -> None:
     app = Chunks()
     async with calling(app) as client:
         async with client.stream("GET", "/x") as response:

@@ -29,7 +29,7 @@ def hog_the_loop(until: threading.Event) -> None:
     assert until.wait(30)
 
 
-async def test_a_loop_that_stands_still_is_told_with_all_stacks() -> None:
+async def test_a_blocked_event_loop_is_logged_with_all_stacks() -> None:
     watchdog, told, again = Watchdog(0.1), Told("has been blocked"), Told("is running again")
     logger = logging.getLogger("gateway.watchdog")
     logger.addHandler(told)

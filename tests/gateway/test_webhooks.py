@@ -128,7 +128,7 @@ async def test_no_other_path_is_open(tmp_path: Path, path: str) -> None:
         assert known.status_code in {404, 405}
 
 
-async def test_a_channel_that_connects_by_itself_has_no_door(tmp_path: Path) -> None:
+async def test_a_channel_that_connects_by_itself_has_no_webhook_route(tmp_path: Path) -> None:
     async with composed(tmp_path) as service:
         assert (await service.stranger.post(SLACK, content=QUESTION)).status_code == 401
         answer = await service.client.post(SLACK, content=QUESTION)
@@ -226,7 +226,7 @@ async def test_feishu_does_not_start_without_its_secrets(tmp_path: Path, key: st
 
 
 @pytest.mark.parametrize("known", [[], ["BOT.example.com"]])
-def test_a_host_that_would_be_refused_is_told_at_the_start(
+def test_a_host_that_would_be_refused_is_reported_at_the_start(
     tmp_path: Path, known: list[str]
 ) -> None:
     telegram = {

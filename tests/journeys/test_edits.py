@@ -139,7 +139,7 @@ async def _edit_what_was_answered(
     await eventually(lambda: ENGLISH.button_rerun not in desk.telegram.labels(1001))
 
 
-async def test_second_thoughts_reach_the_agent_while_it_works(tmp_path: Path) -> None:
+async def test_messages_during_a_run_are_injected_into_it(tmp_path: Path) -> None:
     """`busy: steer`: one answer to both messages, also when Parley is killed after the agent heard the second."""
     model = Model()
     async with PlatformServers() as platforms, FakeModelServer(answer=model.answer) as server:

@@ -209,7 +209,7 @@ ADVICE = {
 }
 
 
-async def test_failing_models_and_full_conversations_are_told_and_delay_nobody(
+async def test_failing_models_and_full_conversations_are_reported_and_delay_no_other(
     tmp_path: Path,
 ) -> None:
     async with PlatformServers() as platforms:

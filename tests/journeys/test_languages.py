@@ -46,7 +46,7 @@ async def _talk(user: ChatUser) -> None:
         await user.expect_messages(*said)
 
 
-async def test_telegrams_apps_tell_their_language_and_list_the_commands_in_it(
+async def test_telegram_apps_send_their_language_and_list_commands_in_it(
     tmp_path: Path,
 ) -> None:
     async with PlatformServers() as platforms, FakeModelServer(answer=answer) as model:

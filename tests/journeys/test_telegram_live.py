@@ -30,7 +30,7 @@ def said(telegram: TelegramServer, chat: int) -> list[str]:
     return [answer.text for answer in telegram.answers(chat)]
 
 
-async def test_answers_grow_and_each_word_stands_in_one_message(tmp_path: Path) -> None:
+async def test_answers_grow_and_each_word_is_in_one_message(tmp_path: Path) -> None:
     async with TelegramServer() as telegram, FakeModelServer(token_delay_s=0.1) as model:
         async with serving(tmp_path, config(telegram, model, streaming=True), "telegram"):
             model.reply(WORDS, WORDS)

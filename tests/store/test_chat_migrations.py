@@ -39,7 +39,7 @@ async def test_a_move_happens_once(database: Database) -> None:
     assert MIGRATION.apply(NEW) == NEW
 
 
-async def test_what_is_owed_and_waits_moves_along(database: Database) -> None:
+async def test_pending_deliveries_and_messages_move_with_the_chat(database: Database) -> None:
     inbox, outbox = InboxStore(database), OutboxStore(database)
     new = NewInboxRow(
         key=OLD, event_id="1", message_id="5", kind="chat", body="{}", received_at=1.0

@@ -328,7 +328,7 @@ async def test_what_is_kept_in_memory_is_bounded() -> None:
     assert (chunks.bytes, chunks.held("huge", "")) == (2 * one, {})
 
 
-async def test_a_message_that_json_cannot_say_is_saved_anew_each_time(tmp_path: Path) -> None:
+async def test_a_message_that_json_cannot_encode_is_saved_again_each_time(tmp_path: Path) -> None:
     """Its changes would not be seen."""
     odd = HumanMessage("odd", id="odd", additional_kwargs={"set": {1}})
 

@@ -171,7 +171,7 @@ async def test_a_turn_is_begun_again_after_a_crash_with_its_run(database: Databa
     assert (moved.thread_id, moved.run_id) == ("t2", None)
 
 
-async def test_a_row_is_finished_once_and_owes_its_deliveries(database: Database) -> None:
+async def test_a_row_is_finished_once_together_with_its_deliveries(database: Database) -> None:
     inbox, outbox = InboxStore(database), OutboxStore(database)
     row = await accept(inbox, new(1))
     owed = NewOutboxRow(key=f"{row.id}:text:0", conversation=KEY, body="answer")

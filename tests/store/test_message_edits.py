@@ -63,7 +63,7 @@ async def test_what_came_after_a_row_has_commands_among_it(database: Database) -
     ]
 
 
-async def test_a_row_is_said_to_a_run_while_it_waits_and_begins_without_it(
+async def test_a_waiting_row_is_injected_into_a_run_and_starts_without_it(
     database: Database,
 ) -> None:
     inbox, revisions = InboxStore(database), MessageHistoryStore(database)

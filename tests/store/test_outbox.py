@@ -21,7 +21,7 @@ async def add(outbox: OutboxStore, key: str, conversation: ConversationKey = HER
     return row
 
 
-async def test_a_key_is_owed_once(database: Database) -> None:
+async def test_a_key_is_enqueued_once(database: Database) -> None:
     outbox = OutboxStore(database)
     first = await add(outbox, "a")
     await outbox.mark_sending(first.id, now=5)
