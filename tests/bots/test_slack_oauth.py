@@ -1,8 +1,9 @@
 """Installing the Slack app by OAuth: several workspaces, each served with its own token."""
 
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import anyio
 import httpx
@@ -199,3 +200,82 @@ async def test_without_a_client_there_is_nothing_to_install() -> None:
         adapter = SlackAdapter(config(slack), timeouts=FAST)
         assert adapter.enable_installation(Vault()) is None
         assert ReplyTarget(chat="C1").user == ""
+
+
+async def post(slack: FakeSlack, adapter: SlackAdapter, body: bytes, kind: str) -> WebhookResponse:
+    """Post a request as Slack does."""
+    assert adapter.webhook is not None
+    headers = {name.lower(): value for name, value in slack.events.signed(body).items()}
+    return await adapter.webhook.handle(
+        WebhookRequest(headers=headers | {"content-type": kind}, body=body)
+    )
+
+
+async def post_event(
+    slack: FakeSlack, adapter: SlackAdapter, event: Mapping[str, object], **holder: object
+) -> None:
+    envelope = {"type": "event_callback", "event_id": f"Ev{event['text']}", "event": event}
+    body = json.dumps({**envelope, **holder}).encode()
+    assert (await post(slack, adapter, body, "application/json")).status == 200
+
+
+@asynccontextmanager
+async def installed_over_http(
+    slack: FakeSlack, intake: Recorder, *holders: str
+) -> AsyncIterator[SlackAdapter]:
+    """Run an adapter that Slack calls, installed by workspaces or organizations."""
+    given = {"mode": "http", "signing_secret": slack.events.secret, "app_token": ""}
+    adapter, endpoint = installable(slack, Vault(), **given)
+    async with started(adapter, intake):
+        for holder in holders:
+            slack.server.oauth.team = holder
+            assert (await install(endpoint)).status == 200
+        await slack.wait_for(lambda: "Waiting for Slack" in adapter.health().detail)
+        yield adapter
+
+
+async def test_over_http_each_workspace_is_served_with_its_own_token() -> None:
+    intake = Recorder()
+    async with fast_slack() as slack, installed_over_http(slack, intake, *TEAMS) as adapter:
+        for team in TEAMS:
+            slack.workspace.channel(f"D{team}", kind="im", members={"U1ANN"})
+            await post_event(slack, adapter, message(team, f"D{team}"), **of_team(team))
+        for inbound in intake.taken:
+            await adapter.send(inbound.reply_target, "answer", key=inbound.text)
+            sent = slack.asked("chat.postMessage")[-1]
+            assert (sent.team, sent.arguments["channel"]) == (inbound.text, inbound.key.chat)
+    assert [inbound.key.workspace for inbound in intake.taken] == list(TEAMS)
+    assert slack.violations == []
+
+
+async def test_an_organization_installs_the_app_once_for_all_its_workspaces() -> None:
+    intake = Recorder()
+    org, bot = "E1ORG", {"user_id": BOT_USER, "is_bot": True, "is_enterprise_install": True}
+    async with fast_slack() as slack, installed_over_http(slack, intake, org) as adapter:
+        for team in TEAMS:
+            slack.workspace.channel(f"D{team}", kind="im", members={"U1ANN"})
+            where = [{**bot, "enterprise_id": org, "team_id": team}]
+            event = message(team, f"D{team}")
+            await post_event(slack, adapter, event, team_id=team, authorizations=where)
+        # Presses and commands name the presser's workspace, or none.
+        press = {
+            "type": "block_actions", "team": None, "enterprise": {"id": org}, "is_enterprise_install": True,
+            "user": {"id": "U1ANN", "team_id": TEAMS[1]}, "trigger_id": "t1", "channel": {"id": "DT2TEAM"},
+            "message": {"ts": "1.2"}, "actions": [{"action_id": "parley.0", "value": "stop:1:0"}],
+        }  # fmt: skip
+        form = "application/x-www-form-urlencoded"
+        pressed = urlencode({"payload": json.dumps(press)}).encode()
+        assert (await post(slack, adapter, pressed, form)).status == 200
+        command = {
+            "command": "/parley", "text": "help", "team_id": TEAMS[1], "enterprise_id": org,
+            "is_enterprise_install": "true", "channel_id": "DT2TEAM", "user_id": "U1ANN", "trigger_id": "t2",
+        }  # fmt: skip
+        assert (await post(slack, adapter, urlencode(command).encode(), form)).status == 200
+        for inbound in intake.taken:
+            await adapter.send(inbound.reply_target, "answer", key=inbound.event_id)
+            assert slack.asked("chat.postMessage")[-1].team == org
+    assert [inbound.text for inbound in intake.taken] == [*TEAMS, "/help"]
+    assert [press.token for press in intake.pressed] == ["stop:1:0"]
+    keys = [inbound.key.workspace for inbound in intake.taken] + [intake.pressed[0].key.workspace]
+    assert keys == [org] * 4
+    assert {inbound.sender.kind for inbound in intake.taken[:2]} == {"member"}

@@ -84,7 +84,8 @@ class SlackMethods:
             "team_id": self.team,
             "user_id": team.bot_user,
             "bot_id": team.bot_id,
-            "is_enterprise_install": False,
+            "enterprise_id": self.team if self.team.startswith("E") else None,
+            "is_enterprise_install": self.team.startswith("E"),
         }
 
     def _user(self, given: Arguments) -> Answer:

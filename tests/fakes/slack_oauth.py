@@ -15,7 +15,8 @@ class SlackOAuth:
     Attributes:
         client_id, client_secret: Of the app.
         redirect_url: Set in the app's settings.
-        team: The workspace of whoever looks at the page; "" = they press Cancel.
+        team: The workspace of whoever looks at the page, or the organization (E...) that installs the app everywhere;
+            "" = they press Cancel.
         tokens: Bot token -> workspace.
     """
 
@@ -62,7 +63,12 @@ class SlackOAuth:
             "scope": "chat:write,commands",
             "bot_user_id": "U0PARLEY",
             "app_id": "A1APP",
-            "team": {"id": team, "name": f"Team {team}"},
-            "enterprise": None,
-            "is_enterprise_install": False,
+            **_installed_in(team),
         }
+
+
+def _installed_in(holder: str) -> dict[str, Any]:
+    named = {"id": holder, "name": f"Team {holder}"}
+    if holder.startswith("E"):
+        return {"team": None, "enterprise": named, "is_enterprise_install": True}
+    return {"team": named, "enterprise": None, "is_enterprise_install": False}
