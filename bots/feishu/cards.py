@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from bots.text.characters import clean_outbound
 from bus.messages import Button
 
 Card = Mapping[str, object]
@@ -88,7 +89,7 @@ def plain_text_card(text: str, *, final: bool, footer: CardFooter = NO_FOOTER) -
     """Return a card without any markup, for a text whose Markdown the platform refused."""
     body = {
         "tag": "div",
-        "text": {"tag": "plain_text", "content": text if text.strip() else _EMPTY},
+        "text": {"tag": "plain_text", "content": non_empty(clean_outbound(text))},
     }
     return _fit_buttons([body] if final else [body, _note(footer.note)], footer)
 
@@ -140,7 +141,7 @@ def _button(button: Button, *, private: bool) -> Element:
     value = {TOKEN_FIELD: button.token, **({PRIVATE_FIELD: True} if private else {})}
     return {
         "tag": "button",
-        "text": {"tag": "plain_text", "content": button.label},
+        "text": {"tag": "plain_text", "content": clean_outbound(button.label)},
         "type": _STYLES[button.style],
         "behaviors": [{"type": "callback", "value": value}],
     }

@@ -13,7 +13,7 @@ from bots.feishu.api import FeishuApi
 from bots.feishu.capabilities import FILE_BYTES, IMAGE_BYTES
 from bots.feishu.errors import FeishuError
 from bots.feishu.rest import RequestBody
-from bots.text.characters import clean
+from bots.text.characters import clean_outbound
 from bus.platform import OutgoingFile
 
 _CHUNK_BYTES: Final = 64 * 1024
@@ -109,7 +109,7 @@ def _check(name: str, size: int) -> None:
 
 def _safe_name(name: str) -> str:
     """Return the name without folders and control characters, of bounded length, with its suffix."""
-    path = PurePosixPath(clean(name).replace("\n", " ").replace("\\", "/"))
+    path = PurePosixPath(clean_outbound(name).replace("\n", " ").replace("\\", "/"))
     return f"{path.stem[: _NAME_CHARS - len(path.suffix[:20])]}{path.suffix[:20]}" or "file"
 
 

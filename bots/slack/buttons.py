@@ -12,7 +12,7 @@ from bots.slack.payload import (
     is_private,
     workspace_of,
 )
-from bots.text.characters import clean
+from bots.text.characters import clean, clean_outbound
 from bus.messages import Button, ButtonPress, ConversationKey, ReplyTarget, Sender
 
 MAX_LABEL = 75
@@ -39,7 +39,7 @@ def action_blocks(buttons: Sequence[Button]) -> tuple[dict[str, Any], ...]:
 
 
 def _element(number: int, button: Button) -> dict[str, Any]:
-    label = button.label.strip() or "…"
+    label = clean_outbound(button.label).strip() or "…"
     short = label if len(label) <= MAX_LABEL else f"{label[: MAX_LABEL - 1]}…"
     style = {} if button.style == "plain" else {"style": button.style}
     return {

@@ -15,6 +15,7 @@ from bots.common.bounded import BoundedDict
 from bots.slack.api import SlackApi
 from bots.slack.errors import SlackError, error_from_exception, error_from_status
 from bots.slack.proxy import proxy_url_for
+from bots.text.characters import clean_outbound
 from bus.messages import MessageId, ReplyTarget
 from bus.platform import OutgoingFile
 
@@ -59,7 +60,10 @@ class SlackFileUploader:
         """
         alt = _described(file.name) if file.mime.startswith("image/") else ""
         parcel = _PendingUpload(
-            name=file.name, size_bytes=file.size_bytes, body=partial(_on_disk, file.path), alt=alt
+            name=clean_outbound(file.name),
+            size_bytes=file.size_bytes,
+            body=partial(_on_disk, file.path),
+            alt=alt,
         )
         return await self._share(target, parcel, key=key)
 

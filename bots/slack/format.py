@@ -9,6 +9,7 @@ from bots.slack.buttons import action_blocks
 from bots.slack.mrkdwn import escape, render_mrkdwn
 from bots.slack.tables import native_table, table_block, table_chars, table_load
 from bots.text import tree
+from bots.text.characters import clean_outbound
 from bots.text.links import escape_url, is_clickable_url
 from bots.text.markdown import parse
 from bots.text.measure import MeasuredSize
@@ -72,7 +73,7 @@ def render_plain(markdown: str, buttons: Sequence[Button] = ()) -> SlackText:
     >>> render_plain("**hi** <!here>").text
     '**hi** &lt;!here&gt;'
     """
-    text = escape(markdown)[:MAX_TEXT] or EMPTY
+    text = escape(clean_outbound(markdown))[:MAX_TEXT] or EMPTY
     if not buttons or len(text) > MAX_SECTION:
         return SlackText(text=text, blocks=())
     section = {"type": "section", "text": {"type": "mrkdwn", "text": text}}

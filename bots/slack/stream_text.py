@@ -7,6 +7,8 @@ next character decides, the last one is held back.
 import re
 from typing import Final
 
+from bots.text.characters import clean_outbound
+
 _JOINER: Final = "\u2060"
 """WORD JOINER: invisible, and no part of any live token."""
 
@@ -29,7 +31,8 @@ def escape_stream_text(markdown: str, *, whole: bool = False) -> str:
     >>> escape_stream_text("a <", whole=True)
     'a <'
     """
-    held = markdown if whole else _OPEN.sub("", markdown)
+    text = clean_outbound(markdown)
+    held = text if whole else _OPEN.sub("", text)
     return _LIVE.sub(lambda found: found[0] + _JOINER, held)
 
 

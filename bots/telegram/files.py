@@ -10,7 +10,7 @@ from bots.telegram.api import TelegramTimeouts
 from bots.telegram.capabilities import MAX_FILE_BYTES, MAX_PHOTO_BYTES, PHOTO_MIMES
 from bots.telegram.errors import is_photo_error
 from bots.telegram.outbound import TelegramTarget, call_api, target_of
-from bots.text.characters import clean
+from bots.text.characters import clean_outbound
 from bus.errors import DeliveryError
 from bus.messages import MessageId, ReplyTarget
 from bus.platform import OutgoingFile
@@ -25,7 +25,7 @@ async def send_file(
         DeliveryError: it was not sent, or the outcome is unknown.
     """
     content = await _read(file)
-    upload = InputFile(content, filename=" ".join(clean(file.name).split()) or "file")
+    upload = InputFile(content, filename=" ".join(clean_outbound(file.name).split()) or "file")
     is_photo = file.mime in PHOTO_MIMES and len(content) <= MAX_PHOTO_BYTES
 
     async def request(target: TelegramTarget) -> MessageId:

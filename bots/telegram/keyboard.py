@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from telegram import InlineKeyboardButton, InlineKeyboardMarkup
 
+from bots.text.characters import clean_outbound
 from bus.messages import Button
 
 MAX_DATA_BYTES = 64
@@ -27,7 +28,9 @@ def keyboard(buttons: Sequence[Button]) -> InlineKeyboardMarkup | None:
     if not buttons:
         return None
     keys = [
-        InlineKeyboardButton(button.label, callback_data=button.token, style=_STYLES[button.style])
+        InlineKeyboardButton(
+            clean_outbound(button.label), callback_data=button.token, style=_STYLES[button.style]
+        )
         for button in buttons
     ]
     together = sum(len(button.label) for button in buttons) <= _ROW_CHARACTERS

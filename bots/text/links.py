@@ -1,4 +1,8 @@
-"""Which links may be clickable in a message. Pure."""
+"""Which links may be clickable in a message, and which labels deceive. Pure."""
+
+import re
+import unicodedata
+from urllib.parse import urlsplit
 
 _WEB = ("http://", "https://")
 
@@ -23,3 +27,51 @@ def escape_url(url: str) -> str:
     'http://a/b_%28c%29%7C%3Cd%3E'
     """
     return url.translate(_QUOTES)
+
+
+_TOP_LEVEL = (
+    "app au bank be biz br ca ch cloud cn co com cz de dev dk edu es eu fi fr gov hk ie in info int io it jp kr me mil"
+    " mx net nl no nz online org pl pt ru se sg shop site tv tw uk us xyz"
+).replace(" ", "|")
+"""Ends of names that are read as addresses of the web; those of files (py, md, sh) are not among them."""
+
+_ADDRESS = re.compile(
+    rf"(?:https?:/*|www\.)(?:[^\s/?#@]*@)?(?P<host>[^\s/?#:@]+)"
+    rf"|(?:^|\s)(?P<name>(?:[\w-]+\.)+(?:{_TOP_LEVEL}))(?=[/:?#]|\s|$)"
+    r"|(?P<mail>[\w.+-]+@[\w-]+(?:\.[\w-]+)+)",
+)
+_DOTS = str.maketrans(dict.fromkeys("。．｡․", "."))
+_SLASHES = str.maketrans(dict.fromkeys("⁄∕⧸", "/"))
+
+
+def is_deceptive(label: str, url: str) -> bool:
+    """Return whether a link's label reads as an address, and the link goes elsewhere.
+
+    >>> is_deceptive("https://bank.com", "https://evil.com"), is_deceptive("bank.com/login", "https://evil.com")
+    (True, True)
+    >>> is_deceptive("bank.com", "https://www.bank.com/login"), is_deceptive("setup.py", "https://evil.com")
+    (False, False)
+    """
+    shown = "".join(char for char in label if unicodedata.category(char) != "Cf")
+    shown = unicodedata.normalize("NFKC", shown.translate(_DOTS).translate(_SLASHES)).casefold()
+    target = _host(url)
+    for found in _ADDRESS.finditer(shown):
+        if mail := found["mail"]:
+            if url.casefold().startswith("mailto:") and mail not in url.casefold():
+                return True
+            continue
+        host = (found["host"] or found["name"] or "").removeprefix("www.").strip(".")
+        if host and not (_is_within(target, host) or _is_within(host, target)):
+            return True
+    return False
+
+
+def _host(url: str) -> str:
+    try:
+        return (urlsplit(url).hostname or "").removeprefix("www.")
+    except ValueError:
+        return ""
+
+
+def _is_within(host: str, domain: str) -> bool:
+    return host == domain or host.endswith(f".{domain}")

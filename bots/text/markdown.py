@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 from markdown_it.token import Token
 
 from bots.text import tree
-from bots.text.characters import clean
+from bots.text.characters import clean_outbound
 from bots.text.delimiters import finish_inline
-from bots.text.links import escape_url
+from bots.text.links import escape_url, is_deceptive
 from bots.text.memo import Memo, MemoizedMarkdown
 from bots.text.parser import MarkdownParser, block_tokens
-
-__all__ = ["clean", "close_open", "parse"]
+from bots.text.tree import plain
 
 _DEPTH = 8
 """Deepest nesting of inline formatting; deeper text loses its formatting."""
@@ -142,6 +141,9 @@ def _inlines(children: Sequence[Token]) -> tuple[tree.Inline, ...]:
         elif token.nesting < 0:
             opening, content = frames.pop()
             frames[-1][1].extend(_wrap(opening, content, deep=len(frames) > _DEPTH))
+        elif token.type == "image":
+            url, alt = str(token.attrGet("src") or ""), _alt(token)
+            frames[-1][1].extend(_expose(tree.ImageInline(url=url, alt=alt), alt))
         elif token.content or token.type != "text":
             frames[-1][1].append(_inline(token))
     return tuple(frames[0][1])
@@ -156,19 +158,32 @@ def _wrap(
         opening.markup == "autolink"
     ):  # its label is an address too: nothing in it may read as a mark
         label = escape_url("".join(part.text for part in content if isinstance(part, tree.Text)))
-        content = [tree.Text(text=label, source=label)]
+        content = [_text(label)]
     if opening.type == "link_open":
-        return [tree.Link(url=str(opening.attrGet("href") or ""), children=tuple(content))]
+        link = tree.Link(url=str(opening.attrGet("href") or ""), children=tuple(content))
+        return _expose(link, plain(content))
     wrapper = _WRAPPERS[opening.type]
     return [wrapper(children=tuple(content))]
+
+
+def _expose(link: tree.Link | tree.ImageInline, label: str) -> Sequence[tree.Inline]:
+    """Return a link; one whose label is another address as that label, with the true address behind it."""
+    if not is_deceptive(label, link.url):
+        return [link]
+    address = escape_url(link.url)
+    children = link.children if isinstance(link, tree.Link) else (_text(label),)
+    true_link = tree.Link(url=link.url, children=(_text(address),))
+    return [*children, _text(" ("), true_link, _text(")")]
+
+
+def _text(text: str) -> tree.Text:
+    return tree.Text(text=text, source=text)
 
 
 def _inline(token: Token) -> tree.Inline:
     match token.type:
         case "code_inline":
             return tree.Code(text=token.content)
-        case "image":
-            return tree.ImageInline(url=str(token.attrGet("src") or ""), alt=_alt(token))
         case "softbreak" | "hardbreak":
             return tree.Break(hard=token.type == "hardbreak")
         case _:
@@ -205,7 +220,7 @@ def close_open(markdown: str) -> str:
     >>> close_open("**bold"), close_open("see [docs](http://exa"), close_open("a\n-")
     ('**bold**', 'see docs', 'a')
     """
-    text = clean(markdown)
+    text = clean_outbound(markdown)
     stream = block_tokens(text)
     leaf = next((token for token in reversed(stream) if token.type in {"fence", "inline"}), None)
     if leaf is not None and leaf.type == "fence":

@@ -14,7 +14,7 @@ from markdown_it.token import Token
 from markdown_it.utils import EnvType
 from typing_extensions import override
 
-from bots.text.characters import clean
+from bots.text.characters import clean_outbound
 
 MAX_LEVEL = 16
 """Quotes and lists nest to this token level (a quote is one, a list two); deeper markers stay text.
@@ -132,7 +132,7 @@ class MarkdownParser:
 
     def blocks(self, markdown: str) -> Sequence[Token]:
         """Parse the block structure alone: `inline` tokens keep their text in `content`."""
-        return self._build_parser.parse(clean(markdown))
+        return self._build_parser.parse(clean_outbound(markdown))
 
     def inlines(self, content: str) -> Sequence[Token]:
         """Parse the content of an `inline` token."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from bots.text.characters import clean
+from bots.text.characters import clean_outbound
 from bots.text.measure import FitResult, Fits, SizeEstimator, Wrap, chop_text, longest_fitting
 from bots.text.paragraphs import cut_prose
 from bots.text.parser import outline
@@ -55,7 +55,7 @@ def split(markdown: str, fits: Fits, *, as_file: Callable[[str], bool] | None = 
     >>> split("a b\n\n```py\nx = 1\ny = 2\n```", lambda piece: len(piece) <= 16)
     ['a b', '```py\nx = 1\n```', '```py\ny = 2\n```']
     """
-    text = clean(markdown)
+    text = clean_outbound(markdown)
     gauge = SizeEstimator(fits)
     if gauge(text):
         return [text]

@@ -1,0 +1,99 @@
+"""Links and texts that pass for something else: shown for what they are, on every platform."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from bots.feishu.format import render as render_feishu
+from bots.slack.format import render as render_slack
+from bots.slack.stream_text import escape_stream_text
+from bots.telegram.format import render as render_telegram
+from bots.telegram.rich_blocks import rich_blocks
+from bots.text.links import is_deceptive
+
+BIDI = [chr(code) for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))]
+
+
+def slack(markdown: str) -> str:
+    shown = render_slack(markdown)
+    return f"{shown.text} {shown.blocks}"
+
+
+def telegram(markdown: str) -> str:
+    shown = render_telegram(markdown)
+    return f"{shown.text} {shown.entities}"
+
+
+def rich(markdown: str) -> str:
+    return json.dumps(rich_blocks(f"# x\n\n{markdown}"), ensure_ascii=False)
+
+
+PLATFORMS = pytest.mark.parametrize(
+    "render", [slack, telegram, rich, render_feishu, escape_stream_text]
+)
+
+
+@pytest.mark.parametrize(
+    ("label", "url"),
+    [
+        ("https://bank.example", "https://evil.example"),
+        ("**https://bank.example**/login", "https://evil.example/bank.example"),
+        ("www.bank.com", "https://evil.com"),
+        ("bank.com", "https://bank.com.evil.com"),
+        ("bank.com", "https://bank.com@evil.com"),
+        ("bank\u2060.com", "https://evil.com"),
+        ("bank。com", "https://evil.com"),
+        ("Log in at bank.com", "https://evil.com"),
+        ("HTTPS://BANK.COM", "https://evil.com"),
+        ("https:/bank.com", "https://evil.com"),
+        ("bank.com", "https://b\u0430nk.com"),
+        ("a@bank.com", "mailto:a@evil.com"),
+    ],
+)
+def test_a_label_that_is_another_address_deceives(label: str, url: str) -> None:
+    assert is_deceptive(label.replace("*", ""), url)
+
+
+@pytest.mark.parametrize(
+    ("label", "url"),
+    [
+        ("the docs", "https://x.example"),
+        ("https://bank.com/a", "https://bank.com/b"),
+        ("bank.com", "http://www.bank.com"),
+        ("login.bank.com", "https://bank.com"),
+        ("README.md", "https://code.example/README.md"),
+        ("main.rs", "https://code.example"),
+        ("e.g. this", "https://x.example"),
+        ("v1.2.3", "https://x.example"),
+        ("Node.js", "https://x.example"),
+        ("a@bank.com", "mailto:a@bank.com"),
+        ("ask a@bank.com", "https://bank.com/contact"),
+        ("", "https://x.example"),
+    ],
+)
+def test_other_labels_do_not(label: str, url: str) -> None:
+    assert not is_deceptive(label, url)
+
+
+@pytest.mark.parametrize("mark", ["", "!"])
+@pytest.mark.parametrize("render", [slack, telegram, rich, render_feishu])
+def test_a_deceptive_link_shows_where_it_goes(render: Callable[[str], str], mark: str) -> None:
+    honest, deceptive = (
+        render(f"{mark}[{label}](https://evil.example/x)") for label in ("Sign in", "www.bank.com")
+    )
+    assert "www.bank.com (" in deceptive
+    assert deceptive.count("https://evil.example/x") > honest.count("https://evil.example/x")
+
+
+def test_letters_that_look_alike_show_as_they_are() -> None:
+    assert "bank.com (https://xn--bnk-6cd.com)" in telegram("[bank.com](https://b\u0430nk.com)")
+    assert not is_deceptive("[::1", "https://[::1")
+
+
+@PLATFORMS
+def test_nothing_is_shown_in_another_order_than_it_has(render: Callable[[str], str]) -> None:
+    for char in BIDI:
+        for text in (f"a{char}b", f"`a{char}b`", f"```\na{char}b\n```", f"[a{char}b](https://x)"):
+            assert char not in render(text), hex(ord(char))
+    assert "\u200f" in render("\u200fשלום")
