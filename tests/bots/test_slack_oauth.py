@@ -221,7 +221,7 @@ async def post_event(
 
 @asynccontextmanager
 async def installed_over_http(
-    slack: FakeSlack, intake: Recorder, *holders: str
+    slack: FakeSlack, intake: RecordingIntake, *holders: str
 ) -> AsyncIterator[SlackAdapter]:
     """Run an adapter that Slack calls, installed by workspaces or organizations."""
     given = {"mode": "http", "signing_secret": slack.events.secret, "app_token": ""}
@@ -235,21 +235,21 @@ async def installed_over_http(
 
 
 async def test_over_http_each_workspace_is_served_with_its_own_token() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     async with fast_slack() as slack, installed_over_http(slack, intake, *TEAMS) as adapter:
         for team in TEAMS:
             slack.workspace.channel(f"D{team}", kind="im", members={"U1ANN"})
             await post_event(slack, adapter, message(team, f"D{team}"), **of_team(team))
-        for inbound in intake.taken:
+        for inbound in intake.received:
             await adapter.send(inbound.reply_target, "answer", key=inbound.text)
             sent = slack.asked("chat.postMessage")[-1]
             assert (sent.team, sent.arguments["channel"]) == (inbound.text, inbound.key.chat)
-    assert [inbound.key.workspace for inbound in intake.taken] == list(TEAMS)
+    assert [inbound.key.workspace for inbound in intake.received] == list(TEAMS)
     assert slack.violations == []
 
 
 async def test_an_organization_installs_the_app_once_for_all_its_workspaces() -> None:
-    intake = Recorder()
+    intake = RecordingIntake()
     org, bot = "E1ORG", {"user_id": BOT_USER, "is_bot": True, "is_enterprise_install": True}
     async with fast_slack() as slack, installed_over_http(slack, intake, org) as adapter:
         for team in TEAMS:
@@ -271,11 +271,13 @@ async def test_an_organization_installs_the_app_once_for_all_its_workspaces() ->
             "is_enterprise_install": "true", "channel_id": "DT2TEAM", "user_id": "U1ANN", "trigger_id": "t2",
         }  # fmt: skip
         assert (await post(slack, adapter, urlencode(command).encode(), form)).status == 200
-        for inbound in intake.taken:
+        for inbound in intake.received:
             await adapter.send(inbound.reply_target, "answer", key=inbound.event_id)
             assert slack.asked("chat.postMessage")[-1].team == org
-    assert [inbound.text for inbound in intake.taken] == [*TEAMS, "/help"]
+    assert [inbound.text for inbound in intake.received] == [*TEAMS, "/help"]
     assert [press.token for press in intake.pressed] == ["stop:1:0"]
-    keys = [inbound.key.workspace for inbound in intake.taken] + [intake.pressed[0].key.workspace]
+    keys = [inbound.key.workspace for inbound in intake.received] + [
+        intake.pressed[0].key.workspace
+    ]
     assert keys == [org] * 4
-    assert {inbound.sender.kind for inbound in intake.taken[:2]} == {"member"}
+    assert {inbound.sender.kind for inbound in intake.received[:2]} == {"member"}
