@@ -13,14 +13,13 @@ from agent.middleware.handlers import ModelHandler
 from agent.middleware.tool_calls import append_note, remove_tool_calls
 from agent.state import ThreadState
 from agent.subagents.status import TASK
+from agent.subagents.subagent_types import MAX_DELEGATIONS
 
 MAX_CONCURRENT = 4
 DEFAULT_CONCURRENT = 3
-MAX_PER_RUN = 6
-"""Most delegations per run: stops a model that delegates again and again."""
 
 EXHAUSTED_NOTE = (
-    f"(I have delegated {MAX_PER_RUN} pieces of work in this turn, which is the limit. "
+    f"(I have delegated {MAX_DELEGATIONS} pieces of work in this turn, which is the limit. "
     "Write again to go on.)"
 )
 
@@ -76,7 +75,7 @@ def delegations_left(messages: Sequence[AnyMessage]) -> int:
             break
         if isinstance(message, AIMessage):
             used += sum(call["name"] == TASK for call in message.tool_calls)
-    return max(0, MAX_PER_RUN - used)
+    return max(0, MAX_DELEGATIONS - used)
 
 
 def _without_task_tool(request: ModelRequest[Any], left: int) -> ModelRequest[Any]:

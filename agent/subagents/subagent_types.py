@@ -13,6 +13,9 @@ from agent.paths import OUTPUTS, UPLOADS, WORKSPACE
 from agent.subagents.status import TASK
 from agent.tools.bash import BASH
 
+MAX_DELEGATIONS = 6
+"""Most delegations per user message: stops a model that delegates again and again."""
+
 EXCLUDED_TOOLS = frozenset({TASK, "ask_clarification", "present_files", "setup_agent"})
 """Tools that no subagent gets: it cannot delegate, and it reports to the lead agent, not to users."""
 

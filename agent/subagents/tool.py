@@ -2,20 +2,22 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from langchain.tools import ToolRuntime
-from langchain_core.messages import HumanMessage, ToolMessage
+from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, StructuredTool
 from pydantic import BaseModel, Field
 
 from agent.langgraph_internals import without_stream_handlers
+from agent.memory.prompt_block import date_block
 from agent.streaming import SUBAGENT_USAGE_KEY
 from agent.subagents.executor import SubagentExecutor, SubagentGraph, SubagentTask
 from agent.subagents.progress import CANCELLED_ERROR, TURN_CAPPED, SubagentMessage, SubagentResult
 from agent.subagents.status import STOP_REASON_KEY, TASK, parse_error, status_kwargs
-from agent.subagents.subagent_types import SubagentType
+from agent.subagents.subagent_types import MAX_DELEGATIONS, SubagentType
 from agent.tools.bash import BASH
 
 BuildSubagent = Callable[[SubagentType], Awaitable[SubagentGraph]]
@@ -66,6 +68,7 @@ def task_tool(
         description=(
             "Delegate work to a subagent, which works independently and returns one message. It knows only the "
             "prompt, not this conversation, and shares the files. Several calls in one message run in parallel. "
+            f"At most {MAX_DELEGATIONS} calls per user message are possible. "
             f"Types (subagent_type):\n{names}"
         ),
         args_schema=TaskArgs,
@@ -133,10 +136,11 @@ class _TaskCall:
 
     def to_subagent_task(self, kind: SubagentType, build: BuildSubagent) -> SubagentTask:
         state = self.runtime.state
+        today = date_block(datetime.now().astimezone())
         shared = {key: state[key] for key in _SHARED_STATE if state.get(key) is not None}
         return SubagentTask(
             build=lambda: build(kind),
-            input={"messages": [HumanMessage(self.prompt)], **shared},
+            input={"messages": [SystemMessage(today), HumanMessage(self.prompt)], **shared},
             config=_subagent_config(self.runtime.config, kind),
             context=self.runtime.context,
             timeout_s=kind.timeout_seconds,

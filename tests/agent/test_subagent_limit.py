@@ -10,12 +10,12 @@ from langchain_core.tools import BaseTool, StructuredTool
 
 from agent.middleware.subagent_limit import (
     EXHAUSTED_NOTE,
-    MAX_PER_RUN,
     SubagentLimitMiddleware,
     delegations_left,
 )
 from agent.middleware.tool_calls import append_note, remove_tool_calls
 from agent.state import ThreadState
+from agent.subagents.subagent_types import MAX_DELEGATIONS
 from tests.agent.agent_harness import open_agent
 from tests.fakes.model import FakeModelServer, ModelReply
 from tests.fakes.model import ToolCall as Asked
@@ -80,7 +80,7 @@ async def test_few_calls_are_left_as_they_are() -> None:
 async def test_a_run_delegates_six_times_and_then_says_so() -> None:
     three = ScriptedTurn(calls=tuple(call("task", n) for n in range(3)))
     messages, log = await run(SubagentLimitMiddleware(3), three, three, three, "never")
-    assert log == ["task"] * MAX_PER_RUN
+    assert log == ["task"] * MAX_DELEGATIONS
     assert messages[-1].text == EXHAUSTED_NOTE
     assert messages[-1].tool_calls == []
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,21 @@ def results(messages: Sequence[AnyMessage]) -> list[ToolMessage]:
 
 def events(parts: Sequence[tuple[str, Any]]) -> list[dict[str, Any]]:
     return [chunk for mode, chunk in parts if mode == "custom" and "task_id" in chunk]
+
+
+async def test_a_subagent_knows_the_date_and_the_lead_agent_the_limit(tmp_path: Path) -> None:
+    lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("look"),)), "Done.")
+    child = ScriptedChatModel.playing("Found.")
+    async with pair(tmp_path, lead, child) as home:
+        await home.say("go", **DELEGATING)
+        graph = await home.factory.graph_for({"configurable": DELEGATING})
+    today = datetime.now().astimezone().date().isoformat()
+    (prompt,) = child.prompts
+    assert [message.type for message in prompt] == ["system", "human"]
+    assert f"<current_date>{today}, " in prompt[0].text
+    assert prompt[1].text == "look"
+    tool = graph.nodes["tools"].bound.tools_by_name["task"]  # type: ignore[attr-defined]
+    assert "At most 6 calls per user message" in tool.description
 
 
 async def test_a_subagent_works_in_the_thread_s_folders_and_its_result_comes_back(
