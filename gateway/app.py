@@ -135,6 +135,7 @@ def with_access_control(
         origins=config.cors_origins,
         open_paths=OPEN_PATHS | _open_metrics_path(config) | {*open_paths},
         rates=config.rate_limit,
+        body_timeout_s=config.connections.request_timeout_s,
     )
     if not config.cors_origins:
         return inner

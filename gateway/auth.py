@@ -34,6 +34,9 @@ MAX_UPLOAD_BYTES = 100 * 1024 * 1024 + MAX_BODY_BYTES
 BODY_IDLE_TIMEOUT_S = 30.0
 """Longest pause in a request body, seconds."""
 
+MIN_BODY_BYTES_PER_S = 1000.0
+"""Average rate below which a request body is rejected after the longest pause: single bytes would hold a connection."""
+
 _UPLOADS = re.compile(r"/api/threads/[^/]+/uploads")
 
 OPEN_PATHS = frozenset({"/health", "/health/ready"})
@@ -127,6 +130,7 @@ class AccessMiddleware:
             gateway's own.
         open_paths: Paths that need no token.
         rates: Rate limits of clients.
+        body_timeout_s: Longest pause in a request body, seconds.
     """
 
     def __init__(
@@ -138,6 +142,7 @@ class AccessMiddleware:
         origins: Iterable[str] = (),
         open_paths: Iterable[str] = OPEN_PATHS,
         rates: RateLimitConfig | None = None,
+        body_timeout_s: float = BODY_IDLE_TIMEOUT_S,
     ) -> None:
         self._app = app
         self._token = token.encode() if token is not None else None
@@ -145,6 +150,7 @@ class AccessMiddleware:
         self._origins = {origin.lower().rstrip("/") for origin in origins}
         self._open_paths = frozenset(open_paths)
         self._principal = token_fingerprint(self._token) if self._token is not None else ANONYMOUS
+        self._body_timeout_s = body_timeout_s
         rates = rates or RateLimitConfig()
         self._token_limiter = ClientRateLimiter(per_s=rates.requests_per_s, burst=rates.burst)
         self._anonymous_limiter = ClientRateLimiter(
@@ -168,7 +174,9 @@ class AccessMiddleware:
         if refusal is not None:
             await _reject(send, refusal)
             return
-        await self._app(scope, limit_body(receive, _body_limit(scope)), send)
+        await self._app(
+            scope, limit_body(receive, _body_limit(scope), pause_s=self._body_timeout_s), send
+        )
 
     def _check_request(self, scope: Scope) -> Rejection | None:
         """Return why a request is rejected; marks the scope of requests with the token."""
@@ -281,20 +289,23 @@ def _token_from_subprotocols(offered: Iterable[str]) -> bytes | None:
 def limit_body(
     receive: Receive, max_bytes: int, *, pause_s: float = BODY_IDLE_TIMEOUT_S
 ) -> Receive:
-    """Return `receive` with a limit of the body's size, whatever its Content-Length, and of pauses in it.
+    """Return `receive` with limits of the body's size, whatever its Content-Length, of pauses in it, and of its rate.
 
     Raises HTTPException (413, 408).
     """
     seen = 0
+    waited_s = 0.0
     is_open = True
 
     async def limited() -> Message:
-        nonlocal seen, is_open
+        nonlocal seen, waited_s, is_open
         if not is_open:
             return await receive()  # the disconnect
+        since = anyio.current_time()
         with anyio.move_on_after(pause_s) as pause:
             message = await receive()
-        if pause.cancelled_caught:
+        waited_s += anyio.current_time() - since
+        if pause.cancelled_caught or waited_s > pause_s + seen / MIN_BODY_BYTES_PER_S:
             raise HTTPException(408, BODY_TIMEOUT)
         is_open = message.get("more_body", False)
         seen += len(message.get("body", b""))

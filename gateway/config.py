@@ -22,7 +22,7 @@ from gateway.config_validation import (
     unknown_key_warning,
 )
 from gateway.config_variables import resolve_variables
-from gateway.rate_limits import RateLimitConfig
+from gateway.rate_limits import ConnectionConfig, RateLimitConfig
 from store.config import StoreConfig
 
 CONFIG_VERSION = 1
@@ -47,6 +47,7 @@ class GatewayConfig(BaseModel):
         cors_origins: Web pages that may call the API from a browser, like https://chat.example.org.
         webhook_hosts: Private names, addresses or networks that webhooks of runs may be sent to.
         rate_limit: Rate limits of clients.
+        connections: Limits of network connections.
         metrics: Who may read /metrics: clients with the token, everyone, or nobody.
         watchdog_s: How long the event loop must be blocked before all stacks are logged, seconds; 0 = never.
     """
@@ -61,6 +62,7 @@ class GatewayConfig(BaseModel):
     cors_origins: list[str] = Field(default_factory=list)
     webhook_hosts: list[str] = Field(default_factory=list)
     rate_limit: RateLimitConfig = Field(default_factory=RateLimitConfig)
+    connections: ConnectionConfig = Field(default_factory=ConnectionConfig)
     metrics: Literal["token", "open", "off"] = "token"
     watchdog_s: float = Field(default=10.0, ge=0)
 

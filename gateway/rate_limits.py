@@ -32,6 +32,24 @@ class RateLimitConfig(BaseModel):
     strangers_burst: int = Field(default=1000, ge=1)
 
 
+class ConnectionConfig(BaseModel):
+    """The section `gateway.connections`.
+
+    Attributes:
+        max_total: Open connections; beyond it, those without a complete request are closed first.
+        max_per_client: Open connections of one address.
+        request_timeout_s: How long the head of a request may take to arrive, and pauses in its body, seconds.
+        write_timeout_s: How long a client may not read a response before it is disconnected, seconds.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    max_total: int = Field(default=1000, ge=16)
+    max_per_client: int = Field(default=500, ge=8)
+    request_timeout_s: float = Field(default=30.0, gt=0)
+    write_timeout_s: float = Field(default=120.0, gt=0)
+
+
 class ClientRateLimiter:
     """Token buckets of all clients.
 

@@ -12,7 +12,7 @@ from langgraph.types import Command, Send
 
 from gateway.runtime.errors import InvalidRequest
 from gateway.runtime.stream_modes import StreamModes
-from store.runs import MultitaskStrategy
+from store.runs import MultitaskStrategy, Run
 
 Durability = Literal["sync", "async", "exit"]
 Nodes = Literal["*"] | Sequence[str]
@@ -92,6 +92,29 @@ def merge_options(config: Mapping[str, Any], context: Mapping[str, Any]) -> dict
                 f"config.configurable and context contradict each other about {key!r}. Set it in context alone."
             )
     return configurable | context
+
+
+def new_run_row(
+    request: GraphRunRequest,
+    *,
+    run_id: str,
+    thread_id: str,
+    graph_id: str,
+    assistant_id: str,
+    now: float,
+) -> Run:
+    """Return the row of a new run."""
+    return Run(
+        run_id=run_id,
+        thread_id=thread_id,
+        assistant_id=assistant_id,
+        status="pending",
+        metadata={**request.metadata, "graph_id": graph_id, "assistant_id": assistant_id},
+        kwargs=dict(request.kwargs),
+        multitask_strategy=request.multitask,
+        created_at=now,
+        updated_at=now,
+    )
 
 
 def runnable_config(

@@ -29,6 +29,7 @@ from gateway.runtime.log_context import CURRENT_RUN, RunLogContext
 from gateway.runtime.request import (
     GraphRunRequest,
     graph_input,
+    new_run_row,
     parse_messages,
     request_options,
     runnable_config,
@@ -282,7 +283,14 @@ class RunManager:
             raise ThreadBusyError
         run_id = str(uuid4())
         live = LiveRun(
-            row=self._new_row(request, run_id, thread_id, graph_id),
+            row=new_run_row(
+                request,
+                run_id=run_id,
+                thread_id=thread_id,
+                graph_id=graph_id,
+                assistant_id=request.shown_assistant_id or assistant_id_for_graph(graph_id),
+                now=self.now(),
+            ),
             graph_id=graph_id,
             # A delayed run is not queued until its time has come.
             ticket=QueueTicket(thread_id) if request.after_seconds else self._queue.join(thread_id),
@@ -296,22 +304,6 @@ class RunManager:
     def _max_log_bytes(self) -> int:
         """Return the size limit of an active run's events: all of them share one budget."""
         return min(MAX_BYTES, self._settings.active_bytes // max(1, len(self._active)))
-
-    def _new_row(self, request: GraphRunRequest, run_id: str, thread_id: str, graph_id: str) -> Run:
-        now = self.now()
-        shown = request.shown_assistant_id or assistant_id_for_graph(graph_id)
-        tags = {"graph_id": graph_id, "assistant_id": shown}
-        return Run(
-            run_id=run_id,
-            thread_id=thread_id,
-            assistant_id=shown,
-            status="pending",
-            metadata={**request.metadata, **tags},
-            kwargs=dict(request.kwargs),
-            multitask_strategy=request.multitask,
-            created_at=now,
-            updated_at=now,
-        )
 
     async def _save_start(self, live: LiveRun, request: GraphRunRequest) -> None:
         if live.temporary:

@@ -11,6 +11,13 @@ from starlette.types import ASGIApp
 from typing_extensions import override
 
 from gateway.auth import MAX_BODY_BYTES
+from gateway.rate_limits import ConnectionConfig
+from gateway.serving.connections import (
+    ACCEPT_BATCH,
+    ConnectionLimiter,
+    protocols,
+    raise_descriptor_limit,
+)
 
 GRACE_PERIOD_S = 1
 """How long open requests may take to finish when the server stops, seconds; streams are cut off then."""
@@ -21,14 +28,22 @@ KEEP_ALIVE_S = 75
 class HttpServer(uvicorn.Server):
     """Serves one application."""
 
-    def __init__(self, app: ASGIApp, listener: socket.socket) -> None:
+    def __init__(
+        self, app: ASGIApp, listener: socket.socket, limits: ConnectionConfig | None = None
+    ) -> None:
+        self._limiter = ConnectionLimiter(
+            limits or ConnectionConfig(), max_descriptors=raise_descriptor_limit()
+        )
+        http, websocket = protocols(self._limiter)
         super().__init__(
             uvicorn.Config(
                 app,
                 log_config=None,
                 access_log=False,
                 lifespan="off",
-                ws="websockets-sansio",
+                http=http,
+                ws=websocket,
+                backlog=ACCEPT_BATCH,
                 ws_max_size=MAX_BODY_BYTES,
                 ws_per_message_deflate=False,
                 proxy_headers=False,
@@ -54,7 +69,10 @@ class HttpServer(uvicorn.Server):
 
     async def run_until_stopped(self) -> None:
         """Serve until `stop` is called."""
-        await self.serve([self._listener])
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._limiter.run)
+            await self.serve([self._listener])
+            tasks.cancel_scope.cancel()
 
     def stop(self) -> None:
         """Accept no new requests, and end after at most `GRACE_PERIOD_S`."""

@@ -18,6 +18,7 @@ from gateway.reload import ConfigReloader
 from gateway.routes.channels import channel_states
 from gateway.services import Services
 from gateway.serving import gc_tuning, startup_report
+from gateway.serving.connections import RepeatedErrorFilter
 from gateway.serving.server import HttpServer, UvicornLogFilter
 from gateway.serving.shutdown import ShutdownSignal
 from gateway.terminal.chat import run_chat
@@ -55,10 +56,12 @@ async def run_service(
     """
     config, token, has_chat = options.config, options.token, options.has_chat
     logging.getLogger("uvicorn.error").addFilter(UvicornLogFilter())
+    for name in ("uvicorn.error", "asyncio"):
+        logging.getLogger(name).addFilter(RepeatedErrorFilter())
     with ShutdownSignal(bound_s=config.bus.drain_s + STOP_TIMEOUT_S) as stop:
         async with open_app(config) as app:
             network = network_app(app, config.gateway, token=token.value if token else None)
-            server = HttpServer(network, listener)
+            server = HttpServer(network, listener, config.gateway.connections)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(server.run_until_stopped)
                 agents = app.state.services.agents

@@ -38,7 +38,8 @@ class Service:
         self.config = folder / "config.yaml"
         self.log = folder / "service.log"
         self.port = free_port()
-        whole = {"config_version": 1, "gateway": {"port": self.port}, **config}
+        gateway = {"port": self.port, **config.get("gateway", {})}
+        whole = {"config_version": 1, **config, "gateway": gateway}
         self.config.write_text(yaml.safe_dump(whole, allow_unicode=True))
         self._environment = {
             "PATH": os.environ["PATH"],

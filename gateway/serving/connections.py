@@ -1,0 +1,264 @@
+"""Limits of network connections: how many, how long a request may take to arrive, and how long a client may not read.
+
+A connection is either waiting (no complete request head yet, or idle between requests) or serving. If there are too
+many, waiting ones are closed first, oldest first: half-open connections cannot keep others out.
+"""
+
+import logging
+import resource
+import time
+from asyncio import BaseTransport, Transport
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
+
+import anyio
+from typing_extensions import override
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from gateway.rate_limits import ConnectionConfig, client_key
+
+RESERVED_DESCRIPTORS = 256
+"""File descriptors that connections leave free: for the database, the platforms, models and tools."""
+
+ACCEPT_BATCH = 128
+"""Connections that are accepted at once; the limits apply after each batch."""
+
+MAX_DESCRIPTORS = 65_536
+"""The file descriptor limit is raised to this, if the hard limit allows it."""
+
+MIN_CONNECTIONS = 16
+"""Connections that are allowed however few file descriptors there are."""
+
+_SWEEP_S = 1.0
+
+
+class Connection:
+    """One network connection.
+
+    Attributes:
+        is_serving: A request is being answered, or the connection is a WebSocket.
+        head_started_at: When a request started to arrive, and its head is incomplete; None = none is arriving.
+        write_paused_at: When the client stopped reading; None = it reads.
+    """
+
+    def __init__(self, transport: Transport, client: str, now: float) -> None:
+        self.transport = transport
+        self.client = client
+        self.is_serving = False
+        self.head_started_at: float | None = now
+        self.write_paused_at: float | None = None
+
+
+class ConnectionLimiter:
+    """All open connections of the HTTP server.
+
+    Args:
+        config: The limits.
+        max_descriptors: The process's limit of file descriptors.
+        clock: Returns monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        config: ConnectionConfig,
+        *,
+        max_descriptors: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        free = max_descriptors - RESERVED_DESCRIPTORS - ACCEPT_BATCH
+        self._max = max(MIN_CONNECTIONS, min(config.max_total, free))
+        self._config = config
+        self._open: dict[Transport, Connection] = {}
+        self._per_client: Counter[str] = Counter()
+        self.clock = clock
+
+    def open(self, transport: Transport) -> Connection:
+        """Register a connection; closes the oldest waiting one if there are too many."""
+        peer = transport.get_extra_info("peername")
+        client = client_key(str(peer[0])) if isinstance(peer, tuple) else ""
+        connection = Connection(transport, client, self.clock())
+        if self._per_client[client] >= self._config.max_per_client:
+            self._make_room(connection, lambda one: one.client == client)
+        if len(self._open) >= self._max:
+            self._make_room(connection, lambda _one: True)
+        self._open[transport] = connection
+        self._per_client[client] += 1
+        return connection
+
+    def find(self, transport: BaseTransport) -> Connection | None:
+        """Return an open connection."""
+        return self._open.get(cast("Transport", transport))
+
+    def close(self, transport: BaseTransport) -> None:
+        """Remove a connection. Does nothing if it is not open."""
+        connection = self._open.pop(cast("Transport", transport), None)
+        if connection is None:
+            return
+        self._per_client[connection.client] -= 1
+        if not self._per_client[connection.client]:
+            del self._per_client[connection.client]
+
+    def set_serving(self, connection: Connection, *, serving: bool) -> None:
+        """Record that a request begins or ends; waiting connections are ordered by the time since when they wait."""
+        connection.is_serving = serving
+        if not serving and self._open.pop(connection.transport, None) is not None:
+            self._open[connection.transport] = connection
+
+    async def run(self) -> None:
+        """Close connections that are too slow, until cancelled."""
+        timeouts = self._config.request_timeout_s, self._config.write_timeout_s
+        while True:
+            await anyio.sleep(min(_SWEEP_S, *(seconds / 4 for seconds in timeouts)))
+            self.close_slow()
+
+    def close_slow(self) -> None:
+        """Close connections whose request does not arrive in time, and those whose client does not read."""
+        now = self.clock()
+        for one in list(self._open.values()):
+            is_late = not one.is_serving and _is_older(
+                one.head_started_at, now - self._config.request_timeout_s
+            )
+            if is_late or _is_older(one.write_paused_at, now - self._config.write_timeout_s):
+                one.transport.abort()
+
+    def _make_room(self, newcomer: Connection, wanted: Callable[[Connection], bool]) -> None:
+        waiting = (one for one in self._open.values() if not one.is_serving and wanted(one))
+        victim = next(waiting, newcomer)
+        victim.transport.abort()
+        self.close(victim.transport)
+
+
+class LimitedHttpProtocol(HttpToolsProtocol):
+    """uvicorn's HTTP protocol with connection limits."""
+
+    def __init__(self, *, limiter: ConnectionLimiter, **options: Any) -> None:  # noqa: ANN401 - uvicorn's
+        super().__init__(**options)
+        self._limiter = limiter
+        self._connection: Connection | None = None
+
+    @override
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._connection = self._limiter.open(transport)
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._limiter.close(self.transport)
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        connection = self._connection
+        if connection and not connection.is_serving and connection.head_started_at is None:
+            connection.head_started_at = self._limiter.clock()
+        super().data_received(data)
+
+    @override
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        if self._connection is not None:
+            self._connection.head_started_at = self._limiter.clock()
+
+    @override
+    def on_headers_complete(self) -> None:
+        if self._connection is not None:
+            self._connection.head_started_at = None
+            self._limiter.set_serving(self._connection, serving=True)
+        super().on_headers_complete()
+
+    @override
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        if self._connection is not None:
+            self._connection.head_started_at = None
+
+    @override
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._connection is not None and self.cycle.response_complete:
+            self._limiter.set_serving(self._connection, serving=False)
+            if self.cycle.more_body:
+                self._connection.head_started_at = self._limiter.clock()
+
+    @override
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._connection is not None:
+            self._connection.write_paused_at = self._limiter.clock()
+
+    @override
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._connection is not None:
+            self._connection.write_paused_at = None
+
+
+class LimitedWebSocketProtocol(WebSocketsSansIOProtocol):
+    """uvicorn's WebSocket protocol with connection limits. The connection was opened as HTTP."""
+
+    def __init__(self, *, limiter: ConnectionLimiter, **options: Any) -> None:  # noqa: ANN401 - uvicorn's
+        super().__init__(**options)
+        self._limiter = limiter
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._limiter.close(self.transport)
+
+    @override
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if (connection := self._limiter.find(self.transport)) is not None:
+            connection.write_paused_at = self._limiter.clock()
+
+    @override
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if (connection := self._limiter.find(self.transport)) is not None:
+            connection.write_paused_at = None
+
+
+class RepeatedErrorFilter(logging.Filter):
+    """Drops records that repeat an earlier one within `every_s` seconds: a flood of them would fill the disk."""
+
+    def __init__(
+        self, *, every_s: float = 1.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__()
+        self._every_s = every_s
+        self._clock = clock
+        self._last: dict[str, float] = {}
+
+    @override
+    def filter(self, record: logging.LogRecord) -> bool:
+        text, now = str(record.msg).partition("\n")[0], self._clock()
+        if now - self._last.get(text, -self._every_s) < self._every_s:
+            return False
+        self._last = {key: at for key, at in self._last.items() if now - at < self._every_s}
+        self._last[text] = now
+        return True
+
+
+def raise_descriptor_limit() -> int:
+    """Raise the process's limit of file descriptors as far as allowed; return it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    return soft if soft != resource.RLIM_INFINITY else MAX_DESCRIPTORS
+
+
+def protocols(limiter: ConnectionLimiter) -> tuple[Any, Any]:
+    """Return the HTTP and the WebSocket protocol for uvicorn."""
+    return (
+        partial(LimitedHttpProtocol, limiter=limiter),
+        partial(LimitedWebSocketProtocol, limiter=limiter),
+    )
+
+
+def _is_older(at: float | None, limit: float) -> bool:
+    return at is not None and at < limit

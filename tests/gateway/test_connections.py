@@ -1,0 +1,198 @@
+"""Limits of network connections: half-open requests, clients that do not read, and floods of errors in the log."""
+
+import logging
+import resource
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, StreamingResponse
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket
+from websockets.asyncio.client import connect
+
+from gateway.config import GatewayConfig
+from gateway.rate_limits import ConnectionConfig
+from gateway.serving.connections import RepeatedErrorFilter
+from gateway.serving.listener import open_listener
+from gateway.serving.server import HttpServer
+from tests.journeys.service import serving
+
+HALF_OPEN = 1200
+HEAD_START = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+LONG_S = 30.0
+
+
+@contextmanager
+def many_descriptors(count: int) -> Iterator[None]:
+    """Raise this process's limit of file descriptors."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, count), max(hard, count)))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def half_open(stack: ExitStack, port: int) -> socket.socket:
+    """Open a connection and send the start of a request."""
+    connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=LONG_S))
+    connection.sendall(HEAD_START)
+    return connection
+
+
+def count_descriptors(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+async def test_half_open_requests_keep_nobody_out(tmp_path: Path) -> None:
+    config = {"gateway": {"connections": {"max_total": 200, "max_per_client": 100}}}
+    async with serving(tmp_path, config, "terminal") as service:
+        process = service._process
+        assert process is not None
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (700, 700))
+        with many_descriptors(HALF_OPEN + 200), ExitStack() as stack:
+            for number in range(HALF_OPEN):
+                await anyio.to_thread.run_sync(half_open, stack, service.port)
+                if number % 300 == 0:
+                    async with httpx.AsyncClient(base_url=service.url, timeout=LONG_S) as client:
+                        assert (await client.get("/health")).status_code == 200
+            async with httpx.AsyncClient(base_url=service.url, timeout=LONG_S) as client:
+                assert (await client.get("/health")).status_code == 200
+            code, out, err = await service.command("chat", stdin="hello\n")
+            assert (code, err) == (0, "")
+            assert "You said: hello" in out
+            assert count_descriptors(process.pid) < 300
+        assert service.log.stat().st_size < 100_000
+
+
+async def test_accept_errors_are_logged_once_a_second(tmp_path: Path) -> None:
+    """With too few descriptors for the configured connections, the log stays small and the service recovers."""
+    async with serving(tmp_path, {}, "terminal") as service:
+        process = service._process
+        assert process is not None
+        used = count_descriptors(process.pid)
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (used + 20, used + 20))
+        with ExitStack() as stack:
+            for _ in range(100):
+                half_open(stack, service.port)
+            with anyio.fail_after(LONG_S):
+                while "out of system resource" not in service.log.read_text():  # noqa: ASYNC110
+                    await anyio.sleep(0.05)
+            await anyio.sleep(2)  # the event loop tries again each second
+        assert service.log.stat().st_size < 100_000
+        async with httpx.AsyncClient(base_url=service.url, timeout=LONG_S) as client:
+            assert (await client.get("/health")).status_code == 200
+
+
+async def endless(request: Request) -> StreamingResponse:
+    async def chunks() -> AsyncIterator[bytes]:
+        try:
+            while True:
+                yield b"x" * 65_536
+                await anyio.lowlevel.checkpoint()
+        finally:
+            request.app.state.ended.set()
+
+    return StreamingResponse(chunks())
+
+
+async def health(_request: Request) -> PlainTextResponse:
+    return PlainTextResponse("ok")
+
+
+async def echo(websocket: WebSocket) -> None:
+    await websocket.accept()
+    async for text in websocket.iter_text():
+        await websocket.send_text(text)
+
+
+@asynccontextmanager
+async def limited(**limits: float) -> AsyncIterator[tuple[Starlette, int, HttpServer]]:
+    """Serve an application with limits; yield it, its port and the server."""
+    routes = [Route("/health", health), Route("/endless", endless), WebSocketRoute("/echo", echo)]
+    app = Starlette(routes=routes)
+    app.state.ended = anyio.Event()
+    with open_listener(GatewayConfig(port=0)) as listener:
+        server = HttpServer(app, listener, ConnectionConfig.model_validate(limits))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(server.run_until_stopped)
+            await server.ready.wait()
+            with anyio.fail_after(LONG_S):
+                yield app, listener.getsockname()[1], server
+            server.stop()
+
+
+async def read_to_the_end(connection: anyio.abc.SocketStream) -> bytes:
+    """Return what arrives until the server closes the connection."""
+    received = b""
+    try:
+        while True:
+            received += await connection.receive()
+    except (anyio.EndOfStream, anyio.BrokenResourceError):
+        return received
+
+
+async def test_a_request_whose_head_does_not_arrive_is_closed() -> None:
+    async with limited(request_timeout_s=0.2) as (_, port, _):
+        for sent in (b"", HEAD_START, HEAD_START + b"\r\n" + HEAD_START):
+            async with await anyio.connect_tcp("127.0.0.1", port) as connection:
+                if sent:
+                    await connection.send(sent)
+                received = await read_to_the_end(connection)
+                assert received.endswith(b"ok") == (sent.count(b"GET") == 2)
+
+
+async def test_a_client_that_does_not_read_is_disconnected() -> None:
+    async with (
+        limited(write_timeout_s=0.2) as (app, port, _),
+        await anyio.connect_tcp("127.0.0.1", port) as connection,
+    ):
+        await connection.send(b"GET /endless HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        await app.state.ended.wait()
+
+
+async def test_the_oldest_waiting_connection_makes_room_and_serving_ones_stay() -> None:
+    async with (
+        limited(max_total=16, max_per_client=8) as (_, port, _),
+        connect(f"ws://127.0.0.1:{port}/echo") as websocket,
+    ):
+        with ExitStack() as stack:
+            waiting = [half_open(stack, port) for _ in range(8)]
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+                assert (await client.get("/health")).text == "ok"
+            with pytest.raises(ConnectionResetError):
+                waiting[0].recv(1)
+        await websocket.send("still here")
+        assert await websocket.recv() == "still here"
+
+
+async def test_closed_websockets_are_not_counted() -> None:
+    async with limited(max_total=16, max_per_client=8) as (_, port, _):
+        for _ in range(20):
+            async with connect(f"ws://127.0.0.1:{port}/echo") as websocket:
+                await websocket.send("hello")
+                assert await websocket.recv() == "hello"
+
+
+def test_repeated_records_are_dropped_for_a_while() -> None:
+    now = 0.0
+    repeated = RepeatedErrorFilter(every_s=1.0, clock=lambda: now)
+
+    def passes(text: str) -> bool:
+        return repeated.filter(logging.makeLogRecord({"msg": text}))
+
+    assert [passes("accept failed\nfd 7"), passes("accept failed\nfd 8"), passes("other")] == [
+        True,
+        False,
+        True,
+    ]
+    now = 1.5
+    assert passes("accept failed\nfd 9")
