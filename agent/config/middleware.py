@@ -113,20 +113,23 @@ class LoopDetectionConfig(Section):
         warn_threshold: Number of identical calls after which the model is warned.
         hard_limit: Number of identical calls after which the model must answer.
         window_size: Number of latest messages with calls that are compared.
-        tool_freq_warn: Calls of one tool, with any arguments, after which the model is warned.
-        tool_freq_hard_limit: Calls of one tool after which the model must answer.
+        tool_freq_warn: Calls of one tool, with any arguments, after which the model is warned; 0 = never.
+        tool_freq_hard_limit: Calls of one tool after which the model must answer; 0 = no limit.
     """
 
     enabled: bool = True
     warn_threshold: int = Field(default=3, ge=2)
     hard_limit: int = Field(default=5, ge=2)
     window_size: int = Field(default=20, ge=2)
-    tool_freq_warn: int = Field(default=30, ge=1)
-    tool_freq_hard_limit: int = Field(default=50, ge=1)
+    tool_freq_warn: int = Field(default=0, ge=0)
+    tool_freq_hard_limit: int = Field(default=0, ge=0)
 
     @model_validator(mode="after")
     def _warning_comes_first(self) -> "LoopDetectionConfig":
-        if self.warn_threshold > self.hard_limit or self.tool_freq_warn > self.tool_freq_hard_limit:
+        if (
+            self.warn_threshold > self.hard_limit
+            or 0 < self.tool_freq_hard_limit < self.tool_freq_warn
+        ):
             raise ValueError("a warning threshold must not be above its limit")
         if self.window_size < self.hard_limit:
             raise ValueError("window_size must be at least hard_limit")

@@ -1,7 +1,8 @@
-"""Repairs the history sent to the model, so that every tool call is followed by its result.
+"""Repairs the history sent to the model: every tool call is followed by its result, and no answer by another one.
 
 A turn that was cancelled between call and result leaves a call without a result, and providers reject such a
-history from then on. Only the request is repaired; the state stays as it is.
+history from then on. Strict chat templates of vLLM also reject consecutive answers, which reminders and forced
+answers leave behind. Only the request is repaired; the state stays as it is.
 """
 
 from collections import defaultdict
@@ -11,7 +12,7 @@ from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import ModelRequest, ModelResponse
-from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, ToolMessage, merge_content
 from typing_extensions import override
 
 from agent.middleware.handlers import ModelHandler
@@ -48,6 +49,7 @@ def _repair_request(request: ModelRequest[Any]) -> ModelRequest[Any]:
 def repair_history(messages: list[AnyMessage]) -> list[AnyMessage]:
     """Return the history with the results of each message's calls right after it, in call order.
 
+    Consecutive answers become one.
     A result belongs to the nearest earlier message with a call of its id: ids may repeat in later turns.
     Results without a call are dropped. A valid history is returned itself, not a copy.
     """
@@ -59,7 +61,10 @@ def repair_history(messages: list[AnyMessage]) -> list[AnyMessage]:
     for position, message in enumerate(named):
         if isinstance(message, ToolMessage):
             continue  # comes behind its caller, or belongs to nobody
-        fixed.append(message)
+        if isinstance(message, AIMessage) and fixed and isinstance(fixed[-1], AIMessage):
+            fixed[-1] = _merge_answers(fixed[-1], message)
+        else:
+            fixed.append(message)
         if isinstance(message, AIMessage):
             fixed.extend(_results_for(message, results[position]))
     same = len(fixed) == len(messages) and all(a is b for a, b in zip(fixed, messages, strict=True))
@@ -67,23 +72,37 @@ def repair_history(messages: list[AnyMessage]) -> list[AnyMessage]:
 
 
 def _is_valid(messages: Sequence[AnyMessage]) -> bool:
-    """Return whether the results of each message's calls follow it in order, and there are no others.
+    """Return whether the results of each message's calls follow it in order, and no answer follows another.
 
     Almost every history is valid, and this check costs a tenth of a repair; threads may have thousands of messages.
     """
     open_calls: list[str] = []
+    previous = ""
     for message in messages:
         # `type` where it is enough: isinstance checks of messages are slow.
         if message.type == "tool":
             if not open_calls or open_calls.pop() != message.tool_call_id:
                 return False
-        elif open_calls:
+        elif open_calls or message.type == previous == "ai":
             return False
         elif message.type != "human" and isinstance(message, AIMessage) and _may_call(message):
             if not has_valid_calls(message):
                 return False
             open_calls = [call.id for call in reversed(_expected_results(message))]
+        previous = message.type
     return not open_calls
+
+
+def _merge_answers(first: AIMessage, second: AIMessage) -> AIMessage:
+    r"""Return one answer for two; the first one has no calls, since results would follow them.
+
+    >>> _merge_answers(AIMessage("Half.", id="1"), AIMessage("All.", id="2")).content
+    'Half.\n\nAll.'
+    """
+    are_texts = isinstance(first.content, str) and isinstance(second.content, str)
+    gap = "\n\n" if are_texts and first.content and second.content else ""
+    content = merge_content(first.content, gap, second.content)
+    return second.model_copy(update={"content": content, "id": first.id})
 
 
 def _with_valid_calls(message: AnyMessage) -> AnyMessage:

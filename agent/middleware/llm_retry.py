@@ -74,9 +74,9 @@ class _FailedCall:
 class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
     """Retries one model call, then tries the fallback models, then returns a failure message.
 
-    There is no retry once text was streamed: people have read it, and its message id belongs to one message. The text
-    stays, followed by what went wrong. Errors that do not come from a model's server pass through, as do interrupts
-    and cancellation.
+    A retry is a new message, with an id of its own: what a broken stream said before is not part of the thread, and
+    clients replace it. If all attempts fail, the text of the last broken stream stays, followed by what went wrong.
+    Errors that do not come from a model's server pass through, as do interrupts and cancellation.
 
     Args:
         config: The section.
@@ -105,6 +105,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
     @override
     async def awrap_model_call(self, request: Request, handler: ModelHandler) -> Response:
         first: _FailedCall | None = None
+        streamed = _StreamedText()
         for name in self._names:
             asked = (
                 request
@@ -116,13 +117,12 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
             outcome = await self._call_model(name, asked, handler)
             if not isinstance(outcome, _FailedCall):
                 return outcome
-            if outcome.streamed.text:
-                return _failure_response(request, outcome)
+            streamed = outcome.streamed if outcome.streamed.text else streamed
             # Report the failure of the requested model, not of a fallback.
             first = first or outcome
         if first is None:
             raise RuntimeError("no model to call")
-        return _failure_response(request, first)
+        return _failure_response(request, first.failure, streamed)
 
     async def _fallback_request(
         self, request: Request, name: str, failure: ModelFailure
@@ -157,7 +157,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
     async def _call_with_retries(
         self, name: str, request: Request, handler: ModelHandler, trial: BreakerCall
     ) -> Response | _FailedCall:
-        attempt = 0
+        attempt, broken = 0, _StreamedText()
         while True:
             attempt += 1
             streamed = _StreamedText()
@@ -178,13 +178,14 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
                 trial.succeeded()
                 self._breakers.requests[(name, "ok")] += 1
                 return response
-            wait_s = None if streamed.text else self._retry_delay_s(attempt, failure)
+            broken = streamed if streamed.text else broken
+            wait_s = self._retry_delay_s(attempt, failure)
             if wait_s is None:
                 if failure.retryable:
                     trial.failed()
                 else:
                     trial.succeeded()  # its server works: it answered, if only to refuse
-                return _FailedCall(failure=failure, streamed=streamed)
+                return _FailedCall(failure=failure, streamed=broken)
             self._report_retry(request, failure, attempt=attempt, wait_s=wait_s)
             await self._sleep(wait_s)
             self._breakers.retries[name] += 1
@@ -228,10 +229,9 @@ def _add_callback(model: BaseChatModel, streamed: _StreamedText) -> BaseChatMode
     return model.model_copy(update={"callbacks": manager})
 
 
-def _failure_response(request: Request, failed: _FailedCall) -> Response:
-    streamed, wording = failed.streamed, wording_for(request)
+def _failure_response(request: Request, failure: ModelFailure, streamed: _StreamedText) -> Response:
     message = fallback_message(
-        failed.failure, wording, said=streamed.text, message_id=streamed.message_id
+        failure, wording_for(request), said=streamed.text, message_id=streamed.message_id
     )
     return ModelResponse(result=[message])
 

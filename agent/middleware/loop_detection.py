@@ -3,7 +3,7 @@
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from agent.user_messages import LOOP_WARNING
 logger = logging.getLogger(__name__)
 
 REPEATED_WARNING = (
-    "You made the same tool calls {count} times in this turn, and the results will not change. "
+    "You made the same tool call {count} times in this turn, and the results will not change. "
     "Try something else, or answer with what you have."
 )
 FREQUENT_WARNING = (
@@ -45,14 +45,14 @@ class CallCounts:
     """The tool calls of a turn.
 
     Attributes:
-        sets: Number of times each set of calls was made, within the window.
+        same: Number of messages with each call (tool and arguments), within the window.
         tools: Number of calls per tool.
-        latest: The last set.
+        latest: The calls of the last message.
     """
 
-    sets: Counter[str]
+    same: Counter[str]
     tools: Counter[str]
-    latest: str = ""
+    latest: frozenset[str] = frozenset()
 
 
 class LoopDetectionMiddleware(AgentMiddleware[ThreadState, Any]):
@@ -78,11 +78,11 @@ class LoopDetectionMiddleware(AgentMiddleware[ThreadState, Any]):
         )
 
     def _with_warning(self, request: Request, found: CallCounts) -> Request:
-        count = found.sets[found.latest] if found.latest else 0
+        count = max((found.same[call] for call in found.latest), default=0)
         if count >= self._config.warn_threshold:
             return _append_warning(request, REPEATED_WARNING.format(count=count))
         tool, often = next(iter(found.tools.most_common(1)), ("", 0))
-        if often >= self._config.tool_freq_warn:
+        if 0 < self._config.tool_freq_warn <= often:
             return _append_warning(request, FREQUENT_WARNING.format(tool=tool, count=often))
         return request
 
@@ -91,10 +91,10 @@ class LoopDetectionMiddleware(AgentMiddleware[ThreadState, Any]):
         if not calls:
             return False
         often = found.tools + Counter(call["name"] for call in calls)
-        is_beyond = (
-            found.sets[_calls_key(calls)] + 1 >= self._config.hard_limit
-            or max(often[call["name"]] for call in calls) > self._config.tool_freq_hard_limit
-        )
+        most = self._config.tool_freq_hard_limit
+        is_beyond = max(
+            found.same[_call_key(call)] for call in calls
+        ) + 1 >= self._config.hard_limit or 0 < most < max(often[call["name"]] for call in calls)
         if is_beyond:
             logger.warning("Loop detected in calls of %.80s: forcing an answer", calls[0]["name"])
         return is_beyond
@@ -106,7 +106,7 @@ def count_calls(messages: Sequence[AnyMessage], window: int) -> CallCounts:
     >>> call = {"name": "ls", "args": {"path": "a", "depth": 1}, "id": "1"}
     >>> same = {"name": "ls", "args": {"depth": 1, "path": "a"}, "id": "2"}
     >>> said = [HumanMessage("x"), AIMessage("", tool_calls=[call]), AIMessage("", tool_calls=[same])]
-    >>> max(count_calls(said, 20).sets.values()), count_calls(said, 20).tools["ls"]
+    >>> max(count_calls(said, 20).same.values()), count_calls(said, 20).tools["ls"]
     (2, 2)
     """
     turn: list[list[ToolCall]] = []
@@ -115,18 +115,17 @@ def count_calls(messages: Sequence[AnyMessage], window: int) -> CallCounts:
             break
         if isinstance(message, AIMessage) and message.tool_calls:
             turn.append(message.tool_calls)
-    sets = [_calls_key(calls) for calls in turn[:window]]
+    keys = [frozenset(map(_call_key, calls)) for calls in turn[:window]]
     return CallCounts(
-        sets=Counter(sets),
+        same=Counter(key for message in keys for key in message),
         tools=Counter(call["name"] for calls in turn for call in calls),
-        latest=sets[0] if sets else "",
+        latest=keys[0] if keys else frozenset(),
     )
 
 
-def _calls_key(calls: Iterable[ToolCall]) -> str:
-    """Return a key that is equal for equal calls, whatever the order of calls and arguments."""
-    keys = (json.dumps([c["name"], c["args"]], sort_keys=True, default=str) for c in calls)
-    return "\n".join(sorted(keys))
+def _call_key(call: ToolCall) -> str:
+    """Return a key that is equal for equal calls, whatever the order of arguments."""
+    return json.dumps([call["name"], call["args"]], sort_keys=True, default=str)
 
 
 def _append_warning(request: Request, word: str) -> Request:

@@ -1,7 +1,9 @@
 """Models whose servers fail: tried again, others tried, people told, and left alone for a while."""
 
 import contextlib
-from collections.abc import Awaitable, Callable
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -275,25 +277,51 @@ async def test_the_whole_agent_goes_on_with_the_next_model(tmp_path: Path) -> No
 # ---- words that were streamed ------------------------------------------------------------------
 
 
-async def test_words_that_were_read_stay_under_their_id_and_are_not_said_again(
-    tmp_path: Path,
-) -> None:
+@asynccontextmanager
+async def streamed_run(tmp_path: Path, server: FakeModelServer) -> AsyncIterator[dict[str, Any]]:
+    """Run one turn over the API; yield the last message, the ids of streamed messages, and the run's status."""
+    config = {"models": [_entry(server)], "llm_retry": {"first_wait_s": 0}}
+    async with composed(tmp_path, yaml.safe_dump(config)) as home:
+        thread = (await home.client.post("/api/threads", json={})).json()["thread_id"]
+        body: dict[str, Any] = {"input": {"messages": [{"role": "human", "content": "go"}]}}
+        body |= {"assistant_id": "lead_agent", "stream_mode": ["messages-tuple", "values"]}
+        url = f"/api/threads/{thread}"
+        stream = (await home.client.post(f"{url}/runs/stream", json=body)).text
+        (run,) = (await home.client.get(f"{url}/runs")).json()
+        state = (await home.client.get(f"{url}/state")).json()
+    messages = state["values"]["messages"]
+    yield {"messages": messages, "stream": stream.replace('": "', '":"'), "status": run["status"]}
+
+
+async def test_a_stream_that_breaks_is_repeated_as_a_new_message(tmp_path: Path) -> None:
     async with FakeModelServer() as server:
-        server.reply(ModelReply(text="one two three", drop_after=2), "Never.")
-        config = {"models": [_entry(server)], "llm_retry": {"first_wait_s": 0}}
-        async with composed(tmp_path, yaml.safe_dump(config)) as home:
-            thread = (await home.client.post("/api/threads", json={})).json()["thread_id"]
-            body: dict[str, Any] = {"input": {"messages": [{"role": "human", "content": "go"}]}}
-            body |= {"assistant_id": "lead_agent", "stream_mode": ["messages-tuple", "values"]}
-            url = f"/api/threads/{thread}"
-            stream = (await home.client.post(f"{url}/runs/stream", json=body)).text
-            (run,) = (await home.client.get(f"{url}/runs")).json()
-            state = (await home.client.get(f"{url}/state")).json()
-    last = state["values"]["messages"][-1]
+        server.reply(ModelReply(text="one two three", drop_after=2), "All is well.")
+        async with streamed_run(tmp_path, server) as run:
+            last = run["messages"][-1]
+    assert [message["content"] for message in run["messages"]] == ["go", "All is well."]
+    assert run["status"] == "success"
+    assert [request.last_user_text for request in server.requests[:2]] == ["go", "go"]
+    chunks = [
+        json.loads(line.removeprefix("data: "))[0]
+        for line in run["stream"].splitlines()
+        if line.startswith("data: [{") and "AIMessageChunk" in line
+    ]
+    ids = list(dict.fromkeys(chunk["id"] for chunk in chunks))
+    assert len(ids) == 2
+    assert ids[1] == last["id"]
+    final = "".join(chunk["content"] for chunk in chunks if chunk["id"] == last["id"])
+    assert final == "All is well."
+
+
+async def test_if_every_stream_breaks_its_words_stay_under_their_id(tmp_path: Path) -> None:
+    async with FakeModelServer() as server:
+        server.reply(*[ModelReply(text="one two three", drop_after=2)] * 3, "Never.")
+        async with streamed_run(tmp_path, server) as run:
+            last = run["messages"][-1]
     assert last["content"] == f"one two\n\n{ENGLISH.model_connection}"
-    assert f'"id":"{last["id"]}"' in stream.replace('": "', '":"')
-    assert (run["status"], len(server.requests)) == ("error", 1)
-    assert '"status":"error"' in stream.replace('": "', '":"')
+    assert f'"id":"{last["id"]}"' in run["stream"]
+    assert (run["status"], len(server.requests)) == ("error", 3)
+    assert '"status":"error"' in run["stream"]
 
 
 async def test_a_stream_that_breaks_before_its_first_token_is_retried(tmp_path: Path) -> None:

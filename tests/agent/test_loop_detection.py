@@ -1,5 +1,6 @@
 """Turns that go in circles: the model is told, then it has to answer."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,33 @@ async def test_the_order_of_arguments_and_calls_does_not_matter(tmp_path: Path) 
     assert messages[-1].text == "Enough."
 
 
+async def test_a_call_among_others_is_counted_too(tmp_path: Path) -> None:
+    def with_other(number: int) -> ScriptedTurn:
+        same = ScriptedCall(name="ls", args=LIST, id=f"a{number}")
+        other = ScriptedCall(name="ls", args={**LIST, "description": str(number)}, id=f"b{number}")
+        return ScriptedTurn(calls=(same, other))
+
+    model = ScriptedChatModel.playing(*[with_other(n) for n in range(5)], "Enough.")
+    async with open_agent(tmp_path, model) as harness:
+        messages = await harness.say("look")
+    assert executed(messages) == 8
+    assert messages[-1].text == "Enough."
+
+
+async def test_many_different_calls_of_one_tool_are_no_loop(tmp_path: Path) -> None:
+    """Subagents may take 100 turns."""
+    calls = [
+        ScriptedCall(name="ls", args={**LIST, "description": str(n)}, id=f"c{n}") for n in range(60)
+    ]
+    script = [ScriptedTurn(calls=tuple(calls[start : start + 5])) for start in range(0, 60, 5)]
+    model = ScriptedChatModel.playing(*script, "Done.")
+    async with open_agent(tmp_path, model) as harness:
+        messages = await harness.say("look")
+    assert executed(messages) == 60
+    assert messages[-1].text == "Done."
+    assert not [word for prompt in model.prompts for word in warnings(prompt)]
+
+
 async def test_different_calls_and_new_turns_and_other_threads_are_no_loop(tmp_path: Path) -> None:
     script: list[Any] = [looking(n, description=str(n)) for n in range(6)]
     again: list[Any] = [looking(1), looking(2), "b"] * 3
@@ -90,6 +118,10 @@ async def test_a_model_that_will_not_stop_is_stopped(tmp_path: Path) -> None:
     said = [m.text for m in messages if isinstance(m, AIMessage)]
     assert said == ["Let me look. "] * 6
     assert not any(m.tool_calls for m in messages[-2:] if isinstance(m, AIMessage))
+    # The two answers at the end of the first turn reach the model as one: strict templates reject consecutive ones.
+    types = [message.type for message in model.prompts[-1]]
+    assert all(pair != ("ai", "ai") for pair in pairwise(types))
+    assert "Let me look. \n\nLet me look. " in [message.text for message in model.prompts[-1]]
 
 
 async def test_a_model_that_still_answers_nothing_gets_a_fallback_text(tmp_path: Path) -> None:
@@ -152,8 +184,8 @@ def test_only_the_window_counts() -> None:
         *[called(n) for n in range(2, 9)],
         called(1),
     ]
-    assert max(count_calls(messages, 3).sets.values()) == 1
-    assert max(count_calls(messages, 20).sets.values()) == 2
+    assert max(count_calls(messages, 3).same.values()) == 1
+    assert max(count_calls(messages, 20).same.values()) == 2
     assert count_calls(messages, 3).tools["ls"] == 9
 
 
@@ -161,7 +193,7 @@ def test_only_the_window_counts() -> None:
     "section",
     [
         {"warn_threshold": 6},
-        {"tool_freq_warn": 60},
+        {"tool_freq_warn": 60, "tool_freq_hard_limit": 50},
         {"window_size": 4},
         {"hard_limit": 0},
     ],

@@ -139,7 +139,7 @@ async def test_a_list_that_was_summed_up_is_shown_again(tmp_path: Path) -> None:
         summaries = {
             "enabled": True,
             "model_name": "writer",
-            "trigger": {"type": "messages", "value": 6},
+            "trigger": {"type": "messages", "value": 5},
             "keep": {"value": 2},
         }
         config = {**QUIET, "summarization": summaries, "models": [{**keys, "name": "writer"}]}
