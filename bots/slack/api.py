@@ -38,7 +38,8 @@ class ResponseUrlExpired(SlackError):
 def sdk_logger() -> logging.Logger:
     """Return the logger for slack_sdk and Bolt: below ERROR they log URLs, message texts and tickets."""
     logger = logging.getLogger("bots.slack.sdk")
-    logger.setLevel(logging.ERROR)
+    if logger.level != logging.ERROR:  # Setting it forgets what all loggers have cached.
+        logger.setLevel(logging.ERROR)
     return logger
 
 
@@ -67,6 +68,7 @@ class SlackApi:
         self._base_url = config.base_url
         self._timeout_s = timeout_s
         self._pool: aiohttp.ClientSession | None = None
+        self._clients: dict[str, AsyncWebClient] = {}
         identity = SlackIdentity(channel=channel, team_id="", user_id="", bot_id="")
         self._accounts = {"": _BotAccount(config.bot_token, identity)}
 
@@ -128,6 +130,7 @@ class SlackApi:
                 yield session
             finally:
                 self._pool = None
+                self._clients.clear()
 
     async def call(
         self,
@@ -213,8 +216,17 @@ class SlackApi:
                 yield session
 
     def _web(self, session: aiohttp.ClientSession) -> AsyncWebClient:
+        """Return the SDK's client for the workspace in use; the shared session's are kept."""
+        token = self.bot_token
+        if session is not self._pool:
+            return self._new_web(session, token)
+        if token not in self._clients:
+            self._clients[token] = self._new_web(session, token)
+        return self._clients[token]
+
+    def _new_web(self, session: aiohttp.ClientSession, token: str) -> AsyncWebClient:
         web = AsyncWebClient(
-            token=self.bot_token or None,
+            token=token or None,
             base_url=self._base_url,
             session=session,
             retry_handlers=[],
