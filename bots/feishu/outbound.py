@@ -19,6 +19,7 @@ from bots.feishu.private_chats import PrivateChats
 from bots.feishu.streaming_cards import StreamingCards
 from bots.text.code_file import CodeFile, code_file
 from bots.text.split import split
+from bots.text.worker import process_text
 from bus.errors import MessageTooLong
 from bus.messages import Button, MessageId, ReplyTarget
 from bus.platform import OutgoingFile
@@ -99,7 +100,7 @@ class FeishuMessages:
         self, target: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
         """Send a finished answer; code that no card holds as a file."""
-        code = code_too_long(markdown)
+        code = await process_text(code_too_long, markdown)
         if code is not None:
             return await self._send_code(target, markdown, code, key)
         footer = self._footer(target, buttons)
@@ -112,7 +113,7 @@ class FeishuMessages:
         footer = self._footer(target, buttons)
         made = await self._entities.create(
             idempotency_uuid(target, key),
-            cards.streaming_card(render(markdown, partial=True), footer),
+            cards.streaming_card(await process_text(render, markdown, partial=True), footer),
         )
         refusal: FeishuError | None = None
         if made is not None:
@@ -138,11 +139,10 @@ class FeishuMessages:
     ) -> None:
         """Replace what a card says and what can be pressed below it."""
         if not final:
-            await self._update(
-                target, message, _tail_of_long_code(markdown), final=False, buttons=buttons
-            )
+            text = await process_text(_tail_of_long_code, markdown)
+            await self._update(target, message, text, final=False, buttons=buttons)
             return
-        code = code_too_long(markdown)
+        code = await process_text(code_too_long, markdown)
         shown = f"📎 {code.name}" if code is not None else markdown
         await self._update(target, message, shown, final=True, buttons=buttons)
         if code is not None:
@@ -201,7 +201,8 @@ class FeishuMessages:
 
     async def _update_entity(self, card_id: str, markdown: str, footer: CardFooter) -> None:
         try:
-            await self._streams.update(card_id, render(markdown, partial=True), footer)
+            text = await process_text(render, markdown, partial=True)
+            await self._streams.update(card_id, text, footer)
         except FeishuError as error:
             if error.bad_card:
                 _log.info("a growing card was refused, the next one may pass: %s", error)
@@ -282,7 +283,7 @@ class FeishuMessages:
             if error.retryable:
                 raise
             _log.warning("long code is sent in cards, its file was refused: %s", error)
-            raise MessageTooLong(split(markdown, fits)) from error
+            raise MessageTooLong(await process_text(split, markdown, fits)) from error
         return MessageId((await self._deliver(target, upload.type, upload.value, key)).id)
 
     async def _send_card(
@@ -313,7 +314,7 @@ async def _with_plain_fallback(
     put: Callable[[Card], Awaitable[T]], markdown: str, footer: CardFooter, *, final: bool
 ) -> T:
     """Put a card where it belongs; the same text without markup if Feishu refuses the card."""
-    text = render(markdown, partial=not final)
+    text = await process_text(render, markdown, partial=not final)
     card = cards.final_card(text, footer) if final else cards.progress_card(text, footer)
     try:
         return await put(card)

@@ -12,6 +12,7 @@ from bots.slack.format import EMPTY, SlackText, fits, render, render_plain
 from bots.slack.payload import parse_timestamp
 from bots.text.code_file import CodeFile, code_file
 from bots.text.split import split
+from bots.text.worker import process_text
 from bus.errors import MessageTooLong
 from bus.messages import Button, MessageId, ReplyTarget
 
@@ -60,7 +61,7 @@ class SlackMessages:
                 return await self._respond_to_command(target.response_url, markdown, buttons)
             except ResponseUrlExpired:
                 pass
-        code = code_too_long(markdown)
+        code = await process_text(code_too_long, markdown)
         if code is None:
             return await self._with_plain_fallback(
                 markdown, buttons, lambda form: self._post(target, form, key=key)
@@ -70,13 +71,13 @@ class SlackMessages:
         except SlackError as error:
             if error.code not in _FILE_REFUSED_CODES:
                 raise
-            raise MessageTooLong(split(markdown, fits)) from error
+            raise MessageTooLong(await process_text(split, markdown, fits)) from error
 
     async def edit(
         self, target: ReplyTarget, message: MessageId, markdown: str, buttons: Sequence[Button] = ()
     ) -> None:
         """Replace a message's text and buttons; one that still streams is ended before."""
-        code = code_too_long(markdown)
+        code = await process_text(code_too_long, markdown)
         if code is None:
             await self.update(target, message, markdown, buttons)
             return
@@ -85,7 +86,7 @@ class SlackMessages:
         except SlackError as error:
             if error.code not in _FILE_REFUSED_CODES:
                 raise
-            raise MessageTooLong(split(markdown, fits)) from error
+            raise MessageTooLong(await process_text(split, markdown, fits)) from error
         told = target.texts.code_in_file.format(name=code.name)
         await self.update(target, message, told, buttons)
 
@@ -181,10 +182,10 @@ class SlackMessages:
         self, callback: str, markdown: str, buttons: Sequence[Button]
     ) -> MessageId:
         """Answer a command, visible to its author alone. Such a message has no id."""
-        pieces = split(markdown, fits)
+        pieces = await process_text(split, markdown, fits)
         if len(pieces) > 1:
             raise MessageTooLong(pieces)
-        await self._respond(callback, render(pieces[0], buttons))
+        await self._respond(callback, await process_text(render, pieces[0], buttons))
         return MessageId("")
 
     async def _respond(self, callback: str, message: SlackText) -> None:
@@ -205,7 +206,7 @@ class SlackMessages:
     ) -> MessageId:
         """Put a message where it belongs, in its plain form if Slack refuses its blocks."""
         try:
-            return await put(render(markdown, buttons))
+            return await put(await process_text(render, markdown, buttons))
         except SlackError as error:
             if error.code not in BLOCK_CODES:
                 raise

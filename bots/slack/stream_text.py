@@ -7,7 +7,7 @@ next character decides, the last one is held back.
 import re
 from typing import Final
 
-from bots.text.characters import clean_outbound
+from bots.text.characters import strip_bidi
 
 _JOINER: Final = "\u2060"
 """WORD JOINER: invisible, and no part of any live token."""
@@ -31,7 +31,7 @@ def escape_stream_text(markdown: str, *, whole: bool = False) -> str:
     >>> escape_stream_text("a <", whole=True)
     'a <'
     """
-    text = clean_outbound(markdown)
+    text = strip_bidi(markdown)
     held = text if whole else _OPEN.sub("", text)
     return _LIVE.sub(lambda found: found[0] + _JOINER, held)
 

@@ -21,6 +21,7 @@ from bots.slack.outbound import SlackMessages, message_id
 from bots.slack.payload import is_private, split_recipient
 from bots.slack.stream_text import escape_stream_text, strip_progress_lines
 from bots.text.markdown import close_open
+from bots.text.worker import process_text
 from bus.messages import Button, MessageId, ReplyTarget
 
 _log: Final = logging.getLogger(__name__)
@@ -202,7 +203,7 @@ class SlackStreamingMessages:
     ) -> bool:
         """End a stream with the rest of an answer; return whether the message now is complete."""
         rest = growing.remaining(markdown, is_complete=True)
-        is_complete = rest is not None and not buttons and _is_plain(markdown)
+        is_complete = rest is not None and not buttons and await process_text(_is_plain, markdown)
         if not growing.is_streaming:
             return is_complete and not rest and growing.updated_at is None
         has_ended = await self._stop_stream(growing, rest if is_complete and rest else "")
@@ -298,7 +299,8 @@ class SlackStreamingMessages:
         if wait_s > 0:
             raise rate_limited(wait_s)
         growing.updated_at = now
-        await self._outbound.update(growing.target, growing.id, close_open(markdown), buttons)
+        text = await process_text(close_open, markdown)
+        await self._outbound.update(growing.target, growing.id, text, buttons)
 
 
 def _token(buttons: Sequence[Button]) -> str:

@@ -46,6 +46,7 @@ from bots.telegram.updates import UpdateHandler
 from bots.telegram.webhook import TelegramWebhook, webhook_problem
 from bots.text.markdown import close_open
 from bots.text.split import split
+from bots.text.worker import process_text
 from bus.messages import Attachment, Button, MessageId, PressResponse, ReplyTarget
 from bus.platform import (
     Adapter,
@@ -217,7 +218,7 @@ class TelegramAdapter(
         *,
         buttons: Sequence[Button] = (),
     ) -> None:
-        content = self._sender.compose(markdown, buttons)
+        content = await process_text(self._sender.compose, markdown, buttons)
         async with self._calling(target) as bot:
             await self._sender.edit(bot, target, message, content)
 
@@ -232,9 +233,11 @@ class TelegramAdapter(
         buttons: Sequence[Button] = (),
     ) -> None:
         if final:
-            content = self._sender.compose(markdown, buttons)
+            content = await process_text(self._sender.compose, markdown, buttons)
         else:
-            content = OutgoingMessage(text=render(close_open(markdown)), buttons=buttons)
+            content = OutgoingMessage(
+                text=await process_text(_render_partial, markdown), buttons=buttons
+            )
         async with self._calling(target, share=None if final else PATCH_SHARE) as bot:
             await self._sender.edit(bot, target, message, content)
 
@@ -255,7 +258,7 @@ class TelegramAdapter(
     ) -> None:
         text = FormattedText(text="", entities=())
         if markdown.strip():
-            text = render(close_open(markdown))
+            text = await process_text(_render_partial, markdown)
         number = self._drafts.begin(target, key, stop)
         # Shielded: a draft that is out must have arrived before the answer is sent, or it would stand below it.
         with anyio.CancelScope(shield=True):
@@ -296,7 +299,7 @@ class TelegramAdapter(
     async def _send_text(
         self, target: ReplyTarget, markdown: str, buttons: Sequence[Button], *, silent: bool
     ) -> MessageId:
-        content = self._sender.compose(markdown, buttons, silent=silent)
+        content = await process_text(self._sender.compose, markdown, buttons, silent=silent)
 
         async def request(to: ReplyTarget) -> MessageId:
             async with self._calling(to) as bot:
@@ -341,3 +344,8 @@ class TelegramAdapter(
             stop_token=self._drafts.stop_token,
             greeting=self.greeting,
         )
+
+
+def _render_partial(markdown: str) -> FormattedText:
+    """Render a text that is still being written."""
+    return render(close_open(markdown))

@@ -35,7 +35,12 @@ def clean_outbound(text: str) -> str:
     >>> clean_outbound("invoice\u202efdp.exe")
     'invoicefdp.exe'
     """
-    return _BIDI.sub("", clean(text))
+    return strip_bidi(clean(text))
+
+
+def strip_bidi(text: str) -> str:
+    """Remove bidirectional controls."""
+    return _BIDI.sub("", text)
 
 
 def width(text: str) -> int:

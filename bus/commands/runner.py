@@ -7,6 +7,7 @@ from bus.commands.context import CommandContext, CommandDocument, CommandHandler
 from bus.context import BusContext
 from bus.messages import InboundMessage
 from bus.outbound.rows import document_row, text_rows
+from bus.outbound.streaming_message import split_text
 from store.inbox import InboxRow
 
 
@@ -49,7 +50,8 @@ class CommandRunner:
         if isinstance(answer, CommandDocument):
             rows = [document_row(row, inbound, name=answer.name, content=answer.content)]
         else:
-            parts = self._delivery.adapter(row.key.channel).split(answer)
+            adapter = self._delivery.adapter(row.key.channel)
+            parts = await split_text(adapter, answer)
             rows = text_rows(row, inbound, parts)
         await self._inbox.finish(row.id, rows, dead=dead)
         self._delivery.notify(row.key)

@@ -8,7 +8,7 @@ from typing_extensions import override
 from bus.buttons import stop_button
 from bus.errors import DeliveryError
 from bus.outbound.live_reply import LiveReply
-from bus.outbound.streaming_message import SPLIT_IN_THREAD_CHARS, add_progress
+from bus.outbound.streaming_message import SPLIT_IN_THREAD_CHARS, add_progress, split_text
 from bus.platform import SupportsDrafts
 
 log = logging.getLogger(__name__)
@@ -43,8 +43,8 @@ class DraftReply(LiveReply):
         text = self._text()
         # A draft is one message: of a long answer it shows the end.
         parts = [text] if len(text) < SPLIT_IN_THREAD_CHARS else [text[-SPLIT_IN_THREAD_CHARS:]]
-        shown = list(self._adapter.split(parts[0]))[-1:]
-        draft = add_progress(self._adapter, shown, self._progress_lines())[0]
+        shown = (await split_text(self._adapter, parts[0]))[-1:]
+        draft = (await add_progress(self._adapter, shown, self._progress_lines()))[0]
         stop = stop_button(self._row.id, self._texts.button_stop)
         try:
             with anyio.move_on_after(DRAFT_DEADLINE_S):

@@ -58,9 +58,8 @@ class StreamingMessage(LiveReply):
         """Bring all messages up to date, the one of index `ready` without waiting; False = patch no more."""
         # The text is read only now: it includes what came while the message waited for its slot.
         self._changed = anyio.Event()
-        parts = add_progress(
-            self._adapter, await _split(self._adapter, self._text()), self._progress_lines()
-        )
+        parts = await split_text(self._adapter, self._text())
+        parts = await add_progress(self._adapter, parts, self._progress_lines())
         # An empty message looks broken: between two tool calls there may be no text yet.
         for index, part in enumerate(text or WORKING_TEXT for text in parts):
             if index >= self.shown.streaming_count:
@@ -133,16 +132,17 @@ class StreamingMessage(LiveReply):
         return self._adapter.capabilities.stream_interval_s
 
 
-def add_progress(adapter: Adapter, parts: list[str], progress: str) -> list[str]:
+async def add_progress(adapter: Adapter, parts: list[str], progress: str) -> list[str]:
     """Append progress lines to the last part if they fit: they never open another message."""
     if not progress:
         return parts
     *before, last = parts
     longer = f"{last}\n\n{progress}".strip()
-    return [*before, longer] if len(adapter.split(longer)) == 1 else parts
+    return [*before, longer] if len(await split_text(adapter, longer)) == 1 else parts
 
 
-async def _split(adapter: Adapter, text: str) -> list[str]:
+async def split_text(adapter: Adapter, text: str) -> list[str]:
+    """Split a text into messages; a long one in a worker thread."""
     if len(text) < SPLIT_IN_THREAD_CHARS:
         return list(adapter.split(text))
     return list(await to_thread.run_sync(adapter.split, text))
