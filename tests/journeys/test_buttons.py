@@ -1,5 +1,6 @@
 """Buttons in every place: options, approvals over a kill, and trying again, through the real adapters."""
 
+from collections import Counter
 from pathlib import Path
 
 import anyio
@@ -11,15 +12,16 @@ from tests.journeys.chat_users import ChatUser, PlatformServers
 from tests.journeys.service import serving, with_model
 
 PLATFORMS = ("slack", "telegram", "feishu")
+ATTEMPTS = 3  # of one model call
 FILE = "/mnt/user-data/workspace/notes.txt"
 
 
 class Model:
-    """Asks which colour, writes a file where told to, and breaks off once."""
+    """Asks which colour, writes a file where told to, and breaks off in all attempts of one call."""
 
     def __init__(self) -> None:
         self.written = 0
-        self._broken: set[str] = set()
+        self._broken: Counter[str] = Counter()
 
     def answer(self, request: ModelRequest) -> ModelReply:
         last = request.messages[-1]
@@ -33,8 +35,8 @@ class Model:
             return ModelReply(calls=(ToolCall("ask_clarification", asked),))
         if "write" in said:
             return ModelReply(calls=(ToolCall("write_file", {"path": FILE, "content": said}),))
-        if "break" in said and said not in self._broken:
-            self._broken.add(said)
+        if "break" in said and self._broken[said] < ATTEMPTS:
+            self._broken[said] += 1
             return ModelReply(text="one two three", drop_after=1)
         return ModelReply(text=f"You said: {said}")
 
@@ -46,6 +48,7 @@ async def test_what_people_press_in_every_place(tmp_path: Path) -> None:
             **with_model(server.base_url),
             "channels": platforms.channels,
             "guardrails": {"enabled": True, "ask": ["write_file"]},
+            "llm_retry": {"first_wait_s": 0},
         }
         async with serving(tmp_path, config, *PLATFORMS) as service:
             async with anyio.create_task_group() as people:
