@@ -95,5 +95,10 @@ class BusConfig(BaseModel):
     max_concurrent_runs: int = Field(default=16, ge=1)
     session: SessionConfig = Field(default_factory=SessionConfig)
     max_queue: int = Field(default=20, ge=1, description="queued messages per conversation")
+    max_answer_chars: int = Field(
+        default=60_000,
+        ge=1000,
+        description="longest answer in messages; of a longer one the rest is in a file",
+    )
     max_intake: int = Field(default=1000, ge=1, description="messages being accepted at once")
     drain_s: float = Field(default=5.0, ge=0, description="limit of a graceful stop, seconds")

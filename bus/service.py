@@ -191,6 +191,7 @@ def _build(context: BusContext, migrations: ChatMigrations) -> Bus:
         steering=Steering(history=stores.history, runs=runs, uploads=uploads, delivery=delivery),
         delivery=delivery,
         limiter=anyio.CapacityLimiter(context.config.max_concurrent_runs),
+        max_answer_chars=context.config.max_answer_chars,
     )
     workers = ConversationWorkers(
         tasks=context.tasks,

@@ -1,8 +1,13 @@
 """/new, /status, /stop and /bootstrap: commands about the conversation they are sent in."""
 
+import anyio
+
 from bus.commands.context import CommandContext
 from bus.context import BusContext
 from bus.conversation.workers import ConversationWorkers
+
+STOP_WAIT_S = 4.5
+"""How long /stop waits for the end of the turn; it takes that long only if the agent's server does not answer."""
 
 
 class ConversationCommands:
@@ -25,9 +30,12 @@ class ConversationCommands:
         return context.texts.status_thread.format(thread_id=found.thread_id)
 
     async def stop(self, context: CommandContext) -> str:
-        """Stop the running answer."""
-        did_run = self._workers.stop(context.row, context.inbound)
-        return context.texts.stop_done if did_run else context.texts.stop_nothing
+        """Stop the running answer. The reply follows what is left of it: nothing comes after "Stopped."."""
+        stopped = self._workers.stop(context.row, context.inbound)
+        with anyio.move_on_after(STOP_WAIT_S):
+            for turn in stopped:
+                await turn.finished.wait()
+        return context.texts.stop_done if stopped else context.texts.stop_nothing
 
     async def bootstrap(self, context: CommandContext) -> None:
         """Let the agent set itself up; the turn answers."""

@@ -35,7 +35,7 @@ from bus.outbound.worker import DeliveryWorker
 from bus.platform import Adapter, SupportsButtons
 from bus.retry import Backoff
 from bus.runs.client import RunClient
-from bus.runs.replies import Reply
+from bus.runs.replies import Reply, limit_length
 from store.conversations import ConversationStore
 from store.errors import StoreError
 from store.inbox import InboxRow, InboxStore
@@ -64,6 +64,7 @@ class TurnEffects:
 
     Args:
         limiter: Bounds how many agents run at once; held only while one runs.
+        max_answer_chars: The longest answer in messages.
     """
 
     def __init__(
@@ -76,15 +77,17 @@ class TurnEffects:
         steering: Steering,
         delivery: DeliveryWorker,
         limiter: anyio.CapacityLimiter,
+        max_answer_chars: int = 60_000,
     ) -> None:
         self._inbox = inbox
         self._conversations = conversations
         self._questions = questions
         self._runs = runs
-        self._reader = RunReader(runs, questions, steering)
+        self._reader = RunReader(runs, questions, steering, max_chars=max_answer_chars)
         self._steering = steering
         self._delivery = delivery
         self._limiter = limiter
+        self._max_answer_chars = max_answer_chars
         self._backoff = Backoff(first_s=0.25, cap_s=5.0)
 
     def handlers(self) -> Mapping[Effect, EffectHandler]:
@@ -247,6 +250,7 @@ class TurnEffects:
         if reply is not None:
             # In a worker thread: cutting a very long answer takes a while.
             adapter = self._adapter(row)
+            reply = limit_length(reply, self._max_answer_chars, turn.texts)
             parts = await to_thread.run_sync(adapter.split, reply.markdown)
             has_buttons = isinstance(adapter, SupportsButtons)
             buttons = reply_buttons(row, reply, turn.texts) if has_buttons else ()

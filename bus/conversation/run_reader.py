@@ -21,6 +21,9 @@ from bus.runs.stream import INTERRUPTS, RunFailed, RunPart, RunStarted, messages
 
 log = logging.getLogger(__name__)
 
+ENDLESS = 10
+"""A run is ended when its answer has so many times the characters that messages may have."""
+
 FAILED_STATUSES = ("error", "timeout")
 """What servers call a run that failed."""
 
@@ -28,7 +31,10 @@ FAILED_STATUSES = ("error", "timeout")
 class RunReader:
     """Turns a run into a reply."""
 
-    def __init__(self, runs: RunClient, questions: Questions, steering: Steering) -> None:
+    def __init__(
+        self, runs: RunClient, questions: Questions, steering: Steering, *, max_chars: int
+    ) -> None:
+        self._max_chars = max_chars
         self._runs = runs
         self._questions = questions
         self._steering = steering
@@ -37,8 +43,28 @@ class RunReader:
     async def read(self, turn: Turn) -> Reply:
         """Read a turn's run to its end; applies RUN_STARTED. Raises RunError, StoreError."""
         attempt = turn.attempt
+        await self._prepare_thread(turn)
+        if attempt.question is not None:
+            refusal = await self._match_answer(turn, attempt.question)
+            if refusal:
+                return Reply(markdown=refusal)
+        fold = attempt.fold = ReplyFold(attempt.message_id, self._max_chars)
+        async with aclosing(self._parts(turn)) as parts:
+            async for part in parts:
+                if isinstance(part, RunStarted) and turn.state is TurnState.STARTING:
+                    attempt.run_id = part.run_id
+                    bind_run(part.run_id)
+                    await turn.apply(TurnEvent.RUN_STARTED)
+                if fold.add(part) and turn.display is not None:
+                    turn.display.update(fold.shown_text, fold.progress.lines)
+                if fold.length > ENDLESS * self._max_chars:
+                    return await self._end(turn)
+        return await self._conclude(turn)
+
+    async def _prepare_thread(self, turn: Turn) -> None:
+        """Create the thread if it is new; of an edited message, let it hold the present text alone."""
+        attempt, key = turn.attempt, turn.row.key
         if not attempt.thread_exists:
-            key = turn.row.key
             metadata = {
                 "channel": key.channel,
                 "workspace": key.workspace,
@@ -49,20 +75,14 @@ class RunReader:
             attempt.thread_exists = True
         elif len(attempt.ids) > 1:
             await self._steering.replace_earlier_versions(attempt)
-        if attempt.question is not None:
-            refusal = await self._match_answer(turn, attempt.question)
-            if refusal:
-                return Reply(markdown=refusal)
-        fold = attempt.fold = ReplyFold(attempt.message_id)
-        async with aclosing(self._parts(turn)) as parts:
-            async for part in parts:
-                if isinstance(part, RunStarted) and turn.state is TurnState.STARTING:
-                    attempt.run_id = part.run_id
-                    bind_run(part.run_id)
-                    await turn.apply(TurnEvent.RUN_STARTED)
-                if fold.add(part) and turn.display is not None:
-                    turn.display.update(fold.current_text, fold.progress.lines)
-        return await self._conclude(turn)
+
+    async def _end(self, turn: Turn) -> Reply:
+        """Cancel a run whose answer does not end; return what there is of it."""
+        attempt = turn.attempt
+        log.warning("run %s is ended: its answer does not end", attempt.run_id)
+        if attempt.run_id is not None:
+            await self._runs.cancel(attempt.thread_id, attempt.run_id)
+        return Reply(markdown=attempt.fold.text, endless=True)
 
     async def _match_answer(self, turn: Turn, asked: OpenQuestion) -> str:
         """Let the run resume if its thread waits for what was said.

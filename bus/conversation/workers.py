@@ -96,8 +96,8 @@ class ConversationWorkers:
         failed = QueuedMessage(row=row, inbound=inbound, text="", failure_text=target.texts.failed)
         self._enqueue(self._worker_of(row.key), failed)
 
-    def stop(self, row: InboxRow, inbound: InboundMessage) -> bool:
-        """Cancel the turns that run in the conversation of a command; return whether there were any.
+    def stop(self, row: InboxRow, inbound: InboundMessage) -> list[Turn]:
+        """Cancel the turns that run in the conversation of a command; return them.
 
         In a group where the command stands outside the conversation (a slash command, a message of its
         own), the turns of the same sender in the same chat are meant.
@@ -108,7 +108,7 @@ class ConversationWorkers:
             here = [turn for turn in running if _is_near(turn, row.key, inbound)]
         for turn in here:
             turn.cancel()
-        return bool(here)
+        return here
 
     def edit(self, row_id: int, inbound: InboundMessage) -> QueueState:
         """Let a message be what it was edited to; a turn that runs is steered, or run again."""

@@ -264,6 +264,10 @@ class Messages:
     interrupted_too_often: str = (
         "⚠️ I was interrupted too often while answering this message. Please send it again."
     )
+    answer_in_file: str = "📎 This answer is very long. The whole of it is in the file below."
+    answer_endless: str = (
+        "⚠️ This answer did not end, so I stopped it. What there was of it is in the file below."
+    )
     answer_refused: str = (
         "⚠️ I have an answer, but this chat does not accept it. "
         "Please tell the person who runs this bot."

@@ -21,6 +21,7 @@ from bus.runs.replies import Reply
 from store.inbox import InboxRow
 from store.outbox import NewOutboxRow, OutboxRow
 
+ANSWER_FILE_NAME = "answer.md"
 UNUSED_TEXT = "…"
 """Text of a streaming message that the final answer does not need."""
 
@@ -131,6 +132,8 @@ def reply_rows(
         )
         for index, path in enumerate(reply.artifacts)
     ]
+    if reply.whole:
+        files.insert(0, document_row(row, inbound, name=ANSWER_FILE_NAME, content=reply.whole))
     *before, last = [*texts, *files]
     if seen.notice_key and not reply.stopped:
         before.append(last)
@@ -144,7 +147,7 @@ def reply_rows(
 def document_row(
     row: InboxRow, inbound: InboundMessage, *, name: str, content: str
 ) -> NewOutboxRow:
-    """Return the row of a text file that answers a command."""
+    """Return the row of a text file: the answer of a command, or the whole of a long answer."""
     body = OutboundFile(
         channel=row.key.channel,
         reply_target=inbound.reply_target,
@@ -153,7 +156,7 @@ def document_row(
         name=name,
         content=content,
     )
-    return _row(row, "file:0", body)
+    return _row(row, "document:0", body)
 
 
 def button_removal_row(row: InboxRow, last: OutboundText, of: str, text: str) -> NewOutboxRow:

@@ -4,11 +4,13 @@ The same code drives the embedded runtime, a LangGraph Server, and gateways that
 """
 
 import logging
+import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+import anyio.lowlevel
 import httpx
 from langgraph_sdk.client import LangGraphClient
 from langgraph_sdk.errors import ConflictError, NotFoundError, UnprocessableEntityError
@@ -45,6 +47,12 @@ NEWER_OPTIONS: Mapping[str, Any] = {
 """Options that not every server takes. After a 422 the run is started without; that is remembered for its thread."""
 
 PLAIN_OPTIONS: Mapping[str, Any] = {"multitask_strategy": "reject"}
+
+WORK_S = 0.002
+"""How long parts are read in one go before other tasks get a turn, seconds."""
+
+PARTS_PER_LOOK = 8
+"""Parts that are read between two looks at the clock."""
 
 MAX_PLAIN_THREADS = 10_000
 """Threads that are remembered as served by `PLAIN_OPTIONS`."""
@@ -164,7 +172,7 @@ class RunClient:
             thread_id, run_id, stream_mode=list(STREAM_MODES), last_event_id="-1"
         )
         yield RunStarted(run_id)
-        async for part in _parts(stream):
+        async for part in translate_parts(stream):
             yield part
 
     async def cancel(self, thread_id: str, run_id: str) -> None:
@@ -217,7 +225,7 @@ class RunClient:
             on_disconnect="continue",
             **options,
         )
-        async for part in _parts(stream):
+        async for part in translate_parts(stream):
             yield part
 
 
@@ -233,13 +241,21 @@ def _human(
     return {**message, "additional_kwargs": further} if further else message
 
 
-async def _parts(stream: AsyncIterator[StreamPart]) -> AsyncIterator[RunPart]:
-    """Translate the SDK's parts and errors."""
+async def translate_parts(stream: AsyncIterator[StreamPart]) -> AsyncIterator[RunPart]:
+    """Translate the SDK's parts and errors; let others work in between, as a whole answer may arrive at once.
+
+    Raises RunError.
+    """
+    count, resumed_at = 0, time.perf_counter()
     try:
         async for raw in stream:
             part = parse_part(raw.event, raw.data)
             if part is not None:
                 yield part
+            count += 1
+            if count % PARTS_PER_LOOK == 0 and time.perf_counter() - resumed_at > WORK_S:
+                await anyio.lowlevel.checkpoint()
+                resumed_at = time.perf_counter()
     except UnprocessableEntityError:
         raise
     except httpx.HTTPError as error:

@@ -1,7 +1,7 @@
 """Folds the parts of a run into the reply that people read. Pure, and linear in the length of the reply."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bus.locales import Messages
@@ -37,6 +37,8 @@ class Reply:
 
     Attributes:
         markdown: The text; never empty.
+        whole: The whole text, which is sent as a file, if `markdown` is only the beginning; else "".
+        endless: Whether the run was ended because its text became too long.
         artifacts: Virtual paths of the files that the agent presented in this turn, in order.
         failed: Whether the run failed; `markdown` then says so and what to do.
         stopped: Whether somebody stopped it; `markdown` then says so.
@@ -45,6 +47,8 @@ class Reply:
     """
 
     markdown: str
+    whole: str = ""
+    endless: bool = False
     artifacts: tuple[str, ...] = ()
     failed: bool = False
     stopped: bool = False
@@ -57,9 +61,15 @@ class ReplyFold:
 
     Args:
         message_id: The id of the human message that the run answers: only what follows it in the state counts.
+        max_shown: Characters that `shown_text` has at most.
+
+    Attributes:
+        length: Characters of `text`.
     """
 
-    def __init__(self, message_id: str) -> None:
+    def __init__(self, message_id: str, max_shown: int = 60_000) -> None:
+        self.length = 0
+        self._max_shown = max_shown
         self._message_id = message_id
         self._message_in_progress = ""
         self._blocks: list[str] = []
@@ -90,12 +100,12 @@ class ReplyFold:
 
     @property
     def text(self) -> str:
-        """The text to show now: the message being streamed. Costs its length: do not call it for every token."""
-        return self.current_text()
-
-    def current_text(self) -> str:
-        """Return `text`, for those who read it later."""
+        """The message being streamed. Costs its length: do not call it for every token."""
         return "".join([*self._blocks, *self._pieces])
+
+    def shown_text(self) -> str:
+        """Return the text to show now: `text`, or the beginning of a long one."""
+        return self.text[: self._max_shown]
 
     @property
     def values(self) -> Mapping[str, Any] | None:
@@ -138,6 +148,7 @@ class ReplyFold:
             return False
         if chunk.message_id != self._message_in_progress or chunk.whole:
             self._start(chunk.message_id)
+        self.length += len(chunk.text)
         self._pieces.append(chunk.text)
         if len(self._pieces) >= CHUNKS_PER_BLOCK:
             self._blocks.append("".join(self._pieces))
@@ -146,6 +157,7 @@ class ReplyFold:
 
     def _start(self, message_id: str) -> None:
         self._message_in_progress, self._blocks, self._pieces = message_id, [], []
+        self.length = 0
 
     def _read_state(self) -> bool:
         """Update the progress from the state; return whether the text to show changed.
@@ -159,6 +171,25 @@ class ReplyFold:
         self._start(str(messages[-1].get("id")))
         self._pieces.append(text_of(messages[-1]))
         return True
+
+
+def limit_length(reply: Reply, max_chars: int, texts: Messages) -> Reply:
+    """Return a reply whose text has about `max_chars` characters; if it had more, with a note and the whole as a file.
+
+    >>> from bus.locales.en import ENGLISH
+    >>> cut = limit_length(Reply(markdown="```py" + chr(10) + "a = 1" + chr(10) + "b = 2"), 14, ENGLISH)
+    >>> cut.markdown.split(chr(10))[:3], len(cut.whole)
+    (['```py', 'a = 1', '```'], 17)
+    """
+    if len(reply.markdown) <= max_chars:
+        return reply
+    beginning = reply.markdown[:max_chars]
+    beginning = beginning.rpartition("\n")[0] or beginning
+    fences = [line for line in beginning.split("\n") if line.startswith("```")]
+    closing = "\n```" if len(fences) % 2 else ""
+    note = texts.answer_endless if reply.endless else texts.answer_in_file
+    shown = f"{beginning}{closing}\n\n{note.format(count=f'{max_chars:,}')}"
+    return replace(reply, markdown=shown, whole=reply.markdown)
 
 
 def turn_messages(values: Mapping[str, Any] | None, message_id: str) -> Sequence[Message]:

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from store.config import StoreConfig
 from store.conversations import ConversationKey, ConversationStore
-from store.database import Database, Transaction
+from store.database import Database, Params, Transaction
 from store.inbox import InboxStore
 from store.message_history import MessageHistoryStore
 from store.message_topics import MessageTopicStore
@@ -109,7 +109,7 @@ async def _measure() -> list[Figure]:
 
 async def _fill(database: Database) -> int:
     body = '{"text": "' + "x" * 400 + '"}'
-    params = {"old": OLD, "now": NOW, "chats": CHATS, "turns": TURNS, "body": body}
+    params: Params = {"old": OLD, "now": NOW, "chats": CHATS, "turns": TURNS, "body": body}
 
     def insert(template: str, first: int) -> Callable[[Transaction], object]:
         statement = template.format(numbers=_NUMBERS, at=_AT)

@@ -52,13 +52,13 @@ def _fold() -> list[Figure]:
 
 
 def _folded(size: int) -> float:
-    fold = ReplyFold("h")
+    fold = ReplyFold("h", max_shown=size)
     chunk = MessageChunk(message_id="a", kind="ai", text=CHUNK, whole=False)
     began = time.process_time()
     for number in range(size // len(CHUNK)):
         if fold.add(chunk) and number % CHUNKS_A_PATCH == 0:
-            fold.current_text()
-    shown = len(fold.current_text())
+            fold.shown_text()
+    shown = len(fold.shown_text())
     spent = time.process_time() - began
     fold.add(StateSnapshot({"messages": [{"type": "human", "id": "h"}]}))
     if shown != size or len(fold.reply(ENGLISH).markdown) != size:
@@ -99,7 +99,10 @@ async def _talk(platform: CardPlatform, runs: InstantRuns, cards: int, size: int
             httpx.AsyncClient(transport=transport, base_url="http://b/api", timeout=300) as client,
             run_bus(
                 config=BusConfig(
-                    drain_s=0.1, max_concurrent_runs=cards, rate_limit=RateLimit(messages=0)
+                    drain_s=0.1,
+                    max_concurrent_runs=cards,
+                    max_answer_chars=LONG,
+                    rate_limit=RateLimit(messages=0),
                 ),
                 policies={platform.name: ChannelPolicy(dm_policy="open")},
                 adapters={platform.name: platform},
