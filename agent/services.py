@@ -128,9 +128,7 @@ async def open_agent_services(setup: AgentSetup) -> AsyncIterator[AgentServices]
     extensions = ExtensionsFile(setup.extensions_file)
     skills = _skill_registry(setup, config, extensions)
     await skills.load()
-    sandboxes = setup.sandboxes or await anyio.to_thread.run_sync(
-        build_sandbox_provider, setup.config.sandbox, folders, skills.mounts
-    )
+    sandboxes = setup.sandboxes or await _sandbox_provider(setup, folders, skills)
     http_client = ModelHttpClient()
     models = AuxiliaryModels(config.get, http_client)
     try:
@@ -167,6 +165,14 @@ async def open_agent_services(setup: AgentSetup) -> AsyncIterator[AgentServices]
     finally:
         await http_client.aclose()
         await sandboxes.aclose()
+
+
+async def _sandbox_provider(
+    setup: AgentSetup, folders: ThreadStorage, skills: SkillRegistry
+) -> SandboxProvider:
+    return await anyio.to_thread.run_sync(
+        build_sandbox_provider, setup.config.sandbox, folders, skills.mounts
+    )
 
 
 def _skill_installer(

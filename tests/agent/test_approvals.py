@@ -29,7 +29,7 @@ REJECT = {"decisions": [{"type": "reject", "message": "not on a Friday"}]}
 CONFIG: RunnableConfig = {"configurable": {"thread_id": THREAD}, "recursion_limit": 100}
 
 
-class Judge:
+class ScriptedProvider:
     """Decides by the file's name: `ask-*` is left to a person, `no-*` denied."""
 
     name = "judge"
@@ -44,7 +44,7 @@ class Judge:
         return self.evaluate(request)
 
 
-class Waiting:
+class ApprovalThread:
     """The agent of a harness in one thread, and what it waits for."""
 
     def __init__(self, harness: AgentHarness) -> None:
@@ -96,7 +96,7 @@ def results(messages: Sequence[AnyMessage]) -> dict[str, str]:
 
 async def test_a_call_waits_until_a_person_approves_it(tmp_path: Path) -> None:
     async with open_agent(tmp_path, model(write("a.txt")), guarded("write_*")) as harness:
-        agent = Waiting(harness)
+        agent = ApprovalThread(harness)
         await agent.say("write it")
         (asked,) = agent.interrupts
         assert agent.files() == []
@@ -113,7 +113,7 @@ async def test_a_call_waits_until_a_person_approves_it(tmp_path: Path) -> None:
 
 async def test_a_call_that_is_rejected_is_not_made_and_the_run_goes_on(tmp_path: Path) -> None:
     async with open_agent(tmp_path, model(write("a.txt")), guarded("*")) as harness:
-        agent = Waiting(harness)
+        agent = ApprovalThread(harness)
         await agent.say("write it")
         messages = await agent.resume(REJECT)
         assert agent.files() == []
@@ -128,7 +128,7 @@ async def test_a_call_that_is_rejected_is_not_made_and_the_run_goes_on(tmp_path:
 )
 async def test_what_is_no_decision_approves_nothing(tmp_path: Path, answer: object) -> None:
     async with open_agent(tmp_path, model(write("a.txt")), guarded("write_file")) as harness:
-        agent = Waiting(harness)
+        agent = ApprovalThread(harness)
         await agent.say("write it")
         messages = await agent.resume(answer)
         assert agent.files() == []
@@ -139,7 +139,7 @@ async def test_calls_beside_each_other_are_decided_one_by_one_and_run_once(tmp_p
     free = ScriptedCall(name="ls", args={"path": OUTPUTS}, id="free")
     calls = model(append("c1"), append("c2"), free, append("c3"))
     async with open_agent(tmp_path, calls, guarded("write_file")) as harness:
-        agent = Waiting(harness)
+        agent = ApprovalThread(harness)
         await agent.say("write them")
         assert len(agent.interrupts) == 3
         first = agent.interrupts
@@ -156,8 +156,8 @@ async def test_calls_beside_each_other_are_decided_one_by_one_and_run_once(tmp_p
 
 async def test_a_provider_may_leave_it_to_a_person(tmp_path: Path) -> None:
     calls = model(write("ask-1", "ask"), write("no-1", "no"), write("free-1", "free"))
-    async with open_agent(tmp_path, calls, guarded(use=f"{HERE}:Judge")) as harness:
-        agent = Waiting(harness)
+    async with open_agent(tmp_path, calls, guarded(use=f"{HERE}:ScriptedProvider")) as harness:
+        agent = ApprovalThread(harness)
         await agent.say("write them")
         (asked,) = agent.interrupts
         assert asked.value["action_requests"][0]["description"] == "it writes a file"
@@ -169,9 +169,9 @@ async def test_a_provider_may_leave_it_to_a_person(tmp_path: Path) -> None:
 
 async def test_what_the_provider_denies_nobody_is_asked_about(tmp_path: Path) -> None:
     async with open_agent(
-        tmp_path, model(write("no-1")), guarded("*", use=f"{HERE}:Judge")
+        tmp_path, model(write("no-1")), guarded("*", use=f"{HERE}:ScriptedProvider")
     ) as harness:
-        agent = Waiting(harness)
+        agent = ApprovalThread(harness)
         messages = await agent.say("write it")
         assert agent.interrupts == ()
         assert "judge.no" in results(messages)["c1"]
@@ -179,7 +179,7 @@ async def test_what_the_provider_denies_nobody_is_asked_about(tmp_path: Path) ->
 
 async def test_another_message_instead_of_an_answer_makes_no_call(tmp_path: Path) -> None:
     async with open_agent(tmp_path, model(write("a.txt")), guarded("write_file")) as harness:
-        agent = Waiting(harness)
+        agent = ApprovalThread(harness)
         await agent.say("write it")
         messages = await agent.say("forget it")
         assert agent.files() == []
@@ -199,7 +199,7 @@ async def test_a_subagent_cannot_ask_and_is_told_so(tmp_path: Path) -> None:
         "Done.",
     )
     async with open_agent(tmp_path, lead, guarded("write_file")) as harness:
-        agent = Waiting(harness)
+        agent = ApprovalThread(harness)
         messages = await harness.say("delegate", subagent_enabled=True)
         assert messages[-1].text == "Done."
         assert agent.files() == []

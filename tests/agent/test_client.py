@@ -243,7 +243,7 @@ async def test_a_failing_model_is_reported(tmp_path: Path) -> None:
 # --- what is made of the agent ---------------------------------------------------------------------------------
 
 
-class Noting(AgentMiddleware[Any, Any]):
+class RecordingMiddleware(AgentMiddleware[Any, Any]):
     """Counts what it sees."""
 
     def __init__(self) -> None:
@@ -261,7 +261,7 @@ class Noting(AgentMiddleware[Any, Any]):
 
 
 async def test_a_callers_middleware_stands_next_to_the_model(tmp_path: Path) -> None:
-    noting = Noting()
+    noting = RecordingMiddleware()
     model = ScriptedChatModel.playing(ConnectionError("reset"), "Hello.")
     retry = {"llm_retry": {"first_wait_s": 0}}
     async with opened(tmp_path, model, sections=retry, middlewares=[noting]) as client:
@@ -271,7 +271,9 @@ async def test_a_callers_middleware_stands_next_to_the_model(tmp_path: Path) -> 
 
 async def test_middleware_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing()
-    async with opened(tmp_path, model, middlewares=[Noting(), Noting()]) as client:
+    async with opened(
+        tmp_path, model, middlewares=[RecordingMiddleware(), RecordingMiddleware()]
+    ) as client:
         with pytest.raises(ValueError, match="Noting is given twice"):
             await client.chat("hi")
 
@@ -543,7 +545,7 @@ def test_a_stream_may_be_left_early(tmp_path: Path) -> None:
     left.close()  # type: ignore[attr-defined]  # it is a generator
 
 
-class Interrupting(AgentMiddleware[Any, Any]):
+class InterruptingMiddleware(AgentMiddleware[Any, Any]):
     """Sends the main thread a signal when the model is asked for the first time, and does not answer."""
 
     def __init__(self) -> None:
@@ -567,7 +569,7 @@ def test_ctrl_c_breaks_a_turn_off_and_the_client_goes_on(tmp_path: Path) -> None
     with (
         registered(ScriptedChatModel.playing("Here.")) as keys,
         ParleyClient(
-            {**QUIET, "models": [keys]}, home=tmp_path, middlewares=[Interrupting()]
+            {**QUIET, "models": [keys]}, home=tmp_path, middlewares=[InterruptingMiddleware()]
         ) as client,
     ):
         with pytest.raises(KeyboardInterrupt):
@@ -578,7 +580,7 @@ def test_ctrl_c_breaks_a_turn_off_and_the_client_goes_on(tmp_path: Path) -> None
 def test_ctrl_c_ends_a_script(tmp_path: Path) -> None:
     with (
         pytest.raises(KeyboardInterrupt),
-        ParleyClient(home=tmp_path, middlewares=[Interrupting()]) as client,
+        ParleyClient(home=tmp_path, middlewares=[InterruptingMiddleware()]) as client,
     ):
         list(client.stream("hi", "t1"))
     with ParleyClient(home=tmp_path) as client:  # the data folder is free again

@@ -228,7 +228,7 @@ def test_long_texts_are_truncated_with_a_note() -> None:
 # ---- in a thread's folder ----------------------------------------------------------------------
 
 
-class Reader(DocumentConverter):
+class PlainTextConverter(DocumentConverter):
     """Takes a document's bytes for its text; an empty one has none."""
 
     @override
@@ -240,7 +240,9 @@ class Reader(DocumentConverter):
 
 
 def uploads(tmp_path: Path, *, converts: bool = True) -> UploadService:
-    return UploadService(ThreadStorage(tmp_path), converts=lambda: converts, converter=Reader())
+    return UploadService(
+        ThreadStorage(tmp_path), converts=lambda: converts, converter=PlainTextConverter()
+    )
 
 
 async def send(service: UploadService, *files: tuple[str, bytes]) -> UploadResult:

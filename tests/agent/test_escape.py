@@ -43,7 +43,7 @@ LIMITS = ProcessLimits(memory_mb=128, cpu_s=20, processes=40, file_mb=8)
 LONG_S = 90.0
 
 
-class Cell:
+class SandboxHarness:
     """A hostile model's place: the built-in tools over a thread, and things outside that it wants."""
 
     def __init__(
@@ -99,8 +99,8 @@ class Cell:
 
 
 @pytest.fixture
-def cell(tmp_path: Path) -> Cell:
-    return Cell(tmp_path)
+def cell(tmp_path: Path) -> SandboxHarness:
+    return SandboxHarness(tmp_path)
 
 
 @contextmanager
@@ -138,7 +138,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def all_outcomes(home: Path) -> dict[str, str]:
     """Make all attempts of `escape_attempts.py` in one command; return what came of each."""
-    cell = Cell(home)
+    cell = SandboxHarness(home)
     (ThreadStorage(home).folders(OTHER).workspace).mkdir(parents=True)
     told = {
         "home": str(home),
@@ -229,7 +229,7 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("name", PLANTED)
-async def test_file_tools_do_not_follow_planted_links(cell: Cell, name: str) -> None:
+async def test_file_tools_do_not_follow_planted_links(cell: SandboxHarness, name: str) -> None:
     target = PLANTED[name].format(home=cell.home)
     await cell.bash(f"e=environ; ln -s {target} {name}; ln -s {target} {OUTPUTS}/{name}")
     assert (cell.folders.workspace / name).is_symlink()
@@ -281,7 +281,7 @@ async def test_file_tools_do_not_follow_planted_links(cell: Cell, name: str) -> 
         " ",
     ],
 )
-async def test_every_file_tool_refuses_outside_paths(cell: Cell, path: str) -> None:
+async def test_every_file_tool_refuses_outside_paths(cell: SandboxHarness, path: str) -> None:
     for tool, arguments in (
         ("read_file", {}),
         ("ls", {}),
@@ -293,7 +293,9 @@ async def test_every_file_tool_refuses_outside_paths(cell: Cell, path: str) -> N
 
 
 @pytest.mark.parametrize("path", ["/mnt/skills/public/charts/SKILL.md", "/mnt/docs/a.txt"])
-async def test_read_only_folders_are_not_written_by_any_tool(cell: Cell, path: str) -> None:
+async def test_read_only_folders_are_not_written_by_any_tool(
+    cell: SandboxHarness, path: str
+) -> None:
     for tool, arguments in (
         ("write_file", {"content": "mine"}),
         ("write_file", {"content": "mine", "append": True}),
@@ -307,7 +309,7 @@ async def test_read_only_folders_are_not_written_by_any_tool(cell: Cell, path: s
     assert "fixed" in await cell.bash(f"cat {path}")
 
 
-async def test_swapped_links_reveal_nothing(cell: Cell) -> None:
+async def test_swapped_links_reveal_nothing(cell: SandboxHarness) -> None:
     """A command swaps a folder for a link to the outside and back, as fast as it can, while files are read."""
     target = cell.outside
     swap = (
@@ -330,7 +332,7 @@ async def test_swapped_links_reveal_nothing(cell: Cell) -> None:
     assert sorted(entry.name for entry in target.iterdir()) == ["secret.txt"]
 
 
-async def test_pipes_and_devices_do_not_block_tools(cell: Cell) -> None:
+async def test_pipes_and_devices_do_not_block_tools(cell: SandboxHarness) -> None:
     await cell.bash("mkfifo pipe; mkdir way; mkfifo way/pipe")
     with anyio.fail_after(LONG_S):
         for tool, arguments in (
@@ -348,11 +350,11 @@ async def test_pipes_and_devices_do_not_block_tools(cell: Cell) -> None:
     ["cat pipe", "trap '' TERM HUP INT; while :; do sleep 0.1; done", "exec >&- 2>&-; sleep 300"],
 )
 async def test_a_hanging_command_is_stopped(tmp_path: Path, command: str) -> None:
-    cell = Cell(tmp_path, timeout_s=0.5)
+    cell = SandboxHarness(tmp_path, timeout_s=0.5)
     assert "longer than 0.5 s" in await cell.bash(f"mkfifo pipe; {command}")
 
 
-async def test_nothing_outlives_its_command(cell: Cell) -> None:
+async def test_nothing_outlives_its_command(cell: SandboxHarness) -> None:
     mark = "98765.4321"
     said = await cell.bash(
         f"sleep {mark} & setsid sleep {mark} & nohup sleep {mark} >/dev/null 2>&1 & "
@@ -363,7 +365,7 @@ async def test_nothing_outlives_its_command(cell: Cell) -> None:
     await none_runs(mark)
 
 
-async def test_cancelling_the_call_ends_what_it_started(cell: Cell) -> None:
+async def test_cancelling_the_call_ends_what_it_started(cell: SandboxHarness) -> None:
     mark = "98766.4321"
     async with anyio.create_task_group() as group:
         group.start_soon(cell.bash, f"setsid sleep {mark} & touch started; sleep {mark}")
@@ -372,13 +374,13 @@ async def test_cancelling_the_call_ends_what_it_started(cell: Cell) -> None:
     await none_runs(mark)
 
 
-async def test_killing_all_processes_inside_ends_only_the_command(cell: Cell) -> None:
+async def test_killing_all_processes_inside_ends_only_the_command(cell: SandboxHarness) -> None:
     assert "Exit Code" in await cell.bash("kill -9 -1; kill -9 $$")
     assert await cell.bash("echo still here") == "still here\n"
 
 
 async def test_cpu_time_is_limited(tmp_path: Path) -> None:
-    cell = Cell(tmp_path, limits=ProcessLimits(cpu_s=1))
+    cell = SandboxHarness(tmp_path, limits=ProcessLimits(cpu_s=1))
     said = await cell.bash("while :; do :; done")
     assert "Exit Code: 1" in said  # 137 or 152, by the signal
     assert "1 s of CPU time" in said
@@ -386,14 +388,14 @@ async def test_cpu_time_is_limited(tmp_path: Path) -> None:
 
 @needs_python
 async def test_memory_of_all_processes_together_is_limited(tmp_path: Path) -> None:
-    cell = Cell(tmp_path, limits=ProcessLimits(memory_mb=100))
+    cell = SandboxHarness(tmp_path, limits=ProcessLimits(memory_mb=100))
     eat = "import time; kept = bytearray(60 << 20); time.sleep(60)"
     said = await cell.bash(f'for n in 1 2 3 4; do python3 -c "{eat}" & done; wait')
     assert "used more than 100 MB of memory" in said
 
 
 async def test_the_disk_is_not_filled(tmp_path: Path) -> None:
-    cell = Cell(tmp_path, disk=DiskLimits(quota_mb=20, free_mb=1))
+    cell = SandboxHarness(tmp_path, disk=DiskLimits(quota_mb=20, free_mb=1))
     said = await cell.bash("n=0; while :; do n=$((n+1)); head -c 4000000 /dev/zero > f$n; done")
     assert "more than the limit of 20 MB" in said
     said = await cell.bash("echo more > new.txt; mkdir folder && echo made")
@@ -418,7 +420,7 @@ NODES = "for n in 1 2 3; do (while mkfifo n$n-$((i++)); do :; done) & done; wait
     ids=["files", "nodes"],
 )
 async def test_the_limit_of_files_holds_at_once(tmp_path: Path, command: str, entries: int) -> None:
-    cell = Cell(tmp_path, disk=DiskLimits(free_mb=1, entries=entries))
+    cell = SandboxHarness(tmp_path, disk=DiskLimits(free_mb=1, entries=entries))
     said = await cell.bash(command)
     assert f"files are more than {entries}" in said
     # What was created between two checks, and the slack: the old check allowed 80,000 more.
@@ -432,11 +434,11 @@ async def test_the_limit_of_files_holds_at_once(tmp_path: Path, command: str, en
 
 
 async def test_the_limit_of_bytes_holds_at_once(tmp_path: Path) -> None:
-    cell = Cell(tmp_path, disk=DiskLimits(quota_mb=100, free_mb=1))
+    cell = SandboxHarness(tmp_path, disk=DiskLimits(quota_mb=100, free_mb=1))
     assert "more than the limit of 100 MB" in await cell.bash(creating("f", "printf %01000000d 0"))
     assert measure_usage(cell.folders.root).size < 200 * 2**20
-    for write in ({"append": False}, {"append": True}):
-        said = await cell.use("write_file", path="new.txt", content="x", **write)
+    for append in (False, True):
+        said = await cell.use("write_file", path="new.txt", content="x", append=append)
         assert "out of disk space" in said
     assert "out of disk space" in await cell.use(
         "str_replace", path="f1-1", old_str="0", new_str="y"
@@ -444,7 +446,7 @@ async def test_the_limit_of_bytes_holds_at_once(tmp_path: Path) -> None:
 
 
 async def test_file_tools_alone_cannot_exceed_the_limits(tmp_path: Path) -> None:
-    cell = Cell(tmp_path, disk=DiskLimits(quota_mb=1, free_mb=1, entries=20))
+    cell = SandboxHarness(tmp_path, disk=DiskLimits(quota_mb=1, free_mb=1, entries=20))
     written = [
         await cell.use("write_file", path="a.txt", content="x" * 60_000, append=True)
         for _ in range(20)
@@ -459,25 +461,25 @@ async def test_file_tools_alone_cannot_exceed_the_limits(tmp_path: Path) -> None
     assert measure_usage(cell.folders.root).entries <= 20
 
 
-async def test_temporary_folders_hold_a_limited_number_of_files(cell: Cell) -> None:
+async def test_temporary_folders_hold_a_limited_number_of_files(cell: SandboxHarness) -> None:
     for folder in ("/tmp", "/dev/shm"):  # noqa: S108 - the sandbox's own
         said = await cell.bash(f"cd {folder}; {creating('f')}")
         assert "has more than 20000 files" in said
 
 
 async def test_reserved_disk_space_stays_free(tmp_path: Path) -> None:
-    cell = Cell(tmp_path, disk=DiskLimits(quota_mb=20, free_mb=10**9))
+    cell = SandboxHarness(tmp_path, disk=DiskLimits(quota_mb=20, free_mb=10**9))
     assert "File too large" in await cell.bash("echo x > new.txt")
 
 
 async def test_files_hidden_in_a_closed_folder_count(tmp_path: Path) -> None:
-    cell = Cell(tmp_path, disk=DiskLimits(quota_mb=2, free_mb=1))
+    cell = SandboxHarness(tmp_path, disk=DiskLimits(quota_mb=2, free_mb=1))
     said = await cell.bash("mkdir d; head -c 4000000 /dev/zero > d/f; chmod 000 d")
     assert "take 3 MB" in said
     assert await cell.bash("rm -r d") != "(no output)"
 
 
-async def test_deeply_nested_folders_exceed_the_quota(cell: Cell) -> None:
+async def test_deeply_nested_folders_exceed_the_quota(cell: SandboxHarness) -> None:
     nest = "mkdir -p $(printf 'd/%.0s' $(seq 500))"
     assert "nested deeper than 64 levels" in await cell.bash(nest)
     assert "Delete files you do not need" in await cell.bash("echo x > new.txt")
@@ -486,27 +488,27 @@ async def test_deeply_nested_folders_exceed_the_quota(cell: Cell) -> None:
 
 
 async def test_too_many_files_exceed_the_quota(tmp_path: Path) -> None:
-    cell = Cell(tmp_path, disk=DiskLimits(free_mb=1, entries=100))
+    cell = SandboxHarness(tmp_path, disk=DiskLimits(free_mb=1, entries=100))
     assert "delete those you do not need" in await cell.bash("touch $(seq 200)")
     assert await cell.bash("rm *") != "(no output)"
     assert await cell.bash("ls") == "(no output)"
 
 
-async def test_output_in_memory_is_bounded(cell: Cell) -> None:
+async def test_output_in_memory_is_bounded(cell: SandboxHarness) -> None:
     answer = await cell.bash("head -c 30000000 /dev/zero | tr '\\0' x; echo end")
     assert len(answer) < 10_000_200
     assert "xxxend\n" in answer
     assert "left out" in answer
 
 
-async def test_only_configured_variables_are_visible(cell: Cell) -> None:
+async def test_only_configured_variables_are_visible(cell: SandboxHarness) -> None:
     lines = (await cell.bash("env")).splitlines()
     names = {line.partition("=")[0] for line in lines}
     known = {"PATH", "HOME", "LANG", "TERM", "TMPDIR", "USER", "PWD", "OLDPWD", "SHLVL", "_"}
     assert names - known == {"GREETING"}
 
 
-async def test_one_thread_sees_nothing_of_another(cell: Cell) -> None:
+async def test_one_thread_sees_nothing_of_another(cell: SandboxHarness) -> None:
     await cell.use("write_file", path="mine.txt", content="of the first thread")
     assert "(empty)" in await cell.use("ls", path=WORKSPACE, thread=OTHER)
     said = await cell.bash(
@@ -515,7 +517,7 @@ async def test_one_thread_sees_nothing_of_another(cell: Cell) -> None:
     assert "mine.txt" not in said
 
 
-async def test_host_paths_are_not_shown(cell: Cell) -> None:
+async def test_host_paths_are_not_shown(cell: SandboxHarness) -> None:
     for command in ("cat /proc/self/mountinfo", "cat /proc/1/cmdline", "ps axww; mount; df"):
         await cell.bash(command)  # `use` looks for the data folder's path
 

@@ -23,7 +23,7 @@ from agent.tools.results import ToolLimits
 THREAD = "t-1"
 
 
-class Bench:
+class FileToolsHarness:
     """The built-in tools over one data folder, called like the graph calls them."""
 
     def __init__(self, home: Path, limits: ToolLimits | None = None) -> None:
@@ -62,11 +62,11 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
+def bench(tmp_path: Path) -> FileToolsHarness:
+    return FileToolsHarness(tmp_path)
 
 
-async def test_a_file_is_written_read_changed_and_listed(bench: Bench) -> None:
+async def test_a_file_is_written_read_changed_and_listed(bench: FileToolsHarness) -> None:
     path = f"{WORKSPACE}/notes/a.txt"
     assert await bench.text("write_file", path=path, content="one\ntwo\nthree\n") == "OK"
     assert await bench.text("str_replace", path=path, old_str="two", new_str="2") == "OK"
@@ -93,12 +93,14 @@ async def test_a_file_is_written_read_changed_and_listed(bench: Bench) -> None:
         (None, None, "a\nb\nc\nd"),
     ],
 )
-async def test_ranges_of_lines(bench: Bench, start: int | None, end: int | None, text: str) -> None:
+async def test_ranges_of_lines(
+    bench: FileToolsHarness, start: int | None, end: int | None, text: str
+) -> None:
     await bench.text("write_file", path="a", content="a\nb\nc\nd")
     assert await bench.text("read_file", path="a", start_line=start, end_line=end) == text
 
 
-async def test_an_empty_file_reads_as_empty(bench: Bench) -> None:
+async def test_an_empty_file_reads_as_empty(bench: FileToolsHarness) -> None:
     await bench.text("write_file", path="a", content="")
     assert await bench.text("read_file", path="a") == "(empty)"
 
@@ -117,11 +119,13 @@ async def test_an_empty_file_reads_as_empty(bench: Bench) -> None:
         ("grep", {"path": WORKSPACE, "pattern": "["}),
     ],
 )
-async def test_errors_are_texts(bench: Bench, name: str, arguments: dict[str, str]) -> None:
+async def test_errors_are_texts(
+    bench: FileToolsHarness, name: str, arguments: dict[str, str]
+) -> None:
     assert (await bench.text(name, **arguments)).startswith("Error: ")
 
 
-async def test_missing_and_invalid_thread_ids_are_reported(bench: Bench) -> None:
+async def test_missing_and_invalid_thread_ids_are_reported(bench: FileToolsHarness) -> None:
     without = await bench.raw("ls", {"path": WORKSPACE}, thread=None)
     assert str(without).startswith("Error: Thread ID is required")
     bad = await bench.raw("ls", {"path": WORKSPACE}, thread="../x")
@@ -129,19 +133,19 @@ async def test_missing_and_invalid_thread_ids_are_reported(bench: Bench) -> None
 
 
 async def test_a_write_that_is_too_large_changes_nothing(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, ToolLimits(write_bytes=10))
+    bench = FileToolsHarness(tmp_path, ToolLimits(write_bytes=10))
     assert await bench.text("write_file", path="a", content="ä" * 5) == "OK"
     answer = await bench.text("write_file", path="a", content="ä" * 6)
     assert answer.startswith("Error: the content has 12 bytes")
     assert "append" in answer
     assert await bench.text("read_file", path="a") == "ä" * 5
     assert await bench.text("write_file", path="a", content="x" * 50, append=True) == "OK"
-    free = Bench(tmp_path, ToolLimits(write_bytes=0))
+    free = FileToolsHarness(tmp_path, ToolLimits(write_bytes=0))
     assert await free.text("write_file", path="a", content="x" * 100_000) == "OK"
 
 
 async def test_long_files_are_read_on(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, ToolLimits(reading_chars=300))
+    bench = FileToolsHarness(tmp_path, ToolLimits(reading_chars=300))
     content = "".join(f"line {n}\n" for n in range(100))
     await bench.text("write_file", path="a.txt", content=content)
     first = await bench.text("read_file", path="a.txt")
@@ -156,7 +160,7 @@ async def test_long_files_are_read_on(tmp_path: Path) -> None:
 
 
 async def test_listings_say_when_there_is_more(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
+    bench = FileToolsHarness(tmp_path)
     for n in range(3):
         await bench.text("write_file", path=f"file{n}.txt", content="y")
     found = await bench.text("glob", path=WORKSPACE, pattern="*", max_results=2)
@@ -164,7 +168,7 @@ async def test_listings_say_when_there_is_more(tmp_path: Path) -> None:
     assert "there is more" in found
 
 
-async def test_presenting_files(bench: Bench) -> None:
+async def test_presenting_files(bench: FileToolsHarness) -> None:
     await bench.text("write_file", path=f"{OUTPUTS}/a.txt", content="x")
     await bench.text("write_file", path=f"{WORKSPACE}/b.txt", content="x")
     good = await bench.present(f"{OUTPUTS}/./a.txt")
@@ -190,7 +194,9 @@ async def test_presenting_files(bench: Bench) -> None:
     assert "Copy the file there" in elsewhere.text
 
 
-async def test_a_presented_link_out_of_outputs_is_refused(bench: Bench, tmp_path: Path) -> None:
+async def test_a_presented_link_out_of_outputs_is_refused(
+    bench: FileToolsHarness, tmp_path: Path
+) -> None:
     bench.folders.create()
     (tmp_path / "secret").write_text("s")
     (bench.folders.outputs / "a.txt").symlink_to(tmp_path / "secret")
@@ -199,14 +205,14 @@ async def test_a_presented_link_out_of_outputs_is_refused(bench: Bench, tmp_path
     assert "leads out" in bad.text
 
 
-def test_there_is_no_bash_without_confinement(bench: Bench) -> None:
+def test_there_is_no_bash_without_confinement(bench: FileToolsHarness) -> None:
     assert list(bench.tools) == [
         *("ls", "read_file", "write_file", "str_replace", "glob", "grep"),
         *("present_files", "ask_clarification"),
     ]
 
 
-def test_the_schema_shows_no_runtime_to_the_model(bench: Bench) -> None:
+def test_the_schema_shows_no_runtime_to_the_model(bench: FileToolsHarness) -> None:
     for built_in in bench.tools.values():
         offered = convert_to_openai_tool(built_in)["function"]["parameters"]["properties"]
         assert "runtime" not in offered

@@ -32,7 +32,7 @@ from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
 HERE = __name__
 
 
-class Recording:
+class RecordingProvider:
     """Answers what it was built with, and keeps what it was asked."""
 
     name = "recording"
@@ -51,7 +51,7 @@ class Recording:
         return self.evaluate(request)
 
 
-class Failing(Recording):
+class FailingProvider(RecordingProvider):
     """Raises what it was given, or hangs."""
 
     def __init__(self, error: BaseException | None = None) -> None:
@@ -73,7 +73,7 @@ class Failing(Recording):
         return self.evaluate(request)
 
 
-class Asking(Recording):
+class AskingProvider(RecordingProvider):
     """Leaves the decision to a person."""
 
     @override
@@ -81,7 +81,7 @@ class Asking(Recording):
         return GuardrailDecision(allow=interrupt({"may": request.tool_name}) == "yes")
 
 
-class Plain:
+class ThirdPartyProvider:
     """A provider of another maker: no class of ours, not even for its decisions."""
 
     name = "plain"
@@ -98,7 +98,7 @@ class Plain:
         return self.Decision()
 
 
-class Nameless:
+class NamelessProvider:
     """No provider at all."""
 
     def evaluate(self, request: object) -> None: ...
@@ -203,7 +203,7 @@ async def test_a_passport_guards_the_whole_agent(tmp_path: Path) -> None:
         (section("oap", passport="{"), "the passport is not JSON"),
         (section("oap", passport='{"spec_version": "v2"}'), "spec_version"),
         (section("oap", passport='{"spec_version": "oap/1.0", "limits": {"x": {"rate": 1}}}'), "unknown limit 'rate'"),
-        (section(f"{HERE}:Nameless"), "has no aevaluate and no name"),
+        (section(f"{HERE}:NamelessProvider"), "has no aevaluate and no name"),
         (section(f"{HERE}:refuse", {"key": "hush-hush"}), "cannot be built with it (TypeError)"),
     ],
 )  # fmt: skip
@@ -246,14 +246,16 @@ def test_no_provider_unless_enabled() -> None:
 
 
 def test_classes_receive_only_their_parameters() -> None:
-    made = build_guardrail_provider(configured(f"{HERE}:Recording", passport="agent-7"))
-    assert isinstance(made, Recording)
+    made = build_guardrail_provider(configured(f"{HERE}:RecordingProvider", passport="agent-7"))
+    assert isinstance(made, RecordingProvider)
     assert made.given == (FRAMEWORK, "agent-7")
-    own = configured(f"{HERE}:Recording", config={"framework": "own"})
+    own = configured(f"{HERE}:RecordingProvider", config={"framework": "own"})
     again = build_guardrail_provider(own)
-    assert isinstance(again, Recording)
+    assert isinstance(again, RecordingProvider)
     assert again.given == ("own", "")
-    assert isinstance(build_guardrail_provider(configured(f"{HERE}:Plain")), Plain)
+    assert isinstance(
+        build_guardrail_provider(configured(f"{HERE}:ThirdPartyProvider")), ThirdPartyProvider
+    )
 
 
 # ---- the link ----------------------------------------------------------------------------------
@@ -288,7 +290,7 @@ async def run(graph: Any) -> list[ToolMessage]:  # noqa: ANN401 - a graph
 
 
 async def test_guardrail_request_fields() -> None:
-    provider = Recording()
+    provider = RecordingProvider()
     (told,) = await run(agent(provider, passport="agent-7"))
     assert told.text == "touched x"
     (request,) = provider.asked
@@ -302,11 +304,17 @@ async def test_guardrail_request_fields() -> None:
 @pytest.mark.parametrize(
     ("provider", "reason"),
     [
-        (Recording(allow=False), "(oap.denied). Reason: blocked by guardrail policy."),
-        (Recording(allow="yes"), "(oap.evaluator_error). Reason: the guardrail could not decide"),
-        (Recording(allow=None), "(oap.evaluator_error)"),
-        (Failing(RuntimeError("hush-hush")), "(oap.evaluator_error)"),
-        (Plain(), "was blocked (plain.no). Reason: because. Choose an alternative approach."),
+        (RecordingProvider(allow=False), "(oap.denied). Reason: blocked by guardrail policy."),
+        (
+            RecordingProvider(allow="yes"),
+            "(oap.evaluator_error). Reason: the guardrail could not decide",
+        ),
+        (RecordingProvider(allow=None), "(oap.evaluator_error)"),
+        (FailingProvider(RuntimeError("hush-hush")), "(oap.evaluator_error)"),
+        (
+            ThirdPartyProvider(),
+            "was blocked (plain.no). Reason: because. Choose an alternative approach.",
+        ),
     ],
 )
 async def test_denied_calls_do_not_run(
@@ -320,26 +328,29 @@ async def test_denied_calls_do_not_run(
 
 
 async def test_a_provider_that_hangs_denies_and_the_run_goes_on() -> None:
-    provider = Failing()
+    provider = FailingProvider()
     with anyio.fail_after(20):
         (told,) = await run(agent(provider, timeout_seconds=0.05))
     provider.released.set()
     assert "(oap.evaluator_error)" in told.text
 
 
-@pytest.mark.parametrize("provider", [Failing(RuntimeError("x")), Failing(), Recording(allow=None)])
+@pytest.mark.parametrize(
+    "provider",
+    [FailingProvider(RuntimeError("x")), FailingProvider(), RecordingProvider(allow=None)],
+)
 async def test_failing_open_is_a_choice(provider: Any) -> None:  # noqa: ANN401 - as above
     (told,) = await run(agent(provider, fail_closed=False, timeout_seconds=0.05))
     assert told.text == "touched x"
 
 
 async def test_failing_open_does_not_open_what_is_denied() -> None:
-    (told,) = await run(agent(Recording(allow=False), fail_closed=False))
+    (told,) = await run(agent(RecordingProvider(allow=False), fail_closed=False))
     assert told.status == "error"
 
 
 async def test_errors_of_allowed_tools_are_tool_errors() -> None:
-    (told,) = await run(agent(Recording(), call("raise")))
+    (told,) = await run(agent(RecordingProvider(), call("raise")))
     assert told.text.startswith("Error: Tool 'touch' failed with ValueError")
 
 
@@ -352,7 +363,7 @@ async def test_parallel_calls_are_decided_separately() -> None:
 
 @pytest.mark.parametrize(("answer", "text"), [("yes", "touched x"), ("no", "(oap.denied)")])
 async def test_a_person_may_decide(answer: str, text: str) -> None:
-    graph = agent(Asking())
+    graph = agent(AskingProvider())
     config = {"configurable": {"thread_id": THREAD}}
     stopped = await graph.ainvoke({"messages": [HumanMessage("go")]}, config)
     assert stopped["__interrupt__"][0].value == {"may": "touch"}

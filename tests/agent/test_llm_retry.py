@@ -50,7 +50,7 @@ def unreachable() -> openai.APIConnectionError:
     return openai.APIConnectionError(request=ASKED)
 
 
-class Rig:
+class RetryHarness:
     """An agent with this one middleware, a clock that tests move, and what it waited and said."""
 
     def __init__(
@@ -170,7 +170,7 @@ def test_the_server_s_wish_is_read(headers: dict[str, str], seconds: float | Non
 
 
 async def test_a_failing_server_is_retried_and_the_client_is_told() -> None:
-    rig = Rig(ScriptedChatModel.playing(refused(503), unreachable(), "There."))
+    rig = RetryHarness(ScriptedChatModel.playing(refused(503), unreachable(), "There."))
     assert (await rig.say()).text == "There."
     assert rig.waited == [1, 2]
     assert [(e["type"], e["attempt"], e["max_attempts"], e["wait_ms"]) for e in rig.events] == [
@@ -182,16 +182,16 @@ async def test_a_failing_server_is_retried_and_the_client_is_told() -> None:
 
 
 async def test_pauses_double_up_to_a_bound() -> None:
-    rig = Rig(ScriptedChatModel.playing(*[refused(500)] * 5, "At last."), max_attempts=6)
+    rig = RetryHarness(ScriptedChatModel.playing(*[refused(500)] * 5, "At last."), max_attempts=6)
     assert (await rig.say()).text == "At last."
     assert rig.waited == [1, 2, 4, 8, 8]
 
 
 async def test_the_server_s_wish_comes_first_unless_it_is_too_long() -> None:
-    rig = Rig(ScriptedChatModel.playing(refused(429, {"retry-after": "7"}), "There."))
+    rig = RetryHarness(ScriptedChatModel.playing(refused(429, {"retry-after": "7"}), "There."))
     assert (await rig.say()).text == "There."
     assert rig.waited == [7]
-    rig = Rig(ScriptedChatModel.playing(refused(429, {"retry-after": "3600"}), "Never."))
+    rig = RetryHarness(ScriptedChatModel.playing(refused(429, {"retry-after": "3600"}), "Never."))
     assert is_fallback(await rig.say())
     assert rig.waited == []
 
@@ -199,7 +199,7 @@ async def test_the_server_s_wish_comes_first_unless_it_is_too_long() -> None:
 @pytest.mark.parametrize("status", [401, 402, 403, 404])
 async def test_what_cannot_get_better_is_asked_once(status: int) -> None:
     model = ScriptedChatModel.playing(refused(status), "Never.")
-    rig = Rig(model)
+    rig = RetryHarness(model)
     said = await rig.say()
     assert (len(model.prompts), rig.waited) == (1, [])
     kwargs = said.additional_kwargs
@@ -209,7 +209,7 @@ async def test_what_cannot_get_better_is_asked_once(status: int) -> None:
 
 
 async def test_the_last_failure_is_described(caplog: pytest.LogCaptureFixture) -> None:
-    rig = Rig(ScriptedChatModel.playing(*[refused(500)] * 3, "Never."))
+    rig = RetryHarness(ScriptedChatModel.playing(*[refused(500)] * 3, "Never."))
     said = await rig.say()
     assert said.text == ENGLISH.model_server
     assert said.additional_kwargs["error_type"] == "APIStatusError"
@@ -220,8 +220,8 @@ async def test_the_last_failure_is_described(caplog: pytest.LogCaptureFixture) -
 
 async def test_errors_of_a_program_and_interrupts_pass() -> None:
     with pytest.raises(TypeError, match="a mistake"):
-        await Rig(ScriptedChatModel.playing(TypeError("a mistake"))).say()
-    rig = Rig(ScriptedChatModel.playing("Never."))
+        await RetryHarness(ScriptedChatModel.playing(TypeError("a mistake"))).say()
+    rig = RetryHarness(ScriptedChatModel.playing("Never."))
 
     async def interrupted(_: ModelRequest[Any]) -> ModelResponse[Any]:
         raise GraphInterrupt
@@ -240,7 +240,7 @@ async def test_the_next_model_is_the_fallback(caplog: pytest.LogCaptureFixture) 
     first = ScriptedChatModel.playing(*[refused(500)] * 3)
     second = ScriptedChatModel.playing(refused(401))
     third = ScriptedChatModel.playing("Here I am.")
-    rig = Rig(first, {"second": second, "gone": None, "third": third})
+    rig = RetryHarness(first, {"second": second, "gone": None, "third": third})
     assert (await rig.say()).text == "Here I am."
     told = [(e["from"], e["to"], e["reason"]) for e in rig.events if e["type"] == "llm_fallback"]
     assert told == [("first", "second", "server"), ("first", "third", "server")]
@@ -249,7 +249,7 @@ async def test_the_next_model_is_the_fallback(caplog: pytest.LogCaptureFixture) 
 
 
 async def test_when_all_fail_the_first_one_s_trouble_is_told() -> None:
-    rig = Rig(
+    rig = RetryHarness(
         ScriptedChatModel.playing(refused(401)), {"second": ScriptedChatModel.playing(refused(400))}
     )
     assert (await rig.say()).text == ENGLISH.model_auth
@@ -340,7 +340,7 @@ async def test_a_stream_that_breaks_before_its_first_token_is_retried(tmp_path: 
 
 async def test_a_model_that_keeps_failing_is_left_alone_then_tried_once() -> None:
     model = ScriptedChatModel.playing(*[refused(500)] * 3, "Well again.")
-    rig = Rig(model, threshold=2, max_attempts=1)
+    rig = RetryHarness(model, threshold=2, max_attempts=1)
     for _ in range(2):
         await rig.say()
     assert (await rig.say()).text == ENGLISH.model_circuit_open
@@ -362,14 +362,14 @@ async def test_refusals_and_answers_in_between_do_not_count() -> None:
         refused(500),
         "Still asked.",
     ]
-    rig = Rig(ScriptedChatModel.playing(*script), threshold=2, max_attempts=1)
+    rig = RetryHarness(ScriptedChatModel.playing(*script), threshold=2, max_attempts=1)
     said = [(await rig.say()).text for _ in script]
     assert ENGLISH.model_circuit_open not in said
     assert said[-1] == "Still asked."
 
 
 async def test_only_one_call_tries_and_one_that_is_cancelled_blocks_nobody() -> None:
-    rig = Rig(ScriptedChatModel.playing(), threshold=1)
+    rig = RetryHarness(ScriptedChatModel.playing(), threshold=1)
     _fail(rig.breakers)
     with rig.breakers.call("first") as trial:
         assert not trial.allowed
@@ -409,7 +409,7 @@ def test_no_threshold_means_no_breaker() -> None:
 
 
 async def test_a_cancelled_call_ends_at_once() -> None:
-    rig = Rig(ScriptedChatModel.playing(hang=True))
+    rig = RetryHarness(ScriptedChatModel.playing(hang=True))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_until_cancelled, rig.say)
         await eventually(lambda: rig.breakers._breakers, within_s=5)

@@ -23,7 +23,7 @@ THREAD = "t-1"
 SECRET = "the secret outside"
 
 
-class Scene:
+class LocalSandboxHarness:
     """A thread's folders with a sandbox over them, and things outside that it must not reach."""
 
     def __init__(self, home: Path) -> None:
@@ -46,11 +46,11 @@ class Scene:
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Scene:
-    return Scene(tmp_path)
+def scene(tmp_path: Path) -> LocalSandboxHarness:
+    return LocalSandboxHarness(tmp_path)
 
 
-async def _error(scene: Scene, method: str, path: str) -> str:
+async def _error(scene: LocalSandboxHarness, method: str, path: str) -> str:
     """Return the text of the error that an operation on a path ends with."""
     box = scene.sandbox
     operations: dict[str, Callable[[], Awaitable[object]]] = {
@@ -76,7 +76,9 @@ ALL = ("read", "write", "append", "replace", "ls", "glob", "grep", "check")
 
 @pytest.mark.parametrize("method", ALL)
 @pytest.mark.parametrize("relative", [False, True])
-async def test_no_symlink_leads_out(scene: Scene, method: str, *, relative: bool) -> None:
+async def test_no_symlink_leads_out(
+    scene: LocalSandboxHarness, method: str, *, relative: bool
+) -> None:
     target = Path("../../../../outside") if relative else scene.outside
     (scene.folders.workspace / "way").symlink_to(target)
     (scene.folders.workspace / "file").symlink_to(target / "secret.txt")
@@ -85,26 +87,28 @@ async def test_no_symlink_leads_out(scene: Scene, method: str, *, relative: bool
     assert (scene.outside / "secret.txt").read_text() == SECRET
 
 
-async def test_a_dangling_symlink_cannot_create_a_file_outside(scene: Scene) -> None:
+async def test_a_dangling_symlink_cannot_create_a_file_outside(scene: LocalSandboxHarness) -> None:
     (scene.folders.outputs / "new").symlink_to(scene.outside / "new.txt")
     assert "leads out" in await _error(scene, "write", f"{OUTPUTS}/new")
     assert not (scene.outside / "new.txt").exists()
 
 
-async def test_a_symlink_into_another_folder_of_the_thread_is_refused(scene: Scene) -> None:
+async def test_a_symlink_into_another_folder_of_the_thread_is_refused(
+    scene: LocalSandboxHarness,
+) -> None:
     (scene.folders.uploads / "in.txt").write_text("in")
     (scene.folders.workspace / "up").symlink_to(scene.folders.uploads)
     assert "leads out" in await _error(scene, "write", f"{WORKSPACE}/up/in.txt")
 
 
-async def test_a_symlink_within_its_folder_works(scene: Scene) -> None:
+async def test_a_symlink_within_its_folder_works(scene: LocalSandboxHarness) -> None:
     (scene.folders.workspace / "real").mkdir()
     (scene.folders.workspace / "way").symlink_to("real")
     await scene.sandbox.write_file(f"{WORKSPACE}/way/a.txt", "hello")
     assert await scene.sandbox.read_file(f"{WORKSPACE}/real/a.txt") == "hello"
 
 
-async def test_a_symlink_loop_is_reported(scene: Scene) -> None:
+async def test_a_symlink_loop_is_reported(scene: LocalSandboxHarness) -> None:
     (scene.folders.workspace / "loop").symlink_to("loop")
     assert await _error(scene, "read", f"{WORKSPACE}/loop")
 
@@ -128,14 +132,14 @@ async def test_a_symlink_into_a_read_only_mount_is_read_only(tmp_path: Path) -> 
         await sandbox.write_file("/mnt/all/way/a", "b")
 
 
-async def test_read_only_mounts_are_not_written(scene: Scene) -> None:
+async def test_read_only_mounts_are_not_written(scene: LocalSandboxHarness) -> None:
     for method in ("write", "append", "replace"):
         assert "write access" in await _error(scene, method, "/mnt/docs/a.txt")
     assert await scene.sandbox.read_file("/mnt/docs/a.txt") == "a"
 
 
 @pytest.mark.parametrize("method", ["read", "append", "grep", "check", "replace"])
-async def test_a_fifo_does_not_block(scene: Scene, method: str) -> None:
+async def test_a_fifo_does_not_block(scene: LocalSandboxHarness, method: str) -> None:
     os.mkfifo(scene.folders.workspace / "pipe")
     with anyio.fail_after(5):
         assert "not a regular file" in await _error(scene, method, f"{WORKSPACE}/pipe")
@@ -159,7 +163,9 @@ async def test_a_fifo_does_not_block(scene: Scene, method: str) -> None:
         ("ls", "file", "not a folder"),
     ],
 )
-async def test_errors_are_plain(scene: Scene, method: str, path: str, text: str) -> None:
+async def test_errors_are_plain(
+    scene: LocalSandboxHarness, method: str, path: str, text: str
+) -> None:
     (scene.folders.workspace / "folder").mkdir()
     (scene.folders.workspace / "file").write_text("x")
     (scene.folders.workspace / "binary").write_bytes(b"a\0b")
@@ -167,7 +173,9 @@ async def test_errors_are_plain(scene: Scene, method: str, path: str, text: str)
     assert text in await _error(scene, method, f"{WORKSPACE}/{path}")
 
 
-async def test_writing_replaces_appends_and_keeps_line_ends_and_permissions(scene: Scene) -> None:
+async def test_writing_replaces_appends_and_keeps_line_ends_and_permissions(
+    scene: LocalSandboxHarness,
+) -> None:
     box, path = scene.sandbox, f"{WORKSPACE}/new/deep/a.sh"
     await box.write_file(path, "one\r\n")
     host = scene.folders.workspace / "new/deep/a.sh"
@@ -179,14 +187,14 @@ async def test_writing_replaces_appends_and_keeps_line_ends_and_permissions(scen
     assert [entry.name for entry in host.parent.iterdir()] == ["a.sh"]
 
 
-async def test_text_that_cannot_be_encoded_changes_nothing(scene: Scene) -> None:
+async def test_text_that_cannot_be_encoded_changes_nothing(scene: LocalSandboxHarness) -> None:
     await scene.sandbox.write_file(f"{WORKSPACE}/a", "old")
     with pytest.raises(SandboxError, match="not valid text"):
         await scene.sandbox.write_file(f"{WORKSPACE}/a", "\ud800")
     assert await scene.sandbox.read_file(f"{WORKSPACE}/a") == "old"
 
 
-async def test_replacing_text(scene: Scene) -> None:
+async def test_replacing_text(scene: LocalSandboxHarness) -> None:
     box, path = scene.sandbox, f"{WORKSPACE}/a"
     await box.write_file(path, "x x")
     with pytest.raises(SandboxError, match="occurs 2 times"):
@@ -203,7 +211,7 @@ async def test_replacing_text(scene: Scene) -> None:
         await box.replace_text(path, "x", "y", everywhere=False)
 
 
-async def test_parallel_edits_of_one_file_are_all_kept(scene: Scene) -> None:
+async def test_parallel_edits_of_one_file_are_all_kept(scene: LocalSandboxHarness) -> None:
     box, path = scene.sandbox, f"{WORKSPACE}/log"
     await box.write_file(path, "".join(f"<{n}>" for n in range(10)))
 
@@ -234,7 +242,7 @@ async def test_two_sandboxes_do_not_wait_for_each_other() -> None:
     assert len(locks) == 0
 
 
-async def test_listing_skips_ignored_names_and_links(scene: Scene) -> None:
+async def test_listing_skips_ignored_names_and_links(scene: LocalSandboxHarness) -> None:
     workspace = scene.folders.workspace
     for name in ("src/deep/deeper", "node_modules/x", ".git"):
         (workspace / name).mkdir(parents=True)
@@ -252,7 +260,7 @@ async def test_listing_skips_ignored_names_and_links(scene: Scene) -> None:
     )
 
 
-async def test_finding_files(scene: Scene) -> None:
+async def test_finding_files(scene: LocalSandboxHarness) -> None:
     for name in ("a.md", "docs/b.md", "docs/x/c.md", "docs/x/d.txt"):
         await scene.sandbox.write_file(f"{UPLOADS}/{name}", "")
 
@@ -272,7 +280,7 @@ async def test_finding_files(scene: Scene) -> None:
     assert await found("*.md", most=2) == ["a.md", "docs/b.md"]
 
 
-async def test_searching(scene: Scene) -> None:
+async def test_searching(scene: LocalSandboxHarness) -> None:
     box = scene.sandbox
     await box.write_file(f"{WORKSPACE}/a.py", "import os\nIMPORT = 1\n" + "x" * 3000 + "port\n")
     await box.write_file(f"{WORKSPACE}/b.txt", "a.b import\naxb\n")
@@ -295,7 +303,7 @@ async def test_searching(scene: Scene) -> None:
         await lines("(")
 
 
-async def test_a_search_that_would_never_end_is_stopped(scene: Scene) -> None:
+async def test_a_search_that_would_never_end_is_stopped(scene: LocalSandboxHarness) -> None:
     impatient = LocalSandbox(
         sandbox_id="s",
         table=MountTable(scene.folders.mounts()),
@@ -308,7 +316,7 @@ async def test_a_search_that_would_never_end_is_stopped(scene: Scene) -> None:
         await impatient.grep(WORKSPACE, GrepQuery(pattern="(a+)+$b"))
 
 
-async def test_check_file_returns_the_normalized_path(scene: Scene) -> None:
+async def test_check_file_returns_the_normalized_path(scene: LocalSandboxHarness) -> None:
     await scene.sandbox.write_file(f"{OUTPUTS}/a.txt", "x")
     assert await scene.sandbox.check_file(f"{OUTPUTS}//./a.txt") == f"{OUTPUTS}/a.txt"
     assert "not a regular file" in await _error(scene, "check", OUTPUTS)

@@ -49,7 +49,7 @@ def turn(
     )
 
 
-class Learner:
+class RecordingExtractor:
     """Notes what it is given; may be held up."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Learner:
 
 
 @asynccontextmanager
-async def queue(learner: Learner, rest_s: float) -> AsyncIterator[MemoryQueue]:
+async def queue(learner: RecordingExtractor, rest_s: float) -> AsyncIterator[MemoryQueue]:
     made = MemoryQueue(learner.learn, on_processed, rest_s=lambda: rest_s, gap_s=0)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(made.run)
@@ -98,7 +98,7 @@ def test_a_conversation_is_learnt_from_when_it_rests_or_never_rests(
 
 
 async def test_turns_of_one_conversation_are_learnt_together_and_others_by_themselves() -> None:
-    learner = Learner()
+    learner = RecordingExtractor()
     async with queue(learner, rest_s=0.05) as waiting:
         waiting.add(turn("a"))
         waiting.add(turn("x", thread="t2"))
@@ -110,7 +110,7 @@ async def test_turns_of_one_conversation_are_learnt_together_and_others_by_thems
 
 
 async def test_nothing_is_learnt_before_the_rest_is_over() -> None:
-    learner = Learner()
+    learner = RecordingExtractor()
     async with queue(learner, rest_s=NEVER) as waiting:
         waiting.add(turn("slow"))
         add_expedited(waiting, turn("fast", thread="t2"))
@@ -126,7 +126,7 @@ async def test_what_waits_is_not_looked_at_for_each_turn_that_comes() -> None:
         asked.append(anyio.current_time())
         return NEVER
 
-    learner = Learner()
+    learner = RecordingExtractor()
     made = MemoryQueue(learner.learn, on_processed, rest_s=rest_s, gap_s=0)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(made.run)
@@ -142,7 +142,7 @@ async def test_what_waits_is_not_looked_at_for_each_turn_that_comes() -> None:
 
 
 async def test_what_waits_can_be_hurried() -> None:
-    learner = Learner()
+    learner = RecordingExtractor()
     async with queue(learner, rest_s=NEVER) as waiting:
         waiting.add(turn("a"))
         waiting.expedite(QueuedTurn(turn=turn(), first_at=0, last_at=0).key)
@@ -150,7 +150,7 @@ async def test_what_waits_can_be_hurried() -> None:
 
 
 async def test_what_comes_while_it_is_being_learnt_is_learnt_next_and_nothing_twice() -> None:
-    learner = Learner()
+    learner = RecordingExtractor()
     learner.may_go_on = anyio.Event()
     async with queue(learner, rest_s=0.01) as waiting:
         waiting.add(turn("a"))
@@ -180,7 +180,7 @@ def test_joining_keeps_each_message_once_and_all_flags() -> None:
 
 
 async def test_what_is_dropped_is_not_learnt_even_while_it_is_being_learnt() -> None:
-    learner = Learner()
+    learner = RecordingExtractor()
     learner.may_go_on = anyio.Event()
     mine, agents = MemoryScope(scope="p"), MemoryScope(scope="p", agent="writer")
     async with queue(learner, rest_s=0.01) as waiting:
@@ -197,7 +197,7 @@ async def test_what_is_dropped_is_not_learnt_even_while_it_is_being_learnt() -> 
 
 
 async def test_dropping_an_agent_s_leaves_the_rest_of_the_scope() -> None:
-    async with queue(Learner(), rest_s=NEVER) as waiting:
+    async with queue(RecordingExtractor(), rest_s=NEVER) as waiting:
         waiting.add(turn("a", spot=MemoryScope(scope="p")))
         waiting.add(turn("b", spot=MemoryScope(scope="p", agent="writer")))
         waiting.drop(MemoryScope(scope="p", agent="writer"))
@@ -205,7 +205,7 @@ async def test_dropping_an_agent_s_leaves_the_rest_of_the_scope() -> None:
 
 
 async def test_closing_learns_everything_at_once() -> None:
-    learner = Learner()
+    learner = RecordingExtractor()
     async with queue(learner, rest_s=NEVER) as waiting:
         for number in range(20):
             waiting.add(turn(str(number), thread=f"t{number}"))
@@ -217,7 +217,7 @@ async def test_closing_learns_everything_at_once() -> None:
 
 @pytest.mark.parametrize("is_busy", [True, False])
 async def test_closing_waits_for_what_is_under_way_and_gives_up_when_told(*, is_busy: bool) -> None:
-    learner = Learner()
+    learner = RecordingExtractor()
     learner.may_go_on = anyio.Event()
     async with queue(learner, rest_s=NEVER) as waiting:
         waiting.add(turn("a"))

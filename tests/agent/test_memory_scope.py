@@ -40,7 +40,7 @@ ids = st.sampled_from(HOSTILE) | st.text(
 
 
 @dataclass(frozen=True)
-class Speaker:
+class MemoryUser:
     """Somebody in some place, talking to some agent."""
 
     channel: str
@@ -74,7 +74,7 @@ class Speaker:
 
 
 speakers = st.builds(
-    Speaker,
+    MemoryUser,
     channel=st.sampled_from(["slack", "telegram", "feishu", "terminal"]),
     workspace=ids,
     chat=ids,
@@ -84,7 +84,7 @@ speakers = st.builds(
 )
 
 
-class Chats:
+class MemoryChats:
     """Turns of anybody, in one agent."""
 
     def __init__(self, memory: MemoryService) -> None:
@@ -93,7 +93,7 @@ class Chats:
             self._model, middleware=[MemoryMiddleware(memory)], state_schema=ThreadState
         )
 
-    async def say(self, speaker: Speaker | None, text: str, *, thread: str) -> str:
+    async def say(self, speaker: MemoryUser | None, text: str, *, thread: str) -> str:
         """Run one turn; return the system message that the model was shown."""
         context: dict[str, Any] = {"thread_id": thread}
         if speaker is not None:
@@ -102,16 +102,16 @@ class Chats:
         return self._model.prompts[-1][0].text
 
 
-async def nobody_sees_another_s(home: Path, people: Sequence[Speaker]) -> None:
+async def nobody_sees_another_s(home: Path, people: Sequence[MemoryUser]) -> None:
     async with MemoryService(home, lambda: CONFIG, MemoryModel().given) as memory:
-        chats = Chats(memory)
+        chats = MemoryChats(memory)
         for number, speaker in enumerate(people):
             await chats.say(speaker, f"markno{number}end", thread=f"t{number}")
         await chats.say(None, "marknobodyend", thread="t")
     # Closing learnt everything. Another thread of each now finds what was said by its owner, and nothing else.
     hanging = MemoryModel(hang=True)
     async with MemoryService(home, lambda: CONFIG, hanging.given, flush_s=0) as memory:
-        chats = Chats(memory)
+        chats = MemoryChats(memory)
         for speaker in people:
             shown = await chats.say(speaker, "hello again", thread="later")
             found = {n for n in range(len(people)) if f"markno{n}end" in shown}
@@ -123,7 +123,9 @@ async def nobody_sees_another_s(home: Path, people: Sequence[Speaker]) -> None:
         await forgetting_reaches_nobody_else(memory, people)
 
 
-async def forgetting_reaches_nobody_else(memory: MemoryService, people: Sequence[Speaker]) -> None:
+async def forgetting_reaches_nobody_else(
+    memory: MemoryService, people: Sequence[MemoryUser]
+) -> None:
     first = people[0]
     for one in people:
         assert (await memory.get(where(one))).facts
@@ -134,19 +136,19 @@ async def forgetting_reaches_nobody_else(memory: MemoryService, people: Sequence
         assert bool((await memory.get(where(one))).facts) != (is_same or is_within)
 
 
-def where(speaker: Speaker) -> MemoryScope:
+def where(speaker: MemoryUser) -> MemoryScope:
     return MemoryScope(scope=speaker.scope, agent=speaker.agent)
 
 
 @settings(max_examples=15, deadline=None)
 @given(st.lists(speakers, min_size=2, max_size=7))
-def test_nothing_of_one_scope_appears_in_another(people: list[Speaker]) -> None:
+def test_nothing_of_one_scope_appears_in_another(people: list[MemoryUser]) -> None:
     with tempfile.TemporaryDirectory() as home:
         anyio.run(nobody_sees_another_s, Path(home), people)
 
 
 @given(speakers, speakers)
-def test_two_owners_never_share_a_file(one: Speaker, other: Speaker) -> None:
+def test_two_owners_never_share_a_file(one: MemoryUser, other: MemoryUser) -> None:
     same_scope = one.owner[:-1] == other.owner[:-1]
     assert (where(one).folder == where(other).folder) == same_scope
 
@@ -154,7 +156,7 @@ def test_two_owners_never_share_a_file(one: Speaker, other: Speaker) -> None:
 def test_every_pair_of_hostile_ids_is_distinguished() -> None:
     """All of one kind in one place: no two land in one folder, not even where names have no case."""
     people = [
-        Speaker(channel, "T1", chat, user, private, None)
+        MemoryUser(channel, "T1", chat, user, private, None)
         for channel in ("slack", "telegram")
         for private in (True, False)
         for chat, user in zip(HOSTILE, reversed(HOSTILE), strict=True)

@@ -20,7 +20,7 @@ from tests.agent.plain_agent import CONFIG, THREAD
 from tests.fakes.scripted import ScriptedChatModel
 
 
-class Watched(LocalSandboxProvider):
+class RecordingSandboxProvider(LocalSandboxProvider):
     """Writes down what it is asked for."""
 
     def __init__(self, home: Path) -> None:
@@ -33,7 +33,7 @@ class Watched(LocalSandboxProvider):
 
 
 async def turn(
-    sandboxes: Watched, *script: ScriptedTurn, tools: tuple[BaseTool, ...] = ()
+    sandboxes: RecordingSandboxProvider, *script: ScriptedTurn, tools: tuple[BaseTool, ...] = ()
 ) -> ThreadState:
     graph = create_agent(
         ScriptedChatModel.playing(*script),
@@ -52,7 +52,7 @@ def calling(name: str, **args: str) -> ScriptedTurn:
 async def test_the_sandbox_is_in_the_state_and_released_after_the_answer(
     tmp_path: Path,
 ) -> None:
-    sandboxes = Watched(tmp_path)
+    sandboxes = RecordingSandboxProvider(tmp_path)
     state = await turn(
         sandboxes, calling("ls", path="."), calling("ls", path="."), ScriptedTurn(text="Hi.")
     )
@@ -61,7 +61,9 @@ async def test_the_sandbox_is_in_the_state_and_released_after_the_answer(
 
 
 async def test_bash_calls_without_a_shell_are_answered(tmp_path: Path) -> None:
-    state = await turn(Watched(tmp_path), calling("bash", command="ls"), ScriptedTurn(text="Hi."))
+    state = await turn(
+        RecordingSandboxProvider(tmp_path), calling("bash", command="ls"), ScriptedTurn(text="Hi.")
+    )
     assert state["messages"][2].text.startswith("Error: Commands are disabled: set sandbox.use")
 
 
@@ -72,12 +74,12 @@ async def test_a_configured_bash_tool_is_kept(tmp_path: Path) -> None:
         return f"elsewhere: {command}"
 
     script = (calling("bash", command="ls"), ScriptedTurn(text="Hi."))
-    state = await turn(Watched(tmp_path), *script, tools=(bash,))
+    state = await turn(RecordingSandboxProvider(tmp_path), *script, tools=(bash,))
     assert state["messages"][2].text == "elsewhere: ls"
 
 
 def test_ids_are_computed_without_disk_access(tmp_path: Path) -> None:
-    sandboxes = Watched(tmp_path / "home")
+    sandboxes = RecordingSandboxProvider(tmp_path / "home")
     assert sandboxes.sandbox_id("t-1") == "local:t-1"
     assert not (tmp_path / "home").exists()
     with pytest.raises(ThreadIdInvalid):

@@ -5,6 +5,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from langchain_core.messages import AnyMessage
 from langchain_core.runnables import RunnableConfig
 
 from agent.paths import SKILLS
@@ -120,6 +121,7 @@ def writing(path: str) -> ScriptedCall:
 async def tool_results(home: Path, *turns: ScriptedTurn | str) -> list[str]:
     """Return what the tools answered to scripted calls, in one run per text."""
     model = ScriptedChatModel.playing(*turns)
+    messages: list[AnyMessage] = []
     async with open_agent(home, model, {"skills": {"path": str(home / "none")}}) as agent:
         for turn in turns:
             if isinstance(turn, str):

@@ -18,7 +18,7 @@ LOOK = ScriptedTurn(
 NOTE = HumanMessage("in German, please", id="m2", additional_kwargs={"steering": True})
 
 
-class Slot:
+class InjectionQueue:
     """What waits for a run: given out with the n-th question whether there is something."""
 
     def __init__(self, said: AnyMessage, *, at: int) -> None:
@@ -42,7 +42,7 @@ def kinds(messages: list[AnyMessage]) -> list[str]:
 async def test_injected_messages_arrive_between_two_calls(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(LOOK, "Nichts da.", "Gern.")
     async with open_agent(tmp_path, model) as harness:
-        said = await harness.say("look", **context(Slot(NOTE, at=2)))
+        said = await harness.say("look", **context(InjectionQueue(NOTE, at=2)))
         assert kinds(said) == ["human", "ai", "tool", "human", "ai"]
         assert (said[3].id, said[3].text) == ("m2", "in German, please")
         assert said[3].additional_kwargs == {"steering": True}
@@ -76,7 +76,7 @@ async def test_what_a_failing_call_took_is_in_no_thread(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(LOOK, ValueError("broken"))
     async with open_agent(tmp_path, model) as harness:
         with pytest.raises(ValueError, match="broken"):
-            await harness.say("look", **context(Slot(NOTE, at=2)))
+            await harness.say("look", **context(InjectionQueue(NOTE, at=2)))
         assert kinds((await harness.state())["messages"]) == ["human", "ai", "tool"]
 
 
@@ -84,7 +84,7 @@ async def test_subagents_get_no_injected_messages(tmp_path: Path) -> None:
     brief = {"description": "d", "prompt": "p", "subagent_type": "general-purpose"}
     delegate = ScriptedTurn(calls=(ScriptedCall(name="task", args=brief, id="t"),))
     model = ScriptedChatModel.playing(delegate, "Found it.", "Here it is.")
-    take = Slot(NOTE, at=2)
+    take = InjectionQueue(NOTE, at=2)
     async with open_agent(tmp_path, model) as harness:
         said = await harness.say("find", **context(take, subagent_enabled=True))
     assert len(model.prompts) == 3

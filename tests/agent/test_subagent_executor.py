@@ -187,7 +187,7 @@ async def hang(_: MessagesState) -> Mapping[str, Any]:
     return {}
 
 
-class Stubborn:
+class StubbornGraph:
     """A node that does not end when it is cancelled, until it is let go."""
 
     def __init__(self) -> None:
@@ -215,7 +215,7 @@ async def test_a_deadline() -> None:
 
 
 async def test_one_that_does_not_stop_is_abandoned_and_its_events_are_ignored() -> None:
-    stubborn, heard = Stubborn(), list[SubagentMessage]()
+    stubborn, heard = StubbornGraph(), list[SubagentMessage]()
     async with open_subagent_executor(stop_s=0.5) as subagents:
         with anyio.fail_after(10):
             outcome = await subagents.run(job(stubborn, timeout_s=0.5, heard=heard))
@@ -228,7 +228,7 @@ async def test_one_that_does_not_stop_is_abandoned_and_its_events_are_ignored() 
 
 
 async def test_a_cancelled_parent_waits_for_its_child_a_limited_time() -> None:
-    stubborn = Stubborn()
+    stubborn = StubbornGraph()
     async with open_subagent_executor(stop_s=0.5) as subagents:
         with anyio.fail_after(10):
             async with anyio.create_task_group() as group:

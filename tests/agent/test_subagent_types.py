@@ -117,13 +117,13 @@ def entry(server: FakeModelServer) -> dict[str, Any]:
     }
 
 
-class Asked(BaseModel):
+class TaskArguments(BaseModel):
     """Arguments; with none at all no runtime is given."""
 
     why: str = ""
 
 
-@tool(args_schema=Asked)
+@tool(args_schema=TaskArguments)
 def whose(runtime: ToolRuntime, why: str = "") -> str:
     """Say for whom a run works."""
     caller = RunContext.from_runtime(runtime.context, runtime.config)

@@ -71,9 +71,9 @@ def events(parts: Sequence[tuple[str, Any]]) -> list[dict[str, Any]]:
 async def test_a_subagent_knows_the_date_and_the_lead_agent_the_limit(tmp_path: Path) -> None:
     lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("look"),)), "Done.")
     child = ScriptedChatModel.playing("Found.")
-    async with pair(tmp_path, lead, child) as home:
-        await home.say("go", **DELEGATING)
-        graph = await home.factory.graph_for({"configurable": DELEGATING})
+    async with pair(tmp_path, lead, child) as harness:
+        await harness.say("go", subagent_enabled=True)
+        graph = await harness.factory.graph_for({"configurable": DELEGATING})
     today = datetime.now().astimezone().date().isoformat()
     (prompt,) = child.prompts
     assert [message.type for message in prompt] == ["system", "human"]
@@ -191,7 +191,7 @@ async def test_three_subagents_work_at_the_same_time(tmp_path: Path) -> None:
     assert [m.tool_call_id for m in results(state["messages"])] == ["t0", "t1", "t2"]
 
 
-class Counting(BaseCallbackHandler):
+class CountingCallback(BaseCallbackHandler):
     """Counts the tokens of every model call, as a tracer would."""
 
     def __init__(self) -> None:
@@ -215,7 +215,7 @@ async def test_the_tokens_of_a_subagent_are_counted_once_and_added_to_the_run_s(
     look = ScriptedCall(name="ls", args={"path": OUTPUTS}, id="l")
     lead = ScriptedChatModel.playing(ScriptedTurn(calls=(task("look"),)), "Nothing.")
     child = ScriptedChatModel.playing(ScriptedTurn(calls=(look,)), "Empty.")
-    counter = Counting()
+    counter = CountingCallback()
     async with pair(tmp_path, lead, child) as harness:
         config: RunnableConfig = {"configurable": DELEGATING, "callbacks": [counter]}
         graph = await harness.factory.graph_for(config)

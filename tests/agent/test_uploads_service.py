@@ -19,7 +19,7 @@ from tests.agent.incoming_files import file_from_bytes
 from tests.agent.plain_agent import THREAD
 
 
-class Slow(DocumentConverter):
+class SlowConverter(DocumentConverter):
     """Converts a document when it is told to."""
 
     def __init__(self) -> None:
@@ -133,7 +133,7 @@ async def test_many_requests_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("change", ["replaced", "deleted"])
 async def test_a_document_replaced_during_conversion(tmp_path: Path, change: str) -> None:
-    slow = Slow()
+    slow = SlowConverter()
     uploads, without = service(tmp_path, slow), service(tmp_path)
     document = file_from_bytes("plan.docx", b"old words")
     async with anyio.create_task_group() as group:
@@ -149,7 +149,7 @@ async def test_a_document_replaced_during_conversion(tmp_path: Path, change: str
 
 
 async def test_replacing_a_document_removes_its_text_version(tmp_path: Path) -> None:
-    slow = Slow()
+    slow = SlowConverter()
     slow.may_end.set()
     await service(tmp_path, slow).accept(THREAD, stream(file_from_bytes("plan.docx", b"old words")))
     assert names(rooms(tmp_path).uploads) == ["plan.docx", "plan.md"]

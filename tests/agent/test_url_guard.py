@@ -20,7 +20,7 @@ from tests.fakes.web import bomb, web_server
 PUBLIC = "93.184.216.34"
 
 
-class Names:
+class FakeResolver:
     """A resolver: says for each name what is written here, one answer after the other; the last one stays."""
 
     def __init__(self, **answers: str | Sequence[str]) -> None:
@@ -132,8 +132,8 @@ REFUSED = [
 ]
 
 
-def names() -> Names:
-    return Names(
+def names() -> FakeResolver:
+    return FakeResolver(
         example_org=PUBLIC,
         inward_example="10.1.2.3",
         both_example=f"{PUBLIC} 127.0.0.1",
@@ -194,7 +194,7 @@ async def test_unresolvable_names_raise_unknown_host() -> None:
 async def test_operators_can_allow_private_hosts(
     allowed: list[str], url: str, passes: bool
 ) -> None:
-    resolve = Names(
+    resolve = FakeResolver(
         inward_example="10.1.2.3", both_example="10.0.0.1 127.0.0.1", kubernetes="10.0.0.1"
     )
     guard = UrlGuard(allow_private_hosts=allowed, resolve=resolve)
@@ -216,7 +216,9 @@ async def test_the_connection_goes_to_the_address_that_was_checked() -> None:
     async with web_server("127.0.0.2") as checked, web_server("127.0.0.1", checked.port) as other:
         checked.answer("/", "the checked one", kind="text/plain")
         other.answer("/", "the other one", kind="text/plain")
-        resolve = Names(good_example=["127.0.0.2", "127.0.0.1"])  # says something else from then on
+        resolve = FakeResolver(
+            good_example=["127.0.0.2", "127.0.0.1"]
+        )  # says something else from then on
         client = fetching(UrlGuard(allow_private_hosts=["127.0.0.2"], resolve=resolve))
         answer = await client.fetch(f"http://good.example:{checked.port}/")
         assert answer.text == "the checked one"
@@ -228,11 +230,11 @@ async def test_the_connection_goes_to_the_address_that_was_checked() -> None:
 
 
 async def test_the_next_address_is_tried_after_a_connect_error() -> None:
-    async with web_server("127.0.0.1") as here:
-        here.answer("/", "reached", kind="text/plain")
-        resolve = Names(two_example="127.0.0.3 127.0.0.1")  # nobody listens at the first
+    async with web_server("127.0.0.1") as server:
+        server.answer("/", "reached", kind="text/plain")
+        resolve = FakeResolver(two_example="127.0.0.3 127.0.0.1")  # nobody listens at the first
         client = fetching(UrlGuard(allow_private_hosts=["two.example"], resolve=resolve))
-        assert (await client.fetch(f"http://two.example:{here.port}/")).text == "reached"
+        assert (await client.fetch(f"http://two.example:{server.port}/")).text == "reached"
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -259,50 +261,50 @@ async def test_redirects_to_invalid_urls_are_blocked(to: str) -> None:
 
 
 async def test_redirects_are_followed_up_to_a_limit() -> None:
-    async with web_server() as here:
-        here.redirect("/a", "/b")
-        here.redirect("/b", f"{here.url}/c?x=1")
-        here.answer("/c", "there", kind="text/plain")
-        here.redirect("/round", "/round")
+    async with web_server() as server:
+        server.redirect("/a", "/b")
+        server.redirect("/b", f"{server.url}/c?x=1")
+        server.answer("/c", "there", kind="text/plain")
+        server.redirect("/round", "/round")
         client = fetching(UrlGuard(allow_private_hosts=["127.0.0.1"]))
-        answer = await client.fetch(f"{here.url}/a")
+        answer = await client.fetch(f"{server.url}/a")
         assert (answer.text, answer.url.path) == ("there", "/c")
         with pytest.raises(WebError, match="more than 5 times"):
-            await client.fetch(f"{here.url}/round")
-        assert here.paths.count("/round") == 6
+            await client.fetch(f"{server.url}/round")
+        assert server.paths.count("/round") == 6
 
 
 async def test_endless_responses_are_truncated() -> None:
-    async with web_server() as here:
-        here.endless("/flood", b"x" * 65_536)
-        here.redirect("/flooding", "/small")
+    async with web_server() as server:
+        server.endless("/flood", b"x" * 65_536)
+        server.redirect("/flooding", "/small")
         client = fetching(UrlGuard(allow_private_hosts=["127.0.0.1"]), max_bytes=100_000)
-        answer = await client.fetch(f"{here.url}/flood")
+        answer = await client.fetch(f"{server.url}/flood")
         assert (len(answer.body), answer.truncated) == (100_000, True)
 
 
 async def test_decompression_respects_the_limit() -> None:
-    async with web_server() as here:
+    async with web_server() as server:
         gzipped = {"Content-Encoding": "gzip"}
-        here.answer("/bomb", bomb(50), kind="text/plain", headers=gzipped)
-        here.answer(
+        server.answer("/bomb", bomb(50), kind="text/plain", headers=gzipped)
+        server.answer(
             "/twice", bomb(1), kind="text/plain", headers={"Content-Encoding": "gzip, gzip"}
         )
-        here.answer("/broken", b"no gzip at all", kind="text/plain", headers=gzipped)
+        server.answer("/broken", b"no gzip at all", kind="text/plain", headers=gzipped)
         client = fetching(UrlGuard(allow_private_hosts=["127.0.0.1"]), max_bytes=100_000)
-        answer = await client.fetch(f"{here.url}/bomb")
+        answer = await client.fetch(f"{server.url}/bomb")
         assert (answer.body, answer.truncated) == (b"a" * 100_000, True)
         for path in ("/twice", "/broken"):
             with pytest.raises(WebError):
-                await client.fetch(f"{here.url}{path}")
+                await client.fetch(f"{server.url}{path}")
 
 
 async def test_hanging_servers_time_out() -> None:
-    async with web_server() as here:
-        here.hang("/slow")
+    async with web_server() as server:
+        server.hang("/slow")
         client = fetching(UrlGuard(allow_private_hosts=["127.0.0.1"]), timeout=0.2)
         with pytest.raises(WebError, match=r"within 0\.2 seconds"):
-            await client.fetch(f"{here.url}/slow")
+            await client.fetch(f"{server.url}/slow")
 
 
 # --- TLS: the name stays the host's, though the connection goes to an address ----------------------------------
@@ -338,17 +340,17 @@ def certificate(folder: Path, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext
 
 
 async def test_certificates_are_checked_against_the_host_not_the_address(tmp_path: Path) -> None:
-    server, trusting = certificate(tmp_path, "good.example")
+    tls, trusting = certificate(tmp_path, "good.example")
     asked_for: list[str | None] = []
-    server.sni_callback = lambda _, name, __: asked_for.append(name)
-    resolve = Names(good_example="127.0.0.1", evil_example="127.0.0.1")
+    tls.sni_callback = lambda _, name, __: asked_for.append(name)
+    resolve = FakeResolver(good_example="127.0.0.1", evil_example="127.0.0.1")
     guard = UrlGuard(allow_private_hosts=["good.example", "evil.example"], resolve=resolve)
     async with (
-        web_server(tls=server) as here,
+        web_server(tls=tls) as server,
         guarded_client(guard, trusting, timeout_s=20) as client,
     ):
-        here.answer("/", "hi", kind="text/plain")
-        response = await client.get(f"https://good.example:{here.port}/")
+        server.answer("/", "hi", kind="text/plain")
+        response = await client.get(f"https://good.example:{server.port}/")
         assert (response.text, asked_for) == ("hi", ["good.example"])
         with pytest.raises(httpx.ConnectError, match=r"evil\.example"):
-            await client.get(f"https://evil.example:{here.port}/")
+            await client.get(f"https://evil.example:{server.port}/")

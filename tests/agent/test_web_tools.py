@@ -39,18 +39,18 @@ async def ask(built: BaseTool, **arguments: object) -> str:
 
 
 async def test_a_page_becomes_markdown() -> None:
-    async with web_server() as here:
-        here.answer("/page", PAGE)
-        answer = await ask(tool("fetch_page", allow_private_hosts=HERE), url=f"{here.url}/page")
+    async with web_server() as server:
+        server.answer("/page", PAGE)
+        answer = await ask(tool("fetch_page", allow_private_hosts=HERE), url=f"{server.url}/page")
     assert answer == (
         "# A page\n\n# Heading\n\nSome **bold** text and [a link](/x).\n\n- one\n- two"
     )
 
 
 async def test_long_pages_are_read_on() -> None:
-    async with web_server() as here:
-        here.answer("/long", f"<title>Long</title><p>{'word ' * 5000}</p>")
-        url = f"{here.url}/long"
+    async with web_server() as server:
+        server.answer("/long", f"<title>Long</title><p>{'word ' * 5000}</p>")
+        url = f"{server.url}/long"
         whole = await ask(tool("fetch_page", allow_private_hosts=HERE), url=url)
         short = tool("fetch_page", allow_private_hosts=HERE, max_chars=20_000)
         first = await ask(short, url=url)
@@ -62,10 +62,10 @@ async def test_long_pages_are_read_on() -> None:
 
 
 async def test_pages_over_the_size_limit_say_so() -> None:
-    async with web_server() as here:
-        here.answer("/long", f"<p>{'word ' * 5000}</p>")
+    async with web_server() as server:
+        server.answer("/long", f"<p>{'word ' * 5000}</p>")
         fetch = tool("fetch_page", allow_private_hosts=HERE, max_bytes=1000)
-        answer = await ask(fetch, url=f"{here.url}/long")
+        answer = await ask(fetch, url=f"{server.url}/long")
     assert answer.endswith("[The page is longer than 1000 bytes; the rest was not loaded.]")
 
 
@@ -86,9 +86,9 @@ async def test_pages_over_the_size_limit_say_so() -> None:
     ],
 )
 async def test_what_is_text_can_be_read(kind: str, body: bytes, answered: str) -> None:
-    async with web_server() as here:
-        here.answer("/x", body, kind=kind)
-        answer = await ask(tool("fetch_page", allow_private_hosts=HERE), url=f"{here.url}/x")
+    async with web_server() as server:
+        server.answer("/x", body, kind=kind)
+        answer = await ask(tool("fetch_page", allow_private_hosts=HERE), url=f"{server.url}/x")
     assert answer.startswith(answered)
 
 
@@ -118,9 +118,9 @@ def test_extremely_nested_pages_are_read() -> None:
 )
 @pytest.mark.parametrize("use", ["fetch_page", "jina_fetch", "tavily_fetch", "firecrawl_scrape"])
 async def test_private_urls_are_not_sent_to_services(use: str, url: str, told: str) -> None:
-    async with web_server() as here:
-        answer = await ask(tool(use, api_key=KEY, base_url=here.url), url=url)
-        assert here.asked == []
+    async with web_server() as server:
+        answer = await ask(tool(use, api_key=KEY, base_url=server.url), url=url)
+        assert server.asked == []
     assert answer.startswith("Error: ")
     assert told in answer
     assert "secret" not in answer.replace("secrets", "")
@@ -130,15 +130,15 @@ async def test_private_urls_are_not_sent_to_services(use: str, url: str, told: s
 
 
 async def test_tavily_searches() -> None:
-    async with web_server() as here:
+    async with web_server() as server:
         results = [
             {"title": f"T{n}", "url": f"https://e.example/{n}", "content": f"text {n}", "score": 1}
             for n in range(9)
         ]
-        here.answer("/search", {"results": [None, "odd", *results]})
-        search = tool("tavily_search", api_key=KEY, base_url=f"{here.url}/", max_results=3)
+        server.answer("/search", {"results": [None, "odd", *results]})
+        search = tool("tavily_search", api_key=KEY, base_url=f"{server.url}/", max_results=3)
         answer = json.loads(await ask(search, query="parley"))
-        method, _, headers, body = here.asked[0]
+        method, _, headers, body = server.asked[0]
     assert answer == [
         {"title": f"T{n}", "url": f"https://e.example/{n}", "snippet": f"text {n}"}
         for n in range(3)
@@ -148,17 +148,17 @@ async def test_tavily_searches() -> None:
 
 
 async def test_tavily_reads_pages() -> None:
-    async with web_server() as here:
+    async with web_server() as server:
         page = {"url": "https://8.8.8.8/", "title": "Eights", "raw_content": "x" * 5000}
-        here.answer("/extract", {"results": [page], "failed_results": []})
+        server.answer("/extract", {"results": [page], "failed_results": []})
         answer = await ask(
-            tool("tavily_fetch", api_key=KEY, base_url=here.url), url="https://8.8.8.8/"
+            tool("tavily_fetch", api_key=KEY, base_url=server.url), url="https://8.8.8.8/"
         )
-        assert here.asked[0][3] == {"urls": ["https://8.8.8.8/"]}
+        assert server.asked[0][3] == {"urls": ["https://8.8.8.8/"]}
         failed = {"results": [], "failed_results": [{"url": "u", "error": "blocked by robots"}]}
-        here.answer("/extract", failed)
+        server.answer("/extract", failed)
         refused = await ask(
-            tool("tavily_fetch", api_key=KEY, base_url=here.url), url="https://8.8.8.8/"
+            tool("tavily_fetch", api_key=KEY, base_url=server.url), url="https://8.8.8.8/"
         )
     assert answer == "# Eights\n\n" + "x" * 5000
     assert refused == "Error: Tavily could not read the page: blocked by robots."
@@ -169,15 +169,15 @@ async def test_tavily_reads_pages() -> None:
 
 @pytest.mark.parametrize("key", [KEY, None])
 async def test_jina_reads_pages_with_and_without_a_key(key: str | None) -> None:
-    async with web_server() as here:
-        here.answer("/", PAGE, kind="text/plain")
+    async with web_server() as server:
+        server.answer("/", PAGE, kind="text/plain")
         answer = await ask(
-            tool("jina_fetch", api_key=key, base_url=here.url), url="https://8.8.8.8/"
+            tool("jina_fetch", api_key=key, base_url=server.url), url="https://8.8.8.8/"
         )
-        _, _, headers, body = here.asked[0]
-        here.answer("/", " ")
+        _, _, headers, body = server.asked[0]
+        server.answer("/", " ")
         empty = await ask(
-            tool("jina_fetch", api_key=key, base_url=here.url), url="https://8.8.8.8/"
+            tool("jina_fetch", api_key=key, base_url=server.url), url="https://8.8.8.8/"
         )
     assert answer.startswith("# A page\n\n# Heading\n\nSome **bold** text")
     assert body == {"url": "https://8.8.8.8/"}
@@ -190,21 +190,21 @@ async def test_jina_reads_pages_with_and_without_a_key(key: str | None) -> None:
 async def test_firecrawl_searches(version: int) -> None:
     entry = {"title": "T", "url": "https://e.example/", "description": "D"}
     data: Any = {"web": [entry]} if version == 2 else [entry]
-    async with web_server() as here:
-        here.answer("/v2/search", {"success": True, "data": data})
-        search = tool("firecrawl_search", api_key=KEY, base_url=here.url)
+    async with web_server() as server:
+        server.answer("/v2/search", {"success": True, "data": data})
+        search = tool("firecrawl_search", api_key=KEY, base_url=server.url)
         answer = json.loads(await ask(search, query="parley"))
-        assert here.asked[0][3] == {"query": "parley", "limit": 5}
+        assert server.asked[0][3] == {"query": "parley", "limit": 5}
     assert answer == [{"title": "T", "url": "https://e.example/", "snippet": "D"}]
 
 
 async def test_firecrawl_reads_pages() -> None:
-    async with web_server() as here:
+    async with web_server() as server:
         data = {"markdown": "**hi** " * 2000, "metadata": {"title": "Hi"}}
-        here.answer("/v2/scrape", {"success": True, "data": data})
-        scrape = tool("firecrawl_scrape", api_key=KEY, base_url=here.url)
+        server.answer("/v2/scrape", {"success": True, "data": data})
+        scrape = tool("firecrawl_scrape", api_key=KEY, base_url=server.url)
         answer = await ask(scrape, url="https://8.8.8.8/")
-        here.answer("/v2/scrape", {"success": True, "data": None})
+        server.answer("/v2/scrape", {"success": True, "data": None})
         empty = await ask(scrape, url="https://8.8.8.8/")
     assert answer == "# Hi\n\n" + ("**hi** " * 2000).strip()
     assert empty == "Error: Firecrawl found no text on the page."
@@ -213,23 +213,23 @@ async def test_firecrawl_reads_pages() -> None:
 # --- pictures --------------------------------------------------------------------------------------------------
 
 
-def pictures(here: WebServer, count: int = 8) -> None:
-    here.answer("/", '<script>x = {vqd="4-123_abc"}</script>')
+def pictures(server: WebServer, count: int = 8) -> None:
+    server.answer("/", '<script>x = {vqd="4-123_abc"}</script>')
     results = [
         {"title": f"P{n}", "image": f"https://i.example/{n}", "thumbnail": f"https://t.example/{n}"}
         for n in range(count)
     ]
-    here.answer("/i.js", {"results": [{"title": "without a picture"}, *results]}, kind="")
+    server.answer("/i.js", {"results": [{"title": "without a picture"}, *results]}, kind="")
 
 
 async def test_image_search_uses_the_page_token() -> None:
-    async with web_server() as here:
-        pictures(here)
-        search = tool("image_search", base_url=here.url)
+    async with web_server() as server:
+        pictures(server)
+        search = tool("image_search", base_url=server.url)
         answer = json.loads(
             await ask(search, query="a cat & dog", max_results=2, size="Large", layout="Wide")
         )
-        paths = here.paths
+        paths = server.paths
     assert answer["query"] == "a cat & dog"
     assert answer["total_results"] == 2
     assert answer["results"][0] == {
@@ -244,11 +244,11 @@ async def test_image_search_uses_the_page_token() -> None:
 
 
 async def test_no_images_is_a_result_but_no_token_is_an_error() -> None:
-    async with web_server() as here:
-        pictures(here, count=0)
-        search = tool("image_search", base_url=here.url)
+    async with web_server() as server:
+        pictures(server, count=0)
+        search = tool("image_search", base_url=server.url)
         nothing = json.loads(await ask(search, query="a cat"))
-        here.answer("/", "please prove that you are human")
+        server.answer("/", "please prove that you are human")
         refused = await ask(search, query="a cat")
     assert (nothing["total_results"], nothing["results"]) == (0, [])
     assert refused.startswith("Error: DuckDuckGo blocked the search")
@@ -270,11 +270,11 @@ async def test_no_images_is_a_result_but_no_token_is_an_error() -> None:
     ],
 )
 async def test_service_errors_do_not_quote_the_response(status: int, told: str) -> None:
-    async with web_server() as here:
+    async with web_server() as server:
         headers = {"Location": "/elsewhere"} if status == 302 else {}
-        here.answer("/search", f"your key {KEY} is bad", status=status, headers=headers)
-        answer = await ask(tool("tavily_search", api_key=KEY, base_url=here.url), query="x")
-        assert len(here.asked) == 1
+        server.answer("/search", f"your key {KEY} is bad", status=status, headers=headers)
+        answer = await ask(tool("tavily_search", api_key=KEY, base_url=server.url), query="x")
+        assert len(server.asked) == 1
     assert answer.startswith("Error: Tavily")
     assert told in answer
     assert f"(HTTP {status})" in answer
@@ -283,21 +283,21 @@ async def test_service_errors_do_not_quote_the_response(status: int, told: str) 
 
 @pytest.mark.parametrize("body", ["<html>", "[]", "null", '{"results": 3}', "[" * 100_000])
 async def test_malformed_responses_are_handled(body: str) -> None:
-    async with web_server() as here:
-        here.answer("/search", body, kind="application/json")
-        answer = await ask(tool("tavily_search", api_key=KEY, base_url=here.url), query="x")
+    async with web_server() as server:
+        server.answer("/search", body, kind="application/json")
+        answer = await ask(tool("tavily_search", api_key=KEY, base_url=server.url), query="x")
     assert answer == "[]" or answer.startswith("Error: Tavily returned")
 
 
 async def test_unreachable_hanging_and_flooding_services() -> None:
-    async with web_server() as here:
-        here.hang("/search")
-        slow = tool("tavily_search", api_key=KEY, base_url=here.url, timeout=0.2)
+    async with web_server() as server:
+        server.hang("/search")
+        slow = tool("tavily_search", api_key=KEY, base_url=server.url, timeout=0.2)
         assert "No response from Tavily within 0.2 seconds" in await ask(slow, query="x")
-        here.endless("/search", b"x" * 65_536)
-        flood = tool("tavily_search", api_key=KEY, base_url=here.url, max_bytes=50_000)
+        server.endless("/search", b"x" * 65_536)
+        flood = tool("tavily_search", api_key=KEY, base_url=server.url, max_bytes=50_000)
         assert "more than 50000 bytes" in await ask(flood, query="x")
-    gone = tool("tavily_search", api_key=KEY, base_url=here.url)
+    gone = tool("tavily_search", api_key=KEY, base_url=server.url)
     assert (await ask(gone, query="x")).startswith("Error: No usable response from Tavily")
 
 
@@ -336,18 +336,18 @@ def test_invalid_keys_are_rejected_without_quoting(
 
 
 async def test_the_agent_searches_and_reads(tmp_path: Path) -> None:
-    async with web_server() as here:
-        here.answer(
-            "/search", {"results": [{"title": "T", "url": f"{here.url}/p", "content": "c"}]}
+    async with web_server() as server:
+        server.answer(
+            "/search", {"results": [{"title": "T", "url": f"{server.url}/p", "content": "c"}]}
         )
-        here.answer("/p", PAGE)
+        server.answer("/p", PAGE)
         tools = [
             {
                 "name": "web_search",
                 "group": "web",
                 "use": "agent.tools.web:tavily_search",
                 "api_key": KEY,
-                "base_url": here.url,
+                "base_url": server.url,
             },
             {
                 "name": "web_fetch",
@@ -362,7 +362,7 @@ async def test_the_agent_searches_and_reads(tmp_path: Path) -> None:
             ),
             ScriptedTurn(
                 calls=(
-                    ScriptedCall(name="web_fetch", args={"url": f"{here.url}/p"}, id="c2"),
+                    ScriptedCall(name="web_fetch", args={"url": f"{server.url}/p"}, id="c2"),
                     ScriptedCall(
                         name="web_fetch", args={"url": "http://169.254.169.254/"}, id="c3"
                     ),

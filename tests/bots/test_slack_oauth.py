@@ -19,7 +19,7 @@ from tests.fakes.intake import RecordingIntake
 from tests.fakes.slack import BOT_USER, FakeSlack
 
 
-class Vault:
+class MemoryCredentialStore:
     """Keeps secrets in memory."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Vault:
 
 
 def installable(
-    slack: FakeSlack, vault: Vault, **given: object
+    slack: FakeSlack, vault: MemoryCredentialStore, **given: object
 ) -> tuple[SlackAdapter, InstallationEndpoint]:
     slack.server.oauth.redirect_url = "https://bot.example.org/slack/slack/oauth_redirect"
     oauth = slack.server.oauth
@@ -105,7 +105,7 @@ async def serve_all_teams(slack: FakeSlack, adapter: SlackAdapter, intake: Recor
 
 
 async def test_each_workspace_is_served_with_its_own_token_also_after_a_restart() -> None:
-    vault, intake = Vault(), RecordingIntake()
+    vault, intake = MemoryCredentialStore(), RecordingIntake()
     async with fast_slack() as slack:
         for team in TEAMS:
             slack.workspace.channel(f"D{team}", kind="im", members={"U1ANN"})
@@ -125,7 +125,7 @@ async def test_each_workspace_is_served_with_its_own_token_also_after_a_restart(
 
 
 async def test_events_of_a_workspace_that_did_not_install_are_acknowledged_and_ignored() -> None:
-    vault = Vault()
+    vault = MemoryCredentialStore()
     async with fast_slack() as slack:
         adapter, endpoint = installable(slack, vault)
         assert (await install(endpoint)).status == 200
@@ -139,7 +139,7 @@ async def test_events_of_a_workspace_that_did_not_install_are_acknowledged_and_i
 
 
 async def test_a_workspace_that_uninstalls_the_app_is_forgotten() -> None:
-    vault = Vault()
+    vault = MemoryCredentialStore()
     async with fast_slack() as slack:
         adapter, endpoint = installable(slack, vault)
         await install(endpoint)
@@ -153,7 +153,7 @@ async def test_a_workspace_that_uninstalls_the_app_is_forgotten() -> None:
 
 @pytest.mark.parametrize("forged", ["state", "cookie", "other browser", "expired", "empty"])
 async def test_a_forged_or_late_return_installs_nothing(forged: str) -> None:
-    vault, now = Vault(), [1_700_000_000.0]
+    vault, now = MemoryCredentialStore(), [1_700_000_000.0]
     async with fast_slack() as slack:
         oauth = slack.server.oauth
         given = {"client_id": oauth.client_id, "client_secret": oauth.client_secret}
@@ -180,7 +180,7 @@ async def test_a_forged_or_late_return_installs_nothing(forged: str) -> None:
 
 
 async def test_refusals_are_reported_and_store_nothing() -> None:
-    vault = Vault()
+    vault = MemoryCredentialStore()
     async with fast_slack() as slack:
         _, endpoint = installable(slack, vault, allowed_workspaces=["T7"])
         refused = await install(endpoint)
@@ -198,7 +198,7 @@ async def test_refusals_are_reported_and_store_nothing() -> None:
 async def test_without_a_client_there_is_nothing_to_install() -> None:
     async with fast_slack() as slack:
         adapter = SlackAdapter(config(slack), timeouts=FAST)
-        assert adapter.enable_installation(Vault()) is None
+        assert adapter.enable_installation(MemoryCredentialStore()) is None
         assert ReplyTarget(chat="C1").user == ""
 
 
@@ -225,7 +225,7 @@ async def installed_over_http(
 ) -> AsyncIterator[SlackAdapter]:
     """Run an adapter that Slack calls, installed by workspaces or organizations."""
     given = {"mode": "http", "signing_secret": slack.events.secret, "app_token": ""}
-    adapter, endpoint = installable(slack, Vault(), **given)
+    adapter, endpoint = installable(slack, MemoryCredentialStore(), **given)
     async with started(adapter, intake):
         for holder in holders:
             slack.server.oauth.team = holder

@@ -39,20 +39,20 @@ def caused(error: Exception, cause: Exception) -> Exception:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Meaning:
+class ExpectedError:
     retryable: bool = False
     ambiguous: bool = False
     target_gone: bool = False
     retry_after_s: float | None = None
 
 
-REFUSED = Meaning()
-LATER = Meaning(retryable=True)
-UNCERTAIN = Meaning(retryable=True, ambiguous=True)
-GONE = Meaning(target_gone=True)
+REFUSED = ExpectedError()
+LATER = ExpectedError(retryable=True)
+UNCERTAIN = ExpectedError(retryable=True, ambiguous=True)
+GONE = ExpectedError(target_gone=True)
 
-CASES: list[tuple[Exception, Meaning]] = [
-    (RetryAfterError(7), Meaning(retryable=True, retry_after_s=7.0)),
+CASES: list[tuple[Exception, ExpectedError]] = [
+    (RetryAfterError(7), ExpectedError(retryable=True, retry_after_s=7.0)),
     (UnexpectedStatus(500), LATER),
     (UnexpectedStatus(502), LATER),
     (UnexpectedStatus(504), LATER),
@@ -71,8 +71,8 @@ CASES: list[tuple[Exception, Meaning]] = [
     (caused(NetworkError("x"), aiohttp.NonHttpUrlClientError("ftp://x")), REFUSED),
     (caused(NetworkError("x"), aiohttp.InvalidURL("x")), REFUSED),
     (TelegramError("The answer is not JSON"), UNCERTAIN),
-    (KeyError("result"), Meaning(ambiguous=True)),
-    (InvalidToken("Unauthorized"), Meaning(retryable=True, retry_after_s=60.0)),
+    (KeyError("result"), ExpectedError(ambiguous=True)),
+    (InvalidToken("Unauthorized"), ExpectedError(retryable=True, retry_after_s=60.0)),
     (Conflict("Conflict"), LATER),
     (ChatMigrated(-100), GONE),
     (Forbidden("Forbidden: bot was blocked by the user"), REFUSED),
@@ -92,9 +92,9 @@ CASES: list[tuple[Exception, Meaning]] = [
 
 
 @pytest.mark.parametrize(("error", "meaning"), CASES, ids=lambda case: repr(case)[:60])
-def test_every_failure_carries_its_decision(error: Exception, meaning: Meaning) -> None:
+def test_every_failure_carries_its_decision(error: Exception, meaning: ExpectedError) -> None:
     result = delivery_error(error)
-    assert meaning == Meaning(
+    assert meaning == ExpectedError(
         retryable=result.retryable,
         ambiguous=result.ambiguous,
         target_gone=result.target_gone,

@@ -78,7 +78,7 @@ def test_private_message_is_one_conversation() -> None:
 
 
 @dataclass(kw_only=True)
-class Way:
+class InboundCase:
     """Where a message is, and where it belongs."""
 
     name: str
@@ -91,29 +91,29 @@ class Way:
 
 
 WAYS = [
-    Way(
+    InboundCase(
         name="a topic of a private chat", fields={"chat": PRIVATE, **TOPIC}, topic="40", thread="40"
     ),
-    Way(
+    InboundCase(
         name="a reply in a private chat",
         fields={"reply_to_message": replied(chat=PRIVATE)},
         topic="",
     ),
-    Way(
+    InboundCase(
         name="a new chain in a group",
         fields={"chat": PLAIN},
         topic="55",
         remember=True,
         addressed=False,
     ),
-    Way(
+    InboundCase(
         name="a reply to the bot",
         fields={"chat": PLAIN, "reply_to_message": replied(**{"from": BOT})},
         topic="55",
         replies_to=("33",),
         remember=True,
     ),
-    Way(
+    InboundCase(
         name="a reply to a person",
         fields={"chat": PLAIN, "reply_to_message": replied()},
         topic="55",
@@ -121,7 +121,7 @@ WAYS = [
         remember=True,
         addressed=False,
     ),
-    Way(
+    InboundCase(
         name="a reply thread without topic",
         fields={
             "chat": PLAIN,
@@ -132,17 +132,17 @@ WAYS = [
         replies_to=("33",),
         remember=True,
     ),
-    Way(
+    InboundCase(
         name="the General topic", fields={"chat": FORUM}, topic="55", remember=True, addressed=False
     ),
-    Way(
+    InboundCase(
         name="a topic that the bot opened",
         fields={"chat": FORUM, **TOPIC, "reply_to_message": CREATED},
         topic="40",
         thread="40",
         addressed=False,
     ),
-    Way(
+    InboundCase(
         name="a reply to the bot in a topic",
         fields={
             "chat": FORUM,
@@ -152,7 +152,7 @@ WAYS = [
         topic="40",
         thread="40",
     ),
-    Way(
+    InboundCase(
         name="a basic group",
         fields={"chat": {"id": -4001, "type": "group", "title": "Few"}},
         topic="55",
@@ -163,7 +163,7 @@ WAYS = [
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
-def test_conversation_and_place(way: Way) -> None:
+def test_conversation_and_place(way: InboundCase) -> None:
     inbound = accepted(text="Hi", **way.fields)
     assert inbound.key.topic == way.topic
     assert inbound.reply_target.thread == way.thread

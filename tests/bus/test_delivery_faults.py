@@ -328,7 +328,7 @@ async def test_an_edit_of_unknown_outcome_is_given_up_after_a_day(tmp_path: Path
 # Rows that need several messages
 
 
-class ShortPlatform(FindingPlatform):
+class ShortMessagePlatform(FindingPlatform):
     """Finds out when it sends that a text needs several messages."""
 
     @override
@@ -342,7 +342,7 @@ class ShortPlatform(FindingPlatform):
 async def test_each_message_of_a_row_is_sent_once_even_if_the_next_fails(
     tmp_path: Path, error: Exception
 ) -> None:
-    platform = ShortPlatform()
+    platform = ShortMessagePlatform()
 
     def fail_once() -> None:
         if len(platform.shown) == 1:
@@ -362,7 +362,7 @@ async def test_each_message_of_a_row_is_sent_once_even_if_the_next_fails(
     assert [message.key for message in platform.shown] == ["a", "a+1", "a+2", "b"]
 
 
-class BlindPlatform(ShortPlatform):
+class BlindPlatform(ShortMessagePlatform):
     """Cannot look up what it sent."""
 
     find_message = None  # type: ignore[assignment]
@@ -464,7 +464,7 @@ async def test_two_waiters_for_one_row_are_both_woken(tmp_path: Path) -> None:
 # Decorations
 
 
-class MutePlatform(CardPlatform):
+class FailingIndicatorsPlatform(CardPlatform):
     """Fails at every decoration with an exception that no adapter should raise."""
 
     @override
@@ -491,7 +491,7 @@ class MutePlatform(CardPlatform):
 async def test_failing_indicators_raise_nothing(tmp_path: Path) -> None:
     async with (
         Database.open(StoreConfig(), tmp_path) as database,
-        delivering(database, MutePlatform("fake")) as worker,
+        delivering(database, FailingIndicatorsPlatform("fake")) as worker,
     ):
         place = ReplyTarget(chat="c")
         async with worker.show_working("fake", place):

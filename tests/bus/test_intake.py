@@ -198,7 +198,7 @@ def test_any_space_ends_a_command(space: str) -> None:
     assert parse_command(f"{space}/NEW{space}x{space}") == ParsedCommand("new", "x")
 
 
-class ThoughtfulPlatform(FakePlatform):
+class SlowSendPlatform(FakePlatform):
     """Shows a message before it says so, as every platform does."""
 
     def __init__(self) -> None:
@@ -215,7 +215,7 @@ class ThoughtfulPlatform(FakePlatform):
 async def test_a_reply_that_arrives_before_the_send_returns_continues_the_conversation(
     tmp_path: Path,
 ) -> None:
-    platform = ThoughtfulPlatform()
+    platform = SlowSendPlatform()
     group: dict[str, object] = {"is_private": False, "chat": "room", "track_replies": True}
     async with running_bus(tmp_path, platform=platform) as harness:
         await harness.send("root", event="x1", topic="x1", **group)

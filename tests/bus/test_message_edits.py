@@ -328,7 +328,7 @@ async def test_a_deletion_is_kept_over_a_crash(tmp_path: Path) -> None:
             assert harness.prompts() == ["left"]
 
 
-class Slow(ButtonPlatform):
+class SlowSplitPlatform(ButtonPlatform):
     """Takes its time to cut a text: so long a turn is being written down."""
 
     def __init__(self) -> None:
@@ -346,7 +346,7 @@ class Slow(ButtonPlatform):
 async def test_an_edit_during_the_delivery_of_the_answer_is_offered_after_it(
     tmp_path: Path,
 ) -> None:
-    platform = Slow()
+    platform = SlowSplitPlatform()
     async with running_bus(tmp_path, platform=platform) as harness:
         await harness.send("one")
         await eventually(platform.cutting.is_set)

@@ -14,7 +14,7 @@ from store.errors import StoreUnavailable
 from tests.bus.harness import inbound_message, running_bus
 
 
-class Step:
+class RecordingStage:
     """A stage that notes that it ran."""
 
     def __init__(self, name: str, trail: list[str], ends: Disposition | None = None) -> None:
@@ -25,7 +25,7 @@ class Step:
         return self._ends
 
 
-def pipeline(*stages: Step, capacity: IntakeCapacity | None = None) -> InboundPipeline:
+def pipeline(*stages: RecordingStage, capacity: IntakeCapacity | None = None) -> InboundPipeline:
     return InboundPipeline(
         stages,
         capacity=capacity or IntakeCapacity(10),
@@ -37,9 +37,9 @@ def pipeline(*stages: Step, capacity: IntakeCapacity | None = None) -> InboundPi
 async def test_stages_run_in_order_until_one_decides() -> None:
     trail: list[str] = []
     stages = (
-        Step("a", trail),
-        Step("b", trail, Disposition.NOT_ADDRESSED),
-        Step("c", trail, Disposition.ACCEPTED),
+        RecordingStage("a", trail),
+        RecordingStage("b", trail, Disposition.NOT_ADDRESSED),
+        RecordingStage("c", trail, Disposition.ACCEPTED),
     )
     assert await pipeline(*stages).receive(inbound_message("hi", "e")) is Disposition.NOT_ADDRESSED
     assert trail == ["a:hi", "b:hi"]
@@ -47,13 +47,15 @@ async def test_stages_run_in_order_until_one_decides() -> None:
 
 async def test_a_pipeline_whose_last_stage_passes_a_message_on_is_a_bug() -> None:
     with pytest.raises(RuntimeError, match="last stage"):
-        await pipeline(Step("a", [])).receive(inbound_message("hi", "e"))
+        await pipeline(RecordingStage("a", [])).receive(inbound_message("hi", "e"))
 
 
 async def test_capacity_is_given_back_also_after_an_error() -> None:
     capacity = IntakeCapacity(1)
     with pytest.raises(RuntimeError):
-        await pipeline(Step("a", []), capacity=capacity).receive(inbound_message("hi", "e"))
+        await pipeline(RecordingStage("a", []), capacity=capacity).receive(
+            inbound_message("hi", "e")
+        )
     with capacity, pytest.raises(IntakeFull):
         capacity.check()
     capacity.check()

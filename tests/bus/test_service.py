@@ -526,7 +526,7 @@ async def test_supervision_waits_between_crashes_and_gives_an_ended_adapter_up()
         adapter, now=lambda: 5.0, backoff=Backoff(first_s=0.001, cap_s=0.002)
     )
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(supervised.run, _Nowhere())
+        tasks.start_soon(supervised.run, _NoIntake())
         await eventually(lambda: supervised.health().state is ConnectionState.FAILED)
         assert adapter.starts == 4
         assert supervised.health() == ChannelHealth(
@@ -537,7 +537,7 @@ async def test_supervision_waits_between_crashes_and_gives_an_ended_adapter_up()
         tasks.cancel_scope.cancel()
 
 
-class _Nowhere(Intake):
+class _NoIntake(Intake):
     @override
     async def receive(self, inbound: object) -> Disposition:
         raise AssertionError

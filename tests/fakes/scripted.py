@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 from uuid import uuid4
 
 import anyio
@@ -41,9 +41,7 @@ class ScriptedChatModel(BaseChatModel):
     _called: anyio.Event = PrivateAttr(default_factory=anyio.Event)
 
     @classmethod
-    def playing(
-        cls, *script: Script | str, delay_s: float = 0.0, hang: bool = False
-    ) -> "ScriptedChatModel":
+    def playing(cls, *script: Script | str, delay_s: float = 0.0, hang: bool = False) -> Self:
         """Build a model with its script; a string is a turn that says it."""
         model = cls(delay_s=delay_s, hang=hang)
         model._script.extend(

@@ -24,7 +24,7 @@ PAGE = "http://localhost:3000"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Front:
+class ChatUiServer:
     """The open service.
 
     Attributes:
@@ -75,7 +75,7 @@ def answer(request: ModelRequest) -> ModelReply:
 
 
 @asynccontextmanager
-async def opened(folder: Path, **gateway: Any) -> AsyncIterator[Front]:  # noqa: ANN401 - configuration
+async def opened(folder: Path, **gateway: Any) -> AsyncIterator[ChatUiServer]:  # noqa: ANN401 - configuration
     """Open the service of a new data folder; keywords go to the `gateway` section."""
     port = free_port()
     file = folder / "config.yaml"
@@ -96,7 +96,9 @@ async def opened(folder: Path, **gateway: Any) -> AsyncIterator[Front]:  # noqa:
                     with anyio.fail_after(10):
                         await server.ready.wait()
                     try:
-                        yield Front(url=f"http://127.0.0.1:{port}", model=model, graphs=graphs)
+                        yield ChatUiServer(
+                            url=f"http://127.0.0.1:{port}", model=model, graphs=graphs
+                        )
                     finally:
                         server.stop()
                         server.force_exit = True

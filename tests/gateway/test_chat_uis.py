@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import httpx
 
 from tests.fakes.model import ModelReply, ToolCall
-from tests.gateway.chat_ui import PAGE, TOKEN, Front, opened
+from tests.gateway.chat_ui import PAGE, TOKEN, ChatUiServer, opened
 
 Event = tuple[str, Any]
 
@@ -32,7 +32,7 @@ async def events_of(response: httpx.Response) -> AsyncIterator[Event]:
 class Page:
     """agent-chat-ui in a browser: every request that is not simple is asked for first."""
 
-    def __init__(self, front: Front) -> None:
+    def __init__(self, front: ChatUiServer) -> None:
         self._client = httpx.AsyncClient(base_url=f"{front.url}/api", timeout=20)
         self._headers = {"Origin": PAGE, "X-Api-Key": TOKEN, "User-Agent": "Mozilla/5.0"}
 
@@ -189,7 +189,7 @@ def final(events: list[Event]) -> str:
 
 
 @asynccontextmanager
-async def running(tmp_path: Path) -> AsyncIterator[tuple[Front, httpx.AsyncClient]]:
+async def running(tmp_path: Path) -> AsyncIterator[tuple[ChatUiServer, httpx.AsyncClient]]:
     headers = {"Authorization": f"Bearer {TOKEN}", "Accept": "text/event-stream"}
     async with (
         opened(tmp_path) as front,

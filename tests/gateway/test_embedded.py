@@ -63,7 +63,7 @@ MEMORY = {
 
 
 @dataclass(frozen=True, slots=True)
-class Both:
+class BothApis:
     """One agent, reached in both ways."""
 
     service: Composed
@@ -77,12 +77,12 @@ class Both:
 
 
 @asynccontextmanager
-async def both(folder: Path, text: str = "skills: {scan: none}") -> AsyncIterator[Both]:
+async def both(folder: Path, text: str = "skills: {scan: none}") -> AsyncIterator[BothApis]:
     async with composed(folder, text) as service:
         parts = service.services
         book = StoredThreadIndex(ThreadStore(parts.database), parts.runs.checkpointer)
         client = AsyncParleyClient(parts.agents, parts.runs.checkpointer, book, TurnSettings())
-        yield Both(service, client)
+        yield BothApis(service, client)
 
 
 def parsed(kind: type[BaseModel], view: object) -> None:

@@ -32,7 +32,7 @@ KEY = "sk-0123456789"
 DEMO = "4"
 
 
-class Scripted(SetupPrompter):
+class ScriptedPrompter(SetupPrompter):
     """Says what was written down, in order; remembers what was asked and told."""
 
     def __init__(self, *answers: str) -> None:
@@ -55,7 +55,7 @@ class Scripted(SetupPrompter):
         return self.answers.pop(0)
 
 
-class Desk:
+class SetupHarness:
     """A folder to set up in."""
 
     def __init__(self, folder: Path, config: Mapping[str, Any] | str = "") -> None:
@@ -64,16 +64,18 @@ class Desk:
         if config:
             self.config.write_text(config if isinstance(config, str) else yaml.safe_dump(config))
 
-    async def ask(self, *answers: str, arguments: Sequence[str] = (), **environ: str) -> Scripted:
+    async def ask(
+        self, *answers: str, arguments: Sequence[str] = (), **environ: str
+    ) -> ScriptedPrompter:
         """Run the command with these answers; all of them are asked for."""
-        person = Scripted(*answers)
+        person = ScriptedPrompter(*answers)
         await self._run(person, arguments, environ)
         assert person.answers == []
         return person
 
-    async def take(self, *arguments: str, **environ: str) -> Scripted:
+    async def take(self, *arguments: str, **environ: str) -> ScriptedPrompter:
         """Run the command without questions."""
-        person = Scripted()
+        person = ScriptedPrompter()
         await self._run(person, ["--non-interactive", *arguments], environ)
         assert person.asked == []
         return person
@@ -115,44 +117,44 @@ def mode(file: Path) -> int:
 
 async def test_slack_setup_asks_for_two_tokens_and_tries_them(tmp_path: Path) -> None:
     async with FakeSlack() as slack:
-        desk = Desk(tmp_path, slack_at(slack))
-        person = await desk.ask("slack", slack.bot_token, slack.app_token, DEMO)
+        harness = SetupHarness(tmp_path, slack_at(slack))
+        person = await harness.ask("slack", slack.bot_token, slack.app_token, DEMO)
         assert len(person.hidden) == 2
         assert "https://api.slack.com/apps?new_app=1&manifest_json=" in person.told
         assert "@parley in Team" in person.told
         assert slack.sockets.connects == 0  # what may run already is not disturbed
         assert slack.violations == []
         assert slack.bot_token not in person.told
-        config = desk.loaded()
+        config = harness.loaded()
         assert config.bots.slack.enabled
         assert config.bots.slack.bot_token == slack.bot_token
         assert config.bots.slack.app_token == slack.app_token
-        assert slack.bot_token not in desk.config.read_text()
-        assert mode(desk.env) == 0o600
+        assert slack.bot_token not in harness.config.read_text()
+        assert mode(harness.env) == 0o600
 
 
 async def test_telegram_needs_its_token_only(tmp_path: Path) -> None:
     async with TelegramServer() as telegram:
         telegram.dm("hello")
-        desk = Desk(tmp_path, telegram_at(telegram))
-        person = await desk.ask("telegram", telegram.token, DEMO)
+        harness = SetupHarness(tmp_path, telegram_at(telegram))
+        person = await harness.ask("telegram", telegram.token, DEMO)
         assert "@parley_bot" in person.told
         assert "pairing approve" in person.told
         assert telegram.calls("getUpdates") == []
         assert telegram.backlog == 1
-        assert desk.loaded().bots.telegram.bot_token == telegram.token
+        assert harness.loaded().bots.telegram.bot_token == telegram.token
 
 
 async def test_feishu_or_lark(tmp_path: Path) -> None:
     async with FakeFeishu() as feishu:
-        desk = Desk(tmp_path, {"channels": {"feishu": {"domain": feishu.url}}})
-        person = await desk.ask("lark", "", feishu.app_id, feishu.app_secret, DEMO)
+        harness = SetupHarness(tmp_path, {"channels": {"feishu": {"domain": feishu.url}}})
+        person = await harness.ask("lark", "", feishu.app_id, feishu.app_secret, DEMO)
         assert len([q for q in person.asked if "latform" not in q and "Model" not in q]) == 3
         assert "Parley is switched on" in person.told
-        assert desk.loaded().bots.feishu.app_secret == feishu.app_secret
+        assert harness.loaded().bots.feishu.app_secret == feishu.app_secret
 
 
-class Noted(CredentialCheck):
+class RecordedCheck(CredentialCheck):
     """Finds everything good and remembers it: for what must not be tried on the real servers."""
 
     def __init__(self) -> None:
@@ -169,8 +171,8 @@ class Noted(CredentialCheck):
         return []
 
 
-def asked(*answers: str) -> tuple[SetupAnswers, Scripted]:
-    person, trials = Scripted(*answers), Noted()
+def asked(*answers: str) -> tuple[SetupAnswers, ScriptedPrompter]:
+    person, trials = ScriptedPrompter(*answers), RecordedCheck()
     found = prompt_for_answers(person, trials, lambda _name, _ask: None, has_models=False)
     assert person.answers == []
     chosen = [
@@ -206,71 +208,71 @@ def test_providers_have_a_model_of_their_own_and_can_be_named() -> None:
 async def test_several_platforms_and_a_model(tmp_path: Path) -> None:
     async with FakeSlack() as slack, TelegramServer() as telegram, FakeModelServer() as model:
         channels = {**slack_at(slack)["channels"], **telegram_at(telegram)["channels"]}
-        desk = Desk(tmp_path, {"channels": channels})
-        person = await desk.ask(
+        harness = SetupHarness(tmp_path, {"channels": channels})
+        person = await harness.ask(
             "telegram, Slack", slack.bot_token, slack.app_token, telegram.token,
             "3", model.base_url, "fake", KEY,
         )  # fmt: skip
         assert "fake answered in" in person.told
-        config = desk.loaded()
+        config = harness.loaded()
         assert (config.bots.slack.enabled, config.bots.telegram.enabled) == (True, True)
         (entry,) = config.agent.models
         assert (entry.name, entry.model) == ("server", "fake")
         assert entry.extra_keys()["api_key"] == KEY
-        assert desk.values["MODEL_API_KEY"] == KEY
-        assert KEY not in desk.config.read_text() + person.told
+        assert harness.values["MODEL_API_KEY"] == KEY
+        assert KEY not in harness.config.read_text() + person.told
 
 
 async def test_a_new_configuration_is_private_and_says_where_the_keys_stand(
     tmp_path: Path,
 ) -> None:
     async with FakeModelServer() as model:
-        desk = Desk(tmp_path)
-        await desk.ask("", "server", model.base_url, "fake", "")
-        assert desk.config.read_text().startswith(HEADER_COMMENT)
-        assert mode(desk.config) == 0o600
-        assert desk.loaded().agent.models[0].extra_keys()["api_key"] == "none-needed"
+        harness = SetupHarness(tmp_path)
+        await harness.ask("", "server", model.base_url, "fake", "")
+        assert harness.config.read_text().startswith(HEADER_COMMENT)
+        assert mode(harness.config) == 0o600
+        assert harness.loaded().agent.models[0].extra_keys()["api_key"] == "none-needed"
         assert names(tmp_path) == [".env", "config.yaml"]
 
 
 async def test_nothing_chosen_writes_nothing(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
-    person = await desk.ask("", DEMO)
+    harness = SetupHarness(tmp_path)
+    person = await harness.ask("", DEMO)
     assert "nothing was written" in person.told
-    assert not desk.config.exists()
-    assert desk.untouched
+    assert not harness.config.exists()
+    assert harness.untouched
 
 
 async def test_a_wrong_token_is_asked_for_again(tmp_path: Path) -> None:
     async with TelegramServer() as telegram:
-        desk = Desk(tmp_path, telegram_at(telegram))
-        person = await desk.ask("telegram", "1:wrong", "", telegram.token, DEMO)
+        harness = SetupHarness(tmp_path, telegram_at(telegram))
+        person = await harness.ask("telegram", "1:wrong", "", telegram.token, DEMO)
         assert "@BotFather" in person.told
         assert "[a] try again" in person.asked[2]
-        assert desk.values == {"TELEGRAM_BOT_TOKEN": telegram.token}
+        assert harness.values == {"TELEGRAM_BOT_TOKEN": telegram.token}
 
 
 async def test_a_platform_can_be_left_out_and_a_typing_error_is_reported(tmp_path: Path) -> None:
     async with TelegramServer() as telegram:
-        desk = Desk(tmp_path, telegram_at(telegram))
-        person = await desk.ask("telegramm", "telegram", "1:wrong", "l", "7", DEMO)
+        harness = SetupHarness(tmp_path, telegram_at(telegram))
+        person = await harness.ask("telegramm", "telegram", "1:wrong", "l", "7", DEMO)
         assert "did you mean telegram?" in person.told
-        assert desk.untouched
-        assert not desk.loaded().bots.telegram.enabled
+        assert harness.untouched
+        assert not harness.loaded().bots.telegram.enabled
 
 
 async def test_a_model_that_refuses_the_key(tmp_path: Path) -> None:
     async with FakeModelServer() as model:
         model.reply(ModelReply(status=401))
-        desk = Desk(tmp_path)
-        person = await desk.ask("-", "3", model.base_url, "fake", KEY, "l")
+        harness = SetupHarness(tmp_path)
+        person = await harness.ask("-", "3", model.base_url, "fake", KEY, "l")
         assert "auth (HTTP 401" in person.told
-        assert not desk.config.exists()
+        assert not harness.config.exists()
 
 
 async def test_a_provider_without_its_variables_is_reported(tmp_path: Path) -> None:
     with pytest.raises(CommandFailed, match="OpenAI: set OPENAI_API_KEY"):
-        await Desk(tmp_path).take("--model", "openai")
+        await SetupHarness(tmp_path).take("--model", "openai")
 
 
 def test_a_package_that_is_missing_is_named() -> None:
@@ -281,17 +283,17 @@ def test_a_package_that_is_missing_is_named() -> None:
 
 async def test_tokens_of_the_environment_can_be_kept_by_enter(tmp_path: Path) -> None:
     async with TelegramServer() as telegram:
-        desk = Desk(tmp_path, telegram_at(telegram))
-        person = await desk.ask("telegram", "", DEMO, TELEGRAM_BOT_TOKEN=telegram.token)
+        harness = SetupHarness(tmp_path, telegram_at(telegram))
+        person = await harness.ask("telegram", "", DEMO, TELEGRAM_BOT_TOKEN=telegram.token)
         assert "[Enter = use TELEGRAM_BOT_TOKEN]" in person.asked[1]
         assert telegram.token not in "".join(person.asked)
-        assert desk.values == {"TELEGRAM_BOT_TOKEN": telegram.token}
+        assert harness.values == {"TELEGRAM_BOT_TOKEN": telegram.token}
 
 
 async def test_a_variable_that_hides_the_new_value_is_reported(tmp_path: Path) -> None:
     async with TelegramServer() as telegram:
-        desk = Desk(tmp_path, telegram_at(telegram))
-        person = await desk.ask("telegram", telegram.token, DEMO, TELEGRAM_BOT_TOKEN="1:old")
+        harness = SetupHarness(tmp_path, telegram_at(telegram))
+        person = await harness.ask("telegram", telegram.token, DEMO, TELEGRAM_BOT_TOKEN="1:old")
         assert "Note: TELEGRAM_BOT_TOKEN is set in the environment" in person.told
 
 
@@ -312,58 +314,58 @@ channels:
 async def test_what_the_files_say_stays_with_its_comments(tmp_path: Path) -> None:
     async with TelegramServer() as telegram:
         urls = {"base_url": telegram.base_url, "base_file_url": telegram.base_file_url}
-        desk = Desk(tmp_path, EXISTING.format(**urls))
-        desk.config.chmod(0o640)
-        desk.env.write_text("OTHER=1\n# note\n")
-        await desk.ask("telegram", telegram.token, DEMO)
-        text = desk.config.read_text()
+        harness = SetupHarness(tmp_path, EXISTING.format(**urls))
+        harness.config.chmod(0o640)
+        harness.env.write_text("OTHER=1\n# note\n")
+        await harness.ask("telegram", telegram.token, DEMO)
+        text = harness.config.read_text()
         assert text == EXISTING.format(**urls).replace("enabled: false", "enabled: true")
-        assert mode(desk.config) == 0o640
-        assert desk.env.read_text() == f"OTHER=1\n# note\nMY_BOT={telegram.token}\n"
+        assert mode(harness.config) == 0o640
+        assert harness.env.read_text() == f"OTHER=1\n# note\nMY_BOT={telegram.token}\n"
         assert (tmp_path / "config.yaml.bak").read_text() == EXISTING.format(**urls)
 
 
 async def test_nothing_is_replaced_silently(tmp_path: Path) -> None:
     async with TelegramServer() as telegram:
-        desk = Desk(tmp_path, telegram_at(telegram))
-        desk.env.write_text("TELEGRAM_BOT_TOKEN=1:old\n")
-        person = Scripted("telegram", telegram.token, DEMO, "n")
+        harness = SetupHarness(tmp_path, telegram_at(telegram))
+        harness.env.write_text("TELEGRAM_BOT_TOKEN=1:old\n")
+        person = ScriptedPrompter("telegram", telegram.token, DEMO, "n")
         with pytest.raises(CommandFailed, match="nothing was written"):
-            await desk._run(person, [], {})
+            await harness._run(person, [], {})
         assert "TELEGRAM_BOT_TOKEN in .env" in person.asked[-1]
-        assert desk.values["TELEGRAM_BOT_TOKEN"] == "1:old"
+        assert harness.values["TELEGRAM_BOT_TOKEN"] == "1:old"
         with pytest.raises(CommandFailed, match="--force"):
-            await desk.take(TELEGRAM_BOT_TOKEN=telegram.token)
-        await desk.take("--force", TELEGRAM_BOT_TOKEN=telegram.token)
-        assert desk.values["TELEGRAM_BOT_TOKEN"] == telegram.token
-        again = await desk.take(TELEGRAM_BOT_TOKEN=telegram.token)
+            await harness.take(TELEGRAM_BOT_TOKEN=telegram.token)
+        await harness.take("--force", TELEGRAM_BOT_TOKEN=telegram.token)
+        assert harness.values["TELEGRAM_BOT_TOKEN"] == telegram.token
+        again = await harness.take(TELEGRAM_BOT_TOKEN=telegram.token)
         assert "already up to date" in again.told
 
 
 async def test_without_questions_each_platform_whose_variables_are_set(tmp_path: Path) -> None:
     async with FakeSlack() as slack, FakeModelServer() as model:
-        desk = Desk(tmp_path, slack_at(slack))
-        await desk.take(
+        harness = SetupHarness(tmp_path, slack_at(slack))
+        await harness.take(
             SLACK_BOT_TOKEN=slack.bot_token,
             SLACK_APP_TOKEN=slack.app_token,
             MODEL_BASE_URL=model.base_url,
             MODEL_NAME="fake",
         )
-        config = desk.loaded()
+        config = harness.loaded()
         assert (config.bots.slack.enabled, config.bots.telegram.enabled) == (True, False)
         assert [entry.name for entry in config.agent.models] == ["server"]
 
 
 async def test_without_questions_what_is_missing_or_wrong_ends_it(tmp_path: Path) -> None:
     async with TelegramServer() as telegram:
-        desk = Desk(tmp_path, telegram_at(telegram))
+        harness = SetupHarness(tmp_path, telegram_at(telegram))
         with pytest.raises(CommandFailed, match="TELEGRAM_BOT_TOKEN"):
-            await desk.take("--platform", "telegram")
+            await harness.take("--platform", "telegram")
         with pytest.raises(CommandFailed, match="@BotFather"):
-            await desk.take("--platform", "telegram", TELEGRAM_BOT_TOKEN="1:wrong")
+            await harness.take("--platform", "telegram", TELEGRAM_BOT_TOKEN="1:wrong")
         with pytest.raises(CommandFailed, match="SLACK_BOT_TOKEN and SLACK_APP_TOKEN"):
-            await desk.take("--platform", "slack", "--model", "none")
-        assert desk.untouched
+            await harness.take("--platform", "slack", "--model", "none")
+        assert harness.untouched
 
 
 async def test_an_invalid_configuration_is_reported_before_anything_is_written(
@@ -371,14 +373,14 @@ async def test_an_invalid_configuration_is_reported_before_anything_is_written(
 ) -> None:
     async with TelegramServer() as telegram:
         tree = {**telegram_at(telegram), "gateway": {"port": "x"}}
-        desk = Desk(tmp_path, tree)
+        harness = SetupHarness(tmp_path, tree)
         with pytest.raises(CommandFailed, match=r"config\.yaml: gateway\.port"):
-            await desk.ask("telegram", telegram.token, DEMO)
-        assert desk.untouched
-        desk = Desk(tmp_path, "channels: [a]")
+            await harness.ask("telegram", telegram.token, DEMO)
+        assert harness.untouched
+        harness = SetupHarness(tmp_path, "channels: [a]")
         with pytest.raises(ConfigUpgradeError):
-            await desk.ask()
-        assert desk.untouched
+            await harness.ask()
+        assert harness.untouched
 
 
 @pytest.mark.parametrize("value", ["plain-1:2", "a b", "it's", 'say "x" #1', "a\\b", "$HOME", "ü"])
@@ -425,7 +427,7 @@ async def test_the_file_that_the_environment_names_is_made(tmp_path: Path) -> No
         given.config = None
         file = tmp_path / "of-mine.yaml"
         environ = {"PARLEY_CONFIG": str(file)}
-        person = Scripted("", "3", model.base_url, "fake", "")
+        person = ScriptedPrompter("", "3", model.base_url, "fake", "")
         await anyio.to_thread.run_sync(run_setup, given, person, environ)
         assert load_config(None, environ).agent.models[0].name == "server"
         assert names(tmp_path) == [".env", "of-mine.yaml"]
@@ -433,7 +435,7 @@ async def test_the_file_that_the_environment_names_is_made(tmp_path: Path) -> No
 
 def test_a_folder_that_is_not_there_is_told_before_any_question(tmp_path: Path) -> None:
     given = build_parser().parse_args(["init", "--config", str(tmp_path / "gone" / "config.yaml")])
-    person = Scripted()
+    person = ScriptedPrompter()
     with pytest.raises(CommandFailed, match="gone: no such folder"):
         run_setup(given, person, {})
     assert person.asked == []
@@ -452,15 +454,15 @@ def test_a_broken_file_ends_it_in_one_line(
 
 async def test_through_a_pipe_each_line_is_an_answer(tmp_path: Path) -> None:
     async with TelegramServer() as telegram:
-        desk = Desk(tmp_path, telegram_at(telegram))
+        harness = SetupHarness(tmp_path, telegram_at(telegram))
         said = f"telegram\n{telegram.token}\n{DEMO}\n"
         code, out, err = await anyio.to_thread.run_sync(
             lambda: parley(tmp_path, "init", stdin=said)
         )
         assert (code, err) == (0, "")
-        assert f"Written: {desk.env} (readable by you only)" in out
+        assert f"Written: {harness.env} (readable by you only)" in out
         assert telegram.token not in out
-        assert desk.loaded().bots.telegram.enabled
+        assert harness.loaded().bots.telegram.enabled
 
 
 def test_an_input_that_ends_early_writes_nothing(
@@ -477,9 +479,9 @@ async def test_at_a_terminal_tokens_stay_hidden_and_ctrl_c_leaves_everything_as_
     tmp_path: Path,
 ) -> None:
     async with TelegramServer() as telegram:
-        desk = Desk(tmp_path, telegram_at(telegram))
-        before = desk.config.read_text()
-        async with at_a_terminal(desk.config, tmp_path / "home", "init") as terminal:
+        harness = SetupHarness(tmp_path, telegram_at(telegram))
+        before = harness.config.read_text()
+        async with at_a_terminal(harness.config, tmp_path / "home", "init") as terminal:
             await terminal.sees("Which platforms?")
             terminal.type("telegram\n")
             await terminal.sees("Bot token (123456:ABC...): ")
@@ -489,5 +491,5 @@ async def test_at_a_terminal_tokens_stay_hidden_and_ctrl_c_leaves_everything_as_
             terminal.type(CTRL_C)
             await terminal.sees("Nothing was written.")
             assert await terminal.leaves() == 130
-        assert desk.config.read_text() == before
-        assert desk.untouched
+        assert harness.config.read_text() == before
+        assert harness.untouched

@@ -122,7 +122,7 @@ async def test_a_dropped_connection_is_taken_up_again_by_the_sdk(
     """The connection breaks in the middle; the SDK follows Location with the last id it saw."""
     async with serving(tmp_path, prefix=prefix) as api:
         thread = await new_thread(api)
-        cutting = Cutting(api.http._transport)
+        cutting = CuttingTransport(api.http._transport)
         async with httpx.AsyncClient(base_url=api.url, transport=cutting) as http:
             for _ in range(6):
                 api.graphs.tokens.release()
@@ -136,7 +136,7 @@ async def test_a_dropped_connection_is_taken_up_again_by_the_sdk(
         assert cutting.paths[-1].startswith(f"{prefix}/threads/{thread}/runs/")
 
 
-class Cutting(httpx.AsyncBaseTransport):
+class CuttingTransport(httpx.AsyncBaseTransport):
     """Breaks the first streamed answer after its first chunk."""
 
     def __init__(self, inner: httpx.AsyncBaseTransport) -> None:

@@ -21,7 +21,7 @@ LINE = re.compile(
 
 
 @dataclass(frozen=True)
-class Asked:
+class SdkRequest:
     name: str
     method: str
     path: str
@@ -30,11 +30,11 @@ class Asked:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-def surface() -> Iterator[Asked]:
+def surface() -> Iterator[SdkRequest]:
     for line in REQUESTS.read_text().splitlines():
         match = LINE.match(line)
         if match:
-            yield Asked(
+            yield SdkRequest(
                 match["name"],
                 match["method"],
                 match["path"],
@@ -77,7 +77,7 @@ async def test_every_recorded_request_has_its_route(tmp_path: Path) -> None:
     }, "; ".join(f"{n}={s}" for n, s in refused.items())
 
 
-async def status_of(api: Served, asked: Asked) -> int:
+async def status_of(api: Served, asked: SdkRequest) -> int:
     """Ask for a thread, a run and a checkpoint of their own."""
     thread = (await api.sdk.threads.create())["thread_id"]
     run = await api.sdk.runs.create(thread, "agent", input={"n": 1})

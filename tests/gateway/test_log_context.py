@@ -15,7 +15,7 @@ from tests.fakes.scripted import ScriptedChatModel, registered
 from tests.gateway.composed import Composed, composed
 
 
-class Lines(logging.Handler):
+class RecordingLogHandler(logging.Handler):
     """Keeps every line as the service would write it."""
 
     def __init__(self) -> None:
@@ -35,8 +35,8 @@ class Lines(logging.Handler):
 
 
 @pytest.fixture
-def lines() -> Iterator[Lines]:
-    handler, source = Lines(), logging.getLogger("gateway.runtime.worker")
+def lines() -> Iterator[RecordingLogHandler]:
+    handler, source = RecordingLogHandler(), logging.getLogger("gateway.runtime.worker")
     # At the source: how the rest is logged is for others to say.
     level = source.level
     source.setLevel(logging.WARNING)
@@ -59,7 +59,9 @@ async def said(service: Composed, session: str) -> dict[str, Any]:
     return await eventually(row, lambda one: one["state"] in ("done", "dead"), within_s=30)
 
 
-async def test_a_run_that_fails_is_found_by_its_conversation(tmp_path: Path, lines: Lines) -> None:
+async def test_a_run_that_fails_is_found_by_its_conversation(
+    tmp_path: Path, lines: RecordingLogHandler
+) -> None:
     model = ScriptedChatModel.playing(RuntimeError("one"), RuntimeError("two"))
     with registered(model) as keys:
         async with composed(tmp_path, json.dumps({"models": [keys]})) as service:
@@ -76,7 +78,9 @@ async def test_a_run_that_fails_is_found_by_its_conversation(tmp_path: Path, lin
     assert f"(channel terminal, conversation {numbers['s1']}, thread {rows[0]['thread_id']}" in text
 
 
-async def test_a_run_over_the_network_is_found_by_its_request(tmp_path: Path, lines: Lines) -> None:
+async def test_a_run_over_the_network_is_found_by_its_request(
+    tmp_path: Path, lines: RecordingLogHandler
+) -> None:
     with registered(ScriptedChatModel.playing(RuntimeError("no"))) as keys:
         async with composed(tmp_path, json.dumps({"models": [keys]})) as service:
             body = {"assistant_id": "lead_agent", "input": {"messages": "hello"}}

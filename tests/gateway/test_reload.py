@@ -18,7 +18,7 @@ SECOND = "models: [{name: b, use: agent.models.demo:DemoChatModel, model: b}]\n"
 
 
 @dataclass
-class Watched:
+class ReloadHarness:
     """A configuration file that is watched."""
 
     file: Path
@@ -36,7 +36,9 @@ class Watched:
 
 
 @asynccontextmanager
-async def watched(folder: Path, environ: dict[str, str] | None = None) -> AsyncIterator[Watched]:
+async def watched(
+    folder: Path, environ: dict[str, str] | None = None
+) -> AsyncIterator[ReloadHarness]:
     file = folder / "config.yaml"
     file.write_text(FIRST)
     variables = {"PARLEY_HOME": str(folder / "home"), **(environ or {})}
@@ -44,7 +46,7 @@ async def watched(folder: Path, environ: dict[str, str] | None = None) -> AsyncI
     applied: list[Config] = []
     async with open_agent_factory(AgentSetup(config=config.agent, home=config.home)) as agents:
         reload = ConfigReloader(config, agents, on_applied=applied.append, overrides={})
-        yield Watched(file, agents, reload, applied)
+        yield ReloadHarness(file, agents, reload, applied)
 
 
 async def test_a_changed_model_holds_for_later_runs_and_those_under_way_keep_theirs(

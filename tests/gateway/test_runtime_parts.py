@@ -214,13 +214,13 @@ def test_life_of_a_run() -> None:
     assert not is_final("running")
 
 
-class Told(Exception):
+class CustomError(Exception):
     user_message = "Set OPENAI_API_KEY."
 
 
 def test_what_clients_learn_of_exceptions() -> None:
     assert describe_failure(KeyError("a")).message == "'a'"
-    assert describe_failure(Told("sk-secret")).message == "Set OPENAI_API_KEY."
+    assert describe_failure(CustomError("sk-secret")).message == "Set OPENAI_API_KEY."
     assert describe_failure(PermissionError("/etc/shadow")).as_dict() == {
         "error": "PermissionError",
         "message": "An internal error occurred",

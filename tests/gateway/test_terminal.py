@@ -71,7 +71,7 @@ def test_answers_cannot_steer_the_terminal(hostile: str) -> None:
     assert text.endswith("y\n\tz") or "\r" in hostile
 
 
-class ScriptedLink:
+class ScriptedConnection:
     """Answers each line with the next list of events."""
 
     def __init__(self, *answers: list[SessionEvent], result: str = "accepted") -> None:
@@ -100,7 +100,7 @@ async def typed(*lines: str) -> AsyncIterator[str]:
         yield line
 
 
-async def chatted(link: ScriptedLink, *lines: str, live: bool = False) -> str:
+async def chatted(link: ScriptedConnection, *lines: str, live: bool = False) -> str:
     out = io.StringIO()
     chat = TerminalChat(link, typed(*lines), out, files=Path("/data/terminal"), live=live)
     with anyio.fail_after(10):
@@ -110,7 +110,7 @@ async def chatted(link: ScriptedLink, *lines: str, live: bool = False) -> str:
 
 
 async def test_lines_are_answered_one_after_the_other() -> None:
-    link = ScriptedLink(
+    link = ScriptedConnection(
         [
             TerminalIndicator(state="working"),
             shown("Hi"),
@@ -131,18 +131,18 @@ async def test_lines_are_answered_one_after_the_other() -> None:
 
 @pytest.mark.parametrize("word", ["/quit", " /EXIT "])
 async def test_leaving_by_command(word: str) -> None:
-    link = ScriptedLink()
+    link = ScriptedConnection()
     assert await chatted(link, word, "never said", live=True) == GREETING + PROMPT
     assert link.said == []
 
 
 async def test_a_rest_before_the_answer_is_not_the_end() -> None:
-    link = ScriptedLink([SessionIdle(), shown("Late but here", final=True), SessionIdle()])
+    link = ScriptedConnection([SessionIdle(), shown("Late but here", final=True), SessionIdle()])
     assert await chatted(link, "hello") == "Late but here\n"
 
 
 async def test_a_refused_line_is_reported() -> None:
-    link = ScriptedLink(result="empty")
+    link = ScriptedConnection(result="empty")
     assert await chatted(link, "\u200b") == "(not accepted: empty)\n"
 
 

@@ -11,7 +11,7 @@ from typing_extensions import override
 from gateway.watchdog import Watchdog, format_thread_stacks
 
 
-class Told(logging.Handler):
+class RecordingHandler(logging.Handler):
     """Sets an event with the first line that holds a text, in whatever thread it is logged."""
 
     def __init__(self, text: str) -> None:
@@ -30,7 +30,11 @@ def hog_the_loop(until: threading.Event) -> None:
 
 
 async def test_a_blocked_event_loop_is_logged_with_all_stacks() -> None:
-    watchdog, told, again = Watchdog(0.1), Told("has been blocked"), Told("is running again")
+    watchdog, told, again = (
+        Watchdog(0.1),
+        RecordingHandler("has been blocked"),
+        RecordingHandler("is running again"),
+    )
     logger = logging.getLogger("gateway.watchdog")
     logger.addHandler(told)
     logger.addHandler(again)

@@ -16,7 +16,7 @@ ATTEMPTS = 3  # of one model call
 FILE = "/mnt/user-data/workspace/notes.txt"
 
 
-class Model:
+class ButtonModel:
     """Asks which colour, writes a file where told to, and breaks off in all attempts of one call."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Model:
 
 
 async def test_what_people_press_in_every_place(tmp_path: Path) -> None:
-    model = Model()
+    model = ButtonModel()
     async with PlatformServers() as platforms, FakeModelServer(answer=model.answer) as server:
         config = {
             **with_model(server.base_url),

@@ -20,7 +20,7 @@ PLATFORMS = ("slack", "telegram", "feishu")
 FOLDER = "/mnt/user-data/workspace"
 
 
-class Model:
+class EditModel:
     """Never ends an answer about the left side, and looks around until it may end, and knows the language for it."""
 
     def __init__(self) -> None:
@@ -73,18 +73,18 @@ def working_on(model: FakeModelServer, text: str) -> int:
 
 
 async def test_people_change_their_minds(tmp_path: Path) -> None:
-    model = Model()
+    model = EditModel()
     async with PlatformServers() as platforms, FakeModelServer(answer=model.answer) as server:
-        desk = PrivateChats(platforms.slack, platforms.telegram, platforms.feishu)
+        chats = PrivateChats(platforms.slack, platforms.telegram, platforms.feishu)
         config = {**with_model(server.base_url), "channels": platforms.channels}
         async with serving(tmp_path, config, *PLATFORMS) as service:
             on_slack = platforms.slack.dm("go left", user="U1ANN")
             on_telegram = platforms.telegram.dm("go left")
             on_feishu = await platforms.feishu.dm("go left")
             await eventually(lambda: working_on(server, "left") == 3)
-            await _edit_what_runs(desk, on_slack, on_telegram)
-            await _withdraw_what_runs(desk, server, on_feishu)
-            await _edit_what_was_answered(desk, on_slack, on_telegram)
+            await _edit_what_runs(chats, on_slack, on_telegram)
+            await _withdraw_what_runs(chats, server, on_feishu)
+            await _edit_what_was_answered(chats, on_slack, on_telegram)
             await service.until_recorded()
             # What is edited while nobody is there counts when Parley is back.
             await service.kill()
@@ -95,53 +95,53 @@ async def test_people_change_their_minds(tmp_path: Path) -> None:
                 lambda: platforms.telegram.labels(1001).count(ENGLISH.button_rerun) == 1
             )
             platforms.telegram.press(1001, ENGLISH.button_rerun)
-            await eventually(lambda: "You said: go home" in desk.in_telegram())
+            await eventually(lambda: "You said: go home" in chats.in_telegram())
             assert await service.stop() == 0
         assert "Traceback" not in service.log.read_text()
         assert platforms.violations == []
 
 
-async def _edit_what_runs(desk: PrivateChats, on_slack: SlackMessage, on_telegram: int) -> None:
-    desk.slack.edit(on_slack, "go right")
-    desk.telegram.edit(1001, on_telegram, "go right")
-    await eventually(lambda: desk.in_slack() == ["You said: go right"])
-    await eventually(lambda: desk.in_telegram() == ["You said: go right"])
+async def _edit_what_runs(chats: PrivateChats, on_slack: SlackMessage, on_telegram: int) -> None:
+    chats.slack.edit(on_slack, "go right")
+    chats.telegram.edit(1001, on_telegram, "go right")
+    await eventually(lambda: chats.in_slack() == ["You said: go right"])
+    await eventually(lambda: chats.in_telegram() == ["You said: go right"])
 
 
 async def _withdraw_what_runs(
-    desk: PrivateChats, server: FakeModelServer, on_feishu: FeishuMessage
+    chats: PrivateChats, server: FakeModelServer, on_feishu: FeishuMessage
 ) -> None:
-    await eventually(lambda: any("Going left" in text for text in desk.in_feishu()))
-    await desk.feishu.withdraw(on_feishu)
-    await eventually(lambda: desk.in_feishu() == [ENGLISH.stopped])
+    await eventually(lambda: any("Going left" in text for text in chats.in_feishu()))
+    await chats.feishu.withdraw(on_feishu)
+    await eventually(lambda: chats.in_feishu() == [ENGLISH.stopped])
     # No request about the left side is left open: neither the withdrawn one nor the edited ones.
     await eventually(lambda: working_on(server, "left") == 0)
-    await desk.feishu.dm("hello")
-    await eventually(lambda: desk.in_feishu()[1:] == ["You said: hello"])
+    await chats.feishu.dm("hello")
+    await eventually(lambda: chats.in_feishu()[1:] == ["You said: hello"])
     assert "left" not in str(server.requests[-1].messages)
 
 
 async def _edit_what_was_answered(
-    desk: PrivateChats, on_slack: SlackMessage, on_telegram: int
+    chats: PrivateChats, on_slack: SlackMessage, on_telegram: int
 ) -> None:
-    desk.slack.preview(on_slack)
-    desk.slack.edit(on_slack, "go straight on")
+    chats.slack.preview(on_slack)
+    chats.slack.edit(on_slack, "go straight on")
     offered = messages_for("en", "@parley /").rerun_offer
-    await eventually(lambda: offered in str(desk.in_slack()))
-    [offer] = [m for m in desk.slack.messages("DU1ANN") if ENGLISH.button_rerun in m.buttons]
-    desk.slack.press(offer, ENGLISH.button_rerun, user="U1ANN")
-    await eventually(lambda: desk.in_slack()[-1] == "You said: go straight on")
+    await eventually(lambda: offered in str(chats.in_slack()))
+    [offer] = [m for m in chats.slack.messages("DU1ANN") if ENGLISH.button_rerun in m.buttons]
+    chats.slack.press(offer, ENGLISH.button_rerun, user="U1ANN")
+    await eventually(lambda: chats.in_slack()[-1] == "You said: go straight on")
     await eventually(lambda: not offer.buttons)
-    desk.telegram.edit(1001, on_telegram, "go back")
-    await eventually(lambda: ENGLISH.button_rerun in desk.telegram.labels(1001))
-    desk.telegram.press(1001, ENGLISH.button_rerun)
-    await eventually(lambda: "You said: go back" in desk.in_telegram())
-    await eventually(lambda: ENGLISH.button_rerun not in desk.telegram.labels(1001))
+    chats.telegram.edit(1001, on_telegram, "go back")
+    await eventually(lambda: ENGLISH.button_rerun in chats.telegram.labels(1001))
+    chats.telegram.press(1001, ENGLISH.button_rerun)
+    await eventually(lambda: "You said: go back" in chats.in_telegram())
+    await eventually(lambda: ENGLISH.button_rerun not in chats.telegram.labels(1001))
 
 
 async def test_messages_during_a_run_are_injected_into_it(tmp_path: Path) -> None:
     """`busy: steer`: one answer to both messages, also when Parley is killed after the agent heard the second."""
-    model = Model()
+    model = EditModel()
     async with PlatformServers() as platforms, FakeModelServer(answer=model.answer) as server:
         channels = {**platforms.channels, "session": {"busy": "steer"}}
         config = {**with_model(server.base_url), "channels": channels}

@@ -23,7 +23,7 @@ RETRY_AFTER_S = 2
 CLOCK_S = 0.1
 
 
-class Sending:
+class SendFault:
     """The call with which each platform is given a final answer, and how it can fail."""
 
     def __init__(self, platforms: PlatformServers) -> None:
@@ -94,7 +94,7 @@ async def test_refusals_and_cuts_while_sending_lose_and_repeat_nothing(tmp_path:
 
 async def _send_through_trouble(platforms: PlatformServers, users: list[ChatUser]) -> None:
     """A cut connection for one, Retry-After for the next while a third is answered, 5xx three times for a fourth."""
-    sending, channel = Sending(platforms), users[0].channel
+    sending, channel = SendFault(platforms), users[0].channel
     cut, patient, other, tried = users
     before = sending.calls(channel)
     sending.cut(channel)

@@ -59,7 +59,7 @@ async def test_a_file_arrives_with_its_bytes_or_the_reason_why_not(tmp_path: Pat
     async with PlatformServers() as platforms, FakeModelServer(answer=hand_over) as model:
         config = {**with_model(model.base_url), "channels": platforms.channels}
         async with serving(tmp_path, config, *PLATFORMS) as service:
-            presented = Presented(model, service.home)
+            presented = PresentedFiles(model, service.home)
             async with anyio.create_task_group() as people:
                 for user in platforms.private_users(1):
                     people.start_soon(_gets_the_file, platforms, user)
@@ -109,7 +109,7 @@ async def _hears_why_not(
 
 
 async def _loses_the_file(
-    platforms: PlatformServers, user: ChatUser, presented: "Presented"
+    platforms: PlatformServers, user: ChatUser, presented: "PresentedFiles"
 ) -> None:
     name = f"lost-{user.channel}.txt"
     async with anyio.create_task_group() as tasks:
@@ -118,7 +118,7 @@ async def _loses_the_file(
 
 
 async def _grows_the_file(
-    platforms: PlatformServers, user: ChatUser, presented: "Presented"
+    platforms: PlatformServers, user: ChatUser, presented: "PresentedFiles"
 ) -> None:
     name = f"big-{user.channel}.txt"
     limit = FEISHU_LIMIT if user.channel == "feishu" else TELEGRAM_LIMIT
@@ -128,7 +128,7 @@ async def _grows_the_file(
             file.truncate(limit + 1)
 
 
-class Presented:
+class PresentedFiles:
     """The files that wait for the end of the turn, which takes `LAST_WORDS_S`."""
 
     def __init__(self, model: FakeModelServer, home: Path) -> None:

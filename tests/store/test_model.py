@@ -27,7 +27,7 @@ CHATS = st.sampled_from(["a", "b"])
 
 
 @dataclass
-class Accepted:
+class AcceptedMessage:
     """A row as it should be."""
 
     id: int
@@ -36,7 +36,7 @@ class Accepted:
     state: str = "new"
 
 
-class Journal(RuleBasedStateMachine):
+class InboxMachine(RuleBasedStateMachine):
     """Any order of what the bus does to the journal."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Journal(RuleBasedStateMachine):
         self._portal_context = start_blocking_portal()
         self._portal: BlockingPortal = self._portal_context.__enter__()
         self._stack = AsyncExitStack()
-        self.rows: dict[int, Accepted] = {}
+        self.rows: dict[int, AcceptedMessage] = {}
         self.seen: set[str] = set()
         self.seqs: dict[str, int] = {}
         self.owed: dict[str, str] = {}
@@ -107,7 +107,7 @@ class Journal(RuleBasedStateMachine):
         self.seqs[chat] = self.seqs.get(chat, 0) + 1
         assert result.seq == self.seqs[chat]
         assert result.id not in self.rows
-        self.rows[result.id] = Accepted(result.id, chat, kind)
+        self.rows[result.id] = AcceptedMessage(result.id, chat, kind)
 
     @precondition(lambda self: self.rows)
     @rule(data=st.data())
@@ -194,7 +194,7 @@ def _key(chat: str) -> ConversationKey:
     return ConversationKey(channel="slack", workspace="T", chat=chat)
 
 
-TestJournal = Journal.TestCase
+TestJournal = InboxMachine.TestCase
 TestJournal.settings = settings(
     max_examples=15,
     stateful_step_count=25,
