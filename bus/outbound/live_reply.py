@@ -63,8 +63,8 @@ class LiveReply:
 
     @property
     def _is_first_attempt(self) -> bool:
-        """Whether no earlier process can have shown anything of this turn."""
-        return self._row.attempts <= 1
+        """Whether no earlier process can have shown anything of this turn. An edit resets the row's attempts."""
+        return self._row.attempts <= 1 and not self._inbound.edit_count
 
     @property
     def _adapter(self) -> Adapter:

@@ -1,12 +1,17 @@
 """What a turn shows before its answer: stop buttons, previews, working messages, lines of progress."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
 
 from bus.errors import DeliveryError
 from bus.locales import messages_for
+from bus.messages import encode_inbound
 from bus.outbound.streaming_message import WORKING_TEXT
+from store.config import StoreConfig
+from store.database import Database
+from store.message_history import MessageHistoryStore, ReceivedEvent
 from tests.bus.test_streaming_message import frames, showing
 from tests.bus.test_turn import turn_harness
 from tests.eventually import eventually
@@ -143,6 +148,31 @@ async def test_the_working_message_of_an_earlier_process_goes_as_well(tmp_path: 
         await eventually(lambda: bool(platform.removed))
     assert [text for text in platform.texts if text == WORDS.working] == [WORDS.working]
     assert platform.texts[-1] == "Hello you"
+
+
+async def test_the_working_message_of_an_earlier_process_goes_after_an_edit_too(
+    tmp_path: Path,
+) -> None:
+    """An edit resets the count of attempts: it does not mean that nothing was shown."""
+    platform = ButtonPlatform(notice_after_s=0.01)
+    async with turn_harness(tmp_path, platform) as h:
+        h.server.scripts.append(Script(words=("Hel", "lo"), hang_after=1))
+        row, inbound = await h.accept("hi")
+        with anyio.move_on_after(10):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(h.turn(row, inbound).run)
+                await platform.until(1)
+                tasks.cancel_scope.cancel()
+    async with Database.open(StoreConfig(), tmp_path) as database:
+        edited = encode_inbound(replace(inbound, text="hi there", edit_count=1))
+        event = ReceivedEvent(key=row.key, event_id="edit", at=2.0)
+        history = MessageHistoryStore(database)
+        assert await history.update_body(row.id, edited, event, reset_attempts=True)
+    quick = ButtonPlatform(notice_after_s=30.0)  # this time the answer comes before any notice
+    quick.shown = platform.shown
+    async with turn_harness(tmp_path, quick) as h:
+        await (await h.restarted()).run()
+        await eventually(lambda: bool(quick.removed))
 
 
 async def test_a_card_says_that_work_began(tmp_path: Path) -> None:

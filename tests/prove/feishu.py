@@ -72,7 +72,7 @@ class FeishuPlace(Place):
     @override
     def working_signs(self, message_id: str) -> list[str]:
         message = self._feishu.state.messages.get(message_id)
-        emojis = message.emojis if message else []
+        emojis = message.emojis if message and not message.gone else []
         is_over = not _OUTCOMES.isdisjoint(emojis)
         return [] if is_over else [name for name in emojis if name == _WORKING_REACTION]
 

@@ -22,6 +22,13 @@ def answer_text(mark: str, version: int, *, words: int = 0) -> str:
     return f"Reply to {mark}v{version}: {middle}. End of {mark}v{version}."
 
 
+def _read_mark(text: str) -> tuple[str, int]:
+    """Return mark and version of what a person said: of their words, or else of the newest file, listed first."""
+    files, _, words = text.rpartition("</uploaded_files>")
+    marks = MARK.findall(words)[-1:] or MARK.findall(files)[:1] or [("", "0")]
+    return marks[0][0], int(marks[0][1])
+
+
 class ProofModel:
     """Answers requests. What it does once, it does at the first request about a version of a message.
 
@@ -38,10 +45,7 @@ class ProofModel:
         """Return the reply to a request."""
         if self.is_offline:
             return ModelReply(drop_after=0)
-        marks = MARK.findall(request.last_user_text)
-        if not marks:
-            return ModelReply(text="I see.")
-        mark, version = marks[-1][0], int(marks[-1][1])
+        mark, version = _read_mark(request.last_user_text)
         message = self._messages.get(mark)
         if message is None:
             return ModelReply(text="I see.")

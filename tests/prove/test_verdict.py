@@ -149,6 +149,19 @@ def test_a_message_that_was_accepted_twice_is_found() -> None:
     assert kinds(found) == [ViolationKind.DOUBLED]
 
 
+def test_files_and_words_that_were_sent_together_have_one_answer() -> None:
+    file = sent(1, kind=MessageKind.FILE)
+    words = sent(2)
+    together = accepted(
+        1,
+        message_id="101",
+        body={"text": "m00002v1 hello", "attachments": [{"name": "m00001v1.txt"}]},
+    )
+    answer = shown(1, text=answer_text("m00002", 1))
+    found = verdict([file, words], [together], [delivered(1)], [answer])
+    assert (outcomes(found), kinds(found)) == ([Outcome.ANSWERED, Outcome.ANSWERED], [])
+
+
 def test_an_answer_that_the_person_asked_for_again_may_be_there_twice() -> None:
     again = accepted(2, event_id="press:1:retry", message_id="")
     sends = [delivered(), delivered(2)]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tests.prove.journal import InboxRecord, Journal, OutboxRecord
-from tests.prove.model import answer_text
+from tests.prove.model import MARK
 from tests.prove.plan import MessageKind, ModelBehavior
 from tests.prove.platforms import Arrival, ShownMessage
 
@@ -111,9 +111,13 @@ class Evidence:
 
 @dataclass(slots=True, kw_only=True)
 class MessageHistory:
-    """One message with everything that belongs to it, and its outcome; None = a promise was broken."""
+    """One message with everything that belongs to it, and its outcome; None = a promise was broken.
+
+    `marks`: its own, and those of the messages that were sent together with it.
+    """
 
     sent: SentMessage
+    marks: set[str]
     inbox: list[InboxRecord] = field(default_factory=list)
     outbox: list[OutboxRecord] = field(default_factory=list)
     shown: list[ShownMessage] = field(default_factory=list)
@@ -154,8 +158,11 @@ class _Court:
         self._rows: dict[tuple[str, str, str], list[InboxRecord]] = defaultdict(list)
         self._by_conversation: dict[int, list[InboxRecord]] = defaultdict(list)
         self._again: dict[str, list[InboxRecord]] = defaultdict(list)
+        self._by_mark: dict[str, list[InboxRecord]] = defaultdict(list)
         for row in evidence.journal.inbox:
             self._rows[row.channel, row.chat, row.message_id].append(row)
+            for mark in _marks(row):
+                self._by_mark[mark].append(row)
             self._by_conversation[row.conversation_id].append(row)
             cause, _, rest = row.event_id.partition(":")
             if cause in ("press", "rerun"):  # a button below the answer to this row
@@ -174,6 +181,8 @@ class _Court:
     def judge(self, sent: SentMessage) -> MessageHistory:
         """Find a message's history and its outcome."""
         rows = list(self._rows[sent.channel, sent.chat, sent.message_id])
+        # Files and words that were sent together are one row, that of the first of them.
+        rows = rows or [row for row in self._by_mark[sent.id] if row.chat == sent.chat]
         rows += [again for row in rows for again in self._again[str(row.id)] if again not in rows]
         outbox = [one for row in rows for one in self._of_row[str(row.id)]]
         known = {one.platform_id for one in outbox if one.platform_id}
@@ -182,7 +191,8 @@ class _Court:
             for message in self._evidence.shown.get(sent.place, ())
             if message.id in known or _is_about(message, sent)
         ]
-        history = MessageHistory(sent=sent, inbox=rows, outbox=outbox, shown=shown)
+        marks = {sent.id, *(mark for row in rows for mark in _marks(row))}
+        history = MessageHistory(sent=sent, marks=marks, inbox=rows, outbox=outbox, shown=shown)
         history.outcome = self._outcome(history)
         self._check_repeats(history)
         self._check_completeness(history)
@@ -301,7 +311,8 @@ class _Court:
             FAILURE_SIGN in text or (history.inbox and self._was_stopped(history)) or "⏹" in text
         )
         for version in _answers(history, sent):
-            if f"End of {sent.id}v{version}" not in text and not was_cut:
+            ends = [f"End of {mark}v{version}" for mark in history.marks]
+            if not any(end in text for end in ends) and not was_cut:
                 _violate(
                     history,
                     ViolationKind.INCOMPLETE,
@@ -373,12 +384,18 @@ def _is_about(message: ShownMessage, sent: SentMessage) -> bool:
     return message.file == f"{sent.id}.txt" or f"Reply to {sent.id}v" in message.text
 
 
+def _marks(row: InboxRecord) -> set[str]:
+    """Return the marks in the words and file names of a row."""
+    names = [str(file.get("name")) for file in row.body.get("attachments") or ()]
+    return {mark for mark, _ in MARK.findall(" ".join([str(row.body.get("text")), *names]))}
+
+
 def _answers(history: MessageHistory, sent: SentMessage) -> dict[int, list[ShownMessage]]:
     """Return, by version of the message, the messages that begin an answer to it."""
     found: dict[int, list[ShownMessage]] = {}
     for version in range(1, len(sent.versions) + 1):
-        begin = answer_text(sent.id, version).partition(":")[0] + ":"
-        shown = [message for message in history.shown if begin in message.text]
+        begins = [f"Reply to {mark}v{version}:" for mark in history.marks]
+        shown = [one for one in history.shown if any(begin in one.text for begin in begins)]
         if shown:
             found[version] = shown
     return found
