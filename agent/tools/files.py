@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+import anyio.to_thread
 from langchain.tools import ToolRuntime
 from langchain_core.tools import BaseTool, StructuredTool
 from pydantic import BaseModel, Field
@@ -10,6 +11,7 @@ from pydantic import BaseModel, Field
 from agent.errors import SandboxError
 from agent.sandbox.protocol import FileListing, GrepQuery, Sandbox, SandboxProvider
 from agent.tools.results import EMPTY, ToolLimits, run_in_sandbox, text_page
+from agent.uploads.outline import outline_lines
 
 MAX_GLOB_RESULTS = 1_000
 MAX_GREP_RESULTS = 500
@@ -117,15 +119,26 @@ async def _ls(sandbox: Sandbox, args: ListArgs, _: ToolLimits) -> str:
 
 
 async def _read_file(sandbox: Sandbox, args: ReadArgs, limits: ToolLimits) -> str:
-    whole = await sandbox.read_file(args.path)
+    text = await sandbox.read_file(args.path)
+    # Not on the event loop: files may have megabytes.
+    return await anyio.to_thread.run_sync(_reading, text, args, limits.reading_chars)
+
+
+def _reading(whole: str, args: ReadArgs, limit: int) -> str:
+    """Return the requested part of a file, and where it is in the file; with the start of a long one, its headings."""
     text = line_range(whole, args.start_line, args.end_line)
-    shown = text_page(text, args.offset, limits.reading_chars) or EMPTY
-    if text is whole:
-        return shown
-    first, total = max(args.start_line or 1, 1), whole.count("\n") + 1
-    last = total if args.end_line is None else min(args.end_line, total)
-    lines = f"lines {first} to {last} of {total}" if first <= last else f"there are {total} lines"
-    return f"{shown}\n[{lines}]"
+    shown = text_page(text, args.offset, limit) or EMPTY
+    total = whole.count("\n") + 1
+    if text is not whole:
+        first = max(args.start_line or 1, 1)
+        last = total if args.end_line is None else min(args.end_line, total)
+        lines = (
+            f"lines {first} to {last} of {total}" if first <= last else f"there are {total} lines"
+        )
+        return f"{shown}\n[{lines}]"
+    if args.path.endswith(".md") and args.offset <= 0 and 0 < limit < len(text):
+        return "\n".join([f"{shown}\n[{total} lines; headings:]", *outline_lines(text)])
+    return shown
 
 
 async def _write_file(sandbox: Sandbox, args: WriteArgs, limits: ToolLimits) -> str:

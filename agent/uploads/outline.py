@@ -1,13 +1,13 @@
-"""Extracts the outline of a text: headings with line numbers, or its first lines. Pure."""
+"""Finds the headings of a text. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 MAX_HEADINGS = 50
+MAX_SEARCHED_CHARS = 2_000_000  # of a text
 MAX_TITLE_CHARS = 120
-PREVIEW_LINES = 5
-MAX_PREVIEW_CHARS = 200  # of one line
 
 _HEADING = re.compile(r" {0,3}#{1,6}[ \t]+(?P<title>.*?)(?:[ \t]+#+)?[ \t]*")
 _BOLD = re.compile(r"\s*(?:\*\*(?P<stars>[^*]+)\*\*|__(?P<lines>[^_]+)__)\s*")
@@ -22,34 +22,18 @@ class OutlineHeading:
     title: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outline:
-    """The headings of a text, or its first lines if it has none; `truncated` if there are more headings."""
-
-    headings: tuple[OutlineHeading, ...] = ()
-    truncated: bool = False
-    preview: tuple[str, ...] = ()
-
-
-def extract_outline(text: str) -> Outline:
-    r"""Return the outline of a Markdown text.
+def outline_lines(text: str) -> list[str]:
+    r"""Return the headings of a Markdown text with their line numbers, at most `MAX_HEADINGS`.
 
     Headings are lines with `#`, and lines that are entirely bold, outside fenced code.
 
-    >>> [(h.line, h.title) for h in extract_outline("# A\n```\n# no\n```\n**B**\n").headings]
-    [(1, 'A'), (5, 'B')]
-    >>> extract_outline("\nfirst\n\nsecond").preview
-    ('first', 'second')
+    >>> outline_lines("# A\n```\n# no\n```\n**B**\n")
+    ['L1: A', 'L5: B']
     """
-    lines = text.split("\n")
-    headings: list[OutlineHeading] = []
-    for heading in _headings(lines):
-        if len(headings) == MAX_HEADINGS:
-            return Outline(headings=tuple(headings), truncated=True)
-        headings.append(heading)
-    if headings:
-        return Outline(headings=tuple(headings))
-    return Outline(preview=tuple(_preview(lines)))
+    headings = list(islice(_headings(text[:MAX_SEARCHED_CHARS].split("\n")), MAX_HEADINGS + 1))
+    lines = [f"L{heading.line}: {heading.title}" for heading in headings[:MAX_HEADINGS]]
+    more = len(headings) > MAX_HEADINGS
+    return [*lines, "... there are more; find them with grep '^#'"] if more else lines
 
 
 def _headings(lines: Iterable[str]) -> Iterator[OutlineHeading]:
@@ -75,11 +59,3 @@ def _title(line: str) -> str:
         return heading["title"].strip().strip("*").strip()
     bold = _BOLD.fullmatch(line)
     return (bold["stars"] or bold["lines"]).strip() if bold else ""
-
-
-def _preview(lines: Iterable[str]) -> Iterator[str]:
-    left = PREVIEW_LINES
-    for line in lines:
-        if left and line.strip():
-            left -= 1
-            yield line.strip()[:MAX_PREVIEW_CHARS]

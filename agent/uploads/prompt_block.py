@@ -1,6 +1,7 @@
 """The `<uploaded_files>` block that lists files for the model. Pure.
 
-The same files always give the same text, so that provider prompt caches work.
+It stands in a person's message, so it quotes nothing from inside the files. The same files always give the same text,
+so that provider prompt caches work.
 """
 
 from collections.abc import Sequence
@@ -9,7 +10,6 @@ from dataclasses import dataclass
 from agent.paths import UPLOADS
 from agent.uploads.images import MIME_OF_SUFFIX
 from agent.uploads.names import printable_character, suffix_of
-from agent.uploads.outline import Outline
 
 TAG = "uploaded_files"
 MAX_EARLIER = 30
@@ -25,14 +25,12 @@ class FileSummary:
     Attributes:
         size: Bytes.
         markdown: The name of its text version.
-        outline: The outline of the text version.
         problem: Why a document has no text version.
     """
 
     name: str
     size: int
     markdown: str | None = None
-    outline: Outline | None = None
     problem: str | None = None
 
 
@@ -90,10 +88,8 @@ def _entry(file: FileSummary, *, sees: bool) -> list[str]:
         lines.append(f"  No text version: {_plain(file.problem)}.")
     elif suffix_of(file.name) in MIME_OF_SUFFIX:
         lines.append(_image_hint(sees=sees))
-    elif file.outline is None:
-        lines.append(f"  {_TEXT_HINT}")
     else:
-        lines += _outlined(file.outline)
+        lines.append(f"  {_TEXT_HINT}")
     return lines
 
 
@@ -101,17 +97,6 @@ def _image_hint(*, sees: bool) -> str:
     if sees:
         return "  An image. If you cannot see it here, use view_image."
     return "  An image. You cannot see it, but tools can process the file."
-
-
-def _outlined(outline: Outline) -> list[str]:
-    if not outline.headings:
-        shown_lines = [f"    {_plain(line)}" for line in outline.preview]
-        return ["  Start of the text version:", *shown_lines, f"  {_TEXT_HINT}"]
-    lines = ["  Headings of the text version, with line numbers for read_file:"]
-    lines += [f"    L{heading.line}: {_plain(heading.title)}" for heading in outline.headings]
-    if outline.truncated:
-        lines.append("    ... there are more; find them with grep '^#'.")
-    return lines
 
 
 def _path(name: str) -> str:

@@ -18,7 +18,7 @@ from agent.thread_storage import ThreadStorage
 from agent.uploads.batch import IncomingFile, ReceivedFile, UploadBatch, UploadRequestLimits
 from agent.uploads.converter import TOO_SLOW, DocumentConverter
 from agent.uploads.names import CONVERTIBLE, is_basename, suffix_of
-from agent.uploads.snapshot import OutlineCache, UploadSnapshot
+from agent.uploads.snapshot import UploadSnapshot
 from agent.uploads.store import ConversionRecord, UploadEntry, UploadStore
 
 logger = logging.getLogger(__name__)
@@ -81,7 +81,6 @@ class UploadService:
         self._converts = converts
         self._converter = converter or DocumentConverter()
         self.limits = limits or UploadRequestLimits()
-        self._outlines = OutlineCache()
         self._lock = threading.Lock()  # held briefly by worker threads
 
     async def accept(self, thread_id: str, files: AsyncIterable[IncomingFile]) -> UploadResult:
@@ -114,7 +113,7 @@ class UploadService:
         Raises:
             ThreadIdInvalid: The id cannot be a folder name.
         """
-        return UploadSnapshot(self._store(thread_id), self._outlines)
+        return UploadSnapshot(self._store(thread_id))
 
     async def list_files(self, thread_id: str) -> list[StoredUpload]:
         """Return a thread's files by name, including text versions; empty if it has no folder.

@@ -1,25 +1,17 @@
 """Snapshots of a thread's uploads, for the model. Blocking: runs in worker threads."""
 
-import threading
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from agent.uploads.images import HEAD_BYTES, image_block, image_type
 from agent.uploads.names import CONVERTIBLE, is_basename, markdown_name, suffix_of
-from agent.uploads.outline import Outline, extract_outline
 from agent.uploads.prompt_block import MAX_EARLIER, EarlierFiles, FileSummary
 from agent.uploads.store import ConversionRecord, UploadEntry, UploadStore
-
-MAX_OUTLINE_BYTES = 2_000_000
-"""How much of a text is searched for headings."""
 
 MAX_IMAGES = 8
 MAX_IMAGE_BYTES = 5 * 1024 * 1024
 """What all providers accept in one message; view_image shows larger ones."""
-
-_MAX_OUTLINES = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,37 +37,11 @@ def file_references(additional_kwargs: Mapping[str, Any]) -> list[FileReference]
     return list(names.values())
 
 
-class OutlineCache:
-    """Caches the outlines of texts until the texts change. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._cache: OrderedDict[tuple[int, int, int], Outline] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, store: UploadStore, entry: UploadEntry) -> Outline | None:
-        """Return the outline of a file; None if it cannot be read."""
-        with self._lock:
-            found = self._cache.get(entry.version)
-        if found is None:
-            try:
-                text = store.read(entry.name, MAX_OUTLINE_BYTES).decode("utf-8", "replace")
-            except OSError:
-                return None
-            found = extract_outline(text)
-        with self._lock:
-            self._cache[entry.version] = found
-            self._cache.move_to_end(entry.version)
-            if len(self._cache) > _MAX_OUTLINES:
-                self._cache.popitem(last=False)
-        return found
-
-
 class UploadSnapshot:
     """A snapshot of one thread's uploads."""
 
-    def __init__(self, store: UploadStore, outlines: OutlineCache) -> None:
+    def __init__(self, store: UploadStore) -> None:
         self._store = store
-        self._outlines = outlines
         self._entries = store.entries()
         self._conversions = store.conversions() if self._entries else {}
 
@@ -86,12 +52,10 @@ class UploadSnapshot:
     def summarize(self, file: FileReference) -> FileSummary:
         """Summarize a file of a message."""
         made = self._conversion(file.name)
-        text = self._entries.get(made.markdown) if made.markdown else None
         return FileSummary(
             name=file.name,
             size=file.size,
-            markdown=text.name if text else None,
-            outline=self._outlines.get(self._store, text) if text else None,
+            markdown=made.markdown if made.markdown in self._entries else None,
             problem=made.error,
         )
 

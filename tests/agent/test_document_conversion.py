@@ -19,7 +19,7 @@ from agent.thread_storage import ThreadStorage
 from agent.uploads import converter, worker
 from agent.uploads.batch import IncomingFile
 from agent.uploads.converter import DocumentConverter
-from agent.uploads.outline import MAX_HEADINGS, extract_outline
+from agent.uploads.outline import MAX_HEADINGS, outline_lines
 from agent.uploads.service import UploadResult, UploadService
 from tests.agent.incoming_files import file_from_bytes
 from tests.agent.plain_agent import THREAD
@@ -320,18 +320,11 @@ async def test_conversion_can_be_disabled(tmp_path: Path) -> None:
     ],
 )
 def test_headings(text: str, titles: list[str]) -> None:
-    assert [heading.title for heading in extract_outline(text).headings] == titles
+    assert [line.partition(": ")[2] for line in outline_lines(text)] == titles
 
 
 def test_at_most_fifty_headings() -> None:
-    exactly = extract_outline("# h\n" * MAX_HEADINGS)
-    more = extract_outline("# h\n" * (MAX_HEADINGS + 1))
-    assert (len(exactly.headings), exactly.truncated) == (50, False)
-    assert (len(more.headings), more.truncated) == (50, True)
-    assert more.headings[-1].line == 50
-
-
-def test_a_text_without_headings_shows_its_first_lines() -> None:
-    outline = extract_outline("\n\none\n\ntwo\nthree\nfour\nfive\nsix\n" + "x" * 1000)
-    assert outline.preview == ("one", "two", "three", "four", "five")
-    assert len(extract_outline("x" * 1000).preview[0]) == 200
+    exactly = outline_lines("# h\n" * MAX_HEADINGS)
+    assert (len(exactly), exactly[-1]) == (50, "L50: h")
+    more = outline_lines("# h\n" * (MAX_HEADINGS + 1))
+    assert more == [*exactly, "... there are more; find them with grep '^#'"]

@@ -159,6 +159,17 @@ async def test_long_files_are_read_on(tmp_path: Path) -> None:
     assert "there are 790 characters" in await bench.text("read_file", path="a.txt", offset=791)
 
 
+async def test_the_start_of_a_long_markdown_file_comes_with_its_headings(tmp_path: Path) -> None:
+    bench = FileToolsHarness(tmp_path, ToolLimits(reading_chars=40))
+    text = "# One\n" + "word " * 20 + "\n## Two\nend"
+    await bench.text("write_file", path="a.md", content=text)
+    first = await bench.text("read_file", path="a.md")
+    assert first.endswith("offset=40]\n[4 lines; headings:]\nL1: One\nL3: Two")
+    assert "headings" not in await bench.text("read_file", path="a.md", offset=40)
+    await bench.text("write_file", path="short.md", content="# One\nend")
+    assert await bench.text("read_file", path="short.md") == "# One\nend"
+
+
 async def test_listings_say_when_there_is_more(tmp_path: Path) -> None:
     bench = FileToolsHarness(tmp_path)
     for n in range(3):
