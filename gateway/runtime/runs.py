@@ -26,6 +26,7 @@ from gateway.runtime.finished_runs import FinishedRuns
 from gateway.runtime.lifecycle import CancelAction, RunResult
 from gateway.runtime.live_run import LiveRun
 from gateway.runtime.log_context import CURRENT_RUN, RunLogContext
+from gateway.runtime.loop_budget import LoopBudget
 from gateway.runtime.request import (
     GraphRunRequest,
     graph_input,
@@ -95,6 +96,7 @@ class RunManager:
         self._settings = settings = settings or RuntimeSettings()
         self._webhooks = webhooks
         self._queue = ThreadQueue()
+        self._budget = LoopBudget()
         self._active: dict[str, LiveRun] = {}
         self._finished_runs = FinishedRuns(keep_s=settings.keep_s, keep_bytes=settings.keep_bytes)
         self._tasks: TaskGroup | None = None
@@ -356,7 +358,10 @@ class RunManager:
         self._steering.open(live.run_id)
         try:
             return await execute_run(
-                live, lambda: self._prepare(live, request), lambda: self._finalizer.roll_back(live)
+                live,
+                lambda: self._prepare(live, request),
+                lambda: self._finalizer.roll_back(live),
+                self._budget,
             )
         finally:
             left = self._steering.close(live.run_id)

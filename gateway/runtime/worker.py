@@ -21,6 +21,7 @@ from gateway.runtime.lifecycle import (
     ends_with_model_failure,
 )
 from gateway.runtime.live_run import LiveRun
+from gateway.runtime.loop_budget import LoopBudget
 from gateway.runtime.request import GraphRunRequest
 from gateway.runtime.serialization import dumps
 from gateway.runtime.stream_modes import StreamEncoder
@@ -55,6 +56,7 @@ async def execute_run(
     live: LiveRun,
     prepare: Callable[[], Awaitable[PreparedRun]],
     roll_back: Callable[[], Awaitable[None]],
+    budget: LoopBudget,
 ) -> RunResult:
     """Run a graph until it ends or is cancelled. Its events go to the run's log.
 
@@ -62,12 +64,13 @@ async def execute_run(
         live: The run.
         prepare: Builds the graph and its input.
         roll_back: Restores the thread's state from before the run.
+        budget: Shared by all runs.
     """
     prepared: PreparedRun | None = None
     live.task = asyncio.current_task()
     try:
         prepared = await prepare()
-        return await _run_with_timeout(live, prepared)
+        return await _run_with_timeout(live, prepared, budget)
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if live.cancel_action is None or task is None:
@@ -102,9 +105,9 @@ async def address_resume(prepared: PreparedRun) -> PreparedRun:
     return replace(prepared, input=Command(resume={ids[-1]: answer}))
 
 
-async def _run_with_timeout(live: LiveRun, prepared: PreparedRun) -> RunResult:
+async def _run_with_timeout(live: LiveRun, prepared: PreparedRun, budget: LoopBudget) -> RunResult:
     with anyio.move_on_after(MAX_RUN_S) as limit:
-        await _stream(live, prepared)
+        await _stream(live, prepared, budget)
     if limit.cancelled_caught:
         failure = RunFailure(error="TimeoutError", message="The run took longer than a day.")
         live.log.append("error", dumps(failure.as_dict()))
@@ -112,7 +115,7 @@ async def _run_with_timeout(live: LiveRun, prepared: PreparedRun) -> RunResult:
     return await _success_result(live, prepared)
 
 
-async def _stream(live: LiveRun, prepared: PreparedRun) -> None:
+async def _stream(live: LiveRun, prepared: PreparedRun, budget: LoopBudget) -> None:
     live.in_graph = True
     request, options = prepared.request, prepared.config["configurable"]
     encoder = StreamEncoder(request.modes, live.log.append)
@@ -133,6 +136,8 @@ async def _stream(live: LiveRun, prepared: PreparedRun) -> None:
         async for namespace, mode, data in stream:
             encoder.encode(namespace, mode, data)
             live.values, live.encoded_values = encoder.values, encoder.encoded_values
+            if budget.is_spent():
+                await budget.next_turn()
 
 
 async def _success_result(live: LiveRun, prepared: PreparedRun) -> RunResult:
