@@ -6,11 +6,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import anyio
 import httpx
 from aiohttp import BodyPartReader, web
 from langgraph_sdk.client import LangGraphClient
 
-from bus.config import BusConfig, ChannelPolicy
+from bus.config import BusConfig, ChannelPolicy, SessionConfig
 from bus.messages import Attachment, InboundMessage, ReplyTarget, Sender
 from bus.platform import Adapter, Disposition
 from bus.service import Bus, run_bus
@@ -19,10 +20,11 @@ from store.conversations import ConversationKey
 from store.database import Database
 from tests.eventually import eventually
 from tests.fakes.clock import OffsetClock
-from tests.fakes.langgraph import FakeLangGraph
+from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.fakes.platform import FakePlatform
 
 OPEN = ChannelPolicy(dm_policy="open")
+STEER = OPEN.model_copy(update={"session": SessionConfig(busy="steer")})
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """Spares every client the tenth of a second that loading certificates takes."""
 
@@ -130,6 +132,24 @@ class BusHarness:
         """Wait until so many runs were started."""
         await eventually(lambda: len(self.server.runs) >= count)
 
+    def hold_next_run(self, *words: str) -> anyio.Event:
+        """Have the next run answer these words once the event that is returned is set."""
+        gate = anyio.Event()
+        self.server.scripts.append(Script(words=words, gate=gate))
+        return gate
+
+    async def unfinished_events(self) -> list[str]:
+        return [row.event_id for row in await self.bus.inbox.list_unfinished()]
+
+    async def wait_until_finished(self) -> None:
+        """Wait until no message is left to be answered."""
+        await eventually(self.unfinished_events, lambda events: not events)
+
+    def thread_messages(self) -> list[str]:
+        """The texts of the server's only thread."""
+        [messages] = self.server.threads.values()
+        return [str(message["content"]) for message in messages]
+
     def prompts(self) -> list[str]:
         """What the agent was told, run by run."""
         return [run.body["input"]["messages"][0]["content"] for run in self.server.runs]
@@ -172,6 +192,19 @@ async def running_bus(
             ) as bus,
         ):
             yield BusHarness(bus, platform, langgraph, rest, database, clock)
+
+
+@asynccontextmanager
+async def running_steered_bus(
+    home: Path,
+    platform: FakePlatform | None = None,
+    server: FakeLangGraph | None = None,
+    policy: ChannelPolicy = STEER,
+) -> AsyncIterator[BusHarness]:
+    """Run a bus whose server can inject messages into running runs."""
+    async with running_bus(home, platform=platform, server=server, policy=policy) as harness:
+        harness.server.hears = True
+        yield harness
 
 
 @asynccontextmanager

@@ -26,8 +26,15 @@ from bus.messages import (
 )
 from bus.platform import Disposition
 from store.conversations import ConversationKey
-from tests.bus.harness import OPEN, BusHarness, attachment, inbound_message, running_bus
-from tests.bus.test_steering import STEER, finished, gated, steered, thread, unfinished
+from tests.bus.harness import (
+    OPEN,
+    STEER,
+    BusHarness,
+    attachment,
+    inbound_message,
+    running_bus,
+    running_steered_bus,
+)
 from tests.bus.test_uploads import DownloadingPlatform
 from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph, Script
@@ -88,7 +95,7 @@ async def talk(harness: BusHarness, *words: str) -> None:
         harness.server.scripts.append(Script(words=(f"You said {word}",)))
         await harness.send(word)
         await eventually(lambda before=before: len(harness.platform.texts) > before)  # type: ignore[misc]
-    await finished(harness)
+    await harness.wait_until_finished()
 
 
 # ---- while it waits ---------------------------------------------------------------------------
@@ -96,7 +103,7 @@ async def talk(harness: BusHarness, *words: str) -> None:
 
 async def test_an_edited_message_that_waits_is_run_as_it_reads_now(tmp_path: Path) -> None:
     async with running_bus(tmp_path) as harness:
-        gate = gated(harness, "First")
+        gate = harness.hold_next_run("First")
         await harness.send("one")
         await harness.wait_for_runs(1)
         await harness.send("tow")
@@ -111,22 +118,22 @@ async def test_an_edited_message_that_waits_is_run_as_it_reads_now(tmp_path: Pat
 
 async def test_a_deleted_message_that_waits_is_not_run_and_the_next_one_is(tmp_path: Path) -> None:
     async with running_bus(tmp_path) as harness:
-        gate = gated(harness, "First")
+        gate = harness.hold_next_run("First")
         await harness.send("one")
         await harness.wait_for_runs(1)
         await harness.send("two")
         await harness.send("three")
         assert await delete(harness, "e2") is Disposition.ACCEPTED
-        assert await unfinished(harness) == ["e1", "e3"]
+        assert await harness.unfinished_events() == ["e1", "e3"]
         gate.set()
         await harness.expect_replies("First", "Hello you")
         assert harness.prompts() == ["one", "three"]
-        await finished(harness)
+        await harness.wait_until_finished()
 
 
 async def test_files_can_be_changed_while_a_message_waits(tmp_path: Path) -> None:
     async with running_bus(tmp_path) as harness:
-        gate = gated(harness, "First")
+        gate = harness.hold_next_run("First")
         await harness.send("one")
         await harness.wait_for_runs(1)
         await harness.send("two", attachments=(attachment("a.txt"),))
@@ -152,16 +159,16 @@ async def test_an_edited_message_that_is_running_runs_again_in_its_card(tmp_path
         harness.server.scripts.append(Script(words=("Right",)))
         assert await edit(harness, "e2", "right", "c1") is Disposition.ACCEPTED
         await eventually(lambda: harness.platform.texts == ["You said zero", "Right"])
-        await finished(harness)
+        await harness.wait_until_finished()
         assert harness.server.runs[1].cancelled.is_set()
         assert harness.prompts() == ["zero", "left", "right"]
-        assert thread(harness) == ["zero", "You said zero", "right", "Right"]
+        assert harness.thread_messages() == ["zero", "You said zero", "right", "Right"]
         assert "" not in [text for _, text, _ in harness.platform.frames]  # type: ignore[attr-defined]
         # What is undone and retried is the message as it reads now.
         await harness.send("/retry")
         await eventually(lambda: harness.prompts()[-1] == "right" and len(harness.prompts()) == 4)
-        await finished(harness)
-        assert thread(harness)[:3] == ["zero", "You said zero", "right"]
+        await harness.wait_until_finished()
+        assert harness.thread_messages()[:3] == ["zero", "You said zero", "right"]
 
 
 async def test_files_are_brought_once_for_a_message_that_is_run_anew(tmp_path: Path) -> None:
@@ -188,7 +195,7 @@ async def test_quick_edits_are_one(tmp_path: Path) -> None:
             assert await edit(harness, "e1", text, f"c{number}") is Disposition.ACCEPTED
         await eventually(lambda: harness.platform.texts == ["Hello you"])
         assert harness.prompts() == ["a", "abcd"]
-        assert thread(harness) == ["abcd", "Hello you"]
+        assert harness.thread_messages() == ["abcd", "Hello you"]
 
 
 async def test_stop_ends_a_message_that_is_about_to_run_again(tmp_path: Path) -> None:
@@ -199,7 +206,7 @@ async def test_stop_ends_a_message_that_is_about_to_run_again(tmp_path: Path) ->
         await edit(harness, "e1", "b", "c1")
         await harness.send("/stop")
         await eventually(lambda: harness.platform.texts == ["⏹ Stopped.", "Stopped."])
-        await finished(harness)
+        await harness.wait_until_finished()
         assert harness.prompts() == ["a"]
 
 
@@ -213,27 +220,31 @@ async def test_a_deleted_message_that_runs_is_stopped_and_forgotten(tmp_path: Pa
         assert await delete(harness, "e2") in (Disposition.DUPLICATE, Disposition.UNCHANGED)
         await eventually(lambda: harness.platform.texts == ["You said zero", "⏹ Stopped."])
         assert harness.server.runs[1].cancelled.is_set()
-        await finished(harness)
-        assert thread(harness) == ["zero", "You said zero"]
+        await harness.wait_until_finished()
+        assert harness.thread_messages() == ["zero", "You said zero"]
         await talk(harness, "next")
 
 
 async def test_an_edit_is_injected_into_the_run_of_a_steered_session(tmp_path: Path) -> None:
-    async with steered(tmp_path) as harness:
-        gate = gated(harness, "Right")
+    async with running_steered_bus(tmp_path) as harness:
+        gate = harness.hold_next_run("Right")
         await harness.send("left")
         await harness.wait_for_runs(1)
         assert await edit(harness, "e1", "right", "c1") is Disposition.ACCEPTED
         await harness.server.runs[0].heard.wait()
         gate.set()
         await harness.expect_replies("Right")
-        await finished(harness)
-        assert thread(harness) == ["left", "[I edited my message. It now reads:]\n\nright", "Right"]
+        await harness.wait_until_finished()
+        assert harness.thread_messages() == [
+            "left",
+            "[I edited my message. It now reads:]\n\nright",
+            "Right",
+        ]
         assert len(harness.server.runs) == 1
 
 
 async def test_an_edit_that_came_too_late_for_the_run_starts_it_again(tmp_path: Path) -> None:
-    async with steered(tmp_path) as harness:
+    async with running_steered_bus(tmp_path) as harness:
         ends = anyio.Event()
         harness.server.scripts.append(Script(words=("Left",), ends=ends))
         await harness.send("left")
@@ -243,13 +254,13 @@ async def test_an_edit_that_came_too_late_for_the_run_starts_it_again(tmp_path: 
         ends.set()
         await harness.expect_replies("Hello you")
         assert harness.prompts() == ["left", "right"]
-        assert thread(harness) == ["right", "Hello you"]
+        assert harness.thread_messages() == ["right", "Hello you"]
 
 
 async def test_what_was_said_to_a_run_is_said_again_when_it_is_run_anew(tmp_path: Path) -> None:
     queue = SessionConfig(busy="steer", users={"u": SessionConfig(busy="steer")})
     policy = OPEN.model_copy(update={"session": queue})
-    async with steered(tmp_path, policy=policy) as harness:
+    async with running_steered_bus(tmp_path, policy=policy) as harness:
         ends = anyio.Event()
         harness.server.scripts.append(Script(words=("Left",), ends=ends))
         await harness.send("left")
@@ -258,14 +269,14 @@ async def test_what_was_said_to_a_run_is_said_again_when_it_is_run_anew(tmp_path
         await eventually(lambda: harness.server.runs[0].told)
         await edit(harness, "e1", "right", "c1")
         await eventually(lambda: len(harness.server.runs[0].told) == 2)
-        gate = gated(harness, "Right")
+        gate = harness.hold_next_run("Right")
         ends.set()
         await harness.wait_for_runs(2)
         await harness.server.runs[1].heard.wait()
         gate.set()
         await harness.expect_replies("Right")
-        assert thread(harness) == ["right", "please", "Right"]
-        await finished(harness)
+        assert harness.thread_messages() == ["right", "please", "Right"]
+        await harness.wait_until_finished()
 
 
 async def test_servers_without_injection_run_the_edited_message_again(tmp_path: Path) -> None:
@@ -290,7 +301,7 @@ async def test_an_edit_is_kept_over_a_crash(
             harness.server.scripts.append(Script(words=("Left", "!"), hang_after=1))
             await harness.send("left")
             await harness.wait_for_runs(1)
-            await eventually(lambda: thread(harness) == ["left"])
+            await eventually(lambda: harness.thread_messages() == ["left"])
             await leave(harness, "right")
         if not alive:
             server.runs[0].status = "interrupted"
@@ -301,8 +312,8 @@ async def test_an_edit_is_kept_over_a_crash(
             await harness.expect_replies("Hello you")
             assert harness.prompts() == ["left", "right"]
             assert server.runs[0].status == "interrupted"
-            assert thread(harness) == ["right", "Hello you"]
-            await finished(harness)
+            assert harness.thread_messages() == ["right", "Hello you"]
+            await harness.wait_until_finished()
 
 
 async def leave(harness: BusHarness, text: str) -> None:
@@ -324,7 +335,7 @@ async def test_a_deletion_is_kept_over_a_crash(tmp_path: Path) -> None:
             assert await harness.bus.inbox.update_body(row.id, encode_inbound(deleted))
         async with running_bus(tmp_path, server=server, platform=platform) as harness:
             await eventually(lambda: harness.platform.texts == ["⏹ Stopped."])
-            await finished(harness)
+            await harness.wait_until_finished()
             assert harness.prompts() == ["left"]
 
 
@@ -359,7 +370,7 @@ async def test_an_edit_during_the_delivery_of_the_answer_is_offered_after_it(
 
 async def test_a_message_can_be_edited_a_limited_number_of_times(tmp_path: Path) -> None:
     async with running_bus(tmp_path) as harness:
-        gate = gated(harness, "First")
+        gate = harness.hold_next_run("First")
         await harness.send("one")
         await harness.wait_for_runs(1)
         await harness.send("0")
@@ -390,9 +401,9 @@ async def test_an_answered_message_is_offered_to_be_run_again(tmp_path: Path) ->
         harness.server.scripts.append(Script(words=("Two",)))
         assert (await rerun(harness, row)).text == ""
         await eventually(lambda: harness.platform.texts[-1] == "Two")
-        await finished(harness)
+        await harness.wait_until_finished()
         assert harness.prompts() == ["one", "two", "2"]
-        assert thread(harness) == ["one", "You said one", "2", "Two"]
+        assert harness.thread_messages() == ["one", "You said one", "2", "Two"]
         await eventually(
             lambda: harness.platform.shown[2].text.endswith("✓ Run again with the edit")
         )
@@ -404,7 +415,7 @@ async def test_an_answered_message_is_offered_to_be_run_again(tmp_path: Path) ->
         await eventually(lambda: len(harness.platform.texts) == 5)
         await rerun(harness, row, event="p3")
         await eventually(lambda: harness.platform.texts[-1] == "Hello you")
-        assert thread(harness) == ["one", "You said one", "II", "Hello you"]
+        assert harness.thread_messages() == ["one", "You said one", "II", "Hello you"]
 
 
 async def test_what_was_stopped_by_its_button_can_be_run_with_an_edit(tmp_path: Path) -> None:
@@ -416,12 +427,12 @@ async def test_what_was_stopped_by_its_button_can_be_run_with_an_edit(tmp_path: 
         await harness.bus.intake.handle_button_press(
             pressed(harness, ButtonToken(ButtonAction.STOP, row))
         )
-        await finished(harness)
+        await harness.wait_until_finished()
         assert await edit(harness, "e1", "right", "c1") is Disposition.ACCEPTED
         await eventually(lambda: harness.platform.texts[-1] == OFFER)
         await rerun(harness, row)
         await eventually(lambda: harness.platform.texts[-1] == "Hello you")
-        assert thread(harness) == ["right", "Hello you"]
+        assert harness.thread_messages() == ["right", "Hello you"]
 
 
 async def test_servers_that_take_nothing_back_answer_the_edit_behind_it(tmp_path: Path) -> None:
@@ -434,13 +445,13 @@ async def test_servers_that_take_nothing_back_answer_the_edit_behind_it(tmp_path
         await eventually(lambda: len(harness.platform.texts) == 3)
         await rerun(harness, await row_id(harness, "e2"))
         await eventually(lambda: harness.platform.texts[-1] == "Hello you")
-        assert thread(harness)[-2:] == ["2", "Hello you"]
+        assert harness.thread_messages()[-2:] == ["2", "Hello you"]
         harness.server.scripts.append(Script(hang_after=0))
         await harness.send("left")
         await harness.wait_for_runs(4)
         await edit(harness, "e3", "right", "c2")
         await eventually(lambda: harness.prompts()[-1] == "right")
-        await finished(harness)
+        await harness.wait_until_finished()
 
 
 async def test_the_offer_says_what_is_taken_back_as_well(tmp_path: Path) -> None:
@@ -451,7 +462,7 @@ async def test_the_offer_says_what_is_taken_back_as_well(tmp_path: Path) -> None
         assert "takes back everything said here since" in harness.platform.texts[-1]
         await rerun(harness, await row_id(harness, "e2"))
         await eventually(lambda: harness.platform.texts[-1] == "Hello you")
-        assert thread(harness) == ["one", "You said one", "2", "Hello you"]
+        assert harness.thread_messages() == ["one", "You said one", "2", "Hello you"]
 
 
 async def test_retry_answers_the_message_as_it_reads_now(tmp_path: Path) -> None:
@@ -462,10 +473,10 @@ async def test_retry_answers_the_message_as_it_reads_now(tmp_path: Path) -> None
         await harness.send("/retry")
         await eventually(lambda: harness.platform.texts[-1] == "Hello you")
         assert harness.prompts() == ["one", "two", "2"]
-        assert thread(harness) == ["one", "You said one", "2", "Hello you"]
+        assert harness.thread_messages() == ["one", "You said one", "2", "Hello you"]
         await harness.send("/undo")
         await eventually(lambda: harness.platform.texts[-1] == "Undone: “2”.")
-        assert thread(harness) == ["one", "You said one"]
+        assert harness.thread_messages() == ["one", "You said one"]
 
 
 async def test_a_message_that_was_retried_is_run_again_with_its_edit(tmp_path: Path) -> None:
@@ -477,7 +488,7 @@ async def test_a_message_that_was_retried_is_run_again_with_its_edit(tmp_path: P
         await eventually(lambda: len(harness.platform.texts) == 3)
         await rerun(harness, await row_id(harness, "e1"))
         await eventually(lambda: len(harness.platform.texts) == 4)
-        assert thread(harness) == ["1", "Hello you"]
+        assert harness.thread_messages() == ["1", "Hello you"]
 
 
 async def test_after_new_an_edit_is_answered_in_the_present_thread(tmp_path: Path) -> None:
@@ -550,7 +561,7 @@ async def test_a_mention_that_was_forgotten_can_be_added(
 
 async def test_an_edit_without_the_mention_still_counts(tmp_path: Path) -> None:
     async with running_bus(tmp_path) as harness:
-        gate = gated(harness, "First")
+        gate = harness.hold_next_run("First")
         await harness.send("one", is_private=False)
         await harness.wait_for_runs(1)
         await harness.send("two", is_private=False)

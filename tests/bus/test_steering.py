@@ -1,70 +1,34 @@
 """session.busy: what a message does that comes while a turn runs before it."""
 
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
 import pytest
 
-from bus.config import BusConfig, ChannelPolicy, SessionConfig
+from bus.config import BusConfig, SessionConfig
 from store.config import StoreConfig
 from store.database import Database
 from store.inbox import InboxStore
-from tests.bus.harness import OPEN, BusHarness, attachment, running_bus
+from tests.bus.harness import OPEN, STEER, attachment, running_bus, running_steered_bus
 from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph, Script
-from tests.fakes.platform import CardPlatform, FakePlatform
+from tests.fakes.platform import CardPlatform
 
-STEER = OPEN.model_copy(update={"session": SessionConfig(busy="steer")})
 INTERRUPT = OPEN.model_copy(update={"session": SessionConfig(busy="interrupt")})
 
 
-@asynccontextmanager
-async def steered(
-    home: Path,
-    platform: FakePlatform | None = None,
-    server: FakeLangGraph | None = None,
-    policy: ChannelPolicy = STEER,
-) -> AsyncIterator[BusHarness]:
-    async with running_bus(home, platform=platform, server=server, policy=policy) as harness:
-        harness.server.hears = True
-        yield harness
-
-
-def gated(harness: BusHarness, *words: str) -> anyio.Event:
-    """Let the next run wait for a gate, then hear what was said, then say these words."""
-    gate = anyio.Event()
-    harness.server.scripts.append(Script(words=words, gate=gate))
-    return gate
-
-
-def thread(harness: BusHarness) -> list[str]:
-    [messages] = harness.server.threads.values()
-    return [str(message["content"]) for message in messages]
-
-
-async def unfinished(harness: BusHarness) -> list[str]:
-    return [row.event_id for row in await harness.bus.inbox.list_unfinished()]
-
-
-async def finished(harness: BusHarness) -> None:
-    """Wait until no message is left to be answered."""
-    await eventually(lambda: unfinished(harness), lambda events: not events)
-
-
 async def test_a_message_is_injected_into_the_running_turn(tmp_path: Path) -> None:
-    async with steered(tmp_path, CardPlatform("fake")) as harness:
-        gate = gated(harness, "Both", " done")
+    async with running_steered_bus(tmp_path, CardPlatform("fake")) as harness:
+        gate = harness.hold_next_run("Both", " done")
         await harness.send("do this")
         await harness.wait_for_runs(1)
         await harness.send("and that")
         await harness.server.runs[0].heard.wait()
         gate.set()
-        await finished(harness)
+        await harness.wait_until_finished()
         await harness.expect_replies("Both done")
-        assert thread(harness) == ["do this", "and that", "Both done"]
+        assert harness.thread_messages() == ["do this", "and that", "Both done"]
         [messages] = harness.server.threads.values()
         assert [m["id"] for m in messages[:2]] == ["fake:e1", "fake:e2"]
         assert messages[1]["additional_kwargs"] == {"steering": True}
@@ -76,7 +40,7 @@ async def test_a_message_is_injected_into_the_running_turn(tmp_path: Path) -> No
 async def test_messages_that_the_run_did_not_consume_get_a_turn_of_their_own(
     tmp_path: Path,
 ) -> None:
-    async with steered(tmp_path) as harness:
+    async with running_steered_bus(tmp_path) as harness:
         ends = anyio.Event()
         harness.server.scripts.append(Script(words=("First",), ends=ends))
         await harness.send("one")
@@ -86,12 +50,12 @@ async def test_messages_that_the_run_did_not_consume_get_a_turn_of_their_own(
         ends.set()
         await harness.expect_replies("First", "Hello you")
         assert harness.prompts() == ["one", "two"]
-        await finished(harness)
+        await harness.wait_until_finished()
 
 
 async def test_several_messages_are_injected_in_order_with_their_files(tmp_path: Path) -> None:
-    async with steered(tmp_path) as harness:
-        gate = gated(harness, "All", " done")
+    async with running_steered_bus(tmp_path) as harness:
+        gate = harness.hold_next_run("All", " done")
         await harness.send("one")
         await harness.wait_for_runs(1)
         await harness.send("two")
@@ -99,25 +63,25 @@ async def test_several_messages_are_injected_in_order_with_their_files(tmp_path:
         await eventually(lambda: len(harness.server.runs[0].told) == 2)
         gate.set()
         await harness.expect_replies("All done")
-        assert thread(harness) == ["one", "two", "three", "All done"]
-        await finished(harness)
+        assert harness.thread_messages() == ["one", "two", "three", "All done"]
+        await harness.wait_until_finished()
 
 
 async def test_a_file_that_cannot_be_fetched_is_reported(tmp_path: Path) -> None:
-    async with steered(tmp_path) as harness:
-        gate = gated(harness, "Seen")
+    async with running_steered_bus(tmp_path) as harness:
+        gate = harness.hold_next_run("Seen")
         await harness.send("one")
         await harness.wait_for_runs(1)
         await harness.send("look", attachments=(attachment("a.txt"),))
         await harness.server.runs[0].heard.wait()
         gate.set()
         await harness.expect_replies("Seen")
-        assert thread(harness)[1].startswith("look\n[")
+        assert harness.thread_messages()[1].startswith("look\n[")
 
 
 async def test_messages_of_others_wait(tmp_path: Path) -> None:
-    async with steered(tmp_path) as harness:
-        gate = gated(harness, "Mine")
+    async with running_steered_bus(tmp_path) as harness:
+        gate = harness.hold_next_run("Mine")
         await harness.send("one", is_private=False)
         await harness.wait_for_runs(1)
         await harness.send("two", is_private=False, user="another")
@@ -128,21 +92,21 @@ async def test_messages_of_others_wait(tmp_path: Path) -> None:
 
 
 async def test_stop_ends_the_turn_and_the_injected_messages(tmp_path: Path) -> None:
-    async with steered(tmp_path, CardPlatform("fake")) as harness:
-        gated(harness, "never")
+    async with running_steered_bus(tmp_path, CardPlatform("fake")) as harness:
+        harness.hold_next_run("never")
         await harness.send("one")
         await harness.wait_for_runs(1)
         await harness.send("two")
         await harness.server.runs[0].heard.wait()
         await harness.send("/stop")
         await eventually(lambda: harness.platform.texts == ["⏹ Stopped.", "Stopped."])
-        await finished(harness)
+        await harness.wait_until_finished()
         assert harness.prompts() == ["one"]
 
 
 async def test_undo_and_retry_mean_the_whole_turn(tmp_path: Path) -> None:
-    async with steered(tmp_path) as harness:
-        gate = gated(harness, "Both")
+    async with running_steered_bus(tmp_path) as harness:
+        gate = harness.hold_next_run("Both")
         await harness.send("one")
         await harness.wait_for_runs(1)
         await harness.send("two")
@@ -153,9 +117,9 @@ async def test_undo_and_retry_mean_the_whole_turn(tmp_path: Path) -> None:
         await harness.send("/retry")
         await harness.expect_replies("Both", "Better")
         assert harness.prompts() == ["one", "one\n\ntwo"]
-        assert thread(harness) == ["one\n\ntwo", "Better"]
+        assert harness.thread_messages() == ["one\n\ntwo", "Better"]
         await harness.send("/undo")
-        await eventually(lambda: thread(harness) == [])
+        await eventually(lambda: harness.thread_messages() == [])
 
 
 async def test_a_run_on_a_server_without_injection_is_interrupted(
@@ -174,7 +138,7 @@ async def test_a_run_on_a_server_without_injection_is_interrupted(
         await harness.send("four")
         await harness.expect_replies("Hello you", "Hello you")
         assert harness.prompts() == ["one", "two", "three", "four"]
-        await finished(harness)
+        await harness.wait_until_finished()
     assert caplog.text.count("injects nothing") == 1
 
 
@@ -189,7 +153,7 @@ async def test_a_server_that_cannot_inject_into_one_thread_is_asked_for_the_next
         await harness.send("two", chat="a")
         await harness.expect_replies("Hello you")
         harness.server.hears = True
-        gate = gated(harness, "Both")
+        gate = harness.hold_next_run("Both")
         await harness.send("three", chat="b")
         await harness.wait_for_runs(3)
         await harness.send("four", chat="b")
@@ -204,8 +168,8 @@ async def test_a_crash_loses_nothing_and_answers_nothing_twice(
 ) -> None:
     """The process dies while a message is with the run: after the run heard it, or before."""
     async with FakeLangGraph() as server:
-        async with steered(tmp_path, server=server) as harness:
-            gate = gated(harness, "Both")
+        async with running_steered_bus(tmp_path, server=server) as harness:
+            gate = harness.hold_next_run("Both")
             server.scripts[-1].ends = anyio.Event()
             await harness.send("one")
             await harness.wait_for_runs(1)
@@ -213,20 +177,22 @@ async def test_a_crash_loses_nothing_and_answers_nothing_twice(
             await server.runs[0].heard.wait()
             if heard:
                 gate.set()
-                await eventually(lambda: len(thread(harness)) == 2)
+                await eventually(lambda: len(harness.thread_messages()) == 2)
         # The end of the bus cancels no run: this one goes on, or died with its server.
         [run] = server.runs
         if not heard:
             run.told.clear()
             run.status = "interrupted"
             run.cancelled.set()
-        async with steered(tmp_path, server=server, platform=CardPlatform("fake")) as harness:
+        async with running_steered_bus(
+            tmp_path, server=server, platform=CardPlatform("fake")
+        ) as harness:
             if heard:
                 await eventually(lambda: harness.platform.signs.count("working") == 2)  # type: ignore[attr-defined]
                 run.script.ends.set()  # type: ignore[union-attr]
-            await finished(harness)
+            await harness.wait_until_finished()
             await eventually(lambda: all(shown.final for shown in harness.platform.shown))
-            assert thread(harness).count("two") == 1
+            assert harness.thread_messages().count("two") == 1
             assert run.told == []
             if heard:
                 assert harness.platform.texts == ["Both"]
@@ -238,15 +204,15 @@ async def test_a_crash_loses_nothing_and_answers_nothing_twice(
 async def test_a_row_that_a_run_consumed_is_finished_without_a_reply(tmp_path: Path) -> None:
     """The process died between the end of the turn and the end of the message that was said to it."""
     async with FakeLangGraph() as server:
-        async with steered(tmp_path, server=server) as harness:
-            gate = gated(harness, "Both")
+        async with running_steered_bus(tmp_path, server=server) as harness:
+            gate = harness.hold_next_run("Both")
             await harness.send("one")
             await harness.wait_for_runs(1)
             await harness.send("two")
             await server.runs[0].heard.wait()
             gate.set()
             await harness.expect_replies("Both")
-            await finished(harness)
+            await harness.wait_until_finished()
         async with Database.open(StoreConfig(), tmp_path) as database:
             said = next(
                 row for row in await InboxStore(database).list_recent() if row.event_id == "e2"
@@ -256,15 +222,17 @@ async def test_a_row_that_a_run_consumed_is_finished_without_a_reply(tmp_path: P
             await database.transaction(lambda tx: tx.run(revive, {"id": said.id}))
             count = "UPDATE conversation SET pending = 1"
             await database.transaction(lambda tx: tx.run(count, {}))
-        async with steered(tmp_path, server=server, platform=CardPlatform("fake")) as harness:
-            await finished(harness)
+        async with running_steered_bus(
+            tmp_path, server=server, platform=CardPlatform("fake")
+        ) as harness:
+            await harness.wait_until_finished()
             assert harness.platform.texts == []
             assert len(server.runs) == 1
 
 
 async def test_what_buttons_ask_for_has_a_turn_of_its_own(tmp_path: Path) -> None:
-    async with steered(tmp_path) as harness:
-        gate = gated(harness, "First")
+    async with running_steered_bus(tmp_path) as harness:
+        gate = harness.hold_next_run("First")
         await harness.send("one")
         await harness.wait_for_runs(1)
         await harness.send("green", answers_row=1)
@@ -281,16 +249,16 @@ async def test_the_persons_own_setting_counts(tmp_path: Path) -> None:
         users={"u": SessionConfig(busy="steer")},
     )
     policy = OPEN.model_copy(update={"session": mine})
-    async with steered(tmp_path, policy=policy) as harness:
+    async with running_steered_bus(tmp_path, policy=policy) as harness:
         for user, chat in (("u", "a"), ("v", "b")):
-            gate = gated(harness, user)
+            gate = harness.hold_next_run(user)
             await harness.send("one", user=user, chat=chat)
             await harness.wait_for_runs(1 if user == "u" else 2)
             await harness.send("two", user=user, chat=chat)
             if user == "u":
                 await harness.server.runs[0].heard.wait()
             gate.set()
-            await finished(harness)
+            await harness.wait_until_finished()
         await harness.expect_replies("u", "v", "Hello you")
         assert harness.prompts() == ["one", "one", "two"]
 
@@ -309,7 +277,7 @@ async def test_a_newer_message_interrupts_and_the_card_says_so(tmp_path: Path) -
 async def test_the_queue_is_the_default(tmp_path: Path) -> None:
     async with running_bus(tmp_path, config=BusConfig(drain_s=0.2)) as harness:
         harness.server.hears = True
-        gate = gated(harness, "First")
+        gate = harness.hold_next_run("First")
         await harness.send("one")
         await harness.wait_for_runs(1)
         await harness.send("two")
