@@ -11,7 +11,7 @@ from gateway.dependencies import AgentServicesDep
 from gateway.openapi import error_responses
 
 
-def _require_enabled(agent_services: AgentServicesDep) -> None:
+async def _require_enabled(agent_services: AgentServicesDep) -> None:
     if not agent_services.config.get().agents_api.enabled:
         raise HTTPException(403, "agents_api.enabled is false: custom agents cannot be managed.")
 

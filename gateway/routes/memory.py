@@ -117,11 +117,11 @@ class MemoryScopeList(BaseModel):
     scopes: list[MemoryScopeView]
 
 
-def _get_memory(agent_services: AgentServicesDep) -> MemoryService:
+async def _get_memory(agent_services: AgentServicesDep) -> MemoryService:
     return agent_services.memory
 
 
-def _get_scope(
+async def _get_scope(
     scope: Annotated[str, Query(description="The person or group")] = DEFAULT,
     agent: Annotated[str, Query(description="A custom agent; empty = the lead agent")] = "",
 ) -> MemoryScope:
