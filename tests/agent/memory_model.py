@@ -2,82 +2,32 @@
 
 import json
 import re
-from typing import Any
 
-import anyio
-from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.outputs import ChatGeneration, ChatResult
-from pydantic import PrivateAttr
+from langchain_core.messages import BaseMessage
 from typing_extensions import override
+
+from tests.fakes.scripted import ScriptedChatModel, ScriptedTurn
 
 CONVERSATION = re.compile(r"<conversation>\n(.*)\n</conversation>", re.DOTALL)
 
 
-class MemoryModel(BaseChatModel):
-    """Answers with the changes to a memory document.
-
-    Attributes:
-        hang: Never answer.
-    """
-
-    hang: bool = False
-    _questions: list[str] = PrivateAttr(default_factory=list)
-    _asked: anyio.Event = PrivateAttr(default_factory=anyio.Event)
-    _may_answer: anyio.Event | None = PrivateAttr(default=None)
+class MemoryModel(ScriptedChatModel):
+    """Answers with the changes to a memory document."""
 
     @property
     def questions(self) -> list[str]:
         """What it was asked."""
-        return self._questions
-
-    @property
-    def asked(self) -> anyio.Event:
-        """Is set with the first question."""
-        return self._asked
-
-    def hold(self) -> anyio.Event:
-        """Let it answer only once the event that is returned is set."""
-        self._may_answer = anyio.Event()
-        return self._may_answer
+        return [prompt[-1].text for prompt in self.prompts]
 
     async def given(self, name: str | None) -> BaseChatModel:
         """Return itself, whatever model is asked for: a `ModelSource`."""
         return self
 
-    @property
     @override
-    def _llm_type(self) -> str:
-        return "noting"
-
-    @override
-    def _generate(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None,
-        **kwargs: Any,
-    ) -> ChatResult:
-        raise AssertionError("memory asks models without blocking")
-
-    @override
-    async def _agenerate(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: AsyncCallbackManagerForLLMRun | None = None,
-        **kwargs: Any,
-    ) -> ChatResult:
-        question = messages[-1].text
-        self._questions.append(question)
-        self._asked.set()
-        if self.hang:
-            await anyio.sleep_forever()
-        if self._may_answer is not None:
-            await self._may_answer.wait()
-        message = AIMessage(noted(question))
-        return ChatResult(generations=[ChatGeneration(message=message)])
+    def _next(self, messages: list[BaseMessage]) -> ScriptedTurn:
+        super()._next(messages)
+        return ScriptedTurn(text=noted(messages[-1].text))
 
 
 def noted(question: str) -> str:

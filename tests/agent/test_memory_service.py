@@ -218,7 +218,7 @@ async def test_a_model_that_hangs_does_not_hold_up_the_end_and_nothing_is_lost(
         async with memory(tmp_path, model, flush_s=0.05, debounce_seconds=1) as service:
             await service.enqueue_turn(turn("markone"), caller())
             service.before_summarization([], caller())
-            await model.asked.wait()
+            await model.called.wait()
             await service.enqueue_turn(turn("marktwo"), caller(BOB))
     async with memory(tmp_path, MemoryModel()):
         pass
@@ -240,7 +240,7 @@ async def test_what_waits_is_on_disk_before_models_are_asked(tmp_path: Path) -> 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(open_and_close)
         with anyio.fail_after(20):
-            await model.asked.wait()
+            await model.called.wait()
             assert "markone" in "".join(saved_turns(tmp_path))
             may_answer.set()
             await closed.wait()
@@ -261,7 +261,7 @@ async def main():
         await service.enqueue_turn(turn("markone"), caller())
         await service.enqueue_turn(turn("marktwo"), caller(BOB))
         service.before_summarization([], caller())
-        await model.asked.wait()  # the first one is being processed, and goes on
+        await model.called.wait()  # the first one is being processed, and goes on
         await service.enqueue_turn(turn("markthree"), caller())
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -387,7 +387,7 @@ async def test_what_was_forgotten_while_it_was_being_learnt_stays_forgotten(
         await service.enqueue_turn(turn("markone"), caller())
         service.before_summarization([], caller())
         with anyio.fail_after(20):
-            await model.asked.wait()
+            await model.called.wait()
         await service.enqueue_turn(turn("marktwo"), caller(thread="t2"))
         assert await service.clear(ANN) == EMPTY_DOCUMENT
         may_answer.set()
@@ -401,7 +401,7 @@ async def test_what_a_person_changes_while_the_model_thinks_is_kept(tmp_path: Pa
         await service.enqueue_turn(turn("markone"), caller())
         service.before_summarization([], caller())
         with anyio.fail_after(20):
-            await model.asked.wait()
+            await model.called.wait()
         await service.create_fact(ANN, "by hand")
         may_answer.set()
     async with memory(tmp_path, MemoryModel()) as service:

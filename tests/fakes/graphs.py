@@ -5,11 +5,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated, Any, TypedDict
 
 import anyio
-from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
+from langchain_core.callbacks import AsyncCallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel
-from langchain_core.language_models.chat_models import agenerate_from_stream
 from langchain_core.messages import AIMessageChunk, AnyMessage, BaseMessage
-from langchain_core.outputs import ChatGenerationChunk, ChatResult
+from langchain_core.outputs import ChatGenerationChunk
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
@@ -21,9 +20,10 @@ from typing_extensions import override
 from agent.options import take_steering_messages
 from gateway.runtime.assistants import GraphSource
 from gateway.runtime.worker import Graph
+from tests.fakes.scripted import ScriptedChatModel
 
 
-class TokenModel(BaseChatModel):
+class TokenModel(ScriptedChatModel):
     """Streams `tokens` chunks `tok0 `, `tok1 ` ...; `fail_after` of them it raises.
 
     Attributes:
@@ -33,35 +33,9 @@ class TokenModel(BaseChatModel):
 
     tokens: int = 3
     fail_after: int | None = None
-    delay_s: float = 0.0
     gate: anyio.Semaphore | None = None
     closed: anyio.Event | None = None
     model_config = ConfigDict(arbitrary_types_allowed=True)
-
-    @property
-    @override
-    def _llm_type(self) -> str:
-        return "tokens"
-
-    @override
-    def _generate(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None,
-        **kwargs: Any,
-    ) -> ChatResult:
-        raise NotImplementedError("This model only streams.")
-
-    @override
-    async def _agenerate(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: AsyncCallbackManagerForLLMRun | None = None,
-        **kwargs: Any,
-    ) -> ChatResult:
-        return await agenerate_from_stream(self._astream(messages, stop))
 
     @override
     async def _astream(

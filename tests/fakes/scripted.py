@@ -39,6 +39,7 @@ class ScriptedChatModel(BaseChatModel):
     _script: deque[Script] = PrivateAttr(default_factory=deque)
     _prompts: list[list[BaseMessage]] = PrivateAttr(default_factory=list)
     _called: anyio.Event = PrivateAttr(default_factory=anyio.Event)
+    _gate: anyio.Event | None = PrivateAttr(default=None)
 
     @classmethod
     def playing(cls, *script: Script | str, delay_s: float = 0.0, hang: bool = False) -> Self:
@@ -58,6 +59,11 @@ class ScriptedChatModel(BaseChatModel):
     def called(self) -> anyio.Event:
         """Is set with the first call."""
         return self._called
+
+    def hold(self) -> anyio.Event:
+        """Let it answer only once the event that is returned is set."""
+        self._gate = anyio.Event()
+        return self._gate
 
     @property
     @override
@@ -116,6 +122,8 @@ class ScriptedChatModel(BaseChatModel):
         turn = self._next(messages)
         if self.hang:
             await anyio.sleep_forever()
+        if self._gate is not None:
+            await self._gate.wait()
         for chunk in stream_chunks(turn, messages):
             await anyio.sleep(self.delay_s)
             piece = ChatGenerationChunk(message=chunk)
