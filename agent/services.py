@@ -8,12 +8,13 @@ from pathlib import Path
 import anyio.to_thread
 
 from agent.acp.tool import AcpAgentRunner
+from agent.background import background_tasks
 from agent.config import AgentConfig
 from agent.config.tracing import TracingConfig
 from agent.custom_agents import CustomAgentStore
 from agent.extensions import ExtensionsFile
 from agent.mcp.registry import McpToolRegistry, open_mcp
-from agent.memory.service import MemoryService
+from agent.memory.service import MemoryService, open_memory
 from agent.models.auxiliary import AuxiliaryModels
 from agent.models.circuit_breakers import CircuitBreakers
 from agent.models.http_client import ModelHttpClient
@@ -129,17 +130,20 @@ async def open_agent_services(setup: AgentSetup) -> AsyncIterator[AgentServices]
     skills = _skill_registry(setup, config, extensions)
     await skills.load()
     sandboxes = setup.sandboxes or await _sandbox_provider(setup, folders, skills)
+    uploads = UploadService(folders, converts=lambda: config.get().uploads.auto_convert_documents)
     http_client = ModelHttpClient()
     models = AuxiliaryModels(config.get, http_client)
     try:
         async with (
             maintained(sandboxes),
+            background_tasks() as tasks,
             open_tracing(setup.tracing) as tracing,
-            MemoryService(setup.home, config.get, models.get) as memory,
+            open_memory(setup.home, config.get, models.get) as memory,
             open_subagent_executor() as subagents,
             open_summarizer(models.get) as summarizer,
             open_mcp(extensions, setup.environment, lambda: config.get().mcp, folders) as mcp,
         ):
+            tasks.start_soon(anyio.to_thread.run_sync, uploads.sweep)
             yield AgentServices(
                 config=config,
                 home=setup.home,
@@ -157,9 +161,7 @@ async def open_agent_services(setup: AgentSetup) -> AsyncIterator[AgentServices]
                 summarizer=summarizer,
                 mcp=mcp,
                 memory=memory,
-                uploads=UploadService(
-                    folders, converts=lambda: config.get().uploads.auto_convert_documents
-                ),
+                uploads=uploads,
                 tracing=tracing,
             )
     finally:

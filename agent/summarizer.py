@@ -11,6 +11,7 @@ from anyio.abc import TaskGroup
 from langchain_core.messages import AnyMessage, HumanMessage
 from langchain_core.messages.utils import get_buffer_string
 
+from agent.background import background_tasks
 from agent.config import SummarizationConfig
 from agent.langgraph_internals import detached_context
 from agent.models.auxiliary import ModelSource, auxiliary_run_config
@@ -160,12 +161,5 @@ def text_piece(text: str, start: int, room: int) -> str:
 @asynccontextmanager
 async def open_summarizer(models: ModelSource) -> AsyncIterator[Summarizer]:
     """Open a summarizer; the exit cancels its jobs, which are started again by the next run of their thread."""
-    try:
-        async with anyio.create_task_group() as tasks:
-            yield Summarizer(models, tasks)
-            tasks.cancel_scope.cancel()
-    except BaseExceptionGroup as group:
-        # Jobs raise nothing, so a single error comes from the caller's block: raise it as it was.
-        if len(group.exceptions) != 1:
-            raise
-        raise group.exceptions[0] from group.exceptions[0].__cause__
+    async with background_tasks() as tasks:
+        yield Summarizer(models, tasks)

@@ -4,6 +4,7 @@ import errno
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,6 +76,13 @@ class ThreadStorage:
         if _THREAD_ID.fullmatch(thread_id) is None:
             raise ThreadIdInvalid
         return ThreadFolders(root=self._threads / thread_id)
+
+    def all_folders(self) -> Iterator[ThreadFolders]:
+        """Yield the folders of all threads that have some. Blocking."""
+        if self._threads.is_dir():
+            for entry in self._threads.iterdir():
+                if _THREAD_ID.fullmatch(entry.name) and entry.is_dir() and not entry.is_symlink():
+                    yield ThreadFolders(root=entry)
 
     def delete(self, thread_id: str) -> bool:
         """Delete a thread's folders with their content; return whether they existed. Blocking.

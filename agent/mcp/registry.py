@@ -15,6 +15,7 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 from langchain_core.tools import BaseTool
 
+from agent.background import background_tasks
 from agent.config.mcp import McpConfig
 from agent.errors import AgentError, McpServerUnusable
 from agent.extensions import Extensions, ExtensionsFile
@@ -270,11 +271,10 @@ async def open_mcp(
     folders: ThreadStorage,
 ) -> AsyncIterator[McpToolRegistry]:
     """Open the MCP registry; it connects to servers when tools are first requested."""
-    async with anyio.create_task_group() as tasks:
+    async with background_tasks() as tasks:
         tools = McpToolRegistry(extensions, environment, limits, tasks, folders)
         try:
             yield tools
         finally:
             with anyio.CancelScope(shield=True):
                 await tools.aclose()
-            tasks.cancel_scope.cancel()

@@ -2,18 +2,19 @@
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 from langchain_core.messages import BaseMessage
 
+from agent.background import background_tasks
 from agent.config import AgentConfig, MemoryConfig
 from agent.errors import FactNotFound, MemoryInvalid, MemoryServiceError
 from agent.memory.extractor import MemoryExtractor, format_utc, new_fact_id
@@ -56,14 +57,13 @@ def _utc_now() -> datetime:
 
 
 class MemoryService:
-    """A context manager. The exit processes queued turns within `flush_s`; the next start processes the rest.
+    """Extracts memory in the background; opened by `open_memory`.
 
     Args:
         home: The data folder.
         config: Returns the current configuration. `memory.storage_path` is read once, here.
         models: Provides the extraction model.
         now: Returns the current time, with zone.
-        flush_s: Time limit of the exit, seconds.
     """
 
     def __init__(
@@ -71,14 +71,11 @@ class MemoryService:
         home: Path,
         config: Callable[[], AgentConfig],
         models: ModelSource,
-        *,
         now: Callable[[], datetime] = _utc_now,
-        flush_s: float = FLUSH_S,
     ) -> None:
         root = home / (config().memory.storage_path or "memory")
         self._config = config
         self._now = now
-        self._flush_s = flush_s
         self._store = MemoryStore(root)
         self._pending = PendingTurns(root)
         self._saving = anyio.Lock()
@@ -89,37 +86,21 @@ class MemoryService:
             self._save_pending,
             rest_s=lambda: self.config.debounce_seconds,
         )
-        self._tasks: TaskGroup | None = None
+        self._is_open = False
 
-    async def __aenter__(self) -> Self:
+    async def start(self, tasks: TaskGroup) -> None:
         """Start processing, first the turns that an earlier process left."""
-        tasks = anyio.create_task_group()
-        await tasks.__aenter__()
         for turn in await anyio.to_thread.run_sync(self._pending.load):
             await self._save_pending(self._queue.add(turn))
         await anyio.to_thread.run_sync(self._pending.delete_old_file)
         tasks.start_soon(self._queue.run)
-        self._tasks = tasks
-        return self
+        self._is_open = True
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool | None:
+    async def aclose(self, flush_s: float) -> None:
         """Process what fits in the time limit; the rest stays on disk."""
-        tasks, self._tasks = self._tasks, None
-        if tasks is None:
-            return None
-        with anyio.CancelScope(shield=True), anyio.move_on_after(self._flush_s):
+        self._is_open = False
+        with anyio.move_on_after(flush_s):
             await self._queue.flush()
-        tasks.cancel_scope.cancel()
-        if isinstance(error, Exception):
-            # Not passed to the task group, which would wrap the caller's error.
-            await tasks.__aexit__(None, None, None)
-            return None
-        return await tasks.__aexit__(kind, error, trace)
 
     @property
     def config(self) -> MemoryConfig:
@@ -184,7 +165,7 @@ class MemoryService:
             self._queue.expedite(MemoryQueueKey(thread_id=caller.thread_id, scope=scope))
 
     def _extraction_scope(self, caller: RunContext) -> MemoryScope | None:
-        if self._tasks is None or not self._extractor.is_enabled():
+        if not self._is_open or not self._extractor.is_enabled():
             return None
         return _scope_of(caller)
 
@@ -308,6 +289,29 @@ class MemoryService:
         async with self._saving:
             turns = self._queue.unprocessed_of(key)
             await anyio.to_thread.run_sync(self._pending.save, key, turns)
+
+
+@asynccontextmanager
+async def open_memory(
+    home: Path,
+    config: Callable[[], AgentConfig],
+    models: ModelSource,
+    *,
+    now: Callable[[], datetime] = _utc_now,
+    flush_s: float = FLUSH_S,
+) -> AsyncIterator[MemoryService]:
+    """Open the memory. The exit processes queued turns within `flush_s` seconds; the next start processes the rest.
+
+    Args as MemoryService's.
+    """
+    memory = MemoryService(home, config, models, now)
+    async with background_tasks() as tasks:
+        await memory.start(tasks)
+        try:
+            yield memory
+        finally:
+            with anyio.CancelScope(shield=True):
+                await memory.aclose(flush_s)
 
 
 def _scope_of(caller: RunContext) -> MemoryScope | None:

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-import anyio
+from agent.background import background_tasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,13 +140,6 @@ class SandboxProvider(Protocol):
 @asynccontextmanager
 async def maintained(provider: SandboxProvider) -> AsyncIterator[SandboxProvider]:
     """Run the provider's maintenance in the background until the block ends."""
-    try:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(provider.run_maintenance)
-            yield provider
-            tasks.cancel_scope.cancel()
-    except BaseExceptionGroup as group:
-        # Maintenance raises nothing, so a single error comes from the caller's block: raise it as it was.
-        if len(group.exceptions) != 1:
-            raise
-        raise group.exceptions[0] from group.exceptions[0].__cause__
+    async with background_tasks() as tasks:
+        tasks.start_soon(provider.run_maintenance)
+        yield provider

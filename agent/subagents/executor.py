@@ -17,6 +17,7 @@ from anyio.abc import TaskGroup
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph.state import CompiledStateGraph
 
+from agent.background import background_tasks
 from agent.errors import AgentError
 from agent.langgraph_internals import detached_context
 from agent.streaming import stream_graph
@@ -171,16 +172,8 @@ async def open_subagent_executor(
     *, at_once: int = MAX_RUNNING_SUBAGENTS, stop_s: float = STOP_S
 ) -> AsyncIterator[SubagentExecutor]:
     """Open an executor; the exit cancels the subagents that still run."""
-    try:
-        async with anyio.create_task_group() as group:
-            yield SubagentExecutor(group, at_once=at_once, stop_s=stop_s)
-            group.cancel_scope.cancel()
-    except BaseExceptionGroup as raised:
-        # Unwrap errors of the caller's block, which the task group wraps. No task here raises.
-        error: BaseException = raised
-        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-            error = error.exceptions[0]
-        raise error from error.__cause__
+    async with background_tasks() as tasks:
+        yield SubagentExecutor(tasks, at_once=at_once, stop_s=stop_s)
 
 
 async def _run_graph(execution: SubagentRun) -> None:

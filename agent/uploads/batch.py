@@ -9,10 +9,13 @@ import anyio
 import anyio.to_thread
 
 from agent.errors import UploadTooLarge
-from agent.uploads.names import numbered, safe_name
+from agent.uploads.names import numbered, printable_character, safe_name
 from agent.uploads.store import StagedFile, UploadStore
 
 CHUNK_BYTES = 256 * 1024
+
+SHOWN_CHARS = 80
+"""Longest name of a skipped file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +66,10 @@ class UploadBatch:
         self._count = 0
         self._size = 0
         self.received: list[ReceivedFile] = []
+        self.skipped: list[str] = []
 
     async def receive(self, file: IncomingFile) -> None:
-        """Receive one file; a file without a safe name is ignored and not read.
+        """Receive one file; a file without a safe name is skipped and not read.
 
         Raises:
             UploadTooLarge: The request exceeds a limit.
@@ -76,6 +80,8 @@ class UploadBatch:
             raise UploadTooLarge(f"You can send at most {self._limits.max_files} files at once.")
         name = safe_name(file.filename)
         if name is None:
+            shown = "".join(map(printable_character, file.filename))[:SHOWN_CHARS]
+            self.skipped.append(shown or "(no name)")
             return
         staged = await anyio.to_thread.run_sync(self._stage)
         try:

@@ -7,6 +7,9 @@ from pathlib import PurePosixPath
 MAX_NAME_BYTES = 255
 """Linux: NAME_MAX."""
 
+MAX_SUFFIX_BYTES = 32
+"""Longer suffixes are shortened with the name."""
+
 CONVERTIBLE = frozenset({".pdf", ".ppt", ".pptx", ".xls", ".xlsx", ".doc", ".docx"})
 """Documents that are converted to Markdown."""
 
@@ -17,13 +20,13 @@ _HARMFUL = re.compile(r"[<>]")
 def safe_name(raw: str) -> str | None:
     r"""Return a safe name for a file, or None if there is none.
 
-    Only the last part of a path is used. Invisible characters become underscores, and so do angle brackets, which
-    could forge the tags around a list of files.
+    Only the last part of a path is used; if it is too long, it is shortened before its suffix. Invisible characters
+    become underscores, and so do angle brackets, which could forge the tags around a list of files.
 
     >>> safe_name("C:\\docs\\plan.txt"), safe_name("../../etc/passwd"), safe_name("a\n<b>.txt")
     ('plan.txt', 'passwd', 'a__b_.txt')
-    >>> safe_name(".."), safe_name(""), safe_name("x" * 256)
-    (None, None, None)
+    >>> safe_name(".."), safe_name(""), safe_name("x" * 256 + ".txt")[-6:]
+    (None, None, 'xx.txt')
     """
     base = unicodedata.normalize("NFC", re.split(r"[/\\]", raw)[-1]).strip()
     name = "".join(printable_character(character) for character in base)
@@ -33,7 +36,12 @@ def safe_name(raw: str) -> str | None:
         encoded = name.encode("utf-8")
     except UnicodeEncodeError:
         return None
-    return name if len(encoded) <= MAX_NAME_BYTES else None
+    if len(encoded) <= MAX_NAME_BYTES:
+        return name
+    path = PurePosixPath(name)
+    if len(path.suffix.encode()) > MAX_SUFFIX_BYTES:
+        return _fitted(name, "")
+    return _fitted(path.stem, path.suffix)
 
 
 def printable_character(character: str) -> str:

@@ -4,6 +4,7 @@ import errno
 import logging
 import os
 import threading
+import time
 from collections.abc import AsyncIterable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,6 +23,9 @@ from agent.uploads.snapshot import UploadSnapshot
 from agent.uploads.store import ConversionRecord, UploadEntry, UploadStore
 
 logger = logging.getLogger(__name__)
+
+CLOCK_TICK_S = 0.1
+"""How far modification times may lag behind the clock."""
 
 ALL_CONVERTED_S = 75.0
 """Time limit for converting all documents of one request; the rest get no text version. The bus times out after 90 s
@@ -53,7 +57,7 @@ class StoredUpload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadResult:
-    """Result of a request: stored files, and names that were not safe to write to."""
+    """Result of a request: stored files, and the names of files that were skipped."""
 
     files: tuple[StoredUpload, ...]
     skipped: tuple[str, ...] = ()
@@ -81,12 +85,13 @@ class UploadService:
         self._converts = converts
         self._converter = converter or DocumentConverter()
         self.limits = limits or UploadRequestLimits()
+        self._opened_at = time.time()
         self._lock = threading.Lock()  # held briefly by worker threads
 
     async def accept(self, thread_id: str, files: AsyncIterable[IncomingFile]) -> UploadResult:
         """Store the files of one request; all are received before the first gets its name.
 
-        Files without a safe name are silently ignored.
+        Files without a safe name are skipped.
 
         Raises:
             ThreadIdInvalid: The id cannot be a folder name.
@@ -105,7 +110,15 @@ class UploadService:
                 await anyio.to_thread.run_sync(batch.discard)
         if self._converts():
             kept = await self._convert_all(store, kept)
-        return UploadResult(files=tuple(kept), skipped=tuple(skipped))
+        return UploadResult(files=tuple(kept), skipped=(*batch.skipped, *skipped))
+
+    def sweep(self) -> None:
+        """Remove what interrupted uploads of an earlier process left in all threads. Blocking."""
+        for folders in self._folders.all_folders():
+            try:
+                UploadStore(folders).sweep(time.time() - self._opened_at + CLOCK_TICK_S)
+            except OSError as error:
+                logger.warning("cannot remove interrupted uploads: %s", error)
 
     def snapshot(self, thread_id: str) -> UploadSnapshot:
         """Take a snapshot of a thread's uploads, for the model. Blocking.

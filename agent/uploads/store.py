@@ -102,11 +102,11 @@ class UploadStore:
         with suppress(FileNotFoundError), self._root() as root:
             os.unlink(staged.staging, dir_fd=root)
 
-    def sweep(self) -> None:
-        """Remove temporary files that a crash left behind."""
+    def sweep(self, stale_s: float = STALE_S) -> None:
+        """Remove temporary files without progress for so long."""
         with self._root() as root:
             for name in _names(root):
-                if is_staging(name) and _age_s(name, root) > STALE_S:
+                if is_staging(name) and _age_s(name, root) >= stale_s:
                     with suppress(FileNotFoundError):
                         os.unlink(name, dir_fd=root)
 

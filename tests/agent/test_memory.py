@@ -13,7 +13,7 @@ from langchain_core.messages import HumanMessage
 from agent.config import AgentConfig
 from agent.custom_agents import CustomAgent
 from agent.memory.scope import MemoryScope
-from agent.memory.service import MemoryService
+from agent.memory.service import open_memory
 from agent.middleware.memory import MemoryMiddleware
 from agent.models.scripted import ScriptedCall, ScriptedTurn
 from agent.paths import OUTPUTS
@@ -141,7 +141,7 @@ async def test_a_hanging_model_does_not_hold_up_the_end(tmp_path: Path) -> None:
 async def test_the_block_and_the_date_end_the_system_message(tmp_path: Path) -> None:
     config = AgentConfig.model_validate({"models": [{"name": "m", "use": "a:B", "model": "m"}]})
     reader, model = MemoryModel(), ScriptedChatModel.playing("One.", "Two.")
-    async with MemoryService(tmp_path, lambda: config, reader.given) as memory:
+    async with open_memory(tmp_path, lambda: config, reader.given) as memory:
         await memory.create_fact(MemoryScope(scope=ANN), "builds ships")
         link = MemoryMiddleware(memory, now=lambda: datetime(2026, 3, 1, tzinfo=UTC))
         graph = create_agent(

@@ -17,7 +17,7 @@ from langchain_core.messages import HumanMessage
 
 from agent.config import AgentConfig
 from agent.memory.scope import MemoryScope
-from agent.memory.service import MemoryService
+from agent.memory.service import MemoryService, open_memory
 from agent.middleware.memory import MemoryMiddleware
 from agent.state import ThreadState
 from bus.messages import InboundMessage, ReplyTarget, Sender
@@ -103,14 +103,14 @@ class MemoryChats:
 
 
 async def nobody_sees_another_s(home: Path, people: Sequence[MemoryUser]) -> None:
-    async with MemoryService(home, lambda: CONFIG, MemoryModel().given) as memory:
+    async with open_memory(home, lambda: CONFIG, MemoryModel().given) as memory:
         chats = MemoryChats(memory)
         for number, speaker in enumerate(people):
             await chats.say(speaker, f"markno{number}end", thread=f"t{number}")
         await chats.say(None, "marknobodyend", thread="t")
     # Closing learnt everything. Another thread of each now finds what was said by its owner, and nothing else.
     hanging = MemoryModel(hang=True)
-    async with MemoryService(home, lambda: CONFIG, hanging.given, flush_s=0) as memory:
+    async with open_memory(home, lambda: CONFIG, hanging.given, flush_s=0) as memory:
         chats = MemoryChats(memory)
         for speaker in people:
             shown = await chats.say(speaker, "hello again", thread="later")

@@ -21,7 +21,7 @@ from agent.config import AgentConfig
 from agent.errors import FactNotFound, MemoryInvalid
 from agent.memory.schema import EMPTY_DOCUMENT, MemoryDocument
 from agent.memory.scope import MemoryScope
-from agent.memory.service import MemoryService
+from agent.memory.service import MemoryService, open_memory
 from agent.memory.turns import extract_turn
 from agent.options import RunContext
 from tests.agent.memory_model import MemoryModel
@@ -53,7 +53,7 @@ async def memory(
         return model
 
     config = settings(**keys)
-    async with MemoryService(home, lambda: config, given, flush_s=flush_s) as service:
+    async with open_memory(home, lambda: config, given, flush_s=flush_s) as service:
         yield service
 
 
@@ -137,7 +137,7 @@ async def test_the_demo_model_is_never_asked(tmp_path: Path) -> None:
         raise AssertionError("no model is needed")
 
     config = AgentConfig()
-    async with MemoryService(tmp_path, lambda: config, nobody) as service:
+    async with open_memory(tmp_path, lambda: config, nobody) as service:
         await service.enqueue_turn(turn("hello"), caller())
     assert not (tmp_path / "memory").exists()
 

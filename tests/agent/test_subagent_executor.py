@@ -256,7 +256,7 @@ async def test_leaving_stops_what_still_runs() -> None:
 
 async def test_an_error_inside_comes_out_as_it_is() -> None:
     with pytest.raises(LookupError, match="mine"):
-        async with open_subagent_executor(), anyio.create_task_group():
+        async with open_subagent_executor():
             raise LookupError("mine")
     with anyio.move_on_after(0) as scope:
         async with open_subagent_executor():

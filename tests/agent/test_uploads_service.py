@@ -15,8 +15,11 @@ from agent.uploads.converter import DocumentConverter
 from agent.uploads.names import numbered, safe_name
 from agent.uploads.service import UploadService
 from agent.uploads.store import RECORDS_FILE, ConversionRecord, UploadStore
+from tests.agent.agent_harness import open_agent
 from tests.agent.incoming_files import file_from_bytes
 from tests.agent.plain_agent import THREAD
+from tests.eventually import eventually
+from tests.fakes.scripted import ScriptedChatModel
 
 
 class SlowConverter(DocumentConverter):
@@ -35,12 +38,14 @@ class SlowConverter(DocumentConverter):
         return content.decode()
 
 
-def service(home: Path, converter: DocumentConverter | None = None) -> UploadService:
+def service(
+    home: Path, converter: DocumentConverter | None = None, max_files: int = 3
+) -> UploadService:
     return UploadService(
         ThreadStorage(home),
         converts=lambda: converter is not None,
         converter=converter,
-        limits=UploadRequestLimits(max_files=3, max_file_size=100, max_total_size=150),
+        limits=UploadRequestLimits(max_files=max_files, max_file_size=100, max_total_size=150),
     )
 
 
@@ -98,6 +103,34 @@ async def test_limits_apply_while_receiving(tmp_path: Path, sizes: list[int], to
     assert names(rooms(tmp_path).uploads) == []
     fits = [file_from_bytes("a.bin", bytes(100)), file_from_bytes("b.bin", bytes(50))]
     assert len((await uploads.accept(THREAD, stream(*fits))).files) == 2
+
+
+async def test_files_without_a_name_are_reported(tmp_path: Path) -> None:
+    given = [file_from_bytes(name, b"x") for name in ("..", "", "a\n/.", "ok.txt", "y" * 300)]
+    accepted = await service(tmp_path, max_files=5).accept(THREAD, stream(*given))
+    assert [file.name for file in accepted.files] == ["ok.txt", "y" * 255]
+    assert accepted.skipped == ("..", "(no name)", "a_/.")
+
+
+async def test_interrupted_uploads_of_an_earlier_process_are_removed(tmp_path: Path) -> None:
+    left = [
+        ThreadStorage(tmp_path).folders(thread).root / f".upload-{thread}.part"
+        for thread in ("t1", "t2")
+    ]
+    for file in left:
+        file.parent.mkdir(parents=True)
+        file.write_bytes(b"half")
+        os.utime(file, (0, 0))
+    uploads = service(tmp_path)
+    new = UploadStore(ThreadStorage(tmp_path).folders("t1")).stage()
+    uploads.sweep()
+    assert not any(file.exists() for file in left)
+    assert (left[0].parent / new.staging).exists()
+    os.close(new.descriptor)
+    left[0].write_bytes(b"half")
+    os.utime(left[0], (0, 0))
+    async with open_agent(tmp_path, ScriptedChatModel.playing()):
+        await eventually(lambda: not left[0].exists())
 
 
 async def test_files_of_this_machine(tmp_path: Path) -> None:
@@ -221,7 +254,9 @@ def test_an_invalid_conversions_file_counts_as_empty(tmp_path: Path, content: by
         ("   ", None),
         (".upload-1.part", None),
         ("\ud800.txt", None),
-        ("ü" * 128, None),
+        ("ü" * 128, "ü" * 127),
+        ("ü" * 200 + ".pdf", "ü" * 125 + ".pdf"),
+        ("a." + "x" * 300, "a." + "x" * 253),
         ("x" * 255, "x" * 255),
     ],
 )

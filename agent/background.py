@@ -1,0 +1,25 @@
+"""Opens task groups for the background tasks of a service."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+from anyio.abc import TaskGroup
+
+
+@asynccontextmanager
+async def background_tasks() -> AsyncIterator[TaskGroup]:
+    """Open a task group; the end of the block cancels its tasks and waits for them.
+
+    An error of the block is raised as it was, not in an exception group. An error of a task cancels the block, and is
+    raised in a group: tasks handle their own errors.
+    """
+    raised: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+        try:
+            yield tasks
+        except Exception as error:  # noqa: BLE001 - raised again below, outside the task group
+            raised = error
+        tasks.cancel_scope.cancel()
+    if raised is not None:
+        raise raised
