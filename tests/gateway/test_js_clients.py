@@ -29,9 +29,9 @@ pytestmark = [
     ("sdk", "settings", "files", "tests"),
     [
         (NEWEST, {}, ("client", "page"), 19),
-        (NEWEST, {}, ("hook", "newhook"), 21),
-        (NEWEST, {"PARLEY_TRANSPORT": "websocket"}, ("newhook",), 10),
-        (TAGGED_LATEST, {"PARLEY_PREFIX": "/api/langgraph"}, ("client", "hook"), 27),
+        (NEWEST, {}, ("usestream_sdk", "usestream_react"), 21),
+        (NEWEST, {"PARLEY_TRANSPORT": "websocket"}, ("usestream_react",), 10),
+        (TAGGED_LATEST, {"PARLEY_PREFIX": "/api/langgraph"}, ("client", "usestream_sdk"), 27),
     ],
     ids=["client", "hooks", "sockets", "latest"],
 )

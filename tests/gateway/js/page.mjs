@@ -41,3 +41,11 @@ export function mount(hook, options, use) {
     until: (found, what) => until(() => shown.now && found(shown.now, shown.hook), what),
   };
 }
+
+// Waits until a page shows exactly these messages, and nothing is loading.
+export async function idle(opened, said) {
+  await opened.until(
+    (now, hook) => !now.loading && !hook.isThreadLoading && now.said.join("|") === said.join("|"),
+    `the messages ${said.join("|")}`,
+  );
+}

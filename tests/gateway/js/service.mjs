@@ -17,6 +17,21 @@ export function human(text) {
   return { messages: [{ type: "human", content: text }] };
 }
 
+// What the agent answers to "slowly please".
+export const words = [...Array(12).keys()].map((n) => `word${n}`).join(" ");
+
+// Makes a thread with one turn for each text; returns their ids.
+export async function threadsWith(...texts) {
+  const { threads, runs } = client();
+  const ids = [];
+  for (const text of texts) {
+    const { thread_id } = await threads.create();
+    await runs.wait(thread_id, "lead_agent", { input: human(text) });
+    ids.push(thread_id);
+  }
+  return ids;
+}
+
 export async function collect(stream) {
   const parts = [];
   for await (const part of stream) parts.push(part);

@@ -5,8 +5,8 @@ import test from "node:test";
 import { useMessageMetadata, useStream } from "@langchain/react";
 import { WebSocket } from "ws";
 
-import { mount } from "./page.mjs";
-import { client, human, token, until, url } from "./service.mjs";
+import { idle, mount } from "./page.mjs";
+import { client, human, threadsWith, token, until, url, words } from "./service.mjs";
 
 // A page cannot give a socket headers: there a cookie or a proxy has to bring the token, here the factory does.
 const headers = { "x-api-key": token };
@@ -19,7 +19,6 @@ const overSockets = {
 const overHttp = { apiUrl: url, apiKey: token };
 const way = process.env.PARLEY_TRANSPORT === "websocket" ? overSockets : overHttp;
 
-const words = [...Array(12).keys()].map((n) => `word${n}`).join(" ");
 
 function show(stream) {
   const asked = stream.messages.findLast((message) => message.type === "human");
@@ -42,27 +41,20 @@ async function texts(threadId) {
   return values.messages.map((message) => message.content);
 }
 
-async function quiet(opened, said) {
-  await opened.until(
-    (now, hook) => !now.loading && !hook.isThreadLoading && now.said.join("|") === said.join("|"),
-    `the messages ${said.join("|")}`,
-  );
-}
-
 test("messages grow while the answer comes", async () => {
   const ended = [];
   let run;
   const opened = open({ onCreated: (made) => (run = made.runId), onCompleted: (end) => ended.push(end) });
   await opened.ready();
   opened.hook.submit(human("slowly please"));
-  await quiet(opened, ["slowly please", words]);
+  await idle(opened, ["slowly please", words]);
   const lengths = [...new Set(opened.renders.map((now) => now.said[1]?.length ?? 0))];
   assert.ok(lengths.length > 4, `seen lengths ${lengths}`);
   assert.deepEqual(lengths, lengths.toSorted((a, b) => a - b), "it only grows");
   await until(() => ended.length, "the end to be told");
   assert.deepEqual(ended, [{ runId: run, reason: "success" }]);
   opened.hook.submit(human("and more"));
-  await quiet(opened, ["slowly please", words, "and more", "You said: and more"]);
+  await idle(opened, ["slowly please", words, "and more", "You said: and more"]);
   opened.leave();
 });
 
@@ -107,9 +99,9 @@ test("an answer is made anew, and a message edited", async () => {
   const opened = open();
   await opened.ready();
   opened.hook.submit(human("first"));
-  await quiet(opened, ["first", "You said: first"]);
+  await idle(opened, ["first", "You said: first"]);
   opened.hook.submit(human("second"));
-  await quiet(opened, ["first", "You said: first", "second", "You said: second"]);
+  await idle(opened, ["first", "You said: first", "second", "You said: second"]);
   await opened.until((now) => now.parent, "the checkpoint before the answer");
   const answer = opened.hook.messages.at(-1).id;
   opened.hook.submit(null, { forkFrom: opened.now.parent });
@@ -133,24 +125,18 @@ test("a page that is loaded again goes on with the run", async () => {
   await before.hook.disconnect();
   before.leave();
   const after = open({ threadId });
-  await quiet(after, ["slowly please", words]);
+  await idle(after, ["slowly please", words]);
   after.leave();
 });
 
 test("threads are switched", async () => {
-  const { threads, runs } = client();
-  const ids = [];
-  for (const text of ["one", "two"]) {
-    const { thread_id } = await threads.create();
-    await runs.wait(thread_id, "lead_agent", { input: human(text) });
-    ids.push(thread_id);
-  }
+  const ids = await threadsWith("one", "two");
   const opened = open({ threadId: ids[0] });
-  await quiet(opened, ["one", "You said: one"]);
+  await idle(opened, ["one", "You said: one"]);
   opened.draw({ ...way, assistantId: "lead_agent", threadId: ids[1] });
-  await quiet(opened, ["two", "You said: two"]);
+  await idle(opened, ["two", "You said: two"]);
   opened.hook.submit(human("three"));
-  await quiet(opened, ["two", "You said: two", "three", "You said: three"]);
+  await idle(opened, ["two", "You said: two", "three", "You said: three"]);
   opened.leave();
 });
 

@@ -2,11 +2,10 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { mount, window } from "./page.mjs";
-import { client, human, react, spoken, token, until, url } from "./service.mjs";
+import { idle, mount, window } from "./page.mjs";
+import { client, human, react, spoken, threadsWith, token, until, url, words } from "./service.mjs";
 
 const { useStream } = await react();
-const words = [...Array(12).keys()].map((n) => `word${n}`).join(" ");
 
 function show(stream) {
   return {
@@ -22,26 +21,19 @@ function open(options = {}, use = show) {
   return mount(useStream, given, use);
 }
 
-async function quiet(opened, said) {
-  await opened.until(
-    (now, hook) => !now.loading && !hook.isThreadLoading && now.said.join("|") === said.join("|"),
-    `the messages ${said.join("|")}`,
-  );
-}
-
 test("messages grow while the answer comes", async () => {
   let thread, run;
   const opened = open({ onThreadId: (id) => (thread = id), onCreated: (made) => (run = made.run_id) });
   await opened.ready();
   opened.hook.submit(human("slowly please"));
-  await quiet(opened, ["slowly please", words]);
+  await idle(opened, ["slowly please", words]);
   const lengths = [...new Set(opened.renders.map((now) => now.said[1]?.length ?? 0))];
   assert.ok(lengths.length > 4, `seen lengths ${lengths}`);
   assert.deepEqual(lengths, lengths.toSorted((a, b) => a - b), "it only grows");
   assert.equal(opened.renders.some((now) => now.error), false);
   assert.equal((await client().runs.get(thread, run)).status, "success");
   opened.hook.submit(human("and more"));
-  await quiet(opened, ["slowly please", words, "and more", "You said: and more"]);
+  await idle(opened, ["slowly please", words, "and more", "You said: and more"]);
   opened.leave();
 });
 
@@ -63,23 +55,23 @@ test("a message is edited, an answer made anew, and both branches can be looked 
   const opened = open();
   await opened.ready();
   opened.hook.submit(human("first"));
-  await quiet(opened, ["first", "You said: first"]);
+  await idle(opened, ["first", "You said: first"]);
   opened.hook.submit(human("second"));
-  await quiet(opened, ["first", "You said: first", "second", "You said: second"]);
+  await idle(opened, ["first", "You said: first", "second", "You said: second"]);
   const message = opened.hook.messages[2];
   const { firstSeenState } = opened.hook.getMessagesMetadata(message, 2);
   opened.hook.submit(human("edited"), { checkpoint: firstSeenState.parent_checkpoint });
-  await quiet(opened, ["first", "You said: first", "edited", "You said: edited"]);
+  await idle(opened, ["first", "You said: first", "edited", "You said: edited"]);
   const { branch, branchOptions } = opened.hook.getMessagesMetadata(opened.hook.messages[2], 2);
   assert.equal(branchOptions.length, 2);
   opened.hook.setBranch(branchOptions.find((one) => one !== branch));
-  await quiet(opened, ["first", "You said: first", "second", "You said: second"]);
+  await idle(opened, ["first", "You said: first", "second", "You said: second"]);
   opened.hook.setBranch(branch);
-  await quiet(opened, ["first", "You said: first", "edited", "You said: edited"]);
+  await idle(opened, ["first", "You said: first", "edited", "You said: edited"]);
   const answer = opened.hook.getMessagesMetadata(opened.hook.messages[3], 3);
   opened.hook.submit(undefined, { checkpoint: answer.firstSeenState.parent_checkpoint });
   await opened.until((now) => now.loading, "the run");
-  await quiet(opened, ["first", "You said: first", "edited", "You said: edited"]);
+  await idle(opened, ["first", "You said: first", "edited", "You said: edited"]);
   opened.leave();
 });
 
@@ -93,7 +85,7 @@ test("a page that is loaded again goes on with the run", async () => {
   before.leave();
   assert.ok(window.sessionStorage.getItem(`lg:stream:${thread}`), "the run is remembered");
   const after = open({ ...options, threadId: thread });
-  await quiet(after, ["slowly please", words]);
+  await idle(after, ["slowly please", words]);
   await until(() => !window.sessionStorage.getItem(`lg:stream:${thread}`), "the run is forgotten");
   after.leave();
 });
@@ -109,32 +101,26 @@ test("a run that somebody else began is joined", async () => {
   const opened = open({ threadId: thread_id });
   await opened.ready();
   opened.hook.joinStream(run.run_id);
-  await quiet(opened, ["slowly please", words]);
+  await idle(opened, ["slowly please", words]);
   opened.leave();
 });
 
 test("threads are switched", async () => {
-  const { threads, runs } = client();
-  const ids = [];
-  for (const text of ["one", "two"]) {
-    const { thread_id } = await threads.create();
-    await runs.wait(thread_id, "lead_agent", { input: human(text) });
-    ids.push(thread_id);
-  }
+  const ids = await threadsWith("one", "two");
   const opened = open({ threadId: ids[0] });
-  await quiet(opened, ["one", "You said: one"]);
+  await idle(opened, ["one", "You said: one"]);
   opened.draw({ apiUrl: url, apiKey: token, assistantId: "lead_agent", fetchStateHistory: true, threadId: ids[1] });
-  await quiet(opened, ["two", "You said: two"]);
+  await idle(opened, ["two", "You said: two"]);
   opened.leave();
   const own = open();
   await own.ready();
   if (!own.hook.switchThread) return own.leave(); // not in 2.0.0
   own.hook.switchThread(ids[0]);
-  await quiet(own, ["one", "You said: one"]);
+  await idle(own, ["one", "You said: one"]);
   own.hook.switchThread(null);
-  await quiet(own, []);
+  await idle(own, []);
   own.hook.submit(human("three"));
-  await quiet(own, ["three", "You said: three"]);
+  await idle(own, ["three", "You said: three"]);
   own.leave();
 });
 
