@@ -10,7 +10,9 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.types import Command
 from typing_extensions import override
 
+from agent.errors import AgentError
 from agent.middleware.handlers import ToolHandler, ToolResult
+from agent.redaction import redact_error
 from agent.state import ThreadState
 from agent.subagents.status import TASK, status_kwargs, with_status
 
@@ -19,9 +21,11 @@ logger = logging.getLogger(__name__)
 DETAIL_CHARS = 500
 """Longest error detail, ellipsis included."""
 
+SEARCHED_CHARS = 10_000  # of an error, for secrets
+
 
 class ToolErrorMiddleware(AgentMiddleware[ThreadState, Any]):
-    """The boundary of a tool call: whatever it raises goes to the model. Interrupts pass through.
+    """The boundary of a tool call: whatever it raises goes to the model, without secrets. Interrupts pass through.
 
     Results of `task` get a status (`agent.subagents.status`): the tool sets its own; for exceptions, and for plain text
     of another tool with that name, it is set here.
@@ -40,7 +44,13 @@ class ToolErrorMiddleware(AgentMiddleware[ThreadState, Any]):
 def _error_message(request: ToolCallRequest, error: Exception) -> ToolMessage:
     name = request.tool_call.get("name") or "unknown_tool"
     logger.warning("Tool %s failed", name, exc_info=error)
-    kind, detail = type(error).__name__, _truncate(str(error) or type(error).__name__)
+    kind = type(error).__name__
+    text = (
+        error.user_message
+        if isinstance(error, AgentError)
+        else redact_error(str(error)[:SEARCHED_CHARS])
+    )
+    detail = _truncate(text or kind)
     return ToolMessage(
         content=(
             f"Error: Tool '{name}' failed with {kind}: {detail}. "

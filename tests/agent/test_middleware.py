@@ -267,6 +267,32 @@ async def test_a_failing_tool_is_reported_and_the_other_results_are_kept(tmp_pat
     assert messages[-1].text == "ok"
 
 
+SECRET_ERRORS = [
+    "401 for url 'https://me:hunter2@api.example.com/v1/search?api_key=hunter2&q=x'",
+    "Incorrect API key provided: hunter2hunter2. See the docs.",
+    "headers: {'Authorization': 'Bearer hunter2-hunter2'}",
+    "invalid token sk-hunter2hunter2hunter2",
+    "[Errno 13] Permission denied: '/home/hunter2/.parley/threads/x'",
+    'File "/opt/hunter2/tool.py", line 3',
+]
+
+
+@pytest.mark.parametrize("text", SECRET_ERRORS)
+async def test_errors_of_tools_reach_the_model_without_secrets(tmp_path: Path, text: str) -> None:
+    @tool
+    async def fails() -> str:
+        """Fail."""
+        raise RuntimeError(f"before {text} after /mnt/user-data/workspace/a.txt")
+
+    model = ScriptedChatModel.playing(calls(("fails", {})), "ok")
+    async with open_plain_agent(tmp_path, model, tools=[fails]) as thread:
+        messages = await thread.say("go")
+    (failed,) = (message for message in messages if isinstance(message, ToolMessage))
+    assert "hunter2" not in failed.text
+    assert "before " in failed.text
+    assert "after /mnt/user-data/workspace/a.txt" in failed.text
+
+
 async def test_interrupts_are_not_swallowed(tmp_path: Path) -> None:
     @tool
     async def confirm() -> str:
