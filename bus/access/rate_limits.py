@@ -16,10 +16,9 @@ MAX_SENDERS = 10_000
 
 @dataclass(slots=True)
 class _Sent:
-    """When a sender's messages were accepted, and when they were last told about the limit (Unix seconds)."""
+    """When a sender's messages were accepted (Unix seconds)."""
 
     at: deque[float] = field(default_factory=deque)
-    notified_at: float | None = None
 
 
 class SenderRateLimiter:
@@ -63,16 +62,6 @@ class SenderRateLimiter:
         sent = self._sender(message, kind)
         if sent.at:
             sent.at.pop()
-
-    def should_notify(
-        self, message: InboundMessage, limit: RateLimit, *, kind: str, now: float
-    ) -> bool:
-        """Return whether a sender who exceeded the limit must be told: once per period."""
-        sent = self._sender(message, kind)
-        if sent.notified_at is not None and 0 <= now - sent.notified_at < limit.per_seconds:
-            return False
-        sent.notified_at = now
-        return True
 
     def _sender(self, message: InboundMessage, kind: str) -> _Sent:
         key = message.key

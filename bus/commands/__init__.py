@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import cache
 
 from bus.locales import LANGUAGES, Messages
 from bus.locales.en import ENGLISH
@@ -25,6 +26,7 @@ COMMANDS = tuple(
 )
 """Platforms that list commands list these."""
 
+_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789_"
 _COMMAND = re.compile(r"\s*/([a-zA-Z0-9_]+)(?:\s+(.*))?", re.DOTALL)
 
 
@@ -51,6 +53,30 @@ def parse_command(text: str) -> ParsedCommand | None:
     if name not in COMMAND_NAMES:
         return None
     return ParsedCommand(name, (match[2] or "").strip())
+
+
+def misspelled_command(text: str) -> str:
+    """Return the command that is one edit away from a text of one word; "" = none, or the text is no such word.
+
+    >>> [misspelled_command(text) for text in ("/modle", " /Hlep ", "/nw", "/modle gpt", "/tmp", "/new", "modle")]
+    ['model', 'help', 'new', '', '', '', '']
+    """
+    match = re.fullmatch(r"\s*/([a-zA-Z0-9_]{2,20})\s*", text)
+    word = match[1].lower() if match else ""
+    if not word or word in COMMAND_NAMES:
+        return ""
+    return next((name for name in COMMAND_NAMES if word in _one_edit_away(name)), "")
+
+
+@cache
+def _one_edit_away(name: str) -> frozenset[str]:
+    """Return the words that a name becomes by one letter more, less, or other, or by two that are exchanged."""
+    cuts = [(name[:at], name[at:]) for at in range(len(name) + 1)]
+    less = {head + tail[1:] for head, tail in cuts if tail}
+    exchanged = {head + tail[1] + tail[0] + tail[2:] for head, tail in cuts if len(tail) > 1}
+    more = {head + letter + tail for head, tail in cuts for letter in _LETTERS}
+    other = {head + letter + tail[1:] for head, tail in cuts if tail for letter in _LETTERS}
+    return frozenset(less | exchanged | more | other)
 
 
 def help_text(texts: Messages) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from bus.commands import help_text, parse_command
+from bus.commands import help_text, misspelled_command, parse_command
 from bus.commands.context import CommandContext, CommandDocument, CommandHandler
 from bus.context import BusContext
 from bus.messages import InboundMessage
@@ -27,8 +27,10 @@ class CommandRunner:
         """Run the command of an inbox row and finish the row. Raises StoreError."""
         parsed = parse_command(inbound.text)
         if parsed is None:
-            # Stored by a version that knew this command.
-            await self._answer(row, inbound, help_text(inbound.reply_target.texts))
+            target, meant = inbound.reply_target, misspelled_command(inbound.text)
+            suggestion = target.texts.command_near.format(command=f"{target.command_prefix}{meant}")
+            # Without a near one, it was stored by a version that knew the command.
+            await self._answer(row, inbound, suggestion if meant else help_text(target.texts))
             return
         context = CommandContext(argument=parsed.argument, row=row, inbound=inbound)
         answer = await self._handlers[parsed.name](context)

@@ -41,7 +41,7 @@ def build_inbound(
     dispatcher = InboundDispatcher(bus, commands=commands, workers=workers, albums=album)
     limiter, deduplicate = SenderRateLimiter(), DeduplicateStage()
     localize = LocalizeStage(bus, migrations)
-    notices = IntakeNotices(bus, access=access, limiter=limiter, localizer=localize)
+    notices = IntakeNotices(bus, access=access, localizer=localize)
     commit = CommitStage(
         bus, deduplicate=deduplicate, limiter=limiter, notices=notices, dispatcher=dispatcher
     )

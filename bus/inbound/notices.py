@@ -2,47 +2,54 @@
 
 import logging
 from collections import OrderedDict
+from collections.abc import Sequence
+from functools import partial
+
+import anyio
 
 from bus.access.checker import AccessChecker
-from bus.access.rate_limits import SenderRateLimiter, whole_seconds
+from bus.access.rate_limits import whole_seconds
 from bus.context import BusContext
 from bus.inbound.localize import LocalizeStage
 from bus.inbound.pipeline import InboundContext
 from bus.messages import ConversationKey, InboundMessage, OutboundText, encode_outbound
 from bus.platform import Disposition
+from bus.retry import StoreRetry
 from store.inbox import QueueFull
 from store.outbox import NewOutboxRow
 
 log = logging.getLogger(__name__)
 
-QUEUE_FULL_NOTICE_S = 60.0
-"""Minimum time between two notices to a conversation that its queue is full, seconds."""
+STORE_S = 5.0
+"""How long the store may take for such a notice, seconds."""
+
+COLLECT_S = 2.0
+"""How long further refused messages of somebody are collected, to be told of in one notice, seconds."""
 
 MAX_REFUSED = 10_000
 """People whose refusal is remembered, so that no further one is looked up in the outbox."""
 
 
 class IntakeNotices:
-    """Tells senders, once, why their messages are not accepted."""
+    """Tells senders why their messages are not accepted."""
 
     def __init__(
         self,
         bus: BusContext,
         *,
         access: AccessChecker,
-        limiter: SenderRateLimiter,
         localizer: LocalizeStage,
     ) -> None:
         self._access = access
-        self._limiter = limiter
         self._localizer = localizer
         self._delivery = bus.delivery
         self._now = bus.now
-        self._queue_full_at: dict[int, float] = {}
+        self._tasks = bus.tasks
+        self._collected: dict[tuple[ConversationKey, str], list[InboundMessage]] = {}
         self._refused: OrderedDict[str, None] = OrderedDict()
 
     async def notify_refused(self, message: InboundMessage, disposition: Disposition) -> None:
-        """Tell somebody who may not use the bot: a pairing code, or once per person and chat that they may not.
+        """Tell somebody who may not use the bot: a pairing code, or once a day per person and chat that they may not.
 
         In groups, people who are not listed are not told, nor anybody who did not address the bot. Raises StoreError.
         """
@@ -57,30 +64,53 @@ class IntakeNotices:
                 pass
 
     async def notify_rate_limited(self, context: InboundContext, key: ConversationKey) -> None:
-        """Tell somebody who sent too much, once within the limit's time, when to send it again."""
-        message, limit, now = context.message, context.rate_limit, self._now()
-        if limit is None or not self._limiter.should_notify(
-            message, limit, kind=context.kind, now=now
-        ):
-            return
+        """Tell somebody who sent too much when to send it again. Raises StoreError."""
         seconds = whole_seconds(context.retry_after_s)
-        text = message.reply_target.texts.rate_limited.format(seconds=seconds)
-        await self._send(f"fast:{key.channel}:{message.event_id}", key, message, text)
+        text = context.message.reply_target.texts.rate_limited.format(seconds=seconds)
+        await self._tell_refused("fast", context.message, key, text)
 
     async def notify_queue_full(self, message: InboundMessage, full: QueueFull) -> None:
-        """Tell a conversation, once a minute, that it takes no more messages now."""
-        now = self._now()
-        self._queue_full_at = {
-            conversation: at
-            for conversation, at in self._queue_full_at.items()
-            if 0 <= now - at < QUEUE_FULL_NOTICE_S
-        }
-        if full.conversation_id in self._queue_full_at:
-            return
-        self._queue_full_at[full.conversation_id] = now
+        """Tell somebody that the conversation takes no more messages now. Raises StoreError."""
         text = message.reply_target.texts.queue_full.format(count=full.pending)
-        name = f"full:{full.conversation_id}:{message.event_id}"
-        await self._send(name, full.key, message, text)
+        await self._tell_refused("full", message, full.key, text)
+
+    async def _tell_refused(
+        self, reason: str, message: InboundMessage, key: ConversationKey, text: str
+    ) -> None:
+        """Tell of a refused message: at once, or with the others of its sender that follow within `COLLECT_S`."""
+        sender = (key, message.sender.user_id)
+        collected = self._collected.get(sender)
+        if collected is not None:
+            collected.append(message)
+            return
+        await self._send(f"{reason}:{key.channel}:{message.event_id}", key, message, text)
+        if sender not in self._collected:
+            self._collected[sender] = []
+            self._tasks.start_soon(self._tell_collected, sender)
+
+    async def _tell_collected(self, sender: tuple[ConversationKey, str]) -> None:
+        """Tell of the messages that were collected, until there are none for `COLLECT_S`."""
+        store = StoreRetry("notices")
+        messages: list[InboundMessage] = []
+        try:
+            while True:
+                try:
+                    await anyio.sleep(COLLECT_S)
+                finally:
+                    # Also when Parley stops: the notice is sent after the next start.
+                    messages, self._collected[sender] = self._collected[sender], []
+                    if messages:
+                        with anyio.move_on_after(STORE_S, shield=True):
+                            await store.call(partial(self._send_rest, sender[0], messages))
+                if not messages:
+                    return
+        finally:
+            del self._collected[sender]
+
+    async def _send_rest(self, key: ConversationKey, messages: Sequence[InboundMessage]) -> None:
+        last = messages[-1]
+        text = last.reply_target.texts.refused_more.format(count=len(messages))
+        await self._send(f"full:{key.channel}:{last.event_id}", key, last, text)
 
     async def _send_pairing_code(self, message: InboundMessage) -> None:
         request = await self._access.request_pairing(message)
@@ -96,7 +126,8 @@ class IntakeNotices:
     async def _send_refusal(self, message: InboundMessage, disposition: Disposition) -> None:
         key = message.key
         person = f"{key.channel}:{key.workspace}:{key.chat}:{message.sender.user_id}"
-        name = f"refused:{disposition}:{person}"
+        # Once a day: the outbox sends no row twice.
+        name = f"refused:{disposition}:{person}:{int(self._now() // 86_400)}"
         if name in self._refused:
             return
         localized = self._localizer.localize(message)

@@ -138,6 +138,10 @@ class Messages:
         "You are sending messages too fast, so I did not accept this one. "
         "Please send it again in {seconds} seconds."
     )
+    refused_more: str = (
+        "I did not accept {count} more of your messages. Please send them again later."
+    )
+    command_near: str = "There is no such command. Did you mean {command}?"
     pairing_code: str = (
         "Hello! I do not know you yet. Your pairing code is {code}\n\n"
         "Ask the person who runs this bot to approve it within one hour "

@@ -96,6 +96,8 @@ CHINESE = Messages(
     why_too_late="按钮已失效",
     queue_full="本对话还有 {count} 条消息等待回复，这条消息未被接收。请稍等片刻后重新发送。",
     rate_limited="你发送消息过于频繁，这条消息未被接收。请在 {seconds} 秒后重新发送。",
+    refused_more="另有 {count} 条消息也未被接收，请稍后重新发送。",
+    command_near="没有这个命令。你是想输入 {command} 吗？",
     pairing_code="你好！我还不认识你。你的配对码是 {code}\n\n"
     "请让机器人的管理员在一小时内批准"
     "（`parley pairing approve {code}`），然后重新发送你的消息。",

@@ -33,18 +33,21 @@ async def mention(harness: BusHarness, text: str, **changes: object) -> Disposit
     return await harness.send(text, **({"is_private": False, "chat": "g"} | changes))
 
 
-async def test_somebody_who_is_not_listed_is_told_once_per_chat(tmp_path: Path) -> None:
+async def test_somebody_who_is_not_listed_is_told_once_a_day_per_chat(tmp_path: Path) -> None:
     async with running_bus(tmp_path, policy=LISTED) as harness:
         for text in ("hello", "hello?", "你好"):
             assert await harness.send(text, user="v") is Disposition.NOT_ALLOWED
         assert await harness.send("你好", user="x", chat="d") is Disposition.NOT_ALLOWED
         await harness.expect_replies(ENGLISH.not_allowed, CHINESE.not_allowed)
         assert harness.server.runs == []
-    # A restart does not tell them again.
+    # A restart does not tell them again, the next day does.
     async with running_bus(tmp_path, policy=LISTED) as harness:
         assert await harness.send("hello", user="v", event="later") is Disposition.NOT_ALLOWED
         await harness.send("hi")
         await harness.expect_replies("Hello you")
+        harness.clock.ahead += 86_400
+        assert await harness.send("hello", user="v", event="tomorrow") is Disposition.NOT_ALLOWED
+        await harness.expect_replies("Hello you", ENGLISH.not_allowed)
 
 
 async def test_in_groups_people_who_are_not_listed_are_not_told(tmp_path: Path) -> None:

@@ -17,15 +17,15 @@ TOLD = "You are sending messages too fast, so I did not accept this one. Please 
 ADMIN = ChannelPolicy(dm_policy="open", admin_users=["u"])
 
 
-async def test_who_sends_too_much_is_told_once_when_to_write_again(tmp_path: Path) -> None:
+async def test_who_sends_too_much_is_told_in_each_chat_when_to_write_again(tmp_path: Path) -> None:
     async with running_bus(tmp_path, config=CONFIG, policy=ADMIN) as harness:
         reasons = [await harness.send(f"m{i}", chat=f"c{i}") for i in range(5)]
         assert reasons == [Disposition.ACCEPTED] * 3 + [Disposition.RATE_LIMITED] * 2
-        await harness.expect_replies(*["Hello you"] * 3, TOLD.format(60))
+        await harness.expect_replies(*["Hello you"] * 3, *[TOLD.format(60)] * 2)
         # Others are not held up, commands neither.
         assert await harness.send("hi", user="v") is Disposition.ACCEPTED
         assert await harness.send("/why", chat="c3") is Disposition.ACCEPTED
-        await eventually(lambda: len(harness.platform.texts) == 6)
+        await eventually(lambda: len(harness.platform.texts) == 7)
         why = next(text for text in harness.platform.texts if "Not accepted" in text)
         assert "`rate_limited` (the sender exceeded the rate limit)" in why
         assert harness.bus.counters()[("fake", Disposition.RATE_LIMITED)] == 2

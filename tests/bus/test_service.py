@@ -119,7 +119,7 @@ async def test_an_idle_conversation_costs_nothing(tmp_path: Path) -> None:
         assert [mailboxes._present, mailboxes._former, mailboxes._row_ids] == [{}, {}, set()]
 
 
-async def test_too_many_waiting_messages_are_refused_once_visibly(tmp_path: Path) -> None:
+async def test_each_message_that_is_refused_while_too_many_wait_is_told(tmp_path: Path) -> None:
     async with running_bus(tmp_path, config=BusConfig(max_queue=2, drain_s=0.1)) as harness:
         harness.server.scripts.append(hanging())
         await harness.send("hang")
@@ -128,14 +128,26 @@ async def test_too_many_waiting_messages_are_refused_once_visibly(tmp_path: Path
         assert reasons == [Disposition.ACCEPTED] * 2 + [Disposition.QUEUE_FULL] * 3
         notice = "I still have 2 messages in this conversation to answer, so I did not accept this one. " \
                  "Please wait a moment and send it again."  # fmt: skip
-        await harness.expect_replies(notice)
+        await eventually(lambda: notice in harness.platform.texts)
         assert await harness.send("more 4", event="e6") is Disposition.DUPLICATE
         assert await harness.send("/status") is Disposition.ACCEPTED
-        harness.clock.ahead = 61
+        more = ENGLISH.refused_more.format(count=2)
+        await eventually(lambda: harness.platform.texts[-1] == more)
         assert await harness.send("again") is Disposition.QUEUE_FULL
-        await eventually(
-            lambda: sum("I still have" in text for text in harness.platform.texts) == 2
-        )
+        assert harness.platform.texts.count(notice) == 1
+    # What was not told when Parley stopped is told after the next start.
+    async with running_bus(tmp_path) as harness:
+        await eventually(lambda: ENGLISH.refused_more.format(count=1) in harness.platform.texts)
+
+
+async def test_a_misspelled_command_is_answered_with_the_right_one(tmp_path: Path) -> None:
+    async with running_bus(tmp_path) as harness:
+        await harness.send("/modle")
+        await harness.expect_replies("There is no such command. Did you mean /model?")
+        assert harness.server.runs == []
+        for text in ("/modle gpt", "/usr", "/modle/x", "modle"):
+            await harness.send(text)
+        await harness.wait_for_runs(4)
 
 
 async def test_stop_ends_the_running_turn_and_the_next_one_starts(tmp_path: Path) -> None:
