@@ -10,7 +10,7 @@ export UV_DEFAULT_INDEX ?= $(PIP_INDEX)
 endif
 export PYTHONSAFEPATH := 1
 
-.PHONY: run install peers peers-python peers-js test lint format bench prove lock clean
+.PHONY: run install peers peers-python peers-js test test-slowest lint format bench prove lock clean
 
 # Installs one lock file into the folder of the target: through uv (seconds), or through pip where uv has no wheel.
 define install_lock
@@ -63,6 +63,10 @@ test: $(V)/.dev
 	@test -e $(P)/.ready || echo "Left out: tests with LangGraph's own server (make peers installs it, 570 MB)."
 	@test -e $(J)/node_modules/.ready || echo "Left out: tests with the JavaScript clients (make peers installs them, 100 MB)."
 	$(V)/bin/python -m pytest -n 3 --dist worksteal
+
+# The whole suite, with its 20 slowest tests at the end.
+test-slowest: $(V)/.dev
+	$(V)/bin/python -m pytest -q -n 3 --dist worksteal --durations=20
 
 lint: $(V)/.dev
 	$(V)/bin/ruff check .
