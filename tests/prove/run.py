@@ -97,12 +97,14 @@ def service_config(model_url: str, platforms: Sequence[SimulatedPlatform]) -> di
     }
 
 
-async def run_proof(options: Options, folder: Path) -> Proof:
-    """Run a proof in an empty folder."""
+async def run_proof(
+    options: Options, folder: Path, platforms: Sequence[SimulatedPlatform] | None = None
+) -> Proof:
+    """Run a proof in an empty folder, on all platforms unless some are named."""
     duration_s = options.minutes * 60 * CHAOS_SHARE
     timeline = Timeline()
     async with AsyncExitStack() as stack:
-        platforms = make_platforms(options.people)
+        platforms = make_platforms(options.people) if platforms is None else platforms
         for platform in platforms:
             await stack.enter_async_context(platform)
         places = {place.name: place for platform in platforms for place in platform.places}
@@ -127,6 +129,7 @@ async def run_proof(options: Options, folder: Path) -> Proof:
             messages=people.sent_messages(),
             shown={name: place.shown() for name, place in places.items()},
             journal=journal,
+            chats={name: (place.traits.channel, place.chat) for name, place in places.items()},
             stops=people.stops,
             platform_violations=[
                 f"{one.channel}: {text}" for one in platforms for text in one.violations

@@ -99,7 +99,9 @@ def verdict(
     **more: Any,  # noqa: ANN401
 ) -> Verdict:
     journal = Journal(inbox=tuple(inbox), outbox=tuple(outbox))
-    return judge(Evidence(messages=messages, shown={PLACE: seen}, journal=journal, **more))
+    chats = {PLACE: (CHANNEL, CHAT)}
+    shown = {PLACE: seen}
+    return judge(Evidence(messages=messages, shown=shown, chats=chats, journal=journal, **more))
 
 
 def kinds(found: Verdict) -> list[ViolationKind]:
@@ -133,13 +135,28 @@ def test_what_the_platform_gave_up_is_not_the_services_fault() -> None:
 
 def test_a_doubled_answer_is_found_unless_the_outbox_says_uncertain() -> None:
     twice = [shown(), shown(id="299")]
-    assert kinds(verdict([sent()], [accepted()], [delivered()], twice)) == [ViolationKind.DOUBLED]
+    found = verdict([sent()], [accepted()], [delivered()], twice)
+    assert set(kinds(found)) == {ViolationKind.DOUBLED}
     row = delivered(state="uncertain", attempts=2, uncertain_attempts=1)
     excused = verdict([sent()], [accepted()], [row], twice)
     assert (outcomes(excused), kinds(excused)) == ([Outcome.REPEATED], [])
     again = delivered(state="delivered", attempts=2, uncertain_attempts=1)
     four = [shown(), *(shown(id=str(number)) for number in (297, 298, 299))]
-    assert kinds(verdict([sent()], [accepted()], [again], four)) == [ViolationKind.DOUBLED]
+    found = verdict([sent()], [accepted()], [again], four)
+    assert set(kinds(found)) == {ViolationKind.DOUBLED}
+
+
+def test_an_answer_without_a_mark_that_the_outbox_does_not_know_is_found() -> None:
+    failed = shown(text="⚠️ Sorry.")
+    found = verdict([sent()], [accepted()], [delivered()], [failed, replace(failed, id="299")])
+    assert kinds(found) == [ViolationKind.DOUBLED]
+    two = verdict(
+        [sent(1), sent(2)],
+        [accepted(1), accepted(2)],
+        [delivered(1), delivered(2)],
+        [failed, replace(failed, id="202")],
+    )
+    assert kinds(two) == []
 
 
 def test_a_message_that_was_accepted_twice_is_found() -> None:

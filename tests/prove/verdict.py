@@ -1,6 +1,6 @@
 """The verdict on every message: what became of it, and every promise that was broken. Pure."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -96,6 +96,7 @@ class Evidence:
 
     Attributes:
         shown: By place, the bot's messages as people see them, oldest first.
+        chats: By place, its channel and chat.
         stops: By place, when people pressed a stop button.
         platform_violations: What the platforms found wrong with the bot's requests.
         service_failures: Ends of the process that nobody caused.
@@ -104,6 +105,7 @@ class Evidence:
     messages: Sequence[SentMessage]
     shown: Mapping[str, Sequence[ShownMessage]]
     journal: Journal
+    chats: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     stops: Mapping[str, Sequence[float]] = field(default_factory=dict)
     platform_violations: Sequence[str] = ()
     service_failures: Sequence[str] = ()
@@ -138,7 +140,8 @@ def judge(evidence: Evidence) -> Verdict:
     court = _Court(evidence)
     histories = [court.judge(message) for message in evidence.messages]
     violations = [violation for history in histories for violation in history.violations]
-    violations += court.judge_places()
+    violations += court.judge_order()
+    violations += court.judge_copies()
     violations += court.judge_rows()
     violations += _general(ViolationKind.DATABASE, evidence.journal.problems)
     violations += _general(ViolationKind.PLATFORM_RULE, evidence.platform_violations)
@@ -323,7 +326,28 @@ class _Court:
             if not files and not was_cut:
                 _violate(history, ViolationKind.INCOMPLETE, "the file is missing")
 
-    def judge_places(self) -> list[Violation]:
+    def judge_copies(self) -> list[Violation]:
+        """What stands twice in a place is known to the outbox twice, or as often as attempts are uncertain."""
+        violations = []
+        known: dict[tuple[str, str], set[str]] = defaultdict(set)
+        uncertain: Counter[tuple[str, str]] = Counter()
+        for row in self._evidence.journal.outbox:
+            known[row.channel, row.chat].add(row.platform_id)
+            uncertain[row.channel, row.chat] += row.uncertain_attempts + (row.state == "uncertain")
+        for place, (channel, chat) in self._evidence.chats.items():
+            shown = self._evidence.shown.get(place, ())
+            texts = {one.text for one in shown if one.id in known[channel, chat]}
+            copies = [
+                one
+                for one in shown
+                if one.text in texts and one.text and one.id not in known[channel, chat]
+            ]
+            if len(copies) > uncertain[channel, chat]:
+                text = f"{place}: the outbox does not know {copies[0].id}: {copies[0].text[:60]!r}"
+                violations.append(Violation(kind=ViolationKind.DOUBLED, text=text))
+        return violations
+
+    def judge_order(self) -> list[Violation]:
         """In each conversation, answers stand in the order of its messages."""
         violations = []
         position = {

@@ -1,0 +1,34 @@
+"""A short proof from start to end, with a kill: every message is accounted for, and the report says so."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from tests.prove.report import write_report
+from tests.prove.run import Options, run_proof
+from tests.prove.telegram import TelegramPlatform
+from tests.prove.verdict import Violation, ViolationKind
+
+SEED = 40
+
+
+async def test_a_short_proof_accounts_for_every_message(tmp_path: Path) -> None:
+    platforms = [TelegramPlatform("telegram", people=2, token="700700:fake-token")]
+    options = Options(seed=SEED, minutes=0.15, messages=8, people=2)
+    proof = await run_proof(options, tmp_path, platforms)
+    assert proof.verdict.violations == []
+    assert len(proof.verdict.histories) == 8
+    assert None not in [history.outcome for history in proof.verdict.histories]
+    report = tmp_path / "report.html"
+    write_report(proof, report)
+    page = report.read_text("utf-8")
+    assert "parley prove --seed 40 --minutes 0.15 --messages 8" in page
+    assert all(mark in page for mark in proof.plan.messages)
+    assert "{{" not in page
+
+    text = "</script><script>alert(1)</script>"
+    violation = Violation(kind=ViolationKind.SILENT, text=text)
+    broken = replace(proof, verdict=replace(proof.verdict, violations=[violation]))
+    write_report(broken, report)
+    page = report.read_text("utf-8")
+    assert text not in page
+    assert page.count("</script>") == 2
