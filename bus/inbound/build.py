@@ -8,6 +8,7 @@ from bus.conversation.approvals import Questions
 from bus.conversation.workers import ConversationWorkers
 from bus.inbound.access import AccessStage
 from bus.inbound.album import AlbumCollector
+from bus.inbound.bot_messages import BotMessageStage
 from bus.inbound.button_actions import ButtonActions
 from bus.inbound.button_presses import ButtonPressHandler
 from bus.inbound.chat_migrations import ChatMigrations
@@ -50,6 +51,7 @@ def build_inbound(
         clean,
         recognize_command,
         deduplicate,
+        BotMessageStage(bus),
         album,
         PlaceStage(bus, questions.pending),
         AccessStage(access=access, notices=notices),
