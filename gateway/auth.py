@@ -115,8 +115,12 @@ def _generate_token(file: Path) -> AdminToken:
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     value = secrets.token_urlsafe(32)
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as target:
-        target.write(value + "\n")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as target:
+            target.write(value + "\n")
+    except OSError:
+        file.unlink()
+        raise
     return AdminToken(value=value, generated=True)
 
 

@@ -1,17 +1,30 @@
-"""Readiness checks: store, channels and model. Cheap; calls no provider."""
+"""Readiness checks: database, channels and models. They change nothing and call no provider."""
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import anyio
 
 from agent.errors import AgentError
-from bus.platform import ConnectionState
+from bus.platform import ChannelHealth, ConnectionState
 from gateway.services import Services
 from store.errors import StoreError
 
 CHECK_TIMEOUT_S = 2.0
-"""Of each look, seconds: who asks waits a few seconds only."""
+"""Time limit of each check, seconds."""
+
+MIN_FREE_BYTES = 20_000_000
+"""With less free disk space, the next messages might not be stored."""
+
+LOW_FREE_BYTES = 500_000_000
+"""With less free disk space, the check warns."""
+
+CONNECT_TIMEOUT_S = 60.0
+"""A channel that has been connecting for longer counts as broken, seconds."""
+
+FAILING_CALLS = 3
+"""Consecutive failed calls after which a model counts as unreachable."""
 
 TIMED_OUT = "No response in time."
 
@@ -21,9 +34,9 @@ class ReadinessCheck:
     """The result of one check.
 
     Attributes:
-        ok: Whether people can be answered, as far as this part goes.
+        ok: Whether messages can be answered, as far as this part is concerned.
         state: One word.
-        detail: What is wrong and what to do; "" when all is well.
+        detail: What is wrong and what to do; "" if nothing.
     """
 
     ok: bool
@@ -32,60 +45,80 @@ class ReadinessCheck:
 
 
 async def check_readiness(services: Services) -> Mapping[str, ReadinessCheck]:
-    """Look at all parts."""
+    """Run all checks."""
     return {
         "store": await _check_store(services),
-        "channels": _check_channels(services),
-        "model": await _check_model(services),
+        "channels": _check_channels(services, now=time.time()),
+        "model": await _check_models(services),
     }
 
 
 async def _check_store(services: Services) -> ReadinessCheck:
-    """Read and write: a full disk can still be read."""
     try:
         with anyio.fail_after(CHECK_TIMEOUT_S):
             await services.database.read("SELECT 1")
-            await services.database.transaction(lambda tx: tx.run("SELECT 1"))
+            await services.database.check_writable()
+            free = await anyio.to_thread.run_sync(services.database.free_bytes)
     except TimeoutError:
         return ReadinessCheck(ok=False, state="slow", detail=TIMED_OUT)
     except StoreError as error:
         return ReadinessCheck(ok=False, state="failed", detail=str(error))
+    left = f"{free / 1e6:.0f} MB of disk space are free: free up space."
+    if free < MIN_FREE_BYTES:
+        return ReadinessCheck(ok=False, state="full", detail=left)
+    if free < LOW_FREE_BYTES:
+        return ReadinessCheck(ok=True, state="low", detail=left)
     return ReadinessCheck(ok=True)
 
 
-def _check_channels(services: Services) -> ReadinessCheck:
-    """Every channel that is switched on must be connected; one that reconnects has a moment for it.
-
-    One whose platform has yet to call is ready for it: it may call only those that say so.
-    """
+def _check_channels(services: Services, *, now: float) -> ReadinessCheck:
+    """Name the broken channels. The service is ready while one of the enabled platforms works."""
     if services.bus is None:
         return ReadinessCheck(ok=False, state="stopped", detail="The channels are not running.")
-    wrong = dict(services.channel_problems)
-    wrong |= {
-        name: health.detail or f"The channel is {health.state.value}."
-        for name, health in services.bus.health().items()
-        if health.state not in (ConnectionState.CONNECTED, ConnectionState.RECONNECTING)
-        and not health.awaiting_first_event
-    }
-    if not wrong:
+    broken = dict(services.channel_problems)
+    for name, health in services.bus.health().items():
+        if _is_broken(health, now):
+            broken[name] = health.detail or f"The channel is {health.state.value}."
+    if not broken:
         return ReadinessCheck(ok=True)
-    told = "; ".join(f"{name}: {detail}" for name, detail in sorted(wrong.items()))
-    return ReadinessCheck(ok=False, state="failed", detail=told)
+    platforms = services.config.bots.platforms.items()
+    needed = {name for name, section in platforms if section.enabled} or set(services.bus.health())
+    is_ready = not needed <= broken.keys()
+    return ReadinessCheck(
+        ok=is_ready,
+        state="degraded" if is_ready else "failed",
+        detail="; ".join(f"{name}: {detail}" for name, detail in sorted(broken.items())),
+    )
 
 
-async def _check_model(services: Services) -> ReadinessCheck:
+def _is_broken(health: ChannelHealth, now: float) -> bool:
+    if health.state is ConnectionState.CONNECTED or health.awaiting_first_event:
+        return False
+    if health.state in (ConnectionState.CONNECTING, ConnectionState.RECONNECTING):
+        return bool(health.since) and now - health.since > CONNECT_TIMEOUT_S
+    return True
+
+
+async def _check_models(services: Services) -> ReadinessCheck:
+    """Judge the models by their latest calls. The service is ready while one of them works."""
     if services.config.bus.langgraph_url:
         return ReadinessCheck(ok=True, state="elsewhere")
-    default = services.agent.config.get().chat_models[0].name
-    if services.agent.circuit_breakers.is_open(default):
-        return ReadinessCheck(ok=False, state="unreachable", detail=f"{default} failed repeatedly.")
+    breakers = services.agent.circuit_breakers
+    names = [entry.name for entry in services.agent.config.get().chat_models]
+    failing = [
+        name
+        for name in names
+        if breakers.is_open(name) or breakers.consecutive_failures(name) >= FAILING_CALLS
+    ]
+    detail = f"The latest calls failed: {', '.join(failing)}." if failing else ""
+    if len(failing) == len(names):
+        return ReadinessCheck(ok=False, state="unreachable", detail=detail)
     try:
         with anyio.fail_after(CHECK_TIMEOUT_S):
             await services.agents.warm_up()
     except TimeoutError:
-        return ReadinessCheck(
-            ok=False, state="starting", detail="The model package is being imported."
-        )
+        text = "The model package is being imported."
+        return ReadinessCheck(ok=False, state="starting", detail=text)
     except AgentError as error:
         return ReadinessCheck(ok=False, state="failed", detail=error.user_message)
-    return ReadinessCheck(ok=True)
+    return ReadinessCheck(ok=True, state="degraded" if failing else "ok", detail=detail)

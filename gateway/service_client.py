@@ -8,6 +8,7 @@ import httpx
 
 from gateway.command_errors import CommandFailed
 from gateway.config import TOKEN_VARIABLE, Config, read_admin_token
+from store.sqlite_file import running_address
 
 CONNECT_TIMEOUT_S = 2.0
 REQUEST_TIMEOUT_S = 30.0
@@ -17,36 +18,39 @@ REQUEST_TIMEOUT_S = 30.0
 async def open_service_client(config: Config) -> AsyncIterator[httpx.AsyncClient | None]:
     """Yield a client of the running service's API, or None if nothing listens at its address.
 
+    The address is the one that the running service recorded, else the configured one.
+
     Raises:
         CommandFailed: Another program listens there, or the service rejects the admin token.
     """
+    url = running_address(config.home) or config.base_url
     token = read_admin_token(config)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     timeout = httpx.Timeout(REQUEST_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
     async with httpx.AsyncClient(
-        base_url=f"{config.base_url}/api", headers=headers, timeout=timeout, trust_env=False
+        base_url=f"{url}/api", headers=headers, timeout=timeout, trust_env=False
     ) as client:
-        yield client if await _is_running(client, config) else None
+        yield client if await _is_running(client, config, url) else None
 
 
-async def _is_running(client: httpx.AsyncClient, config: Config) -> bool:
+async def _is_running(client: httpx.AsyncClient, config: Config, url: str) -> bool:
     try:
-        answer = await client.get(f"{config.base_url}/health")
+        answer = await client.get(f"{url}/health")
     except httpx.ConnectError:
         return False
     except httpx.HTTPError as error:
         raise CommandFailed(
-            f"{config.base_url}: a program listens there but does not respond ({type(error).__name__}):"
+            f"{url}: a program listens there but does not respond ({type(error).__name__}):"
             " stop it, or set another gateway.port"
         ) from error
     if not _is_parley(answer):
         raise CommandFailed(
-            f"{config.base_url}: another program listens there: stop it, or set another gateway.port"
+            f"{url}: another program listens there: stop it, or set another gateway.port"
         )
     answer = await client.get("channels")
     if answer.status_code == httpx.codes.UNAUTHORIZED:
         raise CommandFailed(
-            f"{config.base_url}: the running service rejects the admin token in {config.token_file}:"
+            f"{url}: the running service rejects the admin token in {config.token_file}:"
             f" set {TOKEN_VARIABLE} or PARLEY_HOME to the values of the service"
         )
     return True

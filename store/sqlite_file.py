@@ -47,16 +47,39 @@ def lock_folder(home: Path) -> Iterator[None]:
 def _lock(descriptor: int, home: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
     except BlockingIOError:
-        holder = os.read(descriptor, 20).decode(errors="replace").strip() or "unknown"
+        holder = os.read(descriptor, 20).decode(errors="replace").partition("\n")[0] or "unknown"
         raise StoreLocked(
             f"Another Parley process (pid {holder}) uses the data folder {home}. "
             "Stop it, or set PARLEY_HOME to another folder."
         ) from None
     except OSError as error:
         raise _unusable(home, error) from error
-    os.ftruncate(descriptor, 0)
-    os.write(descriptor, str(os.getpid()).encode())
+
+
+def record_address(home: Path, url: str) -> None:
+    """Write the URL of the service that holds the lock into the lock file, for commands on this machine.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    with (home / LOCK_FILE).open("r+", encoding="ascii") as file:
+        file.write(f"{os.getpid()}\n{url}\n")
+
+
+def running_address(home: Path) -> str | None:
+    """Return the URL of the service that holds the lock; None if none does, or it has not recorded one."""
+    try:
+        with (home / LOCK_FILE).open("r", encoding="ascii", errors="replace") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lines = (home / LOCK_FILE).read_text("ascii", errors="replace").splitlines()
+        return lines[1] if len(lines) > 1 else None
+    except OSError:
+        return None
+    return None
 
 
 def connect(file: Path, *, busy_timeout_ms: int) -> sqlite3.Connection:

@@ -67,6 +67,11 @@ class CircuitBreakers:
             return False
         return self._clock() < breaker.open_until
 
+    def consecutive_failures(self, name: str) -> int:
+        """Return how many of a model's latest calls failed, without a success between them."""
+        breaker = self._breakers.get(name)
+        return breaker.failures if breaker else 0
+
     @contextmanager
     def call(self, name: str) -> Iterator[BreakerCall]:
         """Yield one call; `allowed` says whether to make it."""

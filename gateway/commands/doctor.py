@@ -117,7 +117,9 @@ async def _check_service(config: Config) -> tuple[ChannelStatesByName | None, Ch
             states: ChannelStatesByName = (await request_json(client, "GET", "channels"))[
                 "channels"
             ]
-            return states, CheckResult(subject="service", text=f"running at {config.base_url}")
+            return states, CheckResult(
+                subject="service", text=f"running at {str(client.base_url).removesuffix('/api/')}"
+            )
     except CommandFailed as error:
         return None, problem("service", str(error))
 

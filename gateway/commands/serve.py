@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import os
+import shutil
 import sys
 
 import anyio
@@ -13,6 +14,9 @@ from gateway.command_errors import CommandFailed
 from gateway.config import Config, export_environment, load_config
 from gateway.serving import gc_tuning, startup_report
 from gateway.serving.listener import open_listener
+
+MIN_FREE_BYTES = 2_000_000
+"""Free disk space without which the databases cannot be created."""
 
 SERVICE_MODULE = "gateway.serving.service"
 """Imported after the port is open: it takes a second, during which connections wait."""
@@ -25,6 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     overrides = {key: value for key, value in overrides.items() if value}
     config = load_config(arguments.config, gateway=overrides)
     export_environment(config)
+    _check_disk_space(config)
     with open_listener(config.gateway) as listener:
         has_chat = _should_open_chat(config) and not arguments.no_chat
         token = load_admin_token(config)
@@ -40,6 +45,16 @@ def run(arguments: argparse.Namespace) -> int:
         )
         anyio.run(serving.run_service, options, listener, on_config_change)
     return 0
+
+
+def _check_disk_space(config: Config) -> None:
+    existing = next(path for path in (config.home, *config.home.parents) if path.exists())
+    free = shutil.disk_usage(existing).free
+    if free < MIN_FREE_BYTES:
+        raise CommandFailed(
+            f"{config.home}: the disk is full ({free // 1000} kB free): free up space, or set PARLEY_HOME to a folder"
+            " on another disk"
+        )
 
 
 def _should_open_chat(config: Config) -> bool:

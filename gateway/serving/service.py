@@ -6,12 +6,14 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import anyio
 from fastapi import FastAPI
 
 from gateway.app import network_app
 from gateway.auth import AdminToken
+from gateway.command_errors import CommandFailed
 from gateway.compose import open_app
 from gateway.config import Config
 from gateway.reload import ConfigReloader
@@ -23,11 +25,19 @@ from gateway.serving.server import HttpServer, UvicornLogFilter
 from gateway.serving.shutdown import ShutdownSignal
 from gateway.terminal.chat import run_chat
 from gateway.terminal.local_client import open_local_client
+from store.sqlite_file import record_address
 
 STOP_TIMEOUT_S = 6.3
 """What a stop may take beyond channels.drain_s: the server's grace and the runtime's bound (SPEC 10: 12 s in all)."""
 
 DEFAULT_SESSION = "main"
+
+FOLDER_CHECK_S = 2.0
+"""How often the data folder is checked, seconds."""
+
+FOLDER_GONE = "the data folder is gone: restore it and start again"
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,17 +81,29 @@ async def run_service(
                 await server.ready.wait()
                 gc_tuning.freeze_and_enable_gc()
                 port = listener.getsockname()[1]
+                record_address(config.home, _url(config, port))
                 _print(_startup_report(app.state.services, port, token, has_chat=has_chat))
                 async with anyio.create_task_group() as talking:
                     if has_chat:
                         talking.start_soon(_chat, app, stop)
                     talking.start_soon(reload.run)
                     talking.start_soon(app.state.services.watchdog.run)
+                    talking.start_soon(_watch_data_folder, config.home, stop)
                     await stop.wait()
                     talking.cancel_scope.cancel()
                 _print("Stopping ...\n")
                 server.stop()
                 tasks.cancel_scope.deadline = anyio.current_time() + STOP_TIMEOUT_S
+    if not config.home.is_dir():
+        raise CommandFailed(f"{config.home}: {FOLDER_GONE}")
+
+
+async def _watch_data_folder(home: Path, stop: ShutdownSignal) -> None:
+    """Stop the service if the data folder is gone: nothing that it accepts could be kept."""
+    while await anyio.to_thread.run_sync(home.is_dir):  # noqa: ASYNC110 - nothing announces it
+        await anyio.sleep(FOLDER_CHECK_S)
+    log.critical("%s: %s", home, FOLDER_GONE)
+    stop.request()
 
 
 async def _chat(app: FastAPI, stop: ShutdownSignal) -> None:
@@ -97,8 +119,7 @@ def _startup_report(
     services: Services, port: int, token: AdminToken | None, *, has_chat: bool
 ) -> str:
     config = services.config
-    url = config.base_url.removesuffix(f":{config.gateway.port}") + f":{port}"
-    text = f"Parley is running at {url}\n" + startup_report.format_lines(
+    text = f"Parley is running at {_url(config, port)}\n" + startup_report.format_lines(
         startup_report.summary_lines(config, services.agent.sandboxes.description)
     )
     text += startup_report.format_lines(startup_report.channel_lines(channel_states(services)))
@@ -108,13 +129,18 @@ def _startup_report(
     if token is None:
         text += startup_report.format_lines(iter([("token", "not required (gateway.auth: none)")]))
     elif token.generated:
-        text += startup_report.format_lines(
-            iter(
-                [("token", f"{token.value} (new, shown only once; stored in {config.token_file})")]
-            )
+        shown = (
+            f"{token.value} (new, shown only once; stored in"
+            if sys.stdout.isatty()
+            else "(new; stored in"
         )
+        text += startup_report.format_lines(iter([("token", f"{shown} {config.token_file})")]))
     hints = (*startup_report.missing_packages(config), *startup_report.config_hints(config))
     return text + "".join(f"  - {hint}\n" for hint in hints)
+
+
+def _url(config: Config, port: int) -> str:
+    return config.base_url.removesuffix(f":{config.gateway.port}") + f":{port}"
 
 
 def _print(text: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 from gateway.metrics import METRICS
 from tests.eventually import eventually
 from tests.fakes.scripted import ScriptedChatModel, registered
+from tests.fakes.telegram import TelegramServer
 from tests.gateway.composed import Composed, composed
 
 LINE = re.compile(r'[a-z_]+(\{[a-z]+="(\\.|[^"\\])*"(,[a-z]+="(\\.|[^"\\])*")*\})? \S+')
@@ -53,6 +54,60 @@ models: [{name: big, use: "langchain_nowhere:ChatNowhere", model: big}]
         assert (parts["model"]["ok"], parts["model"]["state"]) == (False, "failed")
         assert "langchain_nowhere" in parts["model"]["detail"]
         assert (await service.stranger.get("/health")).status_code == 200
+
+
+async def test_a_broken_channel_among_working_ones_is_named_and_not_fatal(tmp_path: Path) -> None:
+    async with TelegramServer() as telegram:
+        channels = {
+            "slack": {"enabled": True, "bot_token": "xoxb-1-literal"},
+            "telegram": {
+                "enabled": True,
+                "base_url": telegram.base_url,
+                "base_file_url": telegram.base_file_url,
+                "bot_token": telegram.token,
+            },
+        }
+        async with composed(tmp_path, json.dumps({"channels": channels})) as service:
+            bus = service.services.bus
+            assert bus is not None
+            await eventually(lambda: bus.health()["telegram"].state == "connected")
+            answer = await service.client.get("/health/ready")
+            found = answer.json()["checks"]["channels"]
+            assert (answer.status_code, found["state"]) == (200, "degraded")
+            assert found["detail"].startswith("slack: channels.slack.app_token is not set")
+
+
+async def test_a_deleted_database_is_not_ready_and_checks_write_nothing(tmp_path: Path) -> None:
+    async with composed(tmp_path) as service:
+        wal = tmp_path / "home" / "parley.db-wal"
+        before = wal.stat().st_size, wal.stat().st_mtime_ns
+        for _ in range(3):
+            assert (await service.client.get("/health/ready")).status_code == 200
+        assert (wal.stat().st_size, wal.stat().st_mtime_ns) == before
+        (tmp_path / "home" / "parley.db").rename(tmp_path / "parley.db")
+        found = (await service.client.get("/health/ready")).json()["checks"]["store"]
+        assert (found["ok"], found["state"]) == (False, "failed")
+
+
+async def test_models_are_judged_by_their_latest_calls(tmp_path: Path) -> None:
+    first, second = ScriptedChatModel.playing(), ScriptedChatModel.playing()
+    with registered(first) as one, registered(second) as other:
+        two = {**other, "name": "second"}
+        async with composed(tmp_path, json.dumps({"models": [one, two]})) as service:
+            breakers = service.services.agent.circuit_breakers
+
+            async def check_after_failures(name: str) -> tuple[int, str]:
+                for _ in range(3):
+                    with breakers.call(name) as call:
+                        call.failed()
+                answer = await service.client.get("/health/ready")
+                return answer.status_code, answer.json()["checks"]["model"]["state"]
+
+            assert await check_after_failures(one["name"]) == (200, "degraded")
+            assert await check_after_failures(two["name"]) == (503, "unreachable")
+            with breakers.call(two["name"]) as call:
+                call.succeeded()
+            assert (await service.client.get("/health/ready")).status_code == 200
 
 
 async def test_a_model_that_is_left_alone_is_not_ready(tmp_path: Path) -> None:
