@@ -93,11 +93,12 @@ async def _read(output: ByteReceiveStream, inward: MemoryObjectSendStream[Incomi
                 raise McpServerUnusable("it sends lines that are too long")
             for other in others:
                 if line := b"".join(pieces).strip():
-                    await inward.send(_message(line))
+                    await inward.send(parse_message(line))
                 pieces, size = [other], len(other)
 
 
-def _message(line: bytes) -> Incoming:
+def parse_message(line: bytes) -> Incoming:
+    """Parse a line; for anything but a message, return the error instead of raising it."""
     try:
         return SessionMessage(JSONRPCMessage.model_validate_json(line))
     except ValidationError as error:

@@ -154,7 +154,7 @@ def _name(given: object) -> str:
 def _description(given: object) -> str:
     if given is None:
         raise SkillInvalid("the frontmatter has no `description`")
-    text = " ".join(given.split()) if isinstance(given, str) else ""
+    text = _one_line(given) if isinstance(given, str) else ""
     if not text:
         raise SkillInvalid("`description` must be a non-empty string")
     if len(text) > MAX_DESCRIPTION_CHARS:
@@ -164,8 +164,13 @@ def _description(given: object) -> str:
     return text
 
 
+def _one_line(text: str) -> str:
+    """Replace what cannot be seen, such as control characters, by single spaces."""
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+
+
 def _license(given: object) -> str | None:
-    return " ".join(given.split())[:MAX_DESCRIPTION_CHARS] if isinstance(given, str) else None
+    return _one_line(given)[:MAX_DESCRIPTION_CHARS] if isinstance(given, str) else None
 
 
 def _tools(given: object) -> tuple[str, ...]:
@@ -183,7 +188,7 @@ def _tools(given: object) -> tuple[str, ...]:
     if not all(isinstance(name, str) and name.strip() for name in given):
         raise SkillInvalid("`allowed-tools` contains something other than tool names")
     names = [_PATTERN.sub("", name).strip() for name in given]
-    return tuple(dict.fromkeys(_ALIASES.get(name, name) for name in names))
+    return tuple(dict.fromkeys(_one_line(_ALIASES.get(name, name)) for name in names))
 
 
 def _shown(text: str) -> str:
