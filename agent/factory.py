@@ -305,7 +305,7 @@ def _shared_middleware(
             skills=config.skills.container_path,
             hooks=() if is_subagent else (services.memory.before_summarization,),
         ),
-        ViewImageMiddleware(services.folders)
+        ViewImageMiddleware(services.folders, services.uploads.images)
         if spec.revision.supports_vision(model_name)
         else None,
         LoopDetectionMiddleware(loops) if loops.enabled else None,

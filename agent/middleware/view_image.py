@@ -17,8 +17,8 @@ from agent.middleware.uploads import is_stored_user_message
 from agent.options import thread_id_for_run
 from agent.state import SHOWS_IMAGES, ThreadState, ViewedImage
 from agent.thread_storage import ThreadFolders, ThreadStorage
-from agent.tools.view_image import MAX_IMAGE_BYTES, NAME, load_image
-from agent.uploads.images import image_block
+from agent.tools.view_image import NAME, load_image
+from agent.uploads.images import ModelImages, limit_images
 
 MAX_IMAGES = 8
 """Most images per request; the latest ones count."""
@@ -31,13 +31,14 @@ _CLEARED: Command[Any] = Command(update={"viewed_images": {}})
 class ViewImageMiddleware(AgentMiddleware[ThreadState, Any]):
     """Adds the turn's images to each request, after the results of the latest calls that returned some.
 
-    The state holds only their paths, until the turn ends: the images are read for each request, so that neither
-    checkpoints nor streams carry megabytes.
+    The state holds only their paths, until the turn ends, so that neither checkpoints nor streams carry megabytes. All
+    images of the request together, wherever they come from, are limited too.
     """
 
-    def __init__(self, folders: ThreadStorage) -> None:
+    def __init__(self, folders: ThreadStorage, images: ModelImages) -> None:
         super().__init__()
         self._folders = folders
+        self._images = images
 
     @override
     async def awrap_model_call(
@@ -46,9 +47,9 @@ class ViewImageMiddleware(AgentMiddleware[ThreadState, Any]):
         viewed, place = _viewed_images(request), image_insert_position(request.messages)
         if viewed and place is not None:
             thread = self._thread(request)
-            message = await anyio.to_thread.run_sync(image_message, thread, viewed)
+            message = await anyio.to_thread.run_sync(image_message, thread, viewed, self._images)
             request = _insert_message(request, place, message)
-        response = await handler(request)
+        response = await handler(request.override(messages=limit_images(request.messages)))
         return ExtendedModelResponse(response, _clear_viewed_images(viewed, place, response))
 
     def _thread(self, request: ModelRequest[Any]) -> ThreadFolders:
@@ -73,23 +74,19 @@ def image_insert_position(messages: Sequence[AnyMessage]) -> int | None:
     return None
 
 
-def image_message(thread: ThreadFolders, viewed: Mapping[str, ViewedImage]) -> HumanMessage:
+def image_message(
+    thread: ThreadFolders, viewed: Mapping[str, ViewedImage], images: ModelImages
+) -> HumanMessage:
     """Return the message with the images, and notes for those that cannot be read. Blocking."""
     content: list[str | dict[Any, Any]] = [{"type": "text", "text": INTRO}]
-    left = MAX_IMAGE_BYTES
     for path in list(viewed)[-MAX_IMAGES:]:
         try:
-            image = load_image(thread, path, with_data=True)
+            image = load_image(thread, path, images)
         except AgentError as error:
             content.append({"type": "text", "text": f"\n- {path}: {error.user_message}"})
             continue
-        left -= image.size
-        if left < 0:
-            note = "left out, the images are too large together"
-            content.append({"type": "text", "text": f"\n- {path}: {note}"})
-            continue
         content.append({"type": "text", "text": f"\n- **{path}** ({image.mime})"})
-        content.append(image_block(image.data, image.mime))
+        content.append(image.block or {})
     return HumanMessage(content, additional_kwargs={"hide_from_ui": True})
 
 

@@ -2,7 +2,8 @@
 
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import anyio.to_thread
 from langchain.tools import ToolRuntime
@@ -18,12 +19,12 @@ from agent.sandbox import files
 from agent.state import ViewedImage
 from agent.thread_storage import ThreadFolders, ThreadStorage
 from agent.tools.results import error_text, tool_message
-from agent.uploads.images import HEAD_BYTES, MIME_OF_SUFFIX, image_type
+from agent.uploads.images import HEAD_BYTES, MIME_OF_SUFFIX, ModelImages, image_type
 from agent.uploads.names import suffix_of
 
 NAME = "view_image"
 MAX_IMAGE_BYTES = 20 * 1024 * 1024
-"""Largest image that providers accept."""
+"""Largest image that is read; beyond the providers' limits, the model sees a smaller version."""
 
 
 class ViewImageArgs(BaseModel):
@@ -34,12 +35,12 @@ class ViewImageArgs(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageFile:
-    """An image that can be viewed; `path` is virtual, `data` is empty unless it was requested."""
+    """An image that can be viewed; `path` is virtual, `block` is its content for the model, if requested."""
 
     path: str
     mime: str
     size: int
-    data: bytes
+    block: dict[str, Any] | None = None
 
 
 def view_image_tool(folders: ThreadStorage) -> BaseTool:
@@ -67,8 +68,8 @@ def view_image_tool(folders: ThreadStorage) -> BaseTool:
     )
 
 
-def load_image(thread: ThreadFolders, path: str, *, with_data: bool = False) -> ImageFile:
-    """Check that a path names an image that can be viewed; read it if `with_data`. Blocking.
+def load_image(thread: ThreadFolders, path: str, images: ModelImages | None = None) -> ImageFile:
+    """Check that a path names an image that can be viewed; with `images`, build its block. Blocking.
 
     Raises:
         PathNotAllowed: Outside the thread's own folders, or a link out of them.
@@ -90,13 +91,20 @@ def load_image(thread: ThreadFolders, path: str, *, with_data: bool = False) -> 
                 f"make a smaller copy: {resolved.virtual}"
             )
         with os.fdopen(os.dup(descriptor), "rb") as file:
-            data = file.read(MAX_IMAGE_BYTES if with_data else HEAD_BYTES)
-    mime = image_type(data[:HEAD_BYTES])
-    if mime != MIME_OF_SUFFIX[suffix]:
-        found = f"it is {mime}" if mime else "it is not an image"
+            head = file.read(HEAD_BYTES)
+            mime = image_type(head)
+            if mime != MIME_OF_SUFFIX[suffix]:
+                found = f"it is {mime}" if mime else "it is not an image"
+                raise SandboxError(
+                    f"the content does not match the file name ({found}): {resolved.virtual}"
+                )
+            shown = ImageFile(path=resolved.virtual, mime=mime, size=status.st_size)
+            if images is None:
+                return shown
+            version = (status.st_ino, status.st_mtime_ns, status.st_size)
+            block = images.block(version, mime, lambda: head + file.read(MAX_IMAGE_BYTES))
+    if block is None:
         raise SandboxError(
-            f"the content does not match the file name ({found}): {resolved.virtual}"
+            f"the image is too large to be shown; make a smaller copy: {resolved.virtual}"
         )
-    return ImageFile(
-        path=resolved.virtual, mime=mime, size=status.st_size, data=data if with_data else b""
-    )
+    return replace(shown, block=block)

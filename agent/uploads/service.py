@@ -18,6 +18,7 @@ from agent.paths import UPLOADS
 from agent.thread_storage import ThreadStorage
 from agent.uploads.batch import IncomingFile, ReceivedFile, UploadBatch, UploadRequestLimits
 from agent.uploads.converter import TOO_SLOW, DocumentConverter
+from agent.uploads.images import ModelImages
 from agent.uploads.names import CONVERTIBLE, is_basename, suffix_of
 from agent.uploads.snapshot import UploadSnapshot
 from agent.uploads.store import ConversionRecord, UploadEntry, UploadStore
@@ -85,6 +86,7 @@ class UploadService:
         self._converts = converts
         self._converter = converter or DocumentConverter()
         self.limits = limits or UploadRequestLimits()
+        self.images = ModelImages()
         self._opened_at = time.time()
         self._lock = threading.Lock()  # held briefly by worker threads
 
@@ -126,7 +128,7 @@ class UploadService:
         Raises:
             ThreadIdInvalid: The id cannot be a folder name.
         """
-        return UploadSnapshot(self._store(thread_id))
+        return UploadSnapshot(self._store(thread_id), self.images)
 
     async def list_files(self, thread_id: str) -> list[StoredUpload]:
         """Return a thread's files by name, including text versions; empty if it has no folder.

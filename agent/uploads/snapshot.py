@@ -2,16 +2,17 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from agent.uploads.images import HEAD_BYTES, image_block, image_type
+from agent.uploads.images import HEAD_BYTES, ModelImages, image_type
 from agent.uploads.names import CONVERTIBLE, is_basename, markdown_name, suffix_of
 from agent.uploads.prompt_block import MAX_EARLIER, EarlierFiles, FileSummary
 from agent.uploads.store import ConversionRecord, UploadEntry, UploadStore
 
 MAX_IMAGES = 8
-MAX_IMAGE_BYTES = 5 * 1024 * 1024
-"""What all providers accept in one message; view_image shows larger ones."""
+MAX_IMAGE_BYTES = 20 * 1024 * 1024
+"""Largest image of a message that is read for the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +41,9 @@ def file_references(additional_kwargs: Mapping[str, Any]) -> list[FileReference]
 class UploadSnapshot:
     """A snapshot of one thread's uploads."""
 
-    def __init__(self, store: UploadStore) -> None:
+    def __init__(self, store: UploadStore, images: ModelImages) -> None:
         self._store = store
+        self._images = images
         self._entries = store.entries()
         self._conversions = store.conversions() if self._entries else {}
 
@@ -79,8 +81,10 @@ class UploadSnapshot:
             if entry is None or entry.size > MAX_IMAGE_BYTES or len(blocks) == MAX_IMAGES:
                 continue
             mime = self._mime(entry)
-            if mime is not None:
-                blocks.append(image_block(self._store.read(entry.name, MAX_IMAGE_BYTES), mime))
+            read = partial(self._store.read, entry.name, MAX_IMAGE_BYTES)
+            block = self._images.block(entry.version, mime, read) if mime is not None else None
+            if block is not None:
+                blocks.append(block)
         return blocks
 
     def _others(self, names: Collection[str]) -> list[UploadEntry]:

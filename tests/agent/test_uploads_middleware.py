@@ -12,6 +12,7 @@ from langchain_core.messages import AnyMessage, HumanMessage
 from agent.paths import UPLOADS
 from agent.thread_storage import ThreadFolders, ThreadStorage
 from agent.uploads.batch import IncomingFile
+from agent.uploads.images import ModelImages
 from agent.uploads.snapshot import FileReference, UploadSnapshot, file_references
 from agent.uploads.store import ConversionRecord, UploadStore
 from tests.agent.agent_harness import open_agent
@@ -260,7 +261,7 @@ def rooms(tmp_path: Path) -> ThreadFolders:
 
 
 def view(tmp_path: Path) -> UploadSnapshot:
-    return UploadSnapshot(UploadStore(ThreadStorage(tmp_path).folders(THREAD)))
+    return UploadSnapshot(UploadStore(ThreadStorage(tmp_path).folders(THREAD)), ModelImages())
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """view_image: which files can be viewed, and when the model sees them."""
 
+import io
 import os
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
+from PIL import Image
 
 from agent.errors import SandboxError
 from agent.factory import open_agent_factory
@@ -15,6 +17,15 @@ from agent.services import AgentSetup
 from agent.state import ViewedImage
 from agent.thread_storage import ThreadFolders, ThreadStorage
 from agent.tools.view_image import MAX_IMAGE_BYTES, load_image
+from agent.uploads.images import (
+    LEFT_OUT,
+    MAX_SHOWN_BYTES,
+    ModelImages,
+    fit_image,
+    image_block,
+    image_chars,
+    limit_images,
+)
 from tests.agent.agent_harness import open_agent
 from tests.agent.plain_agent import CONFIG, THREAD
 from tests.agent.test_factory import configured
@@ -161,9 +172,10 @@ def rooms(tmp_path: Path) -> ThreadFolders:
 
 @pytest.mark.parametrize("name", CONTENT)
 def test_images_of_all_kinds(rooms: ThreadFolders, name: str) -> None:
-    image = load_image(rooms, f"{WORK}/{name}", with_data=True)
-    assert (image.size, image.data) == (len(CONTENT[name]), CONTENT[name])
-    assert load_image(rooms, f"{WORK}/{name}").data == b""
+    image = load_image(rooms, f"{WORK}/{name}", ModelImages())
+    assert image.size == len(CONTENT[name])
+    assert image.block == image_block(CONTENT[name], image.mime)
+    assert load_image(rooms, f"{WORK}/{name}").block is None
     assert (
         load_image(rooms, name).path == f"{WORK}/{name}"
     )  # relative paths are meant below the workspace
@@ -247,28 +259,101 @@ def test_images_follow_all_results_of_the_newest_calls() -> None:
 def test_images_that_cannot_be_shown_are_reported(rooms: ThreadFolders) -> None:
     paths = [f"{WORK}/{name}" for name in ("a.png", "gone.png")]
     message = image_message(
-        rooms, {path: ViewedImage(mime_type="image/png", size=1) for path in paths}
+        rooms, {path: ViewedImage(mime_type="image/png", size=1) for path in paths}, ModelImages()
     )
     kinds = [block["type"] for block in message.content]  # type: ignore[index]
     assert kinds == ["text", "text", "image_url", "text"]
     assert "no such file" in message.content[3]["text"]  # type: ignore[index]
 
 
-def test_at_most_eight_images_within_the_request_limit(
-    rooms: ThreadFolders,
-) -> None:
+def test_the_latest_eight_images_are_shown(rooms: ThreadFolders) -> None:
     for n in range(10):
         (rooms.workspace / f"{n}.png").write_bytes(CONTENT["a.png"])
     paths = [f"{WORK}/{n}.png" for n in range(10)]
     viewed = {path: ViewedImage(mime_type="image/png", size=1) for path in paths}
-    blocks = image_message(rooms, viewed).content
+    blocks = image_message(rooms, viewed, ModelImages()).content
     assert sum(block["type"] == "image_url" for block in blocks) == 8  # type: ignore[index]
     assert "2.png" in blocks[1]["text"]  # type: ignore[index]
-    for n in (8, 9):
-        with (rooms.workspace / f"{n}.png").open("r+b") as file:
-            file.truncate(MAX_IMAGE_BYTES - 1000)
-    texts = [b["text"] for b in image_message(rooms, viewed).content if b["type"] == "text"]  # type: ignore[index]
-    assert "too large together" in texts[-1]
+
+
+# ---- limits ------------------------------------------------------------------------------------
+
+
+def photo(width: int, height: int, kind: str = "JPEG") -> bytes:
+    """Return an image of noise, which compresses badly."""
+    image = Image.effect_noise((width, height), 90).convert("RGBA" if kind == "PNG" else "RGB")
+    data = io.BytesIO()
+    image.save(data, kind)
+    return data.getvalue()
+
+
+@pytest.mark.parametrize(("kind", "mime"), [("JPEG", "image/jpeg"), ("PNG", "image/png")])
+def test_images_beyond_the_providers_limits_are_made_smaller(kind: str, mime: str) -> None:
+    large = photo(3000, 2400, kind)
+    assert len(large) > MAX_SHOWN_BYTES
+    fitted = fit_image(large, mime)
+    assert fitted is not None
+    assert fitted[1] == "image/jpeg"
+    assert len(fitted[0]) <= MAX_SHOWN_BYTES
+    with Image.open(io.BytesIO(fitted[0])) as image:
+        assert image.size == (2000, 1600)
+
+
+def test_small_and_unknown_images_stay_as_they_are() -> None:
+    small = photo(300, 200)
+    assert fit_image(small, "image/jpeg") == (small, "image/jpeg")
+    long = photo(9000, 10)
+    assert fit_image(long, "image/jpeg") != (long, "image/jpeg")
+    unknown = CONTENT["a.png"]
+    assert fit_image(unknown, "image/png") == (unknown, "image/png")
+    assert fit_image(unknown + bytes(MAX_SHOWN_BYTES), "image/png") is None
+
+
+def test_images_with_too_many_pixels_are_not_decoded() -> None:
+    data = io.BytesIO()
+    Image.new("1", (9000, 9000)).save(data, "PNG")
+    assert len(data.getvalue()) < 100_000
+    assert fit_image(data.getvalue(), "image/png") is None
+
+
+def test_an_image_is_encoded_once_until_its_file_changes(rooms: ThreadFolders) -> None:
+    images, path = ModelImages(), f"{WORK}/a.png"
+    first = load_image(rooms, path, images).block
+    assert load_image(rooms, path, images).block is first
+    (rooms.workspace / "a.png").write_bytes(CONTENT["a.png"] + b"more")
+    assert load_image(rooms, path, images).block != first
+
+
+async def test_the_images_of_a_request_are_limited_together(tmp_path: Path) -> None:
+    """Whoever put them there: uploads, clients, tools."""
+    model = ScriptedChatModel.playing("one", "two")
+    block = image_block(b"p" * 1_400_000, "image/png")
+    async with open_agent(tmp_path, model, entry=SEES) as harness:
+        await harness.say(HumanMessage([{"type": "text", "text": "first"}, *[block] * 6]))
+        await harness.say(HumanMessage([{"type": "text", "text": "second"}, *[block] * 6]))
+    blocks = [b for m in model.prompts[1] if isinstance(m.content, list) for b in m.content]
+    kinds = [b["type"] if isinstance(b, dict) else "" for b in blocks]
+    left_out = {"type": "text", "text": LEFT_OUT}
+    assert kinds.count("image_url") == 10
+    assert blocks.count(left_out) == 2
+    assert blocks.index(left_out) < 3  # the oldest ones
+
+
+def test_a_request_has_at_most_twenty_images() -> None:
+    block = image_block(b"p", "image/png")
+    messages: list[Any] = [
+        HumanMessage([block] * 15),
+        HumanMessage("and"),
+        HumanMessage([block] * 8),
+    ]
+    limited = limit_images(messages)
+    shown = [
+        [image_chars(b) > 0 for b in m.content] for m in limited if isinstance(m.content, list)
+    ]
+    assert shown == [[False] * 3 + [True] * 12, [True] * 8]
+    assert limited[1] is messages[1]
+    assert limit_images(messages[1:]) is not limited
+    assert limit_images(messages[2:])[0] is messages[2]
 
 
 # ---- over the wire -----------------------------------------------------------------------------
