@@ -46,6 +46,9 @@ class SlackIndicator:
         self._texts = words
         self._unsupported: set[str] = set()
         self._active = BoundedDict[ReplyTarget, tuple[str, ...]](_KEPT)
+        self._concluded = BoundedDict[ReplyTarget, bool](
+            _KEPT
+        )  # outcome shown, working reaction still there
         self._titles = BoundedDict[tuple[str, str], str](_KEPT)
         self._greeted = BoundedDict[tuple[str, str], None](_KEPT)
 
@@ -78,8 +81,11 @@ class SlackIndicator:
         if way and is_private(target.chat):
             return
         # In this order: fewer reactions can be removed than added (20 and 50 a minute), and the outcome is the news.
-        await self._react(target, DONE if ok else FAILED)
+        if target not in self._concluded:
+            await self._react(target, DONE if ok else FAILED)
+            self._concluded[target] = ok
         await self._unreact(target, WORKING)
+        self._concluded.pop(target, None)
 
     def remember_title(self, inbound: InboundMessage) -> None:
         """Note what a thread is about: its first message becomes its title."""

@@ -16,11 +16,11 @@ log = logging.getLogger(__name__)
 INDICATOR_DEADLINE_S = 10.0
 """Time for one call; an indicator that takes longer is given up."""
 
-MAX_RETRIES = 6
-"""How often a done or failure indicator is tried again: some minutes with the waits that platforms ask for."""
+MAX_RETRIES = 12
+"""How often a done or failure indicator is tried again: for about five minutes."""
 
-RETRY_BACKOFF = Backoff(first_s=2.0, cap_s=60.0)
-"""The waits between those, if the platform does not say how long."""
+RETRY_BACKOFF = Backoff(first_s=1.0, cap_s=60.0, jitter=0.5)
+"""The least waits between those."""
 
 MAX_LOGGED_KINDS = 100
 """Kinds of failure that are logged, once each."""
@@ -65,7 +65,8 @@ class IndicatorUpdater:
     ) -> None:
         """Replace the working indicator after a while, trying `MAX_RETRIES` times."""
         for retry in range(1, MAX_RETRIES + 1):
-            await anyio.sleep(wait_s or RETRY_BACKOFF.wait_s(retry))
+            # Longer each time: of many that wait for the same limit, only some find room when it ends.
+            await anyio.sleep(max(wait_s, RETRY_BACKOFF.wait_s(retry)))
             next_wait_s = await self.finished(adapter, place, ok=ok)
             if next_wait_s is None:
                 return

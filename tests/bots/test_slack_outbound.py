@@ -469,6 +469,7 @@ async def test_the_outcome_is_shown_while_the_working_reaction_cannot_be_removed
         assert slack.reactions(asked) == {"eyes", "white_check_mark"}
         await adapter.show_finished(place_of(asked), ok=True)
         assert slack.reactions(asked) == {"white_check_mark"}
+        assert len(slack.asked("reactions.add")) == 2
     assert slack.violations == []
 
 

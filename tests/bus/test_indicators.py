@@ -31,7 +31,7 @@ async def shows(platform: CardPlatform, *signs: str) -> None:
 async def test_an_outcome_that_is_rate_limited_is_shown_later(tmp_path: Path) -> None:
     platform = CardPlatform()
     limited = DeliveryError("429", retryable=True, retry_after_s=0.05)
-    platform.fail("finished", limited, times=3)
+    platform.fail("finished", limited, times=2)
     async with pump(platform, tmp_path) as delivery:
         row = answer("a")
         await delivery.enqueue(row.conversation, [row])
