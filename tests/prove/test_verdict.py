@@ -225,6 +225,11 @@ def test_a_missing_file_is_found() -> None:
     assert kinds(verdict([asked], *rows, [shown()])) == [ViolationKind.INCOMPLETE]
     file = ShownMessage(id="202", text="", file="m00001.txt")
     assert kinds(verdict([asked], *rows, [shown(), file])) == []
+    unknown = delivered(
+        2, key="1:file:0", state="uncertain", body={"kind": "file", "name": "m00001.txt"}
+    )
+    found = verdict([asked], [accepted()], [delivered(), unknown], [shown()])
+    assert (outcomes(found), kinds(found)) == ([Outcome.UNCERTAIN], [])
 
 
 def test_an_aside_is_not_answered() -> None:

@@ -277,6 +277,8 @@ class _Court:
         if not is_excused:
             text = f"version {newest} has no answer, nor an offer of one"
             _violate(history, ViolationKind.STALE, text)
+        if any(one.state == "uncertain" and not _is_shown(history, one) for one in history.outbox):
+            return Outcome.UNCERTAIN
         is_uncertain = any(one.uncertain_attempts for one in history.outbox)
         times = max(map(len, _answers(history, sent).values()))
         return Outcome.REPEATED if is_uncertain and times > 1 else Outcome.ANSWERED
@@ -406,6 +408,13 @@ def _violate(history: MessageHistory, kind: ViolationKind, text: str) -> None:
 
 def _is_about(message: ShownMessage, sent: SentMessage) -> bool:
     return message.file == f"{sent.id}.txt" or f"Reply to {sent.id}v" in message.text
+
+
+def _is_shown(history: MessageHistory, row: OutboxRecord) -> bool:
+    """Return whether people see what an outbox row of unknown outcome sent."""
+    if row.body["kind"] == "file":
+        return any(message.file == row.body.get("name") for message in history.shown)
+    return any(message.text and not message.file for message in history.shown)
 
 
 def _marks(row: InboxRecord) -> set[str]:
