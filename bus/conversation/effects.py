@@ -43,8 +43,14 @@ from store.outbox import NewOutboxRow
 
 log = logging.getLogger(__name__)
 
-MAX_STARTS = 5
-"""Starts of one turn, crashes included, before it is given up as poisonous."""
+MAX_STARTS = 20
+"""Starts of one turn before it is given up as poisonous: a turn that ends the process ends it each time.
+
+A turn that fails in any other way is not started again. So many kills from outside hardly ever hit one turn.
+"""
+
+MAX_CREATIONS = 5
+"""How often a thread that the server does not know is created for one turn."""
 
 CANCEL_DEADLINE_S = 4.0
 """How long the server may take to cancel a run (SPEC 10: within 5 s)."""
@@ -303,7 +309,7 @@ class TurnEffects:
         """Decide what follows a run that could not be started or followed; note how long to wait first."""
         attempt.tries += 1
         attempt.wait_s = 0.0
-        if isinstance(error, AgentThreadNotFound) and attempt.tries <= MAX_STARTS:
+        if isinstance(error, AgentThreadNotFound) and attempt.tries <= MAX_CREATIONS:
             # Nothing to worry about after `/new`, which only names the thread.
             log.info("thread %s is not at the server: it is created", attempt.thread_id)
             attempt.thread_exists = False

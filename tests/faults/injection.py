@@ -1,10 +1,11 @@
 """Records the store and adapter calls of a turn, and makes one of them fail once."""
 
 import inspect
+import logging
 import sqlite3
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from enum import StrEnum
 from types import FrameType
@@ -13,6 +14,8 @@ from typing import Any, NoReturn
 import anyio
 from typing_extensions import override
 
+from bus.conversation import machine
+from bus.conversation.states import TurnEvent, TurnState
 from bus.errors import DeliveryError
 from bus.messages import Attachment, MessageId, ReplyTarget
 from store.database import Database, Params, Row, Transaction
@@ -39,12 +42,17 @@ class Mode(StrEnum):
     """The service is stopped while the call is under way."""
 
 
+class Killed(BaseException):
+    """The process was killed: it stores and sends nothing more."""
+
+
 class Faults:
     """Notes each call by its site ("what calls > what is called"); the first call of one site fails.
 
     Attributes:
         calls: The sites that were called, in order, each once.
         happened: Set when the fault was injected.
+        is_killed: Every call raises `Killed`.
         outages: What the database's health said right after a store call failed; "" = nothing.
     """
 
@@ -52,6 +60,7 @@ class Faults:
         self.calls: dict[str, None] = {}
         self.happened = anyio.Event()
         self.is_on = False
+        self.is_killed = False
         self.outages: list[str] = []
         self._site = site
         self._mode = mode
@@ -59,6 +68,7 @@ class Faults:
     async def store_call(
         self, database: Database, call: Callable[[], Awaitable[T]], fail: Callable[[], Awaitable[T]]
     ) -> T:
+        self._check_alive()
         if self._is_due(_store_site()):
             if self._mode is Mode.ERROR:
                 try:
@@ -73,6 +83,7 @@ class Faults:
         return await call()
 
     async def adapter_call(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ANN401 - any method
+        self._check_alive()
         if self._is_due(f"{_caller()} > {name}"):
             if self._mode is Mode.ERROR:
                 raise DeliveryError("injected", retryable=True, retry_after_s=0.01)
@@ -83,6 +94,20 @@ class Faults:
                 raise DeliveryError("injected", retryable=True, ambiguous=True)
             await self._other()
         return await call()
+
+    def kill(self) -> None:
+        """Let nothing be stored or sent any more."""
+        self.is_killed = True
+        raise Killed
+
+    def restart(self) -> None:
+        """Be the next process, which nothing has happened to."""
+        self.is_killed = False
+        self.happened = anyio.Event()
+
+    def _check_alive(self) -> None:
+        if self.is_killed:
+            raise Killed
 
     async def _other(self) -> None:
         if self._mode is Mode.UNKNOWN:
@@ -97,6 +122,44 @@ class Faults:
             return False
         self.happened.set()
         return True
+
+
+class KillAtTransition(logging.Handler):
+    """Kills the process when a turn makes a transition, which the machine's log tells; notes all transitions.
+
+    Attributes:
+        made: The transitions that were made, each once.
+    """
+
+    def __init__(self, faults: Faults, pair: tuple[TurnState, TurnEvent] | None = None) -> None:
+        super().__init__(logging.DEBUG)
+        self.made: dict[tuple[TurnState, TurnEvent], None] = {}
+        self._faults = faults
+        self._pair = pair
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        if not isinstance(record.args, tuple) or "->" not in record.msg:
+            return
+        _, state, event, _ = record.args
+        assert isinstance(state, TurnState)
+        assert isinstance(event, TurnEvent)
+        self.made[state, event] = None
+        if (state, event) == self._pair:
+            self._faults.is_killed = True
+            self._faults.happened.set()
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Read the machine's log inside the block."""
+        before = machine.log.level
+        machine.log.setLevel(logging.DEBUG)
+        machine.log.addHandler(self)
+        try:
+            yield
+        finally:
+            machine.log.removeHandler(self)
+            machine.log.setLevel(before)
 
 
 def _store_site() -> str:

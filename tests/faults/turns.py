@@ -1,20 +1,22 @@
 """The reference turns: together they make every kind of call that a turn makes."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import anyio
 
 from bus.config import BusConfig, ChannelPolicy, SessionConfig
-from bus.errors import IntakeClosed
+from bus.conversation.states import TurnEvent, TurnState
+from bus.errors import IntakeClosed, unwrap
 from bus.locales.en import ENGLISH
+from bus.messages import MessageEdit
 from bus.platform import ConnectionState
 from store.errors import StoreError
-from tests.bus.harness import OPEN, BusHarness, attachment, running_bus
+from tests.bus.harness import OPEN, BusHarness, attachment, inbound_message, running_bus
 from tests.bus.test_bus_approvals import review
 from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph, Run, Script
@@ -23,6 +25,8 @@ from tests.faults.injection import (
     DraftPlatform,
     Faults,
     FaultyDatabase,
+    KillAtTransition,
+    Killed,
     Mode,
     NoticePlatform,
     StreamingPlatform,
@@ -43,15 +47,20 @@ class ReferenceTurn:
     Attributes:
         script: What the agent does; None = it answers after `WORK_S`.
         messages: What people send, one after what the one before it brought.
-        most_answers: How many answers they may bring.
+        least_answers, most_answers: How many answers they may bring.
         policy: The channel's policy.
+        refusals: What the server answers to the first requests for a run.
+        work_s: How long the agent works: long enough for what people do meanwhile.
     """
 
     platform: Callable[[], FakePlatform]
     messages: Callable[[BusHarness], Coroutine[Any, Any, None]]
     script: Script | None = None
+    least_answers: int = 1
     most_answers: int = 1
     policy: ChannelPolicy = OPEN
+    work_s: float = WORK_S
+    refusals: tuple[int, ...] = ()
 
     async def send(self, harness: BusHarness) -> None:
         await self.messages(harness)
@@ -70,6 +79,64 @@ async def record(turn: ReferenceTurn, folder: Path) -> list[str]:
         await turn.send(harness)
         faults.is_on = False
     return list(faults.calls)
+
+
+async def record_transitions(
+    turn: ReferenceTurn, folder: Path
+) -> list[tuple[TurnState, TurnEvent]]:
+    """Return the transitions that a turn makes."""
+    faults = Faults()
+    recorder = KillAtTransition(faults)
+    with recorder.installed():
+        async with (
+            FakeLangGraph() as server,
+            _harness(turn, folder, server, _platform(turn, faults), faults) as harness,
+        ):
+            _let_work(turn, server)
+            await turn.send(harness)
+    return list(recorder.made)
+
+
+async def survive_kill(
+    turn: ReferenceTurn, folder: Path, *pairs: tuple[TurnState, TurnEvent]
+) -> None:
+    """Run a turn, kill the process at a transition (then at the next one), and look at what the last process does."""
+    faults = Faults()
+    platform = _platform(turn, faults)
+    async with FakeLangGraph() as server:
+        for number, pair in enumerate(pairs):
+            with KillAtTransition(faults, pair).installed():
+                await _run_until_killed(turn, folder, server, platform, faults, is_first=not number)
+            assert faults.happened.is_set(), f"the turn did not come to {pair}"
+            faults.restart()
+        async with _harness(turn, folder, server, platform, faults) as harness:
+            await turn.send(harness)
+            await _check(turn, harness, platform)
+
+
+async def _run_until_killed(
+    turn: ReferenceTurn,
+    folder: Path,
+    server: FakeLangGraph,
+    platform: FakePlatform,
+    faults: Faults,
+    *,
+    is_first: bool,
+) -> None:
+    try:
+        async with _harness(turn, folder, server, platform, faults) as harness:
+            if is_first:
+                _let_work(turn, server)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(turn.messages, harness)
+                with anyio.move_on_after(10):
+                    await faults.happened.wait()
+                tasks.cancel_scope.cancel()
+            await anyio.sleep(0.02)  # whatever still runs meets the end
+            faults.kill()
+    except BaseException as error:
+        if not isinstance(unwrap(error), Killed):
+            raise
 
 
 async def survive(turn: ReferenceTurn, folder: Path, site: str, mode: Mode) -> list[Run]:
@@ -121,8 +188,9 @@ def _platform(turn: ReferenceTurn, faults: Faults) -> FakePlatform:
 
 def _let_work(turn: ReferenceTurn, server: FakeLangGraph) -> None:
     server.hears = True
+    server.refusals.extend(turn.refusals)
     gate = anyio.Event()
-    asyncio.get_running_loop().call_later(WORK_S, gate.set)
+    asyncio.get_running_loop().call_later(turn.work_s, gate.set)
     server.scripts.append(turn.script or Script(gate=gate))
 
 
@@ -139,7 +207,7 @@ async def _check(turn: ReferenceTurn, harness: BusHarness, platform: FakePlatfor
         if row.state in ("failed", "uncertain")
     ]
     told = answers + failures
-    assert 1 <= told <= turn.most_answers or (not answers and failed), texts
+    assert turn.least_answers <= told <= turn.most_answers or (not answers and failed), texts
     harness.server.scripts.clear()  # where no run was started, what it would have done is left
     assert harness.bus.health()[platform.name].state is ConnectionState.CONNECTED
     await _deliver(harness, "again", "e9")
@@ -159,9 +227,13 @@ async def _settled(harness: BusHarness) -> None:
 
 async def _deliver(harness: BusHarness, text: str, event: str, **changes: object) -> None:
     """Send a message as a platform does: what was not acknowledged comes again."""
+    await _repeat(lambda: harness.send(text, event=event, **changes))
+
+
+async def _repeat(call: Callable[[], Awaitable[object]]) -> None:
     while True:
         try:
-            await harness.send(text, event=event, **changes)
+            await call()
         except IntakeClosed:
             return
         except (StoreError, TimeoutError, RuntimeError):
@@ -197,6 +269,27 @@ async def _two_messages(harness: BusHarness) -> None:
     await _deliver(harness, "and that", "e1")
 
 
+async def _stopped(harness: BusHarness) -> None:
+    await _deliver(harness, "write", "e0")
+    await _run_started(harness)
+    await _deliver(harness, "/stop", "e1")
+
+
+async def _edited(harness: BusHarness) -> None:
+    await _deliver(harness, "write", "e0")
+    await _run_started(harness)
+    edited = inbound_message("write better", "edit")
+    edit = MessageEdit(event_id="edit", key=edited.key, message_id="e0", edited=edited)
+    await _repeat(lambda: harness.bus.intake.handle_edit(edit))
+
+
+async def _run_started(harness: BusHarness) -> None:
+    """Wait for a run; after a restart there may be none to come."""
+    with anyio.move_on_after(2):
+        while not harness.server.runs:  # noqa: ASYNC110 - the server has no event for it
+            await anyio.sleep(0.005)
+
+
 WHICH = Script(words=(), question="Which?", options=("red", "green"))
 ASKS = Script(words=(QUESTION,), asks=(review(command="make release"),))
 
@@ -209,3 +302,12 @@ REFERENCE_TURNS = {
     "clarification": ReferenceTurn(lambda: StreamingPlatform("fake"), _clarification, WHICH),
 }
 """By name: one for each way in which a turn shows that it works, two that ask a person, one that is steered."""
+
+KILLED_TURNS = {
+    **REFERENCE_TURNS,
+    "steering": replace(REFERENCE_TURNS["steering"], work_s=1.0),
+    "stopped": ReferenceTurn(NoticePlatform, _stopped, least_answers=0, work_s=1.0),
+    "edited": ReferenceTurn(NoticePlatform, _edited, work_s=1.0),
+    "refused": ReferenceTurn(NoticePlatform, _one_message, refusals=(503,)),
+}
+"""Further turns, which make the transitions of other events."""
