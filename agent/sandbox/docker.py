@@ -17,13 +17,10 @@ from agent.sandbox.docker_cli import (
     CALL_S,
     HOME_LABEL,
     INTERNAL,
-    THREAD_LABEL,
     ContainerSpec,
-    ContainerState,
     DockerCli,
     docker_problem,
     installation_id,
-    parse_inspect,
 )
 from agent.sandbox.local import FolderSandboxProvider, Shell
 from agent.sandbox.mounts import SharedMounts, configured_mounts, no_shared_mounts
@@ -49,15 +46,13 @@ class _Container:
 
     Attributes:
         lock: Held while it is started or removed; commands run concurrently.
-        name: Its name, or "" while there is none.
-        state: What it was started from; None = a container of an earlier process that was not inspected yet.
+        spec: What it was started from; None = there is none.
         commands: Number of commands that use it or wait for it.
         used_at: Last use, on the event loop's clock.
     """
 
     lock: anyio.Lock = field(default_factory=anyio.Lock)
-    name: str = ""
-    state: ContainerState | None = None
+    spec: ContainerSpec | None = None
     commands: int = 0
     used_at: float = 0.0
 
@@ -119,15 +114,15 @@ class DockerSandboxProvider(FolderSandboxProvider):
 
     @override
     async def run_maintenance(self) -> None:
-        """Adopt containers of an earlier process, then remove idle ones until cancelled."""
-        await self._adopt()
+        """Remove the containers of an earlier process, then idle ones until cancelled."""
+        await self._remove_leftovers()
         idle = self._config.idle_timeout_seconds
         while idle > 0:
             await anyio.sleep(min(CHECK_S, idle / 2))
             for thread_id, container in list(self._containers.items()):
-                if container.name and container.used_at + idle <= anyio.current_time():
+                if container.spec and container.used_at + idle <= anyio.current_time():
                     await self._remove_if_idle(container)
-                if not container.name and container.is_idle:
+                if not container.spec and container.is_idle:
                     del self._containers[thread_id]
 
     @override
@@ -146,8 +141,8 @@ class DockerSandboxProvider(FolderSandboxProvider):
             # Before the start: the container's user must be able to enter the workspace.
             await anyio.to_thread.run_sync(open_permissions, self._folders.folders(thread_id))
             async with container.lock:
-                await self._ensure_started(thread_id, container, table)
-            result = await self._execute(container, command, timeout_s)
+                spec = await self._ensure_started(thread_id, container, table)
+            result = await self._execute(container, spec, command, timeout_s)
             # Not on the event loop: outputs may have megabytes.
             return await anyio.to_thread.run_sync(lambda: table.mask_host_paths(result.text()))
         finally:
@@ -155,36 +150,39 @@ class DockerSandboxProvider(FolderSandboxProvider):
             container.used_at = anyio.current_time()
 
     async def _execute(
-        self, container: _Container, command: str, timeout_s: float
+        self, container: _Container, spec: ContainerSpec, command: str, timeout_s: float
     ) -> CommandResult:
         """Run a command. If it does not end by itself, its processes in the container are killed."""
-        name, command_id = container.name, uuid4().hex
-        process = self._docker.exec_process(name, command_id, command)
+        command_id = uuid4().hex
+        process = self._docker.exec_process(spec.name, command_id, command)
         has_ended = False
         try:
             result = await run_process(process, timeout_s=timeout_s)
             has_ended = not result.note
         finally:
             if not has_ended:
-                await self._kill(container, name, command_id)
-        if result.code != 0 and has_ended and not await self._is_running(name):
-            logger.warning("sandbox container %s has stopped", name)
-            if container.name == name:
+                await self._kill(container, spec, command_id)
+        if result.code != 0 and has_ended and not await self._is_running(spec):
+            logger.warning("sandbox container %s has stopped", spec.name)
+            if container.spec is spec:
                 await self._remove(container)
             raise SandboxError(CONTAINER_LOST)
         return result
 
-    async def _kill(self, container: _Container, name: str, command_id: str) -> None:
+    async def _kill(self, container: _Container, spec: ContainerSpec, command_id: str) -> None:
         """Kill the processes of one command; if that fails, remove the container."""
         with anyio.move_on_after(CALL_S, shield=True):
-            done = await self._docker.try_run(*self._docker.kill_arguments(name, command_id))
-            if done.code != 0 and container.name == name:
+            done = await self._docker.try_run(*self._docker.kill_arguments(spec.name, command_id))
+            if done.code != 0 and container.spec is spec:
                 await self._remove(container)
 
     async def _ensure_started(
         self, thread_id: str, container: _Container, table: MountTable
-    ) -> None:
+    ) -> ContainerSpec:
         """Start the thread's container if there is none, or if it differs from its spec and runs nothing else.
+
+        Returns:
+            What the container was started from.
 
         Raises:
             SandboxError: It cannot be started.
@@ -199,23 +197,26 @@ class DockerSandboxProvider(FolderSandboxProvider):
             shared=tuple(mount for mount in mounts if mount.virtual in shared),
             environment=self._environment,
         )
-        if container.state is not None and (container.commands > 1 or spec.fits(container.state)):
-            return
-        container.name, container.state = spec.name, None
+        if container.spec is not None:
+            if container.commands > 1 or spec.fits(container.spec):
+                return container.spec
+            await self._remove(container)
+        container.spec = spec
+        is_running = False
         try:
-            state = await self._inspect(spec.name)
-            if state is not None and not (state.running and spec.fits(state)):
-                await self._docker.try_run("rm", "--force", "--volumes", spec.name)
-                state = None
-            container.state = state or await self._start(spec)
+            await self._make_room(spec)
+            await self._create_network(spec)
+            await self._start(spec)
+            is_running = True
         finally:
-            if container.state is None:  # failed or cancelled: leave nothing half started
+            if not is_running:  # failed or cancelled: leave nothing half started
                 with anyio.move_on_after(CALL_S, shield=True):
                     await self._remove(container)
+        return spec
 
-    async def _start(self, spec: ContainerSpec) -> ContainerState:
-        await self._make_room(spec)
-        await self._create_network(spec)
+    async def _start(self, spec: ContainerSpec) -> None:
+        # An earlier process may have left one with this name.
+        await self._docker.run(["rm", "--force", "--volumes", spec.name])
         done = await self._docker.run(
             spec.arguments(),
             stdin=spec.variables(),
@@ -225,23 +226,22 @@ class DockerSandboxProvider(FolderSandboxProvider):
             # Docker's message contains host paths: log only.
             logger.error("cannot start container %s: %s", spec.name, done.err.strip()[-500:])
             raise SandboxError("the sandbox container cannot be started; see the log")
-        state = await self._inspect(spec.name)
-        if state is None or not state.running:
+        if not await self._is_running(spec):
             raise SandboxError("the sandbox container stopped at once; its image needs bash")
         logger.info("sandbox container %s is ready", spec.name)
-        return state
 
-    async def _inspect(self, name: str) -> ContainerState | None:
-        done = await self._docker.run(["inspect", "--type", "container", name])
-        return parse_inspect(done.out) if done.code == 0 else None
-
-    async def _is_running(self, name: str) -> bool:
-        state = await self._inspect(name)
-        return state is not None and state.running
+    async def _is_running(self, spec: ContainerSpec) -> bool:
+        template = "{{.State.Running}}"
+        arguments = ["inspect", "--type", "container", "--format", template, spec.name]
+        return (await self._docker.run(arguments)).out.strip() == "true"
 
     async def _make_room(self, spec: ContainerSpec) -> None:
         """Remove the least recently used idle containers, so that the new one stays within `replicas`."""
-        others = [one for one in self._containers.values() if one.name not in ("", spec.name)]
+        others = [
+            one
+            for one in self._containers.values()
+            if one.spec is not None and one.spec is not spec
+        ]
         excess = max(len(others) + 1 - self._config.replicas, 0)
         idle = [one for one in others if one.is_idle]
         if excess > len(idle):
@@ -266,28 +266,22 @@ class DockerSandboxProvider(FolderSandboxProvider):
     async def _remove_if_idle(self, container: _Container) -> None:
         if container.is_idle:
             async with container.lock:
-                logger.info("removing idle sandbox container %s", container.name)
                 await self._remove(container)
 
     async def _remove(self, container: _Container) -> None:
-        name, container.name, container.state = container.name, "", None
-        if name:
-            await self._docker.try_run("rm", "--force", "--volumes", name)
+        spec, container.spec = container.spec, None
+        if spec is not None:
+            logger.info("removing sandbox container %s", spec.name)
+            await self._docker.try_run("rm", "--force", "--volumes", spec.name)
 
-    async def _adopt(self) -> None:
-        """Keep the running containers of an earlier process for reuse; remove the stopped ones."""
-        form = f'{{{{.Names}}}}\t{{{{.State}}}}\t{{{{.Label "{THREAD_LABEL}"}}}}'
+    async def _remove_leftovers(self) -> None:
+        """Remove what an earlier process left; by id, because a new container may have the same name."""
+        label = f"label={HOME_LABEL}={self._home}"
         done = await self._docker.try_run(
-            "ps", "--all", "--filter", f"label={HOME_LABEL}={self._home}", "--format", form
+            "ps", "--all", "--filter", label, "--format", "{{.ID}}\t{{.Names}}"
         )
         for line in done.out.splitlines() if done.code == 0 else ():
-            name, state, thread_id = (*line.split("\t"), "", "")[:3]
-            known = any(one.name == name for one in self._containers.values())
-            if known or thread_id in self._containers:
-                continue  # a command is using it, perhaps before the name is known
-            container = _Container(name=name, used_at=anyio.current_time())
-            if state == "running" and thread_id:
-                logger.info("adopting sandbox container %s of an earlier process", name)
-                self._containers[thread_id] = container
-            else:
-                await self._remove(container)
+            container_id, _, name = line.partition("\t")
+            specs = [container.spec for container in self._containers.values()]
+            if not any(spec is not None and spec.name == name for spec in specs):
+                await self._docker.try_run("rm", "--force", "--volumes", container_id)

@@ -1,15 +1,13 @@
-"""Docker command line: starting a thread's container, running commands in it, and parsing `docker inspect`."""
+"""Docker command line: starting a thread's container, and running commands in it."""
 
 import csv
 import hashlib
 import io
-import json
 import logging
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import anyio
 
@@ -24,9 +22,6 @@ CALL_S = 60.0
 """Default deadline of one docker call."""
 
 HOME_LABEL = "parley.home"
-THREAD_LABEL = "parley.thread"
-SPEC_LABEL = "parley.spec"
-SHARED_LABEL = "parley.shared"
 
 INTERNAL = "internal"
 
@@ -133,21 +128,6 @@ class DockerCli:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerState:
-    """A container as `docker inspect` reports it.
-
-    Attributes:
-        running: Whether it runs.
-        digest: Digest of the spec it was started from.
-        shared: The shared mounts that it has, as `{virtual}={host}`.
-    """
-
-    running: bool
-    digest: str
-    shared: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerSpec:
     """A thread's container.
 
@@ -180,32 +160,16 @@ class ContainerSpec:
             return f"{self.config.container_prefix}-internal"
         return self.config.network
 
-    @property
-    def digest(self) -> str:
-        """Return a hash of everything that requires a new container when it changes."""
-        parts = [self._arguments(self.mounts), self.config.image, sorted(self.environment.items())]
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
-
-    @property
-    def shared_names(self) -> frozenset[str]:
-        """Return the shared mounts in the form of `ContainerState.shared`."""
-        return frozenset(f"{mount.virtual}={mount.host}" for mount in self.shared)
-
-    def fits(self, state: ContainerState) -> bool:
-        """Say whether a container can be used for this; additional shared mounts do no harm."""
-        return state.digest == self.digest and self.shared_names <= state.shared
+    def fits(self, other: "ContainerSpec") -> bool:
+        """Say whether the container of another spec can be used; additional shared mounts do no harm."""
+        is_same = replace(other, shared=self.shared) == self
+        return is_same and set(self.shared) <= set(other.shared)
 
     def arguments(self) -> list[str]:
         """Return the docker arguments. Variables are read from stdin, so process lists do not show them."""
-        labels = {
-            HOME_LABEL: self.home,
-            THREAD_LABEL: self.thread_id,
-            SPEC_LABEL: self.digest,
-            SHARED_LABEL: json.dumps(sorted(self.shared_names)),
-        }
-        options = [part for key, value in labels.items() for part in ("--label", f"{key}={value}")]
         arguments = self._arguments((*self.mounts, *self.shared))
-        return [*arguments, *options, "--env-file", "/dev/stdin", self.config.image, "-c", _WAIT]
+        label = ("--label", f"{HOME_LABEL}={self.home}")
+        return [*arguments, *label, "--env-file", "/dev/stdin", self.config.image, "-c", _WAIT]
 
     def variables(self) -> bytes:
         """Return the content of the env file.
@@ -261,17 +225,3 @@ def daemon_path(path: Path, path_map: Mapping[str, str]) -> str:
         if path.is_relative_to(inside):
             return str(Path(path_map[inside]) / path.relative_to(inside))
     return str(path)
-
-
-def parse_inspect(text: str) -> ContainerState | None:
-    """Parse the output of `docker inspect` for one container; None if it is malformed."""
-    try:
-        found: dict[str, Any] = json.loads(text)[0]
-        labels = found["Config"].get("Labels") or {}
-        return ContainerState(
-            running=bool(found["State"]["Running"]),
-            digest=labels.get(SPEC_LABEL, ""),
-            shared=frozenset(json.loads(labels.get(SHARED_LABEL) or "[]")),
-        )
-    except (ValueError, LookupError, TypeError, AttributeError):
-        return None

@@ -1,4 +1,4 @@
-"""Hostile input for the parsers of skills, MCP servers, commands, memory and containers: each fails only as it says.
+"""Hostile input for the parsers of skills, MCP servers, commands and memory: each fails only as it says.
 
 Inputs are valid ones that were damaged. Set PARLEY_FUZZ_EXAMPLES for more of them, and PARLEY_FUZZ_SEED for others;
 a failure names both.
@@ -39,7 +39,6 @@ from agent.memory.extraction_prompt import parse_update
 from agent.memory.schema import document_from_json, document_to_json
 from agent.network.url_guard import parse_url
 from agent.paths import MountTable, normalize_path
-from agent.sandbox.docker_cli import parse_inspect
 from agent.sandbox.host_paths import check_host_paths
 from agent.sandbox.shell_parser import parse_shell
 from agent.skills.archive import unpack_skill
@@ -322,16 +321,6 @@ def test_urls(url: str) -> None:
         return
     assert found.scheme in ("http", "https")
     assert not found.userinfo
-
-
-@fuzzed(
-    text=damaged_text(
-        '[{"State": {"Running": true}, "Config": {"Labels": {"parley.shared": "[]"}}}]'
-    )
-)
-def test_descriptions_of_containers(text: str) -> None:
-    show_seed()
-    parse_inspect(text)
 
 
 # ---- memory ------------------------------------------------------------------------------------

@@ -83,11 +83,7 @@ class DockerCli:
         state = self.state(arguments[-1])
         if state is None:
             return said(f"No such container: {arguments[-1]}")
-        told = {
-            "State": {"Running": self.is_running(arguments[-1])},
-            "Config": {"Labels": state["labels"]},
-        }
-        sys.stdout.write(json.dumps([told]))
+        sys.stdout.write(f"{str(self.is_running(arguments[-1])).lower()}\n")
         return 0
 
     def names(self, arguments: list[str], given: str) -> int:
@@ -98,21 +94,19 @@ class DockerCli:
         for path in sorted(self.folder.glob("*.json")):
             state = self.state(path.stem)
             if state is not None and state.get("labels", {}).get(key) == value:
-                running = "running" if self.is_running(path.stem) else "exited"
-                thread = state["labels"]["parley.thread"]
-                sys.stdout.write(f"{path.stem}\t{running}\t{thread}\n")
+                sys.stdout.write(f"id-{path.stem}\t{path.stem}\n")
         return 0
 
     def remove(self, arguments: list[str], given: str) -> int:
         """Kill a container and forget it."""
-        state = self.state(arguments[-1])
-        if state is None:
-            return said(f"No such container: {arguments[-1]}")
-        for pid in self.pids(arguments[-1]):
+        name = arguments[-1].removeprefix("id-")
+        if self.state(name) is None:
+            return said(f"No such container: {name}")
+        for pid in self.pids(name):
             if alive(pid):
                 os.killpg(pid, signal.SIGKILL)
         for ending in ("json", "pids"):
-            (self.folder / f"{arguments[-1]}.{ending}").unlink(missing_ok=True)
+            (self.folder / f"{name}.{ending}").unlink(missing_ok=True)
         return 0
 
     def execute(self, arguments: list[str], given: str) -> int:
