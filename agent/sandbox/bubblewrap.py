@@ -20,7 +20,7 @@ from agent.sandbox.bubblewrap_args import (
     bubblewrap_process,
     sandbox_uid,
 )
-from agent.sandbox.disk import MAX_DEPTH, DiskMeter, DiskUsage, measure_usage
+from agent.sandbox.disk import DiskMeter, DiskUsage, measure_usage
 from agent.sandbox.local import FolderSandboxProvider, Shell
 from agent.sandbox.mounts import SharedMounts, no_shared_mounts
 from agent.sandbox.process import ProcessSpec, run_process
@@ -98,7 +98,7 @@ class BubblewrapShell:
             SandboxError: It cannot be started.
         """
         before = await anyio.to_thread.run_sync(self._measure)
-        is_full = before.exceeds(self.options.disk) or self.meter.is_disk_low()
+        is_full = bool(before.problem(self.options.disk)) or self.meter.is_disk_low()
         watchdog = CommandWatchdog(meter=self.meter, memory_mb=self.options.limits.memory_mb)
         with ExitStack() as stack:
             spec = await anyio.to_thread.run_sync(
@@ -111,8 +111,8 @@ class BubblewrapShell:
         """Return the result for the model. Blocking: it measures the disk, and outputs may have megabytes."""
         text = self._explained(result).text()
         after = self._measure()
-        if is_full or after.exceeds(self.options.disk):
-            text += f"\n{FULL if is_full else self._quota_message(after)}"
+        if note := FULL if is_full else after.problem(self.options.disk):
+            text += f"\n{note}"
         return self.table.mask_host_paths(text)
 
     def _measure(self) -> DiskUsage:
@@ -130,17 +130,6 @@ class BubblewrapShell:
             f"{limits.memory_mb} MB of memory."
         )
         return replace(result, note=note)
-
-    def _quota_message(self, usage: DiskUsage) -> str:
-        disk = self.options.disk
-        if usage.is_deep:
-            return f"Folders are nested deeper than {MAX_DEPTH} levels: delete them."
-        if usage.entries > disk.entries:
-            return f"There are more than {disk.entries} files: delete those you do not need."
-        return (
-            f"This conversation's files take {usage.size // 2**20} MB, more than the limit of "
-            f"{disk.quota_mb} MB: delete those you do not need."
-        )
 
     def _process(self, command: str, *, is_full: bool) -> AbstractContextManager[ProcessSpec]:
         options = self.options

@@ -54,10 +54,18 @@ class DiskUsage:
     entries: int = 0
     is_deep: bool = False
 
-    def exceeds(self, limits: DiskLimits) -> bool:
-        """Say whether it exceeds a thread's limits."""
-        too_many = self.entries > limits.entries or self.is_deep
-        return too_many or self.size > limits.quota_mb * _MIB
+    def problem(self, limits: DiskLimits) -> str:
+        """Say which limit it exceeds, for the model; "" if it exceeds none."""
+        if self.is_deep:
+            return f"Folders are nested deeper than {MAX_DEPTH} levels: delete them."
+        if self.entries > limits.entries:
+            return f"There are more than {limits.entries} files: delete those you do not need."
+        if self.size > limits.quota_mb * _MIB:
+            return (
+                f"This conversation's files take {self.size // _MIB} MB, more than the limit of "
+                f"{limits.quota_mb} MB: delete those you do not need."
+            )
+        return ""
 
 
 def measure_usage(folder: Path, uid: int | None = None) -> DiskUsage:

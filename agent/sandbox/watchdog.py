@@ -99,15 +99,12 @@ class CommandWatchdog:
         with _frozen(pid):
             usage = self.meter.count()
         limits = self.meter.limits
-        if usage.size > _limit(limits.quota_mb * _MIB, before.size, SLACK.size):
-            limit = f"take more than the limit of {limits.quota_mb} MB"
-        elif usage.entries > _limit(limits.entries, before.entries, SLACK.entries):
-            limit = f"are more than {limits.entries}"
-        elif usage.is_deep and not before.is_deep:
-            limit = "are nested too deeply"
-        else:
-            return ""
-        return f"The command was stopped: the conversation's files {limit}."
+        is_over = (
+            usage.size > _limit(limits.quota_mb * _MIB, before.size, SLACK.size)
+            or usage.entries > _limit(limits.entries, before.entries, SLACK.entries)
+            or (usage.is_deep and not before.is_deep)
+        )
+        return "The command was stopped: it reached a limit of disk space." if is_over else ""
 
 
 def _limit(limit: int, before: int, slack: int) -> int:

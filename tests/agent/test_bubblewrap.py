@@ -305,8 +305,8 @@ def test_disk_usage_exceeds_limits(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(bytes(3 * 2**20))
     usage = measure_usage(tmp_path)
     assert usage.size >= 3 * 2**20
-    assert usage.exceeds(DiskLimits(quota_mb=2))
-    assert not usage.exceeds(DiskLimits(quota_mb=4))
+    assert usage.problem(DiskLimits(quota_mb=2))
+    assert not usage.problem(DiskLimits(quota_mb=4))
 
 
 def test_seccomp_filter_for_two_architectures() -> None:
