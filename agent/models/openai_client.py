@@ -6,6 +6,7 @@ Imports the `openai` package: import this module by name, and only for a model t
 from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
 from typing import Any, Self
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import httpx2
@@ -49,9 +50,7 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
         """Send a request; the response's body is read later. Raises httpx2.TransportError."""
         if self._session is None:
             connector = aiohttp.TCPConnector(limit=CONNECTIONS)
-            self._session = aiohttp.ClientSession(
-                connector=connector, trust_env=True, auto_decompress=False
-            )
+            self._session = aiohttp.ClientSession(connector=connector, auto_decompress=False)
         waits = request.extensions.get("timeout", {})
         try:
             response = await self._session.request(
@@ -60,6 +59,7 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
                 headers=request.headers.multi_items(),
                 data=await request.aread() or None,
                 allow_redirects=False,
+                proxy=_proxy_url(request.url),
                 timeout=aiohttp.ClientTimeout(
                     sock_connect=waits.get("connect"), sock_read=waits.get("read")
                 ),
@@ -96,6 +96,14 @@ class _ResponseBody(httpx2.AsyncByteStream):
     @override
     async def aclose(self) -> None:
         self._response.release()
+
+
+def _proxy_url(url: httpx2.URL) -> str | None:
+    """Return the proxy that the environment names for a URL. aiohttp would read .netrc as well, against the API key."""
+    if proxy_bypass(url.host):
+        return None
+    proxies = getproxies()
+    return proxies.get(url.scheme) or proxies.get("all")
 
 
 def _transport_error(error: Exception, request: httpx2.Request) -> httpx2.TransportError:

@@ -13,10 +13,10 @@ from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 from slack_sdk.webhook.async_client import AsyncWebhookClient
 
+from bots.common.proxy import proxy_url_for
 from bots.config import SlackConfig
 from bots.slack.errors import SlackError, error_from_exception, error_from_status
 from bots.slack.payload import SlackIdentity, as_str
-from bots.slack.proxy import proxy_url_for
 
 CONNECT_TIMEOUT_S = 10.0
 

@@ -17,11 +17,11 @@ from bots.common.diagnosis import (
     problem,
     warning,
 )
+from bots.common.proxy import proxy_url_for
 from bots.config import SlackConfig
 from bots.slack.api import SlackApi, parse_scopes
 from bots.slack.capabilities import AGENT_SCOPES, BOT_SCOPES
 from bots.slack.errors import SlackError, error_from_exception
-from bots.slack.proxy import proxy_url_for
 
 CALL_S: Final = 15.0
 """How long one call, or the greeting of a connection, may take."""

@@ -9,10 +9,10 @@ import aiohttp
 import anyio
 
 from bots.common.downloads import limit_size
+from bots.common.proxy import proxy_url_for
 from bots.slack.api import SlackApi
 from bots.slack.attachments import split_ref, unavailable_reason
 from bots.slack.errors import SlackError, error_from_exception, error_from_status
-from bots.slack.proxy import proxy_url_for
 from bus.errors import FileTooLarge
 from bus.messages import Attachment
 

@@ -20,10 +20,10 @@ from slack_sdk.socket_mode.response import SocketModeResponse
 
 from bots.common.connection import ConnectionFailure
 from bots.common.health import HealthTracker
+from bots.common.proxy import proxy_url_for
 from bots.slack.api import SlackApi
 from bots.slack.connection import SlackTimeouts, check_bot_token, explain_token_error
 from bots.slack.errors import SlackError, error_from_exception
-from bots.slack.proxy import proxy_url_for
 from bus.errors import unwrapped
 
 _log: Final = logging.getLogger(__name__)

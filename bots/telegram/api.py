@@ -19,6 +19,7 @@ from telegram.error import NetworkError, TelegramError, TimedOut
 from telegram.request import BaseRequest, RequestData
 from typing_extensions import override
 
+from bots.common.proxy import proxy_url_for
 from bots.config import TelegramConfig
 from bots.telegram.capabilities import NOTICE_AFTER_S, PATCH_INTERVAL_S
 
@@ -119,7 +120,7 @@ class TelegramTransport(BaseRequest):
         """Open the session; nothing happens if it is open."""
         if self._session is None:
             connector = aiohttp.TCPConnector(limit=self._connections, ssl=self._tls)
-            self._session = aiohttp.ClientSession(connector=connector, trust_env=True)
+            self._session = aiohttp.ClientSession(connector=connector)
 
     @override
     async def shutdown(self) -> None:
@@ -159,6 +160,7 @@ class TelegramTransport(BaseRequest):
                 data=_multipart(data or {}, files) if files else data,
                 timeout=timeout,
                 allow_redirects=False,
+                proxy=proxy_url_for(url),
             ) as response:
                 status, body = response.status, await response.read()
         except TimeoutError as error:
@@ -180,7 +182,8 @@ class TelegramTransport(BaseRequest):
             read_timeout_s: How long nothing may arrive.
         """
         timeout = aiohttp.ClientTimeout(connect=self._timing.connect_s, sock_read=read_timeout_s)
-        async with self._open_session().get(url, timeout=timeout) as response:
+        session = self._open_session()
+        async with session.get(url, timeout=timeout, proxy=proxy_url_for(url)) as response:
             yield response
 
     def _open_session(self) -> aiohttp.ClientSession:

@@ -1,8 +1,8 @@
-"""Which proxy leads to Slack."""
+"""Which proxy leads to a platform."""
 
 import pytest
 
-from bots.slack.proxy import proxy_url_for
+from bots.common.proxy import proxy_url_for
 
 
 @pytest.fixture(autouse=True)
@@ -28,3 +28,11 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_the_environment_names_the_proxy(url: str, proxy: str | None) -> None:
     assert proxy_url_for(url) == proxy
+
+
+def test_one_proxy_for_all_protocols_counts_where_no_other_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("all_proxy", "http://all.test:3128")
+    assert proxy_url_for("http://slack.com/") == "http://all.test:3128"
+    assert proxy_url_for("https://slack.com/") == "http://proxy.test:3128"

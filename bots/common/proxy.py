@@ -1,7 +1,7 @@
 """Selection of the proxy for a URL.
 
 slack_sdk and aiohttp both know HTTPS_PROXY, but the first ignores NO_PROXY, and the second reads .netrc
-along with it, whose entries collide with Slack's tokens.
+along with it, whose entries collide with tokens.
 """
 
 from urllib.parse import urlsplit
@@ -15,4 +15,5 @@ def proxy_url_for(url: str) -> str | None:
     parts = urlsplit(url)
     if not parts.hostname or proxy_bypass(parts.hostname):
         return None
-    return getproxies().get(_SCHEMES.get(parts.scheme, parts.scheme))
+    proxies = getproxies()
+    return proxies.get(_SCHEMES.get(parts.scheme, parts.scheme)) or proxies.get("all")
