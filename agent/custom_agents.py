@@ -121,6 +121,10 @@ class CustomAgentStore:
         """Return all agents, sorted by name; invalid ones are logged and ignored."""
         return await _in_thread(lambda: list(self._all()))
 
+    def stored_names(self) -> set[str]:
+        """Return the names of all agents. Blocking: call it in a worker thread."""
+        return {agent.name for agent in self._all()}
+
     async def get(self, name: str) -> CustomAgent:
         """Return an agent.
 

@@ -22,6 +22,9 @@ COMMANDS = {
 }
 """Command -> module with `run(arguments) -> exit code`."""
 
+MAX_ROWS = 1000
+"""Rows that `parley threads` shows at most."""
+
 EXIT_INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells count."""
 
@@ -83,7 +86,8 @@ def build_parser() -> argparse.ArgumentParser:
     _add_init(
         command("init", "Set up platforms and a model interactively and write the configuration.")
     )
-    command("check", "Show what is configured and what is missing.")
+    check = command("check", "Show what is configured and what is missing.")
+    check.add_argument("--json", action="store_true", help="print the results as JSON")
     doctor = command("doctor", "Test the configuration, platforms and models, and suggest fixes.")
     doctor.add_argument("--no-model", action="store_true", help="do not call the models")
     doctor.add_argument("--json", action="store_true", help="print the results as JSON")
@@ -93,7 +97,11 @@ def build_parser() -> argparse.ArgumentParser:
     )
     threads = command("threads", "List conversations and their threads.")
     threads.add_argument(
-        "--limit", type=int, default=50, metavar="N", help="maximum number of rows (default: 50)"
+        "--limit",
+        type=_row_count,
+        default=50,
+        metavar="N",
+        help="maximum number of rows, 1 to 1000 (default: 50)",
     )
     config = command("config", "Maintain the configuration file.")
     actions = config.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -104,6 +112,13 @@ def build_parser() -> argparse.ArgumentParser:
     text = "Run the service under faults and account for every message (needs a checkout)."
     _add_prove(command("prove", text))
     return top
+
+
+def _row_count(text: str) -> int:
+    """Return a number of rows. Raises ArgumentTypeError."""
+    if not text.isdigit() or not 1 <= int(text) <= MAX_ROWS:
+        raise argparse.ArgumentTypeError(f"must be a number from 1 to {MAX_ROWS}")
+    return int(text)
 
 
 def _add_pairing(pairing: argparse.ArgumentParser, shared: argparse.ArgumentParser) -> None:

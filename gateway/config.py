@@ -179,7 +179,7 @@ def load_config(
     )
     config = builder.build(source, variables, frozenset(resolved.secrets))
     if problems or config is None:
-        raise ConfigError(*problems)
+        raise ConfigError(*problems, partial=config)
     return config
 
 

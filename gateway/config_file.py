@@ -14,11 +14,13 @@ class ConfigError(Exception):
 
     Attributes:
         problems: One line each: file, key path, what is wrong, what to do. No secrets.
+        partial: The configuration as far as it could be read (a `Config`), for further checks; None = not at all.
     """
 
-    def __init__(self, *problems: str) -> None:
+    def __init__(self, *problems: str, partial: object = None) -> None:
         super().__init__("\n".join(problems))
         self.problems = problems
+        self.partial = partial
 
 
 def find_config(path: str | None, environ: Mapping[str, str]) -> Path | None:

@@ -1,6 +1,7 @@
 """`parley check`: shows what is configured, missing or broken. Starts nothing and sends nothing."""
 
 import argparse
+import json
 import os
 import shutil
 import sys
@@ -22,24 +23,42 @@ from agent.sandbox.factory import (
 from agent.thread_storage import ThreadStorage
 from agent.tools.registry import configured_tools
 from bots.registry import missing_keys
+from bots.terminal.adapter import TERMINAL
+from gateway.command_errors import EXIT_BAD_CONFIG, EXIT_FAILED
 from gateway.config import EXTENSIONS_FILE, Config, load_config
+from gateway.config_file import ConfigError
 from gateway.serving import startup_report
+from gateway.setup.reference_checks import find_reference_problems
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the report; 1 if something cannot work."""
-    config = load_config(arguments.config)
-    problems = list(find_config_problems(config))
-    text = startup_report.format_lines(startup_report.summary_lines(config, _sandbox_label(config)))
-    text += startup_report.format_lines(_channel_lines(config))
-    text += "".join(f"  - {hint}\n" for hint in startup_report.config_hints(config))
-    sys.stdout.write(text)
+    """Print the report; 1 if something cannot work, 2 if the configuration is invalid."""
+    code = 0
+    problems: list[str] = []
+    try:
+        config: Config | None = load_config(arguments.config)
+    except ConfigError as error:
+        code, problems = EXIT_BAD_CONFIG, list(error.problems)
+        config = error.partial if isinstance(error.partial, Config) else None
+    if config is not None:
+        problems += [line for line in find_config_problems(config) if line not in problems]
+    code = code or (EXIT_FAILED if problems else 0)
+    hints = list(startup_report.config_hints(config)) if config else []
+    if arguments.json:
+        report = {"healthy": not problems, "problems": problems, "warnings": hints}
+        sys.stdout.write(f"{json.dumps(report, indent=2, ensure_ascii=False)}\n")
+        return code
+    if config is not None:
+        lines = startup_report.summary_lines(config, _sandbox_label(config))
+        sys.stdout.write(startup_report.format_lines(lines))
+        sys.stdout.write(startup_report.format_lines(_channel_lines(config)))
+    sys.stdout.write("".join(f"  - {hint}\n" for hint in hints))
     sys.stdout.flush()
     for problem in problems:
         sys.stderr.write(f"parley: {problem}\n")
     if not problems:
         sys.stdout.write("No problems found.\n")
-    return 1 if problems else 0
+    return code
 
 
 def find_config_problems(config: Config) -> Iterator[str]:
@@ -55,6 +74,8 @@ def find_config_problems(config: Config) -> Iterator[str]:
     for fault in _find_agent_problems(config.agent):
         yield f"{label}: {fault}"
     yield from _find_mcp_problems(config)
+    for fault in find_reference_problems(config):
+        yield f"{label}: {fault}"
     for name, section in config.bots.sections.items():
         if section.enabled and (fault := missing_keys(name, section)):
             yield f"{label}: {fault}: set what is missing, or channels.{name}.enabled to false"
@@ -138,4 +159,5 @@ def _find_acp_problems(config: AgentConfig) -> Iterator[str]:
 def _channel_lines(config: Config) -> Iterator[tuple[str, str]]:
     for name, section in config.bots.sections.items():
         fault = missing_keys(name, section) if section.enabled else None
-        yield name, (fault or "on") if section.enabled else "off"
+        on = "on" if name == TERMINAL else f"on; {startup_report.access_summary(section)}"
+        yield name, (fault or on) if section.enabled else "off"

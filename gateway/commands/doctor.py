@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 
 from bots.common.diagnosis import CheckResult, DiagnosisOptions, Severity, problem
+from bots.config import PlatformConfig
 from bots.diagnosis import diagnose_channel
 from bus.commands import COMMANDS
 from gateway import logs
@@ -18,6 +19,7 @@ from gateway.commands.check import find_config_problems
 from gateway.config import Config, export_environment, load_config
 from gateway.config_file import ConfigError
 from gateway.service_client import open_service_client, request_json
+from gateway.serving.startup_report import access_summary
 from gateway.setup import system_checks
 from gateway.setup.doctor_report import DoctorReport, redact_report
 from gateway.setup.model_checks import check_models
@@ -79,8 +81,10 @@ async def run_checks(config: Config, options: DoctorOptions) -> DoctorReport:
         tasks.start_soon(check_runs)
         for name in enabled:
             tasks.start_soon(check_channel, name)
-    for area in (MODELS, *enabled):
-        report.add(area, *_service_channel_result(states, area), *found.get(area, ()))
+    report.add(MODELS, *found.get(MODELS, ()))
+    for name in enabled:
+        report.add(name, *_service_channel_result(states, name), *found.get(name, ()))
+        report.add(name, _check_access(config.bots.sections[name]))
     return redact_report(report, logs.SecretRedactor(config.secrets))
 
 
@@ -106,6 +110,16 @@ def _check_configuration(config: Config) -> list[CheckResult]:
     found.append(system_checks.check_data_folder(config.home, config.agent.sandbox))
     found.append(system_checks.check_sandbox(config.agent.sandbox, config.home))
     return found
+
+
+def _check_access(section: PlatformConfig) -> CheckResult:
+    """Report who may use a channel."""
+    text = access_summary(section)
+    is_open = section.external_policy == "open" or section.group_policy == "open"
+    if not is_open:
+        return CheckResult(subject="access", text=text)
+    fix = "anyone in these chats can use the bot; see docs/howto/let-strangers-in.md"
+    return CheckResult(subject="access", text=text, severity=Severity.NOTE, fix=fix)
 
 
 async def _check_service(config: Config) -> tuple[ChannelStatesByName | None, CheckResult]:

@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 from agent.config import DEMO_MODEL_CLASS
 from agent.importer import missing_package_hint
 from bots.config import TelegramConfig
+from bus.access.policy import effective_dm_policy
+from bus.config import ChannelPolicy
 from gateway.auth import LOOPBACK_NAMES
 from gateway.config import Config
 
@@ -44,6 +46,18 @@ def channel_lines(states: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str
             yield name, "off"
         else:
             yield name, f"{state['state']}{': ' if state['detail'] else ''}{state['detail']}"
+
+
+def access_summary(policy: ChannelPolicy) -> str:
+    """Return who may use a channel.
+
+    >>> access_summary(TelegramConfig(allowed_users=["7"]))
+    'private chats: allowlist, groups: pairing, people from outside: deny'
+    """
+    return (
+        f"private chats: {effective_dm_policy(policy)}, groups: {policy.group_policy},"
+        f" people from outside: {policy.external_policy}"
+    )
 
 
 def config_hints(config: Config) -> Iterator[str]:

@@ -2,6 +2,9 @@
 
 import getpass
 import sys
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from gateway.command_errors import CommandFailed
 
@@ -35,6 +38,21 @@ class SetupPrompter:
     def confirm(self, question: str) -> bool:
         """Return whether the answer is yes. An empty answer means no."""
         return self.ask(f"{question} [y/N]", default="n").lower() in {"y", "yes"}
+
+    @contextmanager
+    def without_echo(self) -> Iterator[None]:
+        """Hide and discard what is typed while a check is running: it may be a token."""
+        if not sys.stdin.isatty():
+            yield
+            return
+        settings = termios.tcgetattr(sys.stdin)
+        hidden = [*settings]
+        hidden[3] &= ~termios.ECHO
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, hidden)
+        try:
+            yield
+        finally:
+            termios.tcsetattr(sys.stdin, termios.TCSAFLUSH, settings)
 
     def _line(self, prompt: str, *, hidden: bool) -> str:
         at_terminal = sys.stdin.isatty()

@@ -141,7 +141,8 @@ def _prompt_until_valid(
             field.key: _prompt_value(person, field, known(name, field)) for field in step.fields
         }
         person.show("Checking...")
-        findings = [*check_package(step), *trial(name, values)]
+        with person.without_echo():
+            findings = [*check_package(step), *trial(name, values)]
         person.show(format_results(_without_notes(findings)).rstrip("\n"))
         if all(finding.severity is not Severity.PROBLEM for finding in findings):
             return values

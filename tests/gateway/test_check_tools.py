@@ -1,11 +1,13 @@
 """`parley check` names tools, agents and containers that cannot be used as they are configured."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from gateway.commands.check import find_config_problems
 from gateway.config import load_config
+from tests.gateway.test_cli import parley
 
 
 @pytest.mark.parametrize(
@@ -38,3 +40,114 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, text: str, told: str | Non
     problems = list(find_config_problems(config))
     assert len(problems) == (told is not None)
     assert told is None or told in problems[0]
+
+
+SLACK = "channels: {slack: {enabled: true, bot_token: BOT, app_token: APP}}"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "channels: {session: {assistant_id: lead_agnet}}",
+            "channels.session.assistant_id: there is no assistant 'lead_agnet'; did you mean 'lead_agent'?",
+        ),
+        (
+            "channels: {terminal: {session: {users: {'7': {context: {model_name: dmo}}}}}}",
+            "channels.terminal.session.users.7.context.model_name: there is no model 'dmo'; did you mean 'demo'?",
+        ),
+        (
+            "channels: {session: {context: {agent_name: nobody}}}",
+            "channels.session.context.agent_name: there is no agent 'nobody'",
+        ),
+        (
+            "channels: {session: {context: {thinking_enable: true}}}",
+            "channels.session.context.thinking_enable: unknown key; did you mean `thinking_enabled`?",
+        ),
+        (
+            SLACK.replace("BOT", "xapp-1-secret").replace("APP", "xapp-1-secret"),
+            "channels.slack.bot_token: is an app-level token (xapp-...), not a bot token (xoxb-...)",
+        ),
+        (
+            SLACK.replace("BOT", "xoxb-1-secret").replace("APP", "xoxb-1-secret"),
+            "channels.slack.app_token: is a bot token (xoxb-...), not an app-level token (xapp-...)",
+        ),
+        (
+            "channels: {telegram: {enabled: true, bot_token: xoxb-1-secret}}",
+            "channels.telegram.bot_token: is a bot token (xoxb-...)",
+        ),
+        (
+            "models: [{name: gpt, use: 'langchain_openai:ChatOpenAI', model: gpt-5}]",
+            "models[0].api_key: the model gpt has no key: set it, or OPENAI_API_KEY",
+        ),
+        (
+            "{tool_groups: [{name: web}], tools: [{name: web_fetch, group: wob, use: 'agent.tools.web:fetch_page'}]}",
+            "tools[0].group: there is no tool group 'wob'; did you mean 'web'?",
+        ),
+        ("channels: {langgraph_url: 'http://other', session: {assistant_id: theirs}}", None),
+        ("channels: {session: {assistant_id: fe096781-5601-53d2-b2f6-0d3403f7e9ca}}", None),
+        (SLACK.replace("BOT", "xoxb-1-secret").replace("APP", "xapp-1-secret"), None),
+        ("models: [{name: g, use: 'langchain_openai:ChatOpenAI', model: m, api_key: k}]", None),
+    ],
+)
+def test_references_and_credentials_are_checked(
+    tmp_path: Path, text: str, expected: str | None
+) -> None:
+    (tmp_path / "config.yaml").write_text(text, "utf-8")
+    config = load_config(str(tmp_path / "config.yaml"), {"PARLEY_HOME": str(tmp_path / "home")})
+    problems = list(find_config_problems(config))
+    assert [expected in line for line in problems] == ([True] if expected else []), problems
+    assert "secret" not in "".join(problems)
+
+
+def test_a_custom_agent_can_be_an_assistant(tmp_path: Path) -> None:
+    agent = tmp_path / "home" / "agents" / "code-reviewer"
+    agent.mkdir(parents=True)
+    (agent / "config.yaml").write_text("description: Reviews code.")
+    (agent / "SOUL.md").write_text("Be kind.")
+    text = (
+        "channels: {session: {assistant_id: code_reviewer, context: {agent_name: code-reviewer}}}"
+    )
+    (tmp_path / "config.yaml").write_text(text)
+    config = load_config(str(tmp_path / "config.yaml"), {"PARLEY_HOME": str(tmp_path / "home")})
+    assert list(find_config_problems(config)) == []
+
+
+def test_all_problems_are_reported_in_one_round(tmp_path: Path) -> None:
+    text = """
+models: [{name: big, use: "no_such_package:Chat", model: m}]
+channels: {session: {assistant_id: lead_agnet}, telegram: {enabled: true, bot_token: $NO_SUCH_TOKEN}}
+"""
+    code, out, err = parley(tmp_path, "check", config=text)
+    assert code == 2
+    for part in ("NO_SUCH_TOKEN", "no_such_package", "lead_agnet"):
+        assert sum(part in line for line in err.splitlines()) == 1, part
+    code, out, err = parley(tmp_path, "check", "--json", config=text)
+    report = json.loads(out)
+    assert (code, err, report["healthy"], len(report["problems"])) == (2, "", False, 3)
+    code, out, _ = parley(tmp_path, "check", "--json", config="{}")
+    assert (code, json.loads(out)["problems"]) == (0, [])
+
+
+def test_the_policies_of_each_channel_are_shown(tmp_path: Path) -> None:
+    text = """
+channels:
+  telegram: {enabled: true, bot_token: "1:literal"}
+  support: {platform: telegram, enabled: true, bot_token: "2:literal", external_policy: open, dm_policy: open}
+"""
+    code, out, _ = parley(tmp_path, "check", config=text)
+    assert code == 0
+    lines = {line.split()[0]: line for line in out.splitlines() if line.strip()}
+    assert lines["telegram"].endswith(
+        "on; private chats: pairing, groups: pairing, people from outside: deny"
+    )
+    assert lines["support"].endswith(
+        "on; private chats: open, groups: pairing, people from outside: open"
+    )
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "1001", "many"])
+def test_the_number_of_threads_to_list_is_checked(tmp_path: Path, limit: str) -> None:
+    code, _, err = parley(tmp_path, "threads", f"--limit={limit}")
+    assert code == 2
+    assert "must be a number from 1 to 1000" in err

@@ -493,3 +493,21 @@ async def test_at_a_terminal_tokens_stay_hidden_and_ctrl_c_leaves_everything_as_
             assert await terminal.leaves() == 130
         assert harness.config.read_text() == before
         assert harness.untouched
+
+
+async def test_what_is_typed_during_a_check_is_not_shown(tmp_path: Path) -> None:
+    async with TelegramServer() as telegram:
+        harness = SetupHarness(tmp_path, telegram_at(telegram))
+        telegram.fail("getMe", times=1, delay_s=1.0)
+        async with at_a_terminal(harness.config, tmp_path / "home", "init") as terminal:
+            await terminal.sees("Which platforms?")
+            terminal.type("telegram\n")
+            await terminal.sees("Bot token (123456:ABC...): ")
+            terminal.type(f"{telegram.token}\n")
+            await terminal.sees("Checking...")
+            await telegram.wait_for(lambda: bool(telegram.calls("getMe")))
+            terminal.type(f"{telegram.token}\n")
+            shown = await terminal.sees("Model [4]: ")
+            assert telegram.token not in shown
+            terminal.type(CTRL_C)
+            assert await terminal.leaves() == 130

@@ -1,0 +1,128 @@
+"""Checks of a configuration's references and credentials: assistants, models, agents, context keys, tokens, keys."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from uuid import UUID
+
+from agent.config import AgentConfig
+from agent.custom_agents import CustomAgentStore
+from agent.options import RunOptions
+from bots.config import FeishuConfig, PlatformConfig, SlackConfig, TelegramConfig
+from bus.config import DEFAULT_SESSION, SessionConfig
+from gateway.config import Config
+from gateway.config_validation import closest_match
+
+CONTEXT_KEYS = [field.name for field in fields(RunOptions)]
+_TYPO_CUTOFF = 0.8
+
+API_KEY_VARIABLES = {
+    "langchain_openai:ChatOpenAI": ("OPENAI_API_KEY", ("api_key", "openai_api_key")),
+    "langchain_anthropic:ChatAnthropic": ("ANTHROPIC_API_KEY", ("api_key", "anthropic_api_key")),
+}
+"""Model classes that need a key: its environment variable, and the keys of the entry that can hold it."""
+
+_KINDS = {
+    "xoxb-": "a bot token",
+    "xoxp-": "a user token",
+    "xapp-": "an app-level token",
+    "cli_": "a Feishu App ID",
+}
+"""Prefixes of credentials."""
+
+
+def find_reference_problems(config: Config) -> Iterator[str]:
+    """Yield one line for each reference that leads nowhere and each credential of the wrong kind."""
+    for path, session in _sessions(config):
+        yield from _find_session_problems(config, path, session)
+    for name, section in config.bots.platforms.items():
+        if section.enabled:
+            yield from _find_credential_problems(f"channels.{name}", section)
+    yield from _find_missing_keys(config.agent, config.environment)
+    groups = {group.name for group in config.agent.tool_groups}
+    for index, tool in enumerate(config.agent.tools):
+        if groups and tool.group not in groups:
+            yield f"tools[{index}].group: there is no tool group {tool.group!r}{_guess(tool.group, groups)}"
+
+
+def _sessions(config: Config) -> Iterator[tuple[str, SessionConfig]]:
+    """Yield the sessions of enabled channels and those inside them, with their paths."""
+    open_sessions = [("channels.session", config.bus.session)]
+    open_sessions += [
+        (f"channels.{name}.session", section.session)
+        for name, section in config.bots.sections.items()
+        if section.enabled
+    ]
+    while open_sessions:
+        path, session = open_sessions.pop(0)
+        yield path, session
+        open_sessions += [(f"{path}.chats.{key}", one) for key, one in session.chats.items()]
+        open_sessions += [(f"{path}.users.{key}", one) for key, one in session.users.items()]
+
+
+def _find_session_problems(config: Config, path: str, session: SessionConfig) -> Iterator[str]:
+    is_remote = (
+        config.bus.langgraph_url is not None
+    )  # that server has its own assistants and models
+    agents = CustomAgentStore(config.home).stored_names()
+    assistant = session.assistant_id
+    if assistant and not is_remote and not _is_uuid(assistant):
+        known = {str(DEFAULT_SESSION.assistant_id), *agents}
+        if assistant not in known and _stored_name(assistant) not in agents:
+            yield (
+                f"{path}.assistant_id: there is no assistant {assistant!r}{_guess(assistant, known)}"
+            )
+    context = {**(session.config.get("configurable") or {}), **session.context}
+    for key in context:
+        guess = closest_match(key, CONTEXT_KEYS, cutoff=_TYPO_CUTOFF)
+        if key not in CONTEXT_KEYS and guess:
+            yield f"{path}.context.{key}: unknown key; did you mean `{guess}`?"
+    model, agent = context.get("model_name"), context.get("agent_name")
+    if isinstance(model, str) and not is_remote and config.agent.model_named(model) is None:
+        models = {entry.name for entry in config.agent.chat_models}
+        yield f"{path}.context.model_name: there is no model {model!r}{_guess(model, models)}"
+    if isinstance(agent, str) and not is_remote and _stored_name(agent) not in agents:
+        yield f"{path}.context.agent_name: there is no agent {agent!r}{_guess(agent, agents)}"
+
+
+def _find_credential_problems(path: str, section: PlatformConfig) -> Iterator[str]:
+    match section:
+        case SlackConfig():
+            expected = {"bot_token": "xoxb-", "app_token": "xapp-"}
+        case FeishuConfig():
+            expected = {"app_id": "cli_", "app_secret": ""}
+        case TelegramConfig():
+            expected = {"bot_token": ""}
+        case _:
+            expected = {}
+    for key, prefix in expected.items():
+        value = str(getattr(section, key) or "")
+        kind = next((one for one in _KINDS if value.startswith(one)), None)
+        if kind is not None and kind != prefix:
+            wanted = f", not {_KINDS[prefix]} ({prefix}...)" if prefix else ""
+            yield f"{path}.{key}: is {_KINDS[kind]} ({kind}...){wanted}"
+
+
+def _find_missing_keys(config: AgentConfig, environment: Mapping[str, str]) -> Iterator[str]:
+    for index, model in enumerate(config.models):
+        variable, keys = API_KEY_VARIABLES.get(model.use, ("", ()))
+        given = model.model_extra or {}
+        if variable and not environment.get(variable) and not any(given.get(key) for key in keys):
+            yield f"models[{index}].api_key: the model {model.name} has no key: set it, or {variable}"
+
+
+def _guess(name: str, known: set[str]) -> str:
+    guess = closest_match(name, sorted(known))
+    return f"; did you mean {guess!r}?" if guess else ""
+
+
+def _stored_name(name: str) -> str:
+    """Return the form in which an agent's name is stored; SDKs write `_` for `-`."""
+    return name.lower().replace("_", "-")
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True
