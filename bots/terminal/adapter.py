@@ -56,7 +56,8 @@ class TerminalAdapter:
     Args:
         files: Where files handed over are kept, one folder a session.
         grace_s: How long after the last terminal left a session (or since the start) its messages are kept for it.
-        retry_s: How soon a message for an absent terminal is tried again.
+        retry_s: How soon a message for an absent terminal is tried again at first; the delay grows with the absence,
+            up to 10 times as long.
         patience_s: How long a line waits for the channel to start.
     """
 
@@ -198,11 +199,11 @@ class TerminalAdapter:
     def _require(self, target: ReplyTarget) -> list[MemoryObjectSendStream[TerminalEvent]]:
         terminals = self._attached.get(target.chat, [])
         if not terminals:
-            left = self._left_at.get(target.chat, self._started_at)
+            absent_s = self._now() - self._left_at.get(target.chat, self._started_at)
             raise DeliveryError(
                 f"No terminal is attached to the session {target.chat}: run `parley chat`.",
-                retryable=self._now() - left < self._grace_s,
-                retry_after_s=self._retry_s,
+                retryable=absent_s < self._grace_s,
+                retry_after_s=min(max(self._retry_s, absent_s / 2), 10 * self._retry_s),
             )
         return terminals
 

@@ -12,8 +12,8 @@ from bots.terminal.session import check_session
 from gateway.command_errors import CommandFailed
 from gateway.config import Config, export_environment, load_config
 from gateway.service_client import open_service_client
-from gateway.terminal.chat import run_chat
-from gateway.terminal.remote_client import open_remote_client
+from gateway.terminal.chat import is_interactive, run_chat
+from gateway.terminal.remote_client import RECONNECT, open_remote_client
 
 EMBEDDED_CHAT_MODULE = "gateway.serving.embedded_chat"
 """Imported only if no service is running: it imports the whole agent."""
@@ -43,5 +43,6 @@ async def _chat(config: Config, session: str) -> None:
 
 
 async def _chat_with_service(config: Config, client: httpx.AsyncClient, session: str) -> None:
-    async with open_remote_client(client, session) as link:
+    backoff = RECONNECT if is_interactive() else None
+    async with open_remote_client(client, session, backoff=backoff) as link:
         await run_chat(config, link)

@@ -1,25 +1,25 @@
-"""The terminal chat: prompt, live answers, files, and the commands to exit."""
+"""The terminal chat: for a person at a terminal, or for a script whose lines are answered one by one."""
 
+import importlib
 import re
-import shutil
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TextIO, assert_never
-from unicodedata import east_asian_width
 
 import anyio
 
 from bots.terminal.session import TerminalFile, TerminalIndicator, TerminalMessage
 from bus.platform import Disposition
 from gateway.config import Config
-from gateway.terminal.remote_client import TerminalClient
-from gateway.terminal.session_events import SessionEvent, SessionHeartbeat, SessionIdle
+from gateway.terminal.remote_client import ConnectionChange, TerminalClient, TerminalClientEvent
+from gateway.terminal.session_events import SessionHeartbeat, SessionIdle
 from gateway.terminal.stdin import read_lines
 
-PROMPT = "you> "
 EXIT_COMMANDS = frozenset({"/quit", "/exit"})
-GREETING = "Type a message. /help lists the commands, /quit exits.\n"
+
+INTERACTIVE_MODULE = "gateway.terminal.interactive"
+"""Imported only for a person at a terminal: the line editor takes 0.1 s."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """Control characters, which untrusted text could use to control the terminal. Newlines and tabs are kept."""
@@ -34,157 +34,83 @@ def strip_control_characters(text: str) -> str:
     return _CONTROL.sub("", text).encode("utf-8", "replace").decode()
 
 
-def count_rows(text: str, columns: int) -> int:
-    r"""Return how many terminal rows a text occupies.
-
-    >>> count_rows("abc", 10), count_rows("a\nb", 10), count_rows("x" * 25, 10), count_rows("你好", 3)
-    (1, 2, 3, 2)
-    """
-    return sum(max(1, -(-_display_width(line) // columns)) for line in text.split("\n"))
-
-
-def _display_width(line: str) -> int:
-    return sum(2 if east_asian_width(char) in "WF" else 1 for char in line.expandtabs())
-
-
-class ChatScreen:
-    """Prints messages and updates them in place.
+class BatchChat:
+    """Answers lines of a file or pipe: each is answered before the next is read; only finished messages are printed.
 
     Args:
-        live: Show messages while they are written; otherwise only finished ones.
-    """
-
-    def __init__(self, out: TextIO, *, live: bool) -> None:
-        self._out = out
-        self._live = live
-        self._open: str | None = None
-        self._text = ""
-        self._done: set[str] = set()
-
-    def write(self, text: str) -> None:
-        """Print text as it is."""
-        self._out.write(text)
-        self._out.flush()
-
-    def show(self, event: TerminalMessage) -> None:
-        """Update a message; a finished message does not change."""
-        if event.id in self._done or not (self._live or event.final):
-            return
-        text = strip_control_characters(event.text).rstrip()
-        if event.id != self._open:
-            self.close()
-            self._open, self._text = event.id, ""
-        self.write(self._change(text))
-        self._text = text
-        if event.final:
-            self._done.add(event.id)
-            self.close()
-
-    def line(self, text: str) -> None:
-        """Print a line of its own."""
-        self.close()
-        self.write(strip_control_characters(text) + "\n")
-
-    def close(self) -> None:
-        """End the current message."""
-        if self._open is not None:
-            self._open = None
-            self.write("\n")
-
-    def _change(self, text: str) -> str:
-        """Return what to print so that the current message shows `text`."""
-        if text.startswith(self._text):
-            return text[len(self._text) :]
-        if not self._live:
-            return text
-        up = count_rows(self._text, shutil.get_terminal_size().columns) - 1
-        return ("\r" if not up else f"\r\x1b[{up}A") + "\x1b[J" + text
-
-
-class TerminalChat:
-    """One conversation between a user at a terminal and the bot.
-
-    Args:
-        lines: What the user types.
+        link: The way to the bot.
+        lines: The messages.
+        out: Where answers go.
         files: The folder to which the paths of received files are relative.
-        live: Interactive: show a prompt and live answers. Otherwise each line is answered before the next is read.
     """
 
     def __init__(
-        self,
-        link: TerminalClient,
-        lines: AsyncIterator[str],
-        out: TextIO,
-        *,
-        files: Path,
-        live: bool,
+        self, link: TerminalClient, lines: AsyncIterator[str], out: TextIO, *, files: Path
     ) -> None:
         self._link = link
         self._lines = lines
-        self._screen = ChatScreen(out, live=live)
+        self._out = out
         self._files = files
-        self._live = live
-        self._answered = False
-        self._rest = anyio.Event()
+        self._done: set[str] = set()
+        self._is_answered = False
+        self._idle = anyio.Event()
 
     async def run(self) -> None:
-        """Chat until the user exits or the input ends. Raises CommandFailed if the connection is lost."""
+        """Chat until the input ends. Raises CommandFailed if the connection is lost."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._print)
-            if self._live:
-                self._screen.write(GREETING + PROMPT)
+            tasks.start_soon(self._show_events)
             async for line in self._lines:
                 if line.strip().lower() in EXIT_COMMANDS:
                     break
-                await self._say(line)
+                if line.strip():
+                    await self._say(line)
             tasks.cancel_scope.cancel()
-        self._screen.close()
 
     async def _say(self, line: str) -> None:
-        if not line.strip():
-            if self._live:
-                self._screen.write(PROMPT)
-            return
-        self._answered, self._rest = False, anyio.Event()
+        self._is_answered, self._idle = False, anyio.Event()
         result = await self._link.send(line)
-        if result not in (Disposition.ACCEPTED, Disposition.QUEUE_FULL):
-            self._screen.line(f"(not accepted: {result})")
-            if self._live:
-                self._screen.write(PROMPT)
-        elif not self._live:
-            await self._rest.wait()
+        if result in (Disposition.ACCEPTED, Disposition.QUEUE_FULL):
+            await self._idle.wait()
+        else:
+            self._print(f"(not accepted: {result})")
 
-    async def _print(self) -> None:
-        async for item in self._link.events():
-            self._take(item)
+    async def _show_events(self) -> None:
+        async for event in self._link.events():
+            self._show(event)
 
-    def _take(self, item: SessionEvent) -> None:
-        match item:
+    def _show(self, event: TerminalClientEvent) -> None:
+        match event:
             case TerminalMessage():
-                self._screen.show(item)
-                self._answered = self._answered or item.final
+                if event.final and event.id not in self._done:
+                    self._done.add(event.id)
+                    self._print(event.text.rstrip())
+                self._is_answered = self._is_answered or event.final
             case TerminalFile():
-                self._screen.line(f"[file] {item.name} -> {self._files / item.path}")
-                self._answered = True
+                self._print(f"[file] {event.name} -> {self._files / event.path}")
+                self._is_answered = True
             case SessionIdle():
-                self._take_rest()
-            case TerminalIndicator() | SessionHeartbeat():
+                if self._is_answered:
+                    self._is_answered = False
+                    self._idle.set()
+            case TerminalIndicator() | SessionHeartbeat() | ConnectionChange():
                 pass
             case _:
-                assert_never(item)
+                assert_never(event)
 
-    def _take_rest(self) -> None:
-        if not self._answered:
-            return
-        self._answered = False
-        self._rest.set()
-        if self._live:
-            self._screen.write("\n" + PROMPT)
+    def _print(self, text: str) -> None:
+        self._out.write(strip_control_characters(text) + "\n")
+        self._out.flush()
+
+
+def is_interactive() -> bool:
+    """Return whether a person is at this process's standard input and output."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 async def run_chat(config: Config, link: TerminalClient) -> None:
     """Chat on this process's standard input and output. Raises CommandFailed."""
-    is_live = sys.stdin.isatty() and sys.stdout.isatty()
-    lines = read_lines(sys.stdin.fileno())
-    chat = TerminalChat(link, lines, sys.stdout, files=config.home / "terminal", live=is_live)
-    await chat.run()
+    files = config.home / "terminal"
+    if is_interactive():
+        await importlib.import_module(INTERACTIVE_MODULE).InteractiveChat(link, files=files).run()
+    else:
+        await BatchChat(link, read_lines(sys.stdin.fileno()), sys.stdout, files=files).run()

@@ -9,8 +9,8 @@ from bots.terminal.session import TerminalSession
 from bus.errors import BusError
 from bus.service import Bus
 from gateway.command_errors import CommandFailed
-from gateway.terminal.remote_client import TerminalClient
-from gateway.terminal.session_events import SessionEvent, stream_session_events
+from gateway.terminal.remote_client import TerminalClient, TerminalClientEvent
+from gateway.terminal.session_events import stream_session_events
 from store.conversations import ConversationKey
 from store.errors import StoreError
 
@@ -39,7 +39,7 @@ class LocalTerminalClient:
         except (BusError, StoreError) as error:
             raise CommandFailed(str(error)) from error
 
-    def events(self) -> AsyncIterator[SessionEvent]:
+    def events(self) -> AsyncIterator[TerminalClientEvent]:
         """Iterate over what is to be shown."""
         return stream_session_events(
             self._session.events(), partial(is_session_idle, self._bus, self._name)

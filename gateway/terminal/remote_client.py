@@ -2,11 +2,14 @@
 
 import uuid
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Protocol
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Final, Protocol
 
+import anyio
 import httpx
 
+from bus.retry import Backoff
 from gateway.command_errors import CommandFailed
 from gateway.service_client import error_detail
 from gateway.terminal.session_events import HEARTBEAT_S, SESSION_EVENT, SessionEvent
@@ -14,6 +17,19 @@ from gateway.terminal.session_events import HEARTBEAT_S, SESSION_EVENT, SessionE
 CONNECTION_LOST = (
     "The connection to the service was lost: see its log, and run `parley chat` again."
 )
+
+RECONNECT: Final = Backoff(first_s=0.5, cap_s=30.0)
+"""Delays between attempts to reach the service again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionChange:
+    """The connection to the service was lost, or is there again; `text` says which."""
+
+    text: str
+
+
+TerminalClientEvent = SessionEvent | ConnectionChange
 
 
 class TerminalClient(Protocol):
@@ -23,54 +39,102 @@ class TerminalClient(Protocol):
         """Hand over a line; return what became of it (a `bus.platform.Disposition`). Raises CommandFailed."""
         ...
 
-    def events(self) -> AsyncIterator[SessionEvent]:
+    def events(self) -> AsyncIterator[TerminalClientEvent]:
         """Iterate over what is to be shown. Raises CommandFailed when the way is lost."""
         ...
 
 
 class RemoteTerminalClient:
-    """A session of a running service's terminal adapter."""
+    """A session of a running service's terminal adapter.
 
-    def __init__(self, client: httpx.AsyncClient, lines: AsyncIterator[str], name: str) -> None:
+    Args:
+        client: Speaks to the service.
+        name: The session.
+        backoff: Delays before further attempts when the service cannot be reached; None = give up at once.
+    """
+
+    def __init__(self, client: httpx.AsyncClient, name: str, backoff: Backoff | None) -> None:
         self._client = client
-        self._lines = lines
-        self._name = name
+        self._path = f"channels/terminal/{name}"
+        self._backoff = backoff
+        self._stack = AsyncExitStack()
+        self._lines: AsyncIterator[str]
 
     async def send(self, text: str) -> str:
-        """Hand over a line."""
+        """Hand over a line; the service takes a repeated one only once."""
         body = {"text": text, "id": uuid.uuid4().hex}
-        try:
-            answer = await self._client.post(f"channels/terminal/{self._name}/messages", json=body)
-        except httpx.HTTPError as error:
-            raise CommandFailed(CONNECTION_LOST) from error
+        failures = 0
+        while True:
+            try:
+                answer = await self._client.post(f"{self._path}/messages", json=body)
+                break
+            except httpx.HTTPError as error:
+                failures += 1
+                await self._wait(failures, error)
         if answer.is_error:
             raise CommandFailed(f"The service did not take the message: {error_detail(answer)}")
         return str(answer.json()["result"])
 
-    async def events(self) -> AsyncIterator[SessionEvent]:
+    async def events(self) -> AsyncIterator[TerminalClientEvent]:
         """Iterate over what is to be shown."""
-        try:
-            async for line in self._lines:
-                if line.startswith("data: "):
-                    yield SESSION_EVENT.validate_json(line.removeprefix("data: "))
-        except httpx.HTTPError as error:
+        failures = 0
+        while True:
+            try:
+                async for line in self._lines:
+                    if line.startswith("data: "):
+                        yield SESSION_EVENT.validate_json(line.removeprefix("data: "))
+            except httpx.HTTPError:
+                pass
+            if not failures and self._backoff is not None:
+                yield ConnectionChange("connection lost, trying to connect again")
+            failures += 1
+            await self._wait(failures)
+            try:
+                await self.connect()
+            except (httpx.HTTPError, StopAsyncIteration):
+                continue
+            failures = 0
+            yield ConnectionChange("connected again")
+
+    async def connect(self) -> None:
+        """Attach to the session. Raises CommandFailed if the service refuses, httpx.HTTPError if there is none."""
+        await self._stack.aclose()
+        timeout = httpx.Timeout(10.0, read=3 * HEARTBEAT_S)
+        request = self._client.stream("GET", f"{self._path}/events", timeout=timeout)
+        answer = await self._stack.enter_async_context(request)
+        if answer.is_server_error and self._backoff is not None:
+            answer.raise_for_status()
+        if answer.is_error:
+            await answer.aread()
+            raise CommandFailed(f"The service does not open the chat: {error_detail(answer)}")
+        self._lines = answer.aiter_lines()
+        await anext(self._lines)  # ": attached": from here on nothing is missed
+
+    async def close(self) -> None:
+        """Leave the session."""
+        await self._stack.aclose()
+
+    async def _wait(self, failures: int, error: Exception | None = None) -> None:
+        if self._backoff is None:
             raise CommandFailed(CONNECTION_LOST) from error
-        raise CommandFailed(CONNECTION_LOST)
+        await anyio.sleep(self._backoff.wait_s(failures))
 
 
 @asynccontextmanager
-async def open_remote_client(client: httpx.AsyncClient, name: str) -> AsyncIterator[TerminalClient]:
+async def open_remote_client(
+    client: httpx.AsyncClient, name: str, *, backoff: Backoff | None = None
+) -> AsyncIterator[TerminalClient]:
     """Attach to a session of the service that `client` speaks to.
 
     Raises:
         CommandFailed: the service does not let us.
     """
-    timeout = httpx.Timeout(10.0, read=3 * HEARTBEAT_S)
-    path = f"channels/terminal/{name}/events"
-    async with client.stream("GET", path, timeout=timeout) as answer:
-        if answer.is_error:
-            await answer.aread()
-            raise CommandFailed(f"The service does not open the chat: {error_detail(answer)}")
-        lines = answer.aiter_lines()
-        await anext(lines)  # ": attached": from here on nothing is missed
-        yield RemoteTerminalClient(client, lines, name)
+    remote = RemoteTerminalClient(client, name, backoff)
+    try:
+        try:
+            await remote.connect()
+        except (httpx.HTTPError, StopAsyncIteration) as error:
+            raise CommandFailed(CONNECTION_LOST) from error
+        yield remote
+    finally:
+        await remote.close()

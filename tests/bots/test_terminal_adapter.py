@@ -105,6 +105,11 @@ async def test_without_a_terminal_a_message_is_kept_for_a_while(tmp_path: Path) 
     with pytest.raises(DeliveryError) as early:
         await adapter.send(PLACE, "x", key="k")
     assert (early.value.retryable, early.value.retry_after_s) == (True, 2)
+    for absent_s, retry_s in ((10, 5), (50, 20)):
+        clock.now += absent_s - (clock.now - adapter.health().since)
+        with pytest.raises(DeliveryError) as later:
+            await adapter.send(PLACE, "x", key="k")
+        assert later.value.retry_after_s == retry_s
     clock.now += 61
     with pytest.raises(DeliveryError) as late:
         await adapter.send(PLACE, "x", key="k")

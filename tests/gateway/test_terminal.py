@@ -9,13 +9,8 @@ import anyio
 import pytest
 
 from bots.terminal.session import TerminalEvent, TerminalFile, TerminalIndicator, TerminalMessage
-from gateway.terminal.chat import (
-    GREETING,
-    PROMPT,
-    ChatScreen,
-    TerminalChat,
-    strip_control_characters,
-)
+from gateway.terminal.chat import BatchChat, strip_control_characters
+from gateway.terminal.remote_client import TerminalClientEvent
 from gateway.terminal.session_events import (
     SessionEvent,
     SessionHeartbeat,
@@ -27,37 +22,6 @@ from gateway.terminal.stdin import read_lines
 
 def shown(text: str, *, final: bool = False, key: str = "k") -> TerminalMessage:
     return TerminalMessage(id=key, text=text, final=final)
-
-
-def printed(*events: TerminalMessage, live: bool = True) -> str:
-    out = io.StringIO()
-    screen = ChatScreen(out, live=live)
-    for event in events:
-        screen.show(event)
-    return out.getvalue()
-
-
-def test_an_answer_grows_by_what_is_new() -> None:
-    assert printed(shown("Hel"), shown("Hello"), shown("Hello!", final=True)) == "Hello!\n"
-
-
-def test_a_changed_text_is_painted_over() -> None:
-    text = printed(shown("thinking"), shown("Hello", final=True))
-    assert text == "thinking\r\x1b[JHello\n"
-    text = printed(shown("two\nlines"), shown("Hello", final=True))
-    assert text == "two\nlines\r\x1b[1A\x1b[JHello\n"
-
-
-def test_without_a_person_only_finished_messages_are_printed() -> None:
-    text = printed(shown("thinking"), shown("Hel"), shown("Hello", final=True), live=False)
-    assert text == "Hello\n"
-
-
-def test_a_finished_message_is_printed_once() -> None:
-    text = printed(
-        shown("Hello", final=True), shown("Hello", final=True), shown("Bye", key="l", final=True)
-    )
-    assert text == "Hello\nBye\n"
 
 
 @pytest.mark.parametrize(
@@ -78,7 +42,7 @@ class ScriptedConnection:
         self.said: list[str] = []
         self._answers = list(answers)
         self._result = result
-        self._send, self._receive = anyio.create_memory_object_stream[SessionEvent](100)
+        self._send, self._receive = anyio.create_memory_object_stream[TerminalClientEvent](100)
 
     async def send(self, text: str) -> str:
         self.said.append(text)
@@ -87,7 +51,10 @@ class ScriptedConnection:
                 await self._send.send(event)
         return self._result
 
-    def events(self) -> AsyncIterator[SessionEvent]:
+    def tell(self, event: TerminalClientEvent) -> None:
+        self._send.send_nowait(event)
+
+    def events(self) -> AsyncIterator[TerminalClientEvent]:
         return aiter(self._receive)
 
     def close(self) -> None:
@@ -100,9 +67,9 @@ async def typed(*lines: str) -> AsyncIterator[str]:
         yield line
 
 
-async def chatted(link: ScriptedConnection, *lines: str, live: bool = False) -> str:
+async def chatted(link: ScriptedConnection, *lines: str) -> str:
     out = io.StringIO()
-    chat = TerminalChat(link, typed(*lines), out, files=Path("/data/terminal"), live=live)
+    chat = BatchChat(link, typed(*lines), out, files=Path("/data/terminal"))
     with anyio.fail_after(10):
         await chat.run()
     link.close()
@@ -132,8 +99,18 @@ async def test_lines_are_answered_one_after_the_other() -> None:
 @pytest.mark.parametrize("word", ["/quit", " /EXIT "])
 async def test_leaving_by_command(word: str) -> None:
     link = ScriptedConnection()
-    assert await chatted(link, word, "never said", live=True) == GREETING + PROMPT
+    assert await chatted(link, word, "never said") == ""
     assert link.said == []
+
+
+async def test_only_finished_messages_are_printed_and_each_once() -> None:
+    answer: list[SessionEvent] = [
+        shown("Hel"),
+        shown("Hello", final=True),
+        shown("Hello", final=True),
+    ]
+    link = ScriptedConnection([*answer, shown("Bye", key="l", final=True), SessionIdle()])
+    assert await chatted(link, "hi") == "Hello\nBye\n"
 
 
 async def test_a_rest_before_the_answer_is_not_the_end() -> None:

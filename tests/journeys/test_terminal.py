@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -15,7 +16,10 @@ from anyio.abc import Process
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
 from tests.journeys.service import ROOT, STOP_WITHIN_S, free_port, serving, with_model
 
-PROMPT, CTRL_C, CTRL_D = "you> ", "\x03", "\x04"
+PROMPT, CTRL_C, CTRL_D = "you>", "\x03", "\x04"
+EXIT_HINT = "to exit, press Ctrl-C again"
+_ESCAPE = re.compile(r"\x1b(?:\[[?>=]?[0-9;]*[a-zA-Z]|[=>78]|\][^\x07]*\x07)")
+_HALF_ESCAPE = re.compile(r"\x1b[^a-zA-Z]*\Z")
 FILE = "/mnt/user-data/outputs/notes.txt"
 # The program gets the terminal as its controlling one: only then Ctrl-C is a signal. And it hears signals, also
 # when the tests themselves run where they are ignored (in the background of a script).
@@ -29,12 +33,16 @@ os.execv(sys.executable, sys.argv[1:])
 
 
 class Terminal:
-    """A person at a terminal of 80 columns; `read` is what was printed since `sees` found something."""
+    """A person at a terminal of 80 columns.
+
+    `read` is what was printed since `sees` found something, without escape sequences.
+    """
 
     def __init__(self, descriptor: int, process: Process) -> None:
         self._descriptor = descriptor
         self._process = process
         self.read = ""
+        self._pending = ""
 
     def type(self, text: str) -> None:
         os.write(self._descriptor, text.encode())
@@ -59,9 +67,13 @@ class Terminal:
     async def _more(self) -> None:
         await anyio.wait_readable(self._descriptor)
         try:
-            self.read += os.read(self._descriptor, 65536).decode("utf-8", "replace")
+            self._pending += os.read(self._descriptor, 65536).decode("utf-8", "replace")
         except OSError as error:  # EIO: the program has ended
             raise AssertionError(f"ended after {self.read!r}") from error
+        half = _HALF_ESCAPE.search(self._pending)
+        whole = self._pending[: half.start()] if half else self._pending
+        self._pending = half[0] if half else ""
+        self.read += _ESCAPE.sub("", whole)
 
 
 @asynccontextmanager
@@ -76,6 +88,7 @@ async def at_a_terminal(config: Path, home: Path, *arguments: str) -> AsyncItera
         "PYTHONSAFEPATH": "1",
         "PYTHONPATH": str(ROOT),
         "TERM": "xterm",
+        "PROMPT_TOOLKIT_NO_CPR": "1",
     }
     try:
         process = await anyio.open_process(
@@ -127,12 +140,21 @@ async def test_chat_with_the_running_service(tmp_path: Path) -> None:
                 assert await terminal.leaves() == 0
             async with at_a_terminal(service.config, service.home, "chat") as terminal:
                 await terminal.sees(PROMPT)
-                terminal.type("hang\n")
-                await terminal.sees("one two")
-                terminal.type(CTRL_C)
-                assert await terminal.leaves() == 0
+                await _stop_and_leave(terminal)
             assert service.running
         assert "Traceback" not in service.log.read_text()
+
+
+async def _stop_and_leave(terminal: Terminal) -> None:
+    """Ctrl-C stops the answer, then warns, then leaves."""
+    terminal.type("hang\n")
+    await terminal.sees("one two")
+    terminal.type(CTRL_C)
+    await terminal.sees("Stopped", PROMPT)
+    terminal.type(CTRL_C)
+    await terminal.sees(EXIT_HINT, PROMPT)
+    terminal.type(CTRL_C)
+    assert await terminal.leaves() == 0
 
 
 async def _talk(terminal: Terminal, model: FakeModelServer) -> None:
@@ -145,6 +167,10 @@ async def _talk(terminal: Terminal, model: FakeModelServer) -> None:
     await model.until(lambda m: m.requests[-1].closed_by_client)
     terminal.type("/help\n")
     await terminal.sees("Available commands:", "/new", PROMPT)
+    long_line = "word " * 2400 + "end"
+    terminal.type(f"\x1b[200~{long_line}\x1b[201~\n")
+    await terminal.sees("You said: word", PROMPT)
+    assert model.requests[-1].last_user_text == long_line
     terminal.type("weiter, 你好 👋\n")
     await terminal.sees("You said: weiter, 你好 👋", PROMPT)
 
@@ -166,10 +192,7 @@ async def test_chat_with_nothing_running_is_left_by_ctrl_c(tmp_path: Path) -> No
             await terminal.sees(PROMPT)
             terminal.type("hello\n")
             await terminal.sees("You said: hello", PROMPT)
-            terminal.type("hang\n")
-            await terminal.sees("one two")
-            terminal.type(CTRL_C)
-            assert await terminal.leaves() == 0
+            await _stop_and_leave(terminal)
             assert "Traceback" not in terminal.read
 
 
@@ -179,7 +202,7 @@ async def test_serve_at_a_terminal_is_a_chat_at_once(tmp_path: Path) -> None:
         await terminal.sees("http://127.0.0.1:", "demo", PROMPT)
         terminal.type("write a file a.txt saying hi\n")
         await terminal.sees("[file] a.txt -> ", PROMPT)
-        terminal.type(CTRL_C)
+        terminal.type(CTRL_D)
         rest = await terminal.sees("Stopping")
         assert "Traceback" not in rest
         assert await terminal.leaves() == 0

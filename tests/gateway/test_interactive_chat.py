@@ -1,0 +1,215 @@
+"""The chat for a person at a terminal: what is typed reaches the bot whole, what is shown, and how to leave."""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+from prompt_toolkit.data_structures import Size
+from prompt_toolkit.input import PipeInput, create_pipe_input
+from prompt_toolkit.output.vt100 import Vt100_Output
+
+from bots.terminal.session import TerminalFile, TerminalIndicator, TerminalMessage
+from bus.platform import Disposition
+from gateway.terminal.interactive import EXIT_HINT, GREETING, PROMPT, ChatView, InteractiveChat
+from gateway.terminal.markdown import render_markdown
+from gateway.terminal.remote_client import ConnectionChange, TerminalClientEvent
+from gateway.terminal.session_events import SessionIdle
+from tests.eventually import eventually
+
+CTRL_C, CTRL_D, UP, ENTER = "\x03", "\x04", "\x1b[A", "\r"
+FILES = Path("/data/terminal")
+_ESCAPE = re.compile(r"\x1b(?:\[[?>=]?[0-9;]*[a-zA-Z]|[=>78]|\][^\x07]*\x07)")
+
+
+class Bot:
+    """Answers as it is told to."""
+
+    def __init__(self) -> None:
+        self.received: list[str] = []
+        self.result = Disposition.ACCEPTED
+        self._send, self._receive = anyio.create_memory_object_stream[TerminalClientEvent](100)
+
+    async def send(self, text: str) -> str:
+        self.received.append(text)
+        return self.result
+
+    def tell(self, *events: TerminalClientEvent) -> None:
+        for event in events:
+            self._send.send_nowait(event)
+
+    def events(self) -> AsyncIterator[TerminalClientEvent]:
+        return aiter(self._receive)
+
+    def close(self) -> None:
+        self._send.close()
+        self._receive.close()
+
+
+class Screen:
+    """What was written to the terminal, without escape sequences."""
+
+    def __init__(self) -> None:
+        self.written = ""
+        self.encoding = "utf-8"
+
+    def write(self, data: str) -> int:
+        self.written += data
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing is buffered."""
+
+    def isatty(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return 1
+
+    @property
+    def text(self) -> str:
+        return _ESCAPE.sub("", self.written)
+
+
+class Person:
+    """Somebody at a terminal of 80 columns and 24 rows."""
+
+    def __init__(self, keyboard: PipeInput, screen: Screen, bot: Bot) -> None:
+        self.keyboard, self.screen, self.bot = keyboard, screen, bot
+        self.has_left = False
+
+    async def sees(self, text: str) -> None:
+        await eventually(lambda: self.screen.text, lambda screen: text in screen)
+
+    async def hears(self, *messages: str) -> None:
+        await eventually(lambda: self.bot.received, lambda received: received == list(messages))
+
+
+@asynccontextmanager
+async def at_terminal(folder: Path) -> AsyncIterator[Person]:
+    """Chat until the block ends."""
+    bot, screen = Bot(), Screen()
+    output = Vt100_Output(screen, lambda: Size(rows=24, columns=80), term="xterm", enable_cpr=False)
+    with create_pipe_input() as keyboard:
+        person = Person(keyboard, screen, bot)
+        chat = InteractiveChat(bot, files=folder, stdin=keyboard, stdout=output)
+
+        async def run() -> None:
+            await chat.run()
+            person.has_left = True
+
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(run)
+                await person.sees(PROMPT.strip())
+                yield person
+                tasks.cancel_scope.cancel()
+    bot.close()
+
+
+def message(text: str, *, final: bool = True, key: str = "k") -> TerminalMessage:
+    return TerminalMessage(id=key, text=text, final=final)
+
+
+async def test_a_pasted_line_of_any_length_reaches_the_bot_whole(tmp_path: Path) -> None:
+    line = "long line " * 1200 + "end"
+    async with at_terminal(tmp_path) as person:
+        person.keyboard.send_text(line + ENTER)
+        await person.hears(line)
+
+
+async def test_a_paste_of_several_lines_is_one_message(tmp_path: Path) -> None:
+    async with at_terminal(tmp_path) as person:
+        person.keyboard.send_text("\x1b[200~one\ntwo\r\nthree\x1b[201~" + ENTER)
+        await person.hears("one\ntwo\nthree")
+
+
+async def test_lines_can_be_edited_and_called_back_also_after_a_restart(tmp_path: Path) -> None:
+    async with at_terminal(tmp_path) as person:
+        person.keyboard.send_text("helo\x1b[Dl" + ENTER)
+        await person.hears("hello")
+    async with at_terminal(tmp_path) as person:
+        person.keyboard.send_text(UP + "!" + ENTER)
+        await person.hears("hello!")
+    assert (tmp_path / "history").stat().st_mode & 0o077 == 0
+
+
+async def test_ctrl_c_stops_the_answer_and_exits_only_when_pressed_twice(tmp_path: Path) -> None:
+    async with at_terminal(tmp_path) as person:
+        person.keyboard.send_text("half a li" + CTRL_C + "hang" + ENTER)
+        await person.hears("hang")
+        person.bot.tell(TerminalIndicator(state="working"), message("one two", final=False))
+        await person.sees("one two")
+        person.keyboard.send_text(CTRL_C)
+        await person.hears("hang", "/stop")
+        person.bot.tell(message("⏹ Stopped."), TerminalIndicator(state="ok"), SessionIdle())
+        await person.sees("Stopped.")
+        person.keyboard.send_text(CTRL_C)
+        await person.sees(EXIT_HINT)
+        assert not person.has_left
+        person.keyboard.send_text(CTRL_C)
+        await eventually(lambda: person.has_left)
+
+
+@pytest.mark.parametrize("keys", [CTRL_D, "/quit" + ENTER, " /EXIT" + ENTER])
+async def test_leaving(tmp_path: Path, keys: str) -> None:
+    async with at_terminal(tmp_path) as person:
+        assert GREETING in person.screen.text
+        person.keyboard.send_text(keys)
+        await eventually(lambda: person.has_left)
+    assert person.bot.received == []
+
+
+async def test_a_refused_line_is_reported(tmp_path: Path) -> None:
+    async with at_terminal(tmp_path) as person:
+        person.bot.result = Disposition.EMPTY
+        person.keyboard.send_text("\u200b" + ENTER)
+        await person.sees("(not accepted: empty)")
+
+
+async def shown(*events: TerminalClientEvent) -> tuple[ChatView, list[str]]:
+    view = ChatView()
+    return view, [text for event in events if (text := await view.show(event, FILES))]
+
+
+async def test_a_message_grows_above_the_prompt_and_is_printed_once() -> None:
+    view, printed = await shown(TerminalIndicator(state="working"))
+    assert (view.live_text(80, 24), printed) == ("\x1b[2m…\x1b[22m\n", [])
+    view, printed = await shown(message("so **far", final=False))
+    assert (view.live_text(80, 24), printed) == ("so \x1b[1mfar\x1b[22m\n", [])
+    view, printed = await shown(message("a", final=False), message("ab"), message("ab"))
+    assert (view.live_text(80, 24), printed) == ("", ["ab"])
+
+
+async def test_a_long_answer_shows_its_end_while_it_grows() -> None:
+    text = "\n\n".join(f"line {number} {'x' * 100}" for number in range(50))
+    view, _ = await shown(message(text, final=False))
+    live = view.live_text(80, 24)
+    assert "line 49" in live
+    assert sum(1 + len(line) // 80 for line in live.split("\n")) <= 20
+
+
+async def test_files_and_lost_connections_are_told() -> None:
+    file = TerminalFile(id="f", name="a\x1b[2J.txt", path="s/a.txt")
+    _, printed = await shown(file, ConnectionChange("connected again"))
+    assert printed == [f"[file] a[2J.txt -> {FILES}/s/a.txt", "(connected again)"]
+
+
+@pytest.mark.parametrize(
+    ("markdown", "text"),
+    [
+        ("# A *b*", "\x1b[1mA b\x1b[22m"),
+        ("`x` ~~y~~", "\x1b[36mx\x1b[39m \x1b[9my\x1b[29m"),
+        ("1. a\n2. b\n   - c", "1. a\n2. b\n   • c"),
+        ("> q\n> r", "│ q\n│ r"),
+        ("```py\nx = 1\n```", "\x1b[36m  x = 1\x1b[39m"),
+        ("|a|b|\n|-|-|\n|1|2|", "a | b\n--+--\n1 | 2"),
+        ("[x](https://y) ![z](https://w) <https://v>", "x (https://y) z (https://w) https://v"),
+        ("---", "─" * 20),
+        ("\x1b[2J\x9b31m a\u202eb", "[2J31m ab"),
+    ],
+)
+def test_markdown_is_shown_with_styles(markdown: str, text: str) -> None:
+    assert render_markdown(markdown) == text
