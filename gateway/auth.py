@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gateway.audit import ANONYMOUS, token_fingerprint
 from gateway.config import MIN_TOKEN_CHARS, Config
 from gateway.config_file import ConfigError
-from gateway.middleware import AUTHENTICATED_AS
+from gateway.middleware import AUTHENTICATED_AS, WRONG_TOKEN_SENT
 from gateway.rate_limits import ClientRateLimiter, RateLimitConfig, client_key
 
 MAX_BODY_BYTES = 10_000_000
@@ -200,6 +200,8 @@ class AccessMiddleware:
         without = self._check_token(headers)
         if without is None:
             scope[AUTHENTICATED_AS] = self._principal
+        elif without.detail == WRONG_TOKEN:
+            scope[WRONG_TOKEN_SENT] = True
         # Requests with and without the token are counted separately, so that neither can block the other.
         too_fast = _check_rate(
             scope, self._token_limiter if without is None else self._anonymous_limiter
@@ -216,6 +218,8 @@ class AccessMiddleware:
         if self._is_cross_origin("POST", headers):
             return Rejection(status=403, detail=WRONG_ORIGIN)
         without = self._check_token(headers, scope.get("subprotocols", ()))
+        if without is not None and without.detail == WRONG_TOKEN:
+            scope[WRONG_TOKEN_SENT] = True
         return (
             _check_rate(scope, self._token_limiter if without is None else self._anonymous_limiter)
             or without

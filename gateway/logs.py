@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Literal
 
@@ -35,6 +36,14 @@ _TOKENS = re.compile(
     r"(xox[a-z]-|xapp-|bot(?=\d+:))[A-Za-z0-9:_-]{6,}|(?<=Bearer )[A-Za-z0-9._~+/-]{8,}"
 )
 """Slack tokens, Telegram tokens in URLs, Authorization headers."""
+
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+"""Control characters and line separators, except newline and tab."""
+
+MAX_FILE_BYTES = 10_000_000
+MAX_ROTATED_FILES = 3
+"""Besides the current log file; the oldest is deleted."""
 
 
 class SecretRedactor:
@@ -81,8 +90,13 @@ class ConsoleLogFormatter(logging.Formatter):
 
     @override
     def format(self, record: logging.LogRecord) -> str:
-        """Return the text of a record."""
-        return self._redact(super().format(record))
+        """Return the text of a record.
+
+        Further lines are indented and control characters escaped: text from outside cannot look like a record or
+        control the terminal.
+        """
+        text = _CONTROL.sub(_escape_control, self._redact(super().format(record)))
+        return text.replace("\n", "\n    ")
 
 
 class JsonLogFormatter(logging.Formatter):
@@ -123,7 +137,9 @@ def configure_logging(
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
     if file is not None:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handler = logging.FileHandler(file, encoding="utf-8")
+        handler = RotatingFileHandler(
+            file, maxBytes=MAX_FILE_BYTES, backupCount=MAX_ROTATED_FILES, encoding="utf-8"
+        )
     is_console = style == "console" or (
         style == "auto" and (file is not None or sys.stderr.isatty())
     )
@@ -136,3 +152,7 @@ def configure_logging(
     root.setLevel(level.upper())
     for name in QUIET_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def _escape_control(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()

@@ -3,6 +3,7 @@
 Plain ASGI. A streamed response passes through unchanged: one check per chunk, no task and no coroutine.
 """
 
+import logging
 import re
 import secrets
 import time
@@ -13,11 +14,20 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.audit import MAX_TARGET_CHARS, AuditEntry, AuditLog
+from gateway.rate_limits import ClientRateLimiter, client_key
 from gateway.request_stats import REQUEST_ID, UNKNOWN_ROUTE, RequestStats
 
 REQUEST_ID_HEADER = b"x-request-id"
 AUTHENTICATED_AS = "parley.who"
 """Scope key under which `AccessMiddleware` stores the token's fingerprint."""
+
+WRONG_TOKEN_SENT = "parley.wrong_token"  # noqa: S105 - a name
+"""Scope key that `AccessMiddleware` sets if a request has a wrong token."""
+
+WRONG_TOKEN_HOLDER = "(wrong token)"  # noqa: S105 - a text
+"""Value of `who` for such requests."""
+
+log = logging.getLogger(__name__)
 
 _ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 API_PREFIX = "/api"
@@ -53,11 +63,15 @@ class RequestMiddleware:
         self._app = app
         self._stats = stats
         self._audit = audit
+        self._by_client = ClientRateLimiter(per_s=1 / 60, burst=5)
+        self._in_all = ClientRateLimiter(per_s=1.0, burst=50)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
+            if WRONG_TOKEN_SENT in scope:
+                await self._record_wrong_token(_RequestRecord(scope, self._stats, send))
             return
         record = _RequestRecord(scope, self._stats, send)
         mark = REQUEST_ID.set(record.request_id.decode())
@@ -69,6 +83,16 @@ class RequestMiddleware:
             REQUEST_ID.reset(mark)
             if AUTHENTICATED_AS in scope and is_audited(scope["method"], scope["path"]):
                 await self._audit.append(record.audit_entry())
+            if WRONG_TOKEN_SENT in scope:
+                await self._record_wrong_token(record)
+
+    async def _record_wrong_token(self, record: "_RequestRecord") -> None:
+        """Log and audit a request with a wrong token, unless there were too many lately."""
+        entry = record.audit_entry()
+        if self._by_client.acquire(client_key(entry.address)) or self._in_all.acquire(""):
+            return
+        log.warning("wrong admin token from %s: %s", entry.address, entry.action)
+        await self._audit.append(entry)
 
 
 class _RequestRecord:
@@ -76,7 +100,7 @@ class _RequestRecord:
 
     def __init__(self, scope: Scope, stats: RequestStats, send: Send) -> None:
         self.request_id = _request_id(scope)
-        self._scope = scope
+        self.scope = scope
         self._stats = stats
         self._send = send
         self._started_at = time.perf_counter()
@@ -92,29 +116,27 @@ class _RequestRecord:
         self._status = message["status"]
         message["headers"] = [*message.get("headers", ()), (REQUEST_ID_HEADER, self.request_id)]
         seconds = time.perf_counter() - self._started_at
-        self._stats.record(self._scope["method"], self._route(), self._status, seconds)
+        self._stats.record(self.scope["method"], self._route(), self._status, seconds)
 
     def _route(self) -> str:
         """Return the path template of the matched route."""
-        own = getattr(self._scope.get("route"), "path_format", None)
+        own = getattr(self.scope.get("route"), "path_format", None)
         if own is None:
             return UNKNOWN_ROUTE
-        return (
-            f"{API_PREFIX}{own}" if self._scope["path"].startswith(f"{API_PREFIX}/") else str(own)
-        )
+        return f"{API_PREFIX}{own}" if self.scope["path"].startswith(f"{API_PREFIX}/") else str(own)
 
     def audit_entry(self) -> AuditEntry:
         """Return the entry for the audit log."""
-        scope = self._scope
+        scope = self.scope
         query = scope.get("query_string", b"").decode("latin-1")
         path = scope.get("raw_path") or scope["path"].encode()
         target = path.decode("latin-1").partition("?")[0] + (f"?{query}" if query else "")
         return AuditEntry(
             time=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            who=scope[AUTHENTICATED_AS],
+            who=scope.get(AUTHENTICATED_AS, WRONG_TOKEN_HOLDER),
             address=(scope.get("client") or ("",))[0],
             request_id=self.request_id.decode(),
-            action=f"{scope['method']} {self._route()}",
+            action=f"{scope.get('method', 'WEBSOCKET')} {self._route()}",
             target=target[:MAX_TARGET_CHARS],
             status=self._status,
         )

@@ -15,6 +15,11 @@ from gateway.config import Config
 
 NAME_WIDTH = 10
 DEMO_HINT = "built-in demo; set `models` in config.yaml to use a real model"
+SAFE_TOKEN_CHARS = 16
+SHORT_TOKEN_HINT = (
+    f"the admin token has fewer than {SAFE_TOKEN_CHARS} characters and can be guessed: set a longer one, or remove it"
+    " to have one generated"
+)
 NO_CHANNEL_HINT = (
     "no chat platform is enabled: run `parley init`, or set channels.slack.enabled, channels.telegram.enabled or"
     " channels.feishu.enabled and their tokens (see config.example.yaml)"
@@ -64,6 +69,8 @@ def config_hints(config: Config) -> Iterator[str]:
     """Yield hints about what is missing or wrong."""
     if not has_platform(config):
         yield NO_CHANNEL_HINT
+    if 0 < len(config.gateway.admin_token or "") < SAFE_TOKEN_CHARS:
+        yield SHORT_TOKEN_HINT
     yield from _webhook_host_hints(config)
     yield from config.warnings
 

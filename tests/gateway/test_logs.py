@@ -72,3 +72,25 @@ def test_configuring_again_replaces(tmp_path: Path) -> None:
     logging.getLogger("test").info("once")
     assert (tmp_path / "a").read_text() == ""
     assert "once" in (tmp_path / "b").read_text()
+
+
+def test_text_from_outside_cannot_look_like_a_record(tmp_path: Path) -> None:
+    file = tmp_path / "parley.log"
+    logs.configure_logging("info", "console", secrets=[], file=file)
+    forged = "x\n12:00:00 INFO    gateway: all is well\r\x1b[2J\u2028end"
+    logging.getLogger("test").warning("message of %s", forged)
+    logging.getLogger("test").error("failed", exc_info=ValueError(forged))
+    lines = file.read_text().splitlines()
+    assert [line for line in lines if line[:1].isdigit() and "all is well" in line] == []
+    assert "\\r\\x1b[2J\\u2028end" in lines[1]
+
+
+def test_the_log_file_is_limited_in_size(tmp_path: Path) -> None:
+    file = tmp_path / "parley.log"
+    logs.configure_logging("info", "console", secrets=[], file=file)
+    line = "x" * 1_000_000
+    for _ in range(60):
+        logging.getLogger("test").info(line)
+    sizes = [one.stat().st_size for one in tmp_path.iterdir()]
+    assert len(sizes) == 1 + logs.MAX_ROTATED_FILES
+    assert sum(sizes) <= len(sizes) * logs.MAX_FILE_BYTES

@@ -194,3 +194,23 @@ async def test_limits_are_configured_and_counted(tmp_path: Path) -> None:
         assert requests[("GET", "/api/models/{name}", 404)] == 1
         assert requests[("GET", UNKNOWN_ROUTE, 429)] == 1
         assert service.services.stats.in_progress == 0
+
+
+async def test_wrong_tokens_are_logged_and_audited_and_a_flood_is_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with composed(tmp_path) as service:
+        with caplog.at_level(logging.WARNING, "gateway.middleware"):
+            assert (await service.stranger.get("/api/models")).status_code == 401
+            assert entries(tmp_path / "home") == []
+            for _ in range(200):
+                wrong = {"X-Api-Key": "not-the-token"}
+                answer = await service.stranger.get("/api/models", headers=wrong)
+                assert answer.status_code == 401
+        found = entries(tmp_path / "home")
+    assert 1 <= len(found) < 20
+    assert (found[0]["who"], found[0]["status"]) == ("(wrong token)", 401)
+    assert found[0]["action"] == "GET (none)"
+    logged = [record.getMessage() for record in caplog.records if "wrong" in record.getMessage()]
+    assert len(logged) == len(found)
+    assert "not-the-token" not in str(found) + str(logged)
