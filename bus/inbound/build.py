@@ -46,7 +46,6 @@ def build_inbound(
     commit = CommitStage(
         bus, deduplicate=deduplicate, limiter=limiter, notices=notices, dispatcher=dispatcher
     )
-    # The stages in the order in which a message passes them.
     stages: tuple[Stage, ...] = (
         clean,
         recognize_command,
