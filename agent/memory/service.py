@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +46,13 @@ FLUSH_S = 3.0
 """How long shutdown waits for extraction, seconds; the rest is processed after the next start."""
 
 MAX_BLOCKS = 512
-"""Prompt blocks that are cached."""
+"""Conversations whose prompt blocks are cached."""
 
-_CachedBlock = tuple[MemoryDocument, int, str]
-"""A document, the token limit, and their block."""
+BLOCK_REST = timedelta(minutes=10)
+"""A conversation keeps its block until it rests for so long: then providers' caches have forgotten it too."""
+
+_CachedBlock = tuple[datetime, int, str]
+"""When it was last used, the token limit, and the block."""
 
 
 def _utc_now() -> datetime:
@@ -79,7 +82,7 @@ class MemoryService:
         self._store = MemoryStore(root)
         self._pending = PendingTurns(root)
         self._saving = anyio.Lock()
-        self._blocks: OrderedDict[MemoryScope, _CachedBlock] = OrderedDict()
+        self._blocks: OrderedDict[MemoryQueueKey, _CachedBlock] = OrderedDict()
         self._extractor = MemoryExtractor(self._store, models, config, now)
         self._queue = MemoryQueue(
             self._extractor.process,
@@ -110,7 +113,12 @@ class MemoryService:
     # ---- for runs ------------------------------------------------------------------------------
 
     async def prompt_block(self, caller: RunContext) -> str:
-        """Return the caller's memory as a block for the prompt; "" if it is empty or disabled."""
+        """Return the caller's memory as a block for the prompt; "" if it is empty or disabled.
+
+        In one conversation the block stays the same while it goes on, although memory is extracted from each turn:
+        providers cache prompts by their beginnings, and what was just said is in the history anyway. Changes by people
+        and pauses of `BLOCK_REST` renew it.
+        """
         if not self._is_injected():
             return ""
         return await anyio.to_thread.run_sync(self.block_now, caller)
@@ -120,19 +128,18 @@ class MemoryService:
         where = _scope_of(caller) if self._is_injected() else None
         if where is None:
             return ""
-        try:
-            document = self._store.read(where)
-        except MemoryServiceError:
-            return ""  # logged where it happened; a run goes on without
-        limit = self.config.max_injection_tokens
-        cached = self._blocks.pop(where, None)
-        # The store returns the same document until it changes.
-        if cached is None or cached[0] is not document or cached[1] != limit:
-            cached = (document, limit, memory_block(document, limit))
-        self._blocks[where] = cached
+        key = MemoryQueueKey(thread_id=caller.thread_id, scope=where)
+        now, limit = self._now(), self.config.max_injection_tokens
+        used_at, cached_limit, block = self._blocks.pop(key, (now, 0, ""))
+        if cached_limit != limit or now - used_at >= BLOCK_REST:
+            try:
+                block = memory_block(self._store.read(where), limit)
+            except MemoryServiceError:
+                return ""  # logged where it happened; a run goes on without
+        self._blocks[key] = (now, limit, block)
         if len(self._blocks) > MAX_BLOCKS:
             self._blocks.popitem(last=False)
-        return cached[2]
+        return block
 
     async def enqueue_turn(self, messages: Sequence[BaseMessage], caller: RunContext) -> None:
         """Queue the last turn of a thread for extraction, and save it. Does nothing if memory is off or not open.
@@ -178,6 +185,7 @@ class MemoryService:
     async def reload(self, where: MemoryScope) -> MemoryDocument:
         """Reload a document from disk."""
         self._store.clear_cache()
+        self._renew_blocks(where)
         return await self.get(where)
 
     async def list_scopes(self) -> list[MemoryScopeInfo]:
@@ -188,6 +196,7 @@ class MemoryService:
         """Delete a document and its queued turns; without an agent the whole scope."""
         dropped = self._queue.drop(where)
         await anyio.to_thread.run_sync(self._store.delete, where)
+        self._renew_blocks(where)
         for key in dropped:
             await self._save_pending(key)
         return await self.get(where)
@@ -263,7 +272,15 @@ class MemoryService:
     async def _update(
         self, where: MemoryScope, change: Callable[[MemoryDocument], MemoryDocument]
     ) -> MemoryDocument:
-        return await anyio.to_thread.run_sync(self._store.update, where, change)
+        document = await anyio.to_thread.run_sync(self._store.update, where, change)
+        self._renew_blocks(where)
+        return document
+
+    def _renew_blocks(self, where: MemoryScope) -> None:
+        """Forget the prompt blocks of a scope that somebody changed; the whole scope if it names no agent."""
+        for key in list(self._blocks):
+            if key.scope.scope == where.scope and where.agent in (None, key.scope.agent):
+                self._blocks.pop(key, None)
 
     def _add_fact(self, present: MemoryDocument, fact: MemoryFact) -> MemoryDocument:
         if len(present.facts) >= MAX_FACTS:

@@ -6,7 +6,6 @@ from typing import Any
 from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolCall
-from langchain_core.tools import BaseTool
 from typing_extensions import override
 
 from agent.middleware.handlers import ModelHandler
@@ -27,8 +26,8 @@ EXHAUSTED_NOTE = (
 class SubagentLimitMiddleware(AgentMiddleware[ThreadState, Any]):
     """Drops `task` calls beyond the limits from the model's response; other calls stay.
 
-    After the last allowed delegation the tool is no longer offered. If the model calls it nevertheless, and nothing
-    else, the run would end without an answer: then a note is added.
+    The tool stays on offer: providers cache requests by their beginnings, and tools come first. If the model calls it
+    beyond the limit, and nothing else, the run would end without an answer: then a note is added.
 
     Args:
         at_once: `task` calls kept per response, 1 to `MAX_CONCURRENT`.
@@ -43,7 +42,7 @@ class SubagentLimitMiddleware(AgentMiddleware[ThreadState, Any]):
         self, request: ModelRequest[Any], handler: ModelHandler
     ) -> ModelResponse[Any]:
         left = delegations_left(request.state["messages"])
-        return self._limit_response(await handler(_without_task_tool(request, left)), left)
+        return self._limit_response(await handler(request), left)
 
     def _limit_response(self, response: ModelResponse[Any], left: int) -> ModelResponse[Any]:
         result = [self._limit_message(message, left) for message in response.result]
@@ -76,13 +75,3 @@ def delegations_left(messages: Sequence[AnyMessage]) -> int:
         if isinstance(message, AIMessage):
             used += sum(call["name"] == TASK for call in message.tool_calls)
     return max(0, MAX_DELEGATIONS - used)
-
-
-def _without_task_tool(request: ModelRequest[Any], left: int) -> ModelRequest[Any]:
-    if left:
-        return request
-    return request.override(tools=[tool for tool in request.tools if _tool_name(tool) != TASK])
-
-
-def _tool_name(tool: BaseTool | dict[str, Any]) -> str | None:
-    return tool.name if isinstance(tool, BaseTool) else tool.get("name")

@@ -4,9 +4,10 @@ import json
 import logging
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +48,18 @@ def turn(text: str, answer: str = "I see.") -> list[AnyMessage]:
 
 @asynccontextmanager
 async def memory(
-    home: Path, model: BaseChatModel, *, flush_s: float = 20.0, **keys: object
+    home: Path,
+    model: BaseChatModel,
+    *,
+    flush_s: float = 20.0,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    **keys: object,
 ) -> AsyncIterator[MemoryService]:
     async def given(_: str | None) -> BaseChatModel:
         return model
 
     config = settings(**keys)
-    async with open_memory(home, lambda: config, given, flush_s=flush_s) as service:
+    async with open_memory(home, lambda: config, given, flush_s=flush_s, now=now) as service:
         yield service
 
 
@@ -119,6 +125,35 @@ async def test_the_block_is_built_once_until_the_document_changes(tmp_path: Path
         await service.create_fact(ANN, "cooks")
         assert "cooks" in service.block_now(caller())
         assert "sails" not in service.block_now(caller(BOB))
+
+
+async def test_a_conversation_keeps_its_block_until_it_rests(tmp_path: Path) -> None:
+    now = [datetime(2026, 3, 1, tzinfo=UTC)]
+    async with memory(tmp_path, MemoryModel(), now=lambda: now[0]) as service:
+        await service.create_fact(ANN, "sails")
+        first = service.block_now(caller())
+        await service.enqueue_turn(turn("I cook markone"), caller())
+        service.before_summarization([], caller())
+        await eventually(lambda: service.get(ANN), lambda document: "markone" in contents(document))
+        now[0] += timedelta(minutes=9)
+        assert service.block_now(caller()) is first
+        assert "markone" in service.block_now(caller(thread="t2"))
+        now[0] += timedelta(minutes=9)
+        assert service.block_now(caller()) is first
+        now[0] += timedelta(minutes=10)
+        assert "markone" in service.block_now(caller())
+
+
+async def test_what_people_delete_is_gone_from_prompts_at_once(tmp_path: Path) -> None:
+    async with memory(tmp_path, MemoryModel()) as service:
+        document = await service.create_fact(ANN, "sails")
+        assert "sails" in service.block_now(caller())
+        await service.delete_fact(ANN, document.facts[0].id)
+        assert service.block_now(caller()) == ""
+        await service.create_fact(ANN, "cooks")
+        assert "cooks" in service.block_now(caller())
+        await service.clear(ANN)
+        assert service.block_now(caller()) == ""
 
 
 @pytest.mark.parametrize("keys", [{"enabled": False}, {"injection_enabled": False}])
