@@ -3,6 +3,7 @@
 import argparse
 import logging
 import random
+import signal
 import sys
 import tempfile
 from collections import Counter
@@ -21,6 +22,9 @@ def main() -> int:
     """Run a proof, print its summary, write its report; return 1 if a promise was broken."""
     arguments = _parser().parse_args()
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # connections break on purpose
+    # The service must not outlive the proof: end in the same orderly way as with Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     minutes = arguments.hours * 60 if arguments.hours else arguments.minutes
     seed = arguments.seed if arguments.seed is not None else random.randrange(MAX_SEED)  # noqa: S311
     messages = arguments.messages or int(minutes * 60 * CHAOS_SHARE * MESSAGES_PER_S)

@@ -33,7 +33,7 @@ class Chaos:
         self._disk = disk
         self._outages = 0
         self.counts: dict[str, int] = {}
-        self.left_out: dict[str, str] = {}
+        self.left_out = {"clock moved": "cannot be done from outside the process"}
         if not disk.is_mounted:
             self.left_out[FaultKind.DISK_FULL] = "no right to mount a small disk (tmpfs)"
 

@@ -119,6 +119,7 @@ async def run_proof(
         server = await stack.enter_async_context(FakeModelServer(answer=model.answer))
         disk = stack.enter_context(SmallDisk(folder / "home"))
         service = ProvenService(folder, service_config(server.base_url, platforms), timeline)
+        stack.push_async_callback(service.kill_at_exit)
         chaos = Chaos(service, {one.channel: one for one in platforms}, model, disk)
         people = People(plan, places)
         quiet_s = await _perform(plan, service, chaos, people)

@@ -163,6 +163,12 @@ class ProvenService:
         async with self._lock:
             await self._stop()
 
+    async def kill_at_exit(self) -> None:
+        """Leave no process behind, however the proof ended."""
+        if self.service.running:
+            with anyio.CancelScope(shield=True):
+                await self.service.kill()
+
     async def until_healthy(self, within_s: float) -> None:
         """Wait until the running process answers. Raises TimeoutError."""
         with anyio.fail_after(within_s):
