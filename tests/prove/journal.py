@@ -57,6 +57,7 @@ class InboxRecord:
     kind: str
     state: str
     attempts: int
+    thread_id: str | None
     run_id: str | None
     run_status: str | None
     has_question: bool
@@ -141,7 +142,7 @@ def _damage(file: Path) -> list[str]:
 def _inbox_record(row: sqlite3.Row) -> InboxRecord:
     names = (
         "id", "conversation_id", "seq", "channel", "chat", "topic", "event_id", "message_id", "kind", "state",
-        "attempts", "run_id", "run_status", "received_at",
+        "attempts", "thread_id", "run_id", "run_status", "received_at",
     )  # fmt: skip
     plain: dict[str, Any] = {name: row[name] for name in names}
     return InboxRecord(

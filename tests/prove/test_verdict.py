@@ -57,6 +57,7 @@ def accepted(number: int = 1, **changes: Any) -> InboxRecord:  # noqa: ANN401
         kind="chat",
         state="done",
         attempts=1,
+        thread_id="thread-1",
         run_id=f"run-{number}",
         run_status="success",
         has_question=False,
@@ -217,6 +218,9 @@ def test_answers_in_the_wrong_order_are_found() -> None:
     messages, rows = [sent(1), sent(2)], [accepted(1), accepted(2)]
     found = verdict(messages, rows, [delivered(1), delivered(2)], [shown(2), shown(1)])
     assert kinds(found) == [ViolationKind.OUT_OF_ORDER]
+    rows = [accepted(1), accepted(2, thread_id="thread-2")]  # /new was sent in between
+    found = verdict(messages, rows, [delivered(1), delivered(2)], [shown(2), shown(1)])
+    assert kinds(found) == []
 
 
 def test_a_missing_file_is_found() -> None:

@@ -350,7 +350,7 @@ class _Court:
         return violations
 
     def judge_order(self) -> list[Violation]:
-        """In each conversation, answers stand in the order of its messages."""
+        """In each thread, answers stand in the order of its messages. After /new, the old and the new one run on."""
         violations = []
         position = {
             (place, message.id): number
@@ -360,7 +360,10 @@ class _Court:
         place_of = {
             (sent.channel, sent.chat, sent.message_id): sent for sent in self._evidence.messages
         }
-        for rows in self._by_conversation.values():
+        threads: dict[tuple[int, str | None], list[InboxRecord]] = defaultdict(list)
+        for row in self._evidence.journal.inbox:
+            threads[row.conversation_id, row.thread_id].append(row)
+        for rows in threads.values():
             last = (-1, "")
             for row in rows:
                 sent = place_of.get((row.channel, row.chat, row.message_id))
