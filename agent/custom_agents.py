@@ -6,7 +6,7 @@ import re
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
@@ -17,6 +17,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from agent.atomic_write import write_atomically
+from agent.config import AgentConfig
 from agent.errors import AgentExists, AgentInvalid, AgentNotFound, AgentWriteFailed
 
 logger = logging.getLogger(__name__)
@@ -83,6 +84,17 @@ def normalize_agent_name(given: str) -> str:
     if given.lower() in RESERVED:
         raise AgentInvalid(f"an agent cannot be named {given.lower()!r}")
     return given.lower()
+
+
+def require_known(
+    config: AgentConfig, model: str | None, tool_groups: Collection[str] | None
+) -> None:
+    """Reject unknown models and tool groups: an agent would silently run without them. Raises AgentInvalid."""
+    if model is not None and config.model_named(model) is None:
+        raise AgentInvalid(f"There is no model named {model[:80]!r}.")
+    known = {group.name for group in config.tool_groups} | {tool.group for tool in config.tools}
+    if unknown := sorted(set(tool_groups or ()) - known):
+        raise AgentInvalid(f"There is no tool group named {unknown[0][:80]!r}.")
 
 
 def soul_section(agent: CustomAgent) -> str:

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from typing_extensions import Unpack
 
 from agent.client.api import ClientApi, JsonObject
-from agent.custom_agents import CustomAgent, normalize_agent_name
+from agent.custom_agents import CustomAgent, normalize_agent_name, require_known
 from agent.errors import AgentInvalid
 
 
@@ -85,14 +85,8 @@ class CustomAgentsApi(ClientApi):
         return {"content": content}
 
     def _require_known(self, fields: CustomAgentFields) -> None:
-        """Reject unknown models and tool groups: the agent would silently run without them."""
         config = self._services.config.get()
-        model = fields.get("model")
-        if model is not None and config.model_named(model) is None:
-            raise AgentInvalid(f"There is no model named {model[:80]!r}.")
-        known = {group.name for group in config.tool_groups} | {tool.group for tool in config.tools}
-        if strange := sorted(set(fields.get("tool_groups") or ()) - known):
-            raise AgentInvalid(f"There is no tool group named {strange[0][:80]!r}.")
+        require_known(config, fields.get("model"), fields.get("tool_groups"))
 
 
 def _validate(fields: Mapping[str, Any]) -> CustomAgent:

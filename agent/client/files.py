@@ -44,8 +44,8 @@ class FilesApi(ClientApi):
         accepted = await self._services.uploads.accept(thread_id, _iter_uploads(paths))
         return {
             "success": not accepted.skipped,
-            "files": [_file_to_json(thread_id, file) for file in accepted.files],
-            "message": _result_message(accepted),
+            "files": [upload_to_json(thread_id, file) for file in accepted.files],
+            "message": upload_message(accepted),
             "skipped_files": list(accepted.skipped),
         }
 
@@ -53,7 +53,7 @@ class FilesApi(ClientApi):
         """Return a thread's uploads: `{files, count}`. Raises ThreadIdInvalid."""
         found = await self._services.uploads.list_files(thread_id)
         files = [
-            {**_file_to_json(thread_id, file), "modified": _modified_at(file)} for file in found
+            {**upload_to_json(thread_id, file), "modified": _modified_at(file)} for file in found
         ]
         return {"files": files, "count": len(files)}
 
@@ -135,7 +135,8 @@ def _read_artifact(folders: ThreadStorage, thread_id: str, path: str) -> tuple[b
         found.close()
 
 
-def _file_to_json(thread_id: str, file: StoredUpload) -> JsonObject:
+def upload_to_json(thread_id: str, file: StoredUpload) -> JsonObject:
+    """Return an uploaded file as clients and the HTTP API show it."""
     shown: JsonObject = {
         "filename": file.name,
         "size": file.size,
@@ -161,9 +162,10 @@ def _modified_at(file: StoredUpload) -> str:
     return file.modified.isoformat().replace("+00:00", "Z")
 
 
-def _result_message(accepted: UploadResult) -> str:
+def upload_message(accepted: UploadResult) -> str:
+    """Return a sentence about the result of an upload."""
     sentence = f"Successfully uploaded {len(accepted.files)} file(s)"
     if accepted.skipped:
-        sentence += f"; skipped {len(accepted.skipped)} whose place is not safe to write to"
+        sentence += f"; skipped {len(accepted.skipped)} that could not be written safely"
     problems = [f"{f.name}: {f.markdown_error}" for f in accepted.files if f.markdown_error]
     return f"{sentence}. No text version: {'; '.join(problems)}" if problems else sentence

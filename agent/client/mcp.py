@@ -2,42 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from typing import Any
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
-from typing_extensions import TypedDict
+from pydantic import TypeAdapter, ValidationError
 
 from agent.client.api import ClientApi, JsonObject
 from agent.errors import McpSettingsInvalid
 from agent.mcp.server_config import describe_validation_error
+from agent.mcp.settings import McpServerUpdate
 
-
-@with_config(ConfigDict(extra="allow"))
-class McpOAuthOptions(TypedDict, total=False):
-    """OAuth settings of a server; further keys as in `OAuthConfig`.
-
-    None keeps a stored secret, an empty string clears it.
-    """
-
-    client_secret: str | None
-    refresh_token: str | None
-    extra_token_params: dict[str, str]
-
-
-class McpServerOptions(TypedDict, total=False):
-    """An MCP server. Omitted keys have their defaults; `***` stands for the stored value."""
-
-    enabled: bool
-    type: str | None
-    command: str | None
-    args: list[str]
-    env: dict[str, str]
-    url: str | None
-    headers: dict[str, str]
-    oauth: McpOAuthOptions | None
-    description: str
-
-
-_SERVERS = TypeAdapter(dict[str, McpServerOptions])
+_SERVERS = TypeAdapter(dict[str, McpServerUpdate])
 
 
 class McpApi(ClientApi):
@@ -47,11 +21,11 @@ class McpApi(ClientApi):
         """Return the servers by name, secrets masked: `{mcp_servers}`."""
         return {"mcp_servers": await self._services.mcp.settings.list_servers()}
 
-    async def update_mcp_config(self, mcp_servers: Mapping[str, McpServerOptions]) -> JsonObject:
+    async def update_mcp_config(self, mcp_servers: Mapping[str, Any]) -> JsonObject:
         """Replace all servers and return them; the next turns have their tools.
 
         Args:
-            mcp_servers: By name, in the form of `get_mcp_config`; `***` stands for the stored value.
+            mcp_servers: By name, in the form of `get_mcp_config`; see `McpServerUpdate`.
 
         Raises:
             McpSettingsInvalid: A server is not allowed; nothing is changed.
@@ -61,7 +35,8 @@ class McpApi(ClientApi):
             given = _SERVERS.validate_python(dict(mcp_servers))
         except ValidationError as error:
             raise McpSettingsInvalid(describe_validation_error(error)) from None
-        return {"mcp_servers": await self._services.mcp.settings.replace(given)}
+        servers = {name: server.model_dump() for name, server in given.items()}
+        return {"mcp_servers": await self._services.mcp.settings.replace(servers)}
 
     async def switch_mcp_server(self, name: str, *, enabled: bool) -> JsonObject:
         """Enable or disable a server and return it. Raises McpServerNotFound, ExtensionsError."""

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from typing_extensions import override
 
 from agent.config.mcp import McpConfig
@@ -44,6 +44,30 @@ _HEADER_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 
 ServerView = dict[str, Any]
 """A server as the API shows it: all `FIELDS`, secrets redacted."""
+
+
+class McpOAuthUpdate(BaseModel):
+    """OAuth settings of a server; null keeps a stored secret, an empty string clears it."""
+
+    model_config = ConfigDict(extra="allow")
+
+    client_secret: str | None = None
+    refresh_token: str | None = None
+    extra_token_params: dict[str, str] = Field(default_factory=dict)
+
+
+class McpServerUpdate(BaseModel):
+    """Settings of an MCP server; `***` keeps the stored value."""
+
+    enabled: bool = True
+    type: str | None = None
+    command: str | None = None
+    args: list[str] = Field(default_factory=list)
+    env: dict[str, str] = Field(default_factory=dict)
+    url: str | None = None
+    headers: dict[str, str] = Field(default_factory=dict)
+    oauth: McpOAuthUpdate | None = None
+    description: str = ""
 
 
 class _FilledEnvironment(dict[str, str]):

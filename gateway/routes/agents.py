@@ -5,8 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, HTTPException, Query
 from pydantic import BaseModel, Field
 
-from agent.config import AgentConfig
-from agent.custom_agents import MAX_SOUL_CHARS, CustomAgent, normalize_agent_name
+from agent.custom_agents import MAX_SOUL_CHARS, CustomAgent, normalize_agent_name, require_known
 from gateway.dependencies import AgentServicesDep
 from gateway.openapi import error_responses
 
@@ -73,7 +72,7 @@ async def list_agents(agent_services: AgentServicesDep) -> AgentList:
 @router.post("/agents", status_code=201)
 async def create_agent(body: AgentCreate, agent_services: AgentServicesDep) -> AgentView:
     """Create a custom agent."""
-    _validate(body, agent_services.config.get())
+    require_known(agent_services.config.get(), body.model, body.tool_groups)
     fields = body.model_dump()
     return _view(await agent_services.custom_agents.create(CustomAgent.model_validate(fields)))
 
@@ -98,7 +97,7 @@ async def get_agent(name: str, agent_services: AgentServicesDep) -> AgentView:
 @router.put("/agents/{name}")
 async def update_agent(name: str, body: AgentUpdate, agent_services: AgentServicesDep) -> AgentView:
     """Change fields of a custom agent."""
-    _validate(body, agent_services.config.get())
+    require_known(agent_services.config.get(), body.model, body.tool_groups)
     fields = body.model_dump(exclude_unset=True)
 
     def changed(old: CustomAgent) -> CustomAgent:
@@ -128,13 +127,3 @@ async def update_user_profile(body: UserProfile, agent_services: AgentServicesDe
 
 def _view(agent: CustomAgent) -> AgentView:
     return AgentView.model_validate(agent.model_dump(exclude={"made_by"}))
-
-
-def _validate(body: AgentUpdate, config: AgentConfig) -> None:
-    """Reject unknown models and tool groups: the agent would run without them. Raises HTTPException (422)."""
-    if body.model is not None and config.model_named(body.model) is None:
-        raise HTTPException(422, f"There is no model named {body.model[:80]!r}.")
-    known = {group.name for group in config.tool_groups} | {tool.group for tool in config.tools}
-    unknown = sorted(set(body.tool_groups or ()) - known)
-    if unknown:
-        raise HTTPException(422, f"There is no tool group named {unknown[0][:80]!r}.")

@@ -3,36 +3,13 @@
 from dataclasses import asdict
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, JsonValue
 
+from agent.mcp.settings import McpServerUpdate
 from gateway.dependencies import AgentServicesDep
 from gateway.openapi import error_responses
 
 router = APIRouter(responses=error_responses(400, 404, 500))
-
-
-class McpOAuthUpdate(BaseModel):
-    """OAuth settings of a server; null keeps a stored secret, an empty string clears it."""
-
-    model_config = ConfigDict(extra="allow")
-
-    client_secret: str | None = None
-    refresh_token: str | None = None
-    extra_token_params: dict[str, str] = Field(default_factory=dict)
-
-
-class McpServerUpdate(BaseModel):
-    """Settings of an MCP server; `***` keeps the stored value."""
-
-    enabled: bool = True
-    type: str | None = None
-    command: str | None = None
-    args: list[str] = Field(default_factory=list)
-    env: dict[str, str] = Field(default_factory=dict)
-    url: str | None = None
-    headers: dict[str, str] = Field(default_factory=dict)
-    oauth: McpOAuthUpdate | None = None
-    description: str = ""
 
 
 class McpServerView(BaseModel):

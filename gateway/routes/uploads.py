@@ -2,11 +2,11 @@
 
 from datetime import datetime
 from typing import Any
-from urllib.parse import quote
 
 from fastapi import APIRouter, HTTPException, Request
 from pydantic import BaseModel, Field
 
+from agent.client.files import upload_message, upload_to_json
 from agent.errors import (
     ThreadIdInvalid,
     UploadError,
@@ -14,9 +14,6 @@ from agent.errors import (
     UploadNotFound,
     UploadTooLarge,
 )
-from agent.paths import UPLOADS
-from agent.uploads.names import suffix_of
-from agent.uploads.service import StoredUpload, UploadResult
 from gateway.dependencies import AgentServicesDep
 from gateway.multipart import FILES_FIELD, NOT_A_FORM, MultipartForm
 from gateway.openapi import error_responses
@@ -124,8 +121,8 @@ async def upload_files(
         raise HTTPException(400, f"No files were sent. {NOT_A_FORM}")
     return UploadResponse(
         success=not accepted.skipped,
-        files=[UploadedFileView(**_file_fields(thread_id, file)) for file in accepted.files],
-        message=_result_message(accepted),
+        files=[UploadedFileView(**upload_to_json(thread_id, file)) for file in accepted.files],
+        message=upload_message(accepted),
         skipped_files=list(accepted.skipped),
     )
 
@@ -153,7 +150,7 @@ async def list_files(thread_id: str, agent_services: AgentServicesDep) -> Upload
     except ThreadIdInvalid as error:
         raise _http_error(error) from None
     shown = [
-        ListedFileView(**_file_fields(thread_id, file), modified=file.modified) for file in files
+        ListedFileView(**upload_to_json(thread_id, file), modified=file.modified) for file in files
     ]
     return UploadList(files=shown, count=len(shown))
 
@@ -168,36 +165,6 @@ async def delete_file(
     except (ThreadIdInvalid, UploadError) as error:
         raise _http_error(error) from None
     return UploadDeleteResponse(success=True, message=f"Deleted {filename}")
-
-
-def _file_fields(thread_id: str, file: StoredUpload) -> dict[str, Any]:
-    shown: dict[str, Any] = {
-        "filename": file.name,
-        "size": file.size,
-        **_path_fields(thread_id, file.name),
-        "extension": suffix_of(file.name),
-        "original_filename": file.original_name,
-        "markdown_error": file.markdown_error,
-    }
-    if file.markdown is not None:
-        shown["markdown_file"] = file.markdown
-        places = _path_fields(thread_id, file.markdown)
-        shown.update({f"markdown_{key}": value for key, value in places.items()})
-    return shown
-
-
-def _path_fields(thread_id: str, name: str) -> dict[str, str]:
-    path = f"{UPLOADS}/{name}"
-    url = f"/api/threads/{thread_id}/artifacts{quote(path)}"
-    return {"path": path, "virtual_path": path, "artifact_url": url}
-
-
-def _result_message(accepted: UploadResult) -> str:
-    sentence = f"Successfully uploaded {len(accepted.files)} file(s)"
-    if accepted.skipped:
-        sentence += f"; skipped {len(accepted.skipped)} that could not be written safely"
-    problems = [f"{f.name}: {f.markdown_error}" for f in accepted.files if f.markdown_error]
-    return f"{sentence}. No text version: {'; '.join(problems)}" if problems else sentence
 
 
 def _http_error(error: ThreadIdInvalid | UploadError) -> HTTPException:

@@ -274,7 +274,7 @@ async def test_middleware_that_is_there_twice_is_refused(tmp_path: Path) -> None
     async with opened(
         tmp_path, model, middlewares=[RecordingMiddleware(), RecordingMiddleware()]
     ) as client:
-        with pytest.raises(ValueError, match="Noting is given twice"):
+        with pytest.raises(ValueError, match="RecordingMiddleware is given twice"):
             await client.chat("hi")
 
 

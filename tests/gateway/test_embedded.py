@@ -12,7 +12,6 @@ import pytest
 from pydantic import BaseModel
 
 from agent.client import AsyncParleyClient, ParleyClient
-from agent.client.mcp import McpServerOptions
 from agent.client.options import TurnSettings
 from agent.client.threads import StoredThreadIndex
 from agent.errors import (
@@ -38,13 +37,13 @@ from tests.gateway.composed import Composed, composed
 
 PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "embed.md").read_text("utf-8")
 THREAD = "11111111-2222-4333-8444-555555555555"
-SERVER: McpServerOptions = {
+SERVER: dict[str, Any] = {
     "command": "npx",
     "args": ["-y", "@example/server"],
     "env": {"TOKEN": "secret-value"},
     "enabled": False,
 }
-REMOTE: McpServerOptions = {
+REMOTE: dict[str, Any] = {
     "type": "http",
     "url": "https://mcp.example.org/?key=secret-value",
     "headers": {"X-Key": "secret-value"},
