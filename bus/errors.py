@@ -47,27 +47,8 @@ from contextlib import contextmanager
 
 from typing_extensions import override
 
-from store.errors import RowConflict, RowNotFound, StoreError
-
-__all__ = [
-    "AgentThreadBusy",
-    "AgentThreadNotFound",
-    "AgentUnavailable",
-    "BusError",
-    "DeliveryError",
-    "FileTooLarge",
-    "IntakeClosed",
-    "IntakeFull",
-    "MessageTooLong",
-    "RewindUnsupported",
-    "RunError",
-    "SteeringUnsupported",
-    "StoreError",
-    "decoration",
-    "is_store_outage",
-    "unwrap",
-    "unwrapped",
-]
+from store.errors import RowConflict, RowNotFound
+from store.errors import StoreError as StoreError  # noqa: PLC0414 - for adapters, which do not know the store
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ another organization (Slack Connect, Feishu external users). `unknown`: the plat
 """
 
 
-def _renamed(name: str, old_name: str) -> Any:  # noqa: ANN401 - pydantic's own type of Field()
+def renamed(name: str, old_name: str) -> Any:  # noqa: ANN401 - pydantic's own type of Field()
     """Let rows that were stored under a field's old name decode."""
     return Field(validation_alias=AliasChoices(name, old_name))
 
@@ -69,10 +69,10 @@ class ReplyTarget:
     chat: str
     thread: str = ""
     reply_to: str = ""
-    response_url: Annotated[str, _renamed("response_url", "callback")] = ""
+    response_url: Annotated[str, renamed("response_url", "callback")] = ""
     user: str = ""
     language: str = field(default="", compare=False)
-    command_prefix: Annotated[str, _renamed("command_prefix", "command_sign")] = field(
+    command_prefix: Annotated[str, renamed("command_prefix", "command_sign")] = field(
         default="/", compare=False
     )
 
@@ -123,8 +123,8 @@ class RewindPoint:
     message_id: str
     text: str
     files: tuple[Mapping[str, Any], ...] = ()
-    earlier_ids: Annotated[tuple[str, ...], _renamed("earlier_ids", "earlier")] = ()
-    allow_duplicate: Annotated[bool, _renamed("allow_duplicate", "may_stay")] = False
+    earlier_ids: Annotated[tuple[str, ...], renamed("earlier_ids", "earlier")] = ()
+    allow_duplicate: Annotated[bool, renamed("allow_duplicate", "may_stay")] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,22 +154,22 @@ class InboundMessage:
     event_id: str
     message_id: str
     key: ConversationKey
-    reply_target: Annotated[ReplyTarget, _renamed("reply_target", "place")]
+    reply_target: Annotated[ReplyTarget, renamed("reply_target", "place")]
     sender: Sender
     text: str
-    is_private: Annotated[bool, _renamed("is_private", "private")]
-    is_addressed: Annotated[bool, _renamed("is_addressed", "addressed")]
+    is_private: Annotated[bool, renamed("is_private", "private")]
+    is_addressed: Annotated[bool, renamed("is_addressed", "addressed")]
     replies_to: tuple[str, ...] = ()
-    track_replies: Annotated[bool, _renamed("track_replies", "remember")] = False
+    track_replies: Annotated[bool, renamed("track_replies", "remember")] = False
     attachments: tuple[Attachment, ...] = ()
     sent_at: float | None = None
-    rewind_point: Annotated[RewindPoint | None, _renamed("rewind_point", "exchange")] = None
+    rewind_point: Annotated[RewindPoint | None, renamed("rewind_point", "exchange")] = None
     language: str = ""
     album: str = ""
-    original_chat: Annotated[str, _renamed("original_chat", "room")] = ""
-    answers_row: Annotated[int, _renamed("answers_row", "answers")] = 0
-    is_stopped: Annotated[bool, _renamed("is_stopped", "stopped")] = False
-    edit_count: Annotated[int, _renamed("edit_count", "edits")] = 0
+    original_chat: Annotated[str, renamed("original_chat", "room")] = ""
+    answers_row: Annotated[int, renamed("answers_row", "answers")] = 0
+    is_stopped: Annotated[bool, renamed("is_stopped", "stopped")] = False
+    edit_count: Annotated[int, renamed("edit_count", "edits")] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,7 +250,7 @@ class MessageDeletion:
     message_id: str
 
 
-_FinalStatus = Annotated[Literal["", "ok", "failed"], _renamed("final_status", "closes")]
+_FinalStatus = Annotated[Literal["", "ok", "failed"], renamed("final_status", "closes")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,9 +270,9 @@ class OutboundText:
 
     kind: Literal["text"] = "text"
     channel: str
-    reply_target: Annotated[ReplyTarget, _renamed("reply_target", "place")]
+    reply_target: Annotated[ReplyTarget, renamed("reply_target", "place")]
     markdown: str
-    replaces: Annotated[str, _renamed("replaces", "edits")] = ""
+    replaces: Annotated[str, renamed("replaces", "edits")] = ""
     provisional: bool = False
     final_status: _FinalStatus = ""
     buttons: tuple[Button, ...] = ()
@@ -293,7 +293,7 @@ class OutboundFile:
 
     kind: Literal["file"] = "file"
     channel: str
-    reply_target: Annotated[ReplyTarget, _renamed("reply_target", "place")]
+    reply_target: Annotated[ReplyTarget, renamed("reply_target", "place")]
     thread_id: str
     path: str
     name: str
@@ -310,8 +310,8 @@ class OutboundRemoval:
 
     kind: Literal["removal"] = "removal"
     channel: str
-    reply_target: Annotated[ReplyTarget, _renamed("reply_target", "place")]
-    target_key: Annotated[str, _renamed("target_key", "of")]
+    reply_target: Annotated[ReplyTarget, renamed("reply_target", "place")]
+    target_key: Annotated[str, renamed("target_key", "of")]
     final_status: _FinalStatus = ""
 
 
@@ -324,8 +324,8 @@ class OutboundEdit:
 
     kind: Literal["amendment"] = "amendment"
     channel: str
-    reply_target: Annotated[ReplyTarget, _renamed("reply_target", "place")]
-    target_key: Annotated[str, _renamed("target_key", "of")]
+    reply_target: Annotated[ReplyTarget, renamed("reply_target", "place")]
+    target_key: Annotated[str, renamed("target_key", "of")]
     markdown: str
     final_status: _FinalStatus = ""
 
@@ -339,7 +339,7 @@ _INBOUND: TypeAdapter[InboundMessage] = TypeAdapter(InboundMessage)
 class _Address:
     """The part of an inbound message that is needed to answer it."""
 
-    reply_target: Annotated[ReplyTarget, _renamed("reply_target", "place")]
+    reply_target: Annotated[ReplyTarget, renamed("reply_target", "place")]
 
 
 _ADDRESS: TypeAdapter[_Address] = TypeAdapter(_Address)

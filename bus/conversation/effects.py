@@ -254,13 +254,8 @@ class TurnEffects:
         rows: list[NewOutboxRow] = []
         question = None
         if reply is not None:
-            # In a worker thread: cutting a very long answer takes a while.
-            adapter = self._adapter(row)
             reply = limit_length(reply, self._max_answer_chars, turn.texts)
-            parts = await to_thread.run_sync(adapter.split, reply.markdown)
-            has_buttons = isinstance(adapter, SupportsButtons)
-            buttons = reply_buttons(row, reply, turn.texts) if has_buttons else ()
-            rows = reply_rows(row, inbound, reply, parts, seen, buttons)
+            rows = await self._reply_rows(turn, reply, seen)
             question = self._questions.record(row, inbound, reply.question)
         answered = [message.row.id for message in turn.consumed]
         await self._inbox.finish(row.id, rows, question=question, answered_ids=answered)
@@ -271,19 +266,17 @@ class TurnEffects:
     async def report_failure(self, turn: Turn) -> None:
         """Finish the row as dead and enqueue a message that says so, in one transaction."""
         await turn.stack.aclose()
-        row, inbound = turn.row, turn.message.inbound
+        row, text = turn.row, turn.failure_text
         # A text of ours says what has to change first; what failed for no known reason may be tried again.
-        text = turn.failure_text
         reply = Reply(markdown=text or turn.texts.failed, failed=True, retry=not text)
-        card = await self._delivery.find_row(streaming_key(row, 0))
+        streaming_count = 0
+        while await self._delivery.find_row(streaming_key(row, streaming_count)) is not None:
+            streaming_count += 1
         notice = await self._delivery.find_row(notice_key(row))
         seen = LiveMessages(
-            streaming_count=1 if card else 0, notice_key=notice.key if notice else ""
+            streaming_count=streaming_count, notice_key=notice.key if notice else ""
         )
-        has_buttons = isinstance(self._adapter(row), SupportsButtons)
-        buttons = reply_buttons(row, reply, turn.texts) if has_buttons else ()
-        rows = reply_rows(row, inbound, reply, [reply.markdown], seen, buttons)
-        await self._inbox.finish(row.id, rows, dead=True)
+        await self._inbox.finish(row.id, await self._reply_rows(turn, reply, seen), dead=True)
         self._delivery.notify(row.key)
 
     async def close(self, turn: Turn) -> None:
@@ -295,6 +288,14 @@ class TurnEffects:
         if reply is None:
             indicators[turn.message.inbound.reply_target] = False
         await self._indicate(turn.row, indicators)
+
+    async def _reply_rows(self, turn: Turn, reply: Reply, seen: LiveMessages) -> list[NewOutboxRow]:
+        """Return the rows of a reply. Its text is split in a worker thread: of a long one that takes a while."""
+        row, adapter = turn.row, self._adapter(turn.row)
+        parts = await to_thread.run_sync(adapter.split, reply.markdown)
+        has_buttons = isinstance(adapter, SupportsButtons)
+        buttons = reply_buttons(row, reply, turn.texts) if has_buttons else ()
+        return reply_rows(row, turn.message.inbound, reply, parts, seen, buttons)
 
     async def _bind_thread(self, row: InboxRow) -> tuple[str, bool]:
         """Return the conversation's thread id, and whether it is new; of two first messages one names it for both."""

@@ -61,11 +61,7 @@ def build_inbound(
     pipeline = InboundPipeline(stages, capacity=capacity, stats=bus.stats, now=bus.now)
     reruns = RerunOffers(bus, pipeline)
     actions = ButtonActions(
-        history=bus.stores.history,
-        questions=questions,
-        pipeline=pipeline,
-        workers=workers,
-        reruns=reruns,
+        bus, questions=questions, pipeline=pipeline, workers=workers, reruns=reruns
     )
     intake = BusIntake(
         pipeline=pipeline,

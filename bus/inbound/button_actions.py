@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from bus.buttons import ButtonAction
+from bus.context import BusContext
 from bus.conversation.approvals import Questions
 from bus.conversation.workers import ConversationWorkers
 from bus.history.versions import message_ids
@@ -15,15 +16,14 @@ from bus.inbound.button_presses import (
     answer_again,
     message_from_press,
     press_response_url,
+    refused_press,
 )
 from bus.inbound.pipeline import InboundPipeline
 from bus.inbound.rerun_offers import RerunOffers
-from bus.locales import Messages
 from bus.messages import InboundMessage, RewindPoint, decode_inbound
 from bus.platform import Disposition
 from bus.runs.questions import APPROVE, DENY, decode_question
 from store.inbox import InboxRow
-from store.message_history import MessageHistoryStore
 
 log = logging.getLogger(__name__)
 
@@ -37,14 +37,14 @@ class ButtonActions:
 
     def __init__(
         self,
+        bus: BusContext,
         *,
-        history: MessageHistoryStore,
         questions: Questions,
         pipeline: InboundPipeline,
         workers: ConversationWorkers,
         reruns: RerunOffers,
     ) -> None:
-        self._history = history
+        self._history = bus.stores.history
         self._questions = questions
         self._pipeline = pipeline
         self._workers = workers
@@ -149,7 +149,7 @@ class ButtonActions:
         if disposition is Disposition.ACCEPTED:
             await self._questions.remove_buttons(pressed.row, mark)
             return PressOutcome(disposition)
-        return PressOutcome(disposition, _refusal_text(disposition, texts))
+        return refused_press(disposition, texts)
 
     async def _was_stored(self, row: InboxRow, message: InboundMessage) -> bool:
         return any(_is_press_of(later, message) for later in await self._history.list_after(row))
@@ -177,14 +177,6 @@ def retry_message(pressed: AuthorizedPress) -> InboundMessage:
         rewind_point=rewind_point,
         response_url=press_response_url(pressed),
     )
-
-
-def _refusal_text(disposition: Disposition, texts: Messages) -> str:
-    """Return the response to a press whose message was not accepted."""
-    if disposition is Disposition.DUPLICATE:
-        return texts.press_answered
-    is_full = disposition in (Disposition.QUEUE_FULL, Disposition.RATE_LIMITED)
-    return texts.press_full if is_full else texts.press_not_allowed
 
 
 def _is_press_of(row: InboxRow, message: InboundMessage) -> bool:

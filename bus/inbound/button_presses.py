@@ -53,6 +53,14 @@ class PressOutcome:
         return PressResponse(text=self.text, urgent=refused and bool(self.text))
 
 
+def refused_press(disposition: Disposition, texts: Messages) -> PressOutcome:
+    """Return the outcome of a press whose message was not accepted."""
+    if disposition is Disposition.DUPLICATE:
+        return PressOutcome(Disposition.TOO_LATE, texts.press_answered)
+    is_full = disposition in (Disposition.QUEUE_FULL, Disposition.RATE_LIMITED)
+    return PressOutcome(disposition, texts.press_full if is_full else texts.press_not_allowed)
+
+
 ButtonActionHandler = Callable[[AuthorizedPress], Awaitable[PressOutcome]]
 """Carries out a button's action, which is stored when this returns. Raises IntakeFull, IntakeClosed, StoreError."""
 

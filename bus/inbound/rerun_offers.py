@@ -6,7 +6,7 @@ from dataclasses import replace
 from bus.buttons import ButtonAction, ButtonToken
 from bus.context import BusContext
 from bus.history.turn_history import MAX_LATER_ROWS, find_rewind_point, rerun_event_id
-from bus.inbound.button_presses import AuthorizedPress, PressOutcome, answer_again
+from bus.inbound.button_presses import AuthorizedPress, PressOutcome, answer_again, refused_press
 from bus.inbound.pipeline import InboundPipeline
 from bus.messages import Button, InboundMessage, OutboundText, encode_outbound
 from bus.outbound.rows import marked_edit_row
@@ -60,16 +60,11 @@ class RerunOffers:
             event_id=rerun_event_id(row, asked.edit_count),
             rewind_point=await find_rewind_point(self._history, row, asked),
         )
-        match disposition := await self._pipeline.receive(again):
-            case Disposition.ACCEPTED:
-                await self._remove_button(row, asked, offered)
-                return PressOutcome(disposition)
-            case Disposition.DUPLICATE:
-                return PressOutcome(Disposition.TOO_LATE, pressed.texts.press_answered)
-            case Disposition.QUEUE_FULL | Disposition.RATE_LIMITED:
-                return PressOutcome(disposition, pressed.texts.press_full)
-            case _:
-                return PressOutcome(disposition, pressed.texts.press_not_allowed)
+        disposition = await self._pipeline.receive(again)
+        if disposition is not Disposition.ACCEPTED:
+            return refused_press(disposition, pressed.texts)
+        await self._remove_button(row, asked, offered)
+        return PressOutcome(disposition)
 
     async def _remove_button(self, row: InboxRow, inbound: InboundMessage, number: int) -> None:
         found = await self._delivery.find_row(_offer_key(row, number))

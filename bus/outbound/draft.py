@@ -5,7 +5,6 @@ import logging
 import anyio
 from typing_extensions import override
 
-from bus.buttons import stop_button
 from bus.errors import DeliveryError
 from bus.outbound.live_reply import LiveReply
 from bus.outbound.streaming_message import SPLIT_IN_THREAD_CHARS, add_progress, split_text
@@ -45,11 +44,13 @@ class DraftReply(LiveReply):
         parts = [text] if len(text) < SPLIT_IN_THREAD_CHARS else [text[-SPLIT_IN_THREAD_CHARS:]]
         shown = (await split_text(self._adapter, parts[0]))[-1:]
         draft = (await add_progress(self._adapter, shown, self._progress_lines()))[0]
-        stop = stop_button(self._row.id, self._texts.button_stop)
         try:
             with anyio.move_on_after(DRAFT_DEADLINE_S):
                 await adapter.send_draft(
-                    self._inbound.reply_target, draft, key=f"{self._row.id}:preview", stop=stop
+                    self._inbound.reply_target,
+                    draft,
+                    key=f"{self._row.id}:preview",
+                    stop=self._stop_button,
                 )
         except DeliveryError as error:
             log.info("draft of turn %s skipped: %s", self._row.id, error.user_message)

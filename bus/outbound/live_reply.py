@@ -4,14 +4,16 @@ from collections.abc import Callable
 
 import anyio
 
+from bus.buttons import stop_button
 from bus.errors import decoration
 from bus.locales import Messages
-from bus.messages import InboundMessage
+from bus.messages import Button, InboundMessage, OutboundText, encode_outbound
 from bus.outbound.rows import LiveMessages
 from bus.outbound.worker import DeliveryWorker
 from bus.platform import Adapter
 from bus.retry import StoreRetry
 from store.inbox import InboxRow
+from store.outbox import NewOutboxRow
 
 
 class LiveReply:
@@ -60,6 +62,22 @@ class LiveReply:
         """`run`; an error ends it and nothing else."""
         with decoration(f"live reply of turn {self._row.id}"):
             await self.run()
+
+    async def _show(self, key: str, text: str) -> None:
+        """Enqueue a message with the stop button, which the answer replaces or removes."""
+        body = OutboundText(
+            channel=self._row.key.channel,
+            reply_target=self._inbound.reply_target,
+            markdown=text,
+            provisional=True,
+            buttons=(self._stop_button,),
+        )
+        new = NewOutboxRow(key=key, conversation=self._row.key, body=encode_outbound(body))
+        await self._store.call(lambda: self._delivery.enqueue(self._row.key, [new]))
+
+    @property
+    def _stop_button(self) -> Button:
+        return stop_button(self._row.id, self._texts.button_stop)
 
     @property
     def _is_first_attempt(self) -> bool:

@@ -3,11 +3,8 @@
 import anyio
 from typing_extensions import override
 
-from bus.buttons import stop_button
-from bus.messages import OutboundText, encode_outbound
 from bus.outbound.live_reply import LiveReply
 from bus.outbound.rows import LiveMessages, notice_key
-from store.outbox import NewOutboxRow
 
 
 class ProgressNotice(LiveReply):
@@ -26,17 +23,9 @@ class ProgressNotice(LiveReply):
         if self.shown.notice_key:
             return
         await anyio.sleep(self._adapter.capabilities.progress_notice_after_s)
-        body = OutboundText(
-            channel=self._row.key.channel,
-            reply_target=self._inbound.reply_target,
-            markdown=self._texts.working,
-            provisional=True,
-            buttons=(stop_button(self._row.id, self._texts.button_stop),),
-        )
-        new = NewOutboxRow(key=self._key, conversation=self._row.key, body=encode_outbound(body))
         # Before the row exists: a turn that ends at this moment removes the notice as well.
         self.shown = LiveMessages(notice_key=self._key)
-        await self._store.call(lambda: self._delivery.enqueue(self._row.key, [new]))
+        await self._show(self._key, self._texts.working)
 
     @property
     def _key(self) -> str:

@@ -1,8 +1,8 @@
 """Turns replies into outbox rows. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Literal
 
 from bus.buttons import ButtonAction, ButtonToken
 from bus.locales import Messages
@@ -65,20 +65,7 @@ def text_rows(
 
     The first `cards` parts replace the turn's streaming messages; those that are left over get `UNUSED_TEXT`.
     """
-    shown = [*parts, *[UNUSED_TEXT] * (cards - len(parts))]
-    return [
-        _row(
-            row,
-            f"reply:{index}",
-            OutboundText(
-                channel=row.key.channel,
-                reply_target=inbound.reply_target,
-                markdown=part,
-                replaces=streaming_key(row, index) if index < cards else "",
-            ),
-        )
-        for index, part in enumerate(shown)
-    ]
+    return _rows(row, _named("reply", _texts(row, inbound, parts, cards)))
 
 
 def reply_buttons(row: InboxRow, reply: Reply, texts: Messages) -> tuple[Button, ...]:
@@ -113,50 +100,30 @@ def reply_rows(
     The progress notice is removed after the answer, or replaced by the text of a stopped turn. Buttons go under
     the last text.
     """
-    texts = text_rows(row, inbound, parts, cards=seen.streaming_count)
+    channel, target = row.key.channel, inbound.reply_target
+    texts = _texts(row, inbound, parts, seen.streaming_count)
     if buttons:
-        texts[-1] = _changed(texts[-1], buttons=tuple(buttons))
+        texts[-1] = replace(texts[-1], buttons=tuple(buttons))
     if seen.notice_key and reply.stopped:
-        texts[0] = _changed(texts[0], replaces=seen.notice_key)
-    files = [
-        _row(
-            row,
-            f"file:{index}",
-            OutboundFile(
-                channel=row.key.channel,
-                reply_target=inbound.reply_target,
-                thread_id=row.thread_id or "",
-                path=path,
-                name=path.rpartition("/")[2] or "file",
-            ),
-        )
-        for index, path in enumerate(reply.artifacts)
-    ]
+        texts[0] = replace(texts[0], replaces=seen.notice_key)
+    named: dict[str, OutboundMessage] = _named("reply", texts)
     if reply.whole:
-        files.insert(0, document_row(row, inbound, name=ANSWER_FILE_NAME, content=reply.whole))
-    *before, last = [*texts, *files]
+        named["document:0"] = _document(row, inbound, ANSWER_FILE_NAME, reply.whole)
+    named |= _named("file", [_artifact(row, inbound, path) for path in reply.artifacts])
     if seen.notice_key and not reply.stopped:
-        before.append(last)
-        removal = OutboundRemoval(
-            channel=row.key.channel, reply_target=inbound.reply_target, target_key=seen.notice_key
+        named["removal"] = OutboundRemoval(
+            channel=channel, reply_target=target, target_key=seen.notice_key
         )
-        last = _row(row, "removal", removal)
-    return [*before, _changed(last, final_status="failed" if reply.failed else "ok")]
+    last = [*named][-1]
+    status: Literal["ok", "failed"] = "failed" if reply.failed else "ok"
+    return _rows(row, {**named, last: replace(named[last], final_status=status)})
 
 
 def document_row(
     row: InboxRow, inbound: InboundMessage, *, name: str, content: str
 ) -> NewOutboxRow:
-    """Return the row of a text file: the answer of a command, or the whole of a long answer."""
-    body = OutboundFile(
-        channel=row.key.channel,
-        reply_target=inbound.reply_target,
-        thread_id=row.thread_id or "",
-        path="",
-        name=name,
-        content=content,
-    )
-    return _row(row, "document:0", body)
+    """Return the row of a text file that answers a command."""
+    return _row(row, "document:0", _document(row, inbound, name, content))
 
 
 def button_removal_row(row: InboxRow, last: OutboundText, of: str, text: str) -> NewOutboxRow:
@@ -192,8 +159,40 @@ def _label(option: str) -> str:
     return option if len(option) <= LABEL_CHARS else f"{option[: LABEL_CHARS - 1]}…"
 
 
-def _changed(row: NewOutboxRow, **changes: Any) -> NewOutboxRow:  # noqa: ANN401 - fields of a delivery
-    return replace(row, body=encode_outbound(replace(decode_outbound(row.body), **changes)))
+def _texts(
+    row: InboxRow, inbound: InboundMessage, parts: Sequence[str], cards: int
+) -> list[OutboundText]:
+    return [
+        OutboundText(
+            channel=row.key.channel,
+            reply_target=inbound.reply_target,
+            markdown=part,
+            replaces=streaming_key(row, index) if index < cards else "",
+        )
+        for index, part in enumerate([*parts, *[UNUSED_TEXT] * (cards - len(parts))])
+    ]
+
+
+def _artifact(row: InboxRow, inbound: InboundMessage, path: str) -> OutboundFile:
+    return OutboundFile(
+        channel=row.key.channel,
+        reply_target=inbound.reply_target,
+        thread_id=row.thread_id or "",
+        path=path,
+        name=path.rpartition("/")[2] or "file",
+    )
+
+
+def _document(row: InboxRow, inbound: InboundMessage, name: str, content: str) -> OutboundFile:
+    return replace(_artifact(row, inbound, ""), name=name, content=content)
+
+
+def _named(kind: str, bodies: Sequence[OutboundMessage]) -> dict[str, OutboundMessage]:
+    return {f"{kind}:{index}": body for index, body in enumerate(bodies)}
+
+
+def _rows(row: InboxRow, named: Mapping[str, OutboundMessage]) -> list[NewOutboxRow]:
+    return [_row(row, name, body) for name, body in named.items()]
 
 
 def _row(row: InboxRow, name: str, body: OutboundMessage) -> NewOutboxRow:

@@ -8,13 +8,11 @@ import anyio
 from anyio import to_thread
 from typing_extensions import override
 
-from bus.buttons import stop_button
 from bus.errors import DeliveryError
-from bus.messages import MessageId, OutboundText, encode_outbound
+from bus.messages import MessageId
 from bus.outbound.live_reply import LiveReply
 from bus.outbound.rows import streaming_key
 from bus.platform import Adapter, SupportsStreaming
-from store.outbox import NewOutboxRow
 
 log = logging.getLogger(__name__)
 
@@ -74,18 +72,10 @@ class StreamingMessage(LiveReply):
         return True
 
     async def _open_message(self) -> None:
-        body = OutboundText(
-            channel=self._row.key.channel,
-            reply_target=self._inbound.reply_target,
-            markdown=WORKING_TEXT,
-            provisional=True,
-            buttons=(stop_button(self._row.id, self._texts.button_stop),),
-        )
         key = streaming_key(self._row, self.shown.streaming_count)
         # Before the row exists: a turn that ends at this moment replaces the message as well.
         self._count()
-        new = NewOutboxRow(key=key, conversation=self._row.key, body=encode_outbound(body))
-        await self._store.call(lambda: self._delivery.enqueue(self._row.key, [new]))
+        await self._show(key, WORKING_TEXT)
 
     async def _exists(self, index: int) -> bool:
         key = streaming_key(self._row, index)
@@ -108,8 +98,7 @@ class StreamingMessage(LiveReply):
     async def _patch(self, adapter: SupportsStreaming, index: int, patch: tuple[str, bool]) -> bool:
         """Patch one message now; return False if the platform takes no more patches of this turn."""
         part, is_last = patch
-        stop = stop_button(self._row.id, self._texts.button_stop)
-        buttons = (stop,) if is_last else ()
+        buttons = (self._stop_button,) if is_last else ()
         started = time.monotonic()
         try:
             # Shielded: a patch in flight must arrive before the final text is sent after it.

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, Field, TypeAdapter
+from pydantic import TypeAdapter
 
 from bus.locales import Messages
+from bus.messages import renamed
 from bus.runs.redaction import REDACTED, is_secret_name, redact
 
 MAX_OPTIONS = 10
@@ -41,11 +42,6 @@ APPROVE, DENY = "approve", "deny"
 _ENDINGS = re.compile(r"[\s.!。！,，]+$")
 
 
-def _stored(name: str, former: str) -> Any:  # noqa: ANN401 - pydantic's own type of fields
-    """Have rows read that were written when a field had another name."""
-    return Field(validation_alias=AliasChoices(name, former))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingInterrupt:
     """One interrupt that a thread waits for.
@@ -56,7 +52,7 @@ class PendingInterrupt:
     """
 
     id: str
-    kind: Annotated[InterruptKind, _stored("kind", "shape")]
+    kind: Annotated[InterruptKind, renamed("kind", "shape")]
     count: int = 1
 
 
@@ -70,7 +66,7 @@ class Question:
     """
 
     options: tuple[str, ...] = ()
-    interrupts: Annotated[tuple[PendingInterrupt, ...], _stored("interrupts", "awaited")] = ()
+    interrupts: Annotated[tuple[PendingInterrupt, ...], renamed("interrupts", "awaited")] = ()
 
     @property
     def needs_approval(self) -> bool:

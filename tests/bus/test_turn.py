@@ -14,9 +14,11 @@ from bus.config import DEFAULT_SESSION
 from bus.conversation.approvals import Questions
 from bus.conversation.effects import MAX_STARTS, TurnEffects
 from bus.conversation.machine import QueuedMessage, Turn
+from bus.conversation.states import Effect, TurnEvent
 from bus.conversation.steering import Steering
 from bus.locales.en import ENGLISH
 from bus.messages import InboundMessage, ReplyTarget, Sender, decode_inbound, encode_inbound
+from bus.outbound.rows import UNUSED_TEXT
 from bus.outbound.worker import DeliveryWorker
 from bus.runs.client import AgentRunRequest, RunClient
 from bus.runs.uploads import FileUploader
@@ -176,6 +178,28 @@ async def test_a_stop_on_a_platform_without_streaming_sends_nothing_more(tmp_pat
         turn.cancel()
         await eventually(lambda: h.server.runs[0].status == "interrupted")
     assert h.platform.texts == []
+
+
+async def test_a_turn_that_breaks_leaves_no_message_that_says_work_goes_on(tmp_path: Path) -> None:
+    platform = CardPlatform()
+
+    async def break_down(_: Turn) -> TurnEvent:
+        raise RuntimeError("a bug")
+
+    async with turn_harness(tmp_path, platform) as h:
+        gate = anyio.Event()
+        h.server.scripts.append(Script(words=("x" * 2000,), ends=gate))
+        row, inbound = await h.accept("write")
+        message = QueuedMessage(row=row, inbound=inbound, text="write")
+        handlers = {**h.effects.handlers(), Effect.COLLECT: break_down}
+        turn = Turn(message, handlers, session=DEFAULT_SESSION)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(turn.run)
+            await eventually(lambda: len(platform.shown) == 3)
+            gate.set()
+        await eventually(lambda: all(shown.final for shown in platform.shown))
+    assert platform.texts == [ENGLISH.failed, UNUSED_TEXT, UNUSED_TEXT]
+    assert not any("stop" in button.token for shown in platform.shown for button in shown.buttons)
 
 
 async def test_a_cut_stream_is_joined_again(tmp_path: Path) -> None:
