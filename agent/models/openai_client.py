@@ -3,6 +3,7 @@
 Imports the `openai` package: import this module by name, and only for a model that needs it.
 """
 
+import json
 from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
 from typing import Any, Self
@@ -173,7 +174,7 @@ class ChunkStream:
 
         Raises:
             openai.APIError: The server reported an error, or the connection broke.
-            orjson.JSONDecodeError: An event is not JSON.
+            json.JSONDecodeError: An event is not JSON.
         """
         response, rest = self._stream.response, b""
         try:
@@ -196,7 +197,7 @@ class ChunkStream:
                 data = b"\n".join(self._event)
                 self._event.clear()
                 if not data.startswith(b"[DONE]"):
-                    yield self._chunk(orjson.loads(data))
+                    yield self._chunk(_parse_json(data))
 
     def _chunk(self, chunk: Any) -> dict[str, Any]:  # noqa: ANN401 - parsed JSON
         if not isinstance(chunk, dict) or chunk.get("error"):
@@ -208,6 +209,13 @@ class ChunkStream:
                 body=error,
             )
         return chunk
+
+
+def _parse_json(data: bytes) -> Any:  # noqa: ANN401 - JSON
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return json.loads(data.decode("utf-8", "replace"))  # it accepts half a surrogate pair
 
 
 def merge_deltas(chunks: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:

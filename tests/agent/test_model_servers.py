@@ -77,6 +77,14 @@ async def test_the_responses_api(tmp_path: Path) -> None:
     assert "messages" not in server.requests[0].body
 
 
+async def test_half_a_surrogate_pair_does_not_end_an_answer(tmp_path: Path) -> None:
+    async with FakeModelServer() as server:
+        server.reply("a\ud800b and c")
+        async with agents_with(tmp_path, openai_at(server)) as agents:
+            spoken, _ = await turn(agents, "hi")
+    assert spoken == "a\ud800b and c"
+
+
 async def test_a_model_that_sees_gets_the_picture(tmp_path: Path) -> None:
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
     async with (
