@@ -69,7 +69,7 @@ async def test_the_page_makes_a_platform_that_answers(tmp_path: Path) -> None:
     # After a crash everything comes once more from the platform, and nothing is said twice.
     assert again[:4] == shown
     assert again[4] == "No active conversation."
-    assert server.reactions[:3] == [("1", "eyes"), ("1", "check"), ("1", "-eyes")]
+    assert server.reactions[:3] == [("1", "eyes"), ("1", "-eyes"), ("1", "check")]
 
 
 async def test_the_shared_parts_reconnect_greet_and_receive_webhooks(tmp_path: Path) -> None:

@@ -144,7 +144,9 @@ async def test_a_long_answer_goes_on_in_further_cards_each_word_once(tmp_path: P
     text = " ".join(words) + "\n\n" + "\n\n".join([table] * 5)
     async with FakeFeishu() as feishu, FakeModelServer() as model:
         feishu.allow_cardkit()
-        async with serving(tmp_path, configured(feishu, model), "feishu"):
+        config = configured(feishu, model)
+        config["channels"]["max_answer_chars"] = 100_000
+        async with serving(tmp_path, config, "feishu"):
             model.reply(text)
             asked = await feishu.dm("hi")
             await feishu.wait_for(lambda: "DONE" in asked.emojis, timeout_s=30)
