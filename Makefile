@@ -14,7 +14,8 @@ export PYTHONSAFEPATH := 1
 
 # Installs one lock file into the folder of the target: through uv (seconds), or through pip where uv has no wheel.
 define install_lock
-	@test -x $(@D)/bin/python || $(PY) -m venv $(@D) || { \
+	@# A folder without pip was left by an interrupted first run.
+	@$(@D)/bin/python -m pip --version >/dev/null 2>&1 || $(PY) -m venv --clear $(@D) || { \
 		echo "python3 -m venv failed: install venv first (Debian, Ubuntu: apt-get install python3-venv)"; exit 1; }
 	@$(@D)/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "Python 3.11 or newer is needed; name it: make PY=python3.12"; exit 1; }
