@@ -26,12 +26,13 @@ class HealthTracker:
         self._health = ChannelHealth(state=ConnectionState.STOPPED, since=now())
         self._was_connected = False
         self._warning = ""
+        self._refusal = ""
 
     def health(self) -> ChannelHealth:
-        """Return the current state. A warning shows only while nothing worse is wrong."""
+        """Return the current state. A refusal, or else a warning, shows only while nothing worse is wrong."""
         known = self._health
         if known.state is ConnectionState.CONNECTED and not known.detail:
-            return replace(known, detail=self._warning)
+            return replace(known, detail=self._refusal or self._warning)
         return known
 
     @property
@@ -70,6 +71,15 @@ class HealthTracker:
     def mark_event(self) -> None:
         """Record that the platform sent something."""
         self._health = replace(self._health, last_event_at=self._now())
+
+    def mark_accepted(self) -> None:
+        """Record that the bus accepted an event."""
+        self._refusal = ""
+
+    def mark_refused(self, error: Exception) -> None:
+        """Record that the bus did not accept an event, which the platform sends again."""
+        reason = type(error).__name__
+        self._refusal = f"Messages wait at the platform: they are not accepted now ({reason})."
 
     def set_warning(self, text: str) -> None:
         """Set what works less well than it could, such as a missing permission; "" clears it."""

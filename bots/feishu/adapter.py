@@ -243,6 +243,7 @@ class FeishuAdapter(
         return FeishuReceiver(
             intake,
             channel=self.name,
+            health=self.tracker,
             private_chats=self._private_chats,
             greeting=self.greeting,
             commands=self._commands,

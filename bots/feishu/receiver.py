@@ -9,6 +9,7 @@ import anyio
 
 from bots.common.events import IgnoredEvent
 from bots.common.greeting import Greeting
+from bots.common.health import HealthTracker
 from bots.common.keyed_lock import KeyedLock
 from bots.feishu.api import FeishuBot
 from bots.feishu.buttons import toast
@@ -16,7 +17,7 @@ from bots.feishu.events import ChatEntered, MenuClick
 from bots.feishu.inbound import FeishuEvent, parse_event
 from bots.feishu.media_groups import FeishuMediaGroups
 from bots.feishu.private_chats import PrivateChats
-from bus.errors import IntakeClosed, IntakeFull
+from bus.errors import BusError, IntakeClosed, IntakeFull
 from bus.locales import messages_for
 from bus.messages import (
     ButtonPress,
@@ -57,6 +58,7 @@ class FeishuReceiver:
     Args:
         intake: Receives messages, presses and deletions.
         channel: Instance name.
+        health: Shows whether messages are accepted.
         private_chats: Which chats are private; learned here.
         greeting: Greets groups and people.
         commands: Names of the commands that the bot's menu may call.
@@ -72,6 +74,7 @@ class FeishuReceiver:
         intake: Intake,
         *,
         channel: str,
+        health: HealthTracker,
         private_chats: PrivateChats,
         greeting: Greeting,
         commands: Collection[str] = (),
@@ -81,6 +84,7 @@ class FeishuReceiver:
         self.bot: FeishuBot | None = None
         self._intake = intake
         self._channel = channel
+        self._health = health
         self._private_chats = private_chats
         self._greeting = greeting
         self._commands = commands
@@ -95,12 +99,15 @@ class FeishuReceiver:
             return RETRY
         event = parse_event(payload, self.bot)
         try:
-            return await self._dispatch(event)
-        except (IntakeFull, IntakeClosed) as error:
-            _log.warning("an event was not accepted, the platform sends it again: %s", error)
-        except Exception:  # noqa: BLE001 - one event's boundary: the platform still has it
-            _log.exception("an event was not stored, the platform sends it again")
-        return RETRY
+            ack = await self._dispatch(event)
+        except Exception as error:  # noqa: BLE001 - one event's boundary: the platform still has it
+            trace = None if isinstance(error, BusError) else error
+            text = "%s: an event was not accepted, Feishu sends it again: %s"
+            _log.warning(text, self._channel, error, exc_info=trace)
+            self._health.mark_refused(error)
+            return RETRY
+        self._health.mark_accepted()
+        return ack
 
     async def _dispatch(self, event: FeishuEvent) -> EventAck:
         match event:

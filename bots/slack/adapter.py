@@ -162,6 +162,7 @@ class SlackAdapter(
         self._receiver = SlackReceiver(
             intake,
             channel=self.name,
+            health=self.tracker,
             api=self._api,
             users=self._users,
             messages=self._messages,

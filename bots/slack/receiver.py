@@ -11,6 +11,7 @@ from slack_bolt.authorization import AuthorizeResult
 
 from bots.common.background import BackgroundTasks
 from bots.common.events import IgnoredEvent
+from bots.common.health import HealthTracker
 from bots.common.keyed_lock import KeyedLock
 from bots.slack.api import SlackApi, sdk_logger
 from bots.slack.buttons import parse_button_press
@@ -58,6 +59,7 @@ class SlackReceiver:
     Args:
         intake: Receives messages, presses and edits.
         channel: Instance name.
+        health: Shows whether messages are accepted.
         api: Knows who the bot is.
         users: Tells members, guests and external people apart.
         messages: Answers presses.
@@ -74,6 +76,7 @@ class SlackReceiver:
         intake: Intake,
         *,
         channel: str,
+        health: HealthTracker,
         api: SlackApi,
         users: SlackUserDirectory,
         messages: SlackMessages,
@@ -86,6 +89,7 @@ class SlackReceiver:
     ) -> None:
         self._intake = intake
         self._channel = channel
+        self._health = health
         self._api = api
         self._users = users
         self._messages = messages
@@ -169,6 +173,7 @@ class SlackReceiver:
         with self._api.in_workspace(find_installation(body, self._api.installations)):
             if self._api.bot_token:
                 await self._dispatch(parse(body, self._api.known_identity))
+                self._health.mark_accepted()
             else:
                 detail = "a workspace that has not installed the app"
                 self._intake.report_ignored(self._channel, Disposition.UNSUPPORTED, detail)
@@ -178,6 +183,7 @@ class SlackReceiver:
         await ack()
 
     async def _on_error(self, error: Exception) -> None:
+        self._health.mark_refused(error)
         is_expected = isinstance(error, BusError)
         _log.warning(
             "%s: not accepted, Slack will send it again: %s",

@@ -9,7 +9,7 @@ import pytest
 from bots.config import FeishuConfig
 from bots.feishu.adapter import build
 from bots.feishu.timeouts import FeishuTimeouts
-from bus.errors import DeliveryError, IntakeClosed, IntakeFull
+from bus.errors import DeliveryError, IntakeClosed, IntakeFull, StoreError
 from bus.messages import ReplyTarget
 from bus.platform import (
     Adapter,
@@ -343,3 +343,17 @@ def test_build_makes_an_adapter_with_cards_and_signs() -> None:
     assert isinstance(adapter, SupportsIndicators)
     assert adapter.capabilities.streaming
     assert adapter.health().state is ConnectionState.STOPPED
+
+
+async def test_health_shows_that_messages_are_not_accepted_until_they_are() -> None:
+    intake = RecordingIntake(errors=[StoreError("disk full")] * 100)
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+        async with running(adapter, intake):
+            before = adapter.health().detail
+            await feishu.dm("hello")
+            await eventually(lambda: adapter.health().detail, lambda told: "(StoreError)" in told)
+            assert adapter.health().state is ConnectionState.CONNECTED
+            intake.errors.clear()
+            await eventually(lambda: intake.texts, lambda texts: texts == ["hello"])
+            await eventually(lambda: adapter.health().detail, lambda told: told == before)

@@ -8,7 +8,7 @@ import pytest
 
 from bots.config import SlackConfig
 from bots.slack.adapter import SlackAdapter, build
-from bus.errors import DeliveryError, IntakeFull
+from bus.errors import DeliveryError, IntakeFull, StoreError
 from bus.messages import ReplyTarget
 from bus.platform import (
     Adapter,
@@ -23,6 +23,7 @@ from bus.platform import (
     SupportsStreaming,
 )
 from tests.bots.slack_rig import FAST, config, fast_slack, running
+from tests.eventually import eventually
 from tests.fakes.intake import RecordingIntake
 from tests.fakes.slack import BOT_USER, USER, FakeSlack
 
@@ -469,3 +470,15 @@ async def test_the_environment_decides_nothing(monkeypatch: pytest.MonkeyPatch) 
         await adapter.send(ReplyTarget(chat=f"D{USER}"), "answer", key="k")
         assert slack.texts(f"D{USER}") == ["answer"]
     assert intake.texts == ["hello"]
+
+
+async def test_health_shows_that_messages_are_not_accepted_until_they_are() -> None:
+    intake = RecordingIntake(errors=[StoreError("disk full")] * 100)
+    async with fast_slack() as slack, running(slack, intake) as adapter:
+        slack.say("hello")
+        await eventually(lambda: adapter.health().detail, lambda told: "(StoreError)" in told)
+        assert adapter.health().state is ConnectionState.CONNECTED
+        intake.errors.clear()
+        slack.say("again")
+        await slack.wait_for(lambda: "again" in intake.texts)
+        await eventually(lambda: adapter.health().detail, lambda told: told == "")
