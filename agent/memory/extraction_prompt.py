@@ -92,23 +92,23 @@ class MemoryUpdate:
     removed_ids: frozenset[str] = frozenset()
 
 
-def extraction_prompt(document: MemoryDocument, exchange: MemoryTurn) -> list[BaseMessage]:
+def extraction_prompt(document: MemoryDocument, turn: MemoryTurn) -> list[BaseMessage]:
     """Return what the model is asked. All that others wrote is escaped, so that it cannot end its block."""
     notes = json.dumps(document_to_json(document), ensure_ascii=False)
     parts = [f"<present_notes>\n{html.escape(notes, quote=False)}\n</present_notes>"]
-    if exchange.context:
-        parts.append(f"<said_before>\n{_format_messages(exchange.context)}\n</said_before>")
-    parts.append(f"<conversation>\n{_format_messages(exchange.messages)}\n</conversation>")
-    if exchange.is_correction:
+    if turn.context:
+        parts.append(f"<said_before>\n{_format_messages(turn.context)}\n</said_before>")
+    parts.append(f"<conversation>\n{_format_messages(turn.messages)}\n</conversation>")
+    if turn.is_correction:
         parts.append(_CORRECTION_HINT)
-    elif exchange.is_reinforcement:
+    elif turn.is_reinforcement:
         parts.append(_PRAISE_HINT)
     parts.append("Answer with the JSON object.")
     return [SystemMessage(_INSTRUCTIONS), HumanMessage("\n\n".join(parts))]
 
 
-def _format_messages(said: Iterable[MemoryMessage]) -> str:
-    return "\n".join(f"{one.role.capitalize()}: {_truncate(one.text)}" for one in said)
+def _format_messages(messages: Iterable[MemoryMessage]) -> str:
+    return "\n".join(f"{one.role.capitalize()}: {_truncate(one.text)}" for one in messages)
 
 
 def _truncate(text: str) -> str:

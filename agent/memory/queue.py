@@ -56,20 +56,20 @@ class QueuedTurn:
         return MemoryQueueKey(thread_id=self.turn.thread_id, scope=self.turn.scope)
 
 
-def due_at(work: QueuedTurn, rest_s: float) -> float:
+def due_at(entry: QueuedTurn, rest_s: float) -> float:
     """Return when to process an entry: after a pause of the conversation, or when it has waited very long."""
-    if work.is_expedited:
-        return work.first_at
-    return min(work.last_at + rest_s, work.first_at + MAX_DEBOUNCE_FACTOR * rest_s)
+    if entry.is_expedited:
+        return entry.first_at
+    return min(entry.last_at + rest_s, entry.first_at + MAX_DEBOUNCE_FACTOR * rest_s)
 
 
 def merge_turns(before: MemoryTurn, after: MemoryTurn) -> MemoryTurn:
     """Join two turns: each message once, in its newer form; a correction overrides praise."""
-    said = {one.id: one for one in (*before.messages, *after.messages)}
+    messages = {one.id: one for one in (*before.messages, *after.messages)}
     corrects = before.is_correction or after.is_correction
     return replace(
         after,
-        messages=tuple(said.values())[-MAX_MESSAGES:],
+        messages=tuple(messages.values())[-MAX_MESSAGES:],
         context=before.context,
         is_correction=corrects,
         is_reinforcement=not corrects and (before.is_reinforcement or after.is_reinforcement),
@@ -108,13 +108,13 @@ class MemoryQueue:
     @property
     def unprocessed(self) -> list[MemoryTurn]:
         """The turns that are not processed yet, including those in progress."""
-        works = [*self._busy, *self._waiting.values()]
-        return [work.turn for work in works if not work.is_cancelled]
+        entries = [*self._busy, *self._waiting.values()]
+        return [entry.turn for entry in entries if not entry.is_cancelled]
 
     def unprocessed_of(self, key: MemoryQueueKey) -> list[MemoryTurn]:
         """Return the turns of one conversation that are not processed yet."""
-        works = [*self._busy, *([self._waiting[key]] if key in self._waiting else ())]
-        return [work.turn for work in works if work.key == key and not work.is_cancelled]
+        entries = [*self._busy, *([self._waiting[key]] if key in self._waiting else ())]
+        return [entry.turn for entry in entries if entry.key == key and not entry.is_cancelled]
 
     def add(self, turn: MemoryTurn) -> MemoryQueueKey:
         """Add a turn, and return its key.
@@ -141,31 +141,31 @@ class MemoryQueue:
 
     def expedite(self, key: MemoryQueueKey) -> None:
         """Process a conversation's waiting turns now."""
-        work = self._waiting.get(key)
-        if work is not None:
-            work.is_expedited = True
+        entry = self._waiting.get(key)
+        if entry is not None:
+            entry.is_expedited = True
             self._notify()
 
-    def drop(self, spot: MemoryScope) -> set[MemoryQueueKey]:
+    def drop(self, scope: MemoryScope) -> set[MemoryQueueKey]:
         """Cancel all entries for a document, without an agent for the whole scope; return their keys."""
         dropped: set[MemoryQueueKey] = set()
-        for work in [*self._busy, *self._waiting.values()]:
-            if _covers(spot, work.key.scope):
-                dropped.add(work.key)
-                work.is_cancelled = True
-                if self._waiting.get(work.key) is work:
-                    del self._waiting[work.key]
+        for entry in [*self._busy, *self._waiting.values()]:
+            if _covers(scope, entry.key.scope):
+                dropped.add(entry.key)
+                entry.is_cancelled = True
+                if self._waiting.get(entry.key) is entry:
+                    del self._waiting[entry.key]
         self._notify()
         return dropped
 
     async def run(self) -> None:
         """Process due entries one after another, forever."""
         while True:
-            work = self._next_due()
-            if work is None:
+            entry = self._next_due()
+            if entry is None:
                 await self._wait_for_work()
                 continue
-            await self._process(work)
+            await self._process(entry)
             await anyio.sleep(self._gap_s)
 
     async def flush(self) -> None:
@@ -179,9 +179,9 @@ class MemoryQueue:
         while self._waiting or self._busy:
             changed = self._changed
             async with anyio.create_task_group() as tasks:
-                for work in list(self._waiting.values()):
-                    self._start(work)
-                    tasks.start_soon(self._finish, work, limit)
+                for entry in list(self._waiting.values()):
+                    self._start(entry)
+                    tasks.start_soon(self._finish, entry, limit)
             if self._busy and not self._waiting:
                 await changed.wait()
 
@@ -189,8 +189,8 @@ class MemoryQueue:
         if self._is_closing:
             return None
         rest_s, now = self._rest_s(), anyio.current_time()
-        ready = (work for work in self._waiting.values() if due_at(work, rest_s) <= now)
-        return min(ready, key=lambda work: due_at(work, rest_s), default=None)
+        ready = (entry for entry in self._waiting.values() if due_at(entry, rest_s) <= now)
+        return min(ready, key=lambda entry: due_at(entry, rest_s), default=None)
 
     async def _wait_for_work(self) -> None:
         changed = self._changed
@@ -198,33 +198,33 @@ class MemoryQueue:
             await changed.wait()
             return
         rest_s = self._rest_s()
-        self._asleep_until = min(due_at(work, rest_s) for work in self._waiting.values())
+        self._asleep_until = min(due_at(entry, rest_s) for entry in self._waiting.values())
         with anyio.move_on_after(max(0.0, self._asleep_until - anyio.current_time())):
             await changed.wait()
         self._asleep_until = math.inf
 
-    async def _process(self, work: QueuedTurn) -> None:
-        self._start(work)
-        await self._finish(work, None)
+    async def _process(self, entry: QueuedTurn) -> None:
+        self._start(entry)
+        await self._finish(entry, None)
 
-    def _start(self, work: QueuedTurn) -> None:
-        del self._waiting[work.key]
-        self._busy.append(work)
+    def _start(self, entry: QueuedTurn) -> None:
+        del self._waiting[entry.key]
+        self._busy.append(entry)
 
-    async def _finish(self, work: QueuedTurn, limit: anyio.CapacityLimiter | None) -> None:
+    async def _finish(self, entry: QueuedTurn, limit: anyio.CapacityLimiter | None) -> None:
         if limit is None:
-            await self._process_turn(work)
+            await self._process_turn(entry)
         else:
             async with limit:
-                await self._process_turn(work)
+                await self._process_turn(entry)
         # Not in a `finally`: an entry that is given up at shutdown must stay in `unprocessed`.
-        self._busy.remove(work)
-        self._record_processed(work.key, work.turn.messages)
-        await self._on_processed(work.key)
+        self._busy.remove(entry)
+        self._record_processed(entry.key, entry.turn.messages)
+        await self._on_processed(entry.key)
         self._notify()
 
-    def _record_processed(self, key: MemoryQueueKey, said: Iterable[MemoryMessage]) -> None:
-        for one in said:
+    def _record_processed(self, key: MemoryQueueKey, messages: Iterable[MemoryMessage]) -> None:
+        for one in messages:
             self._processed[key, one.id] = None
         while len(self._processed) > MAX_PROCESSED_IDS:
             self._processed.popitem(last=False)
@@ -234,5 +234,5 @@ class MemoryQueue:
         changed.set()
 
 
-def _covers(spot: MemoryScope, other: MemoryScope) -> bool:
-    return spot.scope == other.scope and spot.agent in (None, other.agent)
+def _covers(scope: MemoryScope, other: MemoryScope) -> bool:
+    return scope.scope == other.scope and scope.agent in (None, other.agent)

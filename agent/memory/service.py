@@ -125,15 +125,15 @@ class MemoryService:
 
     def block_now(self, caller: RunContext) -> str:
         """Like `prompt_block`, but blocking."""
-        where = _scope_of(caller) if self._is_injected() else None
-        if where is None:
+        scope = _scope_of(caller) if self._is_injected() else None
+        if scope is None:
             return ""
-        key = MemoryQueueKey(thread_id=caller.thread_id, scope=where)
+        key = MemoryQueueKey(thread_id=caller.thread_id, scope=scope)
         now, limit = self._now(), self.config.max_injection_tokens
         used_at, cached_limit, block = self._blocks.pop(key, (now, 0, ""))
         if cached_limit != limit or now - used_at >= BLOCK_REST:
             try:
-                block = memory_block(self._store.read(where), limit)
+                block = memory_block(self._store.read(scope), limit)
             except MemoryServiceError:
                 return ""  # logged where it happened; a run goes on without
         self._blocks[key] = (now, limit, block)
@@ -178,30 +178,30 @@ class MemoryService:
 
     # ---- for operators and users ---------------------------------------------------------------
 
-    async def get(self, where: MemoryScope) -> MemoryDocument:
+    async def get(self, scope: MemoryScope) -> MemoryDocument:
         """Return a document. Raises MemoryUnavailable, like all of these."""
-        return await anyio.to_thread.run_sync(self._store.read, where)
+        return await anyio.to_thread.run_sync(self._store.read, scope)
 
-    async def reload(self, where: MemoryScope) -> MemoryDocument:
+    async def reload(self, scope: MemoryScope) -> MemoryDocument:
         """Reload a document from disk."""
         self._store.clear_cache()
-        self._renew_blocks(where)
-        return await self.get(where)
+        self._renew_blocks(scope)
+        return await self.get(scope)
 
     async def list_scopes(self) -> list[MemoryScopeInfo]:
         """Return the scopes that have memory."""
         return await anyio.to_thread.run_sync(self._store.list_scopes)
 
-    async def clear(self, where: MemoryScope) -> MemoryDocument:
+    async def clear(self, scope: MemoryScope) -> MemoryDocument:
         """Delete a document and its queued turns; without an agent the whole scope."""
-        dropped = self._queue.drop(where)
-        await anyio.to_thread.run_sync(self._store.delete, where)
-        self._renew_blocks(where)
+        dropped = self._queue.drop(scope)
+        await anyio.to_thread.run_sync(self._store.delete, scope)
+        self._renew_blocks(scope)
         for key in dropped:
             await self._save_pending(key)
-        return await self.get(where)
+        return await self.get(scope)
 
-    async def replace(self, where: MemoryScope, data: object) -> MemoryDocument:
+    async def replace(self, scope: MemoryScope, data: object) -> MemoryDocument:
         """Replace a document, as an import does.
 
         Raises:
@@ -211,11 +211,11 @@ class MemoryService:
         if isinstance(data, dict) and data.keys().isdisjoint(PARTS):
             raise MemoryInvalid(f"not a memory document: it has none of {', '.join(PARTS)}")
         document = replace(document_from_json(data), last_updated=self._timestamp())
-        return await self._update(where, lambda _: document)
+        return await self._update(scope, lambda _: document)
 
     async def create_fact(
         self,
-        where: MemoryScope,
+        scope: MemoryScope,
         content: str,
         category: str = DEFAULT_CATEGORY,
         confidence: float = DEFAULT_CONFIDENCE,
@@ -233,10 +233,10 @@ class MemoryService:
             created_at=self._timestamp(),
             source=MANUAL,
         )
-        return await self._update(where, lambda present: self._add_fact(present, fact))
+        return await self._update(scope, lambda document: self._add_fact(document, fact))
 
     async def update_fact(
-        self, where: MemoryScope, fact_id: str, changes: dict[str, Any]
+        self, scope: MemoryScope, fact_id: str, changes: dict[str, Any]
     ) -> MemoryDocument:
         """Change a fact's `content`, `category` or `confidence`; other fields stay.
 
@@ -248,49 +248,49 @@ class MemoryService:
             key: check(changes[key]) for key, check in _CHECKS.items() if key in changes
         }
 
-        def change(present: MemoryDocument) -> MemoryDocument:
+        def change(document: MemoryDocument) -> MemoryDocument:
             facts = tuple(
-                replace(fact, **checked) if fact.id == fact_id else fact for fact in present.facts
+                replace(fact, **checked) if fact.id == fact_id else fact for fact in document.facts
             )
-            return self._replace_facts(_require_fact(present, fact_id), facts)
+            return self._replace_facts(_require_fact(document, fact_id), facts)
 
-        return await self._update(where, change)
+        return await self._update(scope, change)
 
-    async def delete_fact(self, where: MemoryScope, fact_id: str) -> MemoryDocument:
+    async def delete_fact(self, scope: MemoryScope, fact_id: str) -> MemoryDocument:
         """Delete a fact; return the whole document.
 
         Raises:
             FactNotFound: There is no fact with this id.
         """
 
-        def change(present: MemoryDocument) -> MemoryDocument:
-            facts = tuple(fact for fact in present.facts if fact.id != fact_id)
-            return self._replace_facts(_require_fact(present, fact_id), facts)
+        def change(document: MemoryDocument) -> MemoryDocument:
+            facts = tuple(fact for fact in document.facts if fact.id != fact_id)
+            return self._replace_facts(_require_fact(document, fact_id), facts)
 
-        return await self._update(where, change)
+        return await self._update(scope, change)
 
     async def _update(
-        self, where: MemoryScope, change: Callable[[MemoryDocument], MemoryDocument]
+        self, scope: MemoryScope, change: Callable[[MemoryDocument], MemoryDocument]
     ) -> MemoryDocument:
-        document = await anyio.to_thread.run_sync(self._store.update, where, change)
-        self._renew_blocks(where)
+        document = await anyio.to_thread.run_sync(self._store.update, scope, change)
+        self._renew_blocks(scope)
         return document
 
-    def _renew_blocks(self, where: MemoryScope) -> None:
+    def _renew_blocks(self, scope: MemoryScope) -> None:
         """Forget the prompt blocks of a scope that somebody changed; the whole scope if it names no agent."""
         for key in list(self._blocks):
-            if key.scope.scope == where.scope and where.agent in (None, key.scope.agent):
+            if key.scope.scope == scope.scope and scope.agent in (None, key.scope.agent):
                 self._blocks.pop(key, None)
 
-    def _add_fact(self, present: MemoryDocument, fact: MemoryFact) -> MemoryDocument:
-        if len(present.facts) >= MAX_FACTS:
+    def _add_fact(self, document: MemoryDocument, fact: MemoryFact) -> MemoryDocument:
+        if len(document.facts) >= MAX_FACTS:
             raise MemoryInvalid(f"there are {MAX_FACTS} facts already: delete some first")
-        return self._replace_facts(present, (*present.facts, fact))
+        return self._replace_facts(document, (*document.facts, fact))
 
     def _replace_facts(
-        self, present: MemoryDocument, facts: tuple[MemoryFact, ...]
+        self, document: MemoryDocument, facts: tuple[MemoryFact, ...]
     ) -> MemoryDocument:
-        return replace(present, facts=facts, last_updated=self._timestamp())
+        return replace(document, facts=facts, last_updated=self._timestamp())
 
     def _timestamp(self) -> str:
         return format_utc(self._now())

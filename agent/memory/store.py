@@ -53,13 +53,13 @@ class MemoryStore:
         self._changing = threading.Lock()
         self._looking = threading.Lock()
 
-    def read(self, spot: MemoryScope) -> MemoryDocument:
+    def read(self, scope: MemoryScope) -> MemoryDocument:
         """Return a document, empty if there is none. An invalid file is moved aside.
 
         Raises:
             MemoryUnavailable: A disk error.
         """
-        path = self._path(spot)
+        path = self._path(scope)
         try:
             return self._read(path)
         except MemoryInvalid:
@@ -67,7 +67,7 @@ class MemoryStore:
                 return self._read_or_move_aside(path)
 
     def update(
-        self, spot: MemoryScope, change: Callable[[MemoryDocument], MemoryDocument]
+        self, scope: MemoryScope, change: Callable[[MemoryDocument], MemoryDocument]
     ) -> MemoryDocument:
         """Atomically replace a document by the result of a function, and return it.
 
@@ -76,25 +76,25 @@ class MemoryStore:
         Raises:
             MemoryUnavailable: A disk error; the document is unchanged.
         """
-        path = self._path(spot)
+        path = self._path(scope)
         with self._changing:
             before = self._read_or_move_aside(path)
             after = change(before)
             if after is not before:
-                self._write(spot, path, after)
+                self._write(scope, path, after)
             return after
 
-    def delete(self, spot: MemoryScope) -> None:
+    def delete(self, scope: MemoryScope) -> None:
         """Delete a document; without an agent the whole scope, including files that were moved aside.
 
         Raises:
             MemoryUnavailable: A disk error.
         """
         with self._changing, _log_disk_errors("removed"):
-            if spot.agent is None:
-                self._remove_scope(spot)
+            if scope.agent is None:
+                self._remove_scope(scope)
             else:
-                self._path(spot).unlink(missing_ok=True)
+                self._path(scope).unlink(missing_ok=True)
 
     def clear_cache(self) -> None:
         """Clear the cache."""
@@ -130,11 +130,11 @@ class MemoryStore:
             facts=len(document.facts),
         )
 
-    def _path(self, spot: MemoryScope) -> Path:
-        folder = self._root / spot.folder
-        if spot.agent is None:
+    def _path(self, scope: MemoryScope) -> Path:
+        folder = self._root / scope.folder
+        if scope.agent is None:
             return folder / "memory.json"
-        return folder / "agents" / f"{spot.agent}.json"
+        return folder / "agents" / f"{scope.agent}.json"
 
     def _read(self, path: Path) -> MemoryDocument:
         with _log_disk_errors("read"):
@@ -162,21 +162,21 @@ class MemoryStore:
                 _move_aside(path)
             return EMPTY_DOCUMENT
 
-    def _write(self, spot: MemoryScope, path: Path, document: MemoryDocument) -> None:
+    def _write(self, scope: MemoryScope, path: Path, document: MemoryDocument) -> None:
         text = json.dumps(document_to_json(document), ensure_ascii=False, allow_nan=False, indent=1)
-        folder = self._root / spot.folder
+        folder = self._root / scope.folder
         with _log_disk_errors("written"):
             for needed in (self._root, folder, path.parent):
                 needed.mkdir(mode=0o700, parents=True, exist_ok=True)
             name = folder / "scope"
             if not name.exists():
-                write_atomically(name, spot.scope.encode())
+                write_atomically(name, scope.scope.encode())
             write_atomically(path, text.encode())
             found = path.stat()
         self._to_cache(path, (found.st_mtime_ns, found.st_size, found.st_ino), document)
 
-    def _remove_scope(self, spot: MemoryScope) -> None:
-        folder = self._root / spot.folder
+    def _remove_scope(self, scope: MemoryScope) -> None:
+        folder = self._root / scope.folder
         if folder.is_dir() and not folder.is_symlink():
             shutil.rmtree(folder)
 

@@ -77,7 +77,7 @@ class MemoryTurn:
 
 
 def extract_turn(
-    spot: MemoryScope, thread_id: str, messages: Sequence[BaseMessage]
+    scope: MemoryScope, thread_id: str, messages: Sequence[BaseMessage]
 ) -> MemoryTurn | None:
     """Return a conversation's last turn, or None if no user message has an answer yet."""
     said = conversation_messages(_recent_messages(messages))
@@ -90,7 +90,7 @@ def extract_turn(
         start -= 1
     corrects, praises = detect_feedback(said[-CUE_MESSAGES:])
     return MemoryTurn(
-        scope=spot,
+        scope=scope,
         thread_id=thread_id,
         messages=tuple(said[start:]),
         context=tuple(said[max(0, start - CONTEXT_MESSAGES) : start]),

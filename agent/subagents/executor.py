@@ -88,9 +88,9 @@ class SubagentRun:
         if self.task is not None:
             self.task.cancel()
 
-    def _report(self, said: SubagentMessage) -> None:
+    def _report(self, answer: SubagentMessage) -> None:
         if self.result is None:
-            self._parent.run(self.task_spec.report, said)
+            self._parent.run(self.task_spec.report, answer)
 
 
 class SubagentExecutor:

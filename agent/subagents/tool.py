@@ -102,12 +102,12 @@ class _TaskTool:
             kind = replace(kind, max_turns=max(1, min(max_turns, kind.max_turns)))
         return await self._delegate(kind, _TaskCall(description, prompt, runtime))
 
-    def _refusal(self, kind: SubagentType | None, asked: str, prompt: str) -> str | None:
-        if kind is None and asked.strip() == BASH:
+    def _refusal(self, kind: SubagentType | None, requested: str, prompt: str) -> str | None:
+        if kind is None and requested.strip() == BASH:
             return NO_BASH
         if kind is None:
             names = ", ".join(sorted(self._kinds))
-            return f"Error: Unknown subagent type '{asked[:80]}'. Available: {names}"
+            return f"Error: Unknown subagent type '{requested[:80]}'. Available: {names}"
         if not prompt.strip():
             return "Error: The prompt is empty: describe the complete task in it"
         return None
@@ -150,12 +150,12 @@ class _TaskCall:
     def emit_started(self) -> None:
         self._emit("task_started", description=self.description)
 
-    def emit_progress(self, said: SubagentMessage) -> None:
+    def emit_progress(self, answer: SubagentMessage) -> None:
         self._emit(
             "task_running",
-            message=said.message.model_dump(),
-            message_index=said.index,
-            total_messages=said.index,
+            message=answer.message.model_dump(),
+            message_index=answer.index,
+            total_messages=answer.index,
         )
 
     def emit_finished(self, outcome: SubagentResult) -> None:
