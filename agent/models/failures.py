@@ -56,7 +56,8 @@ _BY_STATUS: Mapping[int, FailureReason] = {
 }
 _QUOTA = re.compile(r"insufficient_quota|billing|credit balance|quota[_ ]exceeded", re.IGNORECASE)
 _CONTEXT_OVERFLOW = re.compile(
-    r"context_length_exceeded|maximum context length|context window|prompt is too long",
+    r"context_length_exceeded|maximum context length|context window|(?:prompt|input) is too long|context size"
+    r"|input token count|maximum number of tokens allowed|reduce the length of the messages|request_too_large",
     re.IGNORECASE,
 )
 _CODE = re.compile(r"[a-z_]{1,40}")
@@ -118,18 +119,22 @@ def classify_error(error: Exception) -> ModelFailure | None:
 
 
 def fallback_message(
-    failure: ModelFailure, words: AgentMessages, *, said: str = "", message_id: str | None = None
+    failure: ModelFailure,
+    words: AgentMessages,
+    *,
+    streamed: str = "",
+    message_id: str | None = None,
 ) -> AIMessage:
     """Return the message that ends a turn whose model failed.
 
     Args:
         failure: The failure.
         words: What people are told.
-        said: The text streamed before the failure; users have seen it, so it stays.
+        streamed: The text streamed before the failure; users have seen it, so it stays.
         message_id: The id of the streamed message.
     """
     return AIMessage(
-        content=f"{said.rstrip()}\n\n{words.model(failure.reason)}".strip(),
+        content=f"{streamed.rstrip()}\n\n{words.model(failure.reason)}".strip(),
         id=message_id,
         additional_kwargs={
             FALLBACK_KEY: True,
