@@ -181,11 +181,11 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
 def _rejection_message(asked: GuardrailRequest, reason: str) -> ToolMessage:
     """Return the message for a call that a person rejected."""
     name = asked.tool_name or "unknown_tool"
-    said = f'They said: "{reason}"' if reason else "They gave no reason"
+    stated = f'They said: "{reason}"' if reason else "They gave no reason"
     stamps = status_kwargs("failed", "not approved by the user") if name == TASK else {}
     return ToolMessage(
         content=(
-            f"The user did not approve the call of '{name}', so it was not run. {said}. "
+            f"The user did not approve the call of '{name}', so it was not run. {stated}. "
             "Do not repeat the call unless the user asks for it."
         ),
         name=name,
@@ -208,5 +208,5 @@ def _denying_decision(decision: GuardrailDecision) -> GuardrailDecision | None:
 
 
 def _clean_reason(message: str) -> str:
-    said = " ".join(str(message or "").split()).rstrip(".") or NO_REASON.message
-    return said if len(said) <= REASON_CHARS else said[: REASON_CHARS - 3] + "..."
+    text = " ".join(str(message or "").split()).rstrip(".") or NO_REASON.message
+    return text if len(text) <= REASON_CHARS else text[: REASON_CHARS - 3] + "..."

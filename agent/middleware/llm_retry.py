@@ -231,7 +231,7 @@ def _add_callback(model: BaseChatModel, streamed: _StreamedText) -> BaseChatMode
 
 def _failure_response(request: Request, failure: ModelFailure, streamed: _StreamedText) -> Response:
     message = fallback_message(
-        failure, wording_for(request), said=streamed.text, message_id=streamed.message_id
+        failure, wording_for(request), streamed=streamed.text, message_id=streamed.message_id
     )
     return ModelResponse(result=[message])
 

@@ -16,8 +16,7 @@ from agent.config import LoopDetectionConfig
 from agent.locales import AgentMessages
 from agent.middleware.handlers import ModelHandler
 from agent.middleware.localization import wording_for
-from agent.middleware.tool_calls import append_note, remove_tool_calls
-from agent.models.failures import is_fallback
+from agent.middleware.tool_calls import without_tool_calls
 from agent.state import ThreadState
 from agent.user_messages import LOOP_WARNING
 
@@ -105,8 +104,8 @@ def count_calls(messages: Sequence[AnyMessage], window: int) -> CallCounts:
 
     >>> call = {"name": "ls", "args": {"path": "a", "depth": 1}, "id": "1"}
     >>> same = {"name": "ls", "args": {"depth": 1, "path": "a"}, "id": "2"}
-    >>> said = [HumanMessage("x"), AIMessage("", tool_calls=[call]), AIMessage("", tool_calls=[same])]
-    >>> max(count_calls(said, 20).same.values()), count_calls(said, 20).tools["ls"]
+    >>> history = [HumanMessage("x"), AIMessage("", tool_calls=[call]), AIMessage("", tool_calls=[same])]
+    >>> max(count_calls(history, 20).same.values()), count_calls(history, 20).tools["ls"]
     (2, 2)
     """
     turn: list[list[ToolCall]] = []
@@ -145,17 +144,9 @@ def _without_tools(request: Request) -> Request:
 
 def _final_response(circling: Response, final: Response, words: AgentMessages) -> Response:
     """Return the final answer without calls, after the text that came with the dropped calls."""
-    said = [_without_calls(message) for message in _ai_messages(circling) if message.text.strip()]
-    result = [_without_calls(message) for message in _ai_messages(final)]
-    if not any(message.text.strip() for message in result):
-        result = [append_note(message, words.loop_detected) for message in result[-1:]]
-    return ModelResponse(result=[*said, *result])
-
-
-def _without_calls(message: AIMessage) -> AIMessage:
-    if is_fallback(message):
-        return message
-    return remove_tool_calls(message, lambda _: True).model_copy(update={"invalid_tool_calls": []})
+    before = [without_tool_calls(m) for m in _ai_messages(circling) if m.text.strip()]
+    answer = [without_tool_calls(m, words.loop_detected) for m in _ai_messages(final)]
+    return ModelResponse(result=[*before, *answer])
 
 
 def _ai_messages(response: Response) -> list[AIMessage]:

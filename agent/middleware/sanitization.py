@@ -16,11 +16,10 @@ from langchain_core.messages import (
 )
 from typing_extensions import override
 
-from agent.locales import AgentMessages
 from agent.middleware.handlers import ModelHandler
 from agent.middleware.localization import wording_for
 from agent.middleware.system_message import append_to_system_message
-from agent.middleware.tool_calls import append_note, remove_tool_calls
+from agent.middleware.tool_calls import without_tool_calls
 from agent.models.failures import is_fallback
 from agent.state import ThreadState
 from agent.user_messages import HUMAN, RESERVED_TAGS
@@ -68,10 +67,8 @@ class SanitizationMiddleware(AgentMiddleware[ThreadState, Any]):
     def _clean_response(self, request: Request, response: Response) -> Response:
         if not self._safety or not any(map(_was_filtered, response.result)):
             return response
-        words = wording_for(request)
-        result = [
-            _without_filtered_calls(m, words) if _was_filtered(m) else m for m in response.result
-        ]
+        note = wording_for(request).filtered
+        result = [without_tool_calls(m, note) if _was_filtered(m) else m for m in response.result]
         return ModelResponse(result=result, structured_response=response.structured_response)
 
 
@@ -166,10 +163,3 @@ def _was_filtered(message: BaseMessage) -> bool:
     metadata = message.response_metadata
     reason = metadata.get("finish_reason") or metadata.get("stop_reason")
     return isinstance(reason, str) and reason.lower() in SAFETY_REASONS
-
-
-def _without_filtered_calls(message: BaseMessage, words: AgentMessages) -> BaseMessage:
-    if not isinstance(message, AIMessage):
-        return message
-    bare = remove_tool_calls(message, lambda _: True).model_copy(update={"invalid_tool_calls": []})
-    return bare if bare.text.strip() else append_note(bare, words.filtered)

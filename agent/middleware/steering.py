@@ -27,21 +27,21 @@ class SteeringMiddleware(AgentMiddleware[ThreadState, Any]):
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: ModelHandler
     ) -> ModelResponse[Any]:
-        said = take_steering_messages(get_config())
+        arrived = take_steering_messages(get_config())
         return (
-            _prepend_messages(await handler(_add_messages(request, said)), said)
-            if said
+            _prepend_messages(await handler(_add_messages(request, arrived)), arrived)
+            if arrived
             else await handler(request)
         )
 
 
-def _add_messages(request: ModelRequest[Any], said: Sequence[AnyMessage]) -> ModelRequest[Any]:
-    messages = [*request.messages, *said]
+def _add_messages(request: ModelRequest[Any], arrived: Sequence[AnyMessage]) -> ModelRequest[Any]:
+    messages = [*request.messages, *arrived]
     # Other middleware, such as memory, reads messages from the state.
     return request.override(messages=messages, state={**request.state, "messages": messages})
 
 
 def _prepend_messages(
-    response: ModelResponse[Any], said: Sequence[AnyMessage]
+    response: ModelResponse[Any], arrived: Sequence[AnyMessage]
 ) -> ModelResponse[Any]:
-    return replace(response, result=[*said, *response.result])
+    return replace(response, result=[*arrived, *response.result])

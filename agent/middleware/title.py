@@ -56,7 +56,7 @@ class TitleMiddleware(AgentMiddleware[ThreadState, Any]):
         user = _untitled_text(request)
         if user is None or (self._model is not None and _calls_tools(response)):
             return ExtendedModelResponse(response)
-        written = await self._generate_title(user, _response_text(response)) if self._model else ""
+        written = await self._generate_title(user, _response_text(response))
         return _with_title(response, written or fallback_title(user, self._config.max_chars))
 
     async def _generate_title(self, user: str, assistant: str) -> str:

@@ -66,14 +66,14 @@ class TodoListMiddleware(AgentMiddleware[ThreadState, Any]):
     async def awrap_model_call(self, request: Request, handler: ModelHandler) -> Response:
         asked, left = _add_plan(request), _reminders_left(request)
         response = _reject_parallel_calls(await handler(asked))
-        said: list[BaseMessage] = []
+        answers: list[BaseMessage] = []
         while left and _stops_early(request, response):
-            said += response.result
+            answers += response.result
             left -= 1
             response = _reject_parallel_calls(
-                await handler(_add_reminder(asked, said, _open_todos(request)))
+                await handler(_add_reminder(asked, answers, _open_todos(request)))
             )
-        return _join_responses(said, response)
+        return _join_responses(answers, response)
 
 
 def _add_plan(request: Request) -> Request:
@@ -151,7 +151,9 @@ def _reminders_left(request: Request) -> int:
     return max(0, MAX_REMINDERS - used)
 
 
-def _add_reminder(request: Request, said: Sequence[BaseMessage], steps: Sequence[Todo]) -> Request:
+def _add_reminder(
+    request: Request, answers: Sequence[BaseMessage], steps: Sequence[Todo]
+) -> Request:
     reminder = HumanMessage(
         f"These steps of your list are still open:\n{_format_todos(steps)}\n"
         "Continue with them. If they are done or no longer needed, update the list. Then repeat your complete "
@@ -159,7 +161,7 @@ def _add_reminder(request: Request, said: Sequence[BaseMessage], steps: Sequence
         name=PLAN_REMINDER,
         additional_kwargs={"hide_from_ui": True},
     )
-    messages: Any = [*request.messages, *said, reminder]
+    messages: Any = [*request.messages, *answers, reminder]
     return request.override(messages=messages)
 
 
@@ -175,5 +177,5 @@ def _format_todos(todos: Sequence[Todo]) -> str:
     return "\n".join(f"- [{todo['status']}] {todo['content']}" for todo in todos)
 
 
-def _join_responses(said: Sequence[BaseMessage], response: Response) -> Response:
-    return ModelResponse(result=[*said, *response.result]) if said else response
+def _join_responses(answers: Sequence[BaseMessage], response: Response) -> Response:
+    return ModelResponse(result=[*answers, *response.result]) if answers else response

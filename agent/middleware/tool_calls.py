@@ -3,7 +3,9 @@
 from collections.abc import Callable, Collection
 from typing import Any
 
-from langchain_core.messages import AIMessage, ToolCall
+from langchain_core.messages import AIMessage, BaseMessage, ToolCall
+
+from agent.models.failures import is_fallback
 
 _CALL_BLOCKS = frozenset({"tool_use", "tool_call", "function_call", "tool_call_chunk"})
 """Types of content blocks that are tool calls."""
@@ -34,6 +36,14 @@ def remove_tool_calls(message: AIMessage, dropped: Callable[[ToolCall], bool]) -
             "additional_kwargs": raw,
         }
     )
+
+
+def without_tool_calls(message: BaseMessage, note: str = "") -> BaseMessage:
+    """Return a response without any calls, valid or not; if it then has no text, with a note. Failure reports stay."""
+    if not isinstance(message, AIMessage) or is_fallback(message):
+        return message
+    bare = remove_tool_calls(message, lambda _: True).model_copy(update={"invalid_tool_calls": []})
+    return append_note(bare, note) if note and not bare.text.strip() else bare
 
 
 def append_note(message: AIMessage, note: str) -> AIMessage:

@@ -12,7 +12,7 @@ from typing_extensions import override
 from agent.locales import AgentMessages
 from agent.middleware.handlers import ModelHandler
 from agent.middleware.localization import wording_for
-from agent.middleware.tool_calls import append_note, remove_tool_calls
+from agent.middleware.tool_calls import without_tool_calls
 from agent.state import ThreadState
 from agent.subagents.progress import TURN_CAPPED
 from agent.user_messages import is_user_message
@@ -53,8 +53,8 @@ class TurnLimitMiddleware(AgentMiddleware[ThreadState, Any]):
         turn = takewhile(
             lambda message: not is_user_message(message), reversed(request.state["messages"])
         )
-        said = sum(isinstance(message, AIMessage) for message in turn)
-        return said + 1 >= most
+        calls = sum(isinstance(message, AIMessage) for message in turn)
+        return calls + 1 >= most
 
 
 def _add_reminder(request: ModelRequest[Any]) -> ModelRequest[Any]:
@@ -62,14 +62,11 @@ def _add_reminder(request: ModelRequest[Any]) -> ModelRequest[Any]:
 
 
 def _final_response(response: ModelResponse[Any], words: AgentMessages) -> ModelResponse[Any]:
-    result = [_without_calls(message, words) for message in response.result]
+    result = [_capped(message, words) for message in response.result]
     return ModelResponse(result=result, structured_response=response.structured_response)
 
 
-def _without_calls(message: BaseMessage, words: AgentMessages) -> BaseMessage:
-    if not isinstance(message, AIMessage):
-        return message
-    capped = remove_tool_calls(message, lambda _: True)
-    marks = {**capped.additional_kwargs, TURN_CAPPED: True}
-    marked = capped.model_copy(update={"additional_kwargs": marks})
-    return marked if marked.text.strip() else append_note(marked, words.step_limit_reached)
+def _capped(message: BaseMessage, words: AgentMessages) -> BaseMessage:
+    bare = without_tool_calls(message, words.step_limit_reached)
+    marks = {**bare.additional_kwargs, TURN_CAPPED: True}
+    return bare.model_copy(update={"additional_kwargs": marks})

@@ -141,23 +141,23 @@ def plan(messages: Sequence[BaseMessage], tools: set[str]) -> ScriptedTurn:
     if results:
         return _report_results(messages, results, tools)
     humans = [message for message in messages if isinstance(message, HumanMessage)]
-    said = _BLOCK.sub("", humans[-1].text).strip() if humans else ""
+    request = _BLOCK.sub("", humans[-1].text).strip() if humans else ""
     if any(message.type == "system" and BOOTSTRAP_TAG in message.text for message in messages):
         return ScriptedTurn(text=WELCOME + HINT)
-    turn = _requested_calls(said, tools, call_id=f"call_{len(messages)}")
-    return turn or ScriptedTurn(text=_echo(said, humans))
+    turn = _requested_calls(request, tools, call_id=f"call_{len(messages)}")
+    return turn or ScriptedTurn(text=_echo(request, humans))
 
 
-def _requested_calls(said: str, tools: set[str], *, call_id: str) -> ScriptedTurn | None:
+def _requested_calls(request: str, tools: set[str], *, call_id: str) -> ScriptedTurn | None:
     """Return the tool calls for a request that the demo knows, or None."""
-    if "bash" in tools and (found := _RUN.search(said)):
+    if "bash" in tools and (found := _RUN.search(request)):
         args = {"description": "run it", "command": found.group(2).strip()}
         return ScriptedTurn(calls=(ScriptedCall(name="bash", args=args, id=call_id),))
-    if _ASK.search(said) and "ask_clarification" in tools:
+    if _ASK.search(request) and "ask_clarification" in tools:
         return ScriptedTurn(
             calls=(ScriptedCall(name="ask_clarification", args=_QUESTION, id=call_id),)
         )
-    if _LIST.search(said) and "ls" in tools:
+    if _LIST.search(request) and "ls" in tools:
         folders = (WORKSPACE, UPLOADS, OUTPUTS)
         calls = (
             ScriptedCall(
@@ -166,11 +166,11 @@ def _requested_calls(said: str, tools: set[str], *, call_id: str) -> ScriptedTur
             for n, path in enumerate(folders)
         )
         return ScriptedTurn(text="Let me look. ", calls=tuple(calls))
-    if _WRITE.search(said) and {"write_file", "present_files"} <= tools:
+    if _WRITE.search(request) and {"write_file", "present_files"} <= tools:
         args = {
             "description": "write it",
-            "path": _target_path(said),
-            "content": _file_content(said),
+            "path": _target_path(request),
+            "content": _file_content(request),
         }
         return ScriptedTurn(
             text="I will write it. ",
@@ -180,9 +180,9 @@ def _requested_calls(said: str, tools: set[str], *, call_id: str) -> ScriptedTur
 
 
 _QUESTION = {
-    "question": "Which colour shall the bikeshed have?",
+    "question": "Which color should the bike shed have?",
     "clarification_type": "approach_choice",
-    "context": "You asked me to ask.",
+    "context": "You asked for a question.",
     "options": ["Red", "Green", "Blue"],
 }
 
@@ -194,7 +194,7 @@ def _report_results(
     failed = [result for result in results if result.text.startswith("Error")]
     if failed:
         return ScriptedTurn(
-            text=f"That did not work. The tool {failed[0].name} said:\n\n{failed[0].text}"
+            text=f"That did not work. The tool {failed[0].name} reported:\n\n{failed[0].text}"
         )
     if last.name == "write_file" and "present_files" in tools:
         args = {"filepaths": [_written_path(messages, last)]}
@@ -209,10 +209,10 @@ def _report_results(
     )
 
 
-def _echo(said: str, humans: Sequence[HumanMessage]) -> str:
+def _echo(request: str, humans: Sequence[HumanMessage]) -> str:
     count = len(humans)
     number = "your first message" if count == 1 else f"message {count} from you"
-    text = f"You said: {said}\n\nThis is {number} in this conversation"
+    text = f"You said: {request}\n\nThis is {number} in this conversation"
     if count > 1:
         before = _BLOCK.sub("", humans[-2].text).strip()
         text += f"; the one before was “{before[:80]}”"
@@ -240,11 +240,11 @@ def _written_path(messages: Sequence[BaseMessage], result: ToolMessage) -> str:
     return str(call["args"].get("path", "")) if call is not None else ""
 
 
-def _target_path(said: str) -> str:
-    found = _FILE_NAME.search(said)
+def _target_path(request: str) -> str:
+    found = _FILE_NAME.search(request)
     return f"{OUTPUTS}/{found.group(1) if found else 'hello.txt'}"
 
 
-def _file_content(said: str) -> str:
-    found = _CONTENT.search(said)
+def _file_content(request: str) -> str:
+    found = _CONTENT.search(request)
     return (found.group(1).strip() if found else "Hello from Parley's demo.") + "\n"
