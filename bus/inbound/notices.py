@@ -26,6 +26,9 @@ STORE_S = 5.0
 COLLECT_S = 2.0
 """How long further refused messages of somebody are collected, to be told of in one notice, seconds."""
 
+MAX_MARKING = 20
+"""Refused messages that get their failure indicator at once; beyond that, a notice is all they get."""
+
 MAX_REFUSED = 10_000
 """People whose refusal is remembered, so that no further one is looked up in the outbox."""
 
@@ -47,6 +50,7 @@ class IntakeNotices:
         self._tasks = bus.tasks
         self._collected: dict[tuple[ConversationKey, str], list[InboundMessage]] = {}
         self._refused: OrderedDict[str, None] = OrderedDict()
+        self._marking = 0
 
     async def notify_refused(self, message: InboundMessage, disposition: Disposition) -> None:
         """Tell somebody who may not use the bot: a pairing code, or once a day per person and chat that they may not.
@@ -78,6 +82,9 @@ class IntakeNotices:
         self, reason: str, message: InboundMessage, key: ConversationKey, text: str
     ) -> None:
         """Tell of a refused message: at once, or with the others of its sender that follow within `COLLECT_S`."""
+        if self._marking < MAX_MARKING:
+            self._marking += 1
+            self._tasks.start_soon(self._mark_refused, message)
         sender = (key, message.sender.user_id)
         collected = self._collected.get(sender)
         if collected is not None:
@@ -87,6 +94,14 @@ class IntakeNotices:
         if sender not in self._collected:
             self._collected[sender] = []
             self._tasks.start_soon(self._tell_collected, sender)
+
+    async def _mark_refused(self, message: InboundMessage) -> None:
+        """Show on the message itself that it was not accepted, where the platform can (a reaction)."""
+        try:
+            target = message.reply_target
+            await self._delivery.show_finished(message.key.channel, target, ok=False)
+        finally:
+            self._marking -= 1
 
     async def _tell_collected(self, sender: tuple[ConversationKey, str]) -> None:
         """Tell of the messages that were collected, until there are none for `COLLECT_S`."""

@@ -109,6 +109,18 @@ async def test_a_turn_stopped_before_it_began_never_runs(tmp_path: Path) -> None
         assert harness.prompts() == ["hang", "hi"]
 
 
+async def test_refused_messages_are_marked_where_the_platform_can(tmp_path: Path) -> None:
+    platform = CardPlatform("fake")
+    config = BusConfig(max_queue=1, drain_s=0.1)
+    async with running_bus(tmp_path, config=config, platform=platform) as harness:
+        harness.server.scripts.append(hanging())
+        await harness.send("hang")
+        await harness.wait_for_runs(1)
+        reasons = [await harness.send(f"more {i}") for i in range(3)]
+        assert reasons == [Disposition.ACCEPTED] + [Disposition.QUEUE_FULL] * 2
+        await eventually(lambda: platform.signs.count("failed") == 2)
+
+
 async def test_an_idle_conversation_costs_nothing(tmp_path: Path) -> None:
     async with running_bus(tmp_path) as harness:
         for index in range(20):
