@@ -15,13 +15,14 @@ from bus.inbound.pipeline import InboundContext
 from bus.messages import ConversationKey, InboundMessage, OutboundText, encode_outbound
 from bus.platform import Disposition
 from bus.retry import StoreRetry
+from store.errors import StoreError
 from store.inbox import QueueFull
 from store.outbox import NewOutboxRow
 
 log = logging.getLogger(__name__)
 
 STORE_S = 5.0
-"""How long the store may take for such a notice, seconds."""
+"""How long the store may take for such a notice when Parley stops, seconds."""
 
 COLLECT_S = 2.0
 """How long further refused messages of somebody are collected, to be told of in one notice, seconds."""
@@ -68,13 +69,13 @@ class IntakeNotices:
                 pass
 
     async def notify_rate_limited(self, context: InboundContext, key: ConversationKey) -> None:
-        """Tell somebody who sent too much when to send it again. Raises StoreError."""
+        """Tell somebody who sent too much when to send it again."""
         seconds = whole_seconds(context.retry_after_s)
         text = context.message.reply_target.texts.rate_limited.format(seconds=seconds)
         await self._tell_refused("fast", context.message, key, text)
 
     async def notify_queue_full(self, message: InboundMessage, full: QueueFull) -> None:
-        """Tell somebody that the conversation takes no more messages now. Raises StoreError."""
+        """Tell somebody that the conversation takes no more messages now."""
         text = message.reply_target.texts.queue_full.format(count=full.pending)
         await self._tell_refused("full", message, full.key, text)
 
@@ -87,13 +88,17 @@ class IntakeNotices:
             self._tasks.start_soon(self._mark_refused, message)
         sender = (key, message.sender.user_id)
         collected = self._collected.get(sender)
-        if collected is not None:
-            collected.append(message)
-            return
-        await self._send(f"{reason}:{key.channel}:{message.event_id}", key, message, text)
-        if sender not in self._collected:
-            self._collected[sender] = []
+        if collected is None:
+            collected = self._collected[sender] = []
             self._tasks.start_soon(self._tell_collected, sender)
+            try:
+                await self._send(f"{reason}:{key.channel}:{message.event_id}", key, message, text)
+            except StoreError as error:
+                # The message is known as received: when it comes again, nobody is told.
+                log.warning("a refused message is told of later: %s", error)
+            else:
+                return
+        collected.append(message)
 
     async def _mark_refused(self, message: InboundMessage) -> None:
         """Show on the message itself that it was not accepted, where the platform can (a reaction)."""
@@ -105,22 +110,24 @@ class IntakeNotices:
 
     async def _tell_collected(self, sender: tuple[ConversationKey, str]) -> None:
         """Tell of the messages that were collected, until there are none for `COLLECT_S`."""
-        store = StoreRetry("notices")
-        messages: list[InboundMessage] = []
+        store, collected = StoreRetry("notices"), self._collected[sender]
+
+        async def tell() -> None:
+            messages = list(collected)
+            await store.call(partial(self._send_rest, sender[0], messages))
+            del collected[: len(messages)]
+
         try:
             while True:
-                try:
-                    await anyio.sleep(COLLECT_S)
-                finally:
-                    # Also when Parley stops: the notice is sent after the next start.
-                    messages, self._collected[sender] = self._collected[sender], []
-                    if messages:
-                        with anyio.move_on_after(STORE_S, shield=True):
-                            await store.call(partial(self._send_rest, sender[0], messages))
-                if not messages:
+                await anyio.sleep(COLLECT_S)
+                if not collected:
                     return
+                await tell()
         finally:
             del self._collected[sender]
+            if collected:  # Parley stops: the notice is sent after the next start.
+                with anyio.move_on_after(STORE_S, shield=True):
+                    await tell()
 
     async def _send_rest(self, key: ConversationKey, messages: Sequence[InboundMessage]) -> None:
         last = messages[-1]

@@ -48,7 +48,7 @@ NEWER_OPTIONS: Mapping[str, Any] = {
 
 PLAIN_OPTIONS: Mapping[str, Any] = {"multitask_strategy": "reject"}
 
-WORK_S = 0.002
+WORK_S = 0.001
 """How long parts are read in one go before other tasks get a turn, seconds."""
 
 PARTS_PER_LOOK = 8

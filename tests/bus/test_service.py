@@ -23,6 +23,7 @@ from tests.bus.harness import BusHarness, attachment, running_bus
 from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.fakes.platform import CardPlatform, FakePlatform
+from tests.faults.injection import Faults, FaultyDatabase, Mode
 
 KEY = ConversationKey(channel="fake", workspace="w", chat="c")
 
@@ -150,6 +151,23 @@ async def test_each_message_that_is_refused_while_too_many_wait_is_told(tmp_path
     # What was not told when Parley stopped is told after the next start.
     async with running_bus(tmp_path) as harness:
         await eventually(lambda: ENGLISH.refused_more.format(count=1) in harness.platform.texts)
+
+
+async def test_a_refusal_that_cannot_be_told_for_now_is_told_later(tmp_path: Path) -> None:
+    faults = Faults("DeliveryWorker.enqueue > OutboxStore.enqueue", Mode.ERROR)
+    faults.is_on = True
+    async with running_bus(
+        tmp_path,
+        config=BusConfig(max_queue=1, drain_s=0.1),
+        wrap=lambda database: FaultyDatabase(database, faults),
+    ) as harness:
+        harness.server.scripts.append(hanging())
+        await harness.send("hang")
+        await harness.wait_for_runs(1)
+        assert await harness.send("wait") is Disposition.ACCEPTED
+        assert await harness.send("too much") is Disposition.QUEUE_FULL
+        assert faults.happened.is_set()
+        await harness.expect_replies(ENGLISH.refused_more.format(count=1))
 
 
 async def test_a_misspelled_command_is_answered_with_the_right_one(tmp_path: Path) -> None:
