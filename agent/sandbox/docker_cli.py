@@ -188,7 +188,7 @@ class ContainerSpec:
         seccomp = ("--security-opt", "seccomp=unconfined")
         return [
             *("run", "--detach", "--rm", "--name", self.name),
-            *("--user", USER, "--entrypoint", "bash"),
+            *("--user", USER, "--entrypoint", "bash", "--stop-signal", "KILL"),
             *("--memory", f"{config.memory_mb}m", "--memory-swap", f"{config.memory_mb}m"),
             *("--cpus", f"{config.cpus:g}", "--pids-limit", str(config.pids_limit)),
             *("--cap-drop", "ALL"),

@@ -16,6 +16,7 @@ WORKSPACE = "/mnt/user-data/workspace"
 WITH_VALUE = {
     *("--name", "--memory", "--memory-swap", "--cpus", "--pids-limit", "--cap-drop", "--cap-add"),
     *("--security-opt", "--network", "--mount", "--label", "--env-file", "--user", "--entrypoint"),
+    "--stop-signal",
     *("--workdir", "--env"),
 }
 
