@@ -100,6 +100,11 @@ ANSWERS = {
         b": a comment\n\ndata: [DONE]\n\n",
         "a",
     ),
+    "half an emoji in each delta": (
+        b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"\\ud83d"},"finish_reason":null}]}\n\n'
+        b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"\\ude00"},"finish_reason":null}]}\n\n',
+        "\ud83d\ude00",
+    ),
     "no last newline": (
         b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null}]}\n\n'
         b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"b"},"finish_reason":"stop"}]}',
