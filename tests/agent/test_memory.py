@@ -132,7 +132,6 @@ async def test_a_hanging_model_does_not_hold_up_the_end(tmp_path: Path) -> None:
         model = ScriptedChatModel.playing("Hello.")
         async with open_agent(tmp_path, model, config) as harness:
             await harness.say("markone", memory_scope=ANN)
-            harness.services.memory._flush_s = 0.05
         assert len(reader.prompts) == 1
     (saved,) = (tmp_path / "memory" / "pending").iterdir()
     assert "markone" in saved.read_text()
