@@ -122,10 +122,7 @@ async def _warm_up(agents: AgentFactory) -> None:
 async def _langgraph_client(stack: AsyncExitStack, config: Config, app: FastAPI) -> LangGraphClient:
     if config.bus.langgraph_url:
         return await stack.enter_async_context(get_client(url=config.bus.langgraph_url))
-    client = httpx.AsyncClient(
-        transport=StreamingASGITransport(app), base_url=f"{INTERNAL_URL}/api", timeout=RUN_TIMEOUT
-    )
-    return LangGraphClient(await stack.enter_async_context(client))
+    return LangGraphClient(await stack.enter_async_context(_internal_client(app, RUN_TIMEOUT)))
 
 
 async def _gateway_client(stack: AsyncExitStack, config: Config, app: FastAPI) -> httpx.AsyncClient:
@@ -138,9 +135,11 @@ async def _gateway_client(stack: AsyncExitStack, config: Config, app: FastAPI) -
             timeout=REST_TIMEOUT,
         )
     else:
-        client = httpx.AsyncClient(
-            transport=StreamingASGITransport(app),
-            base_url=f"{INTERNAL_URL}/api",
-            timeout=REST_TIMEOUT,
-        )
+        client = _internal_client(app, REST_TIMEOUT)
     return await stack.enter_async_context(client)
+
+
+def _internal_client(app: FastAPI, timeout: httpx.Timeout) -> httpx.AsyncClient:
+    return httpx.AsyncClient(
+        transport=StreamingASGITransport(app), base_url=f"{INTERNAL_URL}/api", timeout=timeout
+    )

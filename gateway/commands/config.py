@@ -1,15 +1,14 @@
 """`parley config upgrade`: adds the keys of newer versions to the configuration file."""
 
 import argparse
-import os
 import sys
-import tempfile
 from pathlib import Path
 
 from gateway.command_errors import CommandFailed
 from gateway.config import CONFIG_VERSION, environment_variables
 from gateway.config_file import find_config
 from gateway.config_upgrade import ConfigUpgradeError, upgrade_config
+from gateway.setup.config_files import FileDraft, backup_draft, write_drafts
 
 EXAMPLE = Path(__file__).parents[2] / "config.example.yaml"
 
@@ -28,27 +27,14 @@ def run(arguments: argparse.Namespace) -> int:
         if after is None:
             sys.stdout.write(f"{source} is up to date (config_version {CONFIG_VERSION}).\n")
             return 0
-        backup = source.with_name(f"{source.name}.bak")
-        _replace(backup, before, like=source)
-        _replace(source, after, like=source)
+        draft = FileDraft(path=source, current_text=before, new_text=after, replaced_keys=())
+        backup = backup_draft(draft)
+        write_drafts([backup, draft])
     except ConfigUpgradeError as error:
         raise CommandFailed(f"{source}: {error}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise CommandFailed(f"{source}: cannot be upgraded ({error})") from None
     sys.stdout.write(
-        f"{source} now has config_version {CONFIG_VERSION}; the previous file is {backup}.\n"
+        f"{source} now has config_version {CONFIG_VERSION}; the previous file is {backup.path}.\n"
     )
     return 0
-
-
-def _replace(target: Path, text: str, *, like: Path) -> None:
-    """Replace a file atomically, with the permissions of `like`: it may contain secrets."""
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        temporary.chmod(like.stat().st_mode & 0o777)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)

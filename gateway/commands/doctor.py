@@ -3,7 +3,6 @@
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -30,13 +29,6 @@ ChannelStatesByName = Mapping[str, Mapping[str, Any]]
 """Channel states reported by a running service."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DoctorOptions:
-    """Options of the checks."""
-
-    ask_models: bool = True
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Print the report. Returns 1 if there are problems, 2 if the configuration cannot be read."""
     try:
@@ -50,13 +42,12 @@ def run(arguments: argparse.Namespace) -> int:
         return EXIT_BAD_CONFIG
     export_environment(config)
     logs.configure_logging("error", config.log_format, secrets=config.secrets)
-    options = DoctorOptions(ask_models=not arguments.no_model)
-    report = anyio.run(partial(run_checks, config, options))
+    report = anyio.run(partial(run_checks, config, ask_models=not arguments.no_model))
     sys.stdout.write(f"{report.json()}\n" if arguments.json else report.text())
     return 0 if report.healthy else EXIT_FAILED
 
 
-async def run_checks(config: Config, options: DoctorOptions) -> DoctorReport:
+async def run_checks(config: Config, *, ask_models: bool = True) -> DoctorReport:
     """Run all checks. Secrets are redacted from the report."""
     report = DoctorReport()
     report.add(MACHINE, *await anyio.to_thread.run_sync(_check_configuration, config))
@@ -73,7 +64,7 @@ async def run_checks(config: Config, options: DoctorOptions) -> DoctorReport:
     async def check_runs() -> None:
         if config.bus.langgraph_url:  # that server configures its own models
             found[MODELS] = [await system_checks.check_langgraph_server(config.bus.langgraph_url)]
-        elif options.ask_models:
+        elif ask_models:
             found[MODELS] = await check_models(config.agent)
 
     enabled = [name for name, section in config.bots.platforms.items() if section.enabled]

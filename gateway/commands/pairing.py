@@ -3,7 +3,9 @@
 import argparse
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 from urllib.parse import quote
 
 import anyio
@@ -11,8 +13,9 @@ import httpx
 
 from gateway.command_errors import CommandFailed
 from gateway.config import Config, load_config
+from gateway.row_views import pairing_view
 from gateway.service_client import open_service_client, request_json
-from gateway.text_table import format_table, format_time, iso_time
+from gateway.text_table import format_table, format_time
 from store.database import Database
 from store.errors import RowNotFound
 from store.pairings import PairingStore
@@ -40,19 +43,10 @@ async def _run_action(config: Config, arguments: argparse.Namespace) -> str:
 async def _run_remote(client: httpx.AsyncClient, arguments: argparse.Namespace) -> str:
     match arguments.action:
         case "list":
-            rows = (await request_json(client, "GET", "channels/pairings"))["rows"]
-            keys = ("code", "channel", "user_id", "user_name")
-            times = ("created_at", "approved_at")
-            return _format_list(
-                [
-                    [*(row[key] for key in keys), *(format_time(row[key]) for key in times)]
-                    for row in rows
-                ]
-            )
+            return _format_list((await request_json(client, "GET", "channels/pairings"))["rows"])
         case "approve":
             path = f"channels/pairings/{quote(arguments.code, safe='')}/approve"
-            row = await request_json(client, "POST", path)
-            return _approved_message(row["channel"], row["user_name"] or row["user_id"])
+            return _approved_message(await request_json(client, "POST", path))
         case _:
             person = quote(arguments.user_id, safe="")
             path = f"channels/pairings/{quote(arguments.channel, safe='')}/{person}"
@@ -63,37 +57,31 @@ async def _run_remote(client: httpx.AsyncClient, arguments: argparse.Namespace) 
 async def _run_local(pairings: PairingStore, arguments: argparse.Namespace) -> str:
     match arguments.action:
         case "list":
-            return _format_list(
-                [
-                    [
-                        row.code,
-                        row.channel,
-                        row.user_id,
-                        row.user_name,
-                        format_time(iso_time(row.created_at)),
-                        format_time(iso_time(row.approved_at)),
-                    ]
-                    for row in await pairings.list_all()
-                ]
-            )
+            return _format_list([pairing_view(row) for row in await pairings.list_all()])
         case "approve":
             try:
                 row = await pairings.approve(arguments.code.strip().upper(), now=time.time())
             except RowNotFound:
                 raise CommandFailed(UNKNOWN_CODE) from None
-            return _approved_message(row.channel, row.user_name or row.user_id)
+            return _approved_message(pairing_view(row))
         case _:
             if not await pairings.revoke(arguments.channel, arguments.user_id):
                 raise CommandFailed(NOT_PAIRED)
             return _revoked_message(arguments)
 
 
-def _format_list(rows: list[list[object]]) -> str:
-    return format_table(COLUMNS, rows) if rows else "No requests and no approved people."
+def _format_list(rows: Sequence[Mapping[str, Any]]) -> str:
+    if not rows:
+        return "No requests and no approved people."
+    keys, times = ("code", "channel", "user_id", "user_name"), ("created_at", "approved_at")
+    return format_table(
+        COLUMNS,
+        [[*(row[key] for key in keys), *(format_time(row[key]) for key in times)] for row in rows],
+    )
 
 
-def _approved_message(channel: str, name: str) -> str:
-    return f"{name} can now use the bot on {channel}."
+def _approved_message(row: Mapping[str, Any]) -> str:
+    return f"{row['user_name'] or row['user_id']} can now use the bot on {row['channel']}."
 
 
 def _revoked_message(arguments: argparse.Namespace) -> str:

@@ -5,6 +5,7 @@ import importlib
 import os
 import shutil
 import sys
+from functools import partial
 
 import anyio
 
@@ -40,10 +41,14 @@ def run(arguments: argparse.Namespace) -> int:
             _configure_logs(later, secrets | later.secrets, to_file=has_chat)
 
         serving = importlib.import_module(SERVICE_MODULE)
-        options = serving.ServeOptions(
-            config=config, token=token, has_chat=has_chat, overrides=overrides
+        run_service = partial(
+            serving.run_service,
+            token=token,
+            has_chat=has_chat,
+            overrides=overrides,
+            on_config_change=on_config_change,
         )
-        anyio.run(serving.run_service, options, listener, on_config_change)
+        anyio.run(run_service, config, listener)
     return 0
 
 

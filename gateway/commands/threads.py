@@ -3,12 +3,14 @@
 import argparse
 import sys
 from functools import partial
+from typing import Any
 
 import anyio
 
 from gateway.config import Config, load_config
+from gateway.row_views import conversation_view
 from gateway.service_client import open_service_client, request_json
-from gateway.text_table import format_table, format_time, iso_time
+from gateway.text_table import format_table, format_time
 from store.conversations import ConversationStore
 from store.database import Database
 
@@ -19,28 +21,17 @@ def run(arguments: argparse.Namespace) -> int:
     """List conversations, most recently used first."""
     config = load_config(arguments.config)
     rows = anyio.run(partial(_load_rows, config, arguments.limit))
-    sys.stdout.write((format_table(COLUMNS, rows) if rows else "No conversations.") + "\n")
+    keys = ("channel", "chat", "topic", "thread_id", "last_seq")
+    lines = [[*(row[key] for key in keys), format_time(row["updated_at"])] for row in rows]
+    sys.stdout.write((format_table(COLUMNS, lines) if lines else "No conversations.") + "\n")
     return 0
 
 
-async def _load_rows(config: Config, limit: int) -> list[list[object]]:
+async def _load_rows(config: Config, limit: int) -> list[dict[str, Any]]:
     async with open_service_client(config) as client:
         if client is not None:
             answer = await request_json(client, "GET", "channels/conversations", limit=limit)
-            keys = ("channel", "chat", "topic", "thread_id", "last_seq")
-            return [
-                [*(row[key] for key in keys), format_time(row["updated_at"])]
-                for row in answer["rows"]
-            ]
+            return list(answer["rows"])
     async with Database.open(config.database, config.home) as database:
-        return [
-            [
-                row.key.channel,
-                row.key.chat,
-                row.key.topic,
-                row.thread_id,
-                row.last_seq,
-                format_time(iso_time(row.updated_at)),
-            ]
-            for row in await ConversationStore(database).list_recent(limit=limit)
-        ]
+        recent = await ConversationStore(database).list_recent(limit=limit)
+        return [conversation_view(row) for row in recent]

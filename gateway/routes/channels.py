@@ -17,12 +17,11 @@ from bus.messages import (
 from bus.platform import ChannelHealth, ConnectionState
 from gateway.dependencies import BusDep, ServicesDep
 from gateway.openapi import error_responses
+from gateway.row_views import address_fields, conversation_view, pairing_view
 from gateway.services import Services
 from gateway.text_table import iso_time
-from store.conversations import Conversation, ConversationKey
 from store.inbox import InboxKind, InboxRow, InboxState
 from store.outbox import NEWEST, DeliveryState, OutboxRow
-from store.pairings import Pairing
 
 router = APIRouter(prefix="/channels", responses=error_responses(404, 409))
 
@@ -253,19 +252,19 @@ async def list_inbox(bus: BusDep, limit: Limit = 100, before: Before = NEWEST) -
 async def list_conversations(bus: BusDep, limit: Limit = 100, offset: Offset = 0) -> dict[str, Any]:
     """List conversations with their threads, most recently used first."""
     rows = await bus.conversations.list_recent(limit=limit, offset=offset)
-    return {"rows": [_conversation_view(row) for row in rows]}
+    return {"rows": [conversation_view(row) for row in rows]}
 
 
 @router.get("/pairings", response_model=PairingList)
 async def list_pairings(bus: BusDep) -> dict[str, Any]:
     """List open requests and approvals, newest first."""
-    return {"rows": [_pairing_view(row) for row in await bus.pairings.list_all()]}
+    return {"rows": [pairing_view(row) for row in await bus.pairings.list_all()]}
 
 
 @router.post("/pairings/{code}/approve", response_model=PairingView)
 async def approve_pairing(code: str, bus: BusDep) -> dict[str, Any]:
     """Approve the person or group with this code."""
-    return _pairing_view(await bus.approve(code.strip().upper()))
+    return pairing_view(await bus.approve(code.strip().upper()))
 
 
 @router.delete("/pairings/{channel}/{user_id}", status_code=204)
@@ -274,15 +273,6 @@ async def revoke_pairing(channel: str, user_id: str, bus: BusDep) -> Response:
     if not await bus.pairings.revoke(channel, user_id):
         raise HTTPException(404, "This person is not approved.")
     return Response(status_code=204)
-
-
-def _address_fields(key: ConversationKey) -> dict[str, Any]:
-    return {
-        "channel": key.channel,
-        "workspace": key.workspace,
-        "chat": key.chat,
-        "topic": key.topic,
-    }
 
 
 def _outbox_kind_and_text(row: OutboxRow) -> tuple[str, str]:
@@ -306,7 +296,7 @@ def _outbox_row_view(row: OutboxRow) -> dict[str, Any]:
     return {
         "id": row.id,
         "key": row.key,
-        **_address_fields(row.conversation),
+        **address_fields(row.conversation),
         "kind": kind,
         "preview": text[:PREVIEW_CHARS],
         "state": row.state,
@@ -328,7 +318,7 @@ def _inbox_row_view(row: InboxRow) -> dict[str, Any]:
     return {
         "id": row.id,
         "seq": row.seq,
-        **_address_fields(row.key),
+        **address_fields(row.key),
         "event_id": row.event_id,
         "kind": row.kind,
         "user_id": user_id,
@@ -338,28 +328,4 @@ def _inbox_row_view(row: InboxRow) -> dict[str, Any]:
         "thread_id": row.thread_id,
         "run_id": row.run_id,
         "received_at": iso_time(row.received_at),
-    }
-
-
-def _conversation_view(row: Conversation) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        **_address_fields(row.key),
-        "thread_id": row.thread_id,
-        "last_seq": row.last_seq,
-        "pending": row.pending,
-        "created_at": iso_time(row.created_at),
-        "updated_at": iso_time(row.updated_at),
-    }
-
-
-def _pairing_view(row: Pairing) -> dict[str, Any]:
-    return {
-        "code": row.code,
-        "channel": row.channel,
-        "workspace": row.workspace,
-        "user_id": row.user_id,
-        "user_name": row.user_name,
-        "created_at": iso_time(row.created_at),
-        "approved_at": iso_time(row.approved_at),
     }

@@ -5,7 +5,6 @@ import socket
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
@@ -40,31 +39,28 @@ FOLDER_GONE = "the data folder is gone: restore it and start again"
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServeOptions:
-    """Options of `parley serve`.
-
-    Attributes:
-        config: The configuration.
-        token: The admin token; None = not required.
-        has_chat: Whether to open the chat in this terminal.
-        overrides: Keys of the `gateway` section set on the command line.
-    """
-
-    config: Config
-    token: AdminToken | None
-    has_chat: bool
-    overrides: Mapping[str, str]
-
-
 async def run_service(
-    options: ServeOptions, listener: socket.socket, on_config_change: Callable[[Config], None]
+    config: Config,
+    listener: socket.socket,
+    *,
+    token: AdminToken | None,
+    has_chat: bool,
+    overrides: Mapping[str, str],
+    on_config_change: Callable[[Config], None],
 ) -> None:
     """Run the service on an open socket until SIGINT or SIGTERM, or until the user exits the chat.
 
-    `on_config_change` is called with each configuration that was reloaded.
+    Args:
+        config: The configuration.
+        listener: The socket.
+        token: The admin token; None = not required.
+        has_chat: Whether to open the chat in this terminal.
+        overrides: Keys of the `gateway` section set on the command line.
+        on_config_change: Called with each configuration that was reloaded.
+
+    Raises:
+        CommandFailed: The data folder disappeared.
     """
-    config, token, has_chat = options.config, options.token, options.has_chat
     logging.getLogger("uvicorn.error").addFilter(UvicornLogFilter())
     for name in ("uvicorn.error", "asyncio"):
         logging.getLogger(name).addFilter(RepeatedErrorFilter())
@@ -76,7 +72,7 @@ async def run_service(
                 tasks.start_soon(server.run_until_stopped)
                 agents = app.state.services.agents
                 reload = ConfigReloader(
-                    config, agents, on_applied=on_config_change, overrides=options.overrides
+                    config, agents, on_applied=on_config_change, overrides=overrides
                 )
                 await server.ready.wait()
                 gc_tuning.freeze_and_enable_gc()

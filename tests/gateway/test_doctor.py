@@ -11,7 +11,7 @@ import yaml
 
 from bots.common.diagnosis import CheckResult, Severity
 from gateway.cli import main
-from gateway.commands.doctor import MACHINE, MODELS, DoctorOptions, run_checks
+from gateway.commands.doctor import MACHINE, MODELS, run_checks
 from gateway.config import load_config
 from gateway.setup import system_checks
 from gateway.setup.doctor_report import DoctorReport
@@ -24,16 +24,15 @@ from tests.gateway.test_cli import one_line, parley
 from tests.journeys.service import free_port, serving, with_model
 
 KEY = "sk-a-very-secret-key"
-ALL = DoctorOptions()
 
 
 async def examined(
-    folder: Path, tree: Mapping[str, Any], wishes: DoctorOptions = ALL
+    folder: Path, tree: Mapping[str, Any], *, ask_models: bool = True
 ) -> DoctorReport:
     file = folder / "config.yaml"
     file.write_text(yaml.safe_dump({"gateway": {"port": free_port()}, **tree}))
     config = load_config(str(file), {"PARLEY_HOME": str(folder / "home")})
-    report = await run_checks(config, wishes)
+    report = await run_checks(config, ask_models=ask_models)
     assert not (folder / "home").exists()  # looking writes nothing
     return report
 
@@ -81,7 +80,7 @@ async def test_each_problem_is_listed_with_its_platform_and_fix(tmp_path: Path) 
         slack.server.scopes -= {"files:read"}
         telegram.revoke()
         feishu.rest.scopes -= {"im:message:send_as_bot"}
-        report = await examined(tmp_path, {"channels": channels}, DoctorOptions(ask_models=False))
+        report = await examined(tmp_path, {"channels": channels}, ask_models=False)
         assert not report.healthy
         assert of(report, "slack")["permissions"].severity is Severity.WARNING
         assert of(report, "telegram")["bot"].severity is Severity.PROBLEM
@@ -98,7 +97,7 @@ async def test_missing_settings_are_reported_once_with_the_platform(
     tmp_path: Path,
 ) -> None:
     channels = {"telegram": {"enabled": True}}
-    report = await examined(tmp_path, {"channels": channels}, DoctorOptions(ask_models=False))
+    report = await examined(tmp_path, {"channels": channels}, ask_models=False)
     assert [f.severity for f in report.results].count(Severity.PROBLEM) == 1
     finding = of(report, "telegram")["settings"]
     assert "channels.telegram.bot_token" in finding.text
@@ -150,7 +149,7 @@ async def test_another_server_that_runs_the_turns(tmp_path: Path) -> None:
 async def test_little_disk_space_is_reported(tmp_path: Path) -> None:
     free_mb = shutil.disk_usage(tmp_path).free // 1_000_000
     sandbox = {"min_free_disk_mb": int(free_mb * 2)}
-    report = await examined(tmp_path, {"sandbox": sandbox}, DoctorOptions(ask_models=False))
+    report = await examined(tmp_path, {"sandbox": sandbox}, ask_models=False)
     finding = of(report, MACHINE)["data folder"]
     assert finding.severity is Severity.WARNING
     assert "min_free_disk_mb" in finding.text
@@ -158,10 +157,10 @@ async def test_little_disk_space_is_reported(tmp_path: Path) -> None:
 
 async def test_a_sandbox_that_cannot_be_used_is_a_problem(tmp_path: Path) -> None:
     sandbox = {"use": "bubblewrap", "bubblewrap_path": "/no/bwrap"}
-    report = await examined(tmp_path, {"sandbox": sandbox}, DoctorOptions(ask_models=False))
+    report = await examined(tmp_path, {"sandbox": sandbox}, ask_models=False)
     assert of(report, MACHINE)["sandbox"].severity is Severity.PROBLEM
     sandbox = {"use": "auto", "bubblewrap_path": "/no/bwrap"}
-    report = await examined(tmp_path, {"sandbox": sandbox}, DoctorOptions(ask_models=False))
+    report = await examined(tmp_path, {"sandbox": sandbox}, ask_models=False)
     assert of(report, MACHINE)["sandbox"].severity is Severity.NOTE
 
 

@@ -1,0 +1,43 @@
+"""Rows of conversations and pairings in the form of the REST API; commands without a running service use them too."""
+
+from typing import Any
+
+from gateway.text_table import iso_time
+from store.conversations import Conversation, ConversationKey
+from store.pairings import Pairing
+
+
+def address_fields(key: ConversationKey) -> dict[str, Any]:
+    """Return the fields of a conversation's key."""
+    return {
+        "channel": key.channel,
+        "workspace": key.workspace,
+        "chat": key.chat,
+        "topic": key.topic,
+    }
+
+
+def conversation_view(row: Conversation) -> dict[str, Any]:
+    """Return a conversation."""
+    return {
+        "id": row.id,
+        **address_fields(row.key),
+        "thread_id": row.thread_id,
+        "last_seq": row.last_seq,
+        "pending": row.pending,
+        "created_at": iso_time(row.created_at),
+        "updated_at": iso_time(row.updated_at),
+    }
+
+
+def pairing_view(row: Pairing) -> dict[str, Any]:
+    """Return a pairing."""
+    return {
+        "code": row.code,
+        "channel": row.channel,
+        "workspace": row.workspace,
+        "user_id": row.user_id,
+        "user_name": row.user_name,
+        "created_at": iso_time(row.created_at),
+        "approved_at": iso_time(row.approved_at),
+    }
