@@ -39,7 +39,10 @@ class ClarificationMiddleware(AgentMiddleware[ThreadState, Any]):
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: ModelHandler
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
-        return _end_run() if awaits_answer(request.state["messages"]) else await handler(request)
+        if not awaits_answer(request.state["messages"]):
+            return await handler(request)
+        # `Command(goto=END)` alone does not end a run of create_agent; the `jump_to` of its state does.
+        return ExtendedModelResponse(ModelResponse(result=[]), Command(update={"jump_to": "end"}))
 
 
 def awaits_answer(messages: Sequence[AnyMessage]) -> bool:
@@ -61,8 +64,3 @@ def _question_message(request: ToolCallRequest) -> ToolMessage:
         name=NAME,
         tool_call_id=call["id"] or "missing_tool_call_id",
     )
-
-
-def _end_run() -> ExtendedModelResponse[Any]:
-    # `Command(goto=END)` alone does not end a run of create_agent; the `jump_to` of its state does.
-    return ExtendedModelResponse(ModelResponse(result=[]), Command(update={"jump_to": "end"}))

@@ -16,6 +16,7 @@ from agent.config import LoopDetectionConfig
 from agent.locales import AgentMessages
 from agent.middleware.handlers import ModelHandler
 from agent.middleware.localization import wording_for
+from agent.middleware.system_message import add_reminder
 from agent.middleware.tool_calls import without_tool_calls
 from agent.state import ThreadState
 from agent.user_messages import LOOP_WARNING
@@ -79,10 +80,11 @@ class LoopDetectionMiddleware(AgentMiddleware[ThreadState, Any]):
     def _with_warning(self, request: Request, found: CallCounts) -> Request:
         count = max((found.same[call] for call in found.latest), default=0)
         if count >= self._config.warn_threshold:
-            return _append_warning(request, REPEATED_WARNING.format(count=count))
+            return add_reminder(request, REPEATED_WARNING.format(count=count), LOOP_WARNING)
         tool, often = next(iter(found.tools.most_common(1)), ("", 0))
         if 0 < self._config.tool_freq_warn <= often:
-            return _append_warning(request, FREQUENT_WARNING.format(tool=tool, count=often))
+            warning = FREQUENT_WARNING.format(tool=tool, count=often)
+            return add_reminder(request, warning, LOOP_WARNING)
         return request
 
     def _exceeds_limit(self, response: Response, found: CallCounts) -> bool:
@@ -127,10 +129,6 @@ def _call_key(call: ToolCall) -> str:
     return json.dumps([call["name"], call["args"]], sort_keys=True, default=str)
 
 
-def _append_warning(request: Request, word: str) -> Request:
-    return request.override(messages=[*request.messages, HumanMessage(word, name=LOOP_WARNING)])
-
-
 def _without_tools(request: Request) -> Request:
     """Return the request with tool choice `none`. The tools stay: Anthropic requires them if the history has calls.
 
@@ -139,7 +137,7 @@ def _without_tools(request: Request) -> Request:
     kinds = type(request.model).__mro__
     is_anthropic = any("Anthropic" in kind.__name__ for kind in kinds)
     choice: Any = {"type": "none"} if is_anthropic else "none"
-    return _append_warning(request, STOP_MESSAGE).override(tool_choice=choice)
+    return add_reminder(request, STOP_MESSAGE, LOOP_WARNING).override(tool_choice=choice)
 
 
 def _final_response(circling: Response, final: Response, words: AgentMessages) -> Response:

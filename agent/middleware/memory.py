@@ -1,12 +1,11 @@
 """Adds memory and today's date to the system message, and queues finished turns for memory extraction."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import ModelRequest, ModelResponse
-from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.config import get_config
 from typing_extensions import override
 
@@ -14,6 +13,7 @@ from agent.memory.prompt_block import date_block
 from agent.memory.service import MemoryService
 from agent.middleware.handlers import ModelHandler
 from agent.middleware.system_message import append_to_system_message
+from agent.middleware.tool_calls import calls_tools
 from agent.options import RunContext
 from agent.state import ThreadState
 
@@ -41,7 +41,7 @@ class MemoryMiddleware(AgentMiddleware[ThreadState, Any]):
     ) -> ModelResponse[Any]:
         caller = RunContext.from_runtime(request.runtime.context, get_config())
         response = await handler(self._add_memory(request, await self._memory.prompt_block(caller)))
-        if _is_final(response.result):
+        if response.result and not calls_tools(response.result):
             messages = [*request.state["messages"], *response.result]
             await self._memory.enqueue_turn(messages, caller)
         return response
@@ -52,9 +52,3 @@ class MemoryMiddleware(AgentMiddleware[ThreadState, Any]):
         return request.override(
             system_message=append_to_system_message(request.system_message, added)
         )
-
-
-def _is_final(messages: Sequence[BaseMessage]) -> bool:
-    """Return whether these messages end the turn: an answer without tool calls."""
-    answers = [message for message in messages if isinstance(message, AIMessage)]
-    return bool(answers) and not any(message.tool_calls for message in answers)

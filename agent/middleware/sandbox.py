@@ -6,16 +6,16 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import (
     ExtendedModelResponse,
     ModelRequest,
-    ModelResponse,
     ToolCallRequest,
 )
-from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.messages import ToolMessage
 from langgraph.config import get_config
 from langgraph.types import Command
 from typing_extensions import override
 
 from agent.errors import CommandsDisabled
 from agent.middleware.handlers import ModelHandler, ToolHandler, ToolResult
+from agent.middleware.tool_calls import calls_tools
 from agent.options import thread_id_for_run
 from agent.sandbox.protocol import SandboxProvider
 from agent.state import SandboxState, ThreadState
@@ -39,7 +39,7 @@ class SandboxMiddleware(AgentMiddleware[ThreadState, Any]):
     ) -> ExtendedModelResponse[Any]:
         wanted = self._sandbox_id(request)
         response = await handler(request)
-        if not _calls_tools(response):
+        if not calls_tools(response.result):
             await self._sandboxes.release(wanted)
         return ExtendedModelResponse(response, _update(request, wanted))
 
@@ -75,7 +75,3 @@ def _update(request: ModelRequest[Any], sandbox_id: str) -> Command[Any] | None:
     if request.state.get("sandbox") == wanted:
         return None
     return Command(update={"sandbox": wanted})
-
-
-def _calls_tools(response: ModelResponse[Any]) -> bool:
-    return any(isinstance(message, AIMessage) and message.tool_calls for message in response.result)

@@ -10,7 +10,6 @@ from langchain_core.messages import (
     AIMessage,
     AnyMessage,
     BaseMessage,
-    HumanMessage,
     SystemMessage,
     ToolMessage,
 )
@@ -18,7 +17,7 @@ from typing_extensions import override
 
 from agent.middleware.handlers import ModelHandler
 from agent.middleware.localization import wording_for
-from agent.middleware.system_message import append_to_system_message
+from agent.middleware.system_message import add_reminder, append_to_system_message
 from agent.middleware.tool_calls import without_tool_calls
 from agent.models.failures import is_fallback
 from agent.state import ThreadState
@@ -61,7 +60,7 @@ class SanitizationMiddleware(AgentMiddleware[ThreadState, Any]):
         clean = sanitize_request(request)
         response = await handler(clean)
         if _is_empty_response(request, response):
-            response = await handler(_add_reminder(clean))
+            response = await handler(add_reminder(clean, EMPTY_ANSWER_REMINDER))
         return self._clean_response(request, response)
 
     def _clean_response(self, request: Request, response: Response) -> Response:
@@ -151,10 +150,6 @@ def _is_empty_response(request: Request, response: Response) -> bool:
         and len(answers) == len(response.result)
         and all(_is_empty(message) and not _was_filtered(message) for message in answers)
     )
-
-
-def _add_reminder(request: Request) -> Request:
-    return request.override(messages=[*request.messages, HumanMessage(EMPTY_ANSWER_REMINDER)])
 
 
 def _was_filtered(message: BaseMessage) -> bool:

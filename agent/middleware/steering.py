@@ -1,12 +1,10 @@
 """Adds messages that arrive while the run is active to the next model call."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import ModelRequest, ModelResponse
-from langchain_core.messages import AnyMessage
 from langgraph.config import get_config
 from typing_extensions import override
 
@@ -28,20 +26,10 @@ class SteeringMiddleware(AgentMiddleware[ThreadState, Any]):
         self, request: ModelRequest[Any], handler: ModelHandler
     ) -> ModelResponse[Any]:
         arrived = take_steering_messages(get_config())
-        return (
-            _prepend_messages(await handler(_add_messages(request, arrived)), arrived)
-            if arrived
-            else await handler(request)
-        )
-
-
-def _add_messages(request: ModelRequest[Any], arrived: Sequence[AnyMessage]) -> ModelRequest[Any]:
-    messages = [*request.messages, *arrived]
-    # Other middleware, such as memory, reads messages from the state.
-    return request.override(messages=messages, state={**request.state, "messages": messages})
-
-
-def _prepend_messages(
-    response: ModelResponse[Any], arrived: Sequence[AnyMessage]
-) -> ModelResponse[Any]:
-    return replace(response, result=[*arrived, *response.result])
+        if not arrived:
+            return await handler(request)
+        messages = [*request.messages, *arrived]
+        # Other middleware, such as memory, reads messages from the state.
+        state = {**request.state, "messages": messages}
+        response = await handler(request.override(messages=messages, state=state))
+        return replace(response, result=[*arrived, *response.result])

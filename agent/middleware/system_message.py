@@ -1,6 +1,9 @@
-"""Appends to the request's system message, because several providers reject a second one. Pure."""
+"""Adds to requests: sections to the system message, because several providers reject a second one, and reminders."""
 
-from langchain_core.messages import SystemMessage
+from typing import Any
+
+from langchain.agents.middleware.types import ModelRequest
+from langchain_core.messages import HumanMessage, SystemMessage
 
 
 def append_to_system_message(system: SystemMessage | None, added: str) -> SystemMessage:
@@ -15,3 +18,10 @@ def append_to_system_message(system: SystemMessage | None, added: str) -> System
         return system.model_copy(update={"content": f"{system.content}\n\n{added}"})
     block = {"type": "text", "text": f"\n\n{added}"}
     return system.model_copy(update={"content": [*system.content, block]})
+
+
+def add_reminder(
+    request: ModelRequest[Any], text: str, name: str | None = None
+) -> ModelRequest[Any]:
+    """Return the request with a message of the framework at its end; it is not stored in the thread."""
+    return request.override(messages=[*request.messages, HumanMessage(text, name=name)])

@@ -7,14 +7,15 @@ from typing import Any
 
 import anyio
 from langchain.agents.middleware import AgentMiddleware
-from langchain.agents.middleware.types import ExtendedModelResponse, ModelRequest, ModelResponse
+from langchain.agents.middleware.types import ExtendedModelResponse, ModelRequest
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langchain_core.messages import AnyMessage, HumanMessage
 from langgraph.types import Command
 from typing_extensions import override
 
 from agent.config import TitleConfig
 from agent.middleware.handlers import ModelHandler
+from agent.middleware.tool_calls import calls_tools
 from agent.models.auxiliary import auxiliary_run_config
 from agent.state import ThreadState
 from agent.user_messages import is_user_message, strip_framework_blocks
@@ -54,10 +55,12 @@ class TitleMiddleware(AgentMiddleware[ThreadState, Any]):
     ) -> ExtendedModelResponse[Any]:
         response = await handler(request)
         user = _untitled_text(request)
-        if user is None or (self._model is not None and _calls_tools(response)):
+        if user is None or (self._model is not None and calls_tools(response.result)):
             return ExtendedModelResponse(response)
-        written = await self._generate_title(user, _response_text(response))
-        return _with_title(response, written or fallback_title(user, self._config.max_chars))
+        answer = "".join(message.text for message in response.result)
+        written = await self._generate_title(user, answer)
+        title = written or fallback_title(user, self._config.max_chars)
+        return ExtendedModelResponse(response, Command(update={"title": title}))
 
     async def _generate_title(self, user: str, assistant: str) -> str:
         """Return a title from the model; "" if there is none in time."""
@@ -120,15 +123,3 @@ def first_user_text(messages: Sequence[AnyMessage]) -> str | None:
         if is_user_message(message):
             return strip_framework_blocks(message.text)
     return None
-
-
-def _calls_tools(response: ModelResponse[Any]) -> bool:
-    return any(isinstance(m, AIMessage) and m.tool_calls for m in response.result)
-
-
-def _response_text(response: ModelResponse[Any]) -> str:
-    return "".join(message.text for message in response.result)
-
-
-def _with_title(response: ModelResponse[Any], title: str) -> ExtendedModelResponse[Any]:
-    return ExtendedModelResponse(response, Command(update={"title": title}))

@@ -73,7 +73,7 @@ class TodoListMiddleware(AgentMiddleware[ThreadState, Any]):
             response = _reject_parallel_calls(
                 await handler(_add_reminder(asked, answers, _open_todos(request)))
             )
-        return _join_responses(answers, response)
+        return ModelResponse(result=[*answers, *response.result]) if answers else response
 
 
 def _add_plan(request: Request) -> Request:
@@ -175,7 +175,3 @@ def _todos(request: Request) -> list[Todo]:
 
 def _format_todos(todos: Sequence[Todo]) -> str:
     return "\n".join(f"- [{todo['status']}] {todo['content']}" for todo in todos)
-
-
-def _join_responses(answers: Sequence[BaseMessage], response: Response) -> Response:
-    return ModelResponse(result=[*answers, *response.result]) if answers else response

@@ -1,6 +1,6 @@
 """Removes tool calls from a model's response, in every form that providers use. Pure."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolCall
@@ -36,6 +36,11 @@ def remove_tool_calls(message: AIMessage, dropped: Callable[[ToolCall], bool]) -
             "additional_kwargs": raw,
         }
     )
+
+
+def calls_tools(messages: Sequence[BaseMessage]) -> bool:
+    """Return whether a response calls tools."""
+    return any(isinstance(message, AIMessage) and message.tool_calls for message in messages)
 
 
 def without_tool_calls(message: BaseMessage, note: str = "") -> BaseMessage:

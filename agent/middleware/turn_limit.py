@@ -5,13 +5,14 @@ from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import ModelRequest, ModelResponse
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.config import get_config
 from typing_extensions import override
 
 from agent.locales import AgentMessages
 from agent.middleware.handlers import ModelHandler
 from agent.middleware.localization import wording_for
+from agent.middleware.system_message import add_reminder
 from agent.middleware.tool_calls import without_tool_calls
 from agent.state import ThreadState
 from agent.subagents.progress import TURN_CAPPED
@@ -46,7 +47,8 @@ class TurnLimitMiddleware(AgentMiddleware[ThreadState, Any]):
     ) -> ModelResponse[Any]:
         if not self._is_last(request):
             return await handler(request)
-        return _final_response(await handler(_add_reminder(request)), wording_for(request))
+        response = await handler(add_reminder(request, LAST_TURN_REMINDER))
+        return _final_response(response, wording_for(request))
 
     def _is_last(self, request: ModelRequest[Any]) -> bool:
         most = self._max_turns or get_config()["recursion_limit"] // STEPS_PER_MODEL_CALL
@@ -55,10 +57,6 @@ class TurnLimitMiddleware(AgentMiddleware[ThreadState, Any]):
         )
         calls = sum(isinstance(message, AIMessage) for message in turn)
         return calls + 1 >= most
-
-
-def _add_reminder(request: ModelRequest[Any]) -> ModelRequest[Any]:
-    return request.override(messages=[*request.messages, HumanMessage(LAST_TURN_REMINDER)])
 
 
 def _final_response(response: ModelResponse[Any], words: AgentMessages) -> ModelResponse[Any]:

@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from agent.errors import AgentError
 from agent.middleware.handlers import ModelHandler
+from agent.middleware.tool_calls import calls_tools
 from agent.middleware.uploads import is_stored_user_message
 from agent.options import thread_id_for_run
 from agent.state import SHOWS_IMAGES, ThreadState, ViewedImage
@@ -119,5 +120,4 @@ def _clear_viewed_images(
     viewed: Mapping[str, ViewedImage], place: int | None, response: ModelResponse[Any]
 ) -> Command[Any] | None:
     """Return the update that clears the images, if the turn is over or they are from a cancelled one."""
-    goes_on = any(isinstance(m, AIMessage) and m.tool_calls for m in response.result)
-    return _CLEARED if viewed and (place is None or not goes_on) else None
+    return _CLEARED if viewed and (place is None or not calls_tools(response.result)) else None
