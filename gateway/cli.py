@@ -77,12 +77,7 @@ def build_parser() -> argparse.ArgumentParser:
     def command(name: str, text: str) -> argparse.ArgumentParser:
         return commands.add_parser(name, help=text, description=text, parents=[shared])
 
-    serve = command("serve", "Run the service until it is stopped.")
-    serve.add_argument("--no-chat", action="store_true", help="do not open a chat in this terminal")
-    serve.add_argument(
-        "--host", metavar="HOST", help="address to listen on, overrides gateway.host"
-    )
-    serve.add_argument("--port", metavar="PORT", help="port to listen on, overrides gateway.port")
+    _add_serve(command("serve", "Run the service until it is stopped."))
     _add_init(
         command("init", "Set up platforms and a model interactively and write the configuration.")
     )
@@ -112,6 +107,16 @@ def build_parser() -> argparse.ArgumentParser:
     text = "Run the service under faults and account for every message (needs a checkout)."
     _add_prove(command("prove", text))
     return top
+
+
+def _add_serve(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--no-chat", action="store_true", help="do not open a chat in this terminal"
+    )
+    parser.add_argument(
+        "--host", metavar="HOST", help="address to listen on, overrides gateway.host"
+    )
+    parser.add_argument("--port", metavar="PORT", help="port to listen on, overrides gateway.port")
 
 
 def _row_count(text: str) -> int:

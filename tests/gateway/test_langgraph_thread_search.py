@@ -71,7 +71,7 @@ async def test_a_search_by_values_is_bounded(tmp_path: Path) -> None:
     async with serving(tmp_path, max_searched_threads=2) as api:
         for _ in range(3):
             await thread_of(api)
-        with refused(422, "narrow it down"):
+        with refused(422, "filter by metadata"):
             await api.sdk.threads.search(values={"n": 1})
 
 
