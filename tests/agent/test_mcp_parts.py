@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -27,10 +28,12 @@ from pydantic import AnyUrl, ValidationError
 from agent.config import McpConfig
 from agent.errors import McpServerUnusable
 from agent.mcp.errors import describe_error
+from agent.mcp.images import image_path, save_images
 from agent.mcp.oauth import OAuthTokenAuth, OAuthTokenSource
 from agent.mcp.results import EMPTY, result_text
 from agent.mcp.server_config import McpOAuthConfig, expand_variables, parse_server
 from agent.mcp.tool_names import MAX_CHARS, tool_name, unique_names
+from agent.thread_storage import ThreadStorage
 from tests.fakes.clock import ManualClock
 
 # ---- entries -----------------------------------------------------------------------------------
@@ -402,3 +405,22 @@ def test_http_status_is_described_without_its_url() -> None:
     request = httpx.Request("GET", "http://h/?key=hush-hush")
     error = httpx.HTTPStatusError("hush-hush", request=request, response=httpx.Response(503))
     assert describe_error(error) == "it responded with HTTP 503"
+
+
+def test_images_are_saved_without_following_links(tmp_path: Path) -> None:
+    folders = ThreadStorage(tmp_path).folders("t")
+    folders.create()
+    png = ImageContent(type="image", data=BLOB, mimeType="image/png")
+    vector = ImageContent(type="image", data=BLOB, mimeType="image/svg+xml")
+    broken = ImageContent(type="image", data="?", mimeType="image/gif")
+    path = image_path(png)
+    assert path is not None
+    link = folders.outputs / Path(path).name
+    link.symlink_to(tmp_path / "outside")  # a command of the agent can know the name
+    assert list(save_images(result(png, vector, broken), folders)) == [path]
+    assert not (tmp_path / "outside").exists()
+    link.unlink()
+    assert save_images(result(png, png), folders) == {path: {"mime_type": "image/png", "size": 300}}
+    assert link.stat().st_size == 300
+    many = [ImageContent(type="image", data=BLOB[4 * n :], mimeType="image/png") for n in range(12)]
+    assert len(save_images(result(*many), folders)) == 8
