@@ -57,9 +57,10 @@ def awaits_answer(messages: Sequence[AnyMessage]) -> bool:
 
 def _question_message(request: ToolCallRequest) -> ToolMessage:
     call = request.tool_call
+    asked_in = next(one for one in reversed(request.state["messages"]) if one.type == "ai")
     return ToolMessage(
-        # Derived from the call's id: a replayed call replaces its question instead of asking twice.
-        id=f"clarification:{call['id']}",
+        # A replayed call replaces its question instead of asking twice. Ids of calls alone may come again in a thread.
+        id=f"clarification:{asked_in.id}:{call['id']}",
         content=question_text(call["args"], wording_for(request)),
         name=NAME,
         tool_call_id=call["id"] or "missing_tool_call_id",
