@@ -77,8 +77,8 @@ def describe_unsupported(message_type: str, content: str) -> str:
         value = {}  # forwarded messages have none
     named = [_text(value, name) for name in ("title", "name", "topic", "summary", "text")]
     lines = [name for name in named if name] + _card_lines(value)
-    told = f"[Not readable here: {what}]"
-    return clean("\n".join([told, *lines]))
+    note = f"[Not readable here: {what}]"
+    return clean("\n".join([note, *lines]))
 
 
 def _card_lines(value: Mapping[str, object]) -> list[str]:

@@ -86,10 +86,10 @@ async def diagnose(
     )
     rest = FeishuRestClient(app, timeouts)
     async with rest.shared_pool():
-        found = await _run_checks(rest, section, app, timeouts=timeouts, channel=look.channel)
+        results = await _run_checks(rest, section, app, timeouts=timeouts, channel=look.channel)
     if look.setting_up:
-        found = [_as_warning(finding) for finding in found]
-    return [*found, *await check_clock(section.domain)]
+        results = [_as_warning(finding) for finding in results]
+    return [*results, *await check_clock(section.domain)]
 
 
 async def _run_checks(
@@ -103,15 +103,15 @@ async def _run_checks(
     first = await _credentials(rest, channel)
     if first.severity is Severity.PROBLEM:
         return [first]
-    found = [first, await _bot(rest, channel)]
-    if found[-1].severity is not Severity.PROBLEM:
-        found += await _permissions(rest, section)
+    results = [first, await _bot(rest, channel)]
+    if results[-1].severity is not Severity.PROBLEM:
+        results += await _permissions(rest, section)
         if section.mode == "websocket":
-            found.append(await _connection(app, rest, timeouts))
+            results.append(await _connection(app, rest, timeouts))
         else:
-            found.append(_webhook_secrets(section, channel))
-        found.append(_events(section))
-    return found
+            results.append(_webhook_secrets(section, channel))
+        results.append(_events(section))
+    return results
 
 
 def _as_warning(finding: CheckResult) -> CheckResult:
@@ -137,8 +137,8 @@ async def _bot(rest: FeishuRestClient, channel: str) -> CheckResult:
         data = await rest.call("GET", "/open-apis/bot/v3/info")
     except FeishuError as error:
         return problem("app", error.user_message, _app_fix(error, channel))
-    told = data.get("bot")
-    bot: Mapping[str, Any] = told if isinstance(told, dict) else {}
+    data_bot = data.get("bot")
+    bot: Mapping[str, Any] = data_bot if isinstance(data_bot, dict) else {}
     state = bot.get("activate_status")
     if isinstance(state, int) and state in _STATES:
         fix = f"{_PUBLISH} {_CONSOLE}; an admin of the tenant may have to approve it"

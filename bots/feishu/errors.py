@@ -182,10 +182,12 @@ def _refused(text: str) -> FeishuError:
 
 
 def _text(answer: FeishuResponse) -> str:
-    said = _MESSAGES.get(answer.code or 0)
-    if said is None:
-        said = f"Feishu refused: {' '.join(answer.msg.split())[:_MSG_CHARS] or 'no reason given'}"
-    return f"{said} (code {answer.code}, HTTP {answer.status})"
+    message = _MESSAGES.get(answer.code or 0)
+    if message is None:
+        message = (
+            f"Feishu refused: {' '.join(answer.msg.split())[:_MSG_CHARS] or 'no reason given'}"
+        )
+    return f"{message} (code {answer.code}, HTTP {answer.status})"
 
 
 def _retry_after_s(answer: FeishuResponse) -> float:

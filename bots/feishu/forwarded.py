@@ -52,17 +52,17 @@ def _moment(item: JsonNode) -> str:
 
 def _words(item: JsonNode) -> str:
     kind, content = item.text("msg_type"), item["body"].raw("content")
-    if told := describe_unsupported(kind, content):
-        return told
+    if note := describe_unsupported(kind, content):
+        return note
     try:
-        said = parse_content(item.text("message_id"), kind, content)
+        content_parts = parse_content(item.text("message_id"), kind, content)
     except UnsupportedContent:
         return "[Not readable here]"
     names = _names(item)
-    text = said.text
+    text = content_parts.text
     for key, name in sorted(names.items(), reverse=True):  # @_user_10 before @_user_1
         text = text.replace(key, f"@{name}")
-    files = [f"[{file.kind}: {file.name}]" for file in said.attachments]
+    files = [f"[{file.kind}: {file.name}]" for file in content_parts.attachments]
     return "\n".join([*([text] if text.strip() else []), *files]) or "[empty]"
 
 

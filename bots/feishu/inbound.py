@@ -87,9 +87,9 @@ def _message(header: JsonNode, event: JsonNode, bot: FeishuBot) -> InboundMessag
     if not message_id or not chat:
         raise _IgnoreEvent(Disposition.UNSUPPORTED, "a message without an id or chat")
     private = message.text("chat_type") == "p2p"
-    said = _content(message, bot, private=private)
+    parsed = _content(message, bot, private=private)
     mentions = list(message.items("mentions"))
-    words, commanded = _command(_text(said.text, mentions, bot), bot)
+    words, commanded = _command(_text(parsed.text, mentions, bot), bot)
     is_addressed = private or commanded or any(_is_bot(mention, bot) for mention in mentions)
     if sender.is_bot and (private or not is_addressed):
         raise _IgnoreEvent(Disposition.FROM_BOT, "the sender is an app")
@@ -104,7 +104,7 @@ def _message(header: JsonNode, event: JsonNode, bot: FeishuBot) -> InboundMessag
         is_addressed=is_addressed,
         replies_to=_replies_to(message),
         track_replies=not private,
-        attachments=said.attachments,
+        attachments=parsed.attachments,
         sent_at=_seconds(message.text("create_time")),
     )
 
@@ -115,9 +115,9 @@ def _content(message: JsonNode, bot: FeishuBot, *, private: bool) -> ParsedConte
     if kind == _FORWARDED:
         ref = f"{REF}{message.text('message_id')}"
         return ParsedContent(attachments=(Attachment(name=NAME, mime="text/markdown", ref=ref),))
-    told = describe_unsupported(kind, content) if private else ""
-    if told:
-        return ParsedContent(text=told)
+    note = describe_unsupported(kind, content) if private else ""
+    if note:
+        return ParsedContent(text=note)
     return parse_content(message.text("message_id"), kind, content, bot.open_id)
 
 

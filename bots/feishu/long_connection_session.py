@@ -113,10 +113,10 @@ class LongConnectionSession:
 
     async def _acknowledge(self, frame: Frame, verdict: EventAck, *, took_ms: int) -> None:
         """Send the frame back with a verdict instead of the event."""
-        told: dict[str, object] = {"code": _DONE if verdict.accepted else _AGAIN}
+        response: dict[str, object] = {"code": _DONE if verdict.accepted else _AGAIN}
         if verdict.response:
-            told["data"] = base64.b64encode(_dump(verdict.response)).decode()
-        payload = _dump(told)
+            response["data"] = base64.b64encode(_dump(verdict.response)).decode()
+        payload = _dump(response)
         headers = {**frame.headers, "biz_rt": str(took_ms)}
         await self._send(replace(frame, headers=headers, payload=payload))
 

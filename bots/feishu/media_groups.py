@@ -51,7 +51,7 @@ class FeishuMediaGroups:
         return replace(message, album=now.name) if now.name else message
 
 
-def _is_same_group(one: _LastMessage, other: _LastMessage) -> bool:
-    if one.sent_at is not None and other.sent_at is not None:
-        return abs(other.sent_at - one.sent_at) <= GROUP_WINDOW_S
-    return other.came_at - one.came_at <= GROUP_WINDOW_S
+def _is_same_group(first: _LastMessage, second: _LastMessage) -> bool:
+    if first.sent_at is not None and second.sent_at is not None:
+        return abs(second.sent_at - first.sent_at) <= GROUP_WINDOW_S
+    return second.came_at - first.came_at <= GROUP_WINDOW_S

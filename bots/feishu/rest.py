@@ -215,9 +215,9 @@ class FeishuRestClient:
             try:
                 response = await stack.enter_async_context(request)
             except httpx.HTTPError as error:
-                found = error_from(error)
-                found.ambiguous = False  # asking changes nothing
-                raise found from error
+                failure = error_from(error)
+                failure.ambiguous = False  # asking changes nothing
+                raise failure from error
             yield token, response
 
     def discard_token(self, token: str) -> None:

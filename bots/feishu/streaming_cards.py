@@ -158,12 +158,12 @@ class StreamingCards:
         await _in_sequence(stream, replaced)
 
     def _stream(self, card_id: str) -> _StreamingCard:
-        found = self._streams.get(card_id)
-        if found is None:
+        stream = self._streams.get(card_id)
+        if stream is None:
             steps = int((self._now() - _EPOCH) * _STEPS_PER_S)
-            found = _StreamingCard(steps % _MAX_SEQUENCE)
-        self._streams[card_id] = found
-        return found
+            stream = _StreamingCard(steps % _MAX_SEQUENCE)
+        self._streams[card_id] = stream
+        return stream
 
 
 async def _in_sequence(stream: _StreamingCard, operation: Callable[[int], Awaitable[None]]) -> None:

@@ -27,8 +27,8 @@ def parse_scopes(headers: Mapping[str, str]) -> frozenset[str] | None:
     >>> parse_scopes({"x-oauth-scopes": "chat:write, commands"}) == {"chat:write", "commands"}
     True
     """
-    told = next((v for name, v in headers.items() if name.lower() == "x-oauth-scopes"), None)
-    return None if told is None else frozenset(scope.strip() for scope in told.split(","))
+    scopes = next((v for name, v in headers.items() if name.lower() == "x-oauth-scopes"), None)
+    return None if scopes is None else frozenset(scope.strip() for scope in scopes.split(","))
 
 
 class ResponseUrlExpired(SlackError):
@@ -89,7 +89,7 @@ class SlackApi:
     @property
     def bots(self) -> Sequence[SlackIdentity]:
         """Who the bot is in each workspace where that is known."""
-        return [one.identity for one in self._accounts.values() if one.identity.user_id]
+        return [account.identity for account in self._accounts.values() if account.identity.user_id]
 
     def add_installation(self, workspace: str, token: str) -> None:
         """Use a token for a workspace that installed the app."""

@@ -23,9 +23,13 @@ _URL_CHARACTERS: Final = 2000
 
 def parse_attachments(files: object, *, installation: str = "") -> tuple[Attachment, ...]:
     """Describe the files of a message, in order. `installation`: whose token fetches them, where OAuth gave it."""
-    found = (_attachment(as_mapping(file)) for file in as_list(files))
+    attachments = (_attachment(as_mapping(file)) for file in as_list(files))
     prefix = f"{installation}@" if installation else ""
-    return tuple(replace(one, ref=f"{prefix}{one.ref}") for one in found if one)
+    return tuple(
+        replace(attachment, ref=f"{prefix}{attachment.ref}")
+        for attachment in attachments
+        if attachment
+    )
 
 
 def split_installation(ref: str) -> tuple[str, str]:
@@ -34,8 +38,8 @@ def split_installation(ref: str) -> tuple[str, str]:
     >>> split_installation("T1@F1 https://a@b"), split_installation("F1 https://a@b")
     (('T1', 'F1 https://a@b'), ('', 'F1 https://a@b'))
     """
-    installation, found, rest = ref.partition("@")
-    return (installation, rest) if found and " " not in installation else ("", ref)
+    installation, separator, rest = ref.partition("@")
+    return (installation, rest) if separator and " " not in installation else ("", ref)
 
 
 def unavailable_reason(ref: str) -> str:

@@ -31,10 +31,10 @@ def action_blocks(buttons: Sequence[Button]) -> tuple[dict[str, Any], ...]:
     >>> action_blocks([Button(label="Stop", token="stop:1:0", style="danger")])[0]["elements"][0]["value"]
     'stop:1:0'
     """
-    found = [_element(number, button) for number, button in enumerate(buttons)]
+    elements = [_element(number, button) for number, button in enumerate(buttons)]
     return tuple(
-        {"type": "actions", "elements": found[start : start + MAX_ELEMENTS]}
-        for start in range(0, len(found), MAX_ELEMENTS)
+        {"type": "actions", "elements": elements[start : start + MAX_ELEMENTS]}
+        for start in range(0, len(elements), MAX_ELEMENTS)
     )
 
 

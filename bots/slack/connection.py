@@ -50,9 +50,11 @@ async def check_bot_token(api: SlackApi, health: HealthTracker, *, channel: str)
         try:
             await api.authenticate()
         except SlackError as error:
-            wanted = "the Bot User OAuth Token (xoxb-...)"
-            raise explain_token_error(error, f"channels.{channel}.bot_token", wanted) from error
-    refused = [one for one in api.installations if not await _is_accepted(api, one)]
+            expected = "the Bot User OAuth Token (xoxb-...)"
+            raise explain_token_error(error, f"channels.{channel}.bot_token", expected) from error
+    refused = [
+        workspace for workspace in api.installations if not await _is_accepted(api, workspace)
+    ]
     if not api.bots:
         raise SlackError(
             f"No workspace has installed the app: open https://<this gateway>/slack/{channel}/install"
@@ -88,14 +90,14 @@ def missing_scopes_warning(identity: SlackIdentity) -> str:
     )
 
 
-def explain_token_error(error: SlackError, key: str, wanted: str) -> SlackError:
+def explain_token_error(error: SlackError, key: str, expected: str) -> SlackError:
     """Return the error for the operator: which setting is wrong, and what belongs there. Others pass."""
     if not (error.token_refused or error.code == "missing_scope"):
         return error
     revoked = error.code in {"account_inactive", "token_revoked"} and key.endswith("bot_token")
     again = " after reinstalling it (Install App in its settings)" if revoked else ""
     explained = SlackError(
-        f"Slack refused {key} ({error.code}): set it to {wanted} of the Slack app{again}."
+        f"Slack refused {key} ({error.code}): set it to {expected} of the Slack app{again}."
     )
     explained.code = error.code
     return explained

@@ -64,12 +64,12 @@ async def diagnose(section: SlackConfig, look: DiagnosisOptions) -> Sequence[Che
             problem("bot token", swapped, "swap them: xoxb-... is the bot's, xapp-... the app's")
         ]
     async with api.shared_session():
-        found = await _bot_token(api, look.channel)
+        results = await _bot_token(api, look.channel)
         if section.mode == "http":
-            found += _signing_secret(section, look.channel)
+            results += _signing_secret(section, look.channel)
         else:
-            found += await _app_token(api, look)
-    return [*found, _events(), *await check_clock(section.base_url)]
+            results += await _app_token(api, look)
+    return [*results, _events(), *await check_clock(section.base_url)]
 
 
 async def _bot_token(api: SlackApi, channel: str) -> list[CheckResult]:
@@ -128,10 +128,10 @@ async def _app_token(api: SlackApi, look: DiagnosisOptions) -> list[CheckResult]
     except SlackError as error:
         fix = _APP_FIX.format(channel=look.channel) if error.code else _network_fix(look.channel)
         return [problem("app token", error.user_message, fix)]
-    found = [ok("app token", "Slack gives connections for it")]
+    results = [ok("app token", "Slack gives connections for it")]
     if look.exclusive:
-        found.append(await _connection(api, url, look.channel))
-    return found
+        results.append(await _connection(api, url, look.channel))
+    return results
 
 
 async def _connection(api: SlackApi, url: str, channel: str) -> CheckResult:
@@ -139,8 +139,8 @@ async def _connection(api: SlackApi, url: str, channel: str) -> CheckResult:
     try:
         hello = await _greeting(api, url)
     except (SlackError, aiohttp.ClientError, OSError, ValueError) as error:
-        told = error if isinstance(error, SlackError) else error_from_exception(error)
-        return problem("connection", told.user_message, _network_fix(channel))
+        failure = error if isinstance(error, SlackError) else error_from_exception(error)
+        return problem("connection", failure.user_message, _network_fix(channel))
     if hello.get("type") == "disconnect":
         reason = str(hello.get("reason"))
         if reason == "link_disabled":

@@ -132,9 +132,9 @@ def _address(file: Mapping[str, Any]) -> str:
 
 def _check(answer: aiohttp.ClientResponse, file: Mapping[str, Any], max_bytes: int) -> None:
     if answer.status != 200:  # noqa: PLR2004
-        found = error_from_status(answer.status, answer.headers)
-        found.ambiguous = False
-        raise found
+        failure = error_from_status(answer.status, answer.headers)
+        failure.ambiguous = False
+        raise failure
     length = answer.content_length
     if length is not None and length > max_bytes:
         raise FileTooLarge(max_bytes)
@@ -146,6 +146,6 @@ def _check(answer: aiohttp.ClientResponse, file: Mapping[str, Any], max_bytes: i
 
 
 def _broken(error: Exception) -> SlackError:
-    found = error_from_exception(error)
-    found.ambiguous = False  # nothing was sent: asking again does no harm
-    return found
+    failure = error_from_exception(error)
+    failure.ambiguous = False  # nothing was sent: asking again does no harm
+    return failure

@@ -16,27 +16,27 @@ _TOMBSTONE: Final = "tombstone"
 """What is left of a deleted message that has answers: Slack calls that a change."""
 
 
-def parse_edit(said: Mapping[str, Any]) -> MessageChange | None:
+def parse_edit(event: Mapping[str, Any]) -> MessageChange | None:
     """Return a message whose text or files changed; None for previews of links, counters, pins and the like."""
-    now, before = as_mapping(said.get("message")), as_mapping(said.get("previous_message"))
+    now, before = as_mapping(event.get("message")), as_mapping(event.get("previous_message"))
     if as_str(now.get("subtype")) == _TOMBSTONE:
-        return _within(said, before or now), True
+        return _within(event, before or now), True
     if before and _content(now) == _content(before):
         return None
     if not before and not as_mapping(now.get("edited")):
         return None
-    return _within(said, now), False
+    return _within(event, now), False
 
 
-def parse_deletion(said: Mapping[str, Any]) -> MessageChange:
+def parse_deletion(event: Mapping[str, Any]) -> MessageChange:
     """Return a message that is gone, as it was."""
-    was = dict(as_mapping(said.get("previous_message")))
-    was["ts"] = as_str(said.get("deleted_ts")) or was.get("ts")
-    return _within(said, was), True
+    was = dict(as_mapping(event.get("previous_message")))
+    was["ts"] = as_str(event.get("deleted_ts")) or was.get("ts")
+    return _within(event, was), True
 
 
-def _within(said: Mapping[str, Any], message: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {**message, **{name: said[name] for name in _PASSED_ON if name in said}}
+def _within(event: Mapping[str, Any], message: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**message, **{name: event[name] for name in _PASSED_ON if name in event}}
 
 
 def _content(message: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:

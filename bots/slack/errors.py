@@ -100,8 +100,8 @@ def _answered(error: SlackApiError) -> SlackError:
     response: Any = error.response
     status = getattr(response, "status_code", None) or getattr(response, "status", None) or 200
     headers = getattr(response, "headers", None) or {}
-    found = response if isinstance(response, dict) else getattr(response, "data", None)
-    data: Mapping[str, Any] = found if isinstance(found, dict) else {}
+    body = response if isinstance(response, dict) else getattr(response, "data", None)
+    data: Mapping[str, Any] = body if isinstance(body, dict) else {}
     code = data.get("error")
     if not isinstance(code, str) or not code or status == 429 or status >= 500:  # noqa: PLR2004
         return error_from_status(status, headers)
@@ -110,36 +110,36 @@ def _answered(error: SlackApiError) -> SlackError:
 
 def _refused(code: str, data: Mapping[str, Any], headers: Mapping[str, str]) -> SlackError:
     if code in _RATE_CODES:
-        found = _limited(headers)
+        error = _limited(headers)
     elif code in TOKEN_CODES:
         # The message waits for the operator: nothing about it is wrong.
-        found = SlackError(
+        error = SlackError(
             f"Slack refused the token ({code}).",
             retryable=True,
             retry_after_s=TOKEN_RETRY_S,
         )
     elif code == "missing_scope":
         needed = re.sub(r"[^\w:., -]", "", str(data.get("needed") or "a scope"))[:200]
-        found = SlackError(
+        error = SlackError(
             f"The Slack app lacks the permission {needed}: add it under OAuth & Permissions and reinstall the app."
         )
     else:
-        found = SlackError(
+        error = SlackError(
             _ADVICE.get(code, f"Slack refused the call ({code})."),
             retryable=code in _LATER_CODES | _MAYBE_CODES,
             ambiguous=code in _MAYBE_CODES,
             target_gone=code in _GONE_CODES,
         )
-    found.code = code
-    return found
+    error.code = code
+    return error
 
 
 def _limited(headers: Mapping[str, str]) -> SlackError:
     given = next((value for name, value in headers.items() if name.lower() == "retry-after"), "")
     pause_s = float(given) if re.fullmatch(r"\d{1,6}(\.\d+)?", given) else _RATE_PAUSE_S
-    found = SlackError("Slack's rate limit was reached.", retryable=True, retry_after_s=pause_s)
-    found.code = "ratelimited"
-    return found
+    error = SlackError("Slack's rate limit was reached.", retryable=True, retry_after_s=pause_s)
+    error.code = "ratelimited"
+    return error
 
 
 def _kind(error: Exception) -> str:

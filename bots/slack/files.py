@@ -116,13 +116,13 @@ class SlackFileUploader:
                         url, data=body, headers=headers, proxy=proxy_url_for(url)
                     ) as answer,
                 ):
-                    status, told = answer.status, dict(answer.headers)
+                    status, answer_headers = answer.status, dict(answer.headers)
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             raise error_from_exception(error) from None
         except OSError as error:
             raise SlackError(f"The file {parcel.name} can no longer be read.") from error
         if status != 200:  # noqa: PLR2004
-            raise error_from_status(status, told)
+            raise error_from_status(status, answer_headers)
 
 
 @asynccontextmanager

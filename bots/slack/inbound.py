@@ -83,20 +83,20 @@ def parse_event(body: Mapping[str, Any], me: SlackIdentity) -> SlackEvent:  # no
     A message that mentions the bot in a channel arrives as two events with ids of their own; both give the
     same key, message id and `is_addressed`, so that whichever comes first is enough.
     """
-    said = as_mapping(body.get("event"))
-    match as_str(said.get("type")):
+    event = as_mapping(body.get("event"))
+    match as_str(event.get("type")):
         case "app_mention" | "message":
-            return _message_event(body, said, me)
+            return _message_event(body, event, me)
         case "assistant_thread_started":
-            return _chat_opened(as_mapping(said.get("assistant_thread")))
-        case "app_home_opened" if said.get("tab") == "messages":
-            return _chat_opened({"channel_id": said.get("channel"), "user_id": said.get("user")})
+            return _chat_opened(as_mapping(event.get("assistant_thread")))
+        case "app_home_opened" if event.get("tab") == "messages":
+            return _chat_opened({"channel_id": event.get("channel"), "user_id": event.get("user")})
         case "agent_session_stopped":
-            return _session_stopped(body, said, me)
+            return _session_stopped(body, event, me)
         case "app_uninstalled":
             return AuthorizationRevoked(event_type="app_uninstalled")
         case "tokens_revoked":
-            return _tokens_revoked(as_mapping(said.get("tokens")), me)
+            return _tokens_revoked(as_mapping(event.get("tokens")), me)
         case kind:
             return IgnoredEvent(f"event {kind}")
 
@@ -127,17 +127,17 @@ def parse_slash_command(
 
 
 def _message_event(
-    body: Mapping[str, Any], said: Mapping[str, Any], me: SlackIdentity
+    body: Mapping[str, Any], event: Mapping[str, Any], me: SlackIdentity
 ) -> SlackEvent:
-    match as_str(said.get("subtype")):
+    match as_str(event.get("subtype")):
         case "message_changed":
-            return _message_change(body, parse_edit(said), me)
+            return _message_change(body, parse_edit(event), me)
         case "message_deleted":
-            return _message_change(body, parse_deletion(said), me)
+            return _message_change(body, parse_deletion(event), me)
         case subtype:
-            bot = _bot_author(said, me)
+            bot = _bot_author(event, me)
             if subtype in _USER_SUBTYPES and bot != _OWN:
-                message = parse_message(body, said, me)
+                message = parse_message(body, event, me)
                 return _mention_by_bot(message, bot) if bot else message
             if bot:
                 return IgnoredEvent(bot, Disposition.FROM_BOT)
@@ -152,12 +152,12 @@ def _mention_by_bot(message: InboundMessage | IgnoredEvent, bot: str) -> SlackEv
 
 
 def _message_change(
-    body: Mapping[str, Any], found: tuple[Mapping[str, Any], bool] | None, me: SlackIdentity
+    body: Mapping[str, Any], change: tuple[Mapping[str, Any], bool] | None, me: SlackIdentity
 ) -> MessageEdit | MessageDeletion | IgnoredEvent:
     """Convert what became of a message; None = nothing that a person would notice."""
-    if found is None:
+    if change is None:
         return IgnoredEvent("message_changed without a new text")
-    message, is_gone = found
+    message, is_gone = change
     chat, ts = as_str(message.get("channel")), as_str(message.get("ts"))
     if ignored := _unusable(message, me):
         return ignored
@@ -180,19 +180,19 @@ def _unusable(message: Mapping[str, Any], me: SlackIdentity) -> IgnoredEvent | N
 
 
 def parse_message(
-    body: Mapping[str, Any], said: Mapping[str, Any], me: SlackIdentity
+    body: Mapping[str, Any], event: Mapping[str, Any], me: SlackIdentity
 ) -> InboundMessage | IgnoredEvent:
     """Convert what a person said."""
-    chat, ts = as_str(said.get("channel")), as_str(said.get("ts"))
-    user, thread = as_str(said.get("user")), as_str(said.get("thread_ts"))
+    chat, ts = as_str(event.get("channel")), as_str(event.get("ts"))
+    user, thread = as_str(event.get("user")), as_str(event.get("thread_ts"))
     if not (chat and ts and user):
         return IgnoredEvent("message without channel, time or user")
-    text, mentioned = parse_mrkdwn(as_str(said.get("text")), bot=me.user_id)
-    files = parse_attachments(said.get("files"), installation=me.installation)
+    text, mentioned = parse_mrkdwn(as_str(event.get("text")), bot=me.user_id)
+    files = parse_attachments(event.get("files"), installation=me.installation)
     if not text and not files:
         return IgnoredEvent(reason=Disposition.EMPTY)
-    key = _key(body, said, me)
-    private = is_private(chat, as_str(said.get("channel_type")))
+    key = _key(body, event, me)
+    private = is_private(chat, as_str(event.get("channel_type")))
     # In an agent's chat every message begins a thread; they are one conversation all the same.
     beside = ts if me.is_agent else ""
     return InboundMessage(
@@ -203,12 +203,12 @@ def parse_message(
             chat=chat,
             thread=(thread or beside) if private else key.topic,
             reply_to=ts,
-            user=me.recipient(user, _sender_team(said)),
+            user=me.recipient(user, _sender_team(event)),
         ),
-        sender=Sender(user_id=user, name=_display_name(said)),
+        sender=Sender(user_id=user, name=_display_name(event)),
         text=text,
         is_private=private,
-        is_addressed=private or mentioned or said.get("type") == "app_mention",
+        is_addressed=private or mentioned or event.get("type") == "app_mention",
         replies_to=(thread,) if thread and thread != ts and not private else (),
         track_replies=not private,
         attachments=files,
@@ -216,19 +216,19 @@ def parse_message(
     )
 
 
-def _key(body: Mapping[str, Any], said: Mapping[str, Any], me: SlackIdentity) -> ConversationKey:
-    chat = as_str(said.get("channel"))
-    root = as_str(said.get("thread_ts")) or as_str(said.get("ts"))
+def _key(body: Mapping[str, Any], event: Mapping[str, Any], me: SlackIdentity) -> ConversationKey:
+    chat = as_str(event.get("channel"))
+    root = as_str(event.get("thread_ts")) or as_str(event.get("ts"))
     return ConversationKey(
         channel=me.channel,
         workspace=workspace_of(body, me),
         chat=chat,
-        topic="" if is_private(chat, as_str(said.get("channel_type"))) else root,
+        topic="" if is_private(chat, as_str(event.get("channel_type"))) else root,
     )
 
 
-def _sender_team(said: Mapping[str, Any]) -> str:
-    return as_str(said.get("user_team")) or as_str(said.get("team"))
+def _sender_team(event: Mapping[str, Any]) -> str:
+    return as_str(event.get("user_team")) or as_str(event.get("team"))
 
 
 def _chat_opened(thread: Mapping[str, Any]) -> AgentChatOpened | IgnoredEvent:
@@ -239,15 +239,15 @@ def _chat_opened(thread: Mapping[str, Any]) -> AgentChatOpened | IgnoredEvent:
 
 
 def _session_stopped(
-    body: Mapping[str, Any], said: Mapping[str, Any], me: SlackIdentity
+    body: Mapping[str, Any], event: Mapping[str, Any], me: SlackIdentity
 ) -> AgentSessionStopped | IgnoredEvent:
-    chat, user = as_str(said.get("channel")), as_str(said.get("user"))
-    thread = as_str(said.get("thread_ts"))
+    chat, user = as_str(event.get("channel")), as_str(event.get("user"))
+    thread = as_str(event.get("thread_ts"))
     private = is_private(chat)
     if not (chat and user and (thread or private)):
         return IgnoredEvent("a stop without channel, thread or user")
     stop = InboundMessage(
-        event_id=as_str(body.get("event_id")) or f"stop:{said.get('event_ts')}",
+        event_id=as_str(body.get("event_id")) or f"stop:{event.get('event_ts')}",
         message_id="",
         key=ConversationKey(
             channel=me.channel,
@@ -261,7 +261,7 @@ def _session_stopped(
         is_private=private,
         is_addressed=True,
     )
-    streams = tuple(map(as_str, as_list(said.get("streaming_message_ts"))))
+    streams = tuple(map(as_str, as_list(event.get("streaming_message_ts"))))
     return AgentSessionStopped(message_ids=streams, stop_command=stop)
 
 
@@ -274,16 +274,16 @@ def _tokens_revoked(
     return AuthorizationRevoked(event_type="tokens_revoked")
 
 
-def _bot_author(said: Mapping[str, Any], me: SlackIdentity) -> str:
+def _bot_author(event: Mapping[str, Any], me: SlackIdentity) -> str:
     """Name the bot that wrote, or "" if a person did."""
-    user, bot = as_str(said.get("user")), as_str(said.get("bot_id"))
+    user, bot = as_str(event.get("user")), as_str(event.get("bot_id"))
     if (user and user == me.user_id) or (bot and bot == me.bot_id):
         return _OWN
-    if bot or said.get("subtype") == "bot_message" or user == "USLACKBOT":
+    if bot or event.get("subtype") == "bot_message" or user == "USLACKBOT":
         return f"bot {bot or user or 'unknown'}"
     return ""
 
 
-def _display_name(said: Mapping[str, Any]) -> str:
-    profile = as_mapping(said.get("user_profile"))
+def _display_name(event: Mapping[str, Any]) -> str:
+    profile = as_mapping(event.get("user_profile"))
     return clean(as_str(profile.get("display_name")) or as_str(profile.get("real_name")))

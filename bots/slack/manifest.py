@@ -80,10 +80,10 @@ def _agent() -> dict[str, Any]:
     }
 
 
-def creation_link(found: dict[str, Any]) -> str:
+def creation_link(manifest: dict[str, Any]) -> str:
     """Return the address at which Slack offers to create the app of a manifest.
 
     >>> creation_link({"a": 1})
     'https://api.slack.com/apps?new_app=1&manifest_json=%7B%22a%22%3A1%7D'
     """
-    return _CREATE + quote(json.dumps(found, separators=(",", ":")), safe="")
+    return _CREATE + quote(json.dumps(manifest, separators=(",", ":")), safe="")

@@ -87,8 +87,8 @@ class SlackMessages:
             if error.code not in _FILE_REFUSED_CODES:
                 raise
             raise MessageTooLong(await process_text(split, markdown, fits)) from error
-        told = target.texts.code_in_file.format(name=code.name)
-        await self.update(target, message, told, buttons)
+        text = target.texts.code_in_file.format(name=code.name)
+        await self.update(target, message, text, buttons)
 
     async def update(
         self, target: ReplyTarget, message: MessageId, markdown: str, buttons: Sequence[Button] = ()

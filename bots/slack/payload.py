@@ -39,8 +39,8 @@ class SlackIdentity:
         It is `team/user` for somebody of another team (Slack Connect), and begins with `workspace@` where OAuth
         installed the app.
         """
-        found = f"{team}/{user}" if team and team != self.workspace else user
-        return f"{self.installation}@{found}" if self.installation else found
+        name = f"{team}/{user}" if team and team != self.workspace else user
+        return f"{self.installation}@{name}" if self.installation else name
 
     @property
     def is_agent(self) -> bool:
@@ -73,9 +73,9 @@ def workspace_of(body: Mapping[str, Any], me: SlackIdentity) -> str:
     first = as_mapping(next(iter(as_list(body.get("authorizations"))), None))
     flags = (first.get("is_enterprise_install"), body.get("is_enterprise_install"))
     if me.is_org_install or any(flag is True or flag == "true" for flag in flags):
-        told = first.get("enterprise_id") or body.get("enterprise_id")
-        told = told or as_mapping(body.get("enterprise")).get("id")
-        return as_str(told) or me.enterprise_id or me.team_id
+        organization = first.get("enterprise_id") or body.get("enterprise_id")
+        organization = organization or as_mapping(body.get("enterprise")).get("id")
+        return as_str(organization) or me.enterprise_id or me.team_id
     return as_str(first.get("team_id")) or me.team_id or as_str(body.get("team_id"))
 
 
@@ -104,7 +104,9 @@ def find_installation(body: Mapping[str, Any], installed: Sequence[str]) -> str:
         message.get("team"),
         user.get("team_id"),
     )
-    return next((as_str(one) for one in candidates if one and one in installed), "")
+    return next(
+        (as_str(candidate) for candidate in candidates if candidate and candidate in installed), ""
+    )
 
 
 def is_private(chat: str, channel_type: str = "") -> bool:

@@ -192,36 +192,36 @@ class SlackReceiver:
             exc_info=None if is_expected else error,
         )
 
-    async def _dispatch(self, found: SlackEvent | ButtonPress) -> None:  # noqa: C901 - one case a kind
-        match found:
+    async def _dispatch(self, event: SlackEvent | ButtonPress) -> None:  # noqa: C901 - one case a kind
+        match event:
             case IgnoredEvent():
-                self._intake.report_ignored(self._channel, found.reason, found.detail)
+                self._intake.report_ignored(self._channel, event.reason, event.detail)
             case InboundMessage():
-                async with self._locks.hold(found.key.chat):
-                    inbound = await self._with_sender_kind(found)
+                async with self._locks.hold(event.key.chat):
+                    inbound = await self._with_sender_kind(event)
                     if await self._intake.receive(inbound) is Disposition.ACCEPTED:
                         self._indicator.remember_title(inbound)
             case MessageEdit() | MessageDeletion():
-                async with self._locks.hold(found.key.chat):  # Not before the message itself.
-                    await self._change(found)
+                async with self._locks.hold(event.key.chat):  # Not before the message itself.
+                    await self._change(event)
             case AgentChatOpened(chat=chat, thread=thread):
                 self._background.start(
                     "suggested prompts", lambda: self._indicator.suggest_prompts(chat, thread)
                 )
             case ButtonPress():
-                await self._handle_press(found)
+                await self._handle_press(event)
             case AgentSessionStopped():
-                await self._handle_stop(found)
+                await self._handle_stop(event)
             case AuthorizationRevoked():
-                _log.warning("%s: the app lost rights (%s)", self._channel, found.event_type)
+                _log.warning("%s: the app lost rights (%s)", self._channel, event.event_type)
                 self._background.start("check of the token", self._check_token)
 
-    async def _change(self, found: MessageEdit | MessageDeletion) -> None:
-        if isinstance(found, MessageEdit):
-            edited = await self._with_sender_kind(found.edited)
-            await self._intake.handle_edit(replace(found, edited=edited))
+    async def _change(self, change: MessageEdit | MessageDeletion) -> None:
+        if isinstance(change, MessageEdit):
+            edited = await self._with_sender_kind(change.edited)
+            await self._intake.handle_edit(replace(change, edited=edited))
         else:
-            await self._intake.handle_deletion(found)
+            await self._intake.handle_deletion(change)
 
     async def _with_sender_kind(self, inbound: InboundMessage) -> InboundMessage:
         """Look up who wrote. Talk among others stays "unknown": in a busy channel it would use up the rate limit."""

@@ -83,23 +83,25 @@ class SocketModeConnection:
                 session: SocketModeSession | None = await self._open(http, app)
                 while session is not None:
                     self._health.mark_connected()
-                    sessions = [one for one in sessions if not one.stopped.is_set()] + [session]
+                    sessions = [other for other in sessions if not other.stopped.is_set()] + [
+                        session
+                    ]
                     tasks.start_soon(session.run)
                     await session.ending.wait()
                     if failure := _FAILURES.get(session.end_reason):
                         raise failure()
                     session = await self._replace(session, http, app)
-                for one in sessions:
-                    one.retire(0)
+                for other in sessions:
+                    other.retire(0)
 
     async def _open(self, http: aiohttp.ClientSession, app: AsyncApp) -> "SocketModeSession":
         await check_bot_token(self._api, self._health, channel=self._channel)
         try:
             url = await self._api.open_connection_url()
         except SlackError as error:
-            wanted = "an app-level token (xapp-...) with the scope connections:write"
+            expected = "an app-level token (xapp-...) with the scope connections:write"
             key = f"channels.{self._channel}.app_token"
-            raise explain_token_error(error, key, wanted) from error
+            raise explain_token_error(error, key, expected) from error
         session = SocketModeSession(
             app, channel=self._channel, timeouts=self._timeouts, on_frame=self._health.mark_event
         )

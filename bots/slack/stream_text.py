@@ -19,21 +19,21 @@ _OPEN: Final = re.compile(r"(?:[<@!]|:/?)+\Z")
 """An end whose meaning the next character decides."""
 
 
-def escape_stream_text(markdown: str, *, whole: bool = False) -> str:
+def escape_stream_text(markdown: str, *, is_complete: bool = False) -> str:
     r"""Return what may be streamed of a text so far; of a longer text it is a beginning.
 
     Args:
         markdown: All that was said so far.
-        whole: Nothing will follow.
+        is_complete: Nothing will follow.
 
     >>> escape_stream_text("see <!channel> and <")
     'see <\u2060!channel> and '
-    >>> escape_stream_text("a <", whole=True)
+    >>> escape_stream_text("a <", is_complete=True)
     'a <'
     """
     text = strip_bidi(markdown)
-    held = text if whole else _OPEN.sub("", text)
-    return _LIVE.sub(lambda found: found[0] + _JOINER, held)
+    held = text if is_complete else _OPEN.sub("", text)
+    return _LIVE.sub(lambda match: match[0] + _JOINER, held)
 
 
 def strip_progress_lines(markdown: str) -> str:

@@ -98,7 +98,7 @@ class _StreamingMessage:
 
     def remaining(self, markdown: str, *, is_complete: bool = False) -> str | None:
         """Return what is to be added; None if the text does not begin with what was streamed."""
-        text = escape_stream_text(markdown, whole=is_complete)
+        text = escape_stream_text(markdown, is_complete=is_complete)
         # More than a message holds is code that goes as a file in the end.
         text = text[:ROOM]
         if self.is_uncertain:
@@ -111,7 +111,7 @@ class _StreamingMessage:
 
     def shows(self, markdown: str) -> bool:
         """Return whether the streamed text is this text."""
-        forms = (escape_stream_text(markdown), escape_stream_text(markdown, whole=True))
+        forms = (escape_stream_text(markdown), escape_stream_text(markdown, is_complete=True))
         return not self.is_uncertain and self.streamed_text in forms
 
 
@@ -314,6 +314,6 @@ def _with_burst(per_minute: int) -> RateLimiter:
 
 def _is_plain(markdown: str) -> bool:
     """Tell whether a rendered message is its text and nothing else, so that it need not be replaced."""
-    text = escape_stream_text(markdown, whole=True)
+    text = escape_stream_text(markdown, is_complete=True)
     blocks = render(markdown).blocks
     return len(blocks) == 1 and blocks[0].get("text") == text and len(text) <= ROOM

@@ -45,11 +45,11 @@ async def diagnose(
     async with AsyncExitStack() as stack:
         try:
             bot = await stack.enter_async_context(line.open())
-            found = await _run_checks(bot, section, options, timing)
+            results = await _run_checks(bot, section, options, timing)
         except (TelegramError, TimeoutError, *MALFORMED) as error:
             failure = connection_failure(error, channel=options.channel, base_url=section.base_url)
-            found = [problem("bot", failure.detail, _fix(failure.detail, options.channel))]
-    return [*found, *await check_clock(section.base_url)]
+            results = [problem("bot", failure.detail, _fix(failure.detail, options.channel))]
+    return [*results, *await check_clock(section.base_url)]
 
 
 async def _run_checks(
@@ -59,14 +59,14 @@ async def _run_checks(
         user = await bot.get_me()
         webhook = await bot.get_webhook_info()
         listed = {command.command for command in await bot.get_my_commands()}
-    found = [ok("bot token", f"@{user.username}"), _groups(user, section)]
-    found += _webhook(webhook, section, options.channel)
+    results = [ok("bot token", f"@{user.username}"), _groups(user, section)]
+    results += _webhook(webhook, section, options.channel)
     waiting = webhook.pending_update_count
     if section.mode == "polling" and not webhook.url:
-        found.append(await _poller(bot, waiting, options, timing))
+        results.append(await _poller(bot, waiting, options, timing))
     if options.commands:
-        found.append(_commands(listed, options))
-    return found
+        results.append(_commands(listed, options))
+    return results
 
 
 def _groups(user: User, section: TelegramConfig) -> CheckResult:

@@ -138,12 +138,12 @@ def finish_inline(text: str) -> str:
     >>> finish_inline("a **b"), finish_inline("a **b*"), finish_inline("x [y](ht"), finish_inline("a `")
     ('a **b**', 'a **b**', 'x y', 'a')
     """
-    found = scan_delimiters(text)
-    if found.loose is not None:
-        text = text[: found.loose].rstrip()
-        found = scan_delimiters(text)
-    if found.link is not None and found.label is not None:
-        bang = 2 if text[found.link] == "!" else 1
-        text = text[: found.link] + text[found.link + bang : found.label]
-        found = scan_delimiters(text)
-    return text.rstrip() + closing_delimiters(found.opened) if found.opened else text
+    scan = scan_delimiters(text)
+    if scan.loose is not None:
+        text = text[: scan.loose].rstrip()
+        scan = scan_delimiters(text)
+    if scan.link is not None and scan.label is not None:
+        bang = 2 if text[scan.link] == "!" else 1
+        text = text[: scan.link] + text[scan.link + bang : scan.label]
+        scan = scan_delimiters(text)
+    return text.rstrip() + closing_delimiters(scan.opened) if scan.opened else text

@@ -55,12 +55,12 @@ def is_deceptive(label: str, url: str) -> bool:
     shown = "".join(char for char in label if unicodedata.category(char) != "Cf")
     shown = unicodedata.normalize("NFKC", shown.translate(_DOTS).translate(_SLASHES)).casefold()
     target = _host(url)
-    for found in _ADDRESS.finditer(shown):
-        if mail := found["mail"]:
+    for match in _ADDRESS.finditer(shown):
+        if mail := match["mail"]:
             if url.casefold().startswith("mailto:") and mail not in url.casefold():
                 return True
             continue
-        host = (found["host"] or found["name"] or "").removeprefix("www.").strip(".")
+        host = (match["host"] or match["name"] or "").removeprefix("www.").strip(".")
         if host and not (_is_within(target, host) or _is_within(host, target)):
             return True
     return False

@@ -29,22 +29,24 @@ def cut_prose(text: str, gauge: SizeEstimator) -> list[str]:
     pieces: list[str] = []
     lead, rest = "", text
     while rest:
-        whole, floor = lead + rest, len(lead)
+        complete, floor = lead + rest, len(lead)
 
-        def ask(size: int, whole: str = whole, floor: int = floor) -> FitResult:
-            cut = _boundary(whole, size, floor)
-            return _count_tail(gauge(_close_at(whole, cut, literal)), size / max(cut, 1))
+        def ask(size: int, complete: str = complete, floor: int = floor) -> FitResult:
+            cut = _boundary(complete, size, floor)
+            return _count_tail(gauge(_close_at(complete, cut, literal)), size / max(cut, 1))
 
-        size = gauge.most(range(1, len(whole) + 1), ask)
-        if size == len(whole):
-            return [*pieces, whole]
-        cut = _boundary(whole, size, floor)
+        size = gauge.most(range(1, len(complete) + 1), ask)
+        if size == len(complete):
+            return [*pieces, complete]
+        cut = _boundary(complete, size, floor)
         if cut <= floor + _ESCAPE:
             return pieces + chop_text(rest, gauge)
-        pieces.append(_close_at(whole, cut, literal))
-        lead = "".join(_open_delimiters(whole[:cut], literal))
+        pieces.append(_close_at(complete, cut, literal))
+        lead = "".join(_open_delimiters(complete[:cut], literal))
         rest = (
-            whole[cut:].lstrip(" \n") if "`" in lead else _escape_block_marker(whole[cut:].lstrip())
+            complete[cut:].lstrip(" \n")
+            if "`" in lead
+            else _escape_block_marker(complete[cut:].lstrip())
         )
     return pieces
 
@@ -76,8 +78,8 @@ def _escape_block_marker(text: str) -> str:
     >>> _escape_block_marker("- x"), _escape_block_marker("2. x"), _escape_block_marker("-x")
     ('\\- x', '2\\. x', '-x')
     """
-    found = _LEAD.match(text)
-    return f"{text[: found.end()]}\\{text[found.end() :]}" if found else text
+    match = _LEAD.match(text)
+    return f"{text[: match.end()]}\\{text[match.end() :]}" if match else text
 
 
 def _boundary(text: str, size: int, floor: int) -> int:
@@ -100,8 +102,8 @@ def _boundary(text: str, size: int, floor: int) -> int:
 
 def _sentence_end(text: str, start: int, end: int) -> int:
     cut = -1
-    for found in _SENTENCE.finditer(text, start, end):
-        cut = found.end()
+    for match in _SENTENCE.finditer(text, start, end):
+        cut = match.end()
     return cut
 
 
@@ -119,7 +121,7 @@ def _splits_token(text: str, cut: int) -> bool:
 
 def _before_link(text: str, cut: int, floor: int) -> int:
     """Move a cut inside a link to its start, unless that wastes most of the piece."""
-    found = scan_delimiters(text[:cut])
-    if found.link is None or found.link <= max(floor, cut // 4):
+    scan = scan_delimiters(text[:cut])
+    if scan.link is None or scan.link <= max(floor, cut // 4):
         return cut
-    return found.link if re.compile(r"[^\]]{0,2000}\]\(").match(text, found.link) else cut
+    return scan.link if re.compile(r"[^\]]{0,2000}\]\(").match(text, scan.link) else cut

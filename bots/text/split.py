@@ -60,8 +60,8 @@ def split(markdown: str, fits: Fits, *, as_file: Callable[[str], bool] | None = 
     if gauge(text):
         return [text]
     pieces: list[str] = []
-    for part, whole in _separate_files(text, gauge, as_file) if as_file else [(text, False)]:
-        pieces += [part] if whole else _cut_to_fit(part, gauge)
+    for part, is_file in _separate_files(text, gauge, as_file) if as_file else [(text, False)]:
+        pieces += [part] if is_file else _cut_to_fit(part, gauge)
     return pieces or [""]
 
 
@@ -217,8 +217,8 @@ def _cut_rows(rows: list[str], wrap: Wrap, gauge: SizeEstimator) -> list[str]:
 
 def _cut_fence(text: str, gauge: SizeEstimator) -> list[str]:
     opening, *body = text.split("\n")
-    found = _FENCE.match(opening)
-    mark = found[1] if found else "```"
+    match = _FENCE.match(opening)
+    mark = match[1] if match else "```"
     last = body[-1].strip() if body else ""
     if len(last) >= len(mark) and not last.strip(mark[0]):
         body.pop()
@@ -262,10 +262,10 @@ def _list_items(text: str, starts: Sequence[int]) -> list[str]:
 
 def _renumber(item: list[str], number: int) -> list[str]:
     """Set the number of an item, and indent its further lines accordingly."""
-    found = _MARKER.match(item[0])
-    if found is None or found[1] is None:
+    match = _MARKER.match(item[0])
+    if match is None or match[1] is None:
         return item
-    begin, end = found.span(1)
+    begin, end = match.span(1)
     wider = len(str(number)) - (end - begin)
     rest = (
         [" " * wider + line if line.strip() else line for line in item[1:]]
@@ -277,12 +277,12 @@ def _renumber(item: list[str], number: int) -> list[str]:
 
 def _cut_item(item: str, gauge: SizeEstimator, depth: int) -> list[str]:
     """Split one item: the first piece keeps the marker, the others are not indented."""
-    found = _MARKER.match(item)
-    if found is None:
+    match = _MARKER.match(item)
+    if match is None:
         return cut_prose(item, gauge)
-    marker, margin = found[0], " " * found.end()
-    first, *rest = item[found.end() :].split("\n")
-    inner = "\n".join([first, *(_dedent(line, found.end()) for line in rest)])
+    marker, margin = match[0], " " * match.end()
+    first, *rest = item[match.end() :].split("\n")
+    inner = "\n".join([first, *(_dedent(line, match.end()) for line in rest)])
 
     def marked(text: str) -> str:
         return marker + text.replace("\n", f"\n{margin}")

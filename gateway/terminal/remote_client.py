@@ -63,14 +63,7 @@ class RemoteTerminalClient:
     async def send(self, text: str) -> str:
         """Hand over a line; the service takes a repeated one only once."""
         body = {"text": text, "id": uuid.uuid4().hex}
-        failures = 0
-        while True:
-            try:
-                answer = await self._client.post(f"{self._path}/messages", json=body)
-                break
-            except httpx.HTTPError as error:
-                failures += 1
-                await self._wait(failures, error)
+        answer = await self._post(body)
         if answer.is_error:
             raise CommandFailed(f"The service did not take the message: {error_detail(answer)}")
         return str(answer.json()["result"])
@@ -113,6 +106,15 @@ class RemoteTerminalClient:
     async def close(self) -> None:
         """Leave the session."""
         await self._stack.aclose()
+
+    async def _post(self, body: dict[str, str]) -> httpx.Response:
+        failures = 0
+        while True:
+            try:
+                return await self._client.post(f"{self._path}/messages", json=body)
+            except httpx.HTTPError as error:
+                failures += 1
+                await self._wait(failures, error)
 
     async def _wait(self, failures: int, error: Exception | None = None) -> None:
         if self._backoff is None:

@@ -544,7 +544,7 @@ def test_a_longer_text_only_adds_and_nothing_is_live(markdown: str) -> None:
         text = escape_stream_text(markdown[:end])
         assert text.startswith(before)
         before = text
-    whole = escape_stream_text(markdown, whole=True)
+    whole = escape_stream_text(markdown, is_complete=True)
     assert whole.startswith(before)
     assert list(text_findings(whole, [])) == []
     assert "://" not in whole

@@ -1,5 +1,6 @@
 """The chat for a person at a terminal: what is typed reaches the bot whole, what is shown, and how to leave."""
 
+import io
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -52,25 +53,12 @@ class Screen:
     """What was written to the terminal, without escape sequences."""
 
     def __init__(self) -> None:
-        self.written = ""
-        self.encoding = "utf-8"
-
-    def write(self, data: str) -> int:
-        self.written += data
-        return len(data)
-
-    def flush(self) -> None:
-        """Nothing is buffered."""
-
-    def isatty(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return 1
+        self._bytes = io.BytesIO()
+        self.file = io.TextIOWrapper(self._bytes, encoding="utf-8", write_through=True)
 
     @property
     def text(self) -> str:
-        return _ESCAPE.sub("", self.written)
+        return _ESCAPE.sub("", self._bytes.getvalue().decode())
 
 
 class Person:
@@ -91,7 +79,9 @@ class Person:
 async def at_terminal(folder: Path) -> AsyncIterator[Person]:
     """Chat until the block ends."""
     bot, screen = Bot(), Screen()
-    output = Vt100_Output(screen, lambda: Size(rows=24, columns=80), term="xterm", enable_cpr=False)
+    output = Vt100_Output(
+        screen.file, lambda: Size(rows=24, columns=80), term="xterm", enable_cpr=False
+    )
     with create_pipe_input() as keyboard:
         person = Person(keyboard, screen, bot)
         chat = InteractiveChat(bot, files=folder, stdin=keyboard, stdout=output)
@@ -113,10 +103,11 @@ def message(text: str, *, final: bool = True, key: str = "k") -> TerminalMessage
     return TerminalMessage(id=key, text=text, final=final)
 
 
-async def test_a_pasted_line_of_any_length_reaches_the_bot_whole(tmp_path: Path) -> None:
-    line = "long line " * 1200 + "end"
+@pytest.mark.parametrize(("length", "paste"), [(12_006, "\x1b[200~{}\x1b[201~"), (4_200, "{}")])
+async def test_a_long_line_reaches_the_bot_whole(tmp_path: Path, length: int, paste: str) -> None:
+    line = "x" * (length - 3) + "end"
     async with at_terminal(tmp_path) as person:
-        person.keyboard.send_text(line + ENTER)
+        person.keyboard.send_text(paste.format(line) + ENTER)
         await person.hears(line)
 
 

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import anyio
 import httpx
 import pytest
+from typing_extensions import override
 
 from bots.terminal.session import TerminalMessage
 from bus.retry import Backoff
@@ -29,6 +30,7 @@ class Service(httpx.AsyncBaseTransport):
         self.received: list[tuple[str, str]] = []
         self._answers = list(answers)
 
+    @override
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         if self.down:
             self.down -= 1
