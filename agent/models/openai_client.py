@@ -218,15 +218,6 @@ def _parse_json(data: bytes) -> Any:  # noqa: ANN401 - JSON
         return json.loads(data.decode("utf-8", "replace"))  # it accepts half a surrogate pair
 
 
-def _parse_json(data: bytes) -> Any:  # noqa: ANN401 - parsed JSON
-    try:
-        return orjson.loads(data)
-    except orjson.JSONDecodeError:
-        return json.loads(
-            data
-        )  # It accepts half a surrogate pair, which a model that speaks in tokens may send.
-
-
 def merge_deltas(chunks: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Join neighboring chunks that only continue a text. A chunk with anything else stays as it is.
 

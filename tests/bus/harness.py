@@ -203,7 +203,7 @@ async def running_steered_bus(
 ) -> AsyncIterator[BusHarness]:
     """Run a bus whose server can inject messages into running runs."""
     async with running_bus(home, platform=platform, server=server, policy=policy) as harness:
-        harness.server.hears = True
+        harness.server.accepts_injection = True
         yield harness
 
 

@@ -29,7 +29,7 @@ def review(name: str = "bash", **args: object) -> dict[str, Any]:
 
 
 def waiting(*asks: object) -> Script:
-    return Script(words=("Let ", "me."), asks=asks)
+    return Script(words=("Let ", "me."), interrupts=asks)
 
 
 async def asked(h: BusHarness, *asks: object, **changes: object) -> None:
@@ -161,7 +161,9 @@ async def test_what_another_graph_asks_is_answered_with_words(tmp_path: Path) ->
 async def test_interrupts_missing_from_the_stream_are_read_from_the_state(tmp_path: Path) -> None:
     async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
         ask = (review(command="make release"),)
-        h.server.scripts.append(Script(words=("Let me.",), asks=ask, tells=False))
+        h.server.scripts.append(
+            Script(words=("Let me.",), interrupts=ask, streams_interrupts=False)
+        )
         await h.send("release it")
         await shows(h, 1)
         assert "make release" in h.platform.texts[0]

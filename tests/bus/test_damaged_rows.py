@@ -49,7 +49,7 @@ async def test_a_damaged_row_is_given_up_at_the_start_and_the_next_is_answered(
 async def test_a_question_whose_asker_cannot_be_decoded_is_closed(tmp_path: Path) -> None:
     async with FakeLangGraph() as server:
         async with running_bus(tmp_path, server=server) as harness:
-            server.scripts.append(Script(words=("Let me.",), asks=(review(command="ls"),)))
+            server.scripts.append(Script(words=("Let me.",), interrupts=(review(command="ls"),)))
             await harness.send("one")
             await eventually(lambda: len(harness.platform.texts) == 1)
         await damage(tmp_path, "e1", DAMAGED)

@@ -25,7 +25,7 @@ def answer(key: str, *, status: str = "ok") -> NewOutboxRow:
 
 
 async def shows(platform: CardPlatform, *signs: str) -> None:
-    await eventually(lambda: platform.signs == list(signs))
+    await eventually(lambda: platform.indicators == list(signs))
 
 
 async def test_an_outcome_that_is_rate_limited_is_shown_later(tmp_path: Path) -> None:

@@ -231,7 +231,7 @@ async def test_an_edit_is_injected_into_the_run_of_a_steered_session(tmp_path: P
         await harness.send("left")
         await harness.wait_for_runs(1)
         assert await edit(harness, "e1", "right", "c1") is Disposition.ACCEPTED
-        await harness.server.runs[0].heard.wait()
+        await harness.server.runs[0].injection_arrived.wait()
         gate.set()
         await harness.expect_replies("Right")
         await harness.wait_until_finished()
@@ -250,7 +250,7 @@ async def test_an_edit_that_came_too_late_for_the_run_starts_it_again(tmp_path: 
         await harness.send("left")
         await harness.wait_for_runs(1)
         await edit(harness, "e1", "right", "c1")
-        await harness.server.runs[0].heard.wait()
+        await harness.server.runs[0].injection_arrived.wait()
         ends.set()
         await harness.expect_replies("Hello you")
         assert harness.prompts() == ["left", "right"]
@@ -266,13 +266,13 @@ async def test_what_was_said_to_a_run_is_said_again_when_it_is_run_anew(tmp_path
         await harness.send("left")
         await harness.wait_for_runs(1)
         await harness.send("please")
-        await eventually(lambda: harness.server.runs[0].told)
+        await eventually(lambda: harness.server.runs[0].injected)
         await edit(harness, "e1", "right", "c1")
-        await eventually(lambda: len(harness.server.runs[0].told) == 2)
+        await eventually(lambda: len(harness.server.runs[0].injected) == 2)
         gate = harness.hold_next_run("Right")
         ends.set()
         await harness.wait_for_runs(2)
-        await harness.server.runs[1].heard.wait()
+        await harness.server.runs[1].injection_arrived.wait()
         gate.set()
         await harness.expect_replies("Right")
         assert harness.thread_messages() == ["right", "please", "Right"]
@@ -296,7 +296,7 @@ async def test_an_edit_is_kept_over_a_crash(
 ) -> None:
     """The process dies right after the edit was noted, while the run with the earlier text goes on, or is dead."""
     async with FakeLangGraph() as server:
-        server.hears = True
+        server.accepts_injection = True
         async with running_bus(tmp_path, server=server, policy=policy) as harness:
             harness.server.scripts.append(Script(words=("Left", "!"), hang_after=1))
             await harness.send("left")

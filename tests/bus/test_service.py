@@ -119,7 +119,7 @@ async def test_refused_messages_are_marked_where_the_platform_can(tmp_path: Path
         await harness.wait_for_runs(1)
         reasons = [await harness.send(f"more {i}") for i in range(3)]
         assert reasons == [Disposition.ACCEPTED] + [Disposition.QUEUE_FULL] * 2
-        await eventually(lambda: platform.signs.count("failed") == 2)
+        await eventually(lambda: platform.indicators.count("failed") == 2)
 
 
 async def test_an_idle_conversation_costs_nothing(tmp_path: Path) -> None:

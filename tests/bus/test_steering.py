@@ -24,7 +24,7 @@ async def test_a_message_is_injected_into_the_running_turn(tmp_path: Path) -> No
         await harness.send("do this")
         await harness.wait_for_runs(1)
         await harness.send("and that")
-        await harness.server.runs[0].heard.wait()
+        await harness.server.runs[0].injection_arrived.wait()
         gate.set()
         await harness.wait_until_finished()
         await harness.expect_replies("Both done")
@@ -33,7 +33,7 @@ async def test_a_message_is_injected_into_the_running_turn(tmp_path: Path) -> No
         assert [m["id"] for m in messages[:2]] == ["fake:e1", "fake:e2"]
         assert messages[1]["additional_kwargs"] == {"steering": True}
         # The sign on the message that was said turned as well.
-        await eventually(lambda: harness.platform.signs.count("done") == 2)  # type: ignore[attr-defined]
+        await eventually(lambda: harness.platform.indicators.count("done") == 2)  # type: ignore[attr-defined]
         assert len(harness.server.runs) == 1
 
 
@@ -46,7 +46,7 @@ async def test_messages_that_the_run_did_not_consume_get_a_turn_of_their_own(
         await harness.send("one")
         await harness.wait_for_runs(1)
         await harness.send("two")
-        await harness.server.runs[0].heard.wait()
+        await harness.server.runs[0].injection_arrived.wait()
         ends.set()
         await harness.expect_replies("First", "Hello you")
         assert harness.prompts() == ["one", "two"]
@@ -60,7 +60,7 @@ async def test_several_messages_are_injected_in_order_with_their_files(tmp_path:
         await harness.wait_for_runs(1)
         await harness.send("two")
         await harness.send("three")
-        await eventually(lambda: len(harness.server.runs[0].told) == 2)
+        await eventually(lambda: len(harness.server.runs[0].injected) == 2)
         gate.set()
         await harness.expect_replies("All done")
         assert harness.thread_messages() == ["one", "two", "three", "All done"]
@@ -73,7 +73,7 @@ async def test_a_file_that_cannot_be_fetched_is_reported(tmp_path: Path) -> None
         await harness.send("one")
         await harness.wait_for_runs(1)
         await harness.send("look", attachments=(attachment("a.txt"),))
-        await harness.server.runs[0].heard.wait()
+        await harness.server.runs[0].injection_arrived.wait()
         gate.set()
         await harness.expect_replies("Seen")
         assert harness.thread_messages()[1].startswith("look\n[")
@@ -97,7 +97,7 @@ async def test_stop_ends_the_turn_and_the_injected_messages(tmp_path: Path) -> N
         await harness.send("one")
         await harness.wait_for_runs(1)
         await harness.send("two")
-        await harness.server.runs[0].heard.wait()
+        await harness.server.runs[0].injection_arrived.wait()
         await harness.send("/stop")
         await eventually(lambda: harness.platform.texts == ["⏹ Stopped.", "Stopped."])
         await harness.wait_until_finished()
@@ -110,7 +110,7 @@ async def test_undo_and_retry_mean_the_whole_turn(tmp_path: Path) -> None:
         await harness.send("one")
         await harness.wait_for_runs(1)
         await harness.send("two")
-        await harness.server.runs[0].heard.wait()
+        await harness.server.runs[0].injection_arrived.wait()
         gate.set()
         await harness.expect_replies("Both")
         harness.server.scripts.append(Script(words=("Better",)))
@@ -152,12 +152,12 @@ async def test_a_server_that_cannot_inject_into_one_thread_is_asked_for_the_next
         await harness.wait_for_runs(1)
         await harness.send("two", chat="a")
         await harness.expect_replies("Hello you")
-        harness.server.hears = True
+        harness.server.accepts_injection = True
         gate = harness.hold_next_run("Both")
         await harness.send("three", chat="b")
         await harness.wait_for_runs(3)
         await harness.send("four", chat="b")
-        await harness.server.runs[2].heard.wait()
+        await harness.server.runs[2].injection_arrived.wait()
         gate.set()
         await harness.expect_replies("Hello you", "Both")
 
@@ -174,26 +174,26 @@ async def test_a_crash_loses_nothing_and_answers_nothing_twice(
             await harness.send("one")
             await harness.wait_for_runs(1)
             await harness.send("two")
-            await server.runs[0].heard.wait()
+            await server.runs[0].injection_arrived.wait()
             if heard:
                 gate.set()
                 await eventually(lambda: len(harness.thread_messages()) == 2)
         # The end of the bus cancels no run: this one goes on, or died with its server.
         [run] = server.runs
         if not heard:
-            run.told.clear()
+            run.injected.clear()
             run.status = "interrupted"
             run.cancelled.set()
         async with running_steered_bus(
             tmp_path, server=server, platform=CardPlatform("fake")
         ) as harness:
             if heard:
-                await eventually(lambda: harness.platform.signs.count("working") == 2)  # type: ignore[attr-defined]
+                await eventually(lambda: harness.platform.indicators.count("working") == 2)  # type: ignore[attr-defined]
                 run.script.ends.set()  # type: ignore[union-attr]
             await harness.wait_until_finished()
             await eventually(lambda: all(shown.final for shown in harness.platform.shown))
             assert harness.thread_messages().count("two") == 1
-            assert run.told == []
+            assert run.injected == []
             if heard:
                 assert harness.platform.texts == ["Both"]
                 assert len(server.runs) == 1
@@ -209,7 +209,7 @@ async def test_a_row_that_a_run_consumed_is_finished_without_a_reply(tmp_path: P
             await harness.send("one")
             await harness.wait_for_runs(1)
             await harness.send("two")
-            await server.runs[0].heard.wait()
+            await server.runs[0].injection_arrived.wait()
             gate.set()
             await harness.expect_replies("Both")
             await harness.wait_until_finished()
@@ -256,7 +256,7 @@ async def test_the_persons_own_setting_counts(tmp_path: Path) -> None:
             await harness.wait_for_runs(1 if user == "u" else 2)
             await harness.send("two", user=user, chat=chat)
             if user == "u":
-                await harness.server.runs[0].heard.wait()
+                await harness.server.runs[0].injection_arrived.wait()
             gate.set()
             await harness.wait_until_finished()
         await harness.expect_replies("u", "v", "Hello you")
@@ -276,7 +276,7 @@ async def test_a_newer_message_interrupts_and_the_card_says_so(tmp_path: Path) -
 
 async def test_the_queue_is_the_default(tmp_path: Path) -> None:
     async with running_bus(tmp_path, config=BusConfig(drain_s=0.2)) as harness:
-        harness.server.hears = True
+        harness.server.accepts_injection = True
         gate = harness.hold_next_run("First")
         await harness.send("one")
         await harness.wait_for_runs(1)

@@ -166,7 +166,7 @@ async def test_the_card_is_there_before_the_first_word_and_ends_as_the_answer(
             while not (len(platform.shown) > 1 and platform.shown[1].final):
                 await platform.changed.wait()
     assert platform.texts == [f"Hel\n\n{ENGLISH.stopped}", "Hello you"]
-    assert platform.signs[:2] == ["working", "done"]
+    assert platform.indicators[:2] == ["working", "done"]
 
 
 async def test_a_stop_on_a_platform_without_streaming_sends_nothing_more(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ async def test_undo_takes_back_exchange_by_exchange(tmp_path: Path) -> None:
 
 async def test_undo_works_where_the_server_forgot_the_state_before(tmp_path: Path) -> None:
     async with running_bus(tmp_path) as harness:
-        harness.server.keeps = 2
+        harness.server.max_states = 2
         await talk(harness, "one", "two")
         assert await ask(harness, "/undo") == "Undone: “two”."
         assert thread(harness) == ["one", "You said one"]

@@ -35,8 +35,8 @@ class Script:
         gate: Say nothing until it is set; what was said to the run by then, it hears.
         ends: Do not end until it is set; what was said to the run since, it never hears.
         options: The answers that a clarification offers.
-        asks: What the run waits for after its words: the values of its interrupts.
-        tells: Whether the stream tells of them; an older server does not.
+        interrupts: What the run waits for after its words: the values of its interrupts.
+        streams_interrupts: Whether the stream tells of them; an older server does not.
     """
 
     words: tuple[str, ...] = ("Hello", " ", "you")
@@ -47,8 +47,8 @@ class Script:
     gate: anyio.Event | None = None
     ends: anyio.Event | None = None
     options: tuple[str, ...] = ()
-    asks: tuple[object, ...] = ()
-    tells: bool = True
+    interrupts: tuple[object, ...] = ()
+    streams_interrupts: bool = True
 
 
 @dataclass
@@ -63,8 +63,8 @@ class Run:
     events: list[tuple[str, Any]] = field(default_factory=list)
     changed: anyio.Event = field(default_factory=anyio.Event)
     cancelled: anyio.Event = field(default_factory=anyio.Event)
-    told: list[Json] = field(default_factory=list)
-    heard: anyio.Event = field(default_factory=anyio.Event)
+    injected: list[Json] = field(default_factory=list)
+    injection_arrived: anyio.Event = field(default_factory=anyio.Event)
 
     def row(self) -> Json:
         metadata = self.body.get("metadata") or {}
@@ -84,8 +84,8 @@ class FakeLangGraph:
         self.threads: dict[str, list[Json]] = {}
         self.history: dict[str, list[Json]] = {}
         self.waits: dict[str, list[Json]] = {}
-        self.keeps = 20
-        self.hears = False
+        self.max_states = 20
+        self.accepts_injection = False
         self.runs: list[Run] = []
         self.scripts: deque[Script] = deque()
         self.refusals: deque[int] = deque()
@@ -189,7 +189,7 @@ class FakeLangGraph:
         kept = self.history.setdefault(thread_id, [])
         messages = list(self.threads[thread_id])
         kept.append({"checkpoint_id": str(uuid.uuid4()), "messages": messages, "next": waits})
-        del kept[: -self.keeps]
+        del kept[: -self.max_states]
 
     def _kept(self, thread_id: str, checkpoint_id: str) -> Json | None:
         kept = self.history.get(thread_id, [])
@@ -228,14 +228,14 @@ class FakeLangGraph:
         return await self._send(request, run, drop_after=script.drop_after)
 
     async def _inject(self, request: web.Request) -> web.Response:
-        if not self.hears:
+        if not self.accepts_injection:
             return _missing()
         params = (await request.json())["params"]
         run = next((r for r in self.runs if r.run_id == params["run_id"]), None)
         if run is None or run.status != "running":
             return web.json_response({"type": "error", "id": 1, "error": "no_such_run"})
-        run.told += [{**one, "type": "human"} for one in params["messages"]]
-        run.heard.set()
+        run.injected += [{**one, "type": "human"} for one in params["messages"]]
+        run.injection_arrived.set()
         return web.json_response({"type": "success", "id": 1, "result": {"accepted": True}})
 
     async def _join(self, request: web.Request) -> web.StreamResponse:
@@ -255,8 +255,8 @@ class FakeLangGraph:
         if script.gate is not None:
             if not await _opened(script.gate, run):
                 return
-            messages += run.told
-            run.told = []
+            messages += run.injected
+            run.injected = []
             self._keep(run.thread_id, ["model"])
         for count, word in enumerate(script.words):
             if script.hang_after == count:
@@ -283,10 +283,10 @@ class FakeLangGraph:
 
     def _ask(self, run: Run, messages: list[Json]) -> None:
         """Wait for people, as LangGraph does: one frame for each question, with that one only."""
-        for number, value in enumerate(run.script.asks):
+        for number, value in enumerate(run.script.interrupts):
             waits = {"id": f"{len(self.runs):016x}{number:016x}", "value": value}
             self.waits.setdefault(run.thread_id, []).append(waits)
-            told = {"__interrupt__": [waits]} if run.script.tells else {}
+            told = {"__interrupt__": [waits]} if run.script.streams_interrupts else {}
             self._emit(run, "values", {"messages": list(messages), **told})
 
     def _answer(self, run: Run) -> None:
@@ -329,7 +329,7 @@ class FakeLangGraph:
 def _said(script: Script, run_id: str) -> list[Json]:
     """Return the messages that a run brings."""
     said: Json = {"type": "ai", "id": f"ai-{run_id}", "content": "".join(script.words)}
-    if script.asks:
+    if script.interrupts:
         said["tool_calls"] = [{"name": "bash", "id": f"call-{run_id}", "args": {}}]
     if not script.question:
         return [said]

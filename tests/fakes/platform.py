@@ -158,7 +158,7 @@ class CardPlatform(FakePlatform):
             ),
         )
         self.frames: list[tuple[str, str, bool]] = []
-        self.signs: list[str] = []
+        self.indicators: list[str] = []
 
     async def start_streaming(
         self, place: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
@@ -217,11 +217,11 @@ class CardPlatform(FakePlatform):
 
     async def show_working(self, place: ReplyTarget) -> None:
         self._raise(self._called("working"))
-        self.signs.append("working")
+        self.indicators.append("working")
 
     async def show_finished(self, place: ReplyTarget, *, ok: bool) -> None:
         self._raise(self._called("finished"))
-        self.signs.append("done" if ok else "failed")
+        self.indicators.append("done" if ok else "failed")
 
     def _once(self, place: ReplyTarget, markdown: str, key: str) -> MessageId:
         known = next((m for m in self.shown if m.key == key), None)

@@ -187,7 +187,7 @@ def _platform(turn: ReferenceTurn, faults: Faults) -> FakePlatform:
 
 
 def _let_work(turn: ReferenceTurn, server: FakeLangGraph) -> None:
-    server.hears = True
+    server.accepts_injection = True
     server.refusals.extend(turn.refusals)
     gate = anyio.Event()
     asyncio.get_running_loop().call_later(turn.work_s, gate.set)
@@ -291,7 +291,7 @@ async def _run_started(harness: BusHarness) -> None:
 
 
 WHICH = Script(words=(), question="Which?", options=("red", "green"))
-ASKS = Script(words=(QUESTION,), asks=(review(command="make release"),))
+ASKS = Script(words=(QUESTION,), interrupts=(review(command="make release"),))
 
 REFERENCE_TURNS = {
     "streaming": ReferenceTurn(lambda: StreamingPlatform("fake"), _with_a_file),
