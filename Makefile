@@ -10,7 +10,7 @@ export UV_DEFAULT_INDEX ?= $(PIP_INDEX)
 endif
 export PYTHONSAFEPATH := 1
 
-.PHONY: run install peers peers-python peers-js test test-slowest lint format bench prove lock clean
+.PHONY: run install peers peers-python peers-js test test-slowest lint format bench bench-quick prove lock clean
 
 # Installs one lock file into the folder of the target: through uv (seconds), or through pip where uv has no wheel.
 define install_lock
@@ -84,6 +84,10 @@ prove: $(V)/.dev
 
 bench: $(V)/.dev
 	$(V)/bin/python -m tests.benchmarks
+
+# One round of what changes most, in two to three minutes.
+bench-quick: $(V)/.dev
+	PARLEY_BENCH_QUICK=1 $(V)/bin/python -m tests.benchmarks start turns langgraph
 
 # Writes the lock files anew from pyproject.toml; they hold hashes and no host names.
 UV_LOCK = $(V)/bin/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate

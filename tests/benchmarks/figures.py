@@ -1,10 +1,18 @@
 """What a benchmark tells: figures with their bars, and how they are printed."""
 
+import os
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
 _WIDTHS = (66, 18, 14, 8)
+QUICK = "PARLEY_BENCH_QUICK"
+"""Set this variable for fewer rounds: `make bench-quick`."""
+
+
+def rounds(full: int) -> int:
+    """Return how often to measure: `full` times, or once in a quick run."""
+    return 1 if os.environ.get(QUICK) else full
 
 
 class Figure(NamedTuple):

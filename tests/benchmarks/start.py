@@ -10,11 +10,11 @@ from typing import Any
 import anyio
 import psutil
 
-from tests.benchmarks.figures import Figure
+from tests.benchmarks.figures import Figure, rounds
 from tests.journeys.chat_users import PlatformServers
 from tests.journeys.service import Service
 
-ROUNDS = 4
+ROUNDS = rounds(4)
 SETTLE_S = 2.0
 """After the channels are connected, for what is imported in the background."""
 
@@ -33,13 +33,13 @@ async def _measure() -> list[Figure]:
         names = tuple(platforms.channels)
         whole = [await _started(platforms.channels, *names) for _ in range(ROUNDS)]
     figures: list[Figure] = []
-    for what, rounds, bars in (
+    for what, starts, bars in (
         ("no channel", alone, ("< 1.5", "< 120")),
         ("all three", whole, ("< 3", "< 180")),
     ):
-        healthy = [one[0] for one in rounds]
-        connected = min(one[1] for one in rounds)
-        memory = min(one[2] for one in rounds) / 1e6
+        healthy = [one[0] for one in starts]
+        connected = min(one[1] for one in starts)
+        memory = min(one[2] for one in starts) / 1e6
         figures += [
             Figure(f"start, {what}: healthy, best of 4", min(healthy), "s", bars[0], PEERS_START),
             Figure(f"start, {what}: healthy, median", statistics.median(healthy), "s"),

@@ -21,13 +21,13 @@ import anyio
 import psutil
 from typing_extensions import override
 
-from tests.benchmarks.figures import Figure, percentile
+from tests.benchmarks.figures import Figure, percentile, rounds
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
 from tests.fakes.slack import FakeSlack
 from tests.fakes.telegram import TelegramServer
 from tests.journeys.service import ROOT, Service, with_model
 
-ROUNDS = 3
+ROUNDS = rounds(5)
 CHATS = 50
 MESSAGES = 4
 """In each chat, one after the answer to the other."""
@@ -218,15 +218,22 @@ def _figures(
     field: str,
 ) -> list[Figure]:
     scale = 1000 if unit == "ms" else 1
-    theirs, own = (
-        statistics.median(getattr(one, field) * scale for one in rounds)
-        for rounds in (by_hand, ours)
-    )
+    pairs = [
+        (getattr(a, field) * scale, getattr(b, field) * scale)
+        for a, b in zip(by_hand, ours, strict=True)
+    ]
+    theirs, own = (statistics.median(side) for side in zip(*pairs, strict=True))
+    ratios = sorted(b / a for a, b in pairs)
     name = f"turn, {platform}: {what}"
     return [
         Figure(f"{name}, by hand", theirs, unit),
         Figure(f"{name}, Parley", own, unit),
-        Figure(f"{name}, ratio", own / theirs, "x", bar),
+        Figure(
+            f"{name}, ratio ({ratios[0]:.2f} to {ratios[-1]:.2f})",
+            statistics.median(ratios),
+            "x",
+            bar,
+        ),
     ]
 
 
