@@ -13,8 +13,8 @@ from agent.mcp.session import Connect, McpSession
 CLOSE_S: Final = 5.0
 """Time limit for closing all sessions together. A process is killed after 3 s."""
 
-Key = tuple[object, ...]
-"""A server, a thread id, and what else tells sessions apart."""
+Key = tuple[object, str]
+"""A server and a thread id."""
 
 
 class McpSessionPool:
@@ -61,8 +61,8 @@ class McpSessionPool:
 
     def drop(self, server: object, *, after_idle_s: float = 0.0) -> None:
         """Close all sessions of a server, now or after some seconds without use."""
-        for key, session in list(self._kept.items()):
-            if key[0] is server:
+        for (owner, _), session in list(self._kept.items()):
+            if owner is server:
                 session.close(after_idle_s=after_idle_s)
 
     async def aclose(self) -> None:

@@ -165,13 +165,13 @@ class McpServer:
         """Return a session for a call, and whether it stays open: servers keep state between calls."""
         connection = self._connection(limits).with_headers(request.headers or {})
         sessions, timeout_s = self.factory.sessions, limits.connect_timeout_seconds
-        if thread_id is None:
+        # Headers of an interceptor may differ for every call, and belong to the connection.
+        if thread_id is None or (request.headers and self.config.type != "stdio"):
             return sessions.open(lambda: open_client(connection), timeout_s), False
         idle_s = limits.idle_seconds
         if self._is_retired:
             idle_s = min(idle_s, RETIRED_IDLE_S)
-        # Headers of interceptors belong to the connection.
-        key = (self, thread_id, *sorted((request.headers or {}).items()))
+        key = (self, thread_id)
         return sessions.get_or_open(key, lambda: open_client(connection), timeout_s, idle_s), True
 
     async def _try_load(self) -> bool:

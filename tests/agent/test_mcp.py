@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -403,6 +404,24 @@ def raising() -> Any:  # noqa: ANN401 - an interceptor
         raise RuntimeError("hush-hush")
 
     return refuse
+
+
+def numbering() -> Any:  # noqa: ANN401 - an interceptor
+    numbers = count()
+
+    async def number(request: Any, handler: Any) -> Any:  # noqa: ANN401 - the adapter's types
+        return await handler(request.override(headers={"X-Number": str(next(numbers))}))
+
+    return number
+
+
+async def test_calls_with_headers_of_their_own_leave_no_sessions(tmp_path: Path, web: str) -> None:
+    entry = {"web": {"url": f"{web}/mcp"}}
+    async with mcp(tmp_path, entry, interceptors=[f"{HERE}:numbering"]) as servers:
+        tools = (await servers.current_tools()).tools
+        for text in "abc":
+            assert await answer(tools, "web_echo", text=text) == text
+        await eventually(lambda: len(servers.sessions) == 0)
 
 
 async def test_interceptors_wrap_calls(tmp_path: Path, web: str) -> None:
