@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -96,8 +97,9 @@ async def test_others_work_while_an_answer_arrives_all_at_once() -> None:
             await anyio.lowlevel.checkpoint()
 
     async def stream() -> AsyncIterator[StreamPart]:
+        chunk: Any = [{"type": "AIMessageChunk", "id": "a", "content": "x"}]
         for _ in range(50_000):
-            yield StreamPart("messages", [{"type": "AIMessageChunk", "id": "a", "content": "x"}])
+            yield StreamPart("messages", chunk)
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(work)
