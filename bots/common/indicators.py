@@ -15,19 +15,20 @@ class ReactionIndicator:
     Args:
         add: Adds a reaction to the message `target.reply_to`; returns what `remove` needs.
         remove: Removes it.
-        find: Returns what `remove` needs of our reactions with a name on `target.reply_to`.
         working, done, failed: The platform's names of the reactions.
+        find: Returns what `remove` needs of our reactions with a name on `target.reply_to`; None = those of an earlier
+            process stay.
     """
 
     def __init__(
         self,
         add: Callable[[ReplyTarget, str], Awaitable[str]],
         remove: Callable[[ReplyTarget, str], Awaitable[None]],
-        find: Callable[[ReplyTarget, str], Awaitable[Sequence[str]]],
         *,
         working: str,
         done: str,
         failed: str,
+        find: Callable[[ReplyTarget, str], Awaitable[Sequence[str]]] | None = None,
     ) -> None:
         self._add = add
         self._remove = remove
@@ -48,9 +49,8 @@ class ReactionIndicator:
         if not target.reply_to:
             return
         message = (target.chat, target.reply_to)
-        if message in self._shown:
-            shown: Sequence[str] = [self._shown[message]]
-        else:  # shown before a restart, or never
+        shown: Sequence[str] = [self._shown[message]] if message in self._shown else []
+        if not shown and self._find is not None:  # shown before a restart, or never
             shown = await self._find(target, self._working)
         for reaction in shown:
             await self._remove(target, reaction)

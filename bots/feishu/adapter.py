@@ -268,10 +268,10 @@ def _reactions(api: FeishuApi, app_id: str) -> ReactionIndicator:
     return ReactionIndicator(
         lambda target, emoji: api.add_reaction(target.reply_to, emoji),
         lambda target, reaction: api.remove_reaction(target.reply_to, reaction),
-        lambda target, emoji: api.find_reactions(target.reply_to, emoji, app_id=app_id),
         working="OK",
         done="DONE",
         failed="CrossMark",
+        find=lambda target, emoji: api.find_reactions(target.reply_to, emoji, app_id=app_id),
     )
 
 

@@ -360,7 +360,7 @@ async def test_the_reaction_shows_work_and_its_outcome() -> None:
     async def find(target: ReplyTarget, name: str) -> list[str]:
         return [name] if target.reply_to == "m3" else []
 
-    indicator = ReactionIndicator(add, remove, find, working="eyes", done="ok", failed="x")
+    indicator = ReactionIndicator(add, remove, working="eyes", done="ok", failed="x", find=find)
     target = ReplyTarget(chat="c", reply_to="m1")
     await indicator.show_working(target)
     await indicator.show_working(target)
