@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 NO_OUTPUT = "(no output)"
-KEPT_BYTES = 10_000_000
+KEPT_BYTES = 4_000_000
 """Bytes kept of each output stream: half from its start, half from its end."""
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.tools import tool
 
 from agent.middleware.output_budget import FOLDER
 from agent.paths import OUTPUTS, WORKSPACE
@@ -121,15 +122,32 @@ async def test_web(tmp_path: Path) -> None:
         await assert_found_by_reading_on(home, model, first)
 
 
-async def test_what_is_too_long_to_be_saved_whole_is_reported(tmp_path: Path) -> None:
+def saved_size(harness: AgentHarness, shown_result: str) -> int:
+    name = re.search(rf"{FOLDER}/([\w-]+\.txt)", shown_result)
+    assert name
+    folder = harness.folders().outputs / FOLDER.removeprefix(f"{OUTPUTS}/")
+    return (folder / name[1]).stat().st_size
+
+
+async def test_output_that_is_too_long_to_be_kept_is_reported(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing()
-    much = "yes xxxxxxxxx | tr -d '\\n' | head -c 25000000"
+    much = "yes xxxxxxxxx | tr -d '\\n' | head -c 9000000"
     async with open_agent(tmp_path, model, HOST_BASH) as home:
         first = await shown(home, model, "bash", command=f"{much}; {much} 1>&2")
+        assert "More than 4 MB were printed: the middle was not kept." in first
+        assert 8_000_000 < saved_size(home, first) < 8_001_000
+
+
+@tool
+def endless() -> str:
+    """Return more than is saved."""
+    return "x" * 13_000_000
+
+
+async def test_what_is_too_long_to_be_saved_whole_is_reported(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing()
+    entry = {"name": "endless", "group": "g", "use": f"{__name__}:endless"}
+    async with open_agent(tmp_path, model, {"tools": [entry], **NO_BASH}) as home:
+        first = await shown(home, model, "endless")
         assert "the beginning and end of the result" in first
-        assert "More than 10 MB were printed: the middle was not kept." in first
-        name = re.search(rf"{FOLDER}/([\w-]+\.txt)", first)
-        assert name
-        saved = home.folders().outputs / FOLDER.removeprefix(f"{OUTPUTS}/") / name[1]
-        assert 10_000_000 < saved.stat().st_size < 50_000_000
-        assert "too long to be saved whole" in saved.read_text()
+        assert 12_000_000 < saved_size(home, first) < 12_001_000
