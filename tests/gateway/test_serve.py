@@ -251,10 +251,10 @@ async def test_serve_at_a_terminal_opens_the_chat(tmp_path: Path, leave: str) ->
     (tmp_path / "config.yaml").write_text(f"gateway: {{port: {port}}}")
     async with at_a_terminal(tmp_path, "serve") as (screen, process):
         await screen.until(f"http://127.0.0.1:{port}")
-        await screen.until("you> ")
+        await screen.until("you>")
         screen.type("good morning\n")
         await screen.until("You said: good morning")
-        await screen.until("you> ")
+        await screen.until("you>")
         async with httpx.AsyncClient() as client:
             assert (await client.get(f"http://127.0.0.1:{port}/health")).status_code == 200
         if leave == "signal":
