@@ -4,6 +4,7 @@ Examples are the state after each step (`values`) and the message so far (`messa
 of an answer would grow with the square of its length.
 """
 
+import zlib
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TypeVar
@@ -12,6 +13,9 @@ from gateway.runtime.events import RunEvent
 
 MIN_DIFF_BYTES = 1024
 """Smaller events are stored as they are."""
+
+MIN_COMPRESSED_BYTES = 16 * 1024
+"""Smaller events of finished runs are not compressed."""
 
 MAX_KEYS = 16
 """Keys whose last event is known: messages and subgraphs that are streamed at the same time."""
@@ -28,6 +32,7 @@ class EventDiff:
         start: Bytes of the base that are kept at its start.
         end: Bytes of the base that are kept at its end.
         middle: The bytes between them.
+        is_compressed: Whether `middle` is compressed.
     """
 
     id: int
@@ -37,6 +42,7 @@ class EventDiff:
     start: int
     end: int
     middle: bytes
+    is_compressed: bool = False
 
 
 StoredEvent = RunEvent | EventDiff
@@ -94,9 +100,25 @@ class DiffDecoder:
         if isinstance(step, RunEvent):
             data = bytearray(step.data)
         for one in reversed(steps):
-            data[one.start : len(data) - one.end] = one.middle
+            middle = zlib.decompress(one.middle) if one.is_compressed else one.middle
+            data[one.start : len(data) - one.end] = middle
         _remember(self._last, stored.key, (stored, data))
         return RunEvent(stored.id, stored.name, bytes(data))
+
+
+def compress(events: list[StoredEvent]) -> None:
+    """Compress large whole events in place. Takes about 1 ms per 100 kB."""
+    compressed: dict[int, EventDiff] = {}
+    for index, event in enumerate(events):
+        if isinstance(event, RunEvent):
+            if len(event.data) >= MIN_COMPRESSED_BYTES:
+                data = zlib.compress(event.data, level=1)
+                small = EventDiff(
+                    event.id, event.name, event.name, None, 0, 0, data, is_compressed=True
+                )
+                events[index] = compressed[id(event)] = small
+        elif id(event.base) in compressed:
+            event.base = compressed[id(event.base)]
 
 
 def detach(event: EventDiff) -> None:

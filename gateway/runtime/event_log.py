@@ -10,6 +10,7 @@ from gateway.runtime.event_diffs import (
     DiffEncoder,
     EventDiff,
     StoredEvent,
+    compress,
     detach,
     stored_size,
 )
@@ -85,7 +86,7 @@ class EventLog:
         self._wake()
 
     def close(self, state: bytes | None = None) -> None:
-        """End the log: no more events follow.
+        """End the log: no more events follow. Compresses large events: a long thread's state is in each run's first.
 
         Args:
             state: The final state, for readers who missed events; None = that of the last `values` event.
@@ -93,6 +94,9 @@ class EventLog:
         self.closed = True
         self._state, self._final_state = None, state
         self._encoder = DiffEncoder()
+        self.bytes -= sum(map(stored_size, self._events))
+        compress(self._events)
+        self.bytes += sum(map(stored_size, self._events))
         self._wake()
 
     def last_data(self, name: str) -> bytes | None:

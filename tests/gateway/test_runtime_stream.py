@@ -171,6 +171,25 @@ def test_the_memory_of_an_answer_is_linear_in_every_stream_mode() -> None:
     assert said.encode() in last.data
 
 
+async def test_a_finished_run_holds_little_of_a_long_threads_state() -> None:
+    """Each run's first `values` event holds the whole thread; its result is the last one."""
+    earlier = [f"message number {number} of this conversation" for number in range(5_000)]
+    log = EventLog()
+    live = log.subscribe()
+    states = [dumps({"messages": [*earlier, *range(count)]}) for count in range(4)]
+    log.append("values", states[0])
+    seen = live.read()
+    for state in states[1:]:
+        log.append("values", state)
+    assert log.bytes > len(states[0])
+    log.close()
+    assert log.bytes < len(states[0]) / 4
+    assert log.last_data("values") == states[-1]
+    seen += await everything(live)
+    assert [event.data for event in seen] == states
+    assert await everything(log.subscribe(2)) == seen[2:]
+
+
 async def test_a_read_is_limited_in_bytes() -> None:
     log = EventLog()
     for number in range(200):
