@@ -1,7 +1,6 @@
 """Describes uploaded files to the model, and shows it the images of the newest message."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import anyio.to_thread
@@ -47,7 +46,7 @@ class UploadsMiddleware(AgentMiddleware[ThreadState, Any]):
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: ModelHandler
     ) -> ExtendedModelResponse[Any]:
-        thread_id = _thread_id(request)
+        thread_id = thread_id_for_run(request.runtime.context, get_config())
         messages, update = await anyio.to_thread.run_sync(
             self._describe_uploads, request, thread_id
         )
@@ -56,86 +55,56 @@ class UploadsMiddleware(AgentMiddleware[ThreadState, Any]):
     def _describe_uploads(
         self, request: ModelRequest[Any], thread_id: str
     ) -> tuple[list[AnyMessage], Command[Any] | None]:
-        """Return the messages with their blocks, and the state update. Blocking."""
-        messages = _UploadMessages(
-            self._take_snapshot(thread_id), request.messages, supports_vision=self._supports_vision
-        )
-        files = messages.newest_files()
-        if files == (request.state.get("uploaded_files") or []):
-            return messages.messages(), None
-        return messages.messages(), Command(update={"uploaded_files": files})
+        """Return the messages with their blocks, and the state update. Blocking.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _MessageFiles:
-    """A message's files that still exist."""
-
-    files: Sequence[FileReference]
-    is_newest: bool
-
-
-class _UploadMessages:
-    """Builds the messages of one request."""
-
-    def __init__(
-        self, view: UploadSnapshot, messages: Sequence[AnyMessage], *, supports_vision: bool
-    ) -> None:
-        self._view = view
-        self._messages = messages
-        self._supports_vision = supports_vision
-        people = [i for i, message in enumerate(messages) if is_stored_user_message(message)]
-        self._named = {
-            i: _MessageFiles(
-                files=view.present(file_references(messages[i].additional_kwargs)),
-                is_newest=i == people[-1],
-            )
-            for i in people
+        Messages without files stay the same objects.
+        """
+        view, messages = self._take_snapshot(thread_id), list(request.messages)
+        files = {
+            i: view.present(file_references(message.additional_kwargs))
+            for i, message in enumerate(messages)
+            if is_stored_user_message(message)
         }
+        newest = max(files, default=-1)
+        for i, named in files.items():
+            block = self._block(view, named, files if i == newest else None)
+            if block is not None:
+                images = view.images(named) if self._supports_vision and i == newest else []
+                content = _prepend_block(messages[i].content, block, images)
+                messages[i] = messages[i].model_copy(update={"content": content})
+        uploaded = [_uploaded_file(file) for file in files.get(newest, ())]
+        if uploaded == (request.state.get("uploaded_files") or []):
+            return messages, None
+        return messages, Command(update={"uploaded_files": uploaded})
 
-    def newest_files(self) -> list[UploadedFile]:
-        """Return this turn's files for the state."""
-        return [
-            UploadedFile(
-                filename=file.name,
-                size=file.size,
-                path=f"{UPLOADS}/{file.name}",
-                extension=suffix_of(file.name),
-            )
-            for named in self._named.values()
-            if named.is_newest
-            for file in named.files
-        ]
+    def _block(
+        self,
+        view: UploadSnapshot,
+        named: Sequence[FileReference],
+        known: Mapping[int, Sequence[FileReference]] | None,
+    ) -> str | None:
+        """Return the block of a message; the newest one also lists earlier files.
 
-    def messages(self) -> list[AnyMessage]:
-        """Return the messages with blocks; messages without files stay the same objects."""
-        return [
-            self._with_block(message, self._named[i]) if i in self._named else message
-            for i, message in enumerate(self._messages)
-        ]
-
-    def _with_block(self, message: AnyMessage, named: _MessageFiles) -> AnyMessage:
-        block = self._newest_block(named) if named.is_newest else self._block(named)
-        if block is None:
-            return message
-        images = self._view.images(named.files) if self._supports_vision and named.is_newest else []
-        return message.model_copy(
-            update={"content": _prepend_block(message.content, block, images)}
-        )
-
-    def _block(self, named: _MessageFiles) -> str | None:
-        if not named.files:
+        Args:
+            view: The thread's files.
+            named: The message's files.
+            known: For the newest message: the files of all messages.
+        """
+        names = {file.name for files in (known or {}).values() for file in files}
+        if not named and (known is None or not view.has_unlisted(names)):
             return None
-        return uploads_block(
-            [self._view.summarize(file) for file in named.files], sees=self._supports_vision
-        )
+        earlier = view.earlier({file.name for file in named}) if known is not None else None
+        summaries = [view.summarize(file) for file in named]
+        return uploads_block(summaries, earlier, sees=self._supports_vision)
 
-    def _newest_block(self, named: _MessageFiles) -> str | None:
-        known = {file.name for files in self._named.values() for file in files.files}
-        if not named.files and not self._view.has_unlisted(known):
-            return None
-        files = [self._view.summarize(file) for file in named.files]
-        earlier = self._view.earlier({file.name for file in named.files})
-        return uploads_block(files, earlier, sees=self._supports_vision)
+
+def _uploaded_file(file: FileReference) -> UploadedFile:
+    return UploadedFile(
+        filename=file.name,
+        size=file.size,
+        path=f"{UPLOADS}/{file.name}",
+        extension=suffix_of(file.name),
+    )
 
 
 def is_stored_user_message(message: AnyMessage) -> bool:
@@ -167,7 +136,3 @@ def _prepend_block(
     else:
         parts.insert(0, {"type": "text", "text": block})
     return [*parts, *images]
-
-
-def _thread_id(request: ModelRequest[Any]) -> str:
-    return thread_id_for_run(request.runtime.context, get_config())

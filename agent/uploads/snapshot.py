@@ -70,7 +70,11 @@ class UploadSnapshot:
         others = self._others(new)
         newest = sorted(others, key=lambda entry: entry.modified_s, reverse=True)[:MAX_EARLIER]
         kept = {entry.name for entry in newest}
-        files = tuple(self._short(entry) for entry in others if entry.name in kept)
+        files = tuple(
+            self.summarize(FileReference(name=entry.name, size=entry.size))
+            for entry in others
+            if entry.name in kept
+        )
         return EarlierFiles(files=files, left_out=len(others) - len(files))
 
     def images(self, files: Iterable[FileReference]) -> list[dict[str, Any]]:
@@ -101,11 +105,6 @@ class UploadSnapshot:
             return self._conversions[name]
         markdown = markdown_name(name)
         return ConversionRecord(markdown=markdown if markdown in self._entries else None)
-
-    def _short(self, entry: UploadEntry) -> FileSummary:
-        made = self._conversion(entry.name)
-        markdown = made.markdown if made.markdown in self._entries else None
-        return FileSummary(name=entry.name, size=entry.size, markdown=markdown)
 
     def _mime(self, entry: UploadEntry) -> str | None:
         try:
