@@ -290,7 +290,7 @@ async def _until_error(delivery: DeliveryWorker, key: str, error: str) -> None:
 
 
 async def test_stopping_records_what_the_platform_has_taken(tmp_path: Path) -> None:
-    platform = SlowPlatform()
+    platform = DelayedResponsePlatform()
     async with pump(platform, tmp_path) as delivery:
         await delivery.enqueue(KEY, [text("a")])
         await platform.until(1)
@@ -299,7 +299,7 @@ async def test_stopping_records_what_the_platform_has_taken(tmp_path: Path) -> N
     assert (row.state, row.attempts, platform.texts) == ("delivered", 1, ["hello"])
 
 
-class SlowPlatform(FakePlatform):
+class DelayedResponsePlatform(FakePlatform):
     """Shows a message at once and answers a little later."""
 
     @override

@@ -34,7 +34,7 @@ async def make_room(harness: BusHarness) -> None:
     await harness.database.transaction(lambda tx: tx.run("PRAGMA max_page_count = 1000000"))
 
 
-class SlowPlatform(FakePlatform):
+class HeldSendPlatform(FakePlatform):
     """Answers when it may."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ async def test_a_full_disk_refuses_messages_and_holds_answers_back_until_there_i
 async def test_a_delivery_that_fails_on_a_full_disk_is_sent_once_when_there_is_room(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    platform = SlowPlatform()
+    platform = HeldSendPlatform()
     platform.fail("send", DeliveryError("unwell " * 2000, retryable=True))
     async with running_bus(tmp_path, platform=platform) as harness:
         await harness.send("first")

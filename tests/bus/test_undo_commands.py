@@ -13,7 +13,7 @@ from store.database import Database
 from store.inbox import InboxStore, NewInboxRow
 from tests.bus.harness import BusHarness, inbound_message, running_bus
 from tests.eventually import eventually
-from tests.fakes.langgraph import FakeLangGraph, Run, Script
+from tests.fakes.langgraph import FakeLangGraph, FakeRun, Script
 from tests.fakes.platform import FakePlatform
 
 RUNNING = "Something is running: send /stop first."
@@ -190,6 +190,8 @@ async def test_nothing_is_taken_back_while_somebody_elses_run_holds_the_thread(
     async with running_bus(tmp_path) as harness:
         await talk(harness, "one")
         [thread_id] = harness.server.threads
-        harness.server.runs.append(Run(run_id="x", thread_id=thread_id, body={}, script=Script()))
+        harness.server.runs.append(
+            FakeRun(run_id="x", thread_id=thread_id, body={}, script=Script())
+        )
         assert await ask(harness, "/undo") == RUNNING
         assert thread(harness) == ["one", "You said one"]

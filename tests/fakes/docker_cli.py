@@ -21,7 +21,7 @@ WITH_VALUE = {
 }
 
 
-class DockerCli:
+class DockerProgram:
     """The commands that are known."""
 
     def __init__(self, folder: Path) -> None:
@@ -214,4 +214,4 @@ def said(words: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(DockerCli(Path(sys.argv[1])).call(sys.argv[2:]))
+    sys.exit(DockerProgram(Path(sys.argv[1])).call(sys.argv[2:]))

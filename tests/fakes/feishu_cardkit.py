@@ -22,7 +22,7 @@ SCOPE = "cardkit:card:write"
 
 
 @dataclass
-class CardEntity:
+class FakeCard:
     """A card by itself; `message` shows it once it was sent."""
 
     id: str
@@ -44,7 +44,7 @@ class CardKitService:
 
     def __init__(self, state: FeishuState) -> None:
         self._state = state
-        self.entities: dict[str, CardEntity] = {}
+        self.entities: dict[str, FakeCard] = {}
         self.closes_streams = False
         self.reopens_streams = True
         self.converts = True
@@ -84,7 +84,7 @@ class CardKitService:
         if set(body) != {"type", "data"} or body["type"] != "card_json":
             self._bad(f"create {sorted(body)}")
         card = self._card(body["data"])
-        entity = CardEntity(self._state.next_id("73"), card, None)
+        entity = FakeCard(self._state.next_id("73"), card, None)
         self._follow(entity)
         self.entities[entity.id] = entity
         return {"data": {"card_id": entity.id}}
@@ -133,7 +133,7 @@ class CardKitService:
         self._show(entity)
         return {"data": {}}
 
-    def _next(self, request: web.Request, body: Body, fields: set[str]) -> CardEntity:
+    def _next(self, request: web.Request, body: Body, fields: set[str]) -> FakeCard:
         """Return the entity if an operation on it is in order."""
         entity = self.entities.get(request.match_info["card"])
         if entity is None:
@@ -165,14 +165,14 @@ class CardKitService:
             said = f"Failed to create card content, ext=ErrCode: {error.sub}; ErrMsg: {error}; "
             raise FeishuApiError(230099, said) from error
 
-    def _follow(self, entity: CardEntity, *, again: bool = False) -> None:
+    def _follow(self, entity: FakeCard, *, again: bool = False) -> None:
         """Open or close the stream as the card's settings say."""
         if not entity.card["config"].get("streaming_mode"):
             entity.streams_since = None
         elif entity.streams_since is None or again:
             entity.streams_since = time.monotonic()
 
-    def _show(self, entity: CardEntity) -> None:
+    def _show(self, entity: FakeCard) -> None:
         if entity.message is not None:
             entity.message.content = entity.card
             entity.message.edits.append(entity.card)

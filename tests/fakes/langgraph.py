@@ -52,7 +52,7 @@ class Script:
 
 
 @dataclass
-class Run:
+class FakeRun:
     """One run as the server keeps it."""
 
     run_id: str
@@ -86,7 +86,7 @@ class FakeLangGraph:
         self.waits: dict[str, list[Json]] = {}
         self.max_states = 20
         self.accepts_injection = False
-        self.runs: list[Run] = []
+        self.runs: list[FakeRun] = []
         self.scripts: deque[Script] = deque()
         self.refusals: deque[int] = deque()
         self.requests: list[tuple[str, str]] = []
@@ -222,7 +222,7 @@ class FakeLangGraph:
         if self.flavour == "deerflow" and (strange or body.get("multitask_strategy") != "reject"):
             return web.json_response({"detail": "unsupported_run_option"}, status=422)
         script = self.scripts.popleft() if self.scripts else Script()
-        run = Run(run_id=str(uuid.uuid4()), thread_id=thread_id, body=body, script=script)
+        run = FakeRun(run_id=str(uuid.uuid4()), thread_id=thread_id, body=body, script=script)
         self.runs.append(run)
         self._tasks.start_soon(self._execute, run)
         return await self._send(request, run, drop_after=script.drop_after)
@@ -242,7 +242,7 @@ class FakeLangGraph:
         run = self._run(request)
         return await self._send(request, run, drop_after=None) if run else _missing()
 
-    async def _execute(self, run: Run) -> None:
+    async def _execute(self, run: FakeRun) -> None:
         """Work the script off into the run's events and the thread's state."""
         messages = self.threads[run.thread_id]
         self._answer(run)
@@ -281,7 +281,7 @@ class FakeLangGraph:
             self._emit(run, "end", None)
         run.changed.set()
 
-    def _ask(self, run: Run, messages: list[Json]) -> None:
+    def _ask(self, run: FakeRun, messages: list[Json]) -> None:
         """Wait for people, as LangGraph does: one frame for each question, with that one only."""
         for number, value in enumerate(run.script.interrupts):
             waits = {"id": f"{len(self.runs):016x}{number:016x}", "value": value}
@@ -289,7 +289,7 @@ class FakeLangGraph:
             told = {"__interrupt__": [waits]} if run.script.streams_interrupts else {}
             self._emit(run, "values", {"messages": list(messages), **told})
 
-    def _answer(self, run: Run) -> None:
+    def _answer(self, run: FakeRun) -> None:
         """Take an answer to what the thread waits for; new input forgets it."""
         resume = (run.body.get("command") or {}).get("resume")
         waits = self.waits.pop(run.thread_id, [])
@@ -297,13 +297,13 @@ class FakeLangGraph:
             left = [one for one in waits if one["id"] not in resume]
             self.waits.update({run.thread_id: left} if left else {})
 
-    def _emit(self, run: Run, event: str, data: object) -> None:
+    def _emit(self, run: FakeRun, event: str, data: object) -> None:
         run.events.append((event, data))
         run.changed.set()
         run.changed = anyio.Event()
 
     async def _send(
-        self, request: web.Request, run: Run, *, drop_after: int | None
+        self, request: web.Request, run: FakeRun, *, drop_after: int | None
     ) -> web.StreamResponse:
         base = f"/threads/{run.thread_id}/runs/{run.run_id}"
         headers = {"Content-Location": base, "Location": f"{base}/stream"}
@@ -322,7 +322,7 @@ class FakeLangGraph:
                 break
         return answer
 
-    def _run(self, request: web.Request) -> Run | None:
+    def _run(self, request: web.Request) -> FakeRun | None:
         return next((r for r in self.runs if r.run_id == request.match_info["r"]), None)
 
 
@@ -340,7 +340,7 @@ def _said(script: Script, run_id: str) -> list[Json]:
     return [said, {**question, "content": script.question}]
 
 
-async def _opened(gate: anyio.Event, run: Run) -> bool:
+async def _opened(gate: anyio.Event, run: FakeRun) -> bool:
     """Wait for a gate; return False when the run was cancelled before it opened."""
     async with anyio.create_task_group() as tasks:
 
@@ -354,7 +354,7 @@ async def _opened(gate: anyio.Event, run: Run) -> bool:
     return not run.cancelled.is_set()
 
 
-async def _follow(run: Run, start: int) -> AsyncIterator[tuple[int, tuple[str, Any]]]:
+async def _follow(run: FakeRun, start: int) -> AsyncIterator[tuple[int, tuple[str, Any]]]:
     number = max(start, 0)
     while True:
         while number < len(run.events):

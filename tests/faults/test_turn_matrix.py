@@ -25,23 +25,23 @@ STORED_ONLY = frozenset({TurnState.WAITING_FOR_APPROVAL})
 
 
 @dataclass(frozen=True)
-class Path:
+class EventPath:
     """Events that take a turn from its start to a transition; the last of them is the one that is tested."""
 
     events: tuple[TurnEvent, ...]
     state: TurnState
 
 
-def paths() -> dict[tuple[TurnState, TurnEvent], Path]:
+def paths() -> dict[tuple[TurnState, TurnEvent], EventPath]:
     """Return the shortest path to each transition."""
-    found: dict[tuple[TurnState, TurnEvent], Path] = {}
-    queue = deque([Path((), TurnState.QUEUED)])
+    found: dict[tuple[TurnState, TurnEvent], EventPath] = {}
+    queue = deque([EventPath((), TurnState.QUEUED)])
     while queue:
         path = queue.popleft()
         for (state, event), transition in TRANSITIONS.items():
             is_start = path.events or event in STARTS
             if state is path.state and is_start and (state, event) not in found:
-                longer = Path((*path.events, event), transition.target)
+                longer = EventPath((*path.events, event), transition.target)
                 found[state, event] = longer
                 queue.append(longer)
     return found
@@ -60,7 +60,7 @@ class ScriptedEffects:
     """
 
     def __init__(
-        self, path: Path, failure: Exception | None = None, *, hangs: bool = False
+        self, path: EventPath, failure: Exception | None = None, *, hangs: bool = False
     ) -> None:
         self.calls: Counter[Effect] = Counter()
         self.reached = anyio.Event()
@@ -88,7 +88,7 @@ class ScriptedEffects:
         return None
 
 
-def turn_for(path: Path, handlers: Handlers) -> Turn:
+def turn_for(path: EventPath, handlers: Handlers) -> Turn:
     first = path.events[0]
     inbound = InboundMessage(
         event_id="e1",
@@ -185,7 +185,7 @@ async def test_a_cancelled_service_leaves_a_turn_where_it_is(
 async def test_a_turn_that_is_stopped_while_its_run_starts_learns_which_run_to_cancel() -> None:
     """Without the run's id nothing could be cancelled, and the run would go on for nobody."""
     requested, cancelled = anyio.Event(), list[str | None]()
-    path = Path((TurnEvent.TAKE,), TurnState.STARTING)
+    path = EventPath((TurnEvent.TAKE,), TurnState.STARTING)
 
     async def begin(turn: Turn) -> TurnEvent:
         turn.attempt = RunAttempt(turn.message, turn.row, thread_exists=True)

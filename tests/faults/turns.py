@@ -19,7 +19,7 @@ from store.errors import StoreError
 from tests.bus.harness import OPEN, BusHarness, attachment, inbound_message, running_bus
 from tests.bus.test_bus_approvals import review
 from tests.eventually import eventually
-from tests.fakes.langgraph import FakeLangGraph, Run, Script
+from tests.fakes.langgraph import FakeLangGraph, FakeRun, Script
 from tests.fakes.platform import FakePlatform
 from tests.faults.injection import (
     DraftPlatform,
@@ -139,7 +139,7 @@ async def _run_until_killed(
             raise
 
 
-async def survive(turn: ReferenceTurn, folder: Path, site: str, mode: Mode) -> list[Run]:
+async def survive(turn: ReferenceTurn, folder: Path, site: str, mode: Mode) -> list[FakeRun]:
     """Run a turn with one fault, and look whether everything is as it has to be afterwards.
 
     Returns the runs of the turn and of the message after it.

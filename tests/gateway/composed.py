@@ -17,7 +17,7 @@ TOKEN = "test-token-0123"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Composed:
+class ComposedService:
     """The running service: as the operator reaches it over the network, and its parts."""
 
     app: FastAPI
@@ -31,7 +31,7 @@ class Composed:
 
 
 @asynccontextmanager
-async def composed(folder: Path, text: str = "{}") -> AsyncIterator[Composed]:
+async def composed(folder: Path, text: str = "{}") -> AsyncIterator[ComposedService]:
     """Run the service that a configuration describes; `client` has the token, `stranger` has not."""
     file = folder / "config.yaml"
     file.write_text(text)
@@ -47,4 +47,4 @@ async def composed(folder: Path, text: str = "{}") -> AsyncIterator[Composed]:
             ) as client,
             httpx.AsyncClient(transport=transport, base_url=base) as stranger,
         ):
-            yield Composed(app=app, client=client, stranger=stranger)
+            yield ComposedService(app=app, client=client, stranger=stranger)

@@ -40,7 +40,7 @@ WEBHOOK_KEY = b"the key of the signatures"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Served:
+class ApiServer:
     """A running API and its clients."""
 
     sdk: Any  # a LangGraphClient; tests also send what its types forbid
@@ -72,7 +72,7 @@ async def serving(
     settings: RuntimeSettings | None = None,
     max_searched_threads: int = 5000,
     sources: Mapping[str, GraphSource] | None = None,
-) -> AsyncIterator[Served]:
+) -> AsyncIterator[ApiServer]:
     """Serve the API from a data folder, with the test graphs or others."""
     graphs = Graphs()
     async with AsyncExitStack() as stack:
@@ -105,7 +105,7 @@ async def serving(
                 base_url=url, transport=StreamingASGITransport(app), timeout=20.0
             )
         http = await stack.enter_async_context(client)
-        yield Served(
+        yield ApiServer(
             sdk=LangGraphClient(http),
             http=http,
             runs=runs,

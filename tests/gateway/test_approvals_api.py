@@ -15,7 +15,7 @@ from tests.gateway.composed import composed
 APPROVE, REJECT = {"type": "approve"}, {"type": "reject", "message": "not now"}
 
 
-class Client:
+class ApprovalsClient:
     """One thread over HTTP."""
 
     def __init__(self, http: httpx.AsyncClient, thread: str) -> None:
@@ -44,7 +44,7 @@ class Client:
 
 
 @asynccontextmanager
-async def asking(home: Path, *names: str) -> AsyncIterator[Client]:
+async def asking(home: Path, *names: str) -> AsyncIterator[ApprovalsClient]:
     """Have the agent ask to write files of these names, all at once."""
     calls = tuple(
         ScriptedCall(
@@ -63,7 +63,7 @@ async def asking(home: Path, *names: str) -> AsyncIterator[Client]:
         }
         async with composed(home, yaml.safe_dump(config)) as service:
             thread = (await service.client.post("/api/threads", json={})).json()["thread_id"]
-            client = Client(service.client, thread)
+            client = ApprovalsClient(service.client, thread)
             await client.say("write")
             yield client
 

@@ -8,7 +8,7 @@ from uuid import uuid4
 import anyio
 from httpx import Response
 
-from tests.gateway.composed import TOKEN, Composed, composed
+from tests.gateway.composed import TOKEN, ComposedService, composed
 from tests.gateway.langgraph_server import serving
 
 CONFIG = """
@@ -51,7 +51,7 @@ def is_harmless(answer: Response, home: Path) -> bool:
     return str(home) not in answer.text and TRACES.search(answer.text) is None
 
 
-async def routes(service: Composed) -> list[tuple[str, str]]:
+async def routes(service: ComposedService) -> list[tuple[str, str]]:
     described = service.app.openapi()["paths"]
     return [
         (method.upper(), path)
@@ -61,7 +61,7 @@ async def routes(service: Composed) -> list[tuple[str, str]]:
     ]
 
 
-async def asked(service: Composed, method: str, path: str, **more: Any) -> Response:  # noqa: ANN401 - a request
+async def asked(service: ComposedService, method: str, path: str, **more: Any) -> Response:  # noqa: ANN401 - a request
     with anyio.fail_after(20):
         return await service.client.request(method, path, **more)
 

@@ -33,7 +33,7 @@ from store.threads import ThreadStore
 from tests.agent.test_skill_installer import MD, packed
 from tests.agent.test_skills import put
 from tests.fakes.scripted import ScriptedChatModel, registered
-from tests.gateway.composed import Composed, composed
+from tests.gateway.composed import ComposedService, composed
 
 PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "embed.md").read_text("utf-8")
 THREAD = "11111111-2222-4333-8444-555555555555"
@@ -65,7 +65,7 @@ MEMORY = {
 class BothApis:
     """One agent, reached in both ways."""
 
-    service: Composed
+    service: ComposedService
     client: AsyncParleyClient
 
     async def http(self, method: str, path: str, **request: Any) -> Any:  # noqa: ANN401 - JSON

@@ -11,7 +11,7 @@ from gateway.runtime.assistants import assistant_id_for_graph
 from store.assistants import MAX_VERSIONS, Assistant, AssistantStore, AssistantUpdate
 from store.config import StoreConfig
 from store.database import Database
-from tests.gateway.langgraph_server import Served, serving
+from tests.gateway.langgraph_server import ApiServer, serving
 from tests.gateway.test_langgraph_protocol import command
 
 TALL: dict[str, Any] = {
@@ -23,7 +23,7 @@ TALL: dict[str, Any] = {
 }
 
 
-async def looked(api: Served, assistant: str, **asked: Any) -> dict[str, Any]:  # noqa: ANN401 - options
+async def looked(api: ApiServer, assistant: str, **asked: Any) -> dict[str, Any]:  # noqa: ANN401 - options
     thread = (await api.sdk.threads.create())["thread_id"]
     values = await api.sdk.runs.wait(thread, assistant, input={"n": 1}, **asked)
     return dict(values["seen"])

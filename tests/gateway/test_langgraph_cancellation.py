@@ -6,7 +6,7 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.gateway.langgraph_server import Served, serving
+from tests.gateway.langgraph_server import ApiServer, serving
 from tests.gateway.test_langgraph_features import Receiver
 from tests.gateway.test_langgraph_runs import new_thread, refused
 
@@ -14,7 +14,7 @@ CHANGING = {"updated_at"}
 """When a thread was last touched is not taken back."""
 
 
-async def picture(api: Served, thread: str) -> dict[str, Any]:
+async def picture(api: ApiServer, thread: str) -> dict[str, Any]:
     """Return everything that a client can see of a thread."""
     whole = await api.sdk.threads.get(thread)
     return {
@@ -25,7 +25,7 @@ async def picture(api: Served, thread: str) -> dict[str, Any]:
     }
 
 
-async def rolled_back(api: Served, thread: str, graph: str, **asked: Any) -> None:  # noqa: ANN401 - a run
+async def rolled_back(api: ApiServer, thread: str, graph: str, **asked: Any) -> None:  # noqa: ANN401 - a run
     run = await api.sdk.runs.create(thread, graph, durability="sync", **asked)
     with anyio.fail_after(10):
         await api.graphs.reached.wait()

@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from tests.eventually import eventually
-from tests.gateway.langgraph_server import WEBHOOK_KEY, Served, serving
+from tests.gateway.langgraph_server import WEBHOOK_KEY, ApiServer, serving
 from tests.gateway.test_langgraph_runs import HELLO, collect, new_thread, refused
 
 
@@ -29,7 +29,7 @@ async def first_parts(stream: AsyncIterator[Any], count: int) -> list[Any]:
     return parts
 
 
-async def until_status(api: Served, thread: str, run_id: str, status: str) -> None:
+async def until_status(api: ApiServer, thread: str, run_id: str, status: str) -> None:
     await eventually(lambda: api.sdk.runs.get(thread, run_id), lambda run: run["status"] == status)
 
 

@@ -11,7 +11,7 @@ from uuid import UUID
 import orjson
 import pytest
 
-from tests.gateway.langgraph_server import Served, serving
+from tests.gateway.langgraph_server import ApiServer, serving
 from tests.gateway.recording import recorded
 from tests.gateway.test_langgraph_runs import collect, new_thread
 
@@ -33,7 +33,7 @@ def runs_of(names: list[str]) -> list[str]:
     return [name for name, _ in groupby(name.partition(":")[0] for name in names)]
 
 
-async def answer(api: Served, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - JSON
+async def answer(api: ApiServer, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - JSON
     response = await api.http.request(method, path, json=body)
     assert response.status_code == 200, response.text
     return response.json()

@@ -9,7 +9,7 @@ import orjson
 from langchain_core.messages import HumanMessage
 
 from gateway.runtime.steering import MAX_PENDING_MESSAGES, SteeringQueue
-from tests.gateway.langgraph_server import Served, serving
+from tests.gateway.langgraph_server import ApiServer, serving
 from tests.gateway.test_langgraph_protocol import command
 
 HI = {"role": "human", "content": "by the way", "id": "m1"}
@@ -41,7 +41,7 @@ def test_only_so_much_waits_for_a_run() -> None:
     assert injections.offer("r", [HumanMessage("x")])
 
 
-async def started(api: Served, graph: str) -> tuple[str, str]:
+async def started(api: ApiServer, graph: str) -> tuple[str, str]:
     thread = str(uuid4())
     begun = await command(api, thread, "run.start", assistant_id=graph, input={"n": 1})
     with anyio.fail_after(5):
@@ -49,7 +49,7 @@ async def started(api: Served, graph: str) -> tuple[str, str]:
     return thread, begun["result"]["run_id"]
 
 
-async def ends(api: Served, thread: str, run: str) -> dict[str, Any]:
+async def ends(api: ApiServer, thread: str, run: str) -> dict[str, Any]:
     """Return what the end of a run says."""
     api.graphs.gate.set()
     answer = await api.http.get(f"/threads/{thread}/runs/{run}/stream")

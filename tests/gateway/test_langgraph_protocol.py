@@ -12,7 +12,7 @@ from gateway.runtime.content_blocks import ContentBlockEncoder
 from gateway.runtime.events import RunEvent
 from gateway.runtime.protocol import ProtocolEncoder
 from gateway.runtime.serialization import dumps
-from tests.gateway.langgraph_server import Served, serving
+from tests.gateway.langgraph_server import ApiServer, serving
 from tests.gateway.test_langgraph_runs import HELLO
 
 EVERYTHING = [
@@ -28,14 +28,14 @@ EVERYTHING = [
 ]
 
 
-async def command(api: Served, thread: str, method: str, **params: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+async def command(api: ApiServer, thread: str, method: str, **params: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
     body = {"id": 1, "method": method, "params": params}
     response = await api.http.post(f"/threads/{thread}/commands", json=body)
     assert response.status_code == 200, response.text
     return dict(response.json())
 
 
-async def heard(api: Served, thread: str, until: str, **body: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - JSON
+async def heard(api: ApiServer, thread: str, until: str, **body: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - JSON
     """Return the events of a connection up to the first whose data holds `"event":"<until>"` at the root."""
     found: list[dict[str, Any]] = []
     with anyio.fail_after(15):
@@ -47,7 +47,7 @@ async def heard(api: Served, thread: str, until: str, **body: Any) -> list[dict[
     return found
 
 
-async def lines(api: Served, thread: str, body: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+async def lines(api: ApiServer, thread: str, body: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
     async with api.http.stream("POST", f"/threads/{thread}/stream/events", json=body) as response:
         assert response.status_code == 200
         assert response.headers["content-type"].startswith("text/event-stream")

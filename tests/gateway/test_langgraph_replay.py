@@ -14,7 +14,7 @@ import orjson
 from anyio.abc import TaskGroup
 
 from tests.fakes.recorded import RecordedGraphs
-from tests.gateway.langgraph_server import Served, serving
+from tests.gateway.langgraph_server import ApiServer, serving
 from tests.gateway.recording import Exchange, differences, recorded, shape_of
 
 BESIDE = {90, 91, 100, 102, 103, 107, 108, 111, 115, 119, 151, 154}
@@ -125,7 +125,7 @@ DECIDED: dict[int, set[str]] = {
 class Replay:
     """Asks this server what LangGraph's was asked, in the same order, with the ids that things have here."""
 
-    def __init__(self, api: Served, graphs: RecordedGraphs, tasks: TaskGroup) -> None:
+    def __init__(self, api: ApiServer, graphs: RecordedGraphs, tasks: TaskGroup) -> None:
         self._api = api
         self._graphs = graphs
         self._tasks = tasks

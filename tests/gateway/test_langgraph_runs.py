@@ -12,10 +12,10 @@ import pytest
 from langgraph_sdk.client import LangGraphClient
 from typing_extensions import override
 
-from tests.gateway.langgraph_server import PREFIXES, Served, Way, serving
+from tests.gateway.langgraph_server import PREFIXES, ApiServer, Way, serving
 
 WAYS: list[tuple[Way, str]] = [("tcp", PREFIXES[0]), ("process", PREFIXES[1])]
-Opening = Callable[..., AbstractAsyncContextManager[Served]]
+Opening = Callable[..., AbstractAsyncContextManager[ApiServer]]
 HELLO = {"messages": [{"role": "user", "content": "hi", "id": "event-1"}]}
 
 
@@ -40,7 +40,7 @@ def refused(status: int, text: str = "") -> Iterator[None]:
     assert text in "\n".join(told)
 
 
-async def new_thread(api: Served) -> str:
+async def new_thread(api: ApiServer) -> str:
     return str((await api.sdk.threads.create())["thread_id"])
 
 

@@ -11,7 +11,7 @@ from uuid import uuid4
 import anyio
 import orjson
 
-from tests.gateway.langgraph_server import Served, serving
+from tests.gateway.langgraph_server import ApiServer, serving
 
 REQUESTS = Path(__file__).parents[1] / "data" / "langgraph-sdk-requests.txt"
 LINE = re.compile(
@@ -77,7 +77,7 @@ async def test_every_recorded_request_has_its_route(tmp_path: Path) -> None:
     }, "; ".join(f"{n}={s}" for n, s in refused.items())
 
 
-async def status_of(api: Served, asked: SdkRequest) -> int:
+async def status_of(api: ApiServer, asked: SdkRequest) -> int:
     """Ask for a thread, a run and a checkpoint of their own."""
     thread = (await api.sdk.threads.create())["thread_id"]
     run = await api.sdk.runs.create(thread, "agent", input={"n": 1})

@@ -10,14 +10,14 @@ import httpx
 import pytest
 from langgraph_sdk import get_sync_client
 
-from tests.gateway.langgraph_server import Served, serving
+from tests.gateway.langgraph_server import ApiServer, serving
 
 
-async def thread_of(api: Served, **metadata: object) -> str:
+async def thread_of(api: ApiServer, **metadata: object) -> str:
     return str((await api.sdk.threads.create(metadata=metadata))["thread_id"])
 
 
-async def status_of(api: Served, method: str, path: str, **more: object) -> int:
+async def status_of(api: ApiServer, method: str, path: str, **more: object) -> int:
     options: dict[str, Any] = more
     return (await api.http.request(method, path, **options)).status_code
 

@@ -42,7 +42,7 @@ from gateway.runtime.serialization import dumps
 from gateway.serving.listener import open_listener
 from gateway.serving.server import HttpServer
 from tests.gateway.composed import TOKEN
-from tests.gateway.langgraph_server import Served, serving
+from tests.gateway.langgraph_server import ApiServer, serving
 from tests.gateway.test_langgraph_protocol import EVERYTHING, command
 from tests.gateway.test_langgraph_runs import HELLO
 from tests.journeys.service import free_port
@@ -50,7 +50,7 @@ from tests.journeys.service import free_port
 Json = dict[str, Any]
 
 
-class Client:
+class WebSocketClient:
     """One connection, as a client sees it: answers by the command's number, events in order."""
 
     def __init__(self, socket: ClientConnection) -> None:
@@ -85,10 +85,10 @@ class Client:
 
 
 @asynccontextmanager
-async def connected(api: Served, thread: str) -> AsyncIterator[Client]:
+async def connected(api: ApiServer, thread: str) -> AsyncIterator[WebSocketClient]:
     url = f"{api.url.replace('http', 'ws', 1)}/threads/{thread}/stream/events"
     async with connect(url) as socket:
-        yield Client(socket)
+        yield WebSocketClient(socket)
 
 
 async def test_commands_and_events_share_a_socket(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ async def test_a_client_that_reads_late_misses_nothing(tmp_path: Path) -> None:
         thread = str(uuid4())
         url = f"{api.url.replace('http', 'ws', 1)}/threads/{thread}/stream/events"
         async with connect(url, max_queue=1) as socket:
-            client = Client(socket)
+            client = WebSocketClient(socket)
             await client.ask("subscription.subscribe", channels=EVERYTHING)
             long = {"messages": [{"role": "user", "content": "x" * 300_000}]}
             for _ in range(2):

@@ -12,7 +12,7 @@ from typing_extensions import override
 from gateway.logs import ConsoleLogFormatter, JsonLogFormatter, SecretRedactor
 from tests.eventually import eventually
 from tests.fakes.scripted import ScriptedChatModel, registered
-from tests.gateway.composed import Composed, composed
+from tests.gateway.composed import ComposedService, composed
 
 
 class RecordingLogHandler(logging.Handler):
@@ -46,7 +46,7 @@ def lines() -> Iterator[RecordingLogHandler]:
     source.setLevel(level)
 
 
-async def said(service: Composed, session: str) -> dict[str, Any]:
+async def said(service: ComposedService, session: str) -> dict[str, Any]:
     """Say something in a session, wait for the end of the turn, and return its row of the inbox."""
     terminal = service.services.terminal
     assert terminal is not None

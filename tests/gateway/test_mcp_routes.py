@@ -10,7 +10,7 @@ import pytest
 from agent.mcp.redaction import redact_args, redact_url
 from gateway.commands.check import find_config_problems
 from gateway.config import load_config
-from tests.gateway.composed import Composed, composed
+from tests.gateway.composed import ComposedService, composed
 
 SERVERS = {
     "github": {
@@ -49,11 +49,11 @@ def stored(file: Path) -> Any:  # noqa: ANN401 - JSON
     return json.loads(file.read_text())["mcpServers"]
 
 
-async def shown(service: Composed) -> Any:  # noqa: ANN401 - JSON
+async def shown(service: ComposedService) -> Any:  # noqa: ANN401 - JSON
     return (await service.client.get("/api/mcp/config")).json()
 
 
-async def put(service: Composed, servers: object) -> Any:  # noqa: ANN401 - a response
+async def put(service: ComposedService, servers: object) -> Any:  # noqa: ANN401 - a response
     return await service.client.put("/api/mcp/config", json={"mcp_servers": servers})
 
 

@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from gateway.auth import OPEN_PATHS
-from tests.gateway.composed import Composed, composed
+from tests.gateway.composed import ComposedService, composed
 
 ENDLESS = {
     ("GET", "/api/channels/terminal/{session}/events"),
@@ -58,7 +58,7 @@ CONFIG = "agents_api: {enabled: true}"
 class Network:
     """The running service, as a client that knows the token reaches it."""
 
-    def __init__(self, portal: BlockingPortal, service: Composed) -> None:
+    def __init__(self, portal: BlockingPortal, service: ComposedService) -> None:
         self._portal = portal
         self._client = service.client
         self.described = service.app.openapi()

@@ -10,13 +10,13 @@ from gateway.metrics import METRICS
 from tests.eventually import eventually
 from tests.fakes.scripted import ScriptedChatModel, registered
 from tests.fakes.telegram import TelegramServer
-from tests.gateway.composed import Composed, composed
+from tests.gateway.composed import ComposedService, composed
 
 LINE = re.compile(r'[a-z_]+(\{[a-z]+="(\\.|[^"\\])*"(,[a-z]+="(\\.|[^"\\])*")*\})? \S+')
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 
 
-async def numbers(service: Composed) -> dict[str, float]:
+async def numbers(service: ComposedService) -> dict[str, float]:
     answer = await service.client.get("/metrics")
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"

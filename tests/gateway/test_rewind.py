@@ -11,13 +11,13 @@ from langgraph_sdk.client import LangGraphClient
 
 from bus.history.rewind import ThreadRewinder
 from bus.runs.client import RunClient
-from tests.gateway.composed import Composed, composed
+from tests.gateway.composed import ComposedService, composed
 
 THREAD = "8f14e45f-ceea-4674-a3f1-0a1b2c3d4e5f"
 
 
 @asynccontextmanager
-async def opened(folder: Path) -> AsyncIterator[tuple[Composed, LangGraphClient]]:
+async def opened(folder: Path) -> AsyncIterator[tuple[ComposedService, LangGraphClient]]:
     async with composed(folder, "channels: {terminal: {enabled: false}}") as service:
         service.client.base_url = httpx.URL("http://127.0.0.1:8001/api")
         sdk = LangGraphClient(service.client)

@@ -22,7 +22,7 @@ from store.conversations import ConversationKey
 from store.outbox import NewOutboxRow
 from store.pairings import Pairing
 from tests.eventually import eventually
-from tests.gateway.composed import Composed, composed
+from tests.gateway.composed import ComposedService, composed
 
 KEY = ConversationKey(channel="terminal", workspace="local", chat="s1")
 
@@ -210,7 +210,7 @@ async def test_a_deleted_thread_leaves_no_file(tmp_path: Path, prefix: str) -> N
         assert (await service.client.delete(f"{prefix}/threads/not-a-uuid")).status_code == 422
 
 
-def files_of_a_thread(service: Composed) -> tuple[str, Path]:
+def files_of_a_thread(service: ComposedService) -> tuple[str, Path]:
     thread_id = str(uuid4())
     folder = service.services.agent.folders.folders(thread_id)
     folder.create()
@@ -361,13 +361,13 @@ async def anext_data(lines: AsyncIterator[str]) -> str:
     raise AssertionError("the stream ended")
 
 
-def terminal(service: Composed) -> TerminalAdapter:
+def terminal(service: ComposedService) -> TerminalAdapter:
     assert service.services.terminal is not None
     return service.services.terminal
 
 
 async def until_rest(
-    service: Composed, session: str, events: AsyncIterator[TerminalEvent]
+    service: ComposedService, session: str, events: AsyncIterator[TerminalEvent]
 ) -> list[TerminalMessage]:
     """Return the finished messages up to the next rest."""
     bus = service.services.bus

@@ -6,13 +6,13 @@ from typing import Any
 
 from tests.agent.test_skill_installer import MD, packed, version
 from tests.agent.test_skills import put
-from tests.gateway.composed import Composed, composed
+from tests.gateway.composed import ComposedService, composed
 
 NO_SCAN = "skills: {scan: none}"
 CUSTOM = "/api/skills/custom"
 
 
-async def sent(service: Composed, name: str = "a.skill", text: str = MD) -> dict[str, str]:
+async def sent(service: ComposedService, name: str = "a.skill", text: str = MD) -> dict[str, str]:
     """Put an archive into a thread's uploads; return the request that installs it."""
     folders = service.services.agent.folders.folders("t1")
     folders.create()
@@ -20,7 +20,9 @@ async def sent(service: Composed, name: str = "a.skill", text: str = MD) -> dict
     return {"thread_id": "t1", "path": f"/mnt/user-data/uploads/{name}"}
 
 
-async def listed(service: Composed, address: str = "/api/skills") -> dict[str, dict[str, Any]]:
+async def listed(
+    service: ComposedService, address: str = "/api/skills"
+) -> dict[str, dict[str, Any]]:
     answer = await service.client.get(address)
     assert answer.status_code == 200
     return {skill["name"]: skill for skill in answer.json()["skills"]}

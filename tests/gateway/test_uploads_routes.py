@@ -11,13 +11,13 @@ import pytest
 
 from gateway.multipart import MultipartForm
 from tests.agent.test_document_conversion import docx
-from tests.gateway.composed import Composed, composed
+from tests.gateway.composed import ComposedService, composed
 
 NO_CONVERSION = "uploads: {auto_convert_documents: false}"
 THREAD = str(uuid4())
 
 
-def folder(service: Composed, thread: str) -> Path:
+def folder(service: ComposedService, thread: str) -> Path:
     return service.services.agent.folders.folders(thread).uploads
 
 
@@ -25,13 +25,13 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def left_over(service: Composed, thread: str) -> list[str]:
+def left_over(service: ComposedService, thread: str) -> list[str]:
     root = service.services.agent.folders.folders(thread).root
     return [path.name for path in root.rglob("*.part")]
 
 
 async def send(
-    service: Composed, thread: str, *files: tuple[str, bytes], field: str = "files"
+    service: ComposedService, thread: str, *files: tuple[str, bytes], field: str = "files"
 ) -> httpx.Response:
     return await service.client.post(
         f"/api/threads/{thread}/uploads", files=[(field, file) for file in files]

@@ -20,7 +20,7 @@ from tests.eventually import eventually
 from tests.fakes.feishu import FakeFeishu
 from tests.fakes.slack import FakeSlack
 from tests.fakes.slack_events import SIGNING_SECRET
-from tests.gateway.composed import Composed, composed
+from tests.gateway.composed import ComposedService, composed
 
 SLACK = "/webhooks/slack"
 QUESTION = b'{"type": "url_verification", "token": "t", "challenge": "c-1"}'
@@ -48,13 +48,13 @@ def signed(body: bytes) -> dict[str, str]:
     }
 
 
-async def state(service: Composed) -> dict[str, object]:
+async def state(service: ComposedService) -> dict[str, object]:
     answer = await service.client.get("/api/channels")
     found: dict[str, object] = answer.json()["channels"]["slack"]
     return found
 
 
-async def verified(service: Composed) -> httpx.Response:
+async def verified(service: ComposedService) -> httpx.Response:
     """Ask as Slack does, until the channel is signed in."""
     while True:
         answer = await service.stranger.post(SLACK, content=QUESTION, headers=signed(QUESTION))

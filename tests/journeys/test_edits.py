@@ -41,7 +41,7 @@ class EditModel:
         return ModelReply(text=f"You said: {said[-1]}")
 
 
-class PrivateChats:
+class AnnsChats:
     """Ann's private chats on all platforms, with what she can do to her messages there."""
 
     def __init__(self, slack: FakeSlack, telegram: TelegramServer, feishu: FakeFeishu) -> None:
@@ -75,7 +75,7 @@ def working_on(model: FakeModelServer, text: str) -> int:
 async def test_people_change_their_minds(tmp_path: Path) -> None:
     model = EditModel()
     async with PlatformServers() as platforms, FakeModelServer(answer=model.answer) as server:
-        chats = PrivateChats(platforms.slack, platforms.telegram, platforms.feishu)
+        chats = AnnsChats(platforms.slack, platforms.telegram, platforms.feishu)
         config = {**with_model(server.base_url), "channels": platforms.channels}
         async with serving(tmp_path, config, *PLATFORMS) as service:
             on_slack = platforms.slack.dm("go left", user="U1ANN")
@@ -101,7 +101,7 @@ async def test_people_change_their_minds(tmp_path: Path) -> None:
         assert platforms.violations == []
 
 
-async def _edit_what_runs(chats: PrivateChats, on_slack: SlackMessage, on_telegram: int) -> None:
+async def _edit_what_runs(chats: AnnsChats, on_slack: SlackMessage, on_telegram: int) -> None:
     chats.slack.edit(on_slack, "go right")
     chats.telegram.edit(1001, on_telegram, "go right")
     await eventually(lambda: chats.in_slack() == ["You said: go right"])
@@ -109,7 +109,7 @@ async def _edit_what_runs(chats: PrivateChats, on_slack: SlackMessage, on_telegr
 
 
 async def _withdraw_what_runs(
-    chats: PrivateChats, server: FakeModelServer, on_feishu: FeishuMessage
+    chats: AnnsChats, server: FakeModelServer, on_feishu: FeishuMessage
 ) -> None:
     await eventually(lambda: any("Going left" in text for text in chats.in_feishu()))
     await chats.feishu.withdraw(on_feishu)
@@ -122,7 +122,7 @@ async def _withdraw_what_runs(
 
 
 async def _edit_what_was_answered(
-    chats: PrivateChats, on_slack: SlackMessage, on_telegram: int
+    chats: AnnsChats, on_slack: SlackMessage, on_telegram: int
 ) -> None:
     chats.slack.preview(on_slack)
     chats.slack.edit(on_slack, "go straight on")
