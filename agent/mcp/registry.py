@@ -117,11 +117,6 @@ class McpToolRegistry:
                 await server.first_attempt_done.wait()
         return self._tool_set
 
-    @property
-    def loading(self) -> tuple["McpServer", ...]:
-        """The servers whose tools are not loaded yet."""
-        return tuple(s for s in self._servers.values() if s.state != "connected")
-
     async def statuses(self) -> tuple[McpServerInfo, ...]:
         """Return the status of every server in the file, without waiting."""
         await self._refresh()

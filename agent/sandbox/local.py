@@ -240,11 +240,6 @@ class FolderSandboxProvider(SandboxProvider):
 
     @property
     @override
-    def uses_thread_folders(self) -> bool:
-        return True
-
-    @property
-    @override
     def can_execute(self) -> bool:
         return True
 

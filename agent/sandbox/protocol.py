@@ -99,11 +99,6 @@ class SandboxProvider(Protocol):
         return type(self).__name__
 
     @property
-    def uses_thread_folders(self) -> bool:
-        """Whether sandboxes see the thread's folders on this machine, so that files need no copying."""
-        ...
-
-    @property
     def can_execute(self) -> bool:
         """Whether commands can be run; if so, the agent has the `bash` tool."""
         ...

@@ -253,7 +253,6 @@ def test_auto_selects_a_working_sandbox(tmp_path: Path) -> None:
     else:
         assert FAULT in found.description
         assert not found.can_execute
-    assert found.uses_thread_folders
     with pytest.raises(ObjectNotImportable):
         build_sandbox_provider(SandboxConfig(use="agent.sandbox.nowhere:X"), folders)
 
