@@ -23,8 +23,11 @@ from gateway.runtime.serialization import dumps
 MAX_EVENTS = 10_000
 """Events kept per thread for late subscribers."""
 
-MAX_BYTES = 16 * 1024 * 1024
+MAX_BYTES = 8 * 1024 * 1024
 """Size limit of a thread's kept events."""
+
+MAX_TOTAL_BYTES = 64 * 1024 * 1024
+"""Size limit of all threads' kept events; beyond it the least recently read thread is dropped."""
 
 MAX_THREADS = 100
 """Threads whose events are kept; a dropped thread starts again with number 1."""
@@ -185,7 +188,7 @@ class ThreadEventLog:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._events: deque[ProtocolEvent] = deque()
-        self._bytes = 0
+        self.bytes = 0
         self._readers: dict[str, tuple[ProtocolEncoder, EventLogReader]] = {}
         self.last_seq = 0
 
@@ -245,9 +248,9 @@ class ThreadEventLog:
 
     def _retain(self, event: ProtocolEvent) -> None:
         self._events.append(event)
-        self._bytes += len(event.data)
-        while len(self._events) > MAX_EVENTS or self._bytes > MAX_BYTES:
-            self._bytes -= len(self._events.popleft().data)
+        self.bytes += len(event.data)
+        while len(self._events) > MAX_EVENTS or self.bytes > MAX_BYTES:
+            self.bytes -= len(self._events.popleft().data)
 
 
 class ThreadEventLogs:
@@ -261,7 +264,10 @@ class ThreadEventLogs:
         """Return a thread's event log; creates it if necessary."""
         found = self._sequences.setdefault(thread_id, ThreadEventLog(self._now))
         self._sequences.move_to_end(thread_id)
-        if len(self._sequences) > MAX_THREADS:
+        while len(self._sequences) > 1 and (
+            len(self._sequences) > MAX_THREADS
+            or sum(log.bytes for log in self._sequences.values()) > MAX_TOTAL_BYTES
+        ):
             self._sequences.popitem(last=False)
         return found
 

@@ -12,14 +12,18 @@ import anyio.lowlevel
 import httpx
 import pytest
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
+from starlette.types import Message
 from starlette.websockets import WebSocket
 from websockets.asyncio.client import connect
 
+from gateway.auth import limit_body
 from gateway.config import GatewayConfig
 from gateway.rate_limits import ConnectionConfig
+from gateway.runtime.protocol import ThreadEventLogs
 from gateway.serving.connections import RepeatedErrorFilter
 from gateway.serving.listener import open_listener
 from gateway.serving.server import HttpServer
@@ -196,3 +200,35 @@ def test_repeated_records_are_dropped_for_a_while() -> None:
     ]
     now = 1.5
     assert passes("accept failed\nfd 9")
+
+
+async def test_a_body_that_trickles_in_is_rejected() -> None:
+    """Single bytes just within the longest pause would hold a connection for days."""
+    sent = 0
+
+    async def trickle() -> Message:
+        nonlocal sent
+        sent += 1
+        await anyio.sleep(0.02)
+        return {"type": "http.request", "body": b"x", "more_body": True}
+
+    receive = limit_body(trickle, 10_000_000, pause_s=0.2)
+
+    async def read_all() -> None:
+        while (await receive())["more_body"]:
+            pass
+
+    with anyio.fail_after(LONG_S), pytest.raises(HTTPException) as error:
+        await read_all()
+    assert error.value.status_code == 408
+    assert 1 < sent < 100
+
+
+def test_the_events_of_all_threads_are_bounded_together() -> None:
+    logs = ThreadEventLogs(lambda: 0.0)
+    first = logs.for_thread("0")
+    for number in range(12):
+        log = logs.for_thread(str(number))
+        log.bytes = 7_000_000
+    assert logs.for_thread("11").bytes == 7_000_000
+    assert logs.for_thread("0") is not first
