@@ -156,15 +156,27 @@ class InboxStore:
         self._now = now
 
     async def accept(
-        self, new: NewInboxRow, *, cap: int
+        self,
+        new: NewInboxRow,
+        *,
+        cap: int,
+        notice: Callable[[QueueFull], NewOutboxRow] | None = None,
     ) -> InboxRow | DuplicateMessage | QueueFull:
         """Commit a message, once.
 
         One transaction: check the ids, resolve the topic, increment the conversation's `last_seq` and
         `pending`, insert. Returns after the commit: only then may the platform be acknowledged.
         `cap` limits the chat rows in state new. A cap of 0 refuses everything, commands included.
+        `notice` makes the outbox row that tells of a refusal, in the same transaction; it must not block.
         """
-        return await self._database.transaction(lambda tx: _accept(tx, new, cap))
+
+        def work(tx: Transaction) -> InboxRow | DuplicateMessage | QueueFull:
+            result = _accept(tx, new, cap)
+            if notice is not None and isinstance(result, QueueFull):
+                insert_outbox_rows(tx, [notice(result)], now=new.received_at)
+            return result
+
+        return await self._database.transaction(work)
 
     async def mark_running(self, inbox_id: int, *, thread_id: str) -> TurnStart | None:
         """Record the start of a turn (state running, attempts + 1). None if the row is already done or dead.

@@ -61,19 +61,17 @@ class CommitStage(Stage):
             received_at=self._bus.now(),
         )
         cap = 0 if is_too_fast else self._queue_cap(message.key.channel)
-        result = await self._bus.stores.inbox.accept(new, cap=cap)
+        notice = self._notices.refusal_notice(context)
+        result = await self._bus.stores.inbox.accept(new, cap=cap, notice=notice)
         self._deduplicate.remember(message)
         if not (is_too_fast or isinstance(result, InboxRow)):
             self._limiter.release(message, kind=context.kind)
         match result:
             case DuplicateMessage():
                 return Disposition.DUPLICATE
-            case QueueFull() if is_too_fast:
-                await self._notices.notify_rate_limited(context, result.key)
-                return Disposition.RATE_LIMITED
             case QueueFull():
-                await self._notices.notify_queue_full(message, result)
-                return Disposition.QUEUE_FULL
+                self._notices.collect_refused(message, result, is_told=notice is not None)
+                return Disposition.RATE_LIMITED if is_too_fast else Disposition.QUEUE_FULL
             case InboxRow():
                 self._dispatcher.dispatch(result, replace(message, key=result.key))
                 return Disposition.ACCEPTED

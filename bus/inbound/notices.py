@@ -2,7 +2,7 @@
 
 import logging
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import anyio
@@ -12,10 +12,15 @@ from bus.access.rate_limits import whole_seconds
 from bus.context import BusContext
 from bus.inbound.localize import LocalizeStage
 from bus.inbound.pipeline import InboundContext
-from bus.messages import ConversationKey, InboundMessage, OutboundText, encode_outbound
+from bus.messages import (
+    ConversationKey,
+    InboundMessage,
+    OutboundText,
+    chat_of,
+    encode_outbound,
+)
 from bus.platform import Disposition
 from bus.retry import StoreRetry
-from store.errors import StoreError
 from store.inbox import QueueFull
 from store.outbox import NewOutboxRow
 
@@ -49,7 +54,9 @@ class IntakeNotices:
         self._delivery = bus.delivery
         self._now = bus.now
         self._tasks = bus.tasks
-        self._collected: dict[tuple[ConversationKey, str], list[InboundMessage]] = {}
+        self._collected: dict[
+            tuple[ConversationKey, str], list[tuple[ConversationKey, InboundMessage]]
+        ] = {}
         self._refused: OrderedDict[str, None] = OrderedDict()
         self._marking = 0
 
@@ -68,37 +75,38 @@ class IntakeNotices:
             case _:
                 pass
 
-    async def notify_rate_limited(self, context: InboundContext, key: ConversationKey) -> None:
-        """Tell somebody who sent too much when to send it again."""
-        seconds = whole_seconds(context.retry_after_s)
-        text = context.message.reply_target.texts.rate_limited.format(seconds=seconds)
-        await self._tell_refused("fast", context.message, key, text)
+    def refusal_notice(self, context: InboundContext) -> Callable[[QueueFull], NewOutboxRow] | None:
+        """Return what makes the notice of a message if the journal refuses it; it is stored with the refusal.
 
-    async def notify_queue_full(self, message: InboundMessage, full: QueueFull) -> None:
-        """Tell somebody that the conversation takes no more messages now."""
-        text = message.reply_target.texts.queue_full.format(count=full.pending)
-        await self._tell_refused("full", message, full.key, text)
+        None: a notice was sent just now, and the next one tells of this message as well.
+        """
+        message, retry_after_s = context.message, context.retry_after_s
+        if _sender_of(message) in self._collected:
+            return None
 
-    async def _tell_refused(
-        self, reason: str, message: InboundMessage, key: ConversationKey, text: str
-    ) -> None:
-        """Tell of a refused message: at once, or with the others of its sender that follow within `COLLECT_S`."""
+        def build(full: QueueFull) -> NewOutboxRow:
+            texts = message.reply_target.texts
+            name = f"{'fast' if retry_after_s else 'full'}:{full.key.channel}:{message.event_id}"
+            text = texts.queue_full.format(count=full.pending)
+            if retry_after_s:
+                text = texts.rate_limited.format(seconds=whole_seconds(retry_after_s))
+            return _notice_row(name, full.key, message, text)
+
+        return build
+
+    def collect_refused(self, message: InboundMessage, full: QueueFull, *, is_told: bool) -> None:
+        """Note a message that was refused: unless its notice is stored, one notice tells of all within `COLLECT_S`."""
         if self._marking < MAX_MARKING:
             self._marking += 1
             self._tasks.start_soon(self._mark_refused, message)
-        sender = (key, message.sender.user_id)
-        collected = self._collected.get(sender)
-        if collected is None:
-            collected = self._collected[sender] = []
+        sender = _sender_of(message)
+        if sender not in self._collected:
+            self._collected[sender] = []
             self._tasks.start_soon(self._tell_collected, sender)
-            try:
-                await self._send(f"{reason}:{key.channel}:{message.event_id}", key, message, text)
-            except StoreError as error:
-                # The message is known as received: when it comes again, nobody is told.
-                log.warning("a refused message is told of later: %s", error)
-            else:
-                return
-        collected.append(message)
+        if is_told:
+            self._delivery.notify(full.key)
+        else:
+            self._collected[sender].append((full.key, message))
 
     async def _mark_refused(self, message: InboundMessage) -> None:
         """Show on the message itself that it was not accepted, where the platform can (a reaction)."""
@@ -114,7 +122,7 @@ class IntakeNotices:
 
         async def tell() -> None:
             messages = list(collected)
-            await store.call(partial(self._send_rest, sender[0], messages))
+            await store.call(partial(self._send_rest, messages))
             del collected[: len(messages)]
 
         try:
@@ -129,9 +137,9 @@ class IntakeNotices:
                 with anyio.move_on_after(STORE_S, shield=True):
                     await tell()
 
-    async def _send_rest(self, key: ConversationKey, messages: Sequence[InboundMessage]) -> None:
-        last = messages[-1]
-        text = last.reply_target.texts.refused_more.format(count=len(messages))
+    async def _send_rest(self, refused: Sequence[tuple[ConversationKey, InboundMessage]]) -> None:
+        key, last = refused[-1]
+        text = last.reply_target.texts.refused_more.format(count=len(refused))
         await self._send(f"full:{key.channel}:{last.event_id}", key, last, text)
 
     async def _send_pairing_code(self, message: InboundMessage) -> None:
@@ -165,6 +173,15 @@ class IntakeNotices:
         self, name: str, key: ConversationKey, message: InboundMessage, text: str
     ) -> None:
         """Enqueue a notice; one with a known name is not sent again."""
-        body = OutboundText(channel=key.channel, reply_target=message.reply_target, markdown=text)
-        row = NewOutboxRow(key=name, conversation=key, body=encode_outbound(body))
-        await self._delivery.enqueue(key, [row])
+        await self._delivery.enqueue(key, [_notice_row(name, key, message, text)])
+
+
+def _sender_of(message: InboundMessage) -> tuple[ConversationKey, str]:
+    return chat_of(message.key), message.sender.user_id
+
+
+def _notice_row(
+    name: str, key: ConversationKey, message: InboundMessage, text: str
+) -> NewOutboxRow:
+    body = OutboundText(channel=key.channel, reply_target=message.reply_target, markdown=text)
+    return NewOutboxRow(key=name, conversation=key, body=encode_outbound(body))

@@ -153,7 +153,8 @@ async def test_each_message_that_is_refused_while_too_many_wait_is_told(tmp_path
         await eventually(lambda: ENGLISH.refused_more.format(count=1) in harness.platform.texts)
 
 
-async def test_a_refusal_that_cannot_be_told_for_now_is_told_later(tmp_path: Path) -> None:
+async def test_a_refusal_is_stored_together_with_its_notice(tmp_path: Path) -> None:
+    """Nothing of the store is called between the two, so that no crash and no full disk makes a refusal silent."""
     faults = Faults("DeliveryWorker.enqueue > OutboxStore.enqueue", Mode.ERROR)
     faults.is_on = True
     async with running_bus(
@@ -166,8 +167,12 @@ async def test_a_refusal_that_cannot_be_told_for_now_is_told_later(tmp_path: Pat
         await harness.wait_for_runs(1)
         assert await harness.send("wait") is Disposition.ACCEPTED
         assert await harness.send("too much") is Disposition.QUEUE_FULL
+        assert not faults.happened.is_set()
+        await eventually(lambda: "I still have 1 messages" in "".join(harness.platform.texts))
+        # Those that follow are told of together, also if the store fails once.
+        assert await harness.send("again") is Disposition.QUEUE_FULL
+        await eventually(lambda: harness.platform.texts[-1] == ENGLISH.refused_more.format(count=1))
         assert faults.happened.is_set()
-        await harness.expect_replies(ENGLISH.refused_more.format(count=1))
 
 
 async def test_a_misspelled_command_is_answered_with_the_right_one(tmp_path: Path) -> None:
