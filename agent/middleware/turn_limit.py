@@ -65,6 +65,8 @@ def _final_response(response: ModelResponse[Any], words: AgentMessages) -> Model
 
 
 def _capped(message: BaseMessage, words: AgentMessages) -> BaseMessage:
+    if not isinstance(message, AIMessage):
+        return message
     bare = without_tool_calls(message, words.step_limit_reached)
     marks = {**bare.additional_kwargs, TURN_CAPPED: True}
     return bare.model_copy(update={"additional_kwargs": marks})
