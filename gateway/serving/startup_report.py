@@ -20,6 +20,10 @@ SHORT_TOKEN_HINT = (
     f"the admin token has fewer than {SAFE_TOKEN_CHARS} characters and can be guessed: set a longer one, or remove it"
     " to have one generated"
 )
+HOST_BASH_HINT = (
+    "sandbox.allow_host_bash: everyone who can use the bot can run any command on this machine, with this user's"
+    " permissions"
+)
 NO_CHANNEL_HINT = (
     "no chat platform is enabled: run `parley init`, or set channels.slack.enabled, channels.telegram.enabled or"
     " channels.feishu.enabled and their tokens (see config.example.yaml)"
@@ -71,6 +75,8 @@ def config_hints(config: Config) -> Iterator[str]:
         yield NO_CHANNEL_HINT
     if 0 < len(config.gateway.admin_token or "") < SAFE_TOKEN_CHARS:
         yield SHORT_TOKEN_HINT
+    if config.agent.sandbox.use == "local" and config.agent.sandbox.allow_host_bash:
+        yield HOST_BASH_HINT
     yield from _webhook_host_hints(config)
     yield from config.warnings
 

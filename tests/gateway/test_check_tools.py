@@ -113,6 +113,22 @@ def test_a_custom_agent_can_be_an_assistant(tmp_path: Path) -> None:
     assert list(find_config_problems(config)) == []
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("sandbox: {use: local, allow_host_bash: true}", "can run any command on this machine"),
+        ("gateway: {admin_token: eight-ch}", "fewer than 16 characters"),
+        ("sandbox: {use: local}", None),
+        ("gateway: {admin_token: sixteen-chars-or-more}", None),
+    ],
+)
+def test_risky_settings_are_pointed_out(tmp_path: Path, text: str, hint: str | None) -> None:
+    code, out, _ = parley(tmp_path, "check", "--json", config=text)
+    warnings = [line for line in json.loads(out)["warnings"] if "no chat platform" not in line]
+    assert code == 0
+    assert [hint in line for line in warnings] == ([True] if hint else []), warnings
+
+
 def test_all_problems_are_reported_in_one_round(tmp_path: Path) -> None:
     text = """
 models: [{name: big, use: "no_such_package:Chat", model: m}]
