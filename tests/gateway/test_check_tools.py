@@ -96,7 +96,9 @@ def test_references_and_credentials_are_checked(
     (tmp_path / "config.yaml").write_text(text, "utf-8")
     config = load_config(str(tmp_path / "config.yaml"), {"PARLEY_HOME": str(tmp_path / "home")})
     problems = list(find_config_problems(config))
-    assert [expected in line for line in problems] == ([True] if expected else []), problems
+    assert [bool(expected and expected in line) for line in problems] == [True] * bool(expected), (
+        problems
+    )
     assert "secret" not in "".join(problems)
 
 

@@ -48,7 +48,7 @@ class State(TypedDict):
     done: bool
 
 
-async def burst(_state: State) -> State:
+async def burst(state: State) -> State:
     """Write all events without waiting once."""
     write = get_stream_writer()
     for number in range(EVENTS):
