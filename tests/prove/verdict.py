@@ -137,12 +137,12 @@ class Verdict:
 
 def judge(evidence: Evidence) -> Verdict:
     """Judge every message, every place, the databases and the service."""
-    court = _Court(evidence)
-    histories = [court.judge(message) for message in evidence.messages]
+    builder = _VerdictBuilder(evidence)
+    histories = [builder.judge(message) for message in evidence.messages]
     violations = [violation for history in histories for violation in history.violations]
-    violations += court.judge_order()
-    violations += court.judge_copies()
-    violations += court.judge_rows()
+    violations += builder.judge_order()
+    violations += builder.judge_copies()
+    violations += builder.judge_rows()
     violations += _general(ViolationKind.DATABASE, evidence.journal.problems)
     violations += _general(ViolationKind.PLATFORM_RULE, evidence.platform_violations)
     violations += _general(ViolationKind.SERVICE, evidence.service_failures)
@@ -153,7 +153,7 @@ def _general(kind: ViolationKind, texts: Iterable[str]) -> list[Violation]:
     return [Violation(kind=kind, text=text) for text in texts]
 
 
-class _Court:
+class _VerdictBuilder:
     """Judges with the evidence sorted by what it belongs to."""
 
     def __init__(self, evidence: Evidence) -> None:
