@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from tests.fakes.model import ModelReply, ModelRequest, ToolCall
 from tests.prove.plan import ModelBehavior, PlannedMessage
@@ -11,6 +12,7 @@ MARK = re.compile(r"\b(m\d{5})v(\d+)\b")
 """Mark and version in the text of a message."""
 
 OUTPUTS = "/mnt/user-data/outputs"
+TOOL_FAILED = "The tool failed, so there is no file."
 LONG_WORDS = 900
 HANG_TIMEOUT_S = 5.0
 """Read time-out of the configured model: what hangs longer is an error, and is tried again."""
@@ -79,12 +81,15 @@ class ProofModel:
                 call = ToolCall("ask_clarification", question, id=f"ask-{mark}v{version}")
                 reply = ModelReply(calls=(call,))
             case ModelBehavior.FILE:
-                reply = _hand_over(f"{mark}.txt", text, str(last.get("tool_call_id", "")))
+                reply = _hand_over(f"{mark}.txt", text, last)
         return reply
 
 
-def _hand_over(name: str, text: str, tool_call: str) -> ModelReply:
-    path = f"{OUTPUTS}/{name}"
+def _hand_over(name: str, text: str, last: Mapping[str, Any]) -> ModelReply:
+    """Write a file, present it, and say so; or say that a tool failed."""
+    path, tool_call = f"{OUTPUTS}/{name}", last.get("tool_call_id")
+    if str(last["content"]).startswith("Error"):
+        return ModelReply(text=f"{text} {TOOL_FAILED}")
     if tool_call == f"present-{name}":
         return ModelReply(text=text)
     if tool_call == f"write-{name}":

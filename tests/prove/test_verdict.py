@@ -11,7 +11,7 @@ import pytest
 
 from store.sqlite_file import connect
 from tests.prove.journal import InboxRecord, Journal, OutboxRecord, read_journal
-from tests.prove.model import answer_text
+from tests.prove.model import TOOL_FAILED, answer_text
 from tests.prove.plan import MessageKind, ModelBehavior
 from tests.prove.platforms import Arrival, ShownMessage
 from tests.prove.verdict import (
@@ -210,6 +210,9 @@ def test_a_stale_answer_is_found_unless_a_new_one_is_offered() -> None:
     offer = delivered(3, key="1:rerun:0", platform_id="203")
     offered = [shown(), ShownMessage(id="203", text="You edited this message")]
     assert kinds(verdict([edited], [accepted()], [delivered(), offer], offered)) == []
+    taken = replace(edited, edits=(SentEdit(2, 1003.0, Arrival.GIVEN_UP),))  # its ack was lost
+    second = [shown(text=answer_text("m00001", 2))]
+    assert kinds(verdict([taken], [accepted()], [delivered()], second)) == []
     unheard = replace(edited, edits=(SentEdit(2, 1003.0, Arrival.GIVEN_UP),))
     assert kinds(verdict([unheard], [accepted()], [delivered()], [shown()])) == []
 
@@ -227,6 +230,8 @@ def test_a_missing_file_is_found() -> None:
     asked = sent(kind=MessageKind.FILE_REQUEST, behavior=ModelBehavior.FILE)
     rows = [accepted()], [delivered(), delivered(2, key="1:file:0", body={"kind": "file"})]
     assert kinds(verdict([asked], *rows, [shown()])) == [ViolationKind.INCOMPLETE]
+    failed = [shown(text=f"{answer_text('m00001', 1)} {TOOL_FAILED}")]
+    assert kinds(verdict([asked], *rows, failed)) == []
     file = ShownMessage(id="202", text="", file="m00001.txt")
     assert kinds(verdict([asked], *rows, [shown(), file])) == []
     unknown = delivered(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tests.prove.journal import InboxRecord, Journal, OutboxRecord
-from tests.prove.model import MARK
+from tests.prove.model import MARK, TOOL_FAILED
 from tests.prove.plan import MessageKind, ModelBehavior
 from tests.prove.platforms import Arrival, ShownMessage
 
@@ -269,7 +269,7 @@ class _VerdictBuilder:
         arrived = [edit.version for edit in sent.edits if edit.arrival is Arrival.CONFIRMED]
         newest = max([1, *arrived])
         is_excused = (
-            newest in _answers(history, sent)
+            max(_answers(history, sent)) >= newest
             or self._is_offered_again(history)
             or self._was_stopped(history)
             or any(FAILURE_SIGN in message.text for message in history.shown)
@@ -325,7 +325,7 @@ class _VerdictBuilder:
                 )
         if sent.kind is MessageKind.FILE_REQUEST and history.outcome is Outcome.ANSWERED:
             files = [message for message in history.shown if message.file == f"{sent.id}.txt"]
-            if not files and not was_cut:
+            if not files and not was_cut and TOOL_FAILED not in text:
                 _violate(history, ViolationKind.INCOMPLETE, "the file is missing")
 
     def judge_copies(self) -> list[Violation]:
