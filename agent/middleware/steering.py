@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware import AgentMiddleware, AgentState
 from langchain.agents.middleware.types import ModelRequest, ModelResponse
 from langgraph.config import get_config
 from typing_extensions import override
@@ -30,6 +30,6 @@ class SteeringMiddleware(AgentMiddleware[ThreadState, Any]):
             return await handler(request)
         messages = [*request.messages, *arrived]
         # Other middleware, such as memory, reads messages from the state.
-        state = {**request.state, "messages": messages}
+        state: AgentState[Any] = {**request.state, "messages": messages}
         response = await handler(request.override(messages=messages, state=state))
         return replace(response, result=[*arrived, *response.result])

@@ -48,7 +48,7 @@ REMOTE: dict[str, Any] = {
     "url": "https://mcp.example.org/?key=secret-value",
     "headers": {"X-Key": "secret-value"},
     "enabled": False,
-    "oauth": {  # type: ignore[typeddict-item]  # further keys are those of OAuthConfig
+    "oauth": {
         "token_url": "https://auth.example.org/token",
         "client_id": "parley",
         "client_secret": "secret-value",
