@@ -1,0 +1,41 @@
+"""The model of a proof answers what a person said last, not what else it is shown."""
+
+import pytest
+
+from tests.fakes.model import ModelReply, ModelRequest
+from tests.prove.model import ProofModel, answer_text
+from tests.prove.plan import MessageKind, ModelBehavior, PlannedMessage
+
+FILES = "<uploaded_files>\n- m00001v1.txt\n- m00002v1.txt\n</uploaded_files>\n"
+
+
+def message(mark: str, behavior: ModelBehavior = ModelBehavior.ANSWER) -> PlannedMessage:
+    return PlannedMessage(
+        id=mark, place="a", kind=MessageKind.CHAT, versions=(f"{mark}v1",), behavior=behavior
+    )
+
+
+def ask(model: ProofModel, text: str) -> ModelReply:
+    request = ModelRequest(body={"messages": [{"role": "user", "content": text}]}, headers={})
+    return model.answer(request)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("m00003v1 hello", answer_text("m00003", 1)),
+        ("[I edited my message: m00003v1] m00003v2", answer_text("m00003", 2)),
+        (f"{FILES}m00003v1 hello", answer_text("m00003", 1)),
+        (FILES, answer_text("m00001", 1)),
+        (f"{FILES}green", "I see."),
+        ("m99999v1 from elsewhere", "I see."),
+    ],
+)
+def test_the_last_words_are_answered(text: str, answer: str) -> None:
+    model = ProofModel({mark: message(mark) for mark in ("m00001", "m00002", "m00003")})
+    assert ask(model, text).text == answer
+
+
+def test_what_fails_once_works_the_second_time() -> None:
+    model = ProofModel({"m00001": message("m00001", ModelBehavior.REFUSE_ONCE)})
+    assert [ask(model, "m00001v1").status for _ in range(2)] == [429, 200]
