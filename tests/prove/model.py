@@ -25,7 +25,7 @@ def answer_text(mark: str, version: int, *, words: int = 0) -> str:
 
 
 def _read_mark(text: str) -> tuple[str, int]:
-    """Return mark and version of what a person said: of their words; without words, of the newest file, listed first."""
+    """Return mark and version of what a person said: of their words, or of the newest file, listed first."""
     files, _, words = text.rpartition("</uploaded_files>")
     marks = MARK.findall(words)[-1:] if words.strip() else MARK.findall(files)[:1]
     mark, version = marks[0] if marks else ("", "0")
