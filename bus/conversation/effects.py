@@ -276,8 +276,12 @@ class TurnEffects:
         seen = LiveMessages(
             streaming_count=streaming_count, notice_key=notice.key if notice else ""
         )
-        await self._inbox.finish(row.id, await self._reply_rows(turn, reply, seen), dead=True)
+        rows = await self._reply_rows(turn, reply, seen)
+        # What the run consumed fails with it: nobody else works on these messages.
+        answered = [message.row.id for message in turn.consumed]
+        await self._inbox.finish(row.id, rows, dead=True, answered_ids=answered)
         self._delivery.notify(row.key)
+        await self._indicate(row, {one.inbound.reply_target: False for one in turn.consumed})
 
     async def close(self, turn: Turn) -> None:
         """Close the question that the turn answered; turn the indicators that no row turns."""

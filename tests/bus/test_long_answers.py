@@ -64,7 +64,7 @@ async def test_an_endless_answer_is_ended_and_grows_no_further_than_the_limit(
         assert "".join(platform.texts).endswith(ENGLISH.answer_endless)
         assert length(platform) < CAP + 200
         assert len(platform.files[0][1]) > 10 * CAP
-        assert len({message for message, _, _ in platform.frames}) == 2
+        assert len({message for message, _, _ in platform.frames}) <= 2
         await harness.send("next")
         await eventually(lambda: platform.texts[-1] == "Hello you")
 

@@ -7,6 +7,7 @@ import anyio
 import pytest
 
 from bus.config import BusConfig, SessionConfig
+from bus.locales.en import ENGLISH
 from store.config import StoreConfig
 from store.database import Database
 from store.inbox import InboxStore
@@ -14,6 +15,7 @@ from tests.bus.harness import OPEN, STEER, attachment, running_bus, running_stee
 from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.fakes.platform import CardPlatform
+from tests.faults.injection import Faults, FaultyDatabase, Mode
 
 INTERRUPT = OPEN.model_copy(update={"session": SessionConfig(busy="interrupt")})
 
@@ -284,3 +286,26 @@ async def test_the_queue_is_the_default(tmp_path: Path) -> None:
         gate.set()
         await harness.expect_replies("First", "Hello you")
         assert harness.prompts() == ["one", "two"]
+
+
+async def test_what_a_run_consumed_fails_with_the_turn_that_breaks(tmp_path: Path) -> None:
+    faults = Faults("TurnEffects.commit > InboxStore.finish", Mode.UNKNOWN)
+    platform = CardPlatform("fake")
+    async with running_bus(
+        tmp_path,
+        platform=platform,
+        policy=STEER,
+        wrap=lambda database: FaultyDatabase(database, faults),
+    ) as harness:
+        harness.server.accepts_injection = True
+        gate = harness.hold_next_run("Both", " done")
+        await harness.send("do this")
+        await harness.wait_for_runs(1)
+        await harness.send("and that")
+        await harness.server.runs[0].injection_arrived.wait()
+        faults.is_on = True
+        gate.set()
+        await eventually(lambda: platform.texts == [ENGLISH.failed])
+        await harness.wait_until_finished()
+        await eventually(lambda: platform.indicators.count("failed") == 2)
+        assert len(harness.server.runs) == 1
