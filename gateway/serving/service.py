@@ -79,19 +79,27 @@ async def run_service(
                 port = listener.getsockname()[1]
                 record_address(config.home, _url(config, port))
                 _print(_startup_report(app.state.services, port, token, has_chat=has_chat))
-                async with anyio.create_task_group() as talking:
-                    if has_chat:
-                        talking.start_soon(_chat, app, stop)
-                    talking.start_soon(reload.run)
-                    talking.start_soon(app.state.services.watchdog.run)
-                    talking.start_soon(_watch_data_folder, config.home, stop)
-                    await stop.wait()
-                    talking.cancel_scope.cancel()
+                await _wait_for_stop(app, stop, reload, has_chat=has_chat)
                 _print("Stopping ...\n")
                 server.stop()
                 tasks.cancel_scope.deadline = anyio.current_time() + STOP_TIMEOUT_S
     if not config.home.is_dir():
         raise CommandFailed(f"{config.home}: {FOLDER_GONE}")
+
+
+async def _wait_for_stop(
+    app: FastAPI, stop: ShutdownSignal, reload: ConfigReloader, *, has_chat: bool
+) -> None:
+    """Run the chat, the reloading of the configuration and the watchers until the service is to stop."""
+    services: Services = app.state.services
+    async with anyio.create_task_group() as tasks:
+        if has_chat:
+            tasks.start_soon(_chat, app, stop)
+        tasks.start_soon(reload.run)
+        tasks.start_soon(services.watchdog.run)
+        tasks.start_soon(_watch_data_folder, services.config.home, stop)
+        await stop.wait()
+        tasks.cancel_scope.cancel()
 
 
 async def _watch_data_folder(home: Path, stop: ShutdownSignal) -> None:
