@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import anyio
+from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from bots.common.bounded import BoundedDict
 from bots.slack.api import SlackApi
@@ -19,6 +20,10 @@ FRESH_S: Final = 3600.0
 
 LOOKUP_S: Final = 1.5
 """Deadline of one lookup: the event has to be acknowledged within 3 s."""
+
+MAX_WAIT_S: Final = 120.0
+"""How long lookups wait while Slack limits their rate: 100 people a minute. Their events wait unacknowledged; copies
+that Slack sends meanwhile wait for the first."""
 
 _MAX_USERS: Final = 10_000
 _NOT_VISIBLE: Final = frozenset({"user_not_found", "user_not_visible", "users_not_found"})
@@ -44,9 +49,7 @@ class SlackUserDirectory:
         if known is not None and now - known[1] < FRESH_S:
             return known[0]
         try:
-            answer = await self._api.call(
-                lambda web: web.users_info(user=user_id), timeout_s=LOOKUP_S
-            )
+            answer = await self._look_up(user_id, give_up_at=now if known else now + MAX_WAIT_S)
             kind = classify(as_mapping(answer.get("user")), self._api.known_identity)
         except SlackError as error:
             if error.code in _NOT_VISIBLE:
@@ -60,6 +63,21 @@ class SlackUserDirectory:
                 return "unknown"
         self._known[person] = (kind, now)
         return kind
+
+    async def _look_up(self, user_id: str, *, give_up_at: float) -> AsyncSlackResponse:
+        """Call users.info, again as long as Slack limits the rate. Raises SlackError."""
+        while True:
+            try:
+                return await self._api.call(
+                    lambda web: web.users_info(user=user_id), timeout_s=LOOKUP_S
+                )
+            except SlackError as error:
+                wait_s = error.retry_after_s
+                if error.code != "ratelimited" or wait_s is None:
+                    raise
+                if anyio.current_time() + wait_s > give_up_at:
+                    raise
+            await anyio.sleep(wait_s)
 
     def _warn(self, error: SlackError) -> None:
         if not self._cannot_look_up:

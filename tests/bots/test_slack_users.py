@@ -89,6 +89,18 @@ async def test_a_lookup_that_fails_brings_the_event_again() -> None:
     assert [i.sender.kind for i in intake.received] == ["guest"]
 
 
+async def test_a_lookup_beyond_the_rate_limit_waits_although_slack_gives_up() -> None:
+    intake = RecordingIntake()
+    async with fast_slack() as slack, running(slack, intake):
+        slack.person("U2GUEST", is_restricted=True)
+        slack.fail("users.info", status=429, headers={"Retry-After": "2"})
+        slack.dm("hello", user="U2GUEST")
+        await slack.wait_for(lambda: slack.sockets.envelopes[0].dropped, timeout_s=20)
+        await slack.wait_for(lambda: intake.received, timeout_s=20)
+    assert {i.sender.kind for i in intake.received} == {"guest"}
+    assert len({i.event_id for i in intake.received}) == 1
+
+
 async def test_without_the_permission_nobody_is_taken_for_a_member(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
