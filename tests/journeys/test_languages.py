@@ -21,29 +21,47 @@ def answer(request: ModelRequest) -> ModelReply:
     return ModelReply(text=f"你说：{request.last_user_text}")
 
 
+Talk = tuple[tuple[str, str], ...]
+"""What is said, and what is answered."""
+
+CHINESE_TALK: Talk = (
+    ("你好，很高兴认识你", "你说：你好，很高兴认识你"),
+    ("请检查密钥", AGENT.model_auth),
+    ("/stop", CHINESE.stop_nothing),
+    ("/help", help_text(CHINESE)),
+)
+ENGLISH_TALK: Talk = (
+    ("/language en", "From now on I speak English here."),
+    ("/stop", "Nothing is running."),
+)
+
+
 async def test_who_writes_chinese_is_answered_in_chinese_everywhere(tmp_path: Path) -> None:
     async with PlatformServers() as platforms, FakeModelServer(answer=answer) as model:
         config = {**with_model(model.base_url), "channels": platforms.channels}
-        async with serving(tmp_path, config, *PLATFORMS), anyio.create_task_group() as people:
-            for user in platforms.users:
-                people.start_soon(_talk, user)
+        async with serving(tmp_path, config, *PLATFORMS):
+            # One after the other: some users are the same person in another place, whose choice counts there too.
+            for talk in (_talk_chinese, _choose_english):
+                async with anyio.create_task_group() as people:
+                    for user in platforms.users:
+                        people.start_soon(talk, user)
         assert platforms.violations == []
 
 
-async def _talk(user: ChatUser) -> None:
-    said = ["你说：你好，很高兴认识你"]
-    await user.send("你好，很高兴认识你")
-    await user.expect_messages(*said)
-    for text, answered in (
-        ("请检查密钥", AGENT.model_auth),
-        ("/stop", CHINESE.stop_nothing),
-        ("/help", help_text(CHINESE)),
-        ("/language en", "From now on I speak English here."),
-        ("/stop", "Nothing is running."),
-    ):
+async def _talk_chinese(user: ChatUser) -> None:
+    await _expect_answers(user, CHINESE_TALK, earlier=())
+
+
+async def _choose_english(user: ChatUser) -> None:
+    await _expect_answers(user, ENGLISH_TALK, earlier=CHINESE_TALK)
+
+
+async def _expect_answers(user: ChatUser, talk: Talk, *, earlier: Talk) -> None:
+    expected = [answered for _, answered in earlier]
+    for text, answered in talk:
         await user.send(text)
-        said.append(answered)
-        await user.expect_messages(*said)
+        expected.append(answered)
+        await user.expect_messages(*expected)
 
 
 async def test_telegram_apps_send_their_language_and_list_commands_in_it(
