@@ -17,6 +17,7 @@ from telegram.error import (
     TelegramError,
 )
 
+from bots.common.limits import RateLimitExceeded
 from bots.telegram.api import RetryAfterError, UnexpectedStatus, redact_tokens
 from bus.errors import DeliveryError
 
@@ -108,9 +109,7 @@ def cause_name(error: Exception) -> str:
 
 def _status_error(error: RetryAfterError | UnexpectedStatus) -> DeliveryError:
     if isinstance(error, RetryAfterError):
-        return DeliveryError(
-            "Telegram asks to wait (429)", retryable=True, retry_after_s=error.retry_after_s
-        )
+        return RateLimitExceeded("Telegram asks to wait (429)", retry_after_s=error.retry_after_s)
     if error.status == _TOO_LARGE:
         return DeliveryError("Telegram refuses the request as too large (413)")
     if error.status < HTTPStatus.MULTIPLE_CHOICES:

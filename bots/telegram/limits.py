@@ -2,10 +2,20 @@
 
 from collections.abc import Callable
 
+import anyio
+
+from bots.common.learned_rate import LearnedRate
 from bots.common.limits import AccountLimiter, Windows
 
-BOT_WINDOWS: Windows = {1.0: 30}
-"""A bot makes some 30 calls a second (Bot FAQ)."""
+DOCUMENTED_PER_S = 30
+"""Messages a second that Telegram names for bulk notifications, "or so" (Bot FAQ); answers are none."""
+
+FIRST_PER_S = 2 * DOCUMENTED_PER_S
+"""Calls a second of a bot, until Telegram answers 429: only that tells what it takes of this bot."""
+
+LEAST_PER_S = DOCUMENTED_PER_S / 3
+MOST_PER_S = 1_000
+"""What Telegram takes of a bot that pays for broadcasts (Bot FAQ)."""
 
 GROUP_WINDOWS: Windows = {60.0: 20}
 """A group takes 20 messages a minute, edits included (Bot FAQ, "hitting limits")."""
@@ -24,8 +34,10 @@ _MAX_WAIT_S = 30.0
 
 def telegram_limiter(clock: Callable[[], float] | None = None) -> AccountLimiter:
     """Return the limiter of one bot."""
+    clock = clock or anyio.current_time
     return AccountLimiter(
-        BOT_WINDOWS,
+        {},
+        learned=LearnedRate(first=FIRST_PER_S, least=LEAST_PER_S, most=MOST_PER_S, clock=clock),
         chat_windows=lambda chat: GROUP_WINDOWS if is_group(chat) else {},
         max_wait_s=_MAX_WAIT_S,
         clock=clock,

@@ -15,6 +15,7 @@ from typing_extensions import Unpack, override
 from tests.fakes.telegram_calls import TelegramCall
 from tests.fakes.telegram_chats import Json, TelegramApiError, TelegramUpload, user_json
 from tests.fakes.telegram_checks import specification, violations
+from tests.fakes.telegram_flood import AccountFloodLimit
 from tests.fakes.telegram_methods import TelegramMethods
 from tests.fakes.telegram_push import TelegramWebhookSender
 from tests.fakes.telegram_users import TelegramUsers
@@ -73,7 +74,8 @@ class TelegramServer(TelegramUsers):
     `wait_for(predicate)`, which looks again after every change. `violations` collects calls that the
     specification does not allow: assert it is empty.
 
-    Break it with `fail`, `disconnect_all`, `refuse` and `accept`, `revoke`, `block`, `migrate`.
+    Break it with `fail`, `disconnect_all`, `refuse` and `accept`, `revoke`, `block`, `migrate`; `account_limit`, if
+    set, is what it takes of the bot in all chats together.
 
     Args:
         token: The one right token.
@@ -100,6 +102,7 @@ class TelegramServer(TelegramUsers):
         self.requests: list[TelegramRequest] = []
         self.revoked = False
         self.port = 0
+        self.account_limit: AccountFloodLimit | None = None
         self._failures: list[TelegramFailure] = []
         self._transports: set[asyncio.Transport] = set()
         self.pusher = TelegramWebhookSender(self)
@@ -243,6 +246,8 @@ class TelegramServer(TelegramUsers):
 
     async def _answer(self, method: str, call: TelegramCall) -> web.Response:
         try:
+            if self.account_limit is not None and "chat_id" in call.arguments:
+                self.account_limit.check()
             return web.json_response({"ok": True, "result": await self._methods.call(method, call)})
         except TelegramApiError as error:
             return _refusal(error)

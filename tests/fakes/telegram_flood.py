@@ -1,0 +1,41 @@
+"""Telegram's limit of a bot's calls a second: above it every call is refused until the wait that it names is over."""
+
+from collections import deque
+from collections.abc import Callable
+
+from tests.fakes.telegram_chats import TelegramApiError
+
+
+class AccountFloodLimit:
+    """Counts calls and refuses those above the limit.
+
+    Attributes:
+        refusals: How many calls were refused.
+
+    Args:
+        per_second: Calls that are taken within any second.
+        wait_s: The wait that a refusal names, in whole seconds as in the Bot API.
+        clock: Monotonic clock, seconds.
+    """
+
+    def __init__(self, per_second: int, *, wait_s: int = 1, clock: Callable[[], float]) -> None:
+        self.refusals = 0
+        self._wait_s = wait_s
+        self._clock = clock
+        self._taken: deque[float] = deque(maxlen=per_second)
+        self._closed_until = 0.0
+
+    def check(self) -> None:
+        """Count a call. Raises TelegramApiError: too many."""
+        now = self._clock()
+        is_full = len(self._taken) == self._taken.maxlen and now - self._taken[0] < 1.0
+        if is_full and now >= self._closed_until:
+            self._closed_until = now + self._wait_s
+        if now < self._closed_until:
+            self.refusals += 1
+            # Rounded up: it is never shorter than what is left.
+            wait = -int(now - self._closed_until) + 1
+            raise TelegramApiError(
+                429, f"Too Many Requests: retry after {wait}", {"retry_after": wait}
+            )
+        self._taken.append(now)
