@@ -83,7 +83,7 @@ prove: $(V)/.dev
 	$(V)/bin/parley prove $(if $(SEED),--seed $(SEED)) --minutes $(or $(MINUTES),3)
 
 bench: $(V)/.dev
-	$(V)/bin/python -m tests.benchmarks
+	$(V)/bin/python -m tests.benchmarks $(if $(RECORD),--record)
 
 # One round of what changes most, in two to three minutes.
 bench-quick: $(V)/.dev

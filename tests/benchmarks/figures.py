@@ -2,7 +2,8 @@
 
 import os
 import re
-from collections.abc import Iterable
+import statistics
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 _WIDTHS = (66, 18, 14, 8)
@@ -53,10 +54,19 @@ def verdict(figure: Figure) -> str:
     return "met" if kept else "MISSED"
 
 
+def value(figure: Figure) -> str:
+    """Return the number with its unit.
+
+    >>> value(Figure("", 1234.5, "msg/s")), value(Figure("", 1.104, "x"))
+    ('1,234 msg/s', '1.10 x')
+    """
+    digits = f"{figure.value:,.0f}" if abs(figure.value) >= 1000 else f"{figure.value:,.2f}"
+    return f"{digits} {figure.unit}"
+
+
 def line(figure: Figure) -> str:
     """Return one row of the table."""
-    value = f"{figure.value:,.0f}" if abs(figure.value) >= 1000 else f"{figure.value:,.2f}"
-    cells = (figure.what, f"{value} {figure.unit}", figure.bar, verdict(figure))
+    cells = (figure.what, value(figure), figure.bar, verdict(figure))
     padded = (cell.ljust(width) for cell, width in zip(cells, _WIDTHS, strict=True))
     return f"{' '.join(padded)} {figure.peers}".rstrip()
 
@@ -76,3 +86,39 @@ def percentile(values: Iterable[float], share: float) -> float:
     """
     ordered = sorted(values)
     return ordered[max(0, min(len(ordered) - 1, round(share * len(ordered)) - 1))]
+
+
+def paired(
+    name: str,
+    unit: str,
+    bar: str,
+    pairs: Sequence[tuple[float, float]],
+    *,
+    sides: tuple[str, str] = ("bare", "Parley"),
+    peers: str = "",
+) -> list[Figure]:
+    """Return the medians of both sides and of the ratio of Parley's value to the reference's of the same round.
+
+    Args:
+        name: What was measured.
+        unit: Its unit.
+        bar: What is asked of the ratio.
+        pairs: One a round: the reference's value, Parley's.
+        sides: What the reference and Parley are called.
+        peers: What others do.
+
+    >>> [(figure.what, figure.value) for figure in paired("CPU", "ms", "", [(10.0, 10.0), (10.0, 12.0), (8.0, 8.8)])]
+    [('CPU, bare', 10.0), ('CPU, Parley', 10.0), ('CPU, ratio (1.00 to 1.20)', 1.1)]
+    """
+    theirs, own = (statistics.median(side) for side in zip(*pairs, strict=True))
+    ratios = sorted(ours / reference for reference, ours in pairs)
+    return [
+        Figure(f"{name}, {sides[0]}", theirs, unit),
+        Figure(f"{name}, {sides[1]}", own, unit, "", peers),
+        Figure(
+            f"{name}, ratio ({ratios[0]:.2f} to {ratios[-1]:.2f})",
+            statistics.median(ratios),
+            "x",
+            bar,
+        ),
+    ]
