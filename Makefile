@@ -10,7 +10,7 @@ export UV_DEFAULT_INDEX ?= $(PIP_INDEX)
 endif
 export PYTHONSAFEPATH := 1
 
-.PHONY: run install peers peers-python peers-js test test-slowest lint format bench bench-quick prove lock clean
+.PHONY: run install documents peers peers-python peers-js test test-slowest lint format bench bench-quick prove lock clean
 
 # Installs one lock file into the folder of the target: through uv (seconds), or through pip where uv has no wheel.
 define install_lock
@@ -31,19 +31,36 @@ define install_lock
 	@touch $(2)
 endef
 
+# What only the installation needs: 50 MB. The folder of a developer keeps uv, for `make lock`.
+define remove_installer
+	@test -e $(V)/.dev || $(V)/bin/python -m pip uninstall -q -y --disable-pip-version-check uv setuptools 2>/dev/null
+endef
+
 $(V)/.run: requirements.lock requirements-bootstrap.lock
 	@echo "Installing Parley into $(V) ..."
 	$(call install_lock,requirements.lock,$@)
-	@# Compiles what the service imports, so that its first start is as fast as the later ones.
-	@env -u PYTHONDONTWRITEBYTECODE $(V)/bin/python -P -c \
-		"import gateway.compose, langchain_openai, bots.slack.adapter, bots.telegram.adapter, bots.feishu.adapter"
+	$(remove_installer)
+	@# Compiles what the service imports, so that its first start is as fast as the later ones; in two processes.
+	@unset PYTHONDONTWRITEBYTECODE; $(V)/bin/python -P -c "import openai, aiohttp, telegram, slack_bolt.async_app" & \
+		$(V)/bin/python -P -c "import gateway.commands.serve, gateway.serving.service, gateway.terminal.interactive" && \
+		wait && $(V)/bin/python -P -c \
+		"import langchain_openai, bots.slack.adapter, bots.telegram.adapter, bots.feishu.adapter"
 
 $(V)/.dev: requirements-dev.lock $(V)/.run
 	$(call install_lock,requirements-dev.lock,$@)
 
-install: $(V)/.run
+# Converts PDF and Office documents to text for the agent.
+$(V)/.documents: requirements-documents.lock $(V)/.run
+	@echo "Installing document conversion (240 MB) into $(V) ..."
+	$(call install_lock,requirements-documents.lock,$@)
+	$(remove_installer)
 
-run: $(V)/.run
+documents: $(V)/.documents
+
+# What was installed once is kept up to date.
+install: $(V)/.run $(wildcard $(V)/.documents)
+
+run: install
 	@$(V)/bin/parley serve
 
 # What tests talk to that is not ours: LangGraph's own server, and the clients for JavaScript.
@@ -91,13 +108,13 @@ bench-quick: $(V)/.dev
 
 # Writes the lock files anew from pyproject.toml; they hold hashes and no host names.
 UV_LOCK = $(V)/bin/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
-lock: $(V)/.run
+lock: $(V)/.dev
 	echo uv | $(UV_LOCK) - -o requirements-bootstrap.lock
 	$(UV_LOCK) pyproject.toml -o requirements.lock
-	$(UV_LOCK) --extra dev --extra anthropic --extra langfuse -c requirements.lock pyproject.toml -o requirements-dev.lock
-	@# The same versions but for protobuf, of which LangGraph's server wants an older one.
-	sed '/^protobuf==/,/[^\\]$$/d' requirements.lock > $(V)/peers-constraints.txt
-	$(UV_LOCK) --extra peers -c $(V)/peers-constraints.txt pyproject.toml -o requirements-peers.lock
+	$(UV_LOCK) --extra documents -c requirements.lock pyproject.toml -o requirements-documents.lock
+	$(UV_LOCK) --extra dev --extra anthropic --extra langfuse --extra documents -c requirements-documents.lock \
+		pyproject.toml -o requirements-dev.lock
+	$(UV_LOCK) --extra peers -c requirements.lock pyproject.toml -o requirements-peers.lock
 	cd $(J) && npm install --package-lock-only --omit-lockfile-registry-resolved --no-audit --no-fund
 
 clean:

@@ -22,6 +22,7 @@ MAX_UNPACKED_BYTES = 400_000_000
 """Unpacked size of an Office file; normal ones are below a tenth of this."""
 
 MAX_PARTS = 20_000
+CONVERTER_PACKAGE = "markitdown"
 _CUT = "\n\n[The document is too long: the rest is omitted.]\n"
 _OLE = b"\xd0\xcf\x11\xe0"  # Office formats before 2007, and encrypted files since
 _ZIPPED = {".doc": ".docx", ".ppt": ".pptx", ".xls": ".xlsx"}
@@ -32,6 +33,9 @@ PROTECTED = "the document is password-protected"
 TOO_LARGE = "the document is too large to convert"
 WITHOUT_TEXT = "the document contains no text; it may consist of images"
 UNAVAILABLE = "the document converter cannot be loaded"
+NOT_INSTALLED = (
+    "document conversion is not installed; whoever runs Parley can install it with `make documents`"
+)
 
 
 class ConversionRefused(Exception):
@@ -80,7 +84,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return TOO_LARGE
     if isinstance(error, ImportError):
-        return UNAVAILABLE
+        return NOT_INSTALLED if error.name == CONVERTER_PACKAGE else UNAVAILABLE
     is_protected = "Password" in type(error).__name__ or "password" in str(error).lower()
     return PROTECTED if is_protected else DAMAGED
 

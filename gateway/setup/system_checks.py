@@ -1,15 +1,17 @@
 """Checks of this machine: free disk space, sandbox, LangGraph server."""
 
+import importlib.util
 import shutil
 from pathlib import Path
 
 import httpx
 
-from agent.config import SandboxConfig
+from agent.config import SandboxConfig, UploadsConfig
 from agent.errors import AgentError
 from agent.sandbox.bubblewrap import probe_bubblewrap
 from agent.sandbox.factory import build_sandbox_provider
 from agent.thread_storage import ThreadStorage
+from agent.uploads.worker import CONVERTER_PACKAGE
 from bots.common.diagnosis import CheckResult, Severity, problem
 
 MIN_FREE_BYTES = 100_000_000
@@ -48,6 +50,22 @@ def check_sandbox(config: SandboxConfig, home: Path) -> CheckResult:
     if config.use == "auto" and probe_bubblewrap(config.bubblewrap_path):
         return CheckResult(subject="sandbox", text=label, severity=Severity.NOTE, fix=_GUIDE)
     return CheckResult(subject="sandbox", text=label)
+
+
+def is_document_conversion_installed() -> bool:
+    """Return whether PDF and Office documents can be converted to text."""
+    return importlib.util.find_spec(CONVERTER_PACKAGE) is not None
+
+
+def check_documents(config: UploadsConfig, *, installed: bool) -> CheckResult:
+    """Report whether documents that people send are converted to text."""
+    if not config.auto_convert_documents:
+        return CheckResult(subject="documents", text="uploads.auto_convert_documents is false")
+    if installed:
+        return CheckResult(subject="documents", text="converted to text")
+    text = "PDF and Office documents are not converted to text"
+    fix = "`make documents` installs document conversion (240 MB)"
+    return CheckResult(subject="documents", text=text, severity=Severity.NOTE, fix=fix)
 
 
 async def check_langgraph_server(url: str) -> CheckResult:

@@ -2,6 +2,8 @@
 
 import io
 import os
+import subprocess
+import sys
 import zipfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
@@ -186,6 +188,16 @@ async def test_conversion_runs_in_a_child_process(tmp_path: Path) -> None:
     assert await convert(tmp_path, docx(("Heading1", "Plan")), ".docx") == "# Plan"
     with pytest.raises(ConversionFailed, match=worker.DAMAGED):
         await convert(tmp_path, b"only words", ".docx")
+
+
+def test_without_the_converter_the_reason_says_how_to_install_it(tmp_path: Path) -> None:
+    document = tmp_path / "a.docx"
+    document.write_bytes(docx(("Normal", "Hi")))
+    without_packages = [sys.executable, "-I", "-S", worker.__file__, ".docx", "60", "1500000000"]
+    with document.open("rb") as file:
+        done = subprocess.run(without_packages, stdin=file, capture_output=True, check=False)
+    assert (done.returncode, done.stdout.decode()) == (worker.REFUSED, worker.NOT_INSTALLED)
+    assert "make documents" in worker.NOT_INSTALLED
 
 
 async def test_a_giant_sheet_is_stopped_at_the_deadline(tmp_path: Path) -> None:

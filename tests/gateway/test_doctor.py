@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from agent.config import AgentConfig
 from bots.common.diagnosis import CheckResult, Severity
 from gateway.cli import main
 from gateway.commands.doctor import MACHINE, MODELS, run_checks
@@ -167,6 +168,15 @@ async def test_a_sandbox_that_cannot_be_used_is_a_problem(tmp_path: Path) -> Non
 def test_a_data_folder_on_a_disk_that_is_gone(tmp_path: Path) -> None:
     sandbox = load_config(None, {"PARLEY_CONFIG": ""}).agent.sandbox
     assert system_checks.check_data_folder(tmp_path / "a" / "b", sandbox).severity is Severity.OK
+
+
+def test_missing_document_conversion_is_a_note_that_says_how_to_install_it() -> None:
+    uploads = AgentConfig().uploads
+    missing = system_checks.check_documents(uploads, installed=False)
+    assert (missing.severity, "make documents" in missing.fix) == (Severity.NOTE, True)
+    assert system_checks.check_documents(uploads, installed=True).severity is Severity.OK
+    turned_off = AgentConfig.model_validate({"uploads": {"auto_convert_documents": False}}).uploads
+    assert system_checks.check_documents(turned_off, installed=False).severity is Severity.OK
 
 
 def test_a_report_for_programs() -> None:
