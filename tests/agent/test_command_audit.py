@@ -1,6 +1,8 @@
 """The audit of bash commands: what it blocks, warns about and passes; and the shell parser it uses."""
 
-import time
+import signal
+import sys
+from types import FrameType
 
 import pytest
 from hypothesis import given
@@ -205,8 +207,38 @@ def test_any_text_gets_a_decision(text: str) -> None:
 HOSTILE = ["(", "$(", "'", "<<", "`", "a<<x\n", '"$(', '$("a', "a=$(b ", "$(a'", "\\", '"a`']
 
 
+MAX_CALLS_PER_CHAR = 30
+"""Calls of functions, Python's and built-in ones, that the audit may make for each character."""
+
+MAX_CPU_S = 5.0
+"""Ends a regular expression that backtracks without end: its steps are no calls."""
+
+
 @pytest.mark.parametrize("piece", HOSTILE)
-def test_parsing_time_is_bounded(piece: str) -> None:
-    started_s = time.monotonic()
-    audit_command((piece * MAX_CHARS)[:MAX_CHARS])
-    assert time.monotonic() - started_s < 5
+def test_parsing_steps_grow_with_the_length_only(piece: str) -> None:
+    half, whole = (_calls((piece * MAX_CHARS)[:size]) for size in (MAX_CHARS // 2, MAX_CHARS))
+    assert whole <= MAX_CALLS_PER_CHAR * MAX_CHARS
+    assert whole <= 3 * half
+
+
+def _calls(command: str) -> int:
+    """Return how many functions the audit of a command calls. Raises TimeoutError after `MAX_CPU_S` of CPU."""
+    calls = 0
+
+    def count(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    def end(_signal: int, _frame: FrameType | None) -> None:
+        raise TimeoutError(f"more than {MAX_CPU_S} s of CPU")
+
+    before = signal.signal(signal.SIGVTALRM, end)
+    signal.setitimer(signal.ITIMER_VIRTUAL, MAX_CPU_S)
+    sys.setprofile(count)
+    try:
+        audit_command(command)
+    finally:
+        sys.setprofile(None)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+    return calls
