@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 import anyio
 import anyio.lowlevel
 import httpx
+import psutil
 from langgraph_sdk.client import LangGraphClient
 from typing_extensions import override
 
@@ -23,8 +24,13 @@ from store.conversations import ConversationKey
 from store.database import Database
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.instant_runs import InstantRuns
+from tests.eventually import eventually
+from tests.fakes.feishu import FakeFeishu
+from tests.fakes.model import FakeModelServer, ModelReply
 from tests.fakes.platform import CardPlatform
+from tests.journeys.service import Service, with_model
 
+TOKENS = 20_000
 SHORT, LONG = 100_000, 400_000
 CHUNK = "word"
 CHUNKS_A_PATCH = 250
@@ -39,7 +45,7 @@ FOLD_PEERS = "DeerFlow 30.7 x (139 ms, 4,265 ms)"
 
 def run() -> list[Figure]:
     """Measure and return the figures."""
-    return [*_fold(), *anyio.run(_turns), *anyio.run(_last_tokens)]
+    return [*_fold(), *anyio.run(_turns), *anyio.run(_at_once), *anyio.run(_last_tokens)]
 
 
 def _fold() -> list[Figure]:
@@ -74,6 +80,44 @@ async def _turns() -> list[Figure]:
         Figure("fold: CPU of the whole turn, 400,000 / 100,000", long / short, "x", "<= 4.4"),
         Figure("fold: CPU of the whole turn, 400,000 characters", long, "s"),
     ]
+
+
+async def _at_once() -> list[Figure]:
+    """Let the model send a long answer at once: CPU of the real service for each token up to the card."""
+    answer = "word " * TOKENS
+    async with (
+        FakeModelServer(answer=lambda _: ModelReply(text=answer)) as model,
+        FakeFeishu() as feishu,
+    ):
+        with TemporaryDirectory() as folder:
+            channels = {"max_answer_chars": 200_000, "feishu": feishu.settings}
+            config = {**with_model(model.base_url), "channels": channels}
+            service = Service(Path(folder), config)
+            await service.start()
+            try:
+                await service.until_connected("feishu")
+                spent = [await _card(feishu, service, number) for number in range(ROUNDS + 1)]
+            finally:
+                await service.stop()
+    return [Figure("fold: CPU of a token of an answer of 20,000", min(spent[1:]), "us", "<= 60")]
+
+
+async def _card(feishu: FakeFeishu, service: Service, number: int) -> float:
+    """Return the microseconds of CPU of a token, worker processes included."""
+    before = _cpu(service.pid)
+    await feishu.dm("hello", user=f"ou_{number}")
+    chat = f"oc_dm_ou_{number}"
+    await eventually(
+        lambda: sum(message.text.count("word") for message in feishu.answers(chat)) >= TOKENS,
+        within_s=60,
+    )
+    return (_cpu(service.pid) - before) / TOKENS * 1e6
+
+
+def _cpu(pid: int) -> float:
+    service = psutil.Process(pid)
+    processes = [service, *service.children(recursive=True)]
+    return sum(sum(process.cpu_times()[:4]) for process in processes)
 
 
 async def _turn(size: int) -> float:
