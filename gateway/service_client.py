@@ -8,7 +8,7 @@ import httpx
 
 from gateway.command_errors import CommandFailed
 from gateway.config import TOKEN_VARIABLE, Config, read_admin_token
-from store.sqlite_file import running_address
+from store.data_folder import running_address
 
 CONNECT_TIMEOUT_S = 2.0
 REQUEST_TIMEOUT_S = 30.0

@@ -36,7 +36,8 @@ from typing_extensions import override
 from store import checkpoint_sql as sql
 from store.chunks import ChunkedValues, MessageChunker, StoredChunk
 from store.errors import StoreUnavailable
-from store.writer import DatabaseWriter, Row, Transaction, Value
+from store.transaction import Row, Transaction, Value
+from store.writer import DatabaseWriter
 
 FILE = "checkpoints.db"
 KEEP = 20

@@ -4,9 +4,15 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
+_SQLITE = "sqlite:///"
+_POSTGRES = ("postgresql://", "postgres://")
+
 
 class StoreConfig(BaseModel):
-    """The `database` section. `url` is `sqlite:///FILE`, relative to the data folder, or absolute."""
+    """The `database` section.
+
+    `url` is `sqlite:///FILE`, relative to the data folder, or absolute; or `postgresql://USER:PASSWORD@HOST/NAME`.
+    """
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -17,10 +23,20 @@ class StoreConfig(BaseModel):
         default=365, ge=0, description="days until old rows are deleted; 0 = never"
     )
 
+    @property
+    def is_sqlite(self) -> bool:
+        """Whether `url` names a SQLite file."""
+        return self.url.startswith(_SQLITE)
+
+    @property
+    def is_postgres(self) -> bool:
+        """Whether `url` names a PostgreSQL database."""
+        return self.url.startswith(_POSTGRES)
+
     def file(self, home: Path) -> Path:
         """Return the SQLite file that `url` names.
 
         >>> StoreConfig().file(Path("/data")).as_posix()
         '/data/parley.db'
         """
-        return home / self.url.removeprefix("sqlite:///")
+        return home / self.url.removeprefix(_SQLITE)

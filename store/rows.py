@@ -5,7 +5,7 @@ from dataclasses import fields
 from functools import cache
 from typing import Any, TypeVar, cast
 
-from store.writer import Row
+from store.transaction import Row
 
 R = TypeVar("R")
 

@@ -1,18 +1,15 @@
-"""The SQLite file: lock the data folder, check the file, open it. Blocking calls; nothing here is async."""
+"""The SQLite file: check it, open it. Blocking calls; nothing here is async."""
 
-import fcntl
-import os
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path
 
-from store.errors import DatabaseCorrupt, StoreLocked, StoreUnavailable
+from store.data_folder import unusable_folder
+from store.errors import DatabaseCorrupt, StoreUnavailable
 from store.migrations import migrate
 
-LOCK_FILE = "parley.lock"
 WAL_PAGES = 1000
 """Pages (4 KB each) in the write-ahead log before a checkpoint copies it into the file: SQLite's default."""
 
@@ -20,66 +17,6 @@ OLDEST_SQLITE = (3, 37, 0)
 """The first SQLite with STRICT tables (2021)."""
 
 _DAMAGED = ("file is not a database", "malformed", "file is encrypted")
-
-
-@contextmanager
-def lock_folder(home: Path) -> Iterator[None]:
-    """Create the data folder and lock it against other processes.
-
-    The kernel releases the lock when the process ends, also after kill -9.
-
-    Raises:
-        StoreLocked: another process holds it.
-        StoreUnavailable: the folder cannot be made or written.
-    """
-    try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(home / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise _unusable(home, error) from error
-    try:
-        _lock(descriptor, home)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _lock(descriptor: int, home: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode())
-    except BlockingIOError:
-        holder = os.read(descriptor, 20).decode(errors="replace").partition("\n")[0] or "unknown"
-        raise StoreLocked(
-            f"Another Parley process (pid {holder}) uses the data folder {home}. "
-            "Stop it, or set PARLEY_HOME to another folder."
-        ) from None
-    except OSError as error:
-        raise _unusable(home, error) from error
-
-
-def record_address(home: Path, url: str) -> None:
-    """Write the URL of the service that holds the lock into the lock file, for commands on this machine.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
-    with (home / LOCK_FILE).open("r+", encoding="ascii") as file:
-        file.write(f"{os.getpid()}\n{url}\n")
-
-
-def running_address(home: Path) -> str | None:
-    """Return the URL of the service that holds the lock; None if none does, or it has not recorded one."""
-    try:
-        with (home / LOCK_FILE).open("r", encoding="ascii", errors="replace") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lines = (home / LOCK_FILE).read_text("ascii", errors="replace").splitlines()
-        return lines[1] if len(lines) > 1 else None
-    except OSError:
-        return None
-    return None
 
 
 def connect(file: Path, *, busy_timeout_ms: int) -> sqlite3.Connection:
@@ -99,7 +36,7 @@ def connect(file: Path, *, busy_timeout_ms: int) -> sqlite3.Connection:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file.touch(mode=0o600)
     except OSError as error:
-        raise _unusable(file.parent, error) from error
+        raise unusable_folder(file.parent, error) from error
     _check(file)
     with ExitStack() as stack:
         connection = sqlite3.connect(
@@ -165,10 +102,3 @@ def _keep(file: Path) -> str:
     except OSError as error:
         return f"a copy could not be made ({error.strerror})"
     return f"a copy is {copy}"
-
-
-def _unusable(folder: Path, error: OSError) -> StoreUnavailable:
-    return StoreUnavailable(
-        f"The data folder {folder} cannot be created or written ({error.strerror}). "
-        "Make it writable for this user, or set PARLEY_HOME to another folder."
-    )

@@ -2,34 +2,22 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import anyio.to_thread
 from typing_extensions import override
 
 from store.errors import StoreError, StoreUnavailable
-
-T = TypeVar("T")
-Value = str | int | float | bytes | None
-Params = Mapping[str, Value]
-Row = Mapping[str, Any]
+from store.transaction import Params, Row, T, Transaction
 
 MAX_BATCH = 512
 """Units per commit. With 100 callers a commit holds about 100; a larger number only delays the first."""
-
-
-class Transaction(Protocol):
-    """What a unit of work may do. Valid only inside `Database.transaction`."""
-
-    def run(self, sql: str, params: Params | None = None) -> Sequence[Row]:
-        """Execute one statement with `:name` parameters; rows of a SELECT or RETURNING, else empty."""
-        ...
 
 
 class _SqliteTransaction(Transaction):

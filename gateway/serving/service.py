@@ -24,7 +24,7 @@ from gateway.serving.server import HttpServer, UvicornLogFilter
 from gateway.serving.shutdown import ShutdownSignal
 from gateway.terminal.chat import run_chat
 from gateway.terminal.local_client import open_local_client
-from store.sqlite_file import record_address
+from store.data_folder import record_address
 
 STOP_TIMEOUT_S = 6.3
 """What a stop may take beyond channels.drain_s: the server's grace and the runtime's bound (SPEC 10: 12 s in all)."""

@@ -18,7 +18,7 @@ from store.outbox import OutboxStore
 from store.retention import DAY_S, Retention
 from store.runs import RunStore
 from store.threads import ThreadQuery, ThreadStore
-from store.writer import T
+from store.transaction import T
 from tests.benchmarks.figures import Figure, percentile
 
 TURNS = 200_000

@@ -10,7 +10,7 @@ from typing_extensions import override
 from store.config import StoreConfig
 from store.database import Database, Params, Row, Transaction
 from store.errors import StoreUnavailable
-from store.writer import T
+from store.transaction import T
 
 
 class FailingDatabase(Database):
@@ -30,9 +30,7 @@ class FailingDatabase(Database):
     @asynccontextmanager
     async def opened(cls, home: Path) -> AsyncIterator["FailingDatabase"]:
         async with Database.open(StoreConfig(), home) as database:
-            failing = cls(
-                database._writer, database._readers, file=home / "parley.db", retention_days=365
-            )
+            failing = cls(database.engine, retention_days=365)
             failing.writes, failing.reads, failing.is_down, failing.failures = (
                 deque(),
                 deque(),

@@ -20,7 +20,7 @@ from bus.errors import DeliveryError
 from bus.messages import Attachment, MessageId, ReplyTarget
 from store.database import Database, Params, Row, Transaction
 from store.errors import RowConflict
-from store.writer import T
+from store.transaction import T
 from tests.fakes.platform import ButtonPlatform, CardPlatform, FakePlatform, PreviewPlatform
 
 NOT_INJECTED = frozenset({"run", "until"})

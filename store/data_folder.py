@@ -1,0 +1,79 @@
+"""The data folder: lock it for this process, and find the process that holds it. Blocking calls."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from store.errors import StoreLocked, StoreUnavailable
+
+LOCK_FILE = "parley.lock"
+
+
+@contextmanager
+def lock_folder(home: Path) -> Iterator[None]:
+    """Create the data folder and lock it against other processes.
+
+    The kernel releases the lock when the process ends, also after kill -9.
+
+    Raises:
+        StoreLocked: another process holds it.
+        StoreUnavailable: the folder cannot be made or written.
+    """
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(home / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise unusable_folder(home, error) from error
+    try:
+        _lock(descriptor, home)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, home: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
+    except BlockingIOError:
+        holder = os.read(descriptor, 20).decode(errors="replace").partition("\n")[0] or "unknown"
+        raise StoreLocked(
+            f"Another Parley process (pid {holder}) uses the data folder {home}. "
+            "Stop it, or set PARLEY_HOME to another folder."
+        ) from None
+    except OSError as error:
+        raise unusable_folder(home, error) from error
+
+
+def record_address(home: Path, url: str) -> None:
+    """Write the URL of the service that holds the lock into the lock file, for commands on this machine.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    with (home / LOCK_FILE).open("r+", encoding="ascii") as file:
+        file.write(f"{os.getpid()}\n{url}\n")
+
+
+def running_address(home: Path) -> str | None:
+    """Return the URL of the service that holds the lock; None if none does, or it has not recorded one."""
+    try:
+        with (home / LOCK_FILE).open("r", encoding="ascii", errors="replace") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lines = (home / LOCK_FILE).read_text("ascii", errors="replace").splitlines()
+        return lines[1] if len(lines) > 1 else None
+    except OSError:
+        return None
+    return None
+
+
+def unusable_folder(folder: Path, error: OSError) -> StoreUnavailable:
+    """Return the error that says that the data folder cannot be used."""
+    return StoreUnavailable(
+        f"The data folder {folder} cannot be created or written ({error.strerror}). "
+        "Make it writable for this user, or set PARLEY_HOME to another folder."
+    )

@@ -1,0 +1,33 @@
+"""What a database engine does for `Database`."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from store.transaction import Params, Row, T, Transaction
+
+
+class Engine(Protocol):
+    """An open database."""
+
+    @property
+    def outage(self) -> str:
+        """Why the database cannot be used now; "" while it can. Costs nothing."""
+        ...
+
+    async def submit(self, work: Callable[[Transaction], T]) -> T:
+        """Run a unit of work in a transaction; return its result once it is on disk.
+
+        The unit of a cancelled caller may still be committed.
+
+        Raises:
+            StoreUnavailable: nothing can be written, or the database was closed.
+        """
+        ...
+
+    async def read(self, sql: str, params: Params) -> list[Row]:
+        """Return the rows of one SELECT, as committed now. Raises StoreUnavailable."""
+        ...
+
+    def free_bytes(self) -> int:
+        """Return the free space where rows, or else files, are stored; 0 if that is gone."""
+        ...

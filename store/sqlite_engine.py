@@ -1,0 +1,117 @@
+"""SQLite: grouped writes on one thread, reads through aiosqlite."""
+
+import logging
+import shutil
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import aiosqlite
+import anyio
+import anyio.to_thread
+from typing_extensions import override
+
+from store.config import StoreConfig
+from store.engine import Engine
+from store.errors import StoreUnavailable
+from store.sqlite_file import connect, reader_pragmas
+from store.transaction import Params, Row, T, Transaction
+from store.writer import DatabaseWriter
+
+CLOSE_S = 5.0
+"""Bound of a clean close, seconds: the last commit is made within milliseconds, or the disk hangs."""
+
+_log = logging.getLogger(__name__)
+
+
+class SqliteEngine(Engine):
+    """A SQLite file.
+
+    Writes run on one thread, the units of many callers in one commit (group commit), each in a savepoint:
+    a unit that raises undoes only itself. `submit` returns after the commit is on disk (WAL, synchronous=FULL).
+    """
+
+    def __init__(
+        self, writer: DatabaseWriter, readers: list[aiosqlite.Connection], *, file: Path
+    ) -> None:
+        self._file = file
+        self._read_outage = ""
+        self._writer = writer
+        self._readers = readers
+        self._free = anyio.Semaphore(len(readers))
+
+    @property
+    @override
+    def outage(self) -> str:
+        """The error of the last write that changed something, or of the last read."""
+        return self._writer.outage or self._read_outage
+
+    @override
+    async def submit(self, work: Callable[[Transaction], T]) -> T:
+        return await self._writer.submit(work)
+
+    @override
+    async def read(self, sql: str, params: Params) -> list[Row]:
+        async with self._free:
+            connection = self._readers.pop()
+            try:
+                rows = await connection.execute_fetchall(sql, params)
+            except sqlite3.Error as error:
+                self._read_outage = f"The database could not be read ({error})."
+                raise StoreUnavailable(self._read_outage) from error
+            except ValueError as error:
+                raise StoreUnavailable("The database is closed.") from error
+            finally:
+                self._readers.append(connection)
+        self._read_outage = ""
+        return [dict(row) for row in rows]
+
+    @override
+    def free_bytes(self) -> int:
+        try:
+            return shutil.disk_usage(self._file.parent).free
+        except OSError:
+            return 0
+
+
+@asynccontextmanager
+async def open_sqlite(config: StoreConfig, home: Path) -> AsyncIterator[SqliteEngine]:
+    """Open (create, migrate) the SQLite file of the data folder `home`.
+
+    Raises:
+        DatabaseCorrupt: the file is damaged; a copy named in the message was kept and nothing was changed.
+        SchemaTooNew: a newer Parley wrote it.
+        StoreUnavailable: it cannot be opened.
+    """
+    file = config.file(home)
+    async with AsyncExitStack() as stack:
+        connection = await anyio.to_thread.run_sync(
+            lambda: connect(file, busy_timeout_ms=config.busy_timeout_ms)
+        )
+        writer = DatabaseWriter(connection, file)
+        stack.push_async_callback(_close_writer, writer)
+        readers = [
+            await stack.enter_async_context(_reader(file, config.busy_timeout_ms))
+            for _ in range(config.readers)
+        ]
+        yield SqliteEngine(writer, readers, file=file)
+
+
+@asynccontextmanager
+async def _reader(file: Path, busy_timeout_ms: int) -> AsyncIterator[aiosqlite.Connection]:
+    connection = await aiosqlite.connect(file, isolation_level=None)
+    try:
+        connection.row_factory = sqlite3.Row
+        for pragma in reader_pragmas(busy_timeout_ms):
+            await connection.execute_fetchall(pragma)
+        yield connection
+    finally:
+        with anyio.move_on_after(CLOSE_S, shield=True):
+            await connection.close()
+
+
+async def _close_writer(writer: DatabaseWriter) -> None:
+    with anyio.CancelScope(shield=True):
+        if not await writer.close(timeout_s=CLOSE_S):
+            _log.error("The database writer did not stop within %s s; the disk hangs.", CLOSE_S)
