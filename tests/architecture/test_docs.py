@@ -1,6 +1,7 @@
 """The documents are true: every key, command and route is told of, and nothing else is."""
 
 import argparse
+import os
 import re
 import shlex
 import socket
@@ -30,7 +31,7 @@ from tests.gateway.composed import composed
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 REFERENCE = ROOT / "docs" / "reference"
-PAGES = sorted([README, ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 UNSET = object()
 REQUIRED = object()
@@ -286,6 +287,27 @@ def test_what_a_reader_is_told_to_type_exists(page: Path) -> None:
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
     for words in typed(page):
         check_typed(words, targets)
+
+
+def test_the_map_for_contributors_leads_to_files_that_exist() -> None:
+    named = re.findall(r"`([\w.]+/[\w./-]*)`", (ROOT / "CONTRIBUTING.md").read_text("utf-8"))
+    assert len(named) > 20
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_public_ci_runs_what_decides() -> None:
+    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text("utf-8"))
+    steps = workflow["jobs"]["test"]["steps"]
+    assert [step["run"] for step in steps if "CI" in step.get("env", {})] == [".ci/run"]
+    assert os.access(ROOT / ".ci/run", os.X_OK)
+
+
+@pytest.mark.parametrize("form", ["bug", "feature"])
+def test_forms_for_issues_ask_what_is_needed(form: str) -> None:
+    content = yaml.safe_load((ROOT / f".github/ISSUE_TEMPLATE/{form}.yml").read_text("utf-8"))
+    questions = {part["id"]: part for part in content["body"] if part["type"] != "markdown"}
+    assert len(questions) == len([p for p in content["body"] if p["type"] != "markdown"])
+    assert any(question.get("validations", {}).get("required") for question in questions.values())
 
 
 def test_the_readme_names_the_two_commands_and_the_five_folders_early() -> None:
