@@ -169,6 +169,21 @@ def _add_prove(prove: argparse.ArgumentParser) -> None:
         "--messages", type=int, metavar="N", help="number of messages (default: 63 a minute)"
     )
     prove.add_argument(
+        "--people", type=int, metavar="N", help="people in private with each bot (default: 2)"
+    )
+    prove.add_argument(
+        "--bursts",
+        type=float,
+        metavar="SHARE",
+        help="share of messages that follow the previous one within a second (default: 0.25)",
+    )
+    prove.add_argument(
+        "--fault-every",
+        type=float,
+        metavar="SECONDS",
+        help="average time between faults (default: 4)",
+    )
+    prove.add_argument(
         "--report",
         default="prove-report.html",
         metavar="FILE",

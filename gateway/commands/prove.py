@@ -29,6 +29,9 @@ def run(arguments: argparse.Namespace) -> int:
         "--minutes": arguments.minutes,
         "--hours": arguments.hours,
         "--messages": arguments.messages,
+        "--people": arguments.people,
+        "--bursts": arguments.bursts,
+        "--fault-every": arguments.fault_every,
         "--report": Path(arguments.report).absolute(),
     }
     given = [

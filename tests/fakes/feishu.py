@@ -355,7 +355,7 @@ class FakeFeishu:
 
     def event_of(self, message: FeishuMessage) -> FeishuEvent:
         """Return the event that told of a user's message."""
-        return next(event for event in self.state.events if event.message is message)
+        return next(event for event in reversed(self.state.events) if event.message is message)
 
     def calls(self, op: str) -> list[FeishuCall]:
         """Return the requests of an operation."""

@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, takewhile
 from typing import Any, Literal, TypeVar
 
 import anyio
@@ -157,7 +157,8 @@ class FeishuState:
     def recent(self, chat: str) -> list[FeishuMessage]:
         """Return what bots said in a chat within the last second."""
         since = time.monotonic() - 1
-        return [m for m in self.messages.values() if m.chat == chat and m.by_bot and m.at > since]
+        newest = takewhile(lambda m: m.at > since, reversed(self.messages.values()))
+        return [m for m in newest if m.chat == chat and m.by_bot]
 
     def changed(self) -> None:
         change, self._change = self._change, anyio.Event()

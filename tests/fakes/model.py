@@ -89,7 +89,7 @@ class ModelRequest:
     def last_user_text(self) -> str:
         """What the user said last, as text."""
         said = [m["content"] for m in self.messages if m["role"] == "user"]
-        return _text(said[-1]) if said else ""
+        return text_of(said[-1]) if said else ""
 
     @property
     def tool_names(self) -> list[str]:
@@ -319,7 +319,7 @@ def _reason(reply: ModelReply) -> str:
 
 
 def _usage(request: ModelRequest, reply: ModelReply) -> dict[str, int]:
-    prompt = sum(len(_text(message.get("content"))) for message in request.messages) // 4 + 1
+    prompt = sum(len(text_of(message.get("content"))) for message in request.messages) // 4 + 1
     completion = len(split_words(reply.text)) + len(reply.calls) + 1
     return {
         "prompt_tokens": prompt,
@@ -328,7 +328,7 @@ def _usage(request: ModelRequest, reply: ModelReply) -> dict[str, int]:
     }
 
 
-def _text(content: object) -> str:
+def text_of(content: object) -> str:
     if isinstance(content, list):
         return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
     return str(content or "")

@@ -259,7 +259,8 @@ class SlackHttpServer:
                 gone = "used_url" if callback and not callback.expired else "expired_url"
                 return web.Response(status=404, text=gone)
             callback.uses -= 1
-            self._workspace.posted.append(self._private(callback, body))
+            callback.answers.append(self._private(callback, body))
+            self._workspace.posted.append(callback.answers[-1])
             return web.Response(text="ok")
 
         return await self._answered(request, "response_url", effect)

@@ -106,12 +106,13 @@ class SlackFile:
 
 @dataclass(slots=True, kw_only=True)
 class ResponseUrl:
-    """A response_url: five answers, half an hour."""
+    """A response_url: five answers, half an hour. `answers` are the messages that were posted to it."""
 
     channel: str
     user: str
     uses: int = 5
     expired: bool = False
+    answers: list[SlackMessage] = field(default_factory=list)
 
 
 class SlackWorkspace:

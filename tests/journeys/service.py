@@ -37,8 +37,8 @@ class Service:
         self.home = folder / "home"
         self.config = folder / "config.yaml"
         self.log = folder / "service.log"
-        self.port = free_port()
-        gateway = {"port": self.port, **config.get("gateway", {})}
+        gateway = {"port": free_port(), **config.get("gateway", {})}
+        self.port = int(gateway["port"])
         whole = {"config_version": 1, **config, "gateway": gateway}
         self.config.write_text(yaml.safe_dump(whole, allow_unicode=True))
         self._environment = {

@@ -12,8 +12,17 @@ from pathlib import Path
 
 import anyio
 
+from tests.prove.plan import BURST_SHARE
 from tests.prove.report import write_report
-from tests.prove.run import CHAOS_SHARE, MESSAGES_PER_S, Options, Proof, run_proof
+from tests.prove.run import (
+    CHAOS_SHARE,
+    MESSAGES_PER_S,
+    PEOPLE,
+    SECONDS_PER_FAULT,
+    Options,
+    Proof,
+    run_proof,
+)
 
 MAX_SEED = 1_000_000
 
@@ -28,7 +37,14 @@ def main() -> int:
     minutes = arguments.hours * 60 if arguments.hours else arguments.minutes
     seed = arguments.seed if arguments.seed is not None else random.randrange(MAX_SEED)  # noqa: S311
     messages = arguments.messages or int(minutes * 60 * CHAOS_SHARE * MESSAGES_PER_S)
-    options = Options(seed=seed, minutes=minutes, messages=messages)
+    options = Options(
+        seed=seed,
+        minutes=minutes,
+        messages=messages,
+        people=arguments.people,
+        burst_share=arguments.bursts,
+        fault_every_s=arguments.fault_every,
+    )
     sys.stdout.write(f"Seed {seed}. {messages} messages in {minutes:g} minutes.\n")
     sys.stdout.flush()
     folder = Path(arguments.folder or tempfile.mkdtemp(prefix="parley-prove-"))
@@ -55,14 +71,8 @@ def summary(proof: Proof, report: Path) -> str:
         f"Quiet after {proof.quiet_s:.0f} s. {proof.seconds:.0f} s in all.",
         f"Report: {report}",
     ]
-    lines += [f"Run it again: {command(proof)}"]
+    lines += [f"Run it again: {proof.options.command}"]
     return "\n".join(lines) + "\n"
-
-
-def command(proof: Proof) -> str:
-    """Return the command that runs the same plan again."""
-    options = proof.options
-    return f"parley prove --seed {options.seed} --minutes {options.minutes:g} --messages {options.messages}"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -73,6 +83,23 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--minutes", type=float, default=3.0, help="length (default: 3)")
     parser.add_argument("--hours", type=float, default=0.0, help="length, instead of --minutes")
     parser.add_argument("--messages", type=int, default=0, help="number of messages")
+    parser.add_argument(
+        "--people", type=int, default=PEOPLE, help="people in private with each bot"
+    )
+    parser.add_argument(
+        "--bursts",
+        type=float,
+        default=BURST_SHARE,
+        metavar="SHARE",
+        help="share of messages that follow the previous one within a second",
+    )
+    parser.add_argument(
+        "--fault-every",
+        type=float,
+        default=SECONDS_PER_FAULT,
+        metavar="SECONDS",
+        help="average time between faults",
+    )
     parser.add_argument(
         "--report", default="prove-report.html", metavar="FILE", help="HTML page to write"
     )

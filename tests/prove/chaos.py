@@ -9,7 +9,9 @@ import anyio
 from tests.prove.model import ProofModel
 from tests.prove.plan import ONE_PLATFORM, Fault, FaultKind
 from tests.prove.platforms import SimulatedPlatform
-from tests.prove.service import ProvenService, SmallDisk
+from tests.prove.service import MovableClock, ProvenService, SmallDisk
+
+CLOCK_SHIFTS_S = (-3600, -60, -5, -2, 2, 5, 60, 3600)
 
 
 class Chaos:
@@ -26,14 +28,18 @@ class Chaos:
         platforms: Mapping[str, SimulatedPlatform],
         model: ProofModel,
         disk: SmallDisk,
+        clock: MovableClock,
     ) -> None:
         self._service = service
         self._platforms = platforms
         self._model = model
         self._disk = disk
+        self._clock = clock
         self._outages = 0
         self.counts: dict[str, int] = {}
-        self.left_out = {"clock moved": "cannot be done from outside the process"}
+        self.left_out: dict[str, str] = {}
+        if not clock.is_movable:
+            self.left_out[FaultKind.CLOCK_MOVED] = "libfaketime is not installed"
         if not disk.is_mounted:
             self.left_out[FaultKind.DISK_FULL] = "no right to mount a small disk (tmpfs)"
 
@@ -49,8 +55,19 @@ class Chaos:
 
     async def _break_service(self, fault: Fault) -> None:
         match fault.kind:
-            case FaultKind.KILL:
-                await self._service.kill()
+            case FaultKind.DISK_FULL:
+                await self._fill_disk(fault)
+            case FaultKind.DATABASE_LOCKED:
+                await self._lock_database(fault)
+            case FaultKind.CLOCK_MOVED:
+                await self._move_clock(fault)
+            case FaultKind.MODEL_OFFLINE:
+                await self._stop_model(fault)
+            case _:
+                await self._break_process(fault)
+
+    async def _break_process(self, fault: Fault) -> None:
+        match fault.kind:
             case FaultKind.KILL_TWICE:
                 await self._service.kill_twice(fault.pick * 2.5)
             case FaultKind.KILL_WHILE_STOPPING:
@@ -59,12 +76,8 @@ class Chaos:
                 await self._service.restart()
             case FaultKind.FREEZE:
                 await self._service.freeze(fault.seconds)
-            case FaultKind.DISK_FULL:
-                await self._fill_disk(fault)
-            case FaultKind.DATABASE_LOCKED:
-                await self._lock_database(fault)
             case _:
-                await self._stop_model(fault)
+                await self._service.kill()
 
     async def _break_platform(self, fault: Fault) -> None:
         platform, timeline = self._platforms[fault.channel], self._service.timeline
@@ -122,6 +135,15 @@ class Chaos:
                 await anyio.sleep(fault.seconds)
             other.execute("ROLLBACK")
             self._service.timeline.add("database free again")
+
+    async def _move_clock(self, fault: Fault) -> None:
+        shift_s = CLOCK_SHIFTS_S[int(fault.pick * len(CLOCK_SHIFTS_S))]
+        self._service.timeline.add(fault.kind, f"by {shift_s} s, for {fault.seconds:.1f} s")
+        self._clock.shift(shift_s)
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep(fault.seconds)
+        self._clock.shift(0)
+        self._service.timeline.add("clock right again")
 
     async def _stop_model(self, fault: Fault) -> None:
         self._service.timeline.add(fault.kind, f"for {fault.seconds:.1f} s")

@@ -9,7 +9,16 @@ from bus.locales import LANGUAGES
 from tests.fakes.feishu import FakeFeishu
 from tests.fakes.feishu_state import FeishuEvent, FeishuMessage
 from tests.prove.plan import Fault, FaultKind, PlaceTraits
-from tests.prove.platforms import Arrival, Place, SentEvent, ShownMessage, SimulatedPlatform, pick
+from tests.prove.platforms import (
+    Arrival,
+    Place,
+    SentEvent,
+    ShownMessage,
+    SimulatedPlatform,
+    pick,
+    steers,
+    stranger_traits,
+)
 
 _WORKING = tuple(words.working for words in LANGUAGES.values())
 _STOP = frozenset(words.button_stop for words in LANGUAGES.values())
@@ -62,7 +71,7 @@ class FeishuPlace(Place):
     @override
     async def press(self, message: ShownMessage, label: str) -> SentEvent:
         found = self._feishu.state.messages[message.id]
-        event = await self._feishu.press(found, label, user=self._user)
+        event = await self._feishu.press_value(found, message.buttons[label], user=self._user)
         return SentEvent(message.id, lambda: _arrival(event))
 
     @override
@@ -76,9 +85,14 @@ class FeishuPlace(Place):
         is_over = not _OUTCOMES.isdisjoint(emojis)
         return [] if is_over else [name for name in emojis if name == _WORKING_REACTION]
 
+    @override
+    def has_failed_sign(self, message_id: str) -> bool:
+        message = self._feishu.state.messages.get(message_id)
+        return message is not None and "CrossMark" in message.emojis
+
     def _shown(self, message: FeishuMessage) -> ShownMessage:
         key = str(message.content.get("file_key", ""))
-        text, buttons = message.text, tuple(message.buttons)
+        text, buttons = message.text, message.buttons
         works = any(text.rstrip().endswith(sign) for sign in _WORKING)
         return ShownMessage(
             id=message.id,
@@ -105,22 +119,46 @@ class FeishuPlatform(SimulatedPlatform):
     Args:
         channel: The app's name in the configuration.
         people: How many people write to it in private.
+        webhook: Whether Feishu calls the service; otherwise the service connects to it.
+        card_entities: Whether the app may use CardKit, so that its cards stream.
         more: Further keys of the channel's section.
     """
 
-    def __init__(self, channel: str, *, people: int, **more: object) -> None:
+    def __init__(
+        self,
+        channel: str,
+        *,
+        people: int,
+        webhook: bool = False,
+        card_entities: bool = False,
+        **more: object,
+    ) -> None:
         self.channel = channel
+        self.calls_webhook = webhook
         self._more = more
-        self.server = FakeFeishu(redeliver_s=1.0)
+        self.server = FakeFeishu(app_id=f"cli_{channel}", redeliver_s=1.0)
+        if card_entities:
+            self.server.allow_cardkit()
         self.places = []
         for number in range(1, people + 1):
             user = f"ou_proof{number}"
             traits = PlaceTraits(
-                name=f"{channel} private {number}", channel=channel, private=True, can_edit=False
+                name=f"{channel} private {number}",
+                channel=channel,
+                private=True,
+                steers=steers(more),
+                can_edit=False,
             )
             self.places.append(FeishuPlace(self.server, f"oc_dm_{user}", user, traits))
+        self.server.outsiders["ou_stranger"] = "tenant_2"
+        traits = stranger_traits(channel, can_edit=False)
+        self.places.append(FeishuPlace(self.server, "oc_dm_ou_stranger", "ou_stranger", traits))
         traits = PlaceTraits(
-            name=f"{channel} group", channel=channel, private=False, can_edit=False
+            name=f"{channel} group",
+            channel=channel,
+            private=False,
+            steers=steers(more),
+            can_edit=False,
         )
         self.places.append(FeishuPlace(self.server, "oc_room", "ou_proof1", traits))
 
@@ -128,6 +166,20 @@ class FeishuPlatform(SimulatedPlatform):
     async def __aenter__(self) -> Self:
         await self.server.__aenter__()
         return self
+
+    @override
+    def call_at(self, service_url: str) -> None:
+        post = self.server.poster
+        self._more |= {
+            "mode": "webhook",
+            "encrypt_key": post.encrypt_key,
+            "verification_token": post.token,
+        }
+        self.server.call_at(f"{service_url}/webhooks/{self.channel}")
+
+    @override
+    def forget_requests(self) -> None:
+        self.server.state.calls.clear()
 
     @override
     async def __aexit__(
@@ -171,9 +223,11 @@ class FeishuPlatform(SimulatedPlatform):
 
     @override
     async def go_offline(self) -> None:
+        self.server.poster.caller.away = True
         self.server.refuse_connects()
         self.server.disconnect_all()
 
     @override
     async def come_back(self) -> None:
+        self.server.poster.caller.away = False
         self.server.refuse_connects(0)

@@ -85,6 +85,16 @@ class OutboxRecord:
     body: dict[str, Any]
 
     @property
+    def text(self) -> str:
+        """Its words; "" for what has none."""
+        return str(self.body.get("markdown", ""))
+
+    @property
+    def replies_to(self) -> str:
+        """The message that it answers; "" for none."""
+        return str(self.body.get("reply_target", {}).get("reply_to", ""))
+
+    @property
     def is_content(self) -> bool:
         """Whether people shall read it: a text or file that nothing replaces later."""
         return self.body["kind"] in ("text", "file") and not self.body.get("provisional")

@@ -2,10 +2,10 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from tests.fakes.model import ModelReply, ModelRequest, ToolCall
+from tests.fakes.model import ModelReply, ModelRequest, ToolCall, text_of
 from tests.prove.plan import ModelBehavior, PlannedMessage
 
 MARK = re.compile(r"\b(m\d{5})v(\d+)\b")
@@ -32,20 +32,42 @@ def _read_mark(text: str) -> tuple[str, int]:
     return mark, int(version)
 
 
+def _unanswered(messages: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Return the marks of what was said since the last answer, with the newest version of each."""
+    found: dict[str, int] = {}
+    for message in reversed(messages):
+        if message["role"] == "assistant" and not message.get("tool_calls"):
+            break
+        if message["role"] == "user":
+            mark, version = _read_mark(text_of(message["content"]))
+            found[mark] = max(version, found.get(mark, 0))
+    return {mark: found[mark] for mark in sorted(found) if mark}
+
+
 class ProofModel:
     """Answers requests. What it does once, it does at the first request about a version of a message.
 
     Attributes:
         is_offline: Whether it breaks every connection.
+        requests: How many there were.
+
+    Args:
+        messages: By their mark.
+        steered_places: Where one answer covers all messages that were not answered yet.
     """
 
-    def __init__(self, messages: Mapping[str, PlannedMessage]) -> None:
+    def __init__(
+        self, messages: Mapping[str, PlannedMessage], steered_places: Collection[str] = ()
+    ) -> None:
         self.is_offline = False
+        self.requests = 0
         self._messages = messages
+        self._steered_places = frozenset(steered_places)
         self._requests: Counter[tuple[str, int]] = Counter()
 
     def answer(self, request: ModelRequest) -> ModelReply:
         """Return the reply to a request."""
+        self.requests += 1
         if self.is_offline:
             return ModelReply(drop_after=0)
         mark, version = _read_mark(request.last_user_text)
@@ -53,37 +75,46 @@ class ProofModel:
         if message is None:
             return ModelReply(text="I see.")
         self._requests[mark, version] += 1
-        text = answer_text(mark, version)
+        text = self._text(message, mark, version, request)
         is_first = self._requests[mark, version] == 1
         behave = _ONCE.get(message.behavior) if is_first else None
         if behave is not None:
             return behave(text)
-        return self._reply(message, mark, version, request)
+        return _reply(message, mark, version, text, request)
 
-    def _reply(
-        self, message: PlannedMessage, mark: str, version: int, request: ModelRequest
-    ) -> ModelReply:
-        text = answer_text(mark, version)
-        last = request.messages[-1]
-        reply = ModelReply(text=text, token_delay_s=0.01)
-        match message.behavior:
-            case ModelBehavior.FAIL_ALWAYS:
-                reply = ModelReply(status=500)
-            case ModelBehavior.DENY:
-                reply = ModelReply(status=401)
-            case ModelBehavior.LONG:
-                text = answer_text(mark, version, words=LONG_WORDS)
-                reply = ModelReply(text=text, token_delay_s=0.001)
-            case ModelBehavior.TOOL if last["role"] != "tool":
-                path = {"path": "/mnt/user-data/workspace"}
-                reply = ModelReply(calls=(ToolCall("ls", path, id=f"ls-{mark}v{version}"),))
-            case ModelBehavior.QUESTION:
-                question = {"question": text, "options": ["red", "green"]}
-                call = ToolCall("ask_clarification", question, id=f"ask-{mark}v{version}")
-                reply = ModelReply(calls=(call,))
-            case ModelBehavior.FILE:
-                reply = _hand_over(f"{mark}.txt", text, last)
-        return reply
+    def _text(self, message: PlannedMessage, mark: str, version: int, request: ModelRequest) -> str:
+        """Return the answer to the last message, after those to the earlier ones that it covers."""
+        words = LONG_WORDS if message.behavior is ModelBehavior.LONG else 0
+        own = answer_text(mark, version, words=words)
+        if message.place not in self._steered_places:
+            return own
+        earlier = _unanswered(request.messages)
+        earlier.pop(mark, None)
+        return "\n\n".join([*(answer_text(*one) for one in earlier.items()), own])
+
+
+def _reply(
+    message: PlannedMessage, mark: str, version: int, text: str, request: ModelRequest
+) -> ModelReply:
+    last = request.messages[-1]
+    reply = ModelReply(text=text, token_delay_s=0.01)
+    match message.behavior:
+        case ModelBehavior.FAIL_ALWAYS:
+            reply = ModelReply(status=500)
+        case ModelBehavior.DENY:
+            reply = ModelReply(status=401)
+        case ModelBehavior.LONG:
+            reply = ModelReply(text=text, token_delay_s=0.001)
+        case ModelBehavior.TOOL if last["role"] != "tool":
+            path = {"path": "/mnt/user-data/workspace"}
+            reply = ModelReply(calls=(ToolCall("ls", path, id=f"ls-{mark}v{version}"),))
+        case ModelBehavior.QUESTION:
+            question = {"question": text, "options": ["red", "green"]}
+            call = ToolCall("ask_clarification", question, id=f"ask-{mark}v{version}")
+            reply = ModelReply(calls=(call,))
+        case ModelBehavior.FILE:
+            reply = _hand_over(f"{mark}.txt", text, last)
+    return reply
 
 
 def _hand_over(name: str, text: str, last: Mapping[str, Any]) -> ModelReply:

@@ -2,12 +2,12 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bus.locales import LANGUAGES
 from tests.prove.plan import Action, ActionKind, MessageKind, Plan, PlannedMessage
-from tests.prove.platforms import Place, SentEvent, pick
+from tests.prove.platforms import Place, SentEvent, ShownMessage, pick
 from tests.prove.verdict import SentEdit, SentMessage
 
 _STOP = frozenset(words.button_stop for words in LANGUAGES.values())
@@ -35,6 +35,7 @@ class People:
         self._plan = plan
         self._places = places
         self._sent: dict[str, _Sent] = {}
+        self._seen: dict[str, list[ShownMessage]] = defaultdict(list)
         self.stops: dict[str, list[float]] = defaultdict(list)
         self.presses = 0
 
@@ -45,7 +46,9 @@ class People:
             case ActionKind.SEND:
                 await self._send(place, self._plan.messages[action.message])
             case ActionKind.PRESS:
-                await self._press(place, action.pick)
+                await self._press(place, place.shown(), action.pick)
+            case ActionKind.PRESS_OLD:
+                await self._press(place, self._seen[place.name], action.pick)
             case ActionKind.EDIT:
                 sent = self._sent[action.message]
                 text = sent.planned.versions[action.version - 1]
@@ -79,6 +82,7 @@ class People:
                 behavior=sent.planned.behavior,
                 versions=sent.planned.versions,
                 message_id=sent.event.message_id,
+                answers=tuple(sent.event.answers()),
                 sent_at=sent.at,
                 arrival=sent.event.arrival(),
                 edits=tuple(
@@ -86,6 +90,7 @@ class People:
                 ),
                 deletion=sent.deletion.arrival() if sent.deletion else None,
                 working_signs=tuple(sent.place.working_signs(sent.event.message_id)),
+                has_failed_sign=sent.place.has_failed_sign(sent.event.message_id),
             )
             for sent in self._sent.values()
         ]
@@ -101,10 +106,11 @@ class People:
                 event = await place.say(text)
         self._sent[message.id] = _Sent(planned=message, place=place, event=event, at=at)
 
-    async def _press(self, place: Place, share: float) -> None:
-        buttons = [(message, label) for message in place.shown() for label in message.buttons]
+    async def _press(self, place: Place, shown: Sequence[ShownMessage], share: float) -> None:
+        buttons = [(message, label) for message in shown for label in message.buttons]
         if not buttons:
             return
+        self._seen[place.name] = [message for message in shown if message.buttons]
         number = int(pick([str(index) for index in range(len(buttons))], share))
         message, label = buttons[number]
         if label in _STOP:

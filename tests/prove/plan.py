@@ -6,7 +6,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 BURST_SHARE = 0.25
-"""Share of messages that follow the previous one of the same place within a second."""
+"""Share of messages that follow the previous one of the same place within a second, unless another is named."""
+
+
+FIRST_KILLS = 2
+MIGRATION_S = 0.15
+"""How long the migrations of a new database take, about; seconds."""
 
 
 class MessageKind(StrEnum):
@@ -17,6 +22,7 @@ class MessageKind(StrEnum):
     FILE = "file"
     ASIDE = "aside"  # in a group, and not addressed to the bot
     FILE_REQUEST = "file request"
+    STRANGER = "stranger"  # from somebody who may not use the bot
 
 
 class ModelBehavior(StrEnum):
@@ -44,6 +50,7 @@ class ActionKind(StrEnum):
     EDIT = "edit"
     DELETE = "delete"
     PRESS = "press"
+    PRESS_OLD = "press an old button"
 
 
 class FaultKind(StrEnum):
@@ -56,6 +63,7 @@ class FaultKind(StrEnum):
     FREEZE = "freeze"
     DISK_FULL = "disk full"
     DATABASE_LOCKED = "database locked"
+    CLOCK_MOVED = "clock moved"
     CONNECTIONS_CUT = "connections cut"
     PLATFORM_OFFLINE = "platform offline"
     CALLS_REFUSED = "calls refused"
@@ -75,6 +83,7 @@ ONE_PLATFORM = frozenset({
 _FAULT_WEIGHTS = {
     FaultKind.KILL: 6, FaultKind.KILL_TWICE: 2, FaultKind.KILL_WHILE_STOPPING: 2, FaultKind.RESTART: 1,
     FaultKind.FREEZE: 2, FaultKind.DISK_FULL: 2, FaultKind.DATABASE_LOCKED: 1, FaultKind.CONNECTIONS_CUT: 4,
+    FaultKind.CLOCK_MOVED: 2,
     FaultKind.PLATFORM_OFFLINE: 2, FaultKind.CALLS_REFUSED: 4, FaultKind.CALLS_FAIL: 4,
     FaultKind.CALLS_CUT_BEFORE: 4, FaultKind.CALLS_CUT_AFTER: 4, FaultKind.CALLS_SLOW: 3, FaultKind.MODEL_OFFLINE: 1,
 }  # fmt: skip
@@ -87,7 +96,10 @@ _KIND_WEIGHTS = {
     MessageKind.CHAT: 80, MessageKind.COMMAND: 8, MessageKind.FILE: 4, MessageKind.FILE_REQUEST: 5,
     MessageKind.ASIDE: 3,
 }  # fmt: skip
-_COMMANDS = ("/help", "/status", "/models", "/memory", "/new", "/stop", "/skills")
+_COMMANDS = (
+    "/help", "/status", "/models", "/memory", "/new", "/stop", "/skills", "/retry", "/retry", "/undo", "/why",
+    "/export", "/language", "/model", "/agent", "/forget", "/sttaus",
+)  # fmt: skip
 _WORDS = (
     "trains", "rivers", "tables", "winter", "colors", "bread", "maps", "letters", "islands", "clocks", "gardens",
 )  # fmt: skip
@@ -136,10 +148,16 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """All that will be done to the service, each list in the order of time."""
+    """All that will be done to the service, each list in the order of time.
+
+    Attributes:
+        first_kills: Pauses after which the first starts are killed, as soon as there is a database: it is being
+            migrated then. Seconds.
+    """
 
     seed: int
     duration_s: float
+    first_kills: tuple[float, ...]
     messages: dict[str, PlannedMessage]
     actions: tuple[Action, ...]
     faults: tuple[Fault, ...]
@@ -147,18 +165,32 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceTraits:
-    """What the plan must know of a place. `weight`: its share of the messages, relative to the others."""
+    """What the plan must know of a place.
+
+    Attributes:
+        stranger: Whether who writes there may not use the bot.
+        steers: Whether what is said while a turn runs is injected into its run.
+        weight: Its share of the messages, relative to the others.
+    """
 
     name: str
     channel: str
     private: bool
+    stranger: bool = False
+    steers: bool = False
     weight: float = 1.0
     can_delete: bool = True
     can_edit: bool = True
 
 
 def make_plan(
-    seed: int, *, duration_s: float, messages: int, places: Sequence[PlaceTraits], faults: int
+    seed: int,
+    *,
+    duration_s: float,
+    messages: int,
+    places: Sequence[PlaceTraits],
+    faults: int,
+    burst_share: float = BURST_SHARE,
 ) -> Plan:
     """Return the plan of a seed: the same arguments give the same plan."""
     random_ = random.Random(seed)  # noqa: S311 - repeatable, not secret
@@ -166,7 +198,7 @@ def make_plan(
     actions: list[Action] = []
     at_s, place = 0.0, places[0]
     for number in range(1, messages + 1):
-        if number == 1 or random_.random() > BURST_SHARE:
+        if number == 1 or random_.random() > burst_share:
             at_s = random_.uniform(0, duration_s)
             place = random_.choices(places, [one.weight for one in places])[0]
         else:
@@ -182,6 +214,7 @@ def make_plan(
         duration_s=duration_s,
         messages=planned,
         actions=tuple(sorted(actions, key=lambda action: action.at_s)),
+        first_kills=tuple(random_.uniform(0.0, MIGRATION_S) for _ in range(FIRST_KILLS)),
         faults=_faults(random_, duration_s, faults, sorted({one.channel for one in places})),
     )
 
@@ -192,6 +225,11 @@ def _message(random_: random.Random, number: int, place: PlaceTraits) -> Planned
         del kinds[MessageKind.ASIDE]
     else:
         del kinds[MessageKind.FILE]
+    if place.steers:
+        # Injected messages may change what the model is at before it has handed over a file.
+        del kinds[MessageKind.FILE_REQUEST]
+    if place.stranger:
+        kinds = {MessageKind.STRANGER: 1}
     kind = random_.choices(list(kinds), list(kinds.values()))[0]
     mark = f"m{number:05d}"
     words = " ".join(random_.choices(_WORDS, k=random_.randint(1, 12)))
@@ -235,7 +273,8 @@ def _second_thoughts(
         )
     if random_.random() < 0.15:
         later_s, pick = at_s + random_.uniform(0.5, 15.0), random_.random()
-        actions.append(Action(at_s=later_s, kind=ActionKind.PRESS, place=place.name, pick=pick))
+        press = ActionKind.PRESS if random_.random() < 0.7 else ActionKind.PRESS_OLD
+        actions.append(Action(at_s=later_s, kind=press, place=place.name, pick=pick))
     return actions
 
 

@@ -1,13 +1,15 @@
 """What a proof needs of a simulated platform: places where people write, what they see there, and its faults."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from types import TracebackType
 from typing import Any, Self
 
 from tests.prove.plan import Fault, PlaceTraits
+
+STRANGER_WEIGHT = 0.3
 
 
 class Arrival(StrEnum):
@@ -21,10 +23,17 @@ class Arrival(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SentEvent:
-    """Something that a person did. `message_id` is the platform's; `arrival` looks at the platform's state now."""
+    """Something that a person did.
+
+    Attributes:
+        message_id: The platform's; of a slash command, the id of its event.
+        arrival: Looks at the platform's state now.
+        answers: Finds what was answered to it alone, as to a slash command.
+    """
 
     message_id: str
     arrival: Callable[[], Arrival]
+    answers: Callable[[], list["ShownMessage"]] = list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,13 +42,14 @@ class ShownMessage:
 
     Attributes:
         id: The platform's, as the outbox notes it.
+        buttons: By label, what a press of one says.
         file: Name of the file that it carries; "" for none.
         unfinished: Whether it says that work goes on.
     """
 
     id: str
     text: str
-    buttons: tuple[str, ...] = ()
+    buttons: Mapping[str, Any] = field(default_factory=dict)
     file: str = ""
     unfinished: bool = False
 
@@ -79,7 +89,7 @@ class Place(ABC):
 
     @abstractmethod
     async def press(self, message: ShownMessage, label: str) -> SentEvent:
-        """Press a button below a message of the bot."""
+        """Press a button that is, or was, below a message of the bot."""
 
     @abstractmethod
     def shown(self) -> list[ShownMessage]:
@@ -89,6 +99,11 @@ class Place(ABC):
     def working_signs(self, message_id: str) -> list[str]:
         """Return the bot's reactions that say that a message is worked on, unless another says how that ended."""
 
+    def has_failed_sign(self, message_id: str) -> bool:
+        """Return whether a reaction of the bot says that a message failed."""
+        del message_id
+        return False
+
 
 class SimulatedPlatform(ABC):
     """A platform's server in this process, with one bot.
@@ -96,9 +111,11 @@ class SimulatedPlatform(ABC):
     Attributes:
         channel: Name of the bot's section in the configuration.
         places: Where people write to it.
+        calls_webhook: Whether the platform calls the service, instead of being connected to.
     """
 
     channel: str
+    calls_webhook: bool
     places: Sequence[Place]
 
     @abstractmethod
@@ -116,6 +133,14 @@ class SimulatedPlatform(ABC):
     @abstractmethod
     def section(self) -> dict[str, Any]:
         """The channel's section of the configuration."""
+
+    @abstractmethod
+    def call_at(self, service_url: str) -> None:
+        """Call the service's webhooks below this address, instead of being connected to; before `section` is read."""
+
+    @abstractmethod
+    def forget_requests(self) -> None:
+        """Drop the record of the bot's requests, which a long proof has no memory for."""
 
     @property
     @abstractmethod
@@ -137,6 +162,29 @@ class SimulatedPlatform(ABC):
     @abstractmethod
     async def come_back(self) -> None:
         """Accept connections again."""
+
+
+def steers(section: Mapping[str, Any]) -> bool:
+    """Return whether a channel's section says that messages are injected into the run before them."""
+    return dict(section.get("session", {})).get("busy") == "steer"
+
+
+def interrupts(section: Mapping[str, Any]) -> bool:
+    """Return whether a channel's section says that a message ends the turn before it."""
+    return dict(section.get("session", {})).get("busy") == "interrupt"
+
+
+def stranger_traits(channel: str, *, can_edit: bool = True, can_delete: bool = True) -> PlaceTraits:
+    """Return the traits of a private chat of somebody who may not use the bot."""
+    return PlaceTraits(
+        name=f"{channel} stranger",
+        channel=channel,
+        private=True,
+        stranger=True,
+        weight=STRANGER_WEIGHT,
+        can_edit=can_edit,
+        can_delete=can_delete,
+    )
 
 
 def pick(choices: Sequence[str], share: float) -> str:

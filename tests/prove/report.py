@@ -21,13 +21,12 @@ _PAGE = Path(__file__).with_name("report.html")
 def write_report(proof: "Proof", file: Path) -> None:
     """Write the page."""
     options = proof.options
-    again = f"parley prove --seed {options.seed} --minutes {options.minutes:g} --messages {options.messages}"
     outcomes = Counter(str(one.outcome) for one in proof.verdict.histories if one.outcome)
     kept = [one for one in proof.verdict.histories if not one.violations][:MAX_KEPT]
     broken = [one for one in proof.verdict.histories if one.violations]
     data = {
         "seed": options.seed,
-        "command": again,
+        "command": options.command,
         "seconds": round(proof.seconds),
         "counts": dict(proof.counts),
         "outcomes": dict(outcomes.most_common()),

@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,15 +12,15 @@ import anyio
 from anyio import to_thread
 
 from tests.fakes.model import FakeModelServer
-from tests.journeys.service import with_model
+from tests.journeys.service import free_port, with_model
 from tests.prove.chaos import Chaos
 from tests.prove.feishu import FeishuPlatform
 from tests.prove.journal import count_open_rows, read_journal
 from tests.prove.model import HANG_TIMEOUT_S, ProofModel
 from tests.prove.people import People
-from tests.prove.plan import Fault, Plan, make_plan
-from tests.prove.platforms import Arrival, SimulatedPlatform
-from tests.prove.service import ProvenService, SmallDisk, Timeline
+from tests.prove.plan import BURST_SHARE, Fault, Plan, make_plan
+from tests.prove.platforms import Arrival, SimulatedPlatform, interrupts
+from tests.prove.service import MovableClock, ProvenService, SmallDisk, Timeline
 from tests.prove.slack import SlackPlatform
 from tests.prove.telegram import TelegramPlatform
 from tests.prove.verdict import Evidence, Verdict, judge
@@ -28,8 +28,12 @@ from tests.prove.verdict import Evidence, Verdict, judge
 CHAOS_SHARE = 0.7
 """Share of the time in which people write and things break; the rest is for what waits."""
 
+FORGET_S = 5.0
+"""How often the records of requests are dropped."""
+
 MESSAGES_PER_S = 1.5
 SECONDS_PER_FAULT = 4.0
+PEOPLE = 2
 QUIET_S = 3.0
 """How long nothing may be open before everything counts as quiet."""
 
@@ -42,12 +46,34 @@ MAX_QUIET_WAIT_S = 240.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How large a proof is."""
+    """How large a proof is.
+
+    Attributes:
+        people: How many people write in private to each bot.
+        burst_share: Share of messages that follow the previous one of the same place within a second.
+        fault_every_s: A fault comes so often, on average.
+    """
 
     seed: int
     minutes: float
     messages: int
-    people: int = 3
+    people: int = PEOPLE
+    burst_share: float = BURST_SHARE
+    fault_every_s: float = SECONDS_PER_FAULT
+
+    @property
+    def command(self) -> str:
+        """The command that runs the same plan again."""
+        text = (
+            f"parley prove --seed {self.seed} --minutes {self.minutes:g} --messages {self.messages}"
+        )
+        given = {
+            "--people": (self.people, PEOPLE),
+            "--bursts": (self.burst_share, BURST_SHARE),
+            "--fault-every": (self.fault_every_s, SECONDS_PER_FAULT),
+        }
+        more = [f"{name} {value:g}" for name, (value, usual) in given.items() if value != usual]
+        return " ".join([text, *more])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +99,20 @@ class Proof:
 
 
 def make_platforms(people: int) -> list[SimulatedPlatform]:
-    """Return all platforms, two bots on Telegram."""
+    """Return several bots of each platform: with connections and webhooks, in all modes of a busy conversation."""
+    steer, interrupt = {"busy": "steer"}, {"busy": "interrupt"}
     return [
         TelegramPlatform("telegram", people=people, token="700700:fake-token"),
-        TelegramPlatform("telegram-support", people=people, token="900900:support"),
+        TelegramPlatform(
+            "telegram-support", people=people, token="900900:support", streaming=True, session=steer
+        ),
+        TelegramPlatform(
+            "telegram-news", people=people, token="800800:news", webhook=True, session=interrupt
+        ),
         SlackPlatform("slack", people=people),
-        FeishuPlatform("feishu", people=people),
+        SlackPlatform("slack-support", people=people, webhook=True, streaming=True, session=steer),
+        FeishuPlatform("feishu", people=people, card_entities=True),
+        FeishuPlatform("feishu-support", people=people, webhook=True, session=interrupt),
     ]
 
 
@@ -105,24 +139,32 @@ async def run_proof(
     timeline = Timeline()
     async with AsyncExitStack() as stack:
         platforms = make_platforms(options.people) if platforms is None else platforms
+        port = free_port()
         for platform in platforms:
             await stack.enter_async_context(platform)
+            if platform.calls_webhook:
+                platform.call_at(f"http://127.0.0.1:{port}")
         places = {place.name: place for platform in platforms for place in platform.places}
         plan = make_plan(
             options.seed,
             duration_s=duration_s,
             messages=options.messages,
             places=[place.traits for place in places.values()],
-            faults=int(duration_s / SECONDS_PER_FAULT),
+            faults=int(duration_s / options.fault_every_s),
+            burst_share=options.burst_share,
         )
-        model = ProofModel(plan.messages)
+        steered = [name for name, place in places.items() if place.traits.steers]
+        model = ProofModel(plan.messages, steered)
         server = await stack.enter_async_context(FakeModelServer(answer=model.answer))
         disk = stack.enter_context(SmallDisk(folder / "home"))
-        service = ProvenService(folder, service_config(server.base_url, platforms), timeline)
+        clock = MovableClock(folder)
+        config = service_config(server.base_url, platforms) | {"gateway": {"port": port}}
+        service = ProvenService(folder, config, timeline, clock.environment)
         stack.push_async_callback(service.kill_at_exit)
-        chaos = Chaos(service, {one.channel: one for one in platforms}, model, disk)
+        chaos = Chaos(service, {one.channel: one for one in platforms}, model, disk, clock)
         people = People(plan, places)
-        quiet_s = await _perform(plan, service, chaos, people)
+        records = [server.requests.clear, *(one.forget_requests for one in platforms)]
+        quiet_s = await _perform(plan, service, chaos, people, records)
         journal = await to_thread.run_sync(read_journal, service.home)
         for file in service.home.glob("*.db"):
             shutil.copy(file, folder)  # the small disk goes away
@@ -132,10 +174,11 @@ async def run_proof(
             journal=journal,
             chats={name: (place.traits.channel, place.chat) for name, place in places.items()},
             stops=people.stops,
+            interrupting=[one.channel for one in platforms if interrupts(one.section)],
             platform_violations=[
                 f"{one.channel}: {text}" for one in platforms for text in one.violations
             ],
-            service_failures=service.unexpected_ends,
+            service_failures=service.failures,
         )
     verdict = judge(evidence)
     counts = {
@@ -143,7 +186,7 @@ async def run_proof(
         "edits": sum(len(message.edits) for message in evidence.messages),
         "deletions": sum(message.deletion is not None for message in evidence.messages),
         "buttons pressed": people.presses,
-        "requests to the model": len(server.requests),
+        "requests to the model": model.requests,
         "kills": service.kills,
         "starts": service.starts,
         **{f"fault: {kind}": count for kind, count in sorted(chaos.counts.items())},
@@ -161,9 +204,20 @@ async def run_proof(
     )
 
 
-async def _perform(plan: Plan, service: ProvenService, chaos: Chaos, people: People) -> float:
-    """Let everything happen, and stop the service when it is quiet; return how long that took, seconds."""
+async def _perform(
+    plan: Plan,
+    service: ProvenService,
+    chaos: Chaos,
+    people: People,
+    records: Sequence[Callable[[], None]],
+) -> float:
+    """Let everything happen, and stop the service when it is quiet; return how long that took, seconds.
+
+    `records` drop what nobody reads, from time to time.
+    """
+    await service.kill_while_migrating(plan.first_kills)
     async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_forget_records, records)
         tasks.start_soon(service.supervise)
         await service.until_healthy(within_s=60)
         started = anyio.current_time()
@@ -177,9 +231,17 @@ async def _perform(plan: Plan, service: ProvenService, chaos: Chaos, people: Peo
         await service.until_healthy(within_s=60)
         quiet_s = await _wait_for_quiet(service, people)
         service.timeline.add("quiet", f"after {quiet_s:.0f} s")
+        await service.check_quiet()
         tasks.cancel_scope.cancel()
     await service.end()
     return quiet_s
+
+
+async def _forget_records(records: Sequence[Callable[[], None]]) -> None:
+    while True:
+        await anyio.sleep(FORGET_S)
+        for forget in records:
+            forget()
 
 
 async def _break_at(chaos: Chaos, fault: Fault, moment: float) -> None:

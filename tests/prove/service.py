@@ -1,22 +1,46 @@
 """The service of a proof: started again whenever it ends, and ended in every way there is."""
 
 import os
+import re
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import anyio
+import httpx
 
+from tests.eventually import eventually
 from tests.journeys.service import Service
 
 RESTART_PAUSE_S = 0.3
 """Pause before the service is started again, as a supervisor such as systemd makes."""
 
 DISK_BYTES = 1_000_000_000
+FAKETIME = tuple(
+    Path(folder) / "faketime" / "libfaketimeMT.so.1"
+    for folder in (
+        "/usr/lib/x86_64-linux-gnu",
+        "/usr/lib/aarch64-linux-gnu",
+        "/usr/lib64",
+        "/usr/lib",
+    )
+)
+"""Where libfaketime may be."""
+
+FIRST_START_S = 60.0
+CONNECTED_S = 60.0
+"""How long a channel may take to be connected again when all is quiet: the longest pause between attempts, and some."""
+
+EMPTY_GAUGES = (
+    "parley_busy_conversations", "parley_queued_messages", "parley_inbox_rows", "parley_runs_in_progress",
+)  # fmt: skip
+"""Metrics that are 0 when everything is answered."""
+
 STOP_S = 15.0
 """How long an orderly stop may take before it counts as stuck, seconds."""
 
@@ -85,21 +109,71 @@ def _used_bytes(folder: Path) -> int:
     return (usage.f_blocks - usage.f_bfree) * usage.f_frsize
 
 
+async def _broken_channels(client: httpx.AsyncClient) -> dict[str, str]:
+    channels = (await client.get("/api/channels")).json()["channels"]
+    return {
+        name: f"{state['state']}: {state['detail']}"
+        for name, state in channels.items()
+        if state["enabled"] and not state["running"]
+    }
+
+
+class MovableClock:
+    """The clock of the service, where libfaketime is installed: it can be moved while the service runs.
+
+    Only the time of day moves, as when somebody sets it; the monotonic clock goes on.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "clock"
+        self._library = next((file for file in FAKETIME if file.exists()), None)
+        self.shift(0)
+
+    @property
+    def is_movable(self) -> bool:
+        return self._library is not None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the service's process needs to see this clock."""
+        if self._library is None:
+            return {}
+        return {
+            "LD_PRELOAD": str(self._library),
+            "FAKETIME_TIMESTAMP_FILE": str(self._file),
+            "FAKETIME_CACHE_DURATION": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "NO_FAKE_STAT": "1",
+        }
+
+    def shift(self, seconds: int) -> None:
+        """Let the clock differ from the real one; it is noticed within a second."""
+        fresh = self._file.with_suffix(".new")
+        fresh.write_text(f"{seconds:+d}\n")
+        fresh.replace(self._file)
+
+
 class ProvenService:
     """`parley serve` under a supervisor: when the process ends, it is started again.
 
     Attributes:
         kills: How often the process was killed.
         starts: How often it was started.
-        unexpected_ends: Ends of the process that nobody caused, with the exit code.
+        failures: Ends of the process that nobody caused, with the exit code; what it says of itself that is not so.
     """
 
-    def __init__(self, folder: Path, config: Mapping[str, Any], timeline: Timeline) -> None:
-        self.service = Service(folder, config)
+    def __init__(
+        self,
+        folder: Path,
+        config: Mapping[str, Any],
+        timeline: Timeline,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.service = Service(folder, config, environment)
         self.timeline = timeline
         self.kills = 0
         self.starts = 0
-        self.unexpected_ends: list[str] = []
+        self.failures: list[str] = []
         self.may_end = False
         self._lock = anyio.Lock()
 
@@ -115,6 +189,16 @@ class ProvenService:
                     await self._note_end()
                     await self._launch()
             await anyio.sleep(RESTART_PAUSE_S)
+
+    async def kill_while_migrating(self, pauses_s: Sequence[float]) -> None:
+        """Start the service, and kill -9 it so long after its database file was made; for each pause."""
+        async with self._lock:
+            for pause_s in pauses_s:
+                await self._launch()
+                file = self.home / "parley.db"
+                await eventually(file.exists, within_s=FIRST_START_S, every_s=0.005)
+                await anyio.sleep(pause_s)
+                await self._kill("kill while migrating")
 
     async def kill(self) -> None:
         """kill -9; started again at once."""
@@ -181,6 +265,25 @@ class ProvenService:
                     pass
                 await anyio.sleep(RESTART_PAUSE_S)
 
+    async def check_quiet(self) -> None:
+        """Note what the service says of itself that does not fit with everything being answered."""
+        async with self.service.client() as client:
+            try:
+                await eventually(
+                    partial(_broken_channels, client),
+                    lambda broken: not broken,
+                    within_s=CONNECTED_S,
+                    every_s=0.5,
+                )
+            except AssertionError:
+                broken = await _broken_channels(client)
+                self.failures += [f"channel {name} is {state}" for name, state in broken.items()]
+            metrics = (await client.get("/metrics")).text
+        for name in EMPTY_GAUGES:
+            found = re.findall(rf"^{name}(?:{{.*}})? (\S+)$", metrics, re.MULTILINE)
+            if not found or any(float(value) for value in found):
+                self.failures.append(f"all is quiet, and {name} is {', '.join(found) or 'missing'}")
+
     async def _kill(self, what: str) -> None:
         if not self.service.running:
             return
@@ -196,12 +299,12 @@ class ProvenService:
         try:
             code = await self.service.ended(STOP_S)
         except TimeoutError:
-            self.unexpected_ends.append(f"not stopped within {STOP_S:.0f} s of SIGTERM")
+            self.failures.append(f"not stopped within {STOP_S:.0f} s of SIGTERM")
             await self._kill("kill: it did not stop")
         else:
             self.timeline.add("stopped", f"exit code {code}")
             if code != 0:
-                self.unexpected_ends.append(f"exit code {code} after SIGTERM")
+                self.failures.append(f"exit code {code} after SIGTERM")
 
     async def _launch(self) -> None:
         self.starts += 1
@@ -214,4 +317,4 @@ class ProvenService:
         code = await self.service.ended()
         self.timeline.add("ended by itself", f"exit code {code}")
         if not self.may_end:
-            self.unexpected_ends.append(f"ended by itself with exit code {code}")
+            self.failures.append(f"ended by itself with exit code {code}")

@@ -11,7 +11,16 @@ from tests.fakes.slack import FakeSlack
 from tests.fakes.slack_sockets import SlackEnvelope
 from tests.fakes.slack_state import SlackMessage
 from tests.prove.plan import Fault, FaultKind, PlaceTraits
-from tests.prove.platforms import Arrival, Place, SentEvent, ShownMessage, SimulatedPlatform, pick
+from tests.prove.platforms import (
+    Arrival,
+    Place,
+    SentEvent,
+    ShownMessage,
+    SimulatedPlatform,
+    pick,
+    steers,
+    stranger_traits,
+)
 
 RETRIES_S = (1.0, 15.0, 45.0)
 """Pauses before Slack sends an event again; the real ones are 0, 60 and 300 s."""
@@ -43,10 +52,14 @@ class SlackPlace(Place):
         self._user = user
         self._in_thread = in_thread
         self._root = ""
+        self._written: dict[str, SlackMessage] = {}
 
     @override
     async def say(self, text: str, *, aside: bool = False) -> SentEvent:
         before = len(self._slack.sockets.envelopes)
+        if not self._in_thread and text.startswith("/"):
+            # Slack takes it for a slash command, and shows an error if no app has one of that name.
+            return self._slash(text.removeprefix("/"))
         if not self._in_thread:
             said = self._slack.dm(text, user=self._user)
         else:
@@ -56,6 +69,16 @@ class SlackPlace(Place):
             said = write(text, channel=self.chat, user=self._user, thread_ts=root)
             self._root = self._root or ("" if aside else said.ts)
         return self._sent(said, before)
+
+    def _slash(self, text: str) -> SentEvent:
+        envelope = self._slack.slash(text, channel=self.chat, user=self._user)
+        name = str(envelope.payload["response_url"]).rpartition("/")[2]
+        callback = self._slack.workspace.callbacks[name]
+        return SentEvent(
+            f"slash:{envelope.payload['trigger_id']}",
+            lambda: _arrival([envelope]),
+            lambda: [_shown(one) for one in callback.answers],
+        )
 
     @override
     async def send_file(self, name: str, content: bytes) -> SentEvent:
@@ -75,14 +98,18 @@ class SlackPlace(Place):
     async def delete(self, message_id: str) -> SentEvent:
         before = len(self._slack.sockets.envelopes)
         message = self._message(message_id)
+        del self._written[message_id]
         self._slack.delete(message)
         return self._sent(message, before)
 
     @override
     async def press(self, message: ShownMessage, label: str) -> SentEvent:
         before = len(self._slack.sockets.envelopes)
-        found = self._message(message.id)
-        self._slack.press(found, label, user=self._user)
+        found = self._slack.workspace.find(self.chat, message.id) or SlackMessage(
+            channel=self.chat, ts=message.id, user=self._slack.workspace.bot_user, text=message.text
+        )
+        number = [*message.buttons].index(label)
+        self._slack.act(found, f"parley.{number}", message.buttons[label], user=self._user)
         return self._sent(found, before)
 
     @override
@@ -93,10 +120,15 @@ class SlackPlace(Place):
 
     @override
     def working_signs(self, message_id: str) -> list[str]:
-        message = self._slack.workspace.find(self.chat, message_id)
+        message = self._written.get(message_id)
         reactions = self._slack.reactions(message) if message else set()
         is_over = not _OUTCOMES.isdisjoint(reactions)
         return [] if is_over else [name for name in reactions if name == _WORKING_REACTION]
+
+    @override
+    def has_failed_sign(self, message_id: str) -> bool:
+        message = self._written.get(message_id)
+        return message is not None and "x" in self._slack.reactions(message)
 
     def _message(self, ts: str) -> SlackMessage:
         found = self._slack.workspace.find(self.chat, ts)
@@ -105,6 +137,8 @@ class SlackPlace(Place):
 
     def _sent(self, message: SlackMessage, before: int) -> SentEvent:
         envelopes = self._slack.sockets.envelopes[before:]
+        if message.user == self._user:
+            self._written[message.ts] = message
         return SentEvent(message.ts, lambda: _arrival(envelopes))
 
 
@@ -119,7 +153,7 @@ def _shown(message: SlackMessage) -> ShownMessage:
     return ShownMessage(
         id=message.ts,
         text=message.words,
-        buttons=tuple(message.buttons),
+        buttons=dict(message.buttons),
         file=str(message.files[0]["name"]) if message.files else "",
         unfinished=message.words in _WORKING or message.streams,
     )
@@ -131,22 +165,32 @@ class SlackPlatform(SimulatedPlatform):
     Args:
         channel: The app's name in the configuration.
         people: How many people write to it in private.
+        webhook: Whether Slack calls the service; otherwise the service connects to it.
         more: Further keys of the channel's section.
     """
 
-    def __init__(self, channel: str, *, people: int, **more: object) -> None:
+    def __init__(self, channel: str, *, people: int, webhook: bool = False, **more: object) -> None:
         self.channel = channel
+        self.calls_webhook = webhook
         self._more = more
         self.server = FakeSlack(retries_s=RETRIES_S)
         self.places = []
         for number in range(1, people + 1):
             user = f"U{number}PROOF"
-            traits = PlaceTraits(name=f"{channel} private {number}", channel=channel, private=True)
+            name = f"{channel} private {number}"
+            traits = PlaceTraits(name=name, channel=channel, private=True, steers=steers(more))
             self.places.append(SlackPlace(self.server, f"D{user}", user, traits))
+        self.server.person("U0STRANGER", is_restricted=True)
+        stranger = SlackPlace(self.server, "DU0STRANGER", "U0STRANGER", stranger_traits(channel))
+        self.places.append(stranger)
         for number in range(1, 3):
             # A root that is deleted takes its thread away: people there delete nothing.
             traits = PlaceTraits(
-                name=f"{channel} thread {number}", channel=channel, private=False, can_delete=False
+                name=f"{channel} thread {number}",
+                channel=channel,
+                private=False,
+                steers=steers(more),
+                can_delete=False,
             )
             place = SlackPlace(
                 self.server, f"C{number}PROOF", f"U{number}PROOF", traits, in_thread=True
@@ -157,6 +201,16 @@ class SlackPlatform(SimulatedPlatform):
     async def __aenter__(self) -> Self:
         await self.server.__aenter__()
         return self
+
+    @override
+    def call_at(self, service_url: str) -> None:
+        self._more |= {"mode": "http", "signing_secret": self.server.events.secret}
+        self.server.call_at(f"{service_url}/webhooks/{self.channel}")
+
+    @override
+    def forget_requests(self) -> None:
+        self.server.server.calls.clear()
+        self.server.events.replies.clear()
 
     @override
     async def __aexit__(
@@ -175,7 +229,7 @@ class SlackPlatform(SimulatedPlatform):
             "platform": "slack",
             "base_url": self.server.base_url,
             "bot_token": self.server.bot_token,
-            "app_token": self.server.app_token,
+            **({} if self.calls_webhook else {"app_token": self.server.app_token}),
             **self._more,
         }
 
@@ -207,8 +261,10 @@ class SlackPlatform(SimulatedPlatform):
 
     @override
     async def go_offline(self) -> None:
+        self.server.events.caller.away = True
         await self.server.go_offline()
 
     @override
     async def come_back(self) -> None:
+        self.server.events.caller.away = False
         await self.server.come_back()

@@ -9,10 +9,27 @@ from bus.locales import LANGUAGES
 from tests.fakes.telegram import TelegramServer
 from tests.fakes.telegram_chats import TelegramMessage, TelegramUpload
 from tests.prove.plan import Fault, FaultKind, PlaceTraits
-from tests.prove.platforms import Arrival, Place, SentEvent, ShownMessage, SimulatedPlatform, pick
+from tests.prove.platforms import (
+    Arrival,
+    Place,
+    SentEvent,
+    ShownMessage,
+    SimulatedPlatform,
+    pick,
+    steers,
+    stranger_traits,
+)
 
 FORUM = -1_001_234_567_890
+FORUM_PERSON = 1001
+FIRST_PERSON = 5000
+"""The stranger; those after them may use the bot."""
+
 TOPIC_WEIGHT = 0.5
+RETRY_S = 0.5
+"""Pause before an update is posted again; the real one grows to a minute."""
+
+WEBHOOK_SECRET = "a-secret-for-the-proof"
 _WORKING = frozenset(words.working for words in LANGUAGES.values())
 _CALLS = (
     "sendMessage", "sendMessage", "sendMessage", "editMessageText", "getUpdates", "sendChatAction", "deleteMessage",
@@ -30,7 +47,7 @@ class TelegramPlace(Place):
         self._server = server
         self._chat = chat
         self._topic = topic
-        self._user = chat if chat > 0 else 1001
+        self._user = chat if chat > 0 else FORUM_PERSON
 
     @override
     async def say(self, text: str, *, aside: bool = False) -> SentEvent:
@@ -69,13 +86,7 @@ class TelegramPlace(Place):
     async def press(self, message: ShownMessage, label: str) -> SentEvent:
         before = self._server.last_update
         found = self._server.chat(self._chat).messages[int(message.id)]
-        token = next(
-            str(button["callback_data"])
-            for row in found.markup
-            for button in row
-            if button["text"] == label
-        )
-        self._server.press_token(found, token, user=self._user)
+        self._server.press_token(found, message.buttons[label], user=self._user)
         return self._sent(found.message_id, before)
 
     @override
@@ -103,7 +114,11 @@ def _shown(message: TelegramMessage) -> ShownMessage:
     return ShownMessage(
         id=str(message.message_id),
         text=message.text,
-        buttons=tuple(str(button["text"]) for row in message.markup for button in row),
+        buttons={
+            str(button["text"]): str(button["callback_data"])
+            for row in message.markup
+            for button in row
+        },
         file=message.file.name if message.file else "",
         unfinished=message.text in _WORKING,
     )
@@ -116,18 +131,29 @@ class TelegramPlatform(SimulatedPlatform):
         channel: The bot's name in the configuration.
         people: How many people write to it in private.
         token: The bot's.
+        webhook: Whether Telegram calls the service; otherwise the service polls.
         more: Further keys of the channel's section.
     """
 
-    def __init__(self, channel: str, *, people: int, token: str, **more: object) -> None:
+    def __init__(
+        self, channel: str, *, people: int, token: str, webhook: bool = False, **more: object
+    ) -> None:
         self.channel = channel
+        self.calls_webhook = webhook
         self._more = more
+        self._steers = steers(more)
         self.server = TelegramServer(token=token)
+        self.server.pusher.retry_s = RETRY_S
         self.places: list[Place] = []
         for number in range(1, people + 1):
             name = f"{channel} private {number}"
-            traits = PlaceTraits(name=name, channel=channel, private=True, can_delete=False)
-            self.places.append(TelegramPlace(self.server, 5000 + number, traits))
+            traits = PlaceTraits(
+                name=name, channel=channel, private=True, steers=self._steers, can_delete=False
+            )
+            self.places.append(TelegramPlace(self.server, FIRST_PERSON + number, traits))
+        traits = stranger_traits(channel, can_delete=False)
+        self.places.append(TelegramPlace(self.server, FIRST_PERSON, traits))
+        self._allowed = [FORUM_PERSON, *(FIRST_PERSON + number for number in range(1, people + 1))]
 
     @override
     async def __aenter__(self) -> Self:
@@ -139,6 +165,7 @@ class TelegramPlatform(SimulatedPlatform):
                 name=f"{self.channel} topic {name}",
                 channel=self.channel,
                 private=False,
+                steers=self._steers,
                 can_delete=False,
                 weight=TOPIC_WEIGHT,
             )
@@ -163,10 +190,26 @@ class TelegramPlatform(SimulatedPlatform):
             "base_url": self.server.base_url,
             "base_file_url": self.server.base_file_url,
             "bot_token": self.server.token,
-            "dm_policy": "open",
+            "dm_policy": "pairing",
+            "allowed_users": self._allowed,
             "group_policy": "mention",
             **self._more,
         }
+
+    @override
+    def call_at(self, service_url: str) -> None:
+        self._more |= {
+            "mode": "webhook",
+            "webhook_url": f"{service_url}/webhooks/{self.channel}",
+            "webhook_secret": WEBHOOK_SECRET,
+        }
+
+    @override
+    def forget_requests(self) -> None:
+        self.server.requests.clear()
+        self.server.log.clear()
+        self.server.drafts.clear()
+        self.server.confirmed.clear()
 
     @property
     @override
@@ -196,8 +239,10 @@ class TelegramPlatform(SimulatedPlatform):
 
     @override
     async def go_offline(self) -> None:
+        self.server.pusher.caller.away = True
         await self.server.refuse()
 
     @override
     async def come_back(self) -> None:
+        self.server.pusher.caller.away = False
         await self.server.accept()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bus.locales import LANGUAGES
 from store.sqlite_file import connect
 from tests.prove.journal import InboxRecord, Journal, OutboxRecord, read_journal
 from tests.prove.model import TOOL_FAILED, answer_text
@@ -249,11 +250,73 @@ def test_an_aside_is_not_answered() -> None:
 
 
 def test_a_refusal_counts_if_the_person_was_told() -> None:
-    notice = delivered(5, key="full:1:9000", created_at=990.0)
-    found = verdict([sent()], [], [notice])
-    assert (outcomes(found), kinds(found)) == ([Outcome.REFUSED], [])
-    long_ago = delivered(5, key="full:1:9000", created_at=100.0)
-    assert kinds(verdict([sent()], [], [long_ago])) == [ViolationKind.SILENT]
+    words = {"kind": "text", "markdown": "Too many.", "reply_target": {"reply_to": "101"}}
+    own = delivered(5, key="full:1:9000", body=words)
+    assert outcomes(verdict([sent()], [], [own])) == [Outcome.REFUSED]
+    of_another = replace(own, body=words | {"reply_target": {"reply_to": "7"}})
+    assert kinds(verdict([sent()], [], [of_another])) == [ViolationKind.SILENT]
+    assert None in outcomes(verdict([sent()], [], [replace(own, state="failed")]))
+    assert outcomes(verdict([sent(has_failed_sign=True)])) == [Outcome.REFUSED]
+
+
+def test_one_notice_covers_as_many_refusals_as_it_names() -> None:
+    more = LANGUAGES["en"].refused_more.format(count=2)
+    words = {"kind": "text", "markdown": more, "reply_target": {"reply_to": "103"}}
+    notice = delivered(5, key="full:1:9000", body=words)
+    found = verdict([sent(1), sent(2), sent(3)], [], [notice])
+    assert outcomes(found) == [Outcome.REFUSED] * 3
+    found = verdict([sent(1), sent(2), sent(3), sent(4)], [], [notice])
+    assert kinds(found) == [ViolationKind.SILENT]
+
+
+def test_a_stranger_is_told_and_not_answered() -> None:
+    stranger = sent(kind=MessageKind.STRANGER)
+    found = verdict([stranger], [], [], [shown(text="Your pairing code is 1234.")])
+    assert (outcomes(found), kinds(found)) == ([Outcome.NOT_ALLOWED], [])
+    assert kinds(verdict([stranger])) == [ViolationKind.SILENT]
+    found = verdict([stranger], [accepted()], [delivered()], [shown()])
+    assert kinds(found) == [ViolationKind.UNEXPECTED]
+
+
+def test_what_a_run_consumed_shares_the_failure_of_its_turn() -> None:
+    together = [accepted(1, state="dead"), accepted(2, state="dead", run_id="run-1")]
+    failed = shown(1, text="⚠️ Sorry.")
+    found = verdict([sent(1), sent(2)], together, [delivered(1)], [failed])
+    assert (outcomes(found), kinds(found)) == ([Outcome.GIVEN_UP] * 2, [])
+    apart = [accepted(1, state="dead"), accepted(2, state="dead")]
+    found = verdict([sent(1), sent(2)], apart, [delivered(1)], [failed])
+    assert kinds(found) == [ViolationKind.SILENT]
+
+
+def test_a_turn_is_interrupted_by_a_later_message_only() -> None:
+    cancelled = accepted(1, run_status="interrupted")
+    later = [accepted(2), delivered(2), shown(2)]
+    found = verdict(
+        [sent(1)], [cancelled, later[0]], [later[1]], [later[2]], interrupting=[CHANNEL]
+    )
+    assert (outcomes(found), kinds(found)) == ([Outcome.INTERRUPTED], [])
+    assert kinds(verdict([sent(1)], [cancelled], interrupting=[CHANNEL])) == [ViolationKind.SILENT]
+    found = verdict([sent(1)], both, [delivered(2)], [shown(2)])
+    assert kinds(found) == [ViolationKind.SILENT]
+
+
+def test_another_answer_is_due_to_a_retry() -> None:
+    twice = [shown(1), shown(2, text=answer_text("m00001", 1))]
+    rows = [delivered(1), delivered(2)]
+    again = accepted(2, body={"text": "/retry"})
+    found = verdict([sent(1)], [accepted(1), again], rows, twice)
+    assert (outcomes(found), kinds(found)) == ([Outcome.ANSWERED], [])
+    found = verdict([sent(1)], [accepted(1), accepted(2)], rows, twice)
+    assert kinds(found) == [ViolationKind.DOUBLED]
+
+
+def test_a_slash_command_is_answered_in_private() -> None:
+    command = sent(kind=MessageKind.COMMAND, versions=("/help",), message_id="slash:t1")
+    row = accepted(kind="command", message_id="", event_id="slash:t1", body={"text": "/help"})
+    answer = delivered(platform_id="")
+    found = verdict([replace(command, answers=(shown(text="Commands"),))], [row], [answer])
+    assert (outcomes(found), kinds(found)) == ([Outcome.ANSWERED], [])
+    assert kinds(verdict([command], [row], [answer])) == [ViolationKind.SILENT]
 
 
 def test_a_failure_that_the_person_reads_is_given_up() -> None:

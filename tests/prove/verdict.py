@@ -1,18 +1,24 @@
 """The verdict on every message: what became of it, and every promise that was broken. Pure."""
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from bus.locales import LANGUAGES
 from tests.prove.journal import InboxRecord, Journal, OutboxRecord
 from tests.prove.model import MARK, TOOL_FAILED
 from tests.prove.plan import MessageKind, ModelBehavior
 from tests.prove.platforms import Arrival, ShownMessage
 
 FAILURE_SIGN = "⚠️"
-NOTICE_S = 65.0
-"""A notice that messages are refused covers those of this long after it, and of a moment before, seconds."""
+
+
+_REFUSED_MORE = tuple(
+    re.compile(re.escape(words.refused_more).replace(re.escape("{count}"), r"(?P<count>\d+)"))
+    for words in LANGUAGES.values()
+)
 
 
 class Outcome(StrEnum):
@@ -23,6 +29,8 @@ class Outcome(StrEnum):
     GIVEN_UP = "given up, person told"
     REFUSED = "refused, person told"
     STOPPED = "stopped by the person"
+    INTERRUPTED = "interrupted by the next message"
+    NOT_ALLOWED = "not allowed, person told"
     DELETED = "deleted by the person"
     UNCERTAIN = "uncertain, administrator told"
     WAITING = "waiting for the person"
@@ -73,6 +81,8 @@ class SentMessage:
         arrival: Whether the bot acknowledged it.
         deletion: The same of its deletion; None = it was not deleted.
         working_signs: Reactions on it that say that it is worked on.
+        has_failed_sign: Whether a reaction on it says that it failed.
+        answers: What was answered to it alone, as to a slash command.
     """
 
     id: str
@@ -88,6 +98,8 @@ class SentMessage:
     edits: tuple[SentEdit, ...] = ()
     deletion: Arrival | None = None
     working_signs: tuple[str, ...] = ()
+    has_failed_sign: bool = False
+    answers: tuple[ShownMessage, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +110,7 @@ class Evidence:
         shown: By place, the bot's messages as people see them, oldest first.
         chats: By place, its channel and chat.
         stops: By place, when people pressed a stop button.
+        interrupting: Channels in which a message ends the turn before it.
         platform_violations: What the platforms found wrong with the bot's requests.
         service_failures: Ends of the process that nobody caused.
     """
@@ -107,6 +120,7 @@ class Evidence:
     journal: Journal
     chats: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     stops: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    interrupting: Collection[str] = ()
     platform_violations: Sequence[str] = ()
     service_failures: Sequence[str] = ()
 
@@ -162,8 +176,11 @@ class _VerdictBuilder:
         self._by_conversation: dict[int, list[InboxRecord]] = defaultdict(list)
         self._again: dict[str, list[InboxRecord]] = defaultdict(list)
         self._by_mark: dict[str, list[InboxRecord]] = defaultdict(list)
+        self._by_run: dict[str, list[InboxRecord]] = defaultdict(list)
         for row in evidence.journal.inbox:
-            self._rows[row.channel, row.chat, row.message_id].append(row)
+            self._rows[row.channel, row.chat, row.message_id or row.event_id].append(row)
+            if row.run_id:
+                self._by_run[row.run_id].append(row)
             for mark in _marks(row):
                 self._by_mark[mark].append(row)
             self._by_conversation[row.conversation_id].append(row)
@@ -172,14 +189,13 @@ class _VerdictBuilder:
                 self._again[rest.partition(":")[0]].append(row)
         self._of_row: dict[str, list[OutboxRecord]] = defaultdict(list)
         self._notices: dict[tuple[str, str], list[OutboxRecord]] = defaultdict(list)
+        self._notices_left: Counter[tuple[str, str]] = Counter()
         for sent in evidence.journal.outbox:
             self._of_row[sent.key.partition(":")[0]].append(sent)
             if sent.key.startswith(("full:", "fast:")):
                 self._notices[sent.channel, sent.chat].append(sent)
-        self._ids: dict[str, dict[str, ShownMessage]] = {
-            place: {message.id: message for message in shown}
-            for place, shown in evidence.shown.items()
-        }
+                if sent.state == "delivered":
+                    self._notices_left[sent.channel, sent.chat] += count_refused(sent.text)
 
     def judge(self, sent: SentMessage) -> MessageHistory:
         """Find a message's history and its outcome."""
@@ -187,13 +203,18 @@ class _VerdictBuilder:
         # Files and words that were sent together are one row, that of the first of them.
         rows = rows or [row for row in self._by_mark[sent.id] if row.chat == sent.chat]
         rows += [again for row in rows for again in self._again[str(row.id)] if again not in rows]
-        outbox = [one for row in rows for one in self._of_row[str(row.id)]]
+        # A message that a run consumed shares the answer, or the failure, of that run's turn.
+        runs = {row.run_id for row in rows if row.run_id}
+        together = {row.id: row for run in runs for row in self._by_run[run]}
+        together |= {row.id: row for row in rows}
+        outbox = [one for row_id in sorted(together) for one in self._of_row[str(row_id)]]
         known = {one.platform_id for one in outbox if one.platform_id}
         shown = [
             message
             for message in self._evidence.shown.get(sent.place, ())
             if message.id in known or _is_about(message, sent)
         ]
+        shown += [message for message in sent.answers if message not in shown]
         marks = {sent.id, *(mark for row in rows for mark in _marks(row))}
         history = MessageHistory(sent=sent, marks=marks, inbox=rows, outbox=outbox, shown=shown)
         history.outcome = self._outcome(history)
@@ -213,8 +234,8 @@ class _VerdictBuilder:
         return history
 
     def _outcome(self, history: MessageHistory) -> Outcome | None:
-        if history.sent.kind is MessageKind.ASIDE:
-            return self._outcome_of_aside(history)
+        if history.sent.kind in {MessageKind.ASIDE, MessageKind.STRANGER}:
+            return self._outcome_of_unheard(history)
         if not history.inbox:
             return self._outcome_without_row(history)
         open_rows = [row for row in history.inbox if row.state in ("new", "running")]
@@ -233,6 +254,7 @@ class _VerdictBuilder:
             Outcome.GIVEN_UP: any(FAILURE_SIGN in one.text for one in history.shown),
             Outcome.DELETED: sent.deletion is not None and bool(own.body.get("is_stopped")),
             Outcome.STOPPED: self._was_stopped(history),
+            Outcome.INTERRUPTED: self._was_interrupted(history),
             Outcome.UNCERTAIN: any(one.state == "uncertain" for one in content),
             Outcome.ANSWERED: sent.kind is MessageKind.COMMAND and bool(content and history.shown),
         }
@@ -243,11 +265,16 @@ class _VerdictBuilder:
             _violate(history, ViolationKind.SILENT, reason)
         return found
 
-    def _outcome_of_aside(self, history: MessageHistory) -> Outcome | None:
+    def _outcome_of_unheard(self, history: MessageHistory) -> Outcome | None:
+        """What is not for the bot has no answer; who may not use it is told so, once in a chat."""
+        sent = history.sent
         if history.inbox or history.shown:
-            _violate(history, ViolationKind.UNEXPECTED, "answered, though it was not for the bot")
+            _violate(history, ViolationKind.UNEXPECTED, "answered, though it should not be")
             return None
-        return Outcome.IGNORED
+        if sent.kind is MessageKind.ASIDE:
+            return Outcome.IGNORED
+        is_told = bool(self._evidence.shown.get(sent.place))
+        return Outcome.NOT_ALLOWED if is_told else self._outcome_without_row(history)
 
     def _outcome_without_row(self, history: MessageHistory) -> Outcome | None:
         sent = history.sent
@@ -256,12 +283,20 @@ class _VerdictBuilder:
         if sent.arrival is Arrival.WAITING:
             _violate(history, ViolationKind.STUCK, "the bot never acknowledged it")
             return None
-        for notice in self._notices[sent.channel, sent.chat]:
-            if -5.0 <= sent.sent_at - notice.created_at <= NOTICE_S and notice.state == "delivered":
-                history.outbox.append(notice)
-                return Outcome.REFUSED
+        if self._is_refusal_told(history) or sent.has_failed_sign:
+            return Outcome.REFUSED
         _violate(history, ViolationKind.SILENT, "acknowledged, and not in the inbox")
         return None
+
+    def _is_refusal_told(self, history: MessageHistory) -> bool:
+        """Whether a notice of its own says that it was refused, or one that names how many others were."""
+        chat = history.sent.channel, history.sent.chat
+        own = [one for one in self._notices[chat] if one.replies_to == history.sent.message_id]
+        history.outbox += own
+        if any(one.state == "delivered" for one in own):
+            return True
+        self._notices_left[chat] -= 1
+        return self._notices_left[chat] >= 0
 
     def _outcome_of_answer(self, history: MessageHistory) -> Outcome:
         """Return the outcome of a message that has an answer: is it the answer to what it says now?"""
@@ -295,11 +330,30 @@ class _VerdictBuilder:
             row.kind == "command" and "/stop" in str(row.body.get("text")) for row in later
         )
 
+    def _was_interrupted(self, history: MessageHistory) -> bool:
+        """Whether a later message ended its turn."""
+        own = history.inbox[0]
+        return (
+            history.sent.channel in self._evidence.interrupting
+            and own.run_status in (None, "interrupted")
+            and any(
+                row.seq > own.seq and row.kind == "chat"
+                for row in self._by_conversation[own.conversation_id]
+            )
+        )
+
+    def _count_retries(self, history: MessageHistory) -> int:
+        """How often the person said /retry after it."""
+        own = history.inbox[0]
+        later = (row for row in self._by_conversation[own.conversation_id] if row.seq > own.seq)
+        return sum("/retry" in str(row.body.get("text")) for row in later)
+
     def _check_repeats(self, history: MessageHistory) -> None:
         """A version is answered once, and once more for each attempt whose outcome the platform hid."""
         uncertain = sum(one.uncertain_attempts for one in history.outbox)
         uncertain += sum(one.state == "uncertain" for one in history.outbox)
         again = len(history.inbox) - 1
+        again += self._count_retries(history) if history.inbox else 0
         firsts = [row for row in history.inbox if not row.event_id.startswith(("press:", "rerun:"))]
         if len(firsts) > 1:
             _violate(history, ViolationKind.DOUBLED, f"accepted {len(firsts)} times")
@@ -418,6 +472,18 @@ def _is_shown(history: MessageHistory, row: OutboxRecord) -> bool:
     if row.body["kind"] == "file":
         return any(message.file == row.body.get("name") for message in history.shown)
     return any(message.text and not message.file for message in history.shown)
+
+
+def count_refused(text: str) -> int:
+    """Return of how many messages a notice tells that are not the one it replies to.
+
+    >>> count_refused("I did not accept 3 more of your messages. Please send them again later.")
+    3
+    >>> count_refused("You are sending messages too fast, so I did not accept this one.")
+    0
+    """
+    found = next((match for match in (one.match(text) for one in _REFUSED_MORE) if match), None)
+    return int(found["count"]) if found else 0
 
 
 def _marks(row: InboxRecord) -> set[str]:

@@ -1,0 +1,125 @@
+"""What a process uses, sampled over time, and how much of it grows. The arithmetic is pure."""
+
+import math
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+MB = 1_000_000
+
+WARM_UP_SHARE = 0.3
+"""Share of the samples, the first ones, that no growth is computed from: caches and pools fill."""
+
+MAX_MB_AN_HOUR = 1.0
+
+MAX_MORE = {"descriptors": 8, "threads": 4, "tasks": 20, "temporary files": 3, "WAL, MB": 4.0}
+"""How much the highest value of the last third may be above the highest one of the third before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """What was used at one moment. `at_s` counts from the start; `turns` are those that ended until then."""
+
+    at_s: float
+    turns: int
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """A straight line through the samples: its slope, and the standard error of the slope; both in units an hour."""
+
+    slope: float
+    error: float
+
+    @property
+    def exceeds(self) -> bool:
+        """Whether the slope is above the bar by more than chance explains (two standard errors)."""
+        return self.slope - 2 * self.error > MAX_MB_AN_HOUR
+
+
+def after_warm_up(samples: Sequence[Sample]) -> Sequence[Sample]:
+    """Return the samples that count."""
+    return samples[int(len(samples) * WARM_UP_SHARE) :]
+
+
+def growth_of(samples: Sequence[Sample], name: str) -> Growth:
+    """Return how a value grows with time, by linear regression.
+
+    >>> samples = [Sample(at_s=60.0 * n, turns=n, values={"x": 5.0 + n / 60}) for n in range(10)]
+    >>> growth = growth_of(samples, "x")
+    >>> round(growth.slope, 6), round(growth.error, 6)
+    (1.0, 0.0)
+    """
+    hours = [sample.at_s / 3600 for sample in samples]
+    values = [sample.values[name] for sample in samples]
+    count = len(samples)
+    if count < 3:
+        return Growth(0.0, math.inf)
+    middle, mean = sum(hours) / count, sum(values) / count
+    spread = sum((hour - middle) ** 2 for hour in hours)
+    pairs = zip(hours, values, strict=True)
+    slope = sum((hour - middle) * (value - mean) for hour, value in pairs) / spread
+    rest = sum(
+        (value - mean - slope * (hour - middle)) ** 2
+        for hour, value in zip(hours, values, strict=True)
+    )
+    return Growth(slope, math.sqrt(rest / (count - 2) / spread))
+
+
+def per_thousand_turns(samples: Sequence[Sample], growth: Growth) -> float:
+    """Return a growth an hour as one per 1,000 turns, at the rate of these samples."""
+    hours = (samples[-1].at_s - samples[0].at_s) / 3600
+    turns = samples[-1].turns - samples[0].turns
+    return growth.slope * hours / turns * 1000 if turns else math.nan
+
+
+def problems(samples: Sequence[Sample]) -> list[str]:
+    """Return what grows that must not."""
+    counted = after_warm_up(samples)
+    found = []
+    rss = growth_of(counted, "RSS, MB")
+    if rss.exceeds:
+        found.append(f"RSS grows by {rss.slope:.2f} ± {rss.error:.2f} MB an hour")
+    third = max(1, len(counted) // 3)
+    for name, allowed in MAX_MORE.items():
+        before = max(sample.values[name] for sample in counted[-2 * third : -third] or counted)
+        last = max(sample.values[name] for sample in counted[-third:])
+        if last > before + allowed:
+            found.append(f"{name}: {before:g}, then {last:g}")
+    return found
+
+
+def take_sample(
+    pid: int, home: Path, log: Path, metrics: str, *, started: float, turns: int
+) -> Sample:
+    """Return what a process uses now. Raises OSError: it ended meanwhile."""
+    process = Path("/proc") / str(pid)
+    status = dict(
+        line.split(":", maxsplit=1) for line in (process / "status").read_text().splitlines()
+    )
+    values = {
+        "RSS, MB": int(status["VmRSS"].split()[0]) * 1024 / MB,
+        "anonymous, MB": int(status["RssAnon"].split()[0]) * 1024 / MB,
+        "descriptors": len(list((process / "fd").iterdir())),
+        "threads": int(status["Threads"]),
+        "tasks": read_gauge(metrics, "parley_event_loop_tasks"),
+        "WAL, MB": sum(file.stat().st_size for file in home.glob("*.db-wal")) / MB,
+        "databases, MB": sum(file.stat().st_size for file in home.glob("*.db")) / MB,
+        "log, MB": log.stat().st_size / MB,
+        "temporary files": sum(1 for _ in (home.parent / "tmp").rglob("*")),
+    }
+    return Sample(at_s=time.time() - started, turns=turns, values=values)
+
+
+def read_gauge(metrics: str, name: str) -> float:
+    """Return the value of a metric without labels.
+
+    >>> read_gauge("parley_up 1.0\\nparley_event_loop_tasks 25.0\\n", "parley_event_loop_tasks")
+    25.0
+    """
+    found = re.search(rf"^{name} (\S+)$", metrics, re.MULTILINE)
+    assert found is not None, f"no metric {name}"
+    return float(found[1])
