@@ -10,7 +10,7 @@ export UV_DEFAULT_INDEX ?= $(PIP_INDEX)
 endif
 export PYTHONSAFEPATH := 1
 
-.PHONY: run install documents peers peers-python peers-js test test-slowest lint format bench bench-quick prove lock clean
+.PHONY: run install documents peers peers-python peers-js test test-slowest lint format bench bench-quick prove soak lock clean
 
 # Installs one lock file into the folder of the target: through uv (seconds), or through pip where uv has no wheel.
 define install_lock
@@ -98,6 +98,10 @@ format: $(V)/.dev
 # Three minutes under faults; `parley prove --hours 1` is the long form.
 prove: $(V)/.dev
 	$(V)/bin/parley prove $(if $(SEED),--seed $(SEED)) --minutes $(or $(MINUTES),3)
+
+# What the service uses must not grow; hours, messages a second.
+soak: $(V)/.dev
+	$(V)/bin/python -P -m tests.soak --hours $(or $(HOURS),2) --rate $(or $(RATE),20)
 
 bench: $(V)/.dev
 	$(V)/bin/python -m tests.benchmarks $(if $(RECORD),--record)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from anyio import to_thread
+from anyio import get_running_tasks, to_thread
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -92,6 +92,7 @@ METRICS: Mapping[str, MetricSpec] = {
     "parley_event_loop_blocked_total": _counter(
         "Times the event loop was blocked for longer than gateway.watchdog_s."
     ),
+    "parley_event_loop_tasks": _gauge("Tasks of the event loop."),
 }
 """All metrics of Parley, in the order in which they are exposed; those of the process follow."""
 
@@ -155,6 +156,7 @@ async def render_metrics(services: Services) -> bytes:
         page.add("parley_mcp_server_state", 1, server.name, server.state)
     page.add_histogram("parley_event_loop_lag_seconds", services.watchdog.lag)
     page.add("parley_event_loop_blocked_total", services.watchdog.blocked_count)
+    page.add("parley_event_loop_tasks", len(get_running_tasks()))
     registry = CollectorRegistry()
     registry.register(page)
     ProcessCollector(registry=registry)

@@ -122,17 +122,17 @@ class Service:
     def running(self) -> bool:
         return self._process is not None and self._process.returncode is None
 
+    async def is_healthy(self) -> bool:
+        """Return whether GET /health answers 200 now."""
+        async with httpx.AsyncClient(base_url=self.url, timeout=5) as client:
+            return await _is_healthy(client)
+
     async def until_healthy(self) -> None:
         """Wait until GET /health answers 200. Raises AssertionError: the process ended."""
         with anyio.fail_after(START_WITHIN_S):
             async with httpx.AsyncClient(base_url=self.url, timeout=5) as client:
-                while True:
+                while not await _is_healthy(client):
                     assert self.running, f"parley serve ended:\n{self.log.read_text()[-3000:]}"
-                    try:
-                        if (await client.get("/health")).status_code == 200:
-                            return
-                    except httpx.TransportError:
-                        pass
                     await anyio.sleep(0.05)
 
     async def until_connected(self, *channels: str) -> None:
@@ -160,6 +160,13 @@ class Service:
                 lambda found: not any(row["state"] in ("pending", "sending") for row in found),
                 within_s=START_WITHIN_S,
             )
+
+
+async def _is_healthy(client: httpx.AsyncClient) -> bool:
+    try:
+        return (await client.get("/health")).status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 @asynccontextmanager

@@ -3,15 +3,21 @@
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from typing import Protocol
 
 import anyio
 
-from tests.prove.model import ProofModel
 from tests.prove.plan import ONE_PLATFORM, Fault, FaultKind
 from tests.prove.platforms import SimulatedPlatform
 from tests.prove.service import MovableClock, ProvenService, SmallDisk
 
 CLOCK_SHIFTS_S = (-3600, -60, -5, -2, 2, 5, 60, 3600)
+
+
+class OfflineSwitch(Protocol):
+    """A model that breaks every connection while it is offline."""
+
+    is_offline: bool
 
 
 class Chaos:
@@ -26,7 +32,7 @@ class Chaos:
         self,
         service: ProvenService,
         platforms: Mapping[str, SimulatedPlatform],
-        model: ProofModel,
+        model: OfflineSwitch,
         disk: SmallDisk,
         clock: MovableClock,
     ) -> None:

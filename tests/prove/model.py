@@ -36,12 +36,18 @@ def _unanswered(messages: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Return the marks of what was said since the last answer, with the newest version of each."""
     found: dict[str, int] = {}
     for message in reversed(messages):
-        if message["role"] == "assistant" and not message.get("tool_calls"):
+        if message["role"] == "assistant" and _is_answer(message):
             break
         if message["role"] == "user":
             mark, version = _read_mark(text_of(message["content"]))
             found[mark] = max(version, found.get(mark, 0))
     return {mark: found[mark] for mark in sorted(found) if mark}
+
+
+def _is_answer(message: Mapping[str, Any]) -> bool:
+    """Return whether people see this message of the model as an answer: a question is one, another tool call is not."""
+    names = {call["function"]["name"] for call in message.get("tool_calls") or ()}
+    return not names or "ask_clarification" in names
 
 
 class ProofModel:

@@ -39,3 +39,20 @@ def test_the_last_words_are_answered(text: str, answer: str) -> None:
 def test_what_fails_once_works_the_second_time() -> None:
     model = ProofModel({"m00001": message("m00001", ModelBehavior.REFUSE_ONCE)})
     assert [ask(model, "m00001v1").status for _ in range(2)] == [429, 200]
+
+
+@pytest.mark.parametrize(("tool", "covers_both"), [("ls", True), ("ask_clarification", False)])
+def test_injected_messages_are_answered_together_unless_a_question_did(
+    tool: str, covers_both: bool
+) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": tool, "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": "m00001v1"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": "done"},
+        {"role": "user", "content": "m00002v1"},
+    ]
+    model = ProofModel({mark: message(mark) for mark in ("m00001", "m00002")}, ["a"])
+    reply = model.answer(ModelRequest(body={"messages": messages}, headers={}))
+    assert (answer_text("m00001", 1) in reply.text) is covers_both
+    assert reply.text.endswith(answer_text("m00002", 1))

@@ -1,19 +1,18 @@
 """A soak test from start to end: people write at a steady rate, things break, and the service is sampled."""
 
 import random
-import time
+import re
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
-from anyio import to_thread
+import httpx
 
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
 from tests.journeys.service import free_port
 from tests.prove.chaos import Chaos
-from tests.prove.model import ProofModel
 from tests.prove.plan import ONE_PLATFORM, Fault, FaultKind
 from tests.prove.platforms import Place, SimulatedPlatform
 from tests.prove.run import FORGET_S, make_platforms, service_config
@@ -21,15 +20,13 @@ from tests.prove.service import MovableClock, ProvenService, SmallDisk, Timeline
 from tests.soak.samples import Sample, take_sample
 
 MESSAGES_A_THREAD = 12
-"""After so many messages somebody starts a new thread, as /new does."""
+"""After so many messages in a place, somebody says /new there."""
 
 FAULTS = (*sorted(ONE_PLATFORM), FaultKind.MODEL_OFFLINE, FaultKind.DATABASE_LOCKED)
 """The process is not ended: what it uses is looked at."""
 
 TOOL_EVERY, FAILURE_EVERY = 10, 50
 """Every so many requests the model calls a tool, or fails once."""
-
-FINISHED = ("parley_runs_total",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +62,9 @@ class SoakModel:
 
 
 async def run_soak(
-    options: SoakOptions, folder: Path, sampled: Callable[[Sample], None]
+    options: SoakOptions, folder: Path, on_sample: Callable[[Sample], None]
 ) -> list[Sample]:
-    """Run a soak test in an empty folder; call `sampled` with each sample, and return all."""
+    """Run a soak test in an empty folder; call `on_sample` with each sample, and return all."""
     random_ = random.Random(options.seed)  # noqa: S311 - repeatable, not secret
     timeline, model, port = Timeline(), SoakModel(), free_port()
     async with AsyncExitStack() as stack:
@@ -79,19 +76,81 @@ async def run_soak(
         server = await stack.enter_async_context(FakeModelServer(answer=model.answer))
         config = service_config(server.base_url, platforms) | {"gateway": {"port": port}}
         (folder / "tmp").mkdir(parents=True)
-        clock, disk = MovableClock(folder), SmallDisk(folder / "home")
         environment = {"TMPDIR": str(folder / "tmp")}
         service = ProvenService(folder, config, timeline, environment)
         stack.push_async_callback(service.kill_at_exit)
-        broken = ProofModelSwitch(model)
-        chaos = Chaos(service, {one.channel: one for one in platforms}, broken, disk, clock)
+        channels = {platform.channel: platform for platform in platforms}
+        chaos = Chaos(
+            service, channels, model, SmallDisk(folder / "home"), MovableClock(folder, moves=False)
+        )
         await service.service.start()
-        samples: list[Sample] = []
+        places = [place for one in platforms for place in one.places if not place.traits.stranger]
         async with anyio.create_task_group() as tasks:
-            places = [place for one in platforms for place in one.places if _talks(place)]
             tasks.start_soon(_write, places, options.turns_per_s, random_)
-            tasks.start_soon(_break, chaos, platforms, options.fault_every_s, random_)
-            tasks.start_soon(_forget, server, platforms)
-            await _sample(service, options, samples, sampled)
+            tasks.start_soon(_break, chaos, sorted(channels), options.fault_every_s, random_)
+            tasks.start_soon(_forget_requests, server, platforms)
+            samples = await _sample(service, options, on_sample)
             tasks.cancel_scope.cancel()
     return samples
+
+
+async def _write(places: Sequence[Place], turns_per_s: float, random_: random.Random) -> None:
+    """Say something somewhere, at a steady rate on average; start a new thread now and then."""
+    said = dict.fromkeys((place.name for place in places), 0)
+    number = 0
+    while True:
+        await anyio.sleep(random_.expovariate(turns_per_s))
+        place = random_.choice(places)
+        number, said[place.name] = number + 1, said[place.name] + 1
+        is_last = said[place.name] % MESSAGES_A_THREAD == 0
+        await place.say("/new" if is_last else f"Message {number}: how are things?")
+
+
+async def _break(
+    chaos: Chaos, channels: Sequence[str], every_s: float, random_: random.Random
+) -> None:
+    while True:
+        await anyio.sleep(random_.expovariate(1 / every_s))
+        kind = random_.choice(FAULTS)
+        fault = Fault(
+            at_s=0.0,
+            kind=kind,
+            seconds=random_.uniform(0.2, 6.0),
+            times=random_.randint(1, 4),
+            channel=random_.choice(channels) if kind in ONE_PLATFORM else "",
+            pick=random_.random(),
+        )
+        await chaos.carry_out(fault)
+
+
+async def _forget_requests(server: FakeModelServer, platforms: Sequence[SimulatedPlatform]) -> None:
+    while True:
+        await anyio.sleep(FORGET_S)
+        server.requests.clear()
+        for platform in platforms:
+            platform.forget_requests()
+
+
+async def _sample(
+    service: ProvenService, options: SoakOptions, on_sample: Callable[[Sample], None]
+) -> list[Sample]:
+    """Take samples until the time is over. Raises OSError or httpx.HTTPError: the process ended."""
+    samples: list[Sample] = []
+    started = anyio.current_time()
+    async with service.service.client() as client:
+        while (now := anyio.current_time()) - started < options.minutes * 60:
+            samples.append(await _sample_now(service, client, at_s=now - started))
+            on_sample(samples[-1])
+            await anyio.sleep_until(now + options.sample_every_s)
+    return samples
+
+
+async def _sample_now(service: ProvenService, client: httpx.AsyncClient, *, at_s: float) -> Sample:
+    metrics = (await client.get("/metrics")).raise_for_status().text
+    turns = sum(
+        float(value) for value in re.findall(r"^parley_runs_total{.*} (\S+)$", metrics, re.M)
+    )
+    process = service.service
+    return take_sample(
+        process.pid, process.home, process.log, metrics, at_s=at_s, turns=round(turns)
+    )

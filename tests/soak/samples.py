@@ -2,7 +2,6 @@
 
 import math
 import re
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,7 +92,7 @@ def problems(samples: Sequence[Sample]) -> list[str]:
 
 
 def take_sample(
-    pid: int, home: Path, log: Path, metrics: str, *, started: float, turns: int
+    pid: int, home: Path, log: Path, metrics: str, *, at_s: float, turns: int
 ) -> Sample:
     """Return what a process uses now. Raises OSError: it ended meanwhile."""
     process = Path("/proc") / str(pid)
@@ -111,7 +110,7 @@ def take_sample(
         "log, MB": log.stat().st_size / MB,
         "temporary files": sum(1 for _ in (home.parent / "tmp").rglob("*")),
     }
-    return Sample(at_s=time.time() - started, turns=turns, values=values)
+    return Sample(at_s=at_s, turns=turns, values=values)
 
 
 def read_gauge(metrics: str, name: str) -> float:
