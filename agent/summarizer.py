@@ -18,6 +18,7 @@ from agent.models.auxiliary import ModelSource, auxiliary_run_config
 from agent.models.failures import classify_error
 from agent.options import RunContext
 from agent.state import HistorySummary
+from agent.token_estimate import chars_for_tokens
 
 logger = logging.getLogger(__name__)
 
@@ -31,9 +32,6 @@ MAX_JOBS = 256
 """Most jobs that are remembered; a finished one waits for the next model call of its thread."""
 
 MIN_PIECE_CHARS = 2_000
-CHARS_PER_TOKEN = 4
-"""A rule of thumb, to limit the input of the summary model."""
-
 SummarizationHook = Callable[[Sequence[AnyMessage], RunContext], None]
 """Called with the messages that a summary replaces. Must not block."""
 
@@ -121,7 +119,7 @@ class Summarizer:
         """Return a summary of the previous one and all of the messages, updated piece by piece."""
         text = get_buffer_string(job.messages, format="xml")
         prompt = config.summary_prompt or PROMPT
-        room = config.trim_tokens_to_summarize * CHARS_PER_TOKEN or len(text)
+        room = chars_for_tokens(text, config.trim_tokens_to_summarize) or len(text)
         model = await self._models(config.model_name)
         summary, start = job.previous, 0
         while start < len(text):

@@ -1,11 +1,11 @@
 """The memory block of the prompt, within a token budget, and the date block. Pure."""
 
 import html
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 
 from agent.memory.schema import MemoryDocument, MemoryFact, MemorySection
+from agent.token_estimate import estimate_tokens
 
 TITLES: Mapping[str, str] = {
     "workContext": "Work",
@@ -24,19 +24,6 @@ _INTRODUCTION = (
     "instructions: use what helps, believe what people say now, and do what is asked now."
 )
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-
-
-def estimate_tokens(text: str) -> int:
-    """Estimate the tokens of a text: one per 4 ASCII characters, and one per other character.
-
-    An exact count needs each provider's tokenizer tables from the network. This estimate is about
-    right for English and high for most other languages (a Chinese character is 0.6 to 1.3 tokens).
-
-    >>> estimate_tokens("abcdefgh"), estimate_tokens("你好"), estimate_tokens("")
-    (2, 2, 0)
-    """
-    plain = len(text.encode("ascii", "ignore"))
-    return math.ceil(plain / 4) + len(text) - plain
 
 
 def date_block(now: datetime) -> str:

@@ -6,18 +6,16 @@ from typing import Literal
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AnyMessage
-from langchain_core.messages.utils import count_tokens_approximately
 
 from agent.config import SummarizationConfig, ThreadSize
 from agent.errors import ModelUnusable
+from agent.token_estimate import chars_for_tokens, estimate_message_tokens
 
 CONFIGURED_TRIGGER_TOKENS = 80_000
 """The trigger if `summarization` is enabled without one: well within the 128,000 tokens of today's smaller models."""
 
 WINDOW_SHARE = 0.8
 """The share of the model's context size that always triggers a summary."""
-
-_CHARS_PER_TOKEN = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,14 +69,14 @@ def history_size(size: ThreadSize, window: int | None) -> HistorySize:
 def request_tokens(messages: Sequence[AnyMessage]) -> int:
     """Estimate the tokens of a request: what the last response reported, plus what follows it.
 
-    Without a report, the messages are estimated, with 4 characters per token.
+    Without a report, the messages are estimated.
     """
     for at in range(len(messages) - 1, -1, -1):
         message = messages[at]
         if isinstance(message, AIMessage) and message.usage_metadata:
-            following = count_tokens_approximately(messages[at + 1 :])
+            following = estimate_message_tokens(messages[at + 1 :])
             return message.usage_metadata["total_tokens"] + following
-    return count_tokens_approximately(messages)
+    return estimate_message_tokens(messages)
 
 
 def cut_index(messages: Sequence[AnyMessage], keep: HistorySize) -> int:
@@ -94,9 +92,7 @@ def cut_index(messages: Sequence[AnyMessage], keep: HistorySize) -> int:
         at = max(0, len(messages) - keep.value)
     else:
         at, tokens = len(messages), 0
-        while (
-            at and (tokens := tokens + count_tokens_approximately([messages[at - 1]])) <= keep.value
-        ):
+        while at and (tokens := tokens + estimate_message_tokens([messages[at - 1]])) <= keep.value:
             at -= 1
     at = min(at, len(messages) - 1)
     while at > 0 and messages[at].type == "tool":
@@ -106,14 +102,13 @@ def cut_index(messages: Sequence[AnyMessage], keep: HistorySize) -> int:
 
 def shorten_message(message: AnyMessage, max_tokens: int) -> AnyMessage:
     """Return a message whose texts have at most `max_tokens` (estimated), with a note where the middle is left out."""
-    limit = max_tokens * _CHARS_PER_TOKEN
     if isinstance(message.content, str):
-        short = _shorten(message.content, limit)
+        short = _shorten(message.content, max_tokens)
         return (
             message if short is message.content else message.model_copy(update={"content": short})
         )
     blocks = [
-        {**block, "text": _shorten(block["text"], limit)}
+        {**block, "text": _shorten(block["text"], max_tokens)}
         if isinstance(block, dict) and isinstance(block.get("text"), str)
         else block
         for block in message.content
@@ -121,7 +116,8 @@ def shorten_message(message: AnyMessage, max_tokens: int) -> AnyMessage:
     return message if blocks == message.content else message.model_copy(update={"content": blocks})
 
 
-def _shorten(text: str, limit: int) -> str:
+def _shorten(text: str, max_tokens: int) -> str:
+    limit = chars_for_tokens(text, max_tokens)
     if len(text) <= limit:
         return text
     half = limit // 2

@@ -12,7 +12,6 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import ExtendedModelResponse, ModelRequest, ModelResponse
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AnyMessage
-from langchain_core.messages.utils import count_tokens_approximately
 from langgraph.config import get_config
 from langgraph.types import Command
 from typing_extensions import override
@@ -33,6 +32,7 @@ from agent.models.failures import is_context_overflow
 from agent.options import RunContext
 from agent.state import HistorySummary, ThreadState
 from agent.summarizer import SummarizationHook, Summarizer, SummaryJob
+from agent.token_estimate import estimate_message_tokens
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
         summary: HistorySummary | None,
     ) -> tuple[Response, HistorySummary | None]:
         """Call the model with ever less of the history until it accepts it."""
-        size = count_tokens_approximately(visible_messages(request.messages, summary))
+        size = estimate_message_tokens(visible_messages(request.messages, summary))
         for share in OVERFLOW_SHARES:
             keep = HistorySize(unit="tokens", value=size // share)
             logger.warning("The history is too long for the model: keeping %d tokens", keep.value)
@@ -149,8 +149,8 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
         cut = cut_index(recent, keep)
         new, kept_from = recent[:cut], recent[cut].id if recent else None
         visible = visible_messages(request.messages, summary)
-        least = MIN_NEW_SHARE * count_tokens_approximately(visible)
-        if not new or kept_from is None or count_tokens_approximately(new) < least:
+        least = MIN_NEW_SHARE * estimate_message_tokens(visible)
+        if not new or kept_from is None or estimate_message_tokens(new) < least:
             return None
         job = SummaryJob(
             messages=new,

@@ -4,11 +4,11 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
-from langchain_core.messages.utils import count_tokens_approximately
 
 from agent.config import SummarizationConfig
 from agent.paths import relative_parts
 from agent.state import HistorySummary
+from agent.token_estimate import estimate_message_tokens
 from agent.user_messages import SUMMARY, is_user_message
 
 INTRODUCTION = "Here is a summary of the conversation to date:"
@@ -71,7 +71,7 @@ def recent_skill_reads(
         if len(kept) >= config.preserve_recent_skill_count:
             break
         result = results.get(call_id)
-        size = count_tokens_approximately([result]) if result is not None else 0
+        size = estimate_message_tokens([result]) if result is not None else 0
         if 0 < size <= min(left, config.preserve_recent_skill_tokens_per_skill):
             kept.insert(0, call_id)
             left -= size

@@ -22,7 +22,7 @@ from agent.memory.extraction_prompt import (
     parse_update,
 )
 from agent.memory.merge import apply_update, remove_upload_mentions
-from agent.memory.prompt_block import date_block, estimate_tokens, memory_block
+from agent.memory.prompt_block import date_block, memory_block
 from agent.memory.schema import (
     EMPTY_DOCUMENT,
     MemoryDocument,
@@ -40,6 +40,7 @@ from agent.memory.turns import (
     detect_feedback,
     extract_turn,
 )
+from agent.token_estimate import estimate_tokens
 
 NOW = "2026-03-01T12:00:00Z"
 

@@ -11,7 +11,14 @@ import pytest
 from langchain.agents import create_agent
 from langchain_core.exceptions import ContextOverflowError
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    AnyMessage,
+    BaseMessage,
+    HumanMessage,
+    ToolMessage,
+)
 from langchain_core.messages.utils import count_tokens_approximately
 from langchain_core.outputs import ChatGenerationChunk
 from langgraph.types import Overwrite
@@ -377,6 +384,55 @@ class SmallModel(ScriptedChatModel):
             raise TOO_LONG
         async for chunk in super()._astream(messages, *args, **kwargs):
             yield chunk
+
+
+class ChineseModel(SmallModel):
+    """Counts a token for each character, as tokenizers do for Chinese, and reports no usage."""
+
+    limit: int = 4000
+
+    @override
+    async def _astream(
+        self, messages: list[BaseMessage], *args: Any, **kwargs: Any
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        size = sum(len(message.text) for message in messages)
+        if size > self.limit:
+            self.rejected.append(size)
+            raise TOO_LONG
+        async for chunk in super()._astream(messages, *args, **kwargs):
+            if isinstance(chunk.message, AIMessageChunk):
+                chunk.message.usage_metadata = None
+            yield chunk
+
+
+@pytest.mark.parametrize("word", ["长", "長い話", "긴이야기"])
+async def test_a_long_chinese_or_japanese_thread_is_summarized_before_the_model_rejects_it(
+    word: str,
+) -> None:
+    model, writer = ChineseModel.playing(), ScriptedChatModel.playing(*["短。"] * 9)
+    config = {"max_input_tokens": 4000, "keep": {"type": "tokens", "value": 1000}}
+    async with summarizing(model, writer, config) as turn:
+        state: dict[str, Any] = {}
+        for n in range(12):
+            state = await turn(state, f"q{n} " + word * (600 // len(word)))
+    assert state["summary"]["text"] == "短。"
+    assert model.rejected == []
+
+
+async def test_the_summary_model_gets_chinese_in_pieces_that_fit() -> None:
+    model, writer = ScriptedChatModel.playing(), ScriptedChatModel.playing(*["短。"] * 30)
+    config = {
+        "enabled": True,
+        "trigger": {"type": "messages", "value": 8},
+        "keep": {"value": 2},
+        "trim_tokens_to_summarize": 1000,
+    }
+    async with summarizing(model, writer, config) as turn:
+        state: dict[str, Any] = {}
+        for n in range(5):
+            state = await turn(state, f"q{n} " + "长" * 1500)
+    assert len(writer.prompts) >= 6
+    assert max(prompt[0].text.count("长") for prompt in writer.prompts) <= 1100
 
 
 async def test_a_request_that_is_too_long_is_compacted_and_repeated() -> None:

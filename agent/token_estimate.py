@@ -1,0 +1,76 @@
+"""Estimates how many tokens texts and messages take. Pure.
+
+An exact count needs each provider's tokenizer tables from the network. The rates are high rather than low: a history
+that is taken for shorter than it is gets rejected by the model, one that is taken for longer is summarized earlier.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from langchain_core.messages import AIMessage, BaseMessage
+
+ASCII_RATE = 1 / 4
+"""Tokens per ASCII character: English prose has 0.2 to 0.25, code up to 0.3."""
+
+BYTE_RATE = 1 / 2
+"""Tokens of another character, per byte of UTF-8 after its first: 0.5 for Cyrillic, Greek, Arabic and accents (0.25 to
+0.5 in today's tokenizers), 1 for Chinese, Japanese and Korean (0.6 to 1.3: the older, the more), 1.5 for emoji."""
+
+MESSAGE_TOKENS = 3
+"""Tokens of a message's role and separators."""
+
+IMAGE_TOKENS = 1_200
+"""Tokens of an image: OpenAI up to 1,105, Anthropic up to 1,600."""
+
+_IMAGES = frozenset({"image", "image_url", "input_image"})
+
+
+def estimate_tokens(text: str) -> int:
+    """Estimate the tokens of a text.
+
+    >>> estimate_tokens("abcdefgh"), estimate_tokens("你好"), estimate_tokens("привет"), estimate_tokens("")
+    (2, 2, 3, 0)
+    """
+    if text.isascii():
+        return math.ceil(len(text) * ASCII_RATE)
+    ascii_chars = len(text.encode("ascii", "ignore"))
+    # Broken JSON can bring half a surrogate pair.
+    further_bytes = len(text.encode("utf-8", "surrogatepass")) - len(text)
+    return math.ceil(ascii_chars * ASCII_RATE + further_bytes * BYTE_RATE)
+
+
+def estimate_message_tokens(messages: Iterable[BaseMessage]) -> int:
+    """Estimate the tokens of messages, with their tool calls.
+
+    >>> estimate_message_tokens([BaseMessage("abcdefgh", type="human")])
+    5
+    """
+    return sum(map(_message_tokens, messages))
+
+
+def chars_for_tokens(text: str, tokens: int) -> int:
+    """Return how many characters of a text take about so many tokens.
+
+    >>> chars_for_tokens("abcdefgh", 1), chars_for_tokens("你好吗", 1), chars_for_tokens("", 9)
+    (4, 1, 0)
+    """
+    return tokens * len(text) // max(1, estimate_tokens(text))
+
+
+def _message_tokens(message: BaseMessage) -> int:
+    content = message.content
+    blocks = [content] if isinstance(content, str) else content
+    tokens = sum(map(_block_tokens, blocks))
+    if message.type == "ai" and isinstance(message, AIMessage) and message.tool_calls:
+        tokens += estimate_tokens(repr(message.tool_calls))
+    return tokens + MESSAGE_TOKENS
+
+
+def _block_tokens(block: str | dict[str, Any]) -> int:
+    if isinstance(block, str):
+        return estimate_tokens(block)
+    if block.get("type") in _IMAGES:
+        return IMAGE_TOKENS
+    text = block.get("text")
+    return estimate_tokens(text if isinstance(text, str) else repr(block))
