@@ -8,6 +8,7 @@ import contextvars
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from typing import Any
 
 import langsmith
@@ -15,17 +16,24 @@ from langchain.agents.factory import (
     _chain_async_model_call_handlers,
     _chain_async_tool_call_wrappers,
 )
-from langchain_core.callbacks import BaseCallbackManager, Callbacks
+from langchain.agents.middleware.types import ModelRequest, _ModelRequestOverrides
+from langchain_core.callbacks import BaseCallbackHandler, BaseCallbackManager, Callbacks
+from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.tracers._streaming import (
     _StreamingCallbackHandler,
     _V2StreamingCallbackHandler,
 )
+from typing_extensions import Unpack
 
 __all__ = [
+    "chain_model_calls",
+    "chain_tool_calls",
     "detached_context",
     "langsmith_checks_inline",
+    "listening_model",
     "node_tasks",
+    "override_request",
     "without_stream_handlers",
 ]
 
@@ -104,6 +112,37 @@ def chain_tool_calls(hooks: Sequence[Callable[..., Any]]) -> Callable[..., Await
 
 async def _call_inner(request: object, handler: Callable[[Any], Awaitable[Any]]) -> Any:  # noqa: ANN401
     return await handler(request)
+
+
+# ---- cheaper copies ------------------------------------------------------------------------------
+
+
+def override_request(
+    request: ModelRequest[Any], **overrides: Unpack[_ModelRequestOverrides]
+) -> ModelRequest[Any]:
+    """Return what `request.override(**overrides)` returns.
+
+    `override` sets each attribute in a block that replaces the process's warning filters: 0.05 ms of CPU, and every
+    warning that is ignored elsewhere is looked up anew.
+    """
+    changed = copy(request)
+    vars(changed).update(overrides)
+    return changed
+
+
+def listening_model(model: BaseChatModel, listener: BaseCallbackHandler) -> BaseChatModel:
+    """Return a copy of a model with one more callback.
+
+    Callbacks are given a description of the model, which LangChain makes once for each object. Made before copying, it
+    is made once for all copies, and not again for each call.
+    """
+    getattr(model, "_serialized", None)
+    given = model.callbacks
+    if given is None or isinstance(given, list):
+        return model.model_copy(update={"callbacks": [*(given or ()), listener]})
+    manager = given.copy()
+    manager.add_handler(listener, inherit=False)
+    return model.model_copy(update={"callbacks": manager})
 
 
 # ---- LangSmith's worker threads ----------------------------------------------------------------

@@ -15,6 +15,7 @@ from langchain.agents.middleware.types import ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage, merge_content
 from typing_extensions import override
 
+from agent.langgraph_internals import override_request
 from agent.middleware.handlers import ModelHandler
 from agent.middleware.tool_call_repair import has_valid_calls, invalid_call_text, repair_message
 from agent.state import ThreadState
@@ -43,7 +44,7 @@ class DanglingToolCallMiddleware(AgentMiddleware[ThreadState, Any]):
 
 def _repair_request(request: ModelRequest[Any]) -> ModelRequest[Any]:
     messages = repair_history(request.messages)
-    return request if messages is request.messages else request.override(messages=messages)
+    return request if messages is request.messages else override_request(request, messages=messages)
 
 
 def repair_history(messages: list[AnyMessage]) -> list[AnyMessage]:

@@ -9,7 +9,6 @@ import anyio
 from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import ModelRequest, ModelResponse
 from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import ChatGenerationChunk, GenerationChunk
 from langgraph.errors import GraphBubbleUp
@@ -17,6 +16,7 @@ from typing_extensions import override
 
 from agent.config import AgentConfig, LlmRetryConfig
 from agent.errors import AgentError
+from agent.langgraph_internals import listening_model, override_request
 from agent.middleware.handlers import ModelHandler
 from agent.middleware.localization import wording_for
 from agent.models.auxiliary import ModelSource
@@ -143,7 +143,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
                 "message": f"The model could not be reached ({failure.detail}); {name} stands in.",
             }
         )
-        return request.override(model=model)
+        return override_request(request, model=model)
 
     async def _call_model(
         self, name: str, request: Request, handler: ModelHandler
@@ -217,16 +217,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
 
 def _with_listener(request: Request, streamed: _StreamedText) -> Request:
     """Return the request with a callback on a copy of its model: runs share the original."""
-    return request.override(model=_add_callback(request.model, streamed))
-
-
-def _add_callback(model: BaseChatModel, streamed: _StreamedText) -> BaseChatModel:
-    given = model.callbacks
-    if given is None or isinstance(given, list):
-        return model.model_copy(update={"callbacks": [*(given or ()), streamed]})
-    manager = given.copy()
-    manager.add_handler(streamed, inherit=False)
-    return model.model_copy(update={"callbacks": manager})
+    return override_request(request, model=listening_model(request.model, streamed))
 
 
 def _failure_response(request: Request, failure: ModelFailure, streamed: _StreamedText) -> Response:

@@ -15,6 +15,7 @@ from langchain_core.messages import (
 )
 from typing_extensions import override
 
+from agent.langgraph_internals import override_request
 from agent.middleware.handlers import ModelHandler
 from agent.middleware.localization import wording_for
 from agent.middleware.system_message import add_reminder, append_to_system_message
@@ -80,9 +81,9 @@ def sanitize_request(request: Request) -> Request:
     kept = [message for message in messages if message is not None]
     given = [message.text for message in request.messages if isinstance(message, SystemMessage)]
     if not given:
-        return request.override(messages=kept)
+        return override_request(request, messages=kept)
     system = append_to_system_message(request.system_message, "\n\n".join(given))
-    return request.override(messages=kept, system_message=system)
+    return override_request(request, messages=kept, system_message=system)
 
 
 def escape_reserved_tags(text: str) -> str:

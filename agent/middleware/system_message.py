@@ -5,6 +5,8 @@ from typing import Any
 from langchain.agents.middleware.types import ModelRequest
 from langchain_core.messages import HumanMessage, SystemMessage
 
+from agent.langgraph_internals import override_request
+
 
 def append_to_system_message(system: SystemMessage | None, added: str) -> SystemMessage:
     r"""Return the system message with a further section at its end.
@@ -24,4 +26,4 @@ def add_reminder(
     request: ModelRequest[Any], text: str, name: str | None = None
 ) -> ModelRequest[Any]:
     """Return the request with a message of the framework at its end; it is not stored in the thread."""
-    return request.override(messages=[*request.messages, HumanMessage(text, name=name)])
+    return override_request(request, messages=[*request.messages, HumanMessage(text, name=name)])

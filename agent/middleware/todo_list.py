@@ -15,6 +15,7 @@ from langchain_core.messages import (
 )
 from typing_extensions import override
 
+from agent.langgraph_internals import override_request
 from agent.middleware.handlers import ModelHandler
 from agent.middleware.system_message import append_to_system_message
 from agent.models.failures import is_fallback
@@ -78,8 +79,8 @@ class TodoListMiddleware(AgentMiddleware[ThreadState, Any]):
 
 def _add_plan(request: Request) -> Request:
     """Return the request with the rules, and with the list if the model no longer sees it."""
-    asked = request.override(
-        system_message=append_to_system_message(request.system_message, PROMPT)
+    asked = override_request(
+        request, system_message=append_to_system_message(request.system_message, PROMPT)
     )
     todos = _todos(request)
     if not todos or _is_plan_visible(request.messages):
@@ -91,7 +92,9 @@ def _add_plan(request: Request) -> Request:
         name=PLAN_REMINDER,
         additional_kwargs={"hide_from_ui": True},
     )
-    return asked.override(messages=[*request.messages[:at], reminder, *request.messages[at:]])
+    return override_request(
+        asked, messages=[*request.messages[:at], reminder, *request.messages[at:]]
+    )
 
 
 def _is_plan_visible(messages: Sequence[AnyMessage]) -> bool:
@@ -162,7 +165,7 @@ def _add_reminder(
         additional_kwargs={"hide_from_ui": True},
     )
     messages: Any = [*request.messages, *answers, reminder]
-    return request.override(messages=messages)
+    return override_request(request, messages=messages)
 
 
 def _open_todos(request: Request) -> list[Todo]:

@@ -12,6 +12,7 @@ from langgraph.types import Command
 from typing_extensions import override
 
 from agent.errors import AgentError
+from agent.langgraph_internals import override_request
 from agent.middleware.handlers import ModelHandler
 from agent.middleware.tool_calls import calls_tools
 from agent.middleware.uploads import is_stored_user_message
@@ -50,7 +51,10 @@ class ViewImageMiddleware(AgentMiddleware[ThreadState, Any]):
             thread = self._thread(request)
             message = await anyio.to_thread.run_sync(image_message, thread, viewed, self._images)
             request = _insert_message(request, place, message)
-        response = await handler(request.override(messages=limit_images(request.messages)))
+        messages = limit_images(request.messages)
+        if messages is not request.messages:
+            request = override_request(request, messages=messages)
+        response = await handler(request)
         return ExtendedModelResponse(response, _clear_viewed_images(viewed, place, response))
 
     def _thread(self, request: ModelRequest[Any]) -> ThreadFolders:
@@ -113,7 +117,7 @@ def _insert_message(
     request: ModelRequest[Any], place: int, message: HumanMessage
 ) -> ModelRequest[Any]:
     messages = [*request.messages[:place], message, *request.messages[place:]]
-    return request.override(messages=messages)
+    return override_request(request, messages=messages)
 
 
 def _clear_viewed_images(

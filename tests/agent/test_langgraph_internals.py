@@ -9,7 +9,9 @@ from typing import Any
 import anyio
 import pytest
 from langchain.agents import create_agent
-from langchain_core.messages import HumanMessage
+from langchain.agents.middleware.types import ModelRequest
+from langchain_core.callbacks import AsyncCallbackManager, BaseCallbackHandler
+from langchain_core.messages import HumanMessage, SystemMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.config import get_config
 from langgraph.errors import NodeCancelledError
@@ -19,7 +21,9 @@ from typing_extensions import override
 from agent.langgraph_internals import (
     detached_context,
     langsmith_checks_inline,
+    listening_model,
     node_tasks,
+    override_request,
     without_stream_handlers,
 )
 from agent.middleware.tool_call_repair import ToolCallRepairMiddleware
@@ -129,3 +133,37 @@ async def test_langsmith_checks_run_on_the_loop() -> None:
     with langsmith_checks_inline():
         await agent.ainvoke(QUESTION)
     assert executor.calls < by_default, "LangSmith no longer hops: drop langsmith_checks_inline"
+
+
+def test_a_request_is_copied_as_override_does() -> None:
+    model = ScriptedChatModel.playing()
+    request: ModelRequest[Any] = ModelRequest(
+        model=model, messages=[HumanMessage("a")], system_message=SystemMessage("s"), tools=[]
+    )
+    changes: dict[str, Any] = {"messages": [HumanMessage("b")], "tool_choice": "none"}
+    changed = override_request(request, **changes)
+    assert changed == request.override(**changes)
+    assert vars(changed).keys() == vars(request.override(**changes)).keys()
+    assert request.messages == [HumanMessage("a")]
+
+
+@pytest.mark.parametrize("given", [None, "list", "manager"])
+async def test_a_listening_model_is_described_once_and_calls_all_listeners(
+    given: str | None,
+) -> None:
+    class Counting(BaseCallbackHandler):
+        started = 0
+
+        @override
+        def on_chat_model_start(self, *args: Any, **kwargs: Any) -> None:
+            self.started += 1
+
+    first, second = Counting(), Counting()
+    callbacks: Any = {None: None, "list": [first], "manager": AsyncCallbackManager([first])}[given]
+    model = ScriptedChatModel.playing("a", "b")
+    model.callbacks = callbacks
+    copies = [listening_model(model, second) for _ in range(2)]
+    for copy in copies:
+        await copy.ainvoke("hi")
+        assert copy._serialized is model._serialized
+    assert (first.started, second.started) == (2 if given else 0, 2)
