@@ -1,6 +1,8 @@
 """Describes uploaded files to the model, and shows it the images of the newest message."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import anyio.to_thread
@@ -11,10 +13,13 @@ from langgraph.config import get_config
 from langgraph.types import Command
 from typing_extensions import override
 
+from agent.langgraph_internals import override_request
 from agent.middleware.handlers import ModelHandler
-from agent.options import thread_id_for_run
+from agent.middleware.tool_calls import calls_tools
+from agent.options import RunContext
 from agent.paths import UPLOADS
 from agent.state import ThreadState, UploadedFile
+from agent.uploads.images import image_chars
 from agent.uploads.names import suffix_of
 from agent.uploads.prompt_block import uploads_block
 from agent.uploads.snapshot import FileReference, UploadSnapshot, file_references
@@ -23,12 +28,49 @@ from agent.user_messages import is_user_message
 Block = dict[str, Any]
 
 
+MAX_TURNS = 256
+"""Turns whose blocks are cached: those that run, and some that wait for a person."""
+
+MAX_CACHED_IMAGE_CHARS = 64_000_000
+"""Length of all images of cached turns in base64."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _DescribedTurn:
+    """What a turn's requests show of uploads.
+
+    Attributes:
+        run_id: The run.
+        newest: Position of the newest message of a person; -1 = there is none.
+        originals: By position, the newest message and all with files, as they are in the thread.
+        described: By position, the same messages with blocks, if they have one.
+        uploaded: The newest message's files.
+        image_chars: Length of the newest message's images in base64.
+    """
+
+    run_id: str | None
+    newest: int
+    originals: Mapping[int, AnyMessage]
+    described: Mapping[int, AnyMessage]
+    uploaded: list[UploadedFile]
+    image_chars: int
+
+    def matches(self, run_id: str | None, messages: Sequence[AnyMessage]) -> bool:
+        """Return whether these are the messages of the same turn of the same run."""
+        return (
+            self.run_id == run_id
+            and self.newest == _newest_position(messages)
+            and all(messages[at] is original for at, original in self.originals.items())
+        )
+
+
 class UploadsMiddleware(AgentMiddleware[ThreadState, Any]):
     """Adds an `<uploaded_files>` block to each message with files, before its text.
 
-    The history keeps the original text: blocks are built for each request, always the same for the same files. The
+    The history keeps the original text: blocks are built for each turn, always the same for the same files. The
     newest message also lists earlier files, if it has files or if there are files that the model has not been told
-    about. `uploaded_files` is set to this turn's files.
+    about. Files that arrive without a message during a turn are listed in the next one. `uploaded_files` is set to
+    this turn's files.
 
     Args:
         take_snapshot: Takes a snapshot of a thread's uploads. Blocking.
@@ -41,41 +83,54 @@ class UploadsMiddleware(AgentMiddleware[ThreadState, Any]):
         super().__init__()
         self._take_snapshot = take_snapshot
         self._supports_vision = supports_vision
+        self._turns: OrderedDict[str, _DescribedTurn] = OrderedDict()
 
     @override
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: ModelHandler
     ) -> ExtendedModelResponse[Any]:
-        thread_id = thread_id_for_run(request.runtime.context, get_config())
-        messages, update = await anyio.to_thread.run_sync(
-            self._describe_uploads, request, thread_id
-        )
-        return ExtendedModelResponse(await handler(request.override(messages=messages)), update)
+        caller = RunContext.from_runtime(request.runtime.context, get_config())
+        turn = self._turns.pop(caller.thread_id, None)
+        if turn is None or not turn.matches(caller.run_id, request.messages):
+            turn = await anyio.to_thread.run_sync(self._describe_turn, request.messages, caller)
+        response = await handler(_with_blocks(request, turn.described))
+        if calls_tools(response.result):
+            self._keep(caller.thread_id, turn)
+        if turn.uploaded == (request.state.get("uploaded_files") or []):
+            return ExtendedModelResponse(response)
+        return ExtendedModelResponse(response, Command(update={"uploaded_files": turn.uploaded}))
 
-    def _describe_uploads(
-        self, request: ModelRequest[Any], thread_id: str
-    ) -> tuple[list[AnyMessage], Command[Any] | None]:
-        """Return the messages with their blocks, and the state update. Blocking.
+    def _keep(self, thread_id: str, turn: _DescribedTurn) -> None:
+        self._turns[thread_id] = turn
+        size = sum(kept.image_chars for kept in self._turns.values())
+        while len(self._turns) > MAX_TURNS or size > MAX_CACHED_IMAGE_CHARS:
+            size -= self._turns.popitem(last=False)[1].image_chars
 
-        Messages without files stay the same objects.
-        """
-        view, messages = self._take_snapshot(thread_id), list(request.messages)
-        files = {
-            i: view.present(file_references(message.additional_kwargs))
+    def _describe_turn(self, messages: Sequence[AnyMessage], caller: RunContext) -> _DescribedTurn:
+        """Build the blocks of messages. Blocking."""
+        view = self._take_snapshot(caller.thread_id)
+        named = {
+            i: file_references(message.additional_kwargs)
             for i, message in enumerate(messages)
             if is_stored_user_message(message)
         }
-        newest = max(files, default=-1)
-        for i, named in files.items():
-            block = self._block(view, named, files if i == newest else None)
+        newest = max(named, default=-1)
+        files = {i: view.present(found) for i, found in named.items()}
+        images = view.images(files.get(newest, ())) if self._supports_vision else []
+        described: dict[int, AnyMessage] = {}
+        for i, found in files.items():
+            block = self._block(view, found, files if i == newest else None)
             if block is not None:
-                images = view.images(named) if self._supports_vision and i == newest else []
-                content = _prepend_block(messages[i].content, block, images)
-                messages[i] = messages[i].model_copy(update={"content": content})
-        uploaded = [_uploaded_file(file) for file in files.get(newest, ())]
-        if uploaded == (request.state.get("uploaded_files") or []):
-            return messages, None
-        return messages, Command(update={"uploaded_files": uploaded})
+                content = _prepend_block(messages[i].content, block, images if i == newest else [])
+                described[i] = messages[i].model_copy(update={"content": content})
+        return _DescribedTurn(
+            run_id=caller.run_id,
+            newest=newest,
+            originals={i: messages[i] for i, found in named.items() if found or i == newest},
+            described=described,
+            uploaded=[_uploaded_file(file) for file in files.get(newest, ())],
+            image_chars=sum(map(image_chars, images)),
+        )
 
     def _block(
         self,
@@ -96,6 +151,23 @@ class UploadsMiddleware(AgentMiddleware[ThreadState, Any]):
         earlier = view.earlier({file.name for file in named}) if known is not None else None
         summaries = [view.summarize(file) for file in named]
         return uploads_block(summaries, earlier, sees=self._supports_vision)
+
+
+def _newest_position(messages: Sequence[AnyMessage]) -> int:
+    """Return the position of the newest message of a person; -1 if there is none."""
+    positions = range(len(messages) - 1, -1, -1)
+    return next((at for at in positions if is_stored_user_message(messages[at])), -1)
+
+
+def _with_blocks(
+    request: ModelRequest[Any], described: Mapping[int, AnyMessage]
+) -> ModelRequest[Any]:
+    if not described:
+        return request
+    messages = list(request.messages)
+    for at, message in described.items():
+        messages[at] = message
+    return override_request(request, messages=messages)
 
 
 def _uploaded_file(file: FileReference) -> UploadedFile:

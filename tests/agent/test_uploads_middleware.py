@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from blockbuster import blockbuster_ctx
 from langchain_core.messages import AnyMessage, HumanMessage
+from langchain_core.runnables import RunnableConfig
 
+from agent.options import STEERING_SOURCE_KEY
 from agent.paths import UPLOADS
 from agent.thread_storage import ThreadFolders, ThreadStorage
 from agent.uploads.batch import IncomingFile
@@ -126,6 +128,51 @@ async def test_the_same_files_give_the_same_request(tmp_path: Path) -> None:
         put(harness.folders(), a__txt="hello", b__txt="world")
         await harness.say(message("see", "b.txt"))
     assert text_of(people(model, 0)[0]) == text_of(people(model, 1)[0])
+
+
+async def test_the_requests_of_a_turn_stay_the_same_while_files_come(tmp_path: Path) -> None:
+    copy = {"path": f"{UPLOADS}/made.txt", "content": "made"}
+    writing = ScriptedTurn(calls=(ScriptedCall(name="write_file", args=copy, id="c1"),))
+    model = ScriptedChatModel.playing(writing, "done", "listed")
+    async with open_agent(tmp_path, model) as harness:
+        put(harness.folders(), a__txt="hello")
+        await harness.say(message("see", "a.txt"))
+        await harness.say("and now?")
+    assert text_of(people(model, 1)[0]) == text_of(people(model, 0)[0])
+    assert "made.txt" not in text_of(people(model, 1)[0])
+    assert "made.txt" in text_of(people(model, 2)[-1])
+
+
+async def test_a_message_that_arrives_during_the_turn_brings_its_files(tmp_path: Path) -> None:
+    look = ScriptedTurn(calls=(ScriptedCall(name="ls", args={"path": UPLOADS}, id="c1"),))
+    model = ScriptedChatModel.playing(look, "done")
+    late = message("and this one", "b.txt")
+    waiting: list[list[AnyMessage]] = [[late.model_copy(update={"id": "late"})], []]
+    context: dict[str, Any] = {STEERING_SOURCE_KEY: waiting.pop}
+    async with open_agent(tmp_path, model) as harness:
+        put(harness.folders(), a__txt="hello")
+        put(harness.folders(), b__txt="world")
+        await harness.say(message("see", "a.txt"), **context)
+        state = await harness.state()
+    first, second = people(model, 1)
+    assert "a.txt" in text_of(first)
+    assert "b.txt (2.0 KB)" in text_of(second)
+    assert [file["filename"] for file in state["uploaded_files"]] == ["b.txt"]
+
+
+async def test_a_resumed_run_sees_the_files_of_now(tmp_path: Path) -> None:
+    look = ScriptedTurn(calls=(ScriptedCall(name="ls", args={"path": UPLOADS}, id="c1"),))
+    model = ScriptedChatModel.playing(look, ValueError("broken"), "done")
+    async with open_agent(tmp_path, model) as harness:
+        put(harness.folders(), a__txt="hello")
+        with pytest.raises(ValueError, match="broken"):
+            await harness.say(message("see", "a.txt"), run_id="one")
+        (harness.folders().uploads / "a.txt").unlink()
+        graph = await harness.factory.graph_for({})
+        config: RunnableConfig = {"configurable": {"thread_id": THREAD, "run_id": "two"}}
+        await graph.ainvoke(None, config, context={"thread_id": THREAD, "run_id": "two"})
+    assert "a.txt" in text_of(people(model, 1)[0])
+    assert text_of(people(model, 2)[0]) == "see"
 
 
 async def test_unreferenced_files_are_listed(tmp_path: Path) -> None:
