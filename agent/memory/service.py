@@ -119,8 +119,12 @@ class MemoryService:
         providers cache prompts by their beginnings, and what was just said is in the history anyway. Changes by people
         and pauses of `BLOCK_REST` renew it.
         """
-        if not self._is_injected():
+        scope = _scope_of(caller) if self._is_injected() else None
+        if scope is None:
             return ""
+        block = self._recent_block(MemoryQueueKey(thread_id=caller.thread_id, scope=scope))
+        if block is not None:
+            return block
         return await anyio.to_thread.run_sync(self.block_now, caller)
 
     def block_now(self, caller: RunContext) -> str:
@@ -129,16 +133,25 @@ class MemoryService:
         if scope is None:
             return ""
         key = MemoryQueueKey(thread_id=caller.thread_id, scope=scope)
-        now, limit = self._now(), self.config.max_injection_tokens
-        used_at, cached_limit, block = self._blocks.pop(key, (now, 0, ""))
-        if cached_limit != limit or now - used_at >= BLOCK_REST:
+        block = self._recent_block(key)
+        if block is None:
+            limit = self.config.max_injection_tokens
             try:
                 block = memory_block(self._store.read(scope), limit)
             except MemoryServiceError:
                 return ""  # logged where it happened; a run goes on without
+            self._blocks[key] = (self._now(), limit, block)
+            if len(self._blocks) > MAX_BLOCKS:
+                self._blocks.popitem(last=False)
+        return block
+
+    def _recent_block(self, key: MemoryQueueKey) -> str | None:
+        """Return a conversation's block and keep it for longer; None if it has to be made anew."""
+        now, limit = self._now(), self.config.max_injection_tokens
+        used_at, cached_limit, block = self._blocks.pop(key, (now, 0, ""))
+        if cached_limit != limit or now - used_at >= BLOCK_REST:
+            return None
         self._blocks[key] = (now, limit, block)
-        if len(self._blocks) > MAX_BLOCKS:
-            self._blocks.popitem(last=False)
         return block
 
     async def enqueue_turn(self, messages: Sequence[BaseMessage], caller: RunContext) -> None:
