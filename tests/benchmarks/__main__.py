@@ -16,7 +16,17 @@ from pathlib import Path
 from tests.benchmarks.figures import Figure, head, line
 from tests.benchmarks.record import record
 
-BENCHMARKS = ("start", "turns", "bus", "replies", "langgraph", "growth", "history", "faults")
+BENCHMARKS = (
+    "start",
+    "turns",
+    "bus",
+    "replies",
+    "langgraph",
+    "growth",
+    "history",
+    "faults",
+    "agent",
+)
 ROWS = "--rows"
 RECORD = "--record"
 LONGEST_S = 900
