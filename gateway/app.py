@@ -2,16 +2,19 @@
 
 import logging
 from collections.abc import Awaitable, Iterable
+from typing import Any
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from typing_extensions import override
 
 from bots.common.webhooks import webhook_path
 from gateway import errors
 from gateway.auth import OPEN_PATHS, AccessMiddleware
 from gateway.config import GatewayConfig
 from gateway.langgraph import langgraph_routers
+from gateway.langgraph.direct_routes import DirectRoutes
 from gateway.middleware import RequestMiddleware
 from gateway.openapi import COMMON_RESPONSES, error_responses, install_openapi
 from gateway.routes import (
@@ -73,13 +76,45 @@ class ErrorMiddleware:
             await errors.send_internal_error(scope, receive, send)
 
 
-def build_app(services: Services) -> FastAPI:
+LANGGRAPH_PREFIXES = ("/api", "/api/langgraph")
+"""Where the LangGraph API is served; only the first is in the OpenAPI document."""
+
+
+class Application(FastAPI):
+    """FastAPI with a shorter way to the LangGraph API's simple endpoints (`gateway/langgraph/direct_routes.py`).
+
+    Args:
+        services: The services; the composition root may replace `app.state.services` later.
+        options: Options of FastAPI.
+    """
+
+    def __init__(self, services: Services, **options: Any) -> None:  # noqa: ANN401 - FastAPI's
+        super().__init__(**options)
+        self.router.redirect_slashes = False
+        self.state.services = services
+        self.state.agent_services = services.agent
+        self.add_middleware(ErrorMiddleware)
+        errors.install_error_handlers(self)
+        self._direct = DirectRoutes(langgraph_routers(), LANGGRAPH_PREFIXES)
+
+    @override
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        endpoint = self._direct.find(scope)
+        if endpoint is None:
+            await super().__call__(scope, receive, send)
+            return
+        scope["app"] = self
+        await ErrorMiddleware(endpoint)(scope, receive, send)
+
+
+def build_app(services: Services) -> Application:
     """Return the application for requests inside the process, without access control.
 
     Args:
         services: The services; the composition root may replace `app.state.services` later.
     """
-    app = FastAPI(
+    app = Application(
+        services,
         title="Parley",
         version=get_version(),
         docs_url=None,
@@ -88,11 +123,6 @@ def build_app(services: Services) -> FastAPI:
         responses=COMMON_RESPONSES,
     )
     install_openapi(app)
-    app.router.redirect_slashes = False
-    app.state.services = services
-    app.state.agent_services = services.agent
-    app.add_middleware(ErrorMiddleware)
-    errors.install_error_handlers(app)
     app.include_router(health.router)
     app.include_router(metrics.router)
     app.include_router(webhooks.router)
@@ -100,9 +130,10 @@ def build_app(services: Services) -> FastAPI:
     for module in (agents, artifacts, terminal, channels, mcp, memory, models, skills, uploads):
         app.include_router(module.router, prefix="/api")
     app.include_router(suggestions.router, prefix="/api")
+    described, also = LANGGRAPH_PREFIXES
     for router in langgraph_routers():
-        app.include_router(router, prefix="/api", responses=error_responses(400, 404, 409))
-        app.include_router(router, prefix="/api/langgraph", include_in_schema=False)
+        app.include_router(router, prefix=described, responses=error_responses(400, 404, 409))
+        app.include_router(router, prefix=also, include_in_schema=False)
     return app
 
 

@@ -19,6 +19,8 @@ from gateway.runtime.serialization import dumps
 MAX_DEPTH = 100
 """Deepest nesting of JSON. Responses embed it in further levels, and the encoder fails at 254."""
 
+_INVALID_JSON = "Invalid JSON in request body"
+
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -109,10 +111,19 @@ def _is_too_deep(value: object) -> bool:
     return any(isinstance(item, dict | list) for item in level)
 
 
+async def read_body(request: Request, model: type[Body]) -> Body:
+    """Return a request's JSON body as `model`. Raises HTTPException (422)."""
+    try:
+        value = await request.json()
+    except json.JSONDecodeError:
+        raise HTTPException(422, _INVALID_JSON) from None
+    return validate_body(model, value)
+
+
 def validate_body(model: type[Body], value: object) -> Body:
     """Return JSON as `model`. Raises HTTPException (422)."""
     try:
-        return model.model_validate(value)
+        return model.model_validate(value, from_attributes=True)
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False, include_input=False)
         raise HTTPException(422, _format_errors(found)) from None
@@ -192,7 +203,7 @@ def _format_errors(errors: Sequence[Any]) -> str:
     parts = []
     for error in errors:
         if error["type"] == "json_invalid":
-            return "Invalid JSON in request body"
+            return _INVALID_JSON
         steps = error["loc"][1:] if error["loc"][:1] in (("body",), ("query",)) else error["loc"]
         parts.append(f"{'.'.join(map(str, steps)) or 'body'}: {error['msg']}")
     return "; ".join(parts)

@@ -1,6 +1,7 @@
 """The default assistant that exists for every graph. Pure."""
 
 from collections.abc import Awaitable, Callable, Iterable
+from functools import lru_cache
 from uuid import UUID, uuid5
 
 from langchain_core.runnables import RunnableConfig
@@ -15,6 +16,7 @@ _NAMESPACE = UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")
 """The namespace from which LangGraph's server derives the ids of default assistants."""
 
 
+@lru_cache(maxsize=1024)
 def assistant_id_for_graph(graph_id: str) -> str:
     """Return the id of a graph's default assistant.
 

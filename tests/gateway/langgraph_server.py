@@ -17,9 +17,9 @@ from typing_extensions import override
 from agent.factory import open_agent_factory
 from agent.network.url_guard import UrlGuard
 from agent.services import AgentSetup
+from gateway.app import Application
 from gateway.audit import AuditLog
 from gateway.config import load_config
-from gateway.errors import install_error_handlers
 from gateway.langgraph import langgraph_routers
 from gateway.request_stats import RequestStats
 from gateway.runtime.assistants import GraphSource
@@ -51,11 +51,9 @@ class ApiServer:
     url: str
 
 
-def build_app(services: Services) -> FastAPI:
+def build_app(services: Services) -> Application:
     """Return an application with only the LangGraph routers, mounted as the gateway mounts them."""
-    app = FastAPI()
-    app.state.services = services
-    install_error_handlers(app)
+    app = Application(services)
     for prefix in PREFIXES:
         for router in langgraph_routers():
             app.include_router(router, prefix=prefix)
