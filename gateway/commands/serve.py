@@ -15,12 +15,13 @@ from gateway.command_errors import CommandFailed
 from gateway.config import Config, export_environment, load_config
 from gateway.serving import gc_tuning, startup_report
 from gateway.serving.listener import open_listener
+from gateway.serving.startup_responder import StartupResponder
 
 MIN_FREE_BYTES = 2_000_000
 """Free disk space without which the databases cannot be created."""
 
 SERVICE_MODULE = "gateway.serving.service"
-"""Imported after the port is open: it takes a second, during which connections wait."""
+"""Imported after the port is open: it takes a second, during which health checks are answered and requests wait."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -40,15 +41,16 @@ def run(arguments: argparse.Namespace) -> int:
         def on_config_change(later: Config) -> None:
             _configure_logs(later, secrets | later.secrets, to_file=has_chat)
 
-        serving = importlib.import_module(SERVICE_MODULE)
-        run_service = partial(
-            serving.run_service,
-            token=token,
-            has_chat=has_chat,
-            overrides=overrides,
-            on_config_change=on_config_change,
-        )
-        anyio.run(run_service, config, listener)
+        with StartupResponder(listener) as earlier:
+            serving = importlib.import_module(SERVICE_MODULE)
+            run_service = partial(
+                serving.run_service,
+                token=token,
+                has_chat=has_chat,
+                overrides=overrides,
+                on_config_change=on_config_change,
+            )
+            anyio.run(run_service, config, listener, earlier)
     return 0
 
 

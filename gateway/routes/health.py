@@ -30,16 +30,16 @@ class ReadinessCheckView(BaseModel):
 
 
 class ReadinessResponse(BaseModel):
-    """Whether messages can be answered; requests with the token also get the checks."""
+    """Whether messages can be answered; requests with the token also get the checks, except while `starting`."""
 
-    status: Literal["ready", "not ready"]
+    status: Literal["ready", "not ready", "starting"]
     checks: dict[str, ReadinessCheckView] | None = None
 
 
 @router.get("/health")
 @router.head("/health", include_in_schema=False)
 async def get_health() -> HealthResponse:
-    """Return 200 as soon as the gateway serves; channels may still be connecting. Needs no token."""
+    """Return 200 as soon as the process listens, also while it starts. Needs no token."""
     return HealthResponse()
 
 

@@ -1,9 +1,10 @@
 """The HTTP server: uvicorn on an open socket, without its own signal handlers."""
 
+import asyncio
 import logging
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import anyio
 import uvicorn
@@ -18,6 +19,7 @@ from gateway.serving.connections import (
     protocols,
     raise_descriptor_limit,
 )
+from gateway.serving.startup_responder import StartupResponder
 
 GRACE_PERIOD_S = 1
 """How long open requests may take to finish when the server stops, seconds; streams are cut off then."""
@@ -26,15 +28,28 @@ KEEP_ALIVE_S = 75
 
 
 class HttpServer(uvicorn.Server):
-    """Serves one application."""
+    """Serves one application.
+
+    Args:
+        app: The application.
+        listener: A listening socket.
+        limits: Limits of connections; None = the defaults.
+        earlier: Accepts connections until the server starts.
+    """
 
     def __init__(
-        self, app: ASGIApp, listener: socket.socket, limits: ConnectionConfig | None = None
+        self,
+        app: ASGIApp,
+        listener: socket.socket,
+        limits: ConnectionConfig | None = None,
+        *,
+        earlier: StartupResponder | None = None,
     ) -> None:
         self._limiter = ConnectionLimiter(
             limits or ConnectionConfig(), max_descriptors=raise_descriptor_limit()
         )
         http, websocket = protocols(self._limiter)
+        self._http = http
         super().__init__(
             uvicorn.Config(
                 app,
@@ -53,6 +68,7 @@ class HttpServer(uvicorn.Server):
             )
         )
         self._listener = listener
+        self._earlier = earlier
         self.ready = anyio.Event()
 
     @override
@@ -63,9 +79,19 @@ class HttpServer(uvicorn.Server):
 
     @override
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start serving and set `ready`."""
+        """Take over the connections of the startup responder, start serving, and set `ready`."""
+        connections = self._earlier.stop() if self._earlier else []
         await super().startup(sockets)
+        for connection in connections:
+            with suppress(OSError):  # the client left
+                await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection)
         self.ready.set()
+
+    def _protocol(self) -> asyncio.Protocol:
+        protocol: asyncio.Protocol = self._http(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return protocol
 
     async def run_until_stopped(self) -> None:
         """Serve until `stop` is called."""

@@ -52,8 +52,9 @@ async def _services() -> list[Figure]:
         ("no channel", alone, ("< 1.0", "< 95")),
         ("all three", whole, ("< 1.6", "< 130")),
     ):
-        healthy, connected, memory = zip(*starts, strict=True)
+        healthy, serving, connected, memory = zip(*starts, strict=True)
         figures += _figures(f"start, {what}: healthy", healthy, bars[0], PEERS_START)
+        figures += _figures(f"start, {what}: requests answered", serving)
         if what == "all three":
             figures += _figures(f"start, {what}: every channel connected", connected)
         figures.append(
@@ -62,18 +63,24 @@ async def _services() -> list[Figure]:
     return figures
 
 
-async def _started(channels: Mapping[str, Any], *names: str) -> tuple[float, float, int]:
-    """Return seconds to healthy, seconds to connected, and resident bytes when idle, from an empty folder."""
+async def _started(channels: Mapping[str, Any], *names: str) -> tuple[float, float, float, int]:
+    """Return seconds to healthy, to answered requests, to connected, and resident bytes when idle.
+
+    Of a service with an empty folder.
+    """
     with TemporaryDirectory() as folder:
         service = Service(Path(folder), {"channels": dict(channels)})
         began = time.perf_counter()
-        await service.start()
+        await service.launch()
+        await service.until_alive()
         healthy = time.perf_counter() - began
         try:
+            await service.until_healthy()
+            serving = time.perf_counter() - began
             await service.until_connected(*names)
             connected = time.perf_counter() - began
             await anyio.sleep(SETTLE_S)
-            return healthy, connected, _memory()
+            return healthy, serving, connected, _memory()
         finally:
             await service.stop()
 

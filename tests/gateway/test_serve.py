@@ -293,7 +293,7 @@ async def test_closed_output_does_not_stop_it(tmp_path: Path) -> None:
     os.close(writing)
     async with process, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
         try:
-            await eventually(lambda: is_healthy(client), within_s=30, every_s=0.05)
+            await eventually(lambda: has_started(client), within_s=30, every_s=0.05)
             process.terminate()
             with anyio.fail_after(STOP_WITHIN_S):
                 assert await process.wait() == 0
@@ -302,8 +302,9 @@ async def test_closed_output_does_not_stop_it(tmp_path: Path) -> None:
                 process.kill()
 
 
-async def is_healthy(client: httpx.AsyncClient) -> bool:
+async def has_started(client: httpx.AsyncClient) -> bool:
+    """Ask for a page that needs a token: requests wait while the service starts."""
     try:
-        return (await client.get("/health")).status_code == 200
+        return (await client.get("/api/models", timeout=30)).status_code == 401
     except httpx.TransportError:
         return False

@@ -4,7 +4,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -127,13 +127,20 @@ class Service:
         async with httpx.AsyncClient(base_url=self.url, timeout=5) as client:
             return await _is_healthy(client)
 
+    async def until_alive(self) -> None:
+        """Wait until GET /health answers 200; it may be starting. Raises AssertionError: the process ended."""
+        await self._until(_is_healthy)
+
     async def until_healthy(self) -> None:
-        """Wait until GET /health answers 200. Raises AssertionError: the process ended."""
+        """Wait until GET /health answers 200 and it has started. Raises AssertionError: the process ended."""
+        await self._until(_has_started)
+
+    async def _until(self, condition: Callable[[httpx.AsyncClient], Awaitable[bool]]) -> None:
         with anyio.fail_after(START_WITHIN_S):
             async with httpx.AsyncClient(base_url=self.url, timeout=5) as client:
-                while not await _is_healthy(client):
+                while not await condition(client):
                     assert self.running, f"parley serve ended:\n{self.log.read_text()[-3000:]}"
-                    await anyio.sleep(0.05)
+                    await anyio.sleep(0.02)
 
     async def until_connected(self, *channels: str) -> None:
         """Wait until the channels say that they are connected."""
@@ -165,6 +172,14 @@ class Service:
 async def _is_healthy(client: httpx.AsyncClient) -> bool:
     try:
         return (await client.get("/health")).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+async def _has_started(client: httpx.AsyncClient) -> bool:
+    """Ask for a page that needs a token: requests wait while the service starts."""
+    try:
+        return (await client.get("/api/models")).status_code in (200, 401)
     except httpx.TransportError:
         return False
 
