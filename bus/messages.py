@@ -330,7 +330,21 @@ class OutboundEdit:
     final_status: _FinalStatus = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboundIndicator:
+    """Shows the done (`ok`) or failure indicator of the message to which `reply_target` replies.
+
+    It is no message: nothing waits for it, and its row is deleted once it is shown or given up.
+    """
+
+    kind: Literal["indicator"] = "indicator"
+    channel: str
+    reply_target: ReplyTarget
+    ok: bool
+
+
 OutboundMessage = OutboundText | OutboundFile | OutboundRemoval | OutboundEdit
+"""What is sent, edited or deleted."""
 
 _INBOUND: TypeAdapter[InboundMessage] = TypeAdapter(InboundMessage)
 
@@ -343,7 +357,9 @@ class _Address:
 
 
 _ADDRESS: TypeAdapter[_Address] = TypeAdapter(_Address)
-_DELIVERY: TypeAdapter[OutboundMessage] = TypeAdapter(OutboundMessage)
+_DELIVERY: TypeAdapter[OutboundMessage | OutboundIndicator] = TypeAdapter(
+    OutboundMessage | OutboundIndicator
+)
 
 
 def encode_inbound(inbound: InboundMessage) -> str:
@@ -369,11 +385,11 @@ def decode_reply_target(body: str) -> ReplyTarget | None:
         return None
 
 
-def encode_outbound(delivery: OutboundMessage) -> str:
+def encode_outbound(delivery: OutboundMessage | OutboundIndicator) -> str:
     """Return the JSON of a message for the outbox."""
     return _DELIVERY.dump_json(delivery).decode()
 
 
-def decode_outbound(body: str) -> OutboundMessage:
+def decode_outbound(body: str) -> OutboundMessage | OutboundIndicator:
     """Return the message of an outbox row."""
     return _DELIVERY.validate_json(body)

@@ -315,6 +315,15 @@ class SupportsIndicators(Protocol):
 
 
 @runtime_checkable
+class SupportsRefusalIndicator(Protocol):
+    """A platform that can show on a message itself that it was not accepted."""
+
+    async def show_refused(self, target: ReplyTarget) -> None:
+        """Mark the message `target.reply_to`; indicators of other messages stay. Raises DeliveryError."""
+        ...
+
+
+@runtime_checkable
 class SupportsDownloads(Protocol):
     """A platform whose attachments can be downloaded."""
 

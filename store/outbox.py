@@ -25,11 +25,15 @@ class NewOutboxRow:
         key: Unique for ever; identifies a repeated send ("<inbox id>:text:0").
         conversation: Rows of one conversation are sent in order.
         body: The encoded message (bus/messages.py).
+        not_before: When the first attempt is due, Unix seconds. Rows behind it do not wait for that.
+        supersedes: Key of a row that is deleted, unless it was attempted, because this one says it all; "" = none.
     """
 
     key: str
     conversation: ConversationKey
     body: str
+    not_before: float = 0.0
+    supersedes: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,22 +68,29 @@ SELECT outbox.*, channel, workspace, chat, topic
 FROM outbox JOIN conversation ON conversation.id = outbox.conversation_id
 """
 _INSERT = """
-INSERT INTO outbox (key, conversation_id, body, created_at, updated_at)
-VALUES (:key, :conversation_id, :body, :now, :now)
+INSERT INTO outbox (key, conversation_id, body, not_before, created_at, updated_at)
+VALUES (:key, :conversation_id, :body, :not_before, :now, :now)
 ON CONFLICT (key) DO NOTHING
 """
+_SUPERSEDE = "DELETE FROM outbox WHERE key = :key AND state = 'pending' AND attempts = 0"
 _BY_KEY = f"{_SELECT} WHERE outbox.key = :key"
 _BY_ID = f"{_SELECT} WHERE outbox.id = :id"
 _OPEN = f"{_SELECT} WHERE outbox.state IN ('pending', 'sending') ORDER BY outbox.id"
 # Without INDEXED BY, SQLite reads every row of the conversation.
-_OPEN_IN_CONVERSATION = """
+_IN_CONVERSATION = """
 SELECT outbox.*, channel, workspace, chat, topic
 FROM outbox INDEXED BY outbox_open JOIN conversation ON conversation.id = outbox.conversation_id
 WHERE outbox.state IN ('pending', 'sending')
 AND channel = :channel AND workspace = :workspace AND chat = :chat AND topic = :topic
-ORDER BY outbox.id
 """
-NEXT_OPEN = f"{_OPEN_IN_CONVERSATION} LIMIT 1"
+_OPEN_IN_CONVERSATION = f"{_IN_CONVERSATION} ORDER BY outbox.id"
+# Two ordered reads, the second only if the first finds nothing: sorting would read every open row.
+NEXT_OPEN = f"""
+SELECT * FROM ({_IN_CONVERSATION} AND (attempts > 0 OR not_before <= :now) ORDER BY outbox.id LIMIT 1)
+UNION ALL
+SELECT * FROM ({_IN_CONVERSATION} AND attempts = 0 AND not_before > :now ORDER BY not_before LIMIT 1)
+LIMIT 1
+"""  # noqa: S608 - statements of this module only
 _OPEN_CONVERSATIONS = """
 SELECT channel, workspace, chat, topic FROM conversation
 WHERE id IN (SELECT conversation_id FROM outbox WHERE state IN ('pending', 'sending'))
@@ -161,9 +172,12 @@ class OutboxStore:
             rows = await self._database.read(_OPEN_IN_CONVERSATION, key_params(conversation))
         return [_outbox_row(row) for row in rows]
 
-    async def next_open(self, conversation: ConversationKey) -> OutboxRow | None:
-        """Return the first pending or sending row of a conversation."""
-        rows = await self._database.read(NEXT_OPEN, key_params(conversation))
+    async def next_open(self, conversation: ConversationKey, *, now: float) -> OutboxRow | None:
+        """Return the first pending or sending row of a conversation.
+
+        Rows that wait for their first attempt come last, the next one due first; `now` in Unix seconds.
+        """
+        rows = await self._database.read(NEXT_OPEN, {**key_params(conversation), "now": now})
         return _outbox_row(rows[0]) if rows else None
 
     async def list_open_conversations(self) -> list[ConversationKey]:
@@ -307,11 +321,16 @@ class OutboxStore:
 def insert_outbox_rows(tx: Transaction, rows: Sequence[NewOutboxRow], *, now: float) -> None:
     """Insert rows inside another store's transaction; a key that exists already is left alone."""
     for new in rows:
-        conversation_id = ensure_conversation(tx, new.conversation, now=now)
-        tx.run(
-            _INSERT,
-            {"key": new.key, "conversation_id": conversation_id, "body": new.body, "now": now},
-        )
+        if new.supersedes:
+            tx.run(_SUPERSEDE, {"key": new.supersedes})
+        row: Params = {
+            "key": new.key,
+            "conversation_id": ensure_conversation(tx, new.conversation, now=now),
+            "body": new.body,
+            "not_before": new.not_before,
+            "now": now,
+        }
+        tx.run(_INSERT, row)
 
 
 def _insert_topic(tx: Transaction, row_id: int, message_id: str, now: float) -> None:

@@ -10,7 +10,7 @@ _MAX_SHOWN: Final = 1_000
 
 
 class ReactionIndicator:
-    """Reacts to the message that is being answered (`SupportsIndicators`).
+    """Reacts to the message that is being answered (`SupportsIndicators`), or refused (`SupportsRefusalIndicator`).
 
     Args:
         add: Adds a reaction to the message `target.reply_to`; returns what `remove` needs.
@@ -56,3 +56,8 @@ class ReactionIndicator:
             await self._remove(target, reaction)
         self._shown.pop(message, None)
         await self._add(target, self._done if ok else self._failed)
+
+    async def show_refused(self, target: ReplyTarget) -> None:
+        """Show that a message was not accepted. Raises DeliveryError."""
+        if target.reply_to:
+            await self._add(target, self._failed)

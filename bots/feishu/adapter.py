@@ -44,6 +44,7 @@ from bus.platform import (
     SupportsDownloads,
     SupportsEditing,
     SupportsIndicators,
+    SupportsRefusalIndicator,
     SupportsStreaming,
 )
 
@@ -58,6 +59,7 @@ class FeishuAdapter(
     SupportsEditing,
     SupportsStreaming,
     SupportsIndicators,
+    SupportsRefusalIndicator,
 ):
     """A Feishu or Lark app over the long connection, or with a webhook.
 
@@ -209,6 +211,10 @@ class FeishuAdapter(
     @override
     async def show_finished(self, target: ReplyTarget, *, ok: bool) -> None:
         await self._indicator.show_finished(target, ok=ok)
+
+    @override
+    async def show_refused(self, target: ReplyTarget) -> None:
+        await self._indicator.show_refused(target)
 
     async def _connect(self, receiver: FeishuReceiver) -> None:
         if self._webhook is not None:

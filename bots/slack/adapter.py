@@ -44,6 +44,7 @@ from bus.platform import (
     SupportsEditing,
     SupportsIndicators,
     SupportsMessageLookup,
+    SupportsRefusalIndicator,
     SupportsStreaming,
 )
 
@@ -59,6 +60,7 @@ class SlackAdapter(
     SupportsDownloads,
     SupportsEditing,
     SupportsMessageLookup,
+    SupportsRefusalIndicator,
     SupportsStreaming,
     SupportsDeletion,
     SupportsIndicators,
@@ -274,6 +276,11 @@ class SlackAdapter(
     async def show_finished(self, target: ReplyTarget, *, ok: bool) -> None:
         async with self._calling(target):
             await self._indicator.finished(target, ok=ok)
+
+    @override
+    async def show_refused(self, target: ReplyTarget) -> None:
+        async with self._calling(target):
+            await self._indicator.refused(target)
 
     @override
     async def handle_request(self, intake: Intake, request: WebhookRequest) -> WebhookResponse:

@@ -67,13 +67,18 @@ class SlackIndicator:
         self._active[target] = ways
 
     async def finished(self, target: ReplyTarget, *, ok: bool) -> None:
-        """Take the sign away; a reaction also says how it ended."""
+        """Take the sign away; a reaction also says how it ended.
+
+        The status of a thread stays while another message there is being answered.
+        """
         if not target.reply_to:
             return
         shown = self._active.pop(target, None)
+        if shown is None:
+            await self._api.identity()  # After a restart this may come before the connection.
         way = shown[0] if shown else next(iter(self._status_methods(target)), "")
         try:
-            if way:
+            if way and not self._is_busy(target):
                 await self._status_methods(target)[way](target, over=True)
         except (KeyError, SlackError) as error:
             _log.info("%s: a status could not be cleared; it expires: %s", self._api.channel, error)
@@ -86,6 +91,11 @@ class SlackIndicator:
             self._concluded[target] = ok
         await self._unreact(target, WORKING)
         self._concluded.pop(target, None)
+
+    async def refused(self, target: ReplyTarget) -> None:
+        """Mark a message that was not accepted; its thread may have the status of another one."""
+        if target.reply_to:
+            await self._react(target, FAILED)
 
     def remember_title(self, inbound: InboundMessage) -> None:
         """Note what a thread is about: its first message becomes its title."""
@@ -118,6 +128,14 @@ class SlackIndicator:
             _STATUS: self._set_assistant_status,
         }
         return {name: way for name, way in ways.items() if name not in self._unsupported}
+
+    def _is_busy(self, target: ReplyTarget) -> bool:
+        """Return whether the thread of a message has the status of another one."""
+        thread = (target.chat, _thread(target))
+        return any(
+            ways[0] and (other.chat, _thread(other)) == thread
+            for other, ways in self._active.items()
+        )
 
     async def _set_agent_status(self, target: ReplyTarget) -> str:
         """Show the sign of an agent; return by which way, or "" where there is none."""

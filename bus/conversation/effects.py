@@ -30,9 +30,16 @@ from bus.history.versions import message_ids
 from bus.log_context import bind_conversation
 from bus.messages import ReplyTarget
 from bus.outbound.live import show_live_reply
-from bus.outbound.rows import LiveMessages, notice_key, reply_buttons, reply_rows, streaming_key
+from bus.outbound.rows import (
+    LiveMessages,
+    indicator_row,
+    notice_key,
+    reply_buttons,
+    reply_rows,
+    streaming_key,
+)
 from bus.outbound.worker import DeliveryWorker
-from bus.platform import Adapter, SupportsButtons
+from bus.platform import Adapter, SupportsButtons, SupportsIndicators
 from bus.retry import Backoff
 from bus.runs.client import RunClient
 from bus.runs.replies import Reply, limit_length
@@ -115,9 +122,9 @@ class TurnEffects:
 
     async def discard(self, turn: Turn) -> None:
         """Finish the row without an answer: it was stopped before it began, or another turn answered it."""
-        await self._inbox.finish(turn.row.id, [])
-        if turn.reason is None:
-            await self._indicate(turn.row, {turn.message.inbound.reply_target: True})
+        outcomes = {turn.message.inbound.reply_target: True} if turn.reason is None else {}
+        await self._inbox.finish(turn.row.id, self._indicator_rows(turn.row, outcomes))
+        self._delivery.notify(turn.row.key)
 
     async def begin(self, turn: Turn) -> TurnEvent:
         """Bind the conversation's thread and commit that the turn starts."""
@@ -257,6 +264,11 @@ class TurnEffects:
             reply = limit_length(reply, self._max_answer_chars, turn.texts)
             rows = await self._reply_rows(turn, reply, seen)
             question = self._questions.record(row, inbound, reply.question)
+        ok = reply is not None and not (reply.failed or reply.stopped)
+        outcomes = {message.inbound.reply_target: ok for message in turn.consumed}
+        if reply is None:
+            outcomes[inbound.reply_target] = False
+        rows += self._indicator_rows(row, outcomes)
         answered = [message.row.id for message in turn.consumed]
         await self._inbox.finish(row.id, rows, question=question, answered_ids=answered)
         self._delivery.notify(row.key)
@@ -279,19 +291,14 @@ class TurnEffects:
         rows = await self._reply_rows(turn, reply, seen)
         # What the run consumed fails with it: nobody else works on these messages.
         answered = [message.row.id for message in turn.consumed]
+        outcomes = {message.inbound.reply_target: False for message in turn.consumed}
+        rows += self._indicator_rows(row, outcomes)
         await self._inbox.finish(row.id, rows, dead=True, answered_ids=answered)
         self._delivery.notify(row.key)
-        await self._indicate(row, {one.inbound.reply_target: False for one in turn.consumed})
 
     async def close(self, turn: Turn) -> None:
-        """Close the question that the turn answered; turn the indicators that no row turns."""
+        """Close the question that the turn answered."""
         await self._close_question(turn.attempt)
-        reply = turn.reply
-        ok = reply is not None and not (reply.failed or reply.stopped)
-        indicators = {message.inbound.reply_target: ok for message in turn.consumed}
-        if reply is None:
-            indicators[turn.message.inbound.reply_target] = False
-        await self._indicate(turn.row, indicators)
 
     async def _reply_rows(self, turn: Turn, reply: Reply, seen: LiveMessages) -> list[NewOutboxRow]:
         """Return the rows of a reply. Its text is split in a worker thread: of a long one that takes a while."""
@@ -339,10 +346,13 @@ class TurnEffects:
         async with self._delivery.show_working(channel, place):
             await anyio.sleep_forever()
 
-    async def _indicate(self, row: InboxRow, outcomes: Mapping[ReplyTarget, bool]) -> None:
-        """Turn working indicators into done (True) or failed ones."""
-        for place, ok in outcomes.items():
-            await self._delivery.show_finished(row.key.channel, place, ok=ok)
+    def _indicator_rows(
+        self, row: InboxRow, outcomes: Mapping[ReplyTarget, bool]
+    ) -> list[NewOutboxRow]:
+        """Return the rows that turn working indicators of further messages into done (True) or failed ones."""
+        if not isinstance(self._adapter(row), SupportsIndicators):
+            return []
+        return [indicator_row(row.key, place, ok=ok) for place, ok in outcomes.items()]
 
     def _adapter(self, row: InboxRow) -> Adapter:
         return self._delivery.adapter(row.key.channel)

@@ -94,7 +94,7 @@ class Effect(StrEnum):
     REPORT_FAILURE = "report_failure"
     """Finish the row as dead and enqueue a message that says so, in one transaction."""
     CLOSE = "close"
-    """Close the question that the turn answered; turn the indicators that no row turns."""
+    """Close the question that the turn answered."""
     CLOSE_QUESTION = "close_question"
     """Note that what the turn waited for was answered."""
 

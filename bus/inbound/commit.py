@@ -70,7 +70,7 @@ class CommitStage(Stage):
             case DuplicateMessage():
                 return Disposition.DUPLICATE
             case QueueFull():
-                self._notices.collect_refused(message, result, is_told=notice is not None)
+                self._notices.deliver_refusal(message, result)
                 return Disposition.RATE_LIMITED if is_too_fast else Disposition.QUEUE_FULL
             case InboxRow():
                 self._dispatcher.dispatch(result, replace(message, key=result.key))

@@ -2,10 +2,8 @@
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from functools import partial
-
-import anyio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 from bus.access.checker import AccessChecker
 from bus.access.rate_limits import whole_seconds
@@ -20,23 +18,43 @@ from bus.messages import (
     encode_outbound,
 )
 from bus.platform import Disposition
-from bus.retry import StoreRetry
 from store.inbox import QueueFull
 from store.outbox import NewOutboxRow
 
 log = logging.getLogger(__name__)
 
-STORE_S = 5.0
-"""How long the store may take for such a notice when Parley stops, seconds."""
-
 COLLECT_S = 2.0
 """How long further refused messages of somebody are collected, to be told of in one notice, seconds."""
+
+COLLECT_MARGIN_S = 0.1
+"""How long before a notice is due nothing is added to it any more, seconds: it may be sent meanwhile."""
 
 MAX_MARKING = 20
 """Refused messages that get their failure indicator at once; beyond that, a notice is all they get."""
 
 MAX_REFUSED = 10_000
 """People whose refusal is remembered, so that no further one is looked up in the outbox."""
+
+
+@dataclass(slots=True)
+class RefusalBurst:
+    """Refused messages of one person that follow each other: the first has a notice, one tells of those behind it.
+
+    Attributes:
+        due: When the notice of those that are collected now is sent, Unix seconds.
+        key: Its outbox key; "" = nothing is collected yet.
+        events: What it tells of. An event that is refused again, after a commit failed, counts once.
+    """
+
+    due: float
+    key: str = ""
+    events: set[str] = field(default_factory=set)
+
+    def takes(self, now: float) -> bool:
+        """Return whether a message that is refused now belongs to this burst; go on to its next notice if due."""
+        if self.key and now >= self.due - COLLECT_MARGIN_S:
+            self.due, self.key, self.events = self.due + COLLECT_S, "", set()
+        return 0 < self.due - COLLECT_MARGIN_S - now <= COLLECT_S  # a clock may be set back
 
 
 class IntakeNotices:
@@ -54,9 +72,7 @@ class IntakeNotices:
         self._delivery = bus.delivery
         self._now = bus.now
         self._tasks = bus.tasks
-        self._collected: dict[
-            tuple[ConversationKey, str], list[tuple[ConversationKey, InboundMessage]]
-        ] = {}
+        self._bursts: OrderedDict[tuple[ConversationKey, str], RefusalBurst] = OrderedDict()
         self._refused: OrderedDict[str, None] = OrderedDict()
         self._marking = 0
 
@@ -75,16 +91,19 @@ class IntakeNotices:
             case _:
                 pass
 
-    def refusal_notice(self, context: InboundContext) -> Callable[[QueueFull], NewOutboxRow] | None:
+    def refusal_notice(self, context: InboundContext) -> Callable[[QueueFull], NewOutboxRow]:
         """Return what makes the notice of a message if the journal refuses it; it is stored with the refusal.
 
-        None: a notice was sent just now, and the next one tells of this message as well.
+        It runs in the journal's one thread, and nothing else changes the bursts.
         """
         message, retry_after_s = context.message, context.retry_after_s
-        if _sender_of(message) in self._collected:
-            return None
+        sender, now = _sender_of(message), self._now()
 
         def build(full: QueueFull) -> NewOutboxRow:
+            burst = self._bursts.get(sender)
+            if burst is not None and burst.takes(now):
+                return _collected_notice(burst, full.key, message)
+            self._begin_burst(sender, now)
             texts = message.reply_target.texts
             name = f"{'fast' if retry_after_s else 'full'}:{full.key.channel}:{message.event_id}"
             text = texts.queue_full.format(count=full.pending)
@@ -94,53 +113,25 @@ class IntakeNotices:
 
         return build
 
-    def collect_refused(self, message: InboundMessage, full: QueueFull, *, is_told: bool) -> None:
-        """Note a message that was refused: unless its notice is stored, one notice tells of all within `COLLECT_S`."""
+    def deliver_refusal(self, message: InboundMessage, full: QueueFull) -> None:
+        """Send the notice of a message that was refused, and mark the message."""
+        self._delivery.notify(full.key)
         if self._marking < MAX_MARKING:
             self._marking += 1
             self._tasks.start_soon(self._mark_refused, message)
-        sender = _sender_of(message)
-        if sender not in self._collected:
-            self._collected[sender] = []
-            self._tasks.start_soon(self._tell_collected, sender)
-        if is_told:
-            self._delivery.notify(full.key)
-        else:
-            self._collected[sender].append((full.key, message))
+
+    def _begin_burst(self, sender: tuple[ConversationKey, str], now: float) -> None:
+        self._bursts[sender] = RefusalBurst(due=now + COLLECT_S)
+        self._bursts.move_to_end(sender)
+        if len(self._bursts) > MAX_REFUSED:
+            self._bursts.popitem(last=False)
 
     async def _mark_refused(self, message: InboundMessage) -> None:
         """Show on the message itself that it was not accepted, where the platform can (a reaction)."""
         try:
-            target = message.reply_target
-            await self._delivery.show_finished(message.key.channel, target, ok=False)
+            await self._delivery.show_refused(message.key.channel, message.reply_target)
         finally:
             self._marking -= 1
-
-    async def _tell_collected(self, sender: tuple[ConversationKey, str]) -> None:
-        """Tell of the messages that were collected, until there are none for `COLLECT_S`."""
-        store, collected = StoreRetry("notices"), self._collected[sender]
-
-        async def tell() -> None:
-            messages = list(collected)
-            await store.call(partial(self._send_rest, messages))
-            del collected[: len(messages)]
-
-        try:
-            while True:
-                await anyio.sleep(COLLECT_S)
-                if not collected:
-                    return
-                await tell()
-        finally:
-            del self._collected[sender]
-            if collected:  # Parley stops: the notice is sent after the next start.
-                with anyio.move_on_after(STORE_S, shield=True):
-                    await tell()
-
-    async def _send_rest(self, refused: Sequence[tuple[ConversationKey, InboundMessage]]) -> None:
-        key, last = refused[-1]
-        text = last.reply_target.texts.refused_more.format(count=len(refused))
-        await self._send(f"full:{key.channel}:{last.event_id}", key, last, text)
 
     async def _send_pairing_code(self, message: InboundMessage) -> None:
         request = await self._access.request_pairing(message)
@@ -178,6 +169,17 @@ class IntakeNotices:
 
 def _sender_of(message: InboundMessage) -> tuple[ConversationKey, str]:
     return chat_of(message.key), message.sender.user_id
+
+
+def _collected_notice(
+    burst: RefusalBurst, key: ConversationKey, message: InboundMessage
+) -> NewOutboxRow:
+    """Return the notice of all messages of a burst; it takes the place of the one without this message."""
+    burst.events.add(message.event_id)
+    superseded, burst.key = burst.key, f"more:{key.channel}:{message.event_id}"
+    text = message.reply_target.texts.refused_more.format(count=len(burst.events))
+    row = _notice_row(burst.key, key, message, text)
+    return replace(row, not_before=burst.due, supersedes=superseded)
 
 
 def _notice_row(

@@ -11,7 +11,6 @@ from bus.messages import (
     MessageId,
     OutboundMessage,
     OutboundText,
-    decode_outbound,
     encode_outbound,
     platform_message_id,
 )
@@ -98,17 +97,18 @@ class DeliveryAttempts:
             if where == channel and chat in chats:
                 await recorded.wait()
 
-    async def advance(self, row: OutboxRow, adapter: Adapter) -> ClosedRow | None:
+    async def advance(
+        self, row: OutboxRow, body: OutboundMessage, adapter: Adapter
+    ) -> ClosedRow | None:
         """Take a row one step further; return it if it is closed now.
 
         Raises:
-            ValueError: the row cannot be decoded; nothing was sent.
             StoreError: nothing was sent, and the row is as it was.
         """
         if row.id in self._in_flight:  # by the lane of the chat's old id
             await self._in_flight[row.id][2].wait()
             return None
-        decoded = await self._decode(row, adapter)
+        decoded = await self._find_target(row, body, adapter)
         if row.state == "sending":
             # An earlier process stopped between the send and its record.
             error = _unknown_outcome(decoded, "Parley stopped while the message was sent")
@@ -122,9 +122,10 @@ class DeliveryAttempts:
         decoded = closed.decoded
         await self._sender.show_failure(decoded.body, decoded.adapter, decoded.target)
 
-    async def _decode(self, row: OutboxRow, adapter: Adapter) -> DecodedRow:
-        """Decode a row and find what it changes. Raises ValueError, StoreError."""
-        body = decode_outbound(row.body)
+    async def _find_target(
+        self, row: OutboxRow, body: OutboundMessage, adapter: Adapter
+    ) -> DecodedRow:
+        """Find the message that a row changes. Raises StoreError."""
         target = await self._sender.find_target(body)
         edits = self._sender.is_edit(body, adapter, target)
         window_s = adapter.capabilities.idempotent_send_s

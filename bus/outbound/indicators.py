@@ -8,7 +8,7 @@ import anyio
 
 from bus.errors import DeliveryError, unwrapped
 from bus.messages import ReplyTarget
-from bus.platform import Adapter, SupportsIndicators
+from bus.platform import Adapter, SupportsIndicators, SupportsRefusalIndicator
 from bus.retry import Backoff
 
 log = logging.getLogger(__name__)
@@ -16,11 +16,11 @@ log = logging.getLogger(__name__)
 INDICATOR_DEADLINE_S = 10.0
 """Time for one call; an indicator that takes longer is given up."""
 
-MAX_RETRIES = 12
-"""How often a done or failure indicator is tried again: for about five minutes."""
+RETRY_S = 3600.0
+"""How long an indicator that the platform refuses for a while is tried again, seconds."""
 
 RETRY_BACKOFF = Backoff(first_s=1.0, cap_s=60.0, jitter=0.5)
-"""The least waits between those."""
+"""The least waits between those attempts."""
 
 MAX_LOGGED_KINDS = 100
 """Kinds of failure that are logged, once each."""
@@ -48,29 +48,27 @@ class IndicatorUpdater:
                 finally:
                     tasks.cancel_scope.cancel()
 
-    async def finished(self, adapter: Adapter, place: ReplyTarget, *, ok: bool) -> float | None:
+    async def finished(
+        self, adapter: Adapter, place: ReplyTarget, *, ok: bool, age_s: float = 0.0
+    ) -> float | None:
         """Replace the working indicator with a done or failure indicator.
 
-        Returns the seconds after which to try that again (`finish_later`); None = it is done, or never will be.
+        `age_s`: since when that is tried. Returns the seconds after which to try again; None = it is done, or never
+        will be.
         """
         if not isinstance(adapter, SupportsIndicators):
             return None
         error = await self._call(adapter, lambda: adapter.show_finished(place, ok=ok))
-        if error is None or not error.retryable:
+        if error is None or not error.retryable or age_s > RETRY_S:
             return None
-        return error.retry_after_s or 0.0
+        # Longer each time: of many that wait for the same limit, only some find room when it ends.
+        doublings = int(max(age_s, 0.0) + 1).bit_length()
+        return max(error.retry_after_s or 0.0, RETRY_BACKOFF.wait_s(doublings))
 
-    async def finish_later(
-        self, adapter: Adapter, place: ReplyTarget, *, ok: bool, wait_s: float
-    ) -> None:
-        """Replace the working indicator after a while, trying `MAX_RETRIES` times."""
-        for retry in range(1, MAX_RETRIES + 1):
-            # Longer each time: of many that wait for the same limit, only some find room when it ends.
-            await anyio.sleep(max(wait_s, RETRY_BACKOFF.wait_s(retry)))
-            next_wait_s = await self.finished(adapter, place, ok=ok)
-            if next_wait_s is None:
-                return
-            wait_s = next_wait_s
+    async def refused(self, adapter: Adapter, place: ReplyTarget) -> None:
+        """Show on a message that it was not accepted; not tried again, as there is a notice too."""
+        if isinstance(adapter, SupportsRefusalIndicator):
+            await self._call(adapter, lambda: adapter.show_refused(place))
 
     async def _refresh(
         self, adapter: SupportsIndicators, place: ReplyTarget, refresh_s: float

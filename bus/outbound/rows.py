@@ -8,12 +8,15 @@ from bus.buttons import ButtonAction, ButtonToken
 from bus.locales import Messages
 from bus.messages import (
     Button,
+    ConversationKey,
     InboundMessage,
     OutboundEdit,
     OutboundFile,
+    OutboundIndicator,
     OutboundMessage,
     OutboundRemoval,
     OutboundText,
+    ReplyTarget,
     decode_outbound,
     encode_outbound,
 )
@@ -124,6 +127,20 @@ def document_row(
 ) -> NewOutboxRow:
     """Return the row of a text file that answers a command."""
     return _row(row, "document:0", _document(row, inbound, name, content))
+
+
+def indicator_row(
+    key: ConversationKey, target: ReplyTarget, *, ok: bool, not_before: float = 0.0
+) -> NewOutboxRow:
+    """Return the row that shows a done or failure indicator, not before the given time (Unix seconds)."""
+    body = OutboundIndicator(channel=key.channel, reply_target=target, ok=ok)
+    outcome = "done" if ok else "failed"
+    return NewOutboxRow(
+        key=f"indicator:{key.channel}:{key.workspace}:{target.chat}:{target.reply_to}:{outcome}",
+        conversation=key,
+        body=encode_outbound(body),
+        not_before=not_before,
+    )
 
 
 def button_removal_row(row: InboxRow, last: OutboundText, of: str, text: str) -> NewOutboxRow:

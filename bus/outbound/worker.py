@@ -22,11 +22,12 @@ import httpx
 from anyio.abc import TaskGroup, TaskStatus
 
 from bus.errors import unwrapped
-from bus.messages import OutboundMessage, ReplyTarget, decode_outbound
+from bus.messages import OutboundIndicator, ReplyTarget, decode_outbound
 from bus.outbound.attempts import ClosedRow, DeliveryAttempts
 from bus.outbound.indicators import IndicatorUpdater
 from bus.outbound.pacing import SendRateLimiter
 from bus.outbound.retry_policy import RetryTimings
+from bus.outbound.rows import indicator_row
 from bus.platform import Adapter, Clock
 from bus.retry import StoreRetry
 from store.conversations import ChatMigration, ConversationKey
@@ -78,6 +79,7 @@ class DeliveryWorker:
         )
         self._tasks: TaskGroup | None = None
         self._lanes: dict[ConversationKey, anyio.Event] = {}
+        self._idle: set[ConversationKey] = set()  # lanes with only rows that are due later
         self._waiters: dict[str, set[anyio.Event]] = {}
         self._migrations: dict[tuple[str, str, str], ChatMigration] = {}
 
@@ -87,7 +89,7 @@ class DeliveryWorker:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
                 try:
-                    tasks.start_soon(self._repeat_indicators, await self._list_last_closed())
+                    await self._repeat_indicators()
                     for key in await self._store.call(self._outbox.list_open_conversations):
                         self.notify(key)
                     task_status.started()
@@ -156,8 +158,8 @@ class DeliveryWorker:
             await self._attempts.wait_recorded(channel, chats)
 
     async def wait_idle(self) -> None:
-        """Wait until no lane has open rows (when stopping; bound it)."""
-        while self._lanes:  # noqa: ASYNC110 - only at shutdown, where 20 ms do not matter
+        """Wait until no lane has rows to send now (when stopping; bound it)."""
+        while self._lanes.keys() - self._idle:  # noqa: ASYNC110 - only at shutdown, where 20 ms do not matter
             await anyio.sleep(0.02)
 
     def add_migration(self, migration: ChatMigration) -> None:
@@ -182,15 +184,23 @@ class DeliveryWorker:
         """Show the working indicator inside the block. Raises nothing of its own."""
         return self._indicators.working(self._adapters[channel], place)
 
-    async def show_finished(self, channel: str, place: ReplyTarget, *, ok: bool) -> None:
-        """Replace the working indicator with a done or failure indicator. Raises nothing."""
-        adapter = self._adapters.get(channel)
+    async def show_finished(self, key: ConversationKey, place: ReplyTarget, *, ok: bool) -> None:
+        """Replace the working indicator with a done or failure indicator. Raises nothing.
+
+        If the platform refuses that for a while, it is stored, and tried again from then on, by the next process too.
+        """
+        adapter = self._adapters.get(key.channel)
         if adapter is None:
             return
         wait_s = await self._indicators.finished(adapter, place, ok=ok)
-        if wait_s is not None and self._tasks is not None:
-            retry = partial(self._indicators.finish_later, adapter, place, ok=ok, wait_s=wait_s)
-            self._tasks.start_soon(retry)
+        if wait_s is not None:
+            later = indicator_row(key, place, ok=ok, not_before=self._now() + wait_s)
+            await self._store.call(lambda: self.enqueue(key, [later]))
+
+    async def show_refused(self, channel: str, place: ReplyTarget) -> None:
+        """Show on a message that it was not accepted, where the platform can. Raises nothing."""
+        if channel in self._adapters:
+            await self._indicators.refused(self._adapters[channel], place)
 
     async def wait_for_slot(self, lane: tuple[str, str], interval_s: float) -> None:
         """Wait for the next call that the rate limit of a lane (channel and purpose, id) allows."""
@@ -202,7 +212,7 @@ class DeliveryWorker:
             while True:
                 wake = self._lanes[key] = anyio.Event()
                 try:
-                    row = await self._outbox.next_open(key)
+                    row = await self._outbox.next_open(key, now=self._now())
                     if row is not None:
                         await self._advance(row, wake)
                 except StoreError as error:
@@ -222,11 +232,19 @@ class DeliveryWorker:
     async def _advance(self, row: OutboxRow, wake: anyio.Event) -> None:
         """Take the first open row of a lane one step further. Raises StoreError."""
         if (wait_s := row.not_before - self._now()) > 0:
+            if not row.attempts:
+                self._idle.add(row.conversation)
             with anyio.move_on_after(wait_s):
                 await wake.wait()
+            self._idle.discard(row.conversation)
             return
+        adapter = self._adapters[row.conversation.channel]
         try:
-            closed = await self._attempts.advance(row, self._adapters[row.conversation.channel])
+            body = decode_outbound(row.body)
+            if isinstance(body, OutboundIndicator):
+                await self._advance_indicator(row, body, adapter)
+                return
+            closed = await self._attempts.advance(row, body, adapter)
         except StoreError:
             raise
         except Exception as error:
@@ -249,26 +267,47 @@ class DeliveryWorker:
         self._wake_waiters(decoded.row.key)
         if not closed.is_sent:
             await self._attempts.show_failure(closed)
-        await self._show_final_status(decoded.body)
-
-    async def _show_final_status(self, body: OutboundMessage) -> None:
+        body = decoded.body
         if body.final_status:
-            is_ok = body.final_status == "ok"
-            await self.show_finished(body.channel, body.reply_target, ok=is_ok)
+            ok = body.final_status == "ok"
+            await self.show_finished(decoded.row.conversation, body.reply_target, ok=ok)
 
-    async def _list_last_closed(self) -> list[OutboxRow]:
-        """Return the rows that were closed last: a kill may have come before their indicators."""
+    async def _advance_indicator(
+        self, row: OutboxRow, body: OutboundIndicator, adapter: Adapter
+    ) -> None:
+        """Show a stored indicator; the row stays while the platform refuses it. Raises StoreError."""
+        age_s = self._now() - row.created_at
+        wait_s = await self._indicators.finished(
+            adapter, body.reply_target, ok=body.ok, age_s=age_s
+        )
+        if wait_s is None:
+            await self._outbox.discard(row.id)
+            return
+        now = self._now()
+        await self._outbox.reschedule(row.id, not_before=now + wait_s, error="refused", now=now)
+
+    async def _repeat_indicators(self) -> None:
+        """Store the indicators of the rows that were closed last: a kill may have come before they were shown."""
         states: tuple[DeliveryState, ...] = ("delivered", "uncertain", "failed")
         list_recent = partial(self._outbox.list_recent, states=states, limit=REPEATED_INDICATORS)
-        rows = await self._store.call(list_recent)
-        last = max((row.updated_at for row in rows), default=0.0)
-        return [row for row in rows if row.updated_at > last - REPEATED_INDICATORS_S]
-
-    async def _repeat_indicators(self, rows: Sequence[OutboxRow]) -> None:
-        for row in rows:
-            with suppress(ValueError):  # a row that cannot be decoded was not sent
-                await self._show_final_status(decode_outbound(row.body))
+        closed = await self._store.call(list_recent)
+        last = max((row.updated_at for row in closed), default=0.0)
+        repeated: list[NewOutboxRow] = []
+        for row in closed:
+            if row.updated_at > last - REPEATED_INDICATORS_S:
+                with suppress(ValueError):  # a row that cannot be decoded was not sent
+                    repeated += _indicator_rows(row)
+        await self._store.call(lambda: self._outbox.enqueue(repeated))
 
     def _wake_waiters(self, row_key: str) -> None:
         for waiter in self._waiters.get(row_key, ()):
             waiter.set()
+
+
+def _indicator_rows(closed: OutboxRow) -> list[NewOutboxRow]:
+    """Return the row of the indicator that follows the last message of a turn, if it is that. Raises ValueError."""
+    body = decode_outbound(closed.body)
+    if isinstance(body, OutboundIndicator) or not body.final_status:
+        return []
+    ok = body.final_status == "ok"
+    return [indicator_row(closed.conversation, body.reply_target, ok=ok)]

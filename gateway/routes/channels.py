@@ -9,6 +9,7 @@ from bus.config import ChannelPolicy
 from bus.messages import (
     OutboundEdit,
     OutboundFile,
+    OutboundIndicator,
     OutboundRemoval,
     OutboundText,
     decode_inbound,
@@ -287,6 +288,8 @@ def _outbox_kind_and_text(row: OutboxRow) -> tuple[str, str]:
             return body.kind, body.markdown
         case OutboundRemoval():
             return body.kind, ""
+        case OutboundIndicator():
+            return body.kind, "done" if body.ok else "failed"
         case _:
             assert_never(body)
 

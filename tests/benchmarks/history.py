@@ -133,7 +133,7 @@ def _searches(database: Database) -> dict[str, Callable[[], Awaitable[object]]]:
         "unfinished messages": inbox.list_unfinished,
         "the newest messages": inbox.list_recent,
         "messages by state": inbox.count_by_state,
-        "the next delivery of a conversation": lambda: outbox.next_open(key),
+        "the next delivery of a conversation": lambda: outbox.next_open(key, now=time.time()),
         "failed deliveries": lambda: outbox.list_recent(states=["failed"]),
         "all deliveries, by states": lambda: outbox.list_recent(states=["delivered", "failed"]),
         "deliveries by state": outbox.count_by_state,

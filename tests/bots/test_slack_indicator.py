@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from bots.slack.adapter import SlackAdapter
 from bots.slack.capabilities import SLACK, STREAMING
 from bots.slack.indicator import TITLE_CHARS
 from bus.errors import DeliveryError
 from bus.messages import ReplyTarget
-from tests.bots.slack_rig import fast_slack, running
+from tests.bots.slack_rig import FAST, config, fast_slack, running
 from tests.bots.test_slack_outbound import place_of
 from tests.fakes.intake import RecordingIntake
 from tests.fakes.slack import USER, FakeSlack
@@ -145,6 +146,45 @@ async def test_a_command_has_no_message_to_put_a_sign_on() -> None:
             "auth.test",
             "apps.connections.open",
         }
+
+
+async def test_a_refused_message_is_marked_and_its_thread_keeps_the_status_of_the_one_before() -> (
+    None
+):
+    async with agent_slack() as slack, running(slack) as adapter:
+        asked = slack.dm("write a book")
+        more = slack.dm("and another", thread_ts=asked.ts)
+        await adapter.show_working(place_of(asked))
+        await adapter.show_refused(place_of(more))
+        assert shown(slack, more)[0] == "processing"
+        assert (slack.reactions(asked), slack.reactions(more)) == (set(), {"x"})
+    assert slack.violations == []
+
+
+async def test_a_thread_keeps_its_status_until_its_last_message_is_answered() -> None:
+    async with agent_slack() as slack, running(slack) as adapter:
+        asked = slack.dm("one")
+        after, elsewhere = slack.dm("two", thread_ts=asked.ts), slack.dm("three")
+        for message in (asked, after, elsewhere):
+            await adapter.show_working(place_of(message))
+        await adapter.show_finished(place_of(asked), ok=True)
+        assert shown(slack, asked)[0] == "processing"
+        await adapter.show_finished(place_of(after), ok=True)
+        assert (shown(slack, asked)[0], shown(slack, elsewhere)[0]) == ("active", "processing")
+    assert slack.violations == []
+
+
+async def test_a_status_of_an_earlier_process_is_taken_away_before_the_connection_is_there() -> (
+    None
+):
+    """The indicators of the last process are repeated at the start, when nothing is known of the app yet."""
+    async with agent_slack() as slack:
+        async with running(slack) as adapter:
+            asked = slack.dm("hi")
+            await adapter.show_working(place_of(asked))
+        await SlackAdapter(config(slack), timeouts=FAST).show_finished(place_of(asked), ok=True)
+        assert (shown(slack, asked)[0], slack.reactions(asked)) == ("active", set())
+    assert slack.violations == []
 
 
 # -- greeting

@@ -487,6 +487,10 @@ class FailingIndicatorsPlatform(CardPlatform):
     async def show_finished(self, place: ReplyTarget, *, ok: bool) -> None:
         raise OSError("a bug")
 
+    @override
+    async def show_refused(self, place: ReplyTarget) -> None:
+        raise OSError("a bug")
+
 
 async def test_failing_indicators_raise_nothing(tmp_path: Path) -> None:
     async with (
@@ -496,8 +500,10 @@ async def test_failing_indicators_raise_nothing(tmp_path: Path) -> None:
         place = ReplyTarget(chat="c")
         async with worker.show_working("fake", place):
             await anyio.sleep(0.01)
-        await worker.show_finished("fake", place, ok=True)
-        await worker.show_finished("gone", place, ok=True)
+        await worker.show_finished(KEY, place, ok=True)
+        await worker.show_finished(replace(KEY, channel="gone"), place, ok=True)
+        await worker.show_refused("fake", place)
+        await worker.show_refused("gone", place)
 
 
 async def test_what_the_block_of_an_indicator_raises_arrives_as_itself(tmp_path: Path) -> None:

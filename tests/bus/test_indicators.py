@@ -1,6 +1,9 @@
 """The done indicator appears although the platform refuses it for a while, or Parley is killed right before it."""
 
+from dataclasses import replace
 from pathlib import Path
+
+import anyio
 
 from bus.errors import DeliveryError
 from bus.messages import OutboundText, ReplyTarget, encode_outbound
@@ -10,7 +13,10 @@ from store.database import Database
 from store.outbox import NewOutboxRow, OutboxStore
 from tests.bus.test_delivery_worker import pump, settle
 from tests.eventually import eventually
+from tests.fakes.clock import OffsetClock
 from tests.fakes.platform import CardPlatform
+
+CONVERSATION = ConversationKey(channel="cards", workspace="w", chat="c")
 
 
 def answer(key: str, *, status: str = "ok") -> NewOutboxRow:
@@ -37,6 +43,30 @@ async def test_an_outcome_that_is_rate_limited_is_shown_later(tmp_path: Path) ->
         await delivery.enqueue(row.conversation, [row])
         await settle(delivery, "a")
         await shows(platform, "done")
+
+
+async def test_an_outcome_that_is_rate_limited_survives_kills_and_holds_nothing_up(
+    tmp_path: Path,
+) -> None:
+    """Seed 27 of the proof: the reaction stayed for ever if the next kill came before its next attempt."""
+    platform, clock = CardPlatform(), OffsetClock()
+    platform.fail("finished", DeliveryError("429", retryable=True, retry_after_s=90.0))
+    async with pump(platform, tmp_path, clock) as delivery:
+        for key in ("a", "b"):  # b is closed so much later that a start repeats its indicator alone
+            row = replace(answer(key), conversation=CONVERSATION)
+            await delivery.enqueue(CONVERSATION, [row])
+            await settle(delivery, key)
+            await eventually(lambda: "finished" in platform.calls)
+            clock.ahead += 30.0
+        await eventually(lambda: platform.marks == {"b": "done"})
+    async with pump(platform, tmp_path, clock) as delivery:
+        await eventually(lambda: platform.indicators == ["done", "done"])
+        with anyio.fail_after(5):
+            await delivery.wait_idle()
+    clock.ahead += 60.0
+    async with pump(platform, tmp_path, clock) as delivery:
+        await eventually(lambda: platform.marks == {"a": "done", "b": "done"})
+        await eventually(delivery._outbox.list_open, lambda rows: not rows)
 
 
 async def test_an_outcome_that_is_refused_for_good_is_left(tmp_path: Path) -> None:

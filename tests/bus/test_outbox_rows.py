@@ -3,6 +3,7 @@
 from bus.messages import (
     InboundMessage,
     OutboundFile,
+    OutboundIndicator,
     OutboundMessage,
     OutboundText,
     ReplyTarget,
@@ -27,7 +28,8 @@ INBOUND = InboundMessage(
 
 
 def bodies(rows: list[NewOutboxRow]) -> list[OutboundMessage]:
-    return [decode_outbound(row.body) for row in rows]
+    decoded = [decode_outbound(row.body) for row in rows]
+    return [body for body in decoded if not isinstance(body, OutboundIndicator)]
 
 
 def test_parts_replace_the_open_cards_and_go_on_beyond_them() -> None:

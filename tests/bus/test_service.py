@@ -11,7 +11,8 @@ from typing_extensions import override
 
 from bus.commands import COMMANDS, help_text
 from bus.config import BusConfig, ChannelPolicy, SessionConfig
-from bus.errors import DeliveryError, IntakeClosed
+from bus.errors import DeliveryError, IntakeClosed, unwrapped
+from bus.inbound.notices import COLLECT_S
 from bus.locales.en import ENGLISH
 from bus.messages import ButtonPress, MessageDeletion, MessageEdit, PressResponse, Sender
 from bus.platform import ChannelHealth, ConnectionState, Disposition, Intake
@@ -23,7 +24,7 @@ from tests.bus.harness import BusHarness, attachment, running_bus
 from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.fakes.platform import CardPlatform, FakePlatform
-from tests.faults.injection import Faults, FaultyDatabase, Mode
+from tests.faults.injection import Faults, FaultyDatabase, Killed
 
 KEY = ConversationKey(channel="fake", workspace="w", chat="c")
 
@@ -119,7 +120,7 @@ async def test_refused_messages_are_marked_where_the_platform_can(tmp_path: Path
         await harness.wait_for_runs(1)
         reasons = [await harness.send(f"more {i}") for i in range(3)]
         assert reasons == [Disposition.ACCEPTED] + [Disposition.QUEUE_FULL] * 2
-        await eventually(lambda: platform.indicators.count("failed") == 2)
+        await eventually(lambda: platform.indicators.count("refused") == 2)
 
 
 async def test_an_idle_conversation_costs_nothing(tmp_path: Path) -> None:
@@ -153,26 +154,57 @@ async def test_each_message_that_is_refused_while_too_many_wait_is_told(tmp_path
         await eventually(lambda: ENGLISH.refused_more.format(count=1) in harness.platform.texts)
 
 
-async def test_a_refusal_is_stored_together_with_its_notice(tmp_path: Path) -> None:
-    """Nothing of the store is called between the two, so that no crash and no full disk makes a refusal silent."""
-    faults = Faults("DeliveryWorker.enqueue > OutboxStore.enqueue", Mode.ERROR)
-    faults.is_on = True
-    async with running_bus(
-        tmp_path,
-        config=BusConfig(max_queue=1, drain_s=0.1),
-        wrap=lambda database: FaultyDatabase(database, faults),
-    ) as harness:
+async def test_no_kill_makes_a_refusal_silent(tmp_path: Path) -> None:
+    """Each refusal is stored together with its notice, also if that waits for further ones."""
+    faults = Faults()
+    config = BusConfig(max_queue=1, drain_s=0.0)
+
+    async def be_killed() -> None:
+        async with running_bus(
+            tmp_path, config=config, wrap=lambda database: FaultyDatabase(database, faults)
+        ) as harness:
+            harness.server.scripts.append(hanging())
+            await harness.send("hang")
+            await harness.wait_for_runs(1)
+            assert await harness.send("wait") is Disposition.ACCEPTED
+            reasons = {await harness.send(f"too much {i}") for i in range(4)}
+            assert reasons == {Disposition.QUEUE_FULL}
+            faults.kill()
+
+    with pytest.raises(Killed), unwrapped():
+        await be_killed()
+    more = ENGLISH.refused_more.format(count=3)
+    async with running_bus(tmp_path, config=config) as harness:
+        await eventually(lambda: harness.platform.texts.count(more) == 1)
+
+
+async def test_refused_messages_are_counted_once_and_told_at_intervals(tmp_path: Path) -> None:
+    config = BusConfig(max_queue=1, drain_s=0.1)
+    async with running_bus(tmp_path, config=config) as harness:
+
+        async def refuse(count: int) -> None:
+            for _ in range(count):
+                assert await harness.send("too much") is Disposition.QUEUE_FULL
+
+        def told(text: str) -> int:
+            return harness.platform.texts.count(text)
+
         harness.server.scripts.append(hanging())
         await harness.send("hang")
         await harness.wait_for_runs(1)
-        assert await harness.send("wait") is Disposition.ACCEPTED
-        assert await harness.send("too much") is Disposition.QUEUE_FULL
-        assert not faults.happened.is_set()
-        await eventually(lambda: "I still have 1 messages" in "".join(harness.platform.texts))
-        # Those that follow are told of together, also if the store fails once.
-        assert await harness.send("again") is Disposition.QUEUE_FULL
-        await eventually(lambda: harness.platform.texts[-1] == ENGLISH.refused_more.format(count=1))
-        assert faults.happened.is_set()
+        await harness.send("wait")
+        first = ENGLISH.queue_full.format(count=1)
+        one, three = (ENGLISH.refused_more.format(count=count) for count in (1, 3))
+        await refuse(2)
+        harness.clock.ahead += COLLECT_S
+        await refuse(3)
+        await eventually(lambda: (told(first), told(one), told(three)) == (1, 1, 0))
+        harness.clock.ahead += COLLECT_S
+        await harness.send("/status")  # wakes the worker, which waits in real time
+        await eventually(lambda: (told(first), told(one), told(three)) == (1, 1, 1))
+        harness.clock.ahead += 2 * COLLECT_S
+        await refuse(1)
+        await eventually(lambda: told(first) == 2)
 
 
 async def test_a_misspelled_command_is_answered_with_the_right_one(tmp_path: Path) -> None:

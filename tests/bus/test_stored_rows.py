@@ -2,7 +2,7 @@
 
 import json
 
-from bus.messages import decode_inbound, decode_outbound
+from bus.messages import OutboundIndicator, decode_inbound, decode_outbound
 
 OLD_INBOUND = {
     "event_id": "e",
@@ -49,6 +49,7 @@ def test_outbound_rows_of_an_earlier_version_decode() -> None:
     removal = decode_outbound(json.dumps({**base, "kind": "removal", "of": "k"}))
     edit = decode_outbound(json.dumps({**base, "kind": "amendment", "of": "k", "markdown": "x"}))
     for row in (text, removal, edit):
+        assert not isinstance(row, OutboundIndicator)
         assert (row.reply_target.chat, row.final_status) == ("C", "ok")
     assert [
         getattr(row, "replaces", "") or getattr(row, "target_key", "")

@@ -159,6 +159,7 @@ class CardPlatform(FakePlatform):
         )
         self.frames: list[tuple[str, str, bool]] = []
         self.indicators: list[str] = []
+        self.marks: dict[str, str] = {}
 
     async def start_streaming(
         self, place: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
@@ -218,10 +219,17 @@ class CardPlatform(FakePlatform):
     async def show_working(self, place: ReplyTarget) -> None:
         self._raise(self._called("working"))
         self.indicators.append("working")
+        self.marks[place.reply_to] = "working"
 
     async def show_finished(self, place: ReplyTarget, *, ok: bool) -> None:
         self._raise(self._called("finished"))
         self.indicators.append("done" if ok else "failed")
+        self.marks[place.reply_to] = self.indicators[-1]
+
+    async def show_refused(self, place: ReplyTarget) -> None:
+        self._raise(self._called("refused"))
+        self.indicators.append("refused")
+        self.marks[place.reply_to] = "refused"
 
     def _once(self, place: ReplyTarget, markdown: str, key: str) -> MessageId:
         known = next((m for m in self.shown if m.key == key), None)

@@ -40,6 +40,45 @@ async def test_open_rows_come_in_order_of_one_conversation_or_of_all(database: D
     assert await outbox.find("nothing") is None
 
 
+async def test_rows_that_are_due_later_hold_up_nothing_until_they_are_due(
+    database: Database,
+) -> None:
+    outbox = OutboxStore(database)
+    for key, not_before in (("later", 90.0), ("soon", 60.0), ("now", 0.0)):
+        new = NewOutboxRow(key=key, conversation=HERE, body="{}", not_before=not_before)
+        await outbox.enqueue([new])
+
+    async def next_key(now: float) -> str | None:
+        row = await outbox.next_open(HERE, now=now)
+        return row.key if row else None
+
+    assert [await next_key(now) for now in (50.0, 60.0, 100.0)] == ["now", "soon", "later"]
+    first = await outbox.find("now")
+    assert first is not None
+    await outbox.mark_sending(first.id, now=50.0)
+    await outbox.reschedule(first.id, not_before=70.0, error="429", now=50.0)
+    assert await next_key(50.0) == "now"  # order is kept by a row that was attempted
+    await outbox.mark_delivered(first.id, "m", now=50.0)
+    assert await next_key(50.0) == "soon"
+    assert await outbox.next_open(THERE, now=50.0) is None
+
+
+async def test_a_row_takes_the_place_of_one_that_was_not_attempted(database: Database) -> None:
+    outbox = OutboxStore(database)
+    first, second = await add(outbox, "one more"), NewOutboxRow(
+        key="two more", conversation=HERE, body="2", supersedes="one more"
+    )  # fmt: skip
+    await outbox.enqueue([second])
+    assert [row.key for row in await outbox.list_open()] == ["two more"]
+    assert not await outbox.mark_sending(first.id, now=5)
+    taken = await outbox.find("two more")
+    assert taken is not None
+    await outbox.mark_sending(taken.id, now=5)
+    third = NewOutboxRow(key="three more", conversation=HERE, body="3", supersedes="two more")
+    await outbox.enqueue([third])
+    assert [row.key for row in await outbox.list_open()] == ["two more", "three more"]
+
+
 async def test_an_attempt_is_noted_before_it_is_made(database: Database) -> None:
     outbox = OutboxStore(database)
     row = await add(outbox, "a")

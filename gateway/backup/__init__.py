@@ -1,1 +1,0 @@
-"""Backups of the data folder: one archive, written while the service runs, checked before it is restored."""
