@@ -2,7 +2,7 @@
 
 LangGraph's saver makes five to seven trips to its connection's thread per checkpoint and commits each of them.
 Here a call is one trip, and queued calls share a commit (store/writer.py). Long message lists are saved in chunks
-that checkpoints share (store/chunks.py).
+that checkpoints share (store/chunks.py, store/chunk_rows.py).
 """
 
 import json
@@ -34,6 +34,7 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from typing_extensions import override
 
 from store import checkpoint_sql as sql
+from store.chunk_rows import SavedChunks, read_chunks, write_chunks
 from store.chunks import ChunkedValues, MessageChunker, StoredChunk
 from store.errors import StoreUnavailable
 from store.transaction import Row, Transaction, Value
@@ -80,6 +81,7 @@ class CheckpointSaver(AsyncSqliteSaver):
         self._writer = writer
         self._counts: OrderedDict[str, int] = OrderedDict()
         self._chunks = MessageChunker(self.serde)
+        self._input_ids: dict[str, str] = {}
 
     @override
     async def setup(self) -> None:
@@ -102,7 +104,7 @@ class CheckpointSaver(AsyncSqliteSaver):
         where = str(key["thread_id"]), str(key["ns"])
         held = self._chunks.held(*where)
 
-        def work(tx: Transaction) -> tuple[Row, Sequence[Row], Sequence[Row]] | None:
+        def work(tx: Transaction) -> tuple[Row, Sequence[Row], SavedChunks] | None:
             rows = tx.run(sql.GET, key)
             if not rows:
                 return None
@@ -110,7 +112,7 @@ class CheckpointSaver(AsyncSqliteSaver):
             return (
                 rows[0],
                 tx.run(sql.GET_WRITES, key | {"id": rows[0]["checkpoint_id"]}),
-                _read_chunks(tx, where[0], names),
+                read_chunks(tx, where[0], names),
             )
 
         found = await self._writer.submit(work)
@@ -138,9 +140,9 @@ class CheckpointSaver(AsyncSqliteSaver):
             names = {name for listed in _parts(found.checkpoint).values() for name in listed}
             wanted = [name for name in names if name not in held]
             thread_id = str(found.config["configurable"]["thread_id"])
-            saved: Sequence[Row] = ()
+            saved: SavedChunks = {}
             if wanted:
-                read = partial(_read_chunks, thread_id=thread_id, names=wanted)
+                read = partial(read_chunks, thread_id=thread_id, names=wanted)
                 saved = await self._writer.submit(read)
             if len(saved) == len(wanted):
                 whole, chunks = self._join_chunks(found, held, saved)
@@ -157,16 +159,19 @@ class CheckpointSaver(AsyncSqliteSaver):
     ) -> RunnableConfig:
         key = _key(config)
         thread_id = str(key["thread_id"])
-        # A run's first checkpoint is what was just loaded plus the input; the next one is compared in full.
+        parent = get_checkpoint_id(config)
+        # From loading to the checkpoint after the input's, no node runs; later ones are compared in full.
+        is_input = metadata.get("source") == "input"
         split = self._chunks.split(
             thread_id,
             str(key["ns"]),
             checkpoint["channel_values"],
-            unchanged_since_join=metadata.get("source") == "input",
+            unchanged_since_join=is_input or self._input_ids.pop(thread_id, "") == parent,
         )
+        if is_input and split.parts:
+            self._input_ids[thread_id] = checkpoint["id"]
         names = json.dumps(split.names) if split.parts else None
         kind, blob = self._dumped(checkpoint, split)
-        parent = get_checkpoint_id(config)
         details = json.dumps(get_checkpoint_metadata(config, metadata), ensure_ascii=False)
         params = key | {
             "id": checkpoint["id"],
@@ -179,7 +184,7 @@ class CheckpointSaver(AsyncSqliteSaver):
 
         def work(tx: Transaction) -> None:
             if names is not None:
-                _write_chunks(tx, thread_id, names, split.chunks)
+                write_chunks(tx, thread_id, names, split.chunks)
             tx.run(sql.PUT, params)
 
         await self._writer.submit(work)
@@ -225,6 +230,7 @@ class CheckpointSaver(AsyncSqliteSaver):
         await self._writer.submit(work)
         self._chunks.discard(thread_id)
         self._counts.pop(thread_id, None)
+        self._input_ids.pop(thread_id, None)
 
     @override
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
@@ -281,7 +287,7 @@ class CheckpointSaver(AsyncSqliteSaver):
         return _CHUNKED, self.serde.dumps_typed(lean)[1]
 
     def _join_chunks(
-        self, found: CheckpointTuple, held: Mapping[str, StoredChunk], saved: Sequence[Row]
+        self, found: CheckpointTuple, held: Mapping[str, StoredChunk], saved: SavedChunks
     ) -> tuple[CheckpointTuple, list[StoredChunk]]:
         """Return a checkpoint with its message lists joined, and their chunks."""
         parts = _parts(found.checkpoint)
@@ -291,7 +297,7 @@ class CheckpointSaver(AsyncSqliteSaver):
             found.checkpoint["channel_values"],
             parts,
             held=held,
-            saved={row["name"]: (row["type"], row["value"]) for row in saved},
+            saved=saved,
         )
         plain = {key: value for key, value in found.checkpoint.items() if key != _PARTS}
         whole = cast("Checkpoint", plain | {"channel_values": values})
@@ -357,29 +363,6 @@ def _parts(checkpoint: Checkpoint) -> dict[str, list[str]]:
     """Return the names of the chunks that a saved checkpoint needs, by channel."""
     parts: dict[str, list[str]] = cast("dict[str, Any]", checkpoint).get(_PARTS, {})
     return parts
-
-
-def _read_chunks(tx: Transaction, thread_id: str, names: Sequence[str]) -> Sequence[Row]:
-    if not names:
-        return ()
-    return tx.run(sql.GET_CHUNKS, {"thread_id": thread_id, "names": json.dumps(names)})
-
-
-def _write_chunks(
-    tx: Transaction, thread_id: str, names: str, chunks: Mapping[str, StoredChunk]
-) -> None:
-    """Write the chunks that are not saved yet. `names` is the JSON list of all of them."""
-    for row in tx.run(sql.MISSING_CHUNKS, {"thread_id": thread_id, "names": names}):
-        chunk = chunks[row["name"]]
-        tx.run(
-            sql.PUT_CHUNK,
-            {
-                "thread_id": thread_id,
-                "name": chunk.name,
-                "type": chunk.kind,
-                "value": chunk.blob,
-            },
-        )
 
 
 def _key(config: RunnableConfig) -> dict[str, Value]:

@@ -102,7 +102,7 @@ class MessageChunker:
             thread_id: The thread of the lists.
             namespace: The checkpoint namespace.
             values: The channels' values.
-            unchanged_since_join: No node ran since the chunks were joined: the same objects are not compared again.
+            unchanged_since_join: No node ran since the chunks were joined: messages are compared by identity only.
         """
         held = self._threads.get(thread_id, {}).get(namespace)
         known = held.by_first if held else {}
