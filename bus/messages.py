@@ -1,7 +1,7 @@
 """The messages of the bus, frozen, and their JSON encoding in the journal."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NewType
 
 from pydantic import AliasChoices, Field, TypeAdapter
@@ -49,7 +49,9 @@ def chat_of(key: ConversationKey) -> ConversationKey:
     >>> chat_of(ConversationKey(channel="slack", workspace="T", chat="C", topic="1.2")).topic
     ''
     """
-    return replace(key, topic="")
+    if not key.topic:
+        return key
+    return ConversationKey(channel=key.channel, workspace=key.workspace, chat=key.chat)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,9 +5,9 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 from anyio.abc import TaskStatus
+from typing_extensions import Protocol, runtime_checkable
 
 from bus.messages import (
     Attachment,

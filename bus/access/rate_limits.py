@@ -80,7 +80,7 @@ def rate_limit_for(config: BusConfig, policy: ChannelPolicy | None) -> RateLimit
     >>> rate_limit_for(BusConfig(), ChannelPolicy(rate_limit=RateOverride(messages=5)))
     RateLimit(messages=5, per_seconds=60.0)
     """
-    if policy is None:
+    if policy is None or not policy.rate_limit.model_fields_set:
         return config.rate_limit
     return config.rate_limit.model_copy(update=policy.rate_limit.model_dump(exclude_none=True))
 

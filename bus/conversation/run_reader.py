@@ -49,7 +49,7 @@ class RunReader:
             if refusal:
                 return Reply(markdown=refusal)
         fold = attempt.fold = ReplyFold(attempt.message_id, self._max_chars)
-        async with aclosing(self._parts(turn)) as parts:
+        async with aclosing(await self._open(turn)) as parts:
             async for part in parts:
                 if isinstance(part, RunStarted) and turn.state is TurnState.STARTING:
                     attempt.run_id = part.run_id
@@ -111,23 +111,21 @@ class RunReader:
         )
         return ""
 
-    async def _parts(self, turn: Turn) -> AsyncGenerator[RunPart, None]:
-        """Start, join or resume the run that answers the message, whichever the thread needs."""
+    async def _open(self, turn: Turn) -> AsyncGenerator[RunPart, None]:
+        """Return the parts of the run that answers the message: started, joined or resumed, whichever is needed."""
         attempt, point = turn.attempt, turn.message.inbound.rewind_point
         text: str | None = attempt.prompt
         if attempt.may_exist:
             found = await self._runs.find_run(attempt.thread_id, attempt.run_id, attempt.message_id)
             if found is not None and found[1] in ("pending", "running"):
-                async for part in self._runs.join(attempt.thread_id, found[0]):
-                    yield part
-                return
+                return self._runs.join(attempt.thread_id, found[0])
             values = await self._runs.get_state(attempt.thread_id)
             # An answer to what a thread waits for is no message in it: its run says that it came.
             resumed = found is not None and attempt.question is not None
             if resumed or _has_message(values, attempt.message_id):
                 attempt.fold.set_state(values)
                 if found is not None and found[1] == "success":
-                    return
+                    return _no_parts()
                 text = None
         attempt.may_exist = True
         if point is not None and text is not None:
@@ -143,8 +141,7 @@ class RunReader:
             context=turn.context,
         )
         attempt.is_requested = True
-        async for part in self._runs.stream(request):
-            yield part
+        return self._runs.stream(request)
 
     async def _rewind(self, thread_id: str, point: RewindPoint) -> None:
         """Take what is answered again out of the thread. Raises RunError."""
@@ -173,6 +170,12 @@ class RunReader:
             # A stream without states; or one that does not tell what its calls wait for.
             fold.set_state(await self._runs.get_state(attempt.thread_id))
         return fold.reply(turn.texts)
+
+
+async def _no_parts() -> AsyncGenerator[RunPart, None]:
+    """Yield nothing: the run is over, and its end is in the thread's state."""
+    return
+    yield
 
 
 def _failed_reply(turn: Turn, failure: RunFailed) -> Reply:

@@ -73,7 +73,8 @@ class CommitStage(Stage):
                 self._notices.deliver_refusal(message, result)
                 return Disposition.RATE_LIMITED if is_too_fast else Disposition.QUEUE_FULL
             case InboxRow():
-                self._dispatcher.dispatch(result, replace(message, key=result.key))
+                moved = message if result.key == message.key else replace(message, key=result.key)
+                self._dispatcher.dispatch(result, moved)
                 return Disposition.ACCEPTED
             case _:
                 assert_never(result)

@@ -6,7 +6,7 @@ The same code drives the embedded runtime, a LangGraph Server, and gateways that
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -146,7 +146,7 @@ class RunClient:
         except httpx.HTTPError as error:
             raise run_error(error) from error
 
-    async def stream(self, request: AgentRunRequest) -> AsyncIterator[RunPart]:
+    async def stream(self, request: AgentRunRequest) -> AsyncGenerator[RunPart, None]:
         """Start a run and yield its parts until it is over. Raises RunError.
 
         The run goes on at the server when the reader goes away: whoever stops reading cancels it.
@@ -166,7 +166,7 @@ class RunClient:
             async for part in self.stream(request):
                 yield part
 
-    async def join(self, thread_id: str, run_id: str) -> AsyncIterator[RunPart]:
+    async def join(self, thread_id: str, run_id: str) -> AsyncGenerator[RunPart, None]:
         """Yield the parts of a run that is under way, from its start. Raises RunError."""
         stream = self._client.runs.join_stream(
             thread_id, run_id, stream_mode=list(STREAM_MODES), last_event_id="-1"
@@ -205,7 +205,7 @@ class RunClient:
             raise SteeringUnsupported
         return answer.get("type") == "success"
 
-    async def _start(
+    def _start(
         self, request: AgentRunRequest, run_options: Mapping[str, Any]
     ) -> AsyncIterator[RunPart]:
         message = _human(request.message_id, request.text, request.files, {})
@@ -225,8 +225,7 @@ class RunClient:
             on_disconnect="continue",
             **options,
         )
-        async for part in translate_parts(stream):
-            yield part
+        return translate_parts(stream)
 
 
 def _human(

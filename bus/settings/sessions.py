@@ -15,6 +15,7 @@ from bus.settings.resolver import SettingsResolver, run_context
 LEAD_AGENT = "lead_agent"
 """The only assistant of the embedded runtime; other names select a custom agent in it."""
 
+_EMPTY = SessionConfig()
 _NAME = re.compile(r"[a-z0-9-]{1,64}")
 
 
@@ -42,12 +43,11 @@ class SessionResolver:
         self._config = config
         self._policies = policies
         self._settings = settings
+        self._merged: dict[tuple[int, ...], tuple[SessionConfig, list[SessionConfig]]] = {}
 
     def resolve(self, message: InboundMessage) -> SessionConfig:
-        """Return the session for a message. Raises InvalidSession."""
-        session = _merge(self._layers(message))
-        if self._config.langgraph_url is None:
-            session = for_embedded_runtime(session)
+        """Return the session for a message, not to be changed. Raises InvalidSession."""
+        session = self._configured(message)
         context = {
             **session.context,
             **run_context(self._settings.resolve(message.key)),
@@ -56,7 +56,12 @@ class SessionResolver:
             "memory_scope": memory_scope(message),
             "language": message.reply_target.language,
         }
-        return session.model_copy(update={"context": context})
+        return SessionConfig.model_construct(
+            assistant_id=session.assistant_id,
+            config=session.config,
+            context=context,
+            busy=session.busy,
+        )
 
     def busy_mode(self, message: InboundMessage) -> Busy | None:
         """Return what a message does while another turn of its conversation runs."""
@@ -67,9 +72,20 @@ class SessionResolver:
         policy = self._policies.get(message.key.channel)
         return policy is not None and is_admin(message.sender, policy)
 
+    def _configured(self, message: InboundMessage) -> SessionConfig:
+        """Return what the configuration says, merged once for each set of layers. Raises InvalidSession."""
+        layers = self._layers(message)
+        name = tuple(map(id, layers))
+        if name not in self._merged:
+            session = _merge(layers)
+            is_embedded = self._config.langgraph_url is None
+            session = for_embedded_runtime(session) if is_embedded else session
+            self._merged[name] = session, layers  # kept, so that no other layer gets their ids
+        return self._merged[name][0]
+
     def _layers(self, message: InboundMessage) -> list[SessionConfig]:
         policy = self._policies.get(message.key.channel)
-        own = policy.session if policy is not None else SessionConfig()
+        own = policy.session if policy is not None else _EMPTY
         user, chat = message.sender.user_id, message.key.chat
         return _layers(self._config.session, own, user_id=user, chat=chat)
 
