@@ -37,7 +37,7 @@ BODY_IDLE_TIMEOUT_S = 30.0
 MIN_BODY_BYTES_PER_S = 1000.0
 """Average rate below which a request body is rejected after the longest pause: single bytes would hold a connection."""
 
-_UPLOADS = re.compile(r"/api/threads/[^/]+/uploads")
+_UPLOADS = re.compile(r"/api/threads/[^/]+/uploads|/api/channels/terminal/[^/]+/files")
 
 OPEN_PATHS = frozenset({"/health", "/health/ready"})
 """Paths that need no token; /health/ready says less without one."""

@@ -25,7 +25,8 @@ from agent.errors import (
     SkillNotFound,
     SkillWriteFailed,
 )
-from bus.errors import DeliveryError, IntakeClosed, IntakeFull, RunError
+from bots.terminal.received_files import AttachedFileMissing
+from bus.errors import DeliveryError, FileTooLarge, IntakeClosed, IntakeFull, RunError
 from gateway.runtime.errors import (
     InvalidRequest,
     RunRequestError,
@@ -60,6 +61,8 @@ STATUS_BY_ERROR: Mapping[type[Exception], tuple[int, DetailText]] = {
     IntakeFull: (503, _error_text),
     IntakeClosed: (503, _error_text),
     DeliveryError: (503, _error_text),
+    FileTooLarge: (413, _error_text),
+    AttachedFileMissing: (404, _error_text),
     RunError: (502, _error_text),
     ServiceNotRunning: (503, _error_text),
     RunRequestError: (500, _error_text),

@@ -6,8 +6,9 @@ lines reach the bus as an `InboundMessage`, what the bus sends reaches every att
 
 import time
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import anyio
 from anyio.abc import TaskStatus
 from anyio.streams.memory import MemoryObjectSendStream
 
+from bots.terminal.received_files import ReceivedFiles
 from bots.terminal.session import (
     TerminalEvent,
     TerminalFile,
@@ -25,7 +27,15 @@ from bots.terminal.session import (
     save_file,
 )
 from bus.errors import DeliveryError
-from bus.messages import Button, ConversationKey, InboundMessage, MessageId, ReplyTarget, Sender
+from bus.messages import (
+    Attachment,
+    Button,
+    ConversationKey,
+    InboundMessage,
+    MessageId,
+    ReplyTarget,
+    Sender,
+)
 from bus.platform import (
     Capabilities,
     ChannelHealth,
@@ -45,6 +55,9 @@ CAPABILITIES = Capabilities(
     idempotent_send_s=3600.0,
 )
 """A terminal has no rate limits, and shows every key only once."""
+
+MAX_FILE_BYTES = 50_000_000
+"""Largest file that can be attached: the gateway gives the agent no larger one."""
 
 BUFFERED_EVENTS = 1000
 """Events that one slow terminal may lag behind; beyond that updates are skipped, because the next has their text."""
@@ -116,16 +129,45 @@ class TerminalAdapter:
         self._attached.setdefault(session, []).append(send)
         try:
             with send, receive:
-                yield TerminalSession(partial(self.say, session), receive)
+                yield TerminalSession(
+                    partial(self.say, session), receive, partial(self.receive_file, session)
+                )
         finally:
             self._attached[session].remove(send)
             if not self._attached[session]:
                 del self._attached[session]
                 self._leave(session)
 
-    async def say(self, session: str, text: str, *, event_id: str = "") -> Disposition:
-        """Pass a line to the bus, a repeated `event_id` only once. Raises what `Intake.receive` raises."""
+    async def receive_file(self, session: str, name: str, chunks: AsyncIterator[bytes]) -> str:
+        """Store a file that a message will name; return its reference. Raises DeliveryError."""
         check_session(session)
+        return await self._received(session).save(name, chunks, max_bytes=MAX_FILE_BYTES)
+
+    def download(
+        self, attachment: Attachment, *, max_bytes: int
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Stream the bytes of a file that came with a message."""
+        session, _, ref = attachment.ref.partition("/")
+        check_session(session)
+        return self._received(session).open(ref, max_bytes=max_bytes)
+
+    async def say(
+        self, session: str, text: str, *, event_id: str = "", files: Sequence[str] = ()
+    ) -> Disposition:
+        """Pass a line to the bus, a repeated `event_id` only once.
+
+        Args:
+            session: Where the line was typed.
+            text: The line.
+            event_id: "" = a new one.
+            files: What `receive_file` returned for the files that go with the line.
+
+        Raises:
+            DeliveryError: a file is not there, or the channel does not run; and what `Intake.receive` raises.
+        """
+        check_session(session)
+        received = self._received(session)
+        attachments = [await received.attachment(ref) for ref in files]
         with anyio.move_on_after(self._patience_s):
             await self._ready.wait()
         if self._intake is None:
@@ -138,6 +180,7 @@ class TerminalAdapter:
             reply_target=ReplyTarget(chat=session),
             sender=Sender(user_id=WORKSPACE, name=WORKSPACE),
             text=text,
+            attachments=tuple(replace(file, ref=f"{session}/{file.ref}") for file in attachments),
             is_private=True,
             is_addressed=True,
             sent_at=self._now(),
@@ -195,6 +238,9 @@ class TerminalAdapter:
     async def show_finished(self, target: ReplyTarget, *, ok: bool) -> None:
         """Show that it was answered."""
         self._show(target, TerminalIndicator(state="ok" if ok else "failed"))
+
+    def _received(self, session: str) -> ReceivedFiles:
+        return ReceivedFiles(self._files / session)
 
     def _require(self, target: ReplyTarget) -> list[MemoryObjectSendStream[TerminalEvent]]:
         terminals = self._attached.get(target.chat, [])

@@ -2,10 +2,10 @@
 
 import re
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from anyio.streams.memory import MemoryObjectReceiveStream
 
@@ -46,20 +46,34 @@ class TerminalIndicator:
 TerminalEvent = TerminalMessage | TerminalFile | TerminalIndicator
 
 
+class Say(Protocol):
+    """Sends a line with the references of its files."""
+
+    def __call__(self, text: str, *, files: Sequence[str] = ()) -> Awaitable[Disposition]:
+        """Return what became of the line."""
+        ...
+
+
 class TerminalSession:
     """One terminal attached to a session (`TerminalAdapter.attach`)."""
 
     def __init__(
         self,
-        say: Callable[[str], Awaitable[Disposition]],
+        say: Say,
         events: MemoryObjectReceiveStream[TerminalEvent],
+        receive_file: Callable[[str, AsyncIterator[bytes]], Awaitable[str]],
     ) -> None:
         self._say = say
         self._events = events
+        self._receive_file = receive_file
 
-    async def say(self, text: str) -> Disposition:
-        """Send a line to the bot. Raises what `Intake.receive` raises."""
-        return await self._say(text)
+    async def say(self, text: str, files: Sequence[str] = ()) -> Disposition:
+        """Send a line to the bot, with files that were attached. Raises what `Intake.receive` raises."""
+        return await self._say(text, files=files)
+
+    async def attach(self, name: str, chunks: AsyncIterator[bytes]) -> str:
+        """Store a file for the next line; return its reference. Raises DeliveryError."""
+        return await self._receive_file(name, chunks)
 
     def events(self) -> AsyncIterator[TerminalEvent]:
         """Iterate over what to show, forever."""

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
@@ -12,6 +12,7 @@ from bots.terminal.adapter import TerminalAdapter
 from bus.platform import Disposition
 from bus.service import Bus
 from gateway.dependencies import BusDep, TerminalDep
+from gateway.openapi import error_responses
 from gateway.terminal.local_client import is_session_idle
 from gateway.terminal.session_events import SESSION_EVENT, SessionHeartbeat, stream_session_events
 
@@ -19,12 +20,17 @@ router = APIRouter(prefix="/channels/terminal")
 
 SessionName = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
+FileName = Annotated[str, Query(min_length=1, max_length=255, description="The file's name")]
+
 
 class TerminalMessageRequest(BaseModel):
     """A line of text; a request with the same `id` is ignored."""
 
     text: str
     id: str = Field(default="", max_length=100)
+    files: list[str] = Field(
+        default=[], max_length=10, description="References of attached files that go with the line"
+    )
 
 
 class TerminalMessageResponse(BaseModel):
@@ -33,12 +39,36 @@ class TerminalMessageResponse(BaseModel):
     result: Disposition
 
 
-@router.post("/{session}/messages", status_code=202)
+class TerminalFileResponse(BaseModel):
+    """The reference under which a line names the file."""
+
+    file: str
+
+
+@router.post("/{session}/messages", status_code=202, responses=error_responses(404))
 async def send_message(
     session: SessionName, line: TerminalMessageRequest, terminal: TerminalDep
 ) -> TerminalMessageResponse:
     """Send a line to the bot; the answer arrives as events."""
-    return TerminalMessageResponse(result=await terminal.say(session, line.text, event_id=line.id))
+    result = await terminal.say(session, line.text, event_id=line.id, files=line.files)
+    return TerminalMessageResponse(result=result)
+
+
+@router.post(
+    "/{session}/files",
+    status_code=201,
+    openapi_extra={
+        "requestBody": {
+            "content": {"application/octet-stream": {"schema": {"type": "string"}}},
+            "required": True,
+        }
+    },
+)
+async def attach_file(
+    session: SessionName, name: FileName, request: Request, terminal: TerminalDep
+) -> TerminalFileResponse:
+    """Store a file of at most 50 MB for one of the next lines."""
+    return TerminalFileResponse(file=await terminal.receive_file(session, name, request.stream()))
 
 
 @router.get(

@@ -3,50 +3,89 @@
 Imported only for a person at a terminal: the line editor takes 0.1 s.
 """
 
+import time
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
 from typing import assert_never
 
 import anyio
-from prompt_toolkit import PromptSession, print_formatted_text
+from prompt_toolkit import PromptSession
+from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import ANSI
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.output import Output
+from prompt_toolkit.renderer import print_formatted_text
+from prompt_toolkit.styles import Style
 
 from bots.terminal.session import TerminalFile, TerminalIndicator, TerminalMessage
 from bots.text.markdown import close_open
 from bots.text.worker import process_text
 from bus.errors import unwrapped
-from bus.platform import Disposition
+from bus.platform import Clock, Disposition
+from gateway.terminal.attached_files import AttachedFiles
 from gateway.terminal.chat import EXIT_COMMANDS, strip_control_characters
+from gateway.terminal.completion import CommandCompleter
 from gateway.terminal.markdown import render_markdown
-from gateway.terminal.remote_client import ConnectionChange, TerminalClient, TerminalClientEvent
+from gateway.terminal.remote_client import (
+    ConnectionChange,
+    MessageRefused,
+    TerminalClient,
+    TerminalClientEvent,
+)
 from gateway.terminal.session_events import SessionHeartbeat, SessionIdle
 
 PROMPT = "you> "
-GREETING = "Type a message. /help lists the commands, /quit exits."
+GREETING = "Type a message. /help lists the commands, /attach sends a file, /quit exits."
 EXIT_HINT = "(to exit, press Ctrl-C again, or Ctrl-D)"
-WORKING = "…"
-"""Shown while an answer has no text yet."""
+FILES_DROPPED = "(the files are not attached any more)"
+
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+SPIN_S = 0.1
+"""Shown while the bot works, with the seconds since it began."""
 
 MAX_HISTORY_BYTES = 1_000_000
 """A longer history file is started over."""
 
 _DIM, _NORMAL = "\x1b[2m", "\x1b[22m"
-_ROWS_BELOW = 5
-"""Rows of the terminal that the growing answer leaves for what is typed."""
+_ROWS_BELOW = 6
+"""Rows of the terminal that the growing answer leaves for the spinner and what is typed."""
+
+_MENU_ROWS = 6
+"""Rows that are kept free below the line while a command is typed."""
 
 
 class ChatView:
     """What is on the screen: finished messages, which are printed once, and one that still grows."""
 
-    def __init__(self) -> None:
-        self.is_working = False
+    def __init__(self, now: Clock = time.monotonic) -> None:
+        self._now = now
+        self._since = 0.0
+        self._working = anyio.Event()
         self._growing = ""
         self._finished: set[str] = set()
+
+    @property
+    def is_working(self) -> bool:
+        """Whether the bot is at work."""
+        return self._working.is_set()
+
+    def start_work(self) -> None:
+        """The bot has something to do."""
+        if not self.is_working:
+            self._since = self._now()
+            self._working.set()
+
+    def end_work(self) -> None:
+        """The bot has nothing to do."""
+        if self.is_working:
+            self._working = anyio.Event()
+
+    async def wait_for_work(self) -> None:
+        """Wait until the bot is at work."""
+        await self._working.wait()
 
     async def show(self, event: TerminalClientEvent, files: Path) -> str:
         """Take an event; return the text to print, "" if there is none."""
@@ -55,10 +94,13 @@ class ChatView:
                 return await self._message(event)
             case TerminalFile():
                 return strip_control_characters(f"[file] {event.name} -> {files / event.path}")
-            case TerminalIndicator(state=state):
-                self.is_working = state == "working"
+            case TerminalIndicator(state="working"):
+                self.start_work()
+            case TerminalIndicator():
+                self.end_work()
             case SessionIdle():
-                self.is_working, self._growing = False, ""
+                self.end_work()
+                self._growing = ""
             case ConnectionChange():
                 return f"({event.text})"
             case SessionHeartbeat():
@@ -68,22 +110,28 @@ class ChatView:
         return ""
 
     def live_text(self, columns: int, rows: int) -> str:
-        """Return the end of the growing answer, as much of it as fits into a terminal of this size."""
-        if not self._growing:
-            return f"{_DIM}{WORKING}{_NORMAL}\n" if self.is_working else ""
+        """Return the end of the growing answer, as much of it as fits into a terminal of this size, and the spinner."""
         shown: list[str] = []
         free = rows - _ROWS_BELOW
-        for line in reversed(self._growing.split("\n")):
+        for line in reversed(self._growing.split("\n")) if self._growing else ():
             free -= max(1, -(-len(line) // columns))
             if free < 0:
                 break
             shown.append(line)
-        return "\n".join(reversed(shown)) + "\n"
+        return "".join(f"{line}\n" for line in reversed(shown)) + self._spinner()
+
+    def _spinner(self) -> str:
+        if not self.is_working:
+            return ""
+        seconds = self._now() - self._since
+        sign = SPINNER[int(seconds / SPIN_S) % len(SPINNER)]
+        return f"{_DIM}{sign} {int(seconds)} s, Ctrl-C stops{_NORMAL}\n"
 
     async def _message(self, message: TerminalMessage) -> str:
         if message.id in self._finished:
             return ""
         if not message.final:
+            self.start_work()
             self._growing = await process_text(_render_partial, message.text)
             return ""
         self._growing = ""
@@ -94,9 +142,9 @@ class ChatView:
 class InteractiveChat:
     """One conversation between a person at a terminal and the bot.
 
-    Ctrl-C clears the line, stops the running answer, and exits only when pressed twice on an empty line; so does
-    Ctrl-D once. A pasted text is one message, however many lines it has. One prompt runs all the time, because between
-    two of them the terminal would cut long lines.
+    Ctrl-C clears the line, drops attached files, stops the running answer, and exits only when pressed twice on an
+    empty line; so does Ctrl-D once. A pasted text is one message, however many lines it has. One prompt runs all the
+    time, because between two of them the terminal would cut long lines.
 
     Args:
         link: The way to the bot.
@@ -118,8 +166,13 @@ class InteractiveChat:
         self._is_exiting = False
         self._typed: deque[str] = deque()
         self._has_typed = anyio.Event()
+        self._attached = AttachedFiles()
         self._session: PromptSession[str] = PromptSession(
             message=self._prompt,
+            completer=CommandCompleter(),
+            complete_in_thread=True,
+            complete_while_typing=Condition(self._is_command),
+            reserve_space_for_menu=_MENU_ROWS,
             history=_history(files),
             key_bindings=self._key_bindings(),
             erase_when_done=True,
@@ -134,13 +187,18 @@ class InteractiveChat:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._show_events)
                 tasks.start_soon(self._send_lines)
+                tasks.start_soon(self._spin)
                 with suppress(EOFError):
                     await self._session.prompt_async(handle_sigint=False)
                 tasks.cancel_scope.cancel()
 
     def _prompt(self) -> ANSI:
         size = self._session.output.get_size()
-        return ANSI(self._view.live_text(size.columns, size.rows) + PROMPT)
+        rows = size.rows - _MENU_ROWS if self._is_command() else size.rows
+        return ANSI(self._view.live_text(size.columns, rows) + PROMPT)
+
+    def _is_command(self) -> bool:
+        return self._session.default_buffer.text.startswith("/")
 
     def _key_bindings(self) -> KeyBindings:
         bindings = KeyBindings()
@@ -152,10 +210,15 @@ class InteractiveChat:
     def _on_enter(self, event: KeyPressEvent) -> None:
         buffer = event.current_buffer
         self._is_exiting = False
+        if buffer.complete_state is not None and buffer.complete_state.current_completion:
+            buffer.complete_state = (
+                None  # taken from the menu: it can be completed before it is sent
+            )
+            return
         if buffer.text.strip().lower() in EXIT_COMMANDS:
             event.app.exit()
             return
-        if buffer.text.strip():
+        if buffer.text.strip() or self._attached:
             self._submit(buffer.text)
             buffer.append_to_history()
         buffer.reset()
@@ -163,6 +226,9 @@ class InteractiveChat:
     def _on_interrupt(self, event: KeyPressEvent) -> None:
         if event.current_buffer.text:
             event.current_buffer.reset()
+        elif self._attached:
+            self._attached.take()
+            self._print(FILES_DROPPED)
         elif self._view.is_working:
             self._submit("/stop")
         elif self._is_exiting:
@@ -172,10 +238,8 @@ class InteractiveChat:
             self._print(EXIT_HINT)
 
     def _submit(self, line: str) -> None:
-        if not line.startswith("/"):
-            self._view.is_working = True
-        elif line.strip() == "/stop":
-            self._view.is_working = False
+        if line.strip() == "/stop":
+            self._view.end_work()
         self._print(PROMPT + strip_control_characters(line))
         self._typed.append(line)
         self._has_typed.set()
@@ -185,10 +249,30 @@ class InteractiveChat:
             await self._has_typed.wait()
             self._has_typed = anyio.Event()
             while self._typed:
-                result = await self._link.send(self._typed.popleft())
-                if result not in (Disposition.ACCEPTED, Disposition.QUEUE_FULL):
-                    self._view.is_working = False
-                    self._print(f"(not accepted: {result})")
+                await self._send_line(self._typed.popleft())
+
+    async def _send_line(self, line: str) -> None:
+        told = await self._attached.add(line)
+        if told is not None:
+            self._print(strip_control_characters(told))
+            return
+        if not line.startswith("/"):
+            self._view.start_work()
+        try:
+            result = await self._link.send(line, self._attached.take())
+        except MessageRefused as error:
+            self._view.end_work()
+            self._print(f"({error})")
+            return
+        if result not in (Disposition.ACCEPTED, Disposition.QUEUE_FULL):
+            self._view.end_work()
+            self._print(f"(not accepted: {result})")
+
+    async def _spin(self) -> None:
+        while True:
+            await self._view.wait_for_work()
+            self._session.app.invalidate()
+            await anyio.sleep(SPIN_S)
 
     async def _show_events(self) -> None:
         async for event in self._link.events():
@@ -197,11 +281,15 @@ class InteractiveChat:
             self._session.app.invalidate()
 
     def _print(self, text: str) -> None:
-        """Print above the prompt."""
+        """Print above the prompt.
+
+        Not by the library's usual function: it ends the raw mode of the terminal while it prints, and a Ctrl-C that
+        comes in that moment would end the program.
+        """
         app = self._session.app
         if app.is_running:
             app.renderer.erase()
-        print_formatted_text(ANSI(text), output=self._session.output)
+        print_formatted_text(self._session.output, ANSI(f"{text}\n"), Style([]))
         app.invalidate()
 
 

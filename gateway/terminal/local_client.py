@@ -1,15 +1,16 @@
 """The terminal sessions of this process: whether they rest, and the chat's way to them without HTTP."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 
 from bots.terminal.adapter import TERMINAL, WORKSPACE, TerminalAdapter
 from bots.terminal.session import TerminalSession
 from bus.errors import BusError
 from bus.service import Bus
-from gateway.command_errors import CommandFailed
-from gateway.terminal.remote_client import TerminalClient, TerminalClientEvent
+from gateway.terminal.attached_files import read_chunks
+from gateway.terminal.remote_client import MessageRefused, TerminalClient, TerminalClientEvent
 from gateway.terminal.session_events import stream_session_events
 from store.conversations import ConversationKey
 from store.errors import StoreError
@@ -32,12 +33,13 @@ class LocalTerminalClient:
         self._bus = bus
         self._name = name
 
-    async def send(self, text: str) -> str:
-        """Hand over a line."""
+    async def send(self, text: str, files: Sequence[Path] = ()) -> str:
+        """Hand over a line, and files."""
         try:
-            return (await self._session.say(text)).value
-        except (BusError, StoreError) as error:
-            raise CommandFailed(str(error)) from error
+            refs = [await self._session.attach(path.name, read_chunks(path)) for path in files]
+            return (await self._session.say(text, refs)).value
+        except (BusError, StoreError, OSError) as error:
+            raise MessageRefused(str(error)) from error
 
     def events(self) -> AsyncIterator[TerminalClientEvent]:
         """Iterate over what is to be shown."""

@@ -1,6 +1,13 @@
 """Markdown for terminals, with ANSI styles. Pure."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+from pygments import highlight
+from pygments.formatters.terminal import TerminalFormatter
+from pygments.lexers import get_lexer_by_name
+from pygments.token import Whitespace
+from pygments.util import ClassNotFound
 
 from bots.text import tree
 from bots.text.markdown import parse
@@ -11,6 +18,12 @@ _BOLD, _ITALIC, _STRIKE, _CODE = (1, 22), (3, 23), (9, 29), (36, 39)
 """SGR codes that switch a style on and off."""
 
 _STYLES = {tree.Strong: _BOLD, tree.Emphasis: _ITALIC, tree.Strike: _STRIKE}
+_COLORS: TerminalFormatter[str] = TerminalFormatter(bg="dark")
+_COLORS.colorscheme = {**_COLORS.colorscheme, Whitespace: ("", "")}
+
+MAX_COLORED_CHARS = 10_000
+"""Longer code is shown in one color: lexers take up to 20 ms for this much, at each change of a growing answer."""
+
 _RULE = "─" * 20
 
 
@@ -37,12 +50,21 @@ def _block(block: tree.Block) -> str:  # noqa: PLR0911 - one return per kind
             return _list(block)
         case tree.Quote(children=children):
             return _prefixed(_blocks(children, gap="\n\n"), "│ ", "│ ")
-        case tree.CodeBlock(text=text):
-            return "\n".join(_styled(f"  {line}", _CODE) for line in text.split("\n"))
+        case tree.CodeBlock():
+            return _code(block)
         case tree.Table():
             return table_grid(block)
         case tree.Rule():
             return _RULE
+
+
+def _code(block: tree.CodeBlock) -> str:
+    if len(block.text) <= MAX_COLORED_CHARS:
+        with suppress(ClassNotFound):
+            lexer = get_lexer_by_name(block.language, stripnl=False, ensurenl=False)
+            colored = highlight(block.text, lexer, _COLORS)
+            return _prefixed(colored.rstrip("\n"), "  ", "  ")
+    return "\n".join(_styled(f"  {line}", _CODE) for line in block.text.split("\n"))
 
 
 def _list(listing: tree.ListBlock) -> str:

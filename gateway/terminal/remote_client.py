@@ -1,10 +1,11 @@
 """How a chat in a terminal reaches the bot, over HTTP. The way in this process: `gateway/terminal/local_client.py`."""
 
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Final, Protocol
+from pathlib import Path
+from typing import Any, Final, Protocol
 
 import anyio
 import httpx
@@ -12,6 +13,7 @@ import httpx
 from bus.retry import Backoff
 from gateway.command_errors import CommandFailed
 from gateway.service_client import error_detail
+from gateway.terminal.attached_files import read_chunks
 from gateway.terminal.session_events import HEARTBEAT_S, SESSION_EVENT, SessionEvent
 
 CONNECTION_LOST = (
@@ -20,6 +22,10 @@ CONNECTION_LOST = (
 
 RECONNECT: Final = Backoff(first_s=0.5, cap_s=30.0)
 """Delays between attempts to reach the service again."""
+
+
+class MessageRefused(CommandFailed):
+    """A line or file was not taken; the next one may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +41,13 @@ TerminalClientEvent = SessionEvent | ConnectionChange
 class TerminalClient(Protocol):
     """What a chat needs of the bot."""
 
-    async def send(self, text: str) -> str:
-        """Hand over a line; return what became of it (a `bus.platform.Disposition`). Raises CommandFailed."""
+    async def send(self, text: str, files: Sequence[Path] = ()) -> str:
+        """Hand over a line and files; return what became of it (a `bus.platform.Disposition`).
+
+        Raises:
+            MessageRefused: the line or a file is not taken.
+            CommandFailed: the way to the bot is lost.
+        """
         ...
 
     def events(self) -> AsyncIterator[TerminalClientEvent]:
@@ -60,12 +71,13 @@ class RemoteTerminalClient:
         self._stack = AsyncExitStack()
         self._lines: AsyncIterator[str]
 
-    async def send(self, text: str) -> str:
+    async def send(self, text: str, files: Sequence[Path] = ()) -> str:
         """Hand over a line; the service takes a repeated one only once."""
-        body = {"text": text, "id": uuid.uuid4().hex}
-        answer = await self._post(body)
+        refs = [await self._attach(path) for path in files]
+        body = {"text": text, "id": uuid.uuid4().hex, "files": refs}
+        answer = await self._post("messages", lambda: {"json": body})
         if answer.is_error:
-            raise CommandFailed(f"The service did not take the message: {error_detail(answer)}")
+            raise MessageRefused(f"The service did not take the message: {error_detail(answer)}")
         return str(answer.json()["result"])
 
     async def events(self) -> AsyncIterator[TerminalClientEvent]:
@@ -107,11 +119,22 @@ class RemoteTerminalClient:
         """Leave the session."""
         await self._stack.aclose()
 
-    async def _post(self, body: dict[str, str]) -> httpx.Response:
+    async def _attach(self, path: Path) -> str:
+        answer = await self._post(
+            "files", lambda: {"params": {"name": path.name}, "content": read_chunks(path)}
+        )
+        if answer.is_error:
+            raise MessageRefused(f"The service did not take {path.name}: {error_detail(answer)}")
+        return str(answer.json()["file"])
+
+    async def _post(self, what: str, content: Callable[[], dict[str, Any]]) -> httpx.Response:
+        """Send a request until the service answers; `content` makes its arguments anew each time."""
         failures = 0
         while True:
             try:
-                return await self._client.post(f"{self._path}/messages", json=body)
+                return await self._client.post(f"{self._path}/{what}", **content())
+            except OSError as error:
+                raise MessageRefused(f"The file cannot be read: {error}") from error
             except httpx.HTTPError as error:
                 failures += 1
                 await self._wait(failures, error)

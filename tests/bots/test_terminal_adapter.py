@@ -1,5 +1,6 @@
 """The terminal adapter."""
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,8 +9,9 @@ import anyio
 import pytest
 
 from bots.terminal.adapter import BUFFERED_EVENTS, TerminalAdapter
+from bots.terminal.received_files import AttachedFileMissing, ReceivedFiles
 from bots.terminal.session import TerminalFile, TerminalIndicator, TerminalMessage
-from bus.errors import DeliveryError, IntakeClosed
+from bus.errors import DeliveryError, FileTooLarge, IntakeClosed
 from bus.messages import (
     MessageId,
     ReplyTarget,
@@ -19,6 +21,7 @@ from bus.platform import (
     ConnectionState,
     Disposition,
     OutgoingFile,
+    SupportsDownloads,
     SupportsIndicators,
     SupportsStreaming,
 )
@@ -179,3 +182,57 @@ async def test_health_reports_the_true_state(tmp_path: Path) -> None:
         assert adapter.health().last_event_at == clock.now
         assert adapter.health().since == clock.now - 5
     assert adapter.health().state is ConnectionState.STOPPED
+
+
+async def in_chunks(*chunks: bytes) -> AsyncIterator[bytes]:
+    for chunk in chunks:
+        yield chunk
+
+
+async def test_an_attached_file_reaches_the_bus_and_can_be_downloaded(tmp_path: Path) -> None:
+    adapter = TerminalAdapter(files=tmp_path)
+    assert isinstance(adapter, SupportsDownloads)
+    async with running(adapter) as intake:
+        with adapter.attach("s1") as session:
+            ref = await session.attach("../a b.png", in_chunks(b"12", b"3"))
+            await session.say("look", [ref])
+    (file,) = intake.received[0].attachments
+    assert (file.name, file.mime, file.kind, file.size_bytes) == (
+        ".._a b.png",
+        "image/png",
+        "image",
+        3,
+    )
+    async with adapter.download(file, max_bytes=3) as chunks:
+        assert b"".join([chunk async for chunk in chunks]) == b"123"
+    with pytest.raises(FileTooLarge):
+        async with adapter.download(file, max_bytes=2) as chunks:
+            _ = [chunk async for chunk in chunks]
+
+
+@pytest.mark.parametrize("ref", ["", "..", "../../secret", "0" * 32, "/etc"])
+async def test_only_attached_files_can_be_named(tmp_path: Path, ref: str) -> None:
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret/key").write_text("x")
+    adapter = TerminalAdapter(files=tmp_path / "files")
+    async with running(adapter) as intake:
+        with pytest.raises(AttachedFileMissing):
+            await adapter.say("s1", "hello", files=[ref])
+    assert intake.received == []
+
+
+async def test_what_arrived_incompletely_or_is_old_is_removed(tmp_path: Path) -> None:
+    files = ReceivedFiles(tmp_path)
+    old = await files.save("old", in_chunks(b"1"), max_bytes=5)
+    folder = tmp_path / ".attached" / old
+    os.utime(folder, (0, 0))
+    with pytest.raises(FileTooLarge):
+        await files.save("large", in_chunks(b"123", b"456"), max_bytes=5)
+    assert list((tmp_path / ".attached").iterdir()) == []
+
+
+async def test_a_full_disk_refuses_an_attached_file(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DeliveryError) as refused:
+        await ReceivedFiles(tmp_path / "file").save("a", in_chunks(b"1"), max_bytes=5)
+    assert refused.value.retryable

@@ -2,25 +2,38 @@
 
 import io
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
 import pytest
+from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.data_structures import Size
+from prompt_toolkit.document import Document
 from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from bots.terminal.session import TerminalFile, TerminalIndicator, TerminalMessage
+from bus.commands import COMMAND_NAMES
 from bus.platform import Disposition
-from gateway.terminal.interactive import EXIT_HINT, GREETING, PROMPT, ChatView, InteractiveChat
+from gateway.terminal.completion import CommandCompleter
+from gateway.terminal.interactive import (
+    EXIT_HINT,
+    FILES_DROPPED,
+    GREETING,
+    PROMPT,
+    ChatView,
+    InteractiveChat,
+)
 from gateway.terminal.markdown import render_markdown
-from gateway.terminal.remote_client import ConnectionChange, TerminalClientEvent
+from gateway.terminal.remote_client import ConnectionChange, MessageRefused, TerminalClientEvent
 from gateway.terminal.session_events import SessionIdle
 from tests.eventually import eventually
+from tests.fakes.clock import ManualClock
 
-CTRL_C, CTRL_D, UP, ENTER = "\x03", "\x04", "\x1b[A", "\r"
+CTRL_C, CTRL_D, UP, ENTER, TAB = "\x03", "\x04", "\x1b[A", "\r", "\t"
+SPINNING = "\x1b[2m⠋ 0 s, Ctrl-C stops\x1b[22m\n"
 FILES = Path("/data/terminal")
 _ESCAPE = re.compile(r"\x1b(?:\[[?>=]?[0-9;]*[a-zA-Z]|[=>78]|\][^\x07]*\x07)")
 
@@ -30,11 +43,16 @@ class Bot:
 
     def __init__(self) -> None:
         self.received: list[str] = []
+        self.files: list[list[str]] = []
+        self.refusal = ""
         self.result = Disposition.ACCEPTED
         self._send, self._receive = anyio.create_memory_object_stream[TerminalClientEvent](100)
 
-    async def send(self, text: str) -> str:
+    async def send(self, text: str, files: Sequence[Path] = ()) -> str:
+        if self.refusal:
+            raise MessageRefused(self.refusal)
         self.received.append(text)
+        self.files.append([path.name for path in files])
         return self.result
 
     def tell(self, *events: TerminalClientEvent) -> None:
@@ -55,6 +73,10 @@ class Screen:
     def __init__(self) -> None:
         self._bytes = io.BytesIO()
         self.file = io.TextIOWrapper(self._bytes, encoding="utf-8", write_through=True)
+
+    def clear(self) -> None:
+        self._bytes.seek(0)
+        self._bytes.truncate()
 
     @property
     def text(self) -> str:
@@ -160,18 +182,89 @@ async def test_a_refused_line_is_reported(tmp_path: Path) -> None:
         await person.sees("(not accepted: empty)")
 
 
+async def test_files_go_with_the_next_message(tmp_path: Path) -> None:
+    (tmp_path / "a b.txt").write_text("hello")
+    (tmp_path / "c.txt").write_text("")
+    async with at_terminal(tmp_path) as person:
+        person.keyboard.send_text(f"/attach '{tmp_path}/a b.txt' {tmp_path}/none" + ENTER)
+        await person.sees("attached a b.txt, 5 bytes")
+        await person.sees("there is no file")
+        person.keyboard.send_text(f"{tmp_path}/c.txt " + ENTER)
+        await person.sees("attached c.txt, 0 bytes")
+        person.keyboard.send_text("read them" + ENTER + "and this" + ENTER)
+        await person.hears("read them", "and this")
+    assert person.bot.files == [["a b.txt", "c.txt"], []]
+
+
+async def test_enter_sends_files_alone_and_ctrl_c_drops_them(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("hello")
+    async with at_terminal(tmp_path) as person:
+        for key, told in ((CTRL_C, FILES_DROPPED), (ENTER, "Ctrl-C stops")):
+            person.keyboard.send_text(f"/attach {tmp_path}/a.txt" + ENTER)
+            await person.sees("attached a.txt")
+            person.keyboard.send_text(key)
+            await person.sees(told)
+            person.screen.clear()
+        await person.hears("")
+    assert person.bot.files == [["a.txt"]]
+
+
+async def test_a_sentence_about_a_file_is_a_message(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("hello")
+    lines = [f"read {tmp_path}/a.txt", "/etc/no-such-file", "it's"]
+    async with at_terminal(tmp_path) as person:
+        person.keyboard.send_text("".join(line + ENTER for line in lines))
+        await person.hears(*lines)
+
+
+async def test_a_message_that_is_not_taken_does_not_end_the_chat(tmp_path: Path) -> None:
+    async with at_terminal(tmp_path) as person:
+        person.bot.refusal = "it is larger than 50 MB"
+        person.keyboard.send_text("x" + ENTER)
+        await person.sees("(it is larger than 50 MB)")
+        person.bot.refusal = ""
+        person.keyboard.send_text("y" + ENTER)
+        await person.hears("y")
+
+
+async def test_a_command_is_completed_and_sent_with_the_second_enter(tmp_path: Path) -> None:
+    async with at_terminal(tmp_path) as person:
+        person.keyboard.send_text("/bo")
+        await person.sees("/bootstrap")
+        person.screen.clear()
+        person.keyboard.send_text(TAB)
+        await person.sees("otstrap")
+        person.keyboard.send_text(ENTER + " now" + ENTER)
+        await person.hears("/bootstrap now")
+
+
+def offered(text: str) -> dict[str, str]:
+    found = CommandCompleter().get_completions(Document(text), CompleteEvent())
+    return {completion.text: completion.display_meta_text for completion in found}
+
+
+def test_commands_and_paths_are_offered(tmp_path: Path) -> None:
+    assert set(offered("/")) == {f"/{name}" for name in COMMAND_NAMES} | {"/attach", "/quit"}
+    assert all(offered("/").values())
+    assert set(offered("/MOD")) == {"/models", "/model"}
+    assert offered("hello /m") == offered("/model gpt") == {}
+    (tmp_path / "report.pdf").touch()
+    assert set(offered(f"/attach {tmp_path}/rep")) == {"ort.pdf"}
+
+
 async def shown(*events: TerminalClientEvent) -> tuple[ChatView, list[str]]:
-    view = ChatView()
+    view = ChatView(ManualClock())
     return view, [text for event in events if (text := await view.show(event, FILES))]
 
 
 async def test_a_message_grows_above_the_prompt_and_is_printed_once() -> None:
     view, printed = await shown(TerminalIndicator(state="working"))
-    assert (view.live_text(80, 24), printed) == ("\x1b[2m…\x1b[22m\n", [])
+    assert (view.live_text(80, 24), printed) == (SPINNING, [])
     view, printed = await shown(message("so **far", final=False))
-    assert (view.live_text(80, 24), printed) == ("so \x1b[1mfar\x1b[22m\n", [])
+    assert (view.live_text(80, 24), printed) == ("so \x1b[1mfar\x1b[22m\n" + SPINNING, [])
     view, printed = await shown(message("a", final=False), message("ab"), message("ab"))
-    assert (view.live_text(80, 24), printed) == ("", ["ab"])
+    assert (view.live_text(80, 24), printed) == (SPINNING, ["ab"])
+    assert await view.show(SessionIdle(), FILES) == view.live_text(80, 24) == ""
 
 
 async def test_a_long_answer_shows_its_end_while_it_grows() -> None:
@@ -195,7 +288,9 @@ async def test_files_and_lost_connections_are_told() -> None:
         ("`x` ~~y~~", "\x1b[36mx\x1b[39m \x1b[9my\x1b[29m"),
         ("1. a\n2. b\n   - c", "1. a\n2. b\n   • c"),
         ("> q\n> r", "│ q\n│ r"),
-        ("```py\nx = 1\n```", "\x1b[36m  x = 1\x1b[39m"),
+        ("```\nx = 1\n```", "\x1b[36m  x = 1\x1b[39m"),
+        ("```nope\nx = 1\n```", "\x1b[36m  x = 1\x1b[39m"),
+        ("```py\nif x:\n    y\n```", "  \x1b[94mif\x1b[39;49;00m x:\n      y"),
         ("|a|b|\n|-|-|\n|1|2|", "a | b\n--+--\n1 | 2"),
         ("[x](https://y) ![z](https://w) <https://v>", "x (https://y) z (https://w) https://v"),
         ("---", "─" * 20),

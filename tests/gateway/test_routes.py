@@ -354,6 +354,21 @@ async def test_a_terminal_over_http(tmp_path: Path) -> None:
             assert bad.status_code == 422
 
 
+async def test_a_file_is_attached_to_a_line_over_http(tmp_path: Path) -> None:
+    async with composed(tmp_path) as service:
+        http, url = service.client, "/api/channels/terminal/s1"
+        kept = await http.post(f"{url}/files", params={"name": "a.txt"}, content=b"hello")
+        assert kept.status_code == 201
+        said = await http.post(
+            f"{url}/messages", json={"text": "x", "files": [kept.json()["file"]]}
+        )
+        assert said.json() == {"result": "accepted"}
+        missing = await http.post(f"{url}/messages", json={"text": "x", "files": ["0" * 32]})
+        assert (missing.status_code, "not there" in missing.json()["detail"]) == (404, True)
+        large = await http.post(f"{url}/files", params={"name": "b"}, content=b"x" * 50_000_001)
+        assert (large.status_code, large.json()["detail"]) == (413, "it is larger than 50 MB")
+
+
 async def anext_data(lines: AsyncIterator[str]) -> str:
     async for line in lines:
         if line.startswith("data: "):

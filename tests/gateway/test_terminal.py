@@ -2,7 +2,7 @@
 
 import io
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import anyio
@@ -44,7 +44,8 @@ class ScriptedConnection:
         self._result = result
         self._send, self._receive = anyio.create_memory_object_stream[TerminalClientEvent](100)
 
-    async def send(self, text: str) -> str:
+    async def send(self, text: str, files: Sequence[Path] = ()) -> str:
+        assert not files
         self.said.append(text)
         if self._result == "accepted":
             for event in self._answers.pop(0):

@@ -136,6 +136,7 @@ async def test_chat_with_the_running_service(tmp_path: Path) -> None:
                 await terminal.sees("/help", PROMPT)
                 await _talk(terminal, model)
                 await _get_a_file(terminal)
+                await _send_a_file(terminal, model, tmp_path / "list of 3.txt")
                 terminal.type(CTRL_D)
                 assert await terminal.leaves() == 0
             async with at_a_terminal(service.config, service.home, "chat") as terminal:
@@ -183,6 +184,15 @@ async def _get_a_file(terminal: Terminal) -> None:
     await terminal.sees(PROMPT)
 
 
+async def _send_a_file(terminal: Terminal, model: FakeModelServer, file: Path) -> None:
+    await anyio.Path(file).write_text("eggs, milk, needle")
+    terminal.type(f"/attach '{file}'\n")
+    await terminal.sees(f"attached {file.name}, 18 bytes", PROMPT)
+    terminal.type("what is in it?\n")
+    await terminal.sees("You said: ", PROMPT)
+    assert f"/mnt/user-data/uploads/{file.name}" in str(model.requests[-1].messages)
+
+
 async def test_chat_with_nothing_running_is_left_by_ctrl_c(tmp_path: Path) -> None:
     async with FakeModelServer(answer=answer) as model:
         config = write_config(
@@ -192,6 +202,7 @@ async def test_chat_with_nothing_running_is_left_by_ctrl_c(tmp_path: Path) -> No
             await terminal.sees(PROMPT)
             terminal.type("hello\n")
             await terminal.sees("You said: hello", PROMPT)
+            await _send_a_file(terminal, model, tmp_path / "notes.txt")
             await _stop_and_leave(terminal)
             assert "Traceback" not in terminal.read
 
