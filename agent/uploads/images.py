@@ -1,8 +1,9 @@
 """Images for the model: their types, content blocks and limits."""
 
 import base64
-import io
 import logging
+import subprocess
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -10,16 +11,24 @@ from typing import Any
 
 from langchain_core.messages import AnyMessage
 
+from agent.uploads import worker
+from agent.uploads.image_size import image_size
+
 logger = logging.getLogger(__name__)
 
 MAX_SHOWN_BYTES = 3_750_000
 """Anthropic accepts images of 5 MB in base64; larger ones are made smaller."""
 
 MAX_SIDE = 8_000  # pixels; Anthropic
-FITTED_SIDE = 2_000  # pixels; models see no more detail
-MAX_PIXELS = (
-    64_000_000  # of an image that is made smaller: bounds memory, against decompression bombs
-)
+
+DEADLINE_S = 10
+"""Time limit for making an image smaller."""
+
+MEMORY_BYTES = 1_500_000_000
+"""Address space of the process that makes an image smaller."""
+
+MAX_CONCURRENT = 2
+"""Images that are made smaller at the same time; others wait."""
 
 MAX_REQUEST_IMAGES = 20
 MAX_REQUEST_CHARS = 20_000_000
@@ -29,6 +38,8 @@ MAX_CACHED_CHARS = 64_000_000
 LEFT_OUT = "[An image is left out here: the images of this conversation are too many or too large together.]"
 
 _IMAGE_TYPES = frozenset({"image", "image_url", "input_image"})
+
+_SLOTS = threading.BoundedSemaphore(MAX_CONCURRENT)
 
 HEAD_BYTES = 16
 """Number of bytes needed to detect the type."""
@@ -97,30 +108,45 @@ class ModelImages:
         return block
 
 
-def fit_image(data: bytes, mime: str) -> tuple[bytes, str] | None:
+def fit_image(
+    data: bytes, mime: str, *, deadline_s: float = DEADLINE_S, memory_bytes: int = MEMORY_BYTES
+) -> tuple[bytes, str] | None:
     """Return an image within the providers' limits, and its type; None if that is not possible. Blocking.
 
-    An image that is too large becomes a JPEG of at most `FITTED_SIDE` pixels a side, with its first frame on white.
+    An image that is too large becomes a JPEG of at most `worker.FITTED_SIDE` pixels a side, with its first frame on
+    white. It is decoded in a child process with limited time and memory; the service itself decodes no image.
     """
-    from PIL import Image, ImageOps  # noqa: PLC0415 - 30 ms, and most processes see no image
+    # If the header cannot be read, the provider may know what we do not.
+    size = image_size(data) or (0, 0)
+    if len(data) <= MAX_SHOWN_BYTES and max(size) <= MAX_SIDE:
+        return data, mime
+    if size[0] * size[1] > worker.MAX_PIXELS:
+        return None
+    smaller = _smaller_image(data, deadline_s, memory_bytes)
+    return None if smaller is None else (smaller, "image/jpeg")
 
-    try:
-        with Image.open(io.BytesIO(data)) as image:
-            if len(data) <= MAX_SHOWN_BYTES and max(image.size) <= MAX_SIDE:
-                return data, mime
-            if image.width * image.height > MAX_PIXELS:
-                return None
-            image.draft("RGB", (FITTED_SIDE, FITTED_SIDE))
-            small = ImageOps.exif_transpose(image).convert("RGBA")
-            small.thumbnail((FITTED_SIDE, FITTED_SIDE))
-            white = Image.new("RGBA", small.size, "white")
-            fitted = io.BytesIO()
-            Image.alpha_composite(white, small).convert("RGB").save(fitted, "JPEG", quality=85)
-    except Exception as error:  # noqa: BLE001 - each decoder raises its own kinds
-        logger.info("Cannot read an image: %s", type(error).__name__)
-        # The provider may know what Pillow does not.
-        return (data, mime) if len(data) <= MAX_SHOWN_BYTES else None
-    return fitted.getvalue(), "image/jpeg"
+
+def _smaller_image(data: bytes, deadline_s: float, memory_bytes: int) -> bytes | None:
+    limits = [str(max(1, round(deadline_s))), str(memory_bytes)]
+    with _SLOTS:
+        try:
+            done = subprocess.run(  # noqa: S603 - no text of others in it
+                [sys.executable, "-I", worker.__file__, worker.IMAGE, *limits],
+                input=data,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                timeout=deadline_s,
+                cwd="/",
+                env={"LC_ALL": "C.UTF-8"},
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            logger.warning("Could not make an image smaller: %s", type(error).__name__)
+            return None
+    if done.returncode != 0:
+        logger.info("Could not make an image smaller: exit code %d", done.returncode)
+        return None
+    return done.stdout
 
 
 def image_block(data: bytes, mime: str) -> dict[str, Any]:

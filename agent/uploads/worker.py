@@ -1,16 +1,25 @@
-"""Child process that converts one document to Markdown, with limited memory and without network.
+"""Child process that converts a document to Markdown, or an image to a smaller one. Limited memory, no network.
 
-Usage: `python -I worker.py SUFFIX DEADLINE_S MEMORY_BYTES`, with the document on stdin. With exit code 0, stdout is
-the text; with exit code 3, it is a sentence that says why there is none.
+Usage: `python -I worker.py SUFFIX DEADLINE_S MEMORY_BYTES`, with the document on stdin; the suffix of an image is
+`IMAGE`. With exit code 0, stdout is the text or a JPEG; with exit code 3, it is a sentence that says why there is none.
 """
 
 import ctypes
+import io
 import os
 import resource
 import sys
 import zipfile
 from contextlib import suppress
 from typing import Any, BinaryIO
+
+IMAGE = ".image"
+
+FITTED_SIDE = 2_000
+"""Longest side of a smaller image, pixels; models see no more detail."""
+
+MAX_PIXELS = 64_000_000
+"""Of an image that is decoded: bounds memory, against decompression bombs."""
 
 REFUSED = 3
 """Exit code if the document is not converted."""
@@ -72,6 +81,8 @@ def _confine(deadline_s: int, memory_bytes: int) -> None:
 def _converted(suffix: str, document: BinaryIO) -> tuple[int, bytes]:
     """Return the exit code, and the text or the reason."""
     try:
+        if suffix == IMAGE:
+            return 0, _smaller_image(document)
         text = _markdown(_kind(suffix, document), document)
     except Exception as error:  # noqa: BLE001 - every parser raises its own kinds
         return REFUSED, _reason(error).encode()
@@ -147,6 +158,21 @@ def _markdown(suffix: str, document: BinaryIO) -> str:
     if not text.strip():
         raise ConversionRefused(WITHOUT_TEXT)
     return text
+
+
+def _smaller_image(file: BinaryIO) -> bytes:
+    from PIL import Image, ImageOps  # noqa: PLC0415 - imported after the limits are set
+
+    with Image.open(file, formats=("JPEG", "PNG", "WEBP", "GIF")) as image:
+        if image.width * image.height > MAX_PIXELS:
+            raise ConversionRefused(TOO_LARGE)
+        image.draft("RGB", (FITTED_SIDE, FITTED_SIDE))
+        small = ImageOps.exif_transpose(image).convert("RGBA")
+    small.thumbnail((FITTED_SIDE, FITTED_SIDE))
+    white = Image.new("RGBA", small.size, "white")
+    fitted = io.BytesIO()
+    Image.alpha_composite(white, small).convert("RGB").save(fitted, "JPEG", quality=85)
+    return fitted.getvalue()
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 import io
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from agent.services import AgentSetup
 from agent.state import ViewedImage
 from agent.thread_storage import ThreadFolders, ThreadStorage
 from agent.tools.view_image import MAX_IMAGE_BYTES, load_image
+from agent.uploads.image_size import image_size
 from agent.uploads.images import (
     LEFT_OUT,
     MAX_SHOWN_BYTES,
@@ -40,7 +43,7 @@ CONTENT = {
     "b.jpg": b"\xff\xd8\xff\xe0" + b"j" * 20,
     "c.jpeg": b"\xff\xd8\xff\xe1" + b"j" * 20,
     "d.webp": b"RIFF\x10\0\0\0WEBPVP8 ",
-    "e.gif": b"GIF89a" + b"g" * 20,
+    "e.gif": b"GIF89a\x02\0\x02\0" + b"g" * 20,
 }
 
 
@@ -314,6 +317,63 @@ def test_images_with_too_many_pixels_are_not_decoded() -> None:
     Image.new("1", (9000, 9000)).save(data, "PNG")
     assert len(data.getvalue()) < 100_000
     assert fit_image(data.getvalue(), "image/png") is None
+
+
+BOMB = """
+import resource, sys
+from agent.uploads.images import fit_image
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+fitted = fit_image(sys.stdin.buffer.read(), "image/png")
+print(fitted[1], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, "PIL" in sys.modules)
+"""
+
+
+def bomb() -> bytes:
+    """Return a PNG of 200 kB with 50 million pixels, 200 MB decoded."""
+    data = io.BytesIO()
+    Image.new("RGBA", (9000, 5500)).save(data, "PNG")
+    return data.getvalue()
+
+
+def test_images_are_decoded_in_another_process() -> None:
+    command = [sys.executable, "-c", BOMB]
+    done = subprocess.run(command, input=bomb(), stdout=subprocess.PIPE, check=True)
+    kind, grown_kb, decoder = done.stdout.decode().split()
+    assert kind == "image/jpeg"
+    assert int(grown_kb) < 20_000
+    assert decoder == "False"
+
+
+def test_an_image_that_takes_too_much_memory_or_time_is_not_shown() -> None:
+    data = bomb()
+    assert fit_image(data, "image/png", memory_bytes=300_000_000) is None
+    assert fit_image(data, "image/png", deadline_s=0.01) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("PNG", {}),
+        ("GIF", {}),
+        ("JPEG", {}),
+        ("JPEG", {"progressive": True, "comment": b"c" * 60_000, "exif": b"Exif\0\0" + bytes(900)}),
+        ("WEBP", {"lossless": True}),
+        ("WEBP", {"quality": 80}),
+        ("WEBP", {"quality": 80, "exif": b"Exif\0\0" + bytes(90)}),
+    ],
+)
+def test_the_size_of_an_image_is_in_its_header(kind: str, options: dict[str, Any]) -> None:
+    image = Image.effect_noise((517, 304), 90).convert("P" if kind == "GIF" else "RGB")
+    data = io.BytesIO()
+    image.save(data, kind, **options)
+    assert image_size(data.getvalue()) == (517, 304)
+    for end in range(0, 30, 3):
+        assert image_size(data.getvalue()[:end]) in {None, (517, 304)}
+
+
+def test_a_jpeg_without_end_has_no_size() -> None:
+    assert image_size(b"\xff\xd8" + b"\xff\xe0\0\2" * 100_000) is None
+    assert image_size(b"\xff\xd8" + b"\xff" * 100_000) is None
 
 
 def test_an_image_is_encoded_once_until_its_file_changes(rooms: ThreadFolders) -> None:
