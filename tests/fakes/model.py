@@ -46,6 +46,7 @@ class ModelReply:
         hang_after: Stop after so many words and keep the connection open; None = never.
         drop_after: Break the connection after so many words; None = never.
         status: An HTTP error instead of an answer, when not 200.
+        error_code: The code in its body; None = the status.
         headers: Of the answer, for example Retry-After.
         finish_reason: None = derived.
     """
@@ -59,6 +60,7 @@ class ModelReply:
     hang_after: int | None = None
     drop_after: int | None = None
     status: int = 200
+    error_code: str | None = None
     headers: dict[str, str] = field(default_factory=dict)
     finish_reason: str | None = None
 
@@ -161,8 +163,7 @@ class FakeModelServer:
         self._tell()
         reply = self._queue.popleft() if self._queue else self.answer(request)
         if reply.status != 200:
-            error = {"message": "scripted error", "type": "server_error", "code": reply.status}
-            return web.json_response({"error": error}, status=reply.status, headers=reply.headers)
+            return _error(reply)
         calls = [
             {
                 "id": call.id or f"call_{call.name}_{index}",
@@ -205,8 +206,7 @@ class FakeModelServer:
         self, http: web.Request, request: ModelRequest, reply: ModelReply
     ) -> web.StreamResponse:
         if reply.status != 200:
-            error = {"message": "scripted error", "type": "server_error", "code": reply.status}
-            return web.json_response({"error": error}, status=reply.status, headers=reply.headers)
+            return _error(reply)
         if request.body.get("stream"):
             return await self._stream(http, request, reply)
         await anyio.sleep(reply.first_token_delay_s)
@@ -257,6 +257,12 @@ class FakeModelServer:
 
 def _echo(request: ModelRequest) -> ModelReply:
     return ModelReply(text=f"You said: {request.last_user_text}")
+
+
+def _error(reply: ModelReply) -> web.Response:
+    code = reply.error_code or reply.status
+    error = {"message": "scripted error", "type": "server_error", "code": code}
+    return web.json_response({"error": error}, status=reply.status, headers=reply.headers)
 
 
 def _drop(http: web.Request) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio
 
 from tests.prove.plan import BURST_SHARE
-from tests.prove.report import write_report
+from tests.prove.report import broken_histories, write_report
 from tests.prove.run import (
     CHAOS_SHARE,
     MESSAGES_PER_S,
@@ -67,6 +67,7 @@ def summary(proof: Proof, report: Path) -> str:
         f"{len(found)} violations" if found else "No violations: every message is accounted for."
     ]
     lines += [f"  {one.kind}: {one.message or '-'}: {one.text}" for one in found[:50]]
+    lines += broken_histories(proof)
     lines += [
         f"Quiet after {proof.quiet_s:.0f} s. {proof.seconds:.0f} s in all.",
         f"Report: {report}",

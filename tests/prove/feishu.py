@@ -21,6 +21,9 @@ from tests.prove.platforms import (
 )
 
 _WORKING = tuple(words.working for words in LANGUAGES.values())
+REDELIVER_S = 5.0
+"""Pause before an event is sent again; the real ones are 15 s, 5 min, 1 h and 6 h."""
+
 _STOP = frozenset(words.button_stop for words in LANGUAGES.values())
 _WORKING_REACTION = "OK"
 _OUTCOMES = frozenset({"DONE", "CrossMark"})
@@ -136,7 +139,7 @@ class FeishuPlatform(SimulatedPlatform):
         self.channel = channel
         self.calls_webhook = webhook
         self._more = more
-        self.server = FakeFeishu(app_id=f"cli_{channel}", redeliver_s=1.0)
+        self.server = FakeFeishu(app_id=f"cli_{channel}", redeliver_s=REDELIVER_S)
         if card_entities:
             self.server.allow_cardkit()
         self.places = []

@@ -82,11 +82,10 @@ class ProofModel:
             return ModelReply(text="I see.")
         self._requests[mark, version] += 1
         text = self._text(message, mark, version, request)
-        is_first = self._requests[mark, version] == 1
-        behave = _ONCE.get(message.behavior) if is_first else None
-        if behave is not None:
-            return behave(text)
-        return _reply(message, mark, version, text, request)
+        first = _FIRST.get(message.behavior, ())
+        if self._requests[mark, version] <= len(first):
+            return first[self._requests[mark, version] - 1](text)
+        return _ALWAYS.get(message.behavior) or _reply(message, mark, version, text, request)
 
     def _text(self, message: PlannedMessage, mark: str, version: int, request: ModelRequest) -> str:
         """Return the answer to the last message, after those to the earlier ones that it covers."""
@@ -105,15 +104,10 @@ def _reply(
     last = request.messages[-1]
     reply = ModelReply(text=text, token_delay_s=0.01)
     match message.behavior:
-        case ModelBehavior.FAIL_ALWAYS:
-            reply = ModelReply(status=500)
-        case ModelBehavior.DENY:
-            reply = ModelReply(status=401)
         case ModelBehavior.LONG:
             reply = ModelReply(text=text, token_delay_s=0.001)
         case ModelBehavior.TOOL if last["role"] != "tool":
-            path = {"path": "/mnt/user-data/workspace"}
-            reply = ModelReply(calls=(ToolCall("ls", path, id=f"ls-{mark}v{version}"),))
+            reply = _list_files(f"ls-{mark}v{version}")
         case ModelBehavior.QUESTION:
             question = {"question": text, "options": ["red", "green"]}
             call = ToolCall("ask_clarification", question, id=f"ask-{mark}v{version}")
@@ -121,6 +115,10 @@ def _reply(
         case ModelBehavior.FILE:
             reply = _hand_over(f"{mark}.txt", text, last)
     return reply
+
+
+def _list_files(call_id: str) -> ModelReply:
+    return ModelReply(calls=(ToolCall("ls", {"path": "/mnt/user-data/workspace"}, id=call_id),))
 
 
 def _hand_over(name: str, text: str, last: Mapping[str, Any]) -> ModelReply:
@@ -137,13 +135,29 @@ def _hand_over(name: str, text: str, last: Mapping[str, Any]) -> ModelReply:
     return ModelReply(calls=(call,))
 
 
-_ONCE: Mapping[ModelBehavior, Callable[[str], ModelReply]] = {
-    ModelBehavior.SLOW: lambda text: ModelReply(
-        text=text, first_token_delay_s=2.0, token_delay_s=0.1
-    ),
-    ModelBehavior.VERY_SLOW: lambda text: ModelReply(text=text, token_delay_s=1.5),
-    ModelBehavior.REFUSE_ONCE: lambda _: ModelReply(status=429, headers={"Retry-After": "1"}),
-    ModelBehavior.FAIL_ONCE: lambda _: ModelReply(status=500),
-    ModelBehavior.CUT_ONCE: lambda text: ModelReply(text=text, drop_after=2),
-    ModelBehavior.HANG_ONCE: lambda text: ModelReply(text=text, hang_after=2),
+_ALWAYS = {
+    ModelBehavior.FAIL_ALWAYS: ModelReply(status=500),
+    ModelBehavior.DENY: ModelReply(status=401),
+    ModelBehavior.EMPTY: ModelReply(),
+    ModelBehavior.FILTERED: ModelReply(finish_reason="content_filter"),
 }
+_FIRST: Mapping[ModelBehavior, Sequence[Callable[[str], ModelReply]]] = {
+    ModelBehavior.SLOW: [
+        lambda text: ModelReply(text=text, first_token_delay_s=2.0, token_delay_s=0.1)
+    ],
+    ModelBehavior.VERY_SLOW: [lambda text: ModelReply(text=text, token_delay_s=1.5)],
+    ModelBehavior.REFUSE_ONCE: [lambda _: ModelReply(status=429, headers={"Retry-After": "1"})],
+    ModelBehavior.FAIL_ONCE: [lambda _: ModelReply(status=500)],
+    ModelBehavior.CUT_ONCE: [lambda text: ModelReply(text=text, drop_after=2)],
+    ModelBehavior.HANG_ONCE: [lambda text: ModelReply(text=text, hang_after=2)],
+    ModelBehavior.OVERLOADED_ONCE: [lambda _: ModelReply(status=529)],
+    ModelBehavior.TOO_LONG_ONCE: [
+        lambda _: ModelReply(status=400, error_code="context_length_exceeded")
+    ],
+    ModelBehavior.BROKEN_CALL_ONCE: [
+        lambda _: ModelReply(calls=(ToolCall("ls", '{"path": /mnt'),))
+    ],
+    ModelBehavior.UNKNOWN_TOOL_ONCE: [lambda _: ModelReply(calls=(ToolCall("no_such_tool", {}),))],
+    ModelBehavior.EMPTY_AFTER_TOOL: [lambda _: _list_files("ls-once"), lambda _: ModelReply()],
+}
+"""How the first requests about a version of a message are answered."""

@@ -41,6 +41,13 @@ class ModelBehavior(StrEnum):
     DENY = "401"
     CUT_ONCE = "cut once"
     HANG_ONCE = "hang once"
+    OVERLOADED_ONCE = "529 once"
+    TOO_LONG_ONCE = "context length exceeded once"
+    BROKEN_CALL_ONCE = "call without JSON once"
+    UNKNOWN_TOOL_ONCE = "unknown tool once"
+    EMPTY = "empty"
+    EMPTY_AFTER_TOOL = "empty after a tool once"
+    FILTERED = "filtered"
 
 
 class ActionKind(StrEnum):
@@ -91,6 +98,9 @@ _MODEL_WEIGHTS = {
     ModelBehavior.ANSWER: 40, ModelBehavior.SLOW: 15, ModelBehavior.VERY_SLOW: 3, ModelBehavior.LONG: 5,
     ModelBehavior.TOOL: 8, ModelBehavior.QUESTION: 3, ModelBehavior.REFUSE_ONCE: 3, ModelBehavior.FAIL_ONCE: 3,
     ModelBehavior.FAIL_ALWAYS: 1, ModelBehavior.DENY: 1, ModelBehavior.CUT_ONCE: 3, ModelBehavior.HANG_ONCE: 2,
+    ModelBehavior.OVERLOADED_ONCE: 2, ModelBehavior.TOO_LONG_ONCE: 1, ModelBehavior.BROKEN_CALL_ONCE: 2,
+    ModelBehavior.UNKNOWN_TOOL_ONCE: 2, ModelBehavior.EMPTY: 1, ModelBehavior.EMPTY_AFTER_TOOL: 1,
+    ModelBehavior.FILTERED: 1,
 }  # fmt: skip
 _KIND_WEIGHTS = {
     MessageKind.CHAT: 80, MessageKind.COMMAND: 8, MessageKind.FILE: 4, MessageKind.FILE_REQUEST: 5,

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 MAX_KEPT = 20_000
 """Histories of messages that kept every promise, at most; those with violations are all there."""
 
+MAX_PRINTED = 5
+"""Histories that the command prints."""
+
 _PAGE = Path(__file__).with_name("report.html")
 
 
@@ -42,6 +45,18 @@ def write_report(proof: "Proof", file: Path) -> None:
         .replace("{{seed}}", html.escape(str(options.seed))),
         "utf-8",
     )
+
+
+def broken_histories(proof: "Proof") -> list[str]:
+    """Return the histories of messages with violations as lines of text, the first few of them."""
+    broken = [one for one in proof.verdict.histories if one.violations]
+    lines = []
+    for message in (_message(one, proof.timeline.started_at) for one in broken[:MAX_PRINTED]):
+        lines.append(f"{message['id']} ({message['kind']}) in {message['place']}:")
+        lines += [f"  {' '.join(step).strip()}" for step in message["steps"]]
+    if len(broken) > MAX_PRINTED:
+        lines.append(f"{len(broken) - MAX_PRINTED} more in the report")
+    return lines
 
 
 def _message(history: MessageHistory, started_at: float) -> dict[str, Any]:

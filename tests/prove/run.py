@@ -40,7 +40,7 @@ QUIET_S = 3.0
 MAX_SIGNS_WAIT_S = 90.0
 """How long the last reactions are waited for: platforms ask to wait up to a minute."""
 
-MAX_QUIET_WAIT_S = 240.0
+MAX_QUIET_WAIT_S = 400.0
 """How long quiet is waited for: Slack's last repetition, Telegram's limit of a minute, all retries of the model."""
 
 

@@ -268,22 +268,29 @@ class ProvenService:
 
     async def check_quiet(self) -> None:
         """Note what the service says of itself that does not fit with everything being answered."""
-        async with self.service.client() as client:
-            try:
-                await eventually(
-                    partial(_broken_channels, client),
-                    lambda broken: not broken,
-                    within_s=CONNECTED_S,
-                    every_s=0.5,
-                )
-            except AssertionError:
-                broken = await _broken_channels(client)
-                self.failures += [f"channel {name} is {state}" for name, state in broken.items()]
-            metrics = (await client.get("/metrics")).text
+        try:
+            async with self.service.client() as client:
+                await self._check_channels(client)
+                metrics = (await client.get("/metrics")).raise_for_status().text
+        except httpx.HTTPError as error:
+            self.failures.append(f"all is quiet, and the service does not answer: {error!r}")
+            return
         for name in EMPTY_GAUGES:
             found = re.findall(rf"^{name}(?:{{.*}})? (\S+)$", metrics, re.MULTILINE)
             if not found or any(float(value) for value in found):
                 self.failures.append(f"all is quiet, and {name} is {', '.join(found) or 'missing'}")
+
+    async def _check_channels(self, client: httpx.AsyncClient) -> None:
+        try:
+            await eventually(
+                partial(_broken_channels, client),
+                lambda broken: not broken,
+                within_s=CONNECTED_S,
+                every_s=0.5,
+            )
+        except AssertionError:
+            broken = await _broken_channels(client)
+            self.failures += [f"channel {name} is {state}" for name, state in broken.items()]
 
     async def _kill(self, what: str) -> None:
         if not self.service.running:

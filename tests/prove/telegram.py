@@ -26,8 +26,8 @@ FIRST_PERSON = 5000
 """The stranger; those after them may use the bot."""
 
 TOPIC_WEIGHT = 0.5
-RETRY_S = 0.5
-"""Pause before an update is posted again; the real one grows to a minute."""
+PATIENCE_S, RETRY_S = 10.0, 1.0
+"""How long Telegram waits for an answer to an update, and before it is posted again; really up to a minute each."""
 
 WEBHOOK_SECRET = "a-secret-for-the-proof"
 _WORKING = frozenset(words.working for words in LANGUAGES.values())
@@ -143,6 +143,7 @@ class TelegramPlatform(SimulatedPlatform):
         self._more = more
         self._steers = steers(more)
         self.server = TelegramServer(token=token)
+        self.server.pusher.caller.patience_s = PATIENCE_S
         self.server.pusher.retry_s = RETRY_S
         self.places: list[Place] = []
         for number in range(1, people + 1):

@@ -36,6 +36,14 @@ def test_the_last_words_are_answered(text: str, answer: str) -> None:
     assert ask(model, text).text == answer
 
 
+def test_an_answer_that_was_empty_after_a_tool_comes_when_asked_for() -> None:
+    model = ProofModel({"m00001": message("m00001", ModelBehavior.EMPTY_AFTER_TOOL)})
+    called, empty, answered = [ask(model, "m00001v1") for _ in range(3)]
+    assert [call.name for call in called.calls] == ["ls"]
+    assert (empty.text, empty.calls) == ("", ())
+    assert answered.text == answer_text("m00001", 1)
+
+
 def test_what_fails_once_works_the_second_time() -> None:
     model = ProofModel({"m00001": message("m00001", ModelBehavior.REFUSE_ONCE)})
     assert [ask(model, "m00001v1").status for _ in range(2)] == [429, 200]

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from tests.prove.report import write_report
+from tests.prove.report import broken_histories, write_report
 from tests.prove.run import Options, run_proof
 from tests.prove.telegram import TelegramPlatform
 from tests.prove.verdict import Violation, ViolationKind
@@ -27,7 +27,12 @@ async def test_a_short_proof_accounts_for_every_message(tmp_path: Path) -> None:
 
     text = "</script><script>alert(1)</script>"
     violation = Violation(kind=ViolationKind.SILENT, text=text)
-    broken = replace(proof, verdict=replace(proof.verdict, violations=[violation]))
+    first = replace(proof.verdict.histories[0], violations=[violation])
+    found = replace(proof.verdict, violations=[violation], histories=[first])
+    broken = replace(proof, verdict=found)
+    printed = broken_histories(broken)
+    assert printed[0].startswith(f"{first.sent.id} (")
+    assert any(first.sent.versions[0] in line for line in printed)
     write_report(broken, report)
     page = report.read_text("utf-8")
     assert text not in page

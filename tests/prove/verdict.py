@@ -13,7 +13,7 @@ from tests.prove.plan import MessageKind, ModelBehavior
 from tests.prove.platforms import Arrival, ShownMessage
 
 FAILURE_SIGN = "⚠️"
-
+_NO_ANSWER = tuple(words.no_answer for words in LANGUAGES.values())
 
 _REFUSED_MORE = tuple(
     re.compile(re.escape(words.refused_more).replace(re.escape("{count}"), r"(?P<count>\d+)"))
@@ -251,7 +251,7 @@ class _VerdictBuilder:
         sent, own = history.sent, history.inbox[0]
         content = [one for one in history.outbox if one.is_content]
         possible = {
-            Outcome.GIVEN_UP: any(FAILURE_SIGN in one.text for one in history.shown),
+            Outcome.GIVEN_UP: any(_tells_failure(one) for one in history.shown),
             Outcome.DELETED: sent.deletion is not None and bool(own.body.get("is_stopped")),
             Outcome.STOPPED: self._was_stopped(history),
             Outcome.INTERRUPTED: self._was_interrupted(history),
@@ -465,6 +465,10 @@ def _violate(history: MessageHistory, kind: ViolationKind, text: str) -> None:
 
 def _is_about(message: ShownMessage, sent: SentMessage) -> bool:
     return message.file == f"{sent.id}.txt" or f"Reply to {sent.id}v" in message.text
+
+
+def _tells_failure(message: ShownMessage) -> bool:
+    return FAILURE_SIGN in message.text or message.text.startswith(_NO_ANSWER)
 
 
 def _is_shown(history: MessageHistory, row: OutboxRecord) -> bool:
