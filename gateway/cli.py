@@ -4,7 +4,7 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gateway.version import get_version
 
@@ -17,6 +17,9 @@ COMMANDS = {
     "threads": "gateway.commands.threads",
     "pairing": "gateway.commands.pairing",
     "config": "gateway.commands.config",
+    "backup": "gateway.commands.backup",
+    "restore": "gateway.commands.restore",
+    "upgrade-check": "gateway.commands.upgrade_check",
     "slack": "gateway.commands.slack",
     "prove": "gateway.commands.prove",
 }
@@ -81,11 +84,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_init(
         command("init", "Set up platforms and a model interactively and write the configuration.")
     )
-    check = command("check", "Show what is configured and what is missing.")
-    check.add_argument("--json", action="store_true", help="print the results as JSON")
-    doctor = command("doctor", "Test the configuration, platforms and models, and suggest fixes.")
-    doctor.add_argument("--no-model", action="store_true", help="do not call the models")
-    doctor.add_argument("--json", action="store_true", help="print the results as JSON")
+    _add_checks(command)
     chat = command("chat", "Chat with the agent of the running service, or in this process.")
     chat.add_argument(
         "--session", default="main", metavar="NAME", help="name of the conversation (default: main)"
@@ -102,6 +101,7 @@ def build_parser() -> argparse.ArgumentParser:
     actions = config.add_subparsers(dest="action", metavar="ACTION", required=True)
     text = "Add keys of newer versions; existing keys and comments are kept."
     actions.add_parser("upgrade", help=text, description=text, parents=[shared])
+    _add_backups(command)
     _add_pairing(command("pairing", "Approve people and groups, and revoke access."), shared)
     _add_slack(command("slack", "Set up the Slack app."), shared)
     text = "Run the service under faults and account for every message (needs a checkout)."
@@ -156,6 +156,31 @@ def _add_init(init: argparse.ArgumentParser) -> None:
         help="with --non-interactive: model provider (default: the one whose variables are set)",
     )
     init.add_argument("--force", action="store_true", help="replace existing values without asking")
+
+
+def _add_checks(command: Callable[[str, str], argparse.ArgumentParser]) -> None:
+    check = command("check", "Show what is configured and what is missing.")
+    check.add_argument("--json", action="store_true", help="print the results as JSON")
+    doctor = command("doctor", "Test the configuration, platforms and models, and suggest fixes.")
+    doctor.add_argument("--no-model", action="store_true", help="do not call the models")
+    doctor.add_argument("--json", action="store_true", help="print the results as JSON")
+
+
+def _add_backups(command: Callable[[str, str], argparse.ArgumentParser]) -> None:
+    backup = command("backup", "Save the data folder in one archive, also while the service runs.")
+    backup.add_argument("file", metavar="FILE", help="archive to write (.tar.gz)")
+    restore = command("restore", "Replace the data folder with a backup.")
+    restore.add_argument("file", metavar="FILE", help="archive that `parley backup` wrote")
+    restore.add_argument(
+        "--force", action="store_true", help="move existing data aside instead of refusing"
+    )
+    check = command("upgrade-check", "Try on a copy what the first start of this version changes.")
+    check.add_argument(
+        "source",
+        nargs="?",
+        metavar="SOURCE",
+        help="archive or data folder (default: the configured data folder)",
+    )
 
 
 def _add_prove(prove: argparse.ArgumentParser) -> None:

@@ -1,0 +1,138 @@
+"""Writes a backup of a data folder that may be in use. Blocking."""
+
+import errno
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
+
+from gateway.backup.archive import (
+    CHECKPOINTS,
+    HOME,
+    JOURNAL,
+    ArchiveWriter,
+    Manifest,
+    create_archive,
+)
+from gateway.backup.layout import is_left_out
+from gateway.command_errors import CommandFailed
+from gateway.config import Config
+from gateway.version import get_version
+from store import checkpoints
+from store.snapshot import copy_database, schema_of
+
+THREADS = "threads"
+"""The folder in which people's files and the agent's are: some of them may be unreadable."""
+
+MAX_DEPTH = 100
+"""Folders within each other: deeper ones are skipped."""
+
+MAX_PATH_BYTES = 3000
+"""Of a path in the data folder: a longer one may be too long for the system where it is restored."""
+
+_GONE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
+"""Deleted, or replaced by something else, since the folder was read."""
+
+_UNREADABLE = {errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ENOTSUP, errno.ENXIO}
+
+
+def write_backup(config: Config, file: Path) -> Manifest:
+    """Write the data folder into one archive; the service may run meanwhile.
+
+    The journal is copied first, then the checkpoints, then the files: what the journal calls done is in what
+    is copied after it, and what it does not call done yet is done again after a restore.
+
+    Raises:
+        CommandFailed: There is no data, or the archive cannot be written.
+        StoreError: A database is damaged or cannot be read.
+    """
+    home, journal = config.home, config.database.file(config.home)
+    if not journal.is_file():
+        raise CommandFailed(f"there is nothing to back up: {journal} does not exist")
+    if file.resolve().is_relative_to(home.resolve()):
+        raise CommandFailed(f"{file}: choose a file outside of the data folder {home}")
+    if not file.parent.is_dir():
+        raise CommandFailed(f"{file}: the folder does not exist")
+    with create_archive(file) as archive, _scratch_folder(file.parent) as scratch:
+        copy = Path(scratch) / "copy.db"
+        copy_database(journal, copy)
+        schema = schema_of(copy)
+        _add_database(archive, JOURNAL, copy)
+        if (saved := home / checkpoints.FILE).is_file():
+            copy_database(saved, copy)
+            _add_database(archive, CHECKPOINTS, copy)
+        skipped = tuple(_add_files(archive, home, journal))
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        return archive.finish(
+            Manifest(version=get_version(), created_at=now, schema=schema, skipped=skipped)
+        )
+
+
+def _scratch_folder(folder: Path) -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix=".parley-backup-", dir=folder)
+
+
+def _add_database(archive: ArchiveWriter, name: str, copy: Path) -> None:
+    with copy.open("rb") as opened:
+        archive.add_file(name, opened)
+    copy.unlink()
+
+
+def _add_files(archive: ArchiveWriter, home: Path, journal: Path) -> Iterator[str]:
+    """Add everything but the databases; yield the names of files in threads that were skipped.
+
+    The walk goes from open folder to open folder: one that a command replaces by a link meanwhile leads nowhere.
+    """
+    skipped: list[str] = []
+    own = os.path.relpath(journal, home)
+
+    def skip_folder(error: OSError) -> None:
+        path = Path(str(error.filename)).relative_to(home).as_posix()
+        skipped.extend(_skipped(path, error))
+
+    for root, folders, files, handle in os.fwalk(home, onerror=skip_folder):
+        below = Path(root).relative_to(home)
+        for name in sorted((*folders, *files)):
+            path = (below / name).as_posix()
+            if is_left_out(path, own):
+                folders[:] = [folder for folder in folders if folder != name]
+                continue
+            try:
+                _add_path(archive, path, handle)
+            except OSError as error:
+                skipped += _skipped(path, error)
+        folders[:] = sorted(folders) if len(below.parts) < MAX_DEPTH else []
+    yield from sorted(skipped)
+
+
+def _add_path(archive: ArchiveWriter, path: str, folder: int) -> None:
+    """Add what an open folder contains under the last part of a path.
+
+    Raises:
+        OSError: It cannot be read, or is nothing that can be restored (a socket, a very long path).
+    """
+    if path.count("/") >= MAX_DEPTH or len(os.fsencode(path)) > MAX_PATH_BYTES:
+        raise OSError(errno.ENAMETOOLONG, "the path is too long")
+    name = path.rpartition("/")[2]
+    mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+    if stat.S_ISLNK(mode):
+        archive.add_link(f"{HOME}{path}", os.readlink(name, dir_fd=folder))
+    elif stat.S_ISDIR(mode):
+        archive.add_folder(f"{HOME}{path}")
+    elif stat.S_ISREG(mode):
+        handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+        with os.fdopen(handle, "rb") as opened:
+            archive.add_file(f"{HOME}{path}", opened)
+    else:
+        raise OSError(errno.ENOTSUP, "not a file")
+
+
+def _skipped(path: str, error: OSError) -> Iterator[str]:
+    """Yield a path that is left out, unless it is gone anyway. Raises the error if the data are incomplete then."""
+    if error.errno in _GONE:
+        return
+    if error.errno not in _UNREADABLE or PurePosixPath(path).parts[:1] != (THREADS,):
+        raise error
+    yield f"{path} ({error.strerror})"

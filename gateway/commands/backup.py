@@ -1,0 +1,32 @@
+"""`parley backup`: writes the data folder into one archive, also while the service runs."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from gateway.backup.create import write_backup
+from gateway.config import Config, load_config
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the archive and say what is in it and what is not."""
+    config = load_config(arguments.config)
+    file = Path(arguments.file)
+    manifest = write_backup(config, file)
+    lines = [
+        f"{file}: {manifest.file_count} files, {file.stat().st_size / 1e6:.1f} MB"
+        f" ({manifest.total_bytes / 1e6:.1f} MB uncompressed), schema {manifest.schema}.",
+        "It contains conversations and the keys in the data folder: protect it as you protect the data folder.",
+        *(f"Not included: {path}" for path in files_outside(config) if path.exists()),
+        *(f"Skipped: {name}" for name in manifest.skipped),
+    ]
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    return 0
+
+
+def files_outside(config: Config) -> list[Path]:
+    """Return what a service needs that is not in its data folder."""
+    source = config.source or Path("config.yaml").absolute()
+    memory = config.home / (config.agent.memory.storage_path or "memory")
+    needed = [source, source.with_name(".env"), config.extensions, memory]
+    return [path for path in needed if path is not None and not path.is_relative_to(config.home)]

@@ -1,0 +1,49 @@
+"""`parley upgrade-check`: tries on a copy what the first start of this version does to existing data."""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from gateway.backup.trial import UpgradeTrial, copy_for_trial, extract_for_trial, try_upgrade
+from gateway.command_errors import CommandFailed
+from gateway.config import load_config
+from gateway.version import get_version
+from store.config import StoreConfig
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Report what an upgrade does; the data are not changed. Fails if this version cannot use them."""
+    config = load_config(arguments.config)
+    source = Path(arguments.source) if arguments.source else config.home
+    try:
+        trial = _try_upgrade(source, config.database)
+    except OSError as error:
+        raise CommandFailed(f"{source}: cannot be copied ({error.strerror})") from error
+    sys.stdout.write("".join(f"{line}\n" for line in _report(source, trial)))
+    return 0
+
+
+def _try_upgrade(source: Path, database: StoreConfig) -> UpgradeTrial:
+    """Try it on copies beside the data, where there is space for them."""
+    with tempfile.TemporaryDirectory(prefix=".parley-upgrade-", dir=source.parent) as name:
+        scratch = Path(name)
+        if source.is_file():
+            extract_for_trial(source, scratch)
+        else:
+            copy_for_trial(source, database.file(source), scratch)
+        return try_upgrade(scratch)
+
+
+def _report(source: Path, trial: UpgradeTrial) -> Iterator[str]:
+    yield f"{source}: schema {trial.before}; Parley {get_version()} uses schema {trial.after}."
+    if trial.migrations:
+        names = ", ".join(f"{number:04d}" for number in trial.migrations)
+        yield (
+            f"The first start applies {len(trial.migrations)} migrations ({names}). On a copy this took"
+            f" {trial.duration_s:.1f} s and succeeded. It needs up to {trial.journal_bytes / 1e6:.0f} MB of free space."
+        )
+        yield "An older Parley cannot use the data afterwards: run `parley backup` first."
+    else:
+        yield "The first start changes nothing."

@@ -1,0 +1,78 @@
+"""Copies of the SQLite files of a data folder, for backups and trial upgrades. Blocking calls."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from store.errors import DatabaseCorrupt, StoreUnavailable
+
+BUSY_TIMEOUT_MS = 30_000
+
+
+def copy_database(source: Path, target: Path) -> None:
+    """Copy a database as of one commit; other processes may write to it meanwhile.
+
+    The copy is one file, without a write-ahead log. It is checked.
+
+    Args:
+        source: An existing file.
+        target: A new file; its mode is 0600.
+
+    Raises:
+        DatabaseCorrupt: The file is damaged.
+        StoreUnavailable: It cannot be read, or the copy cannot be written.
+    """
+    try:
+        target.touch(mode=0o600, exist_ok=False)
+        with (
+            closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=rw", uri=True)) as original,
+            closing(sqlite3.connect(target, isolation_level=None)) as copy,
+        ):
+            original.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS:d}")
+            # All pages in one step: under one read transaction, so that writers neither wait nor show.
+            original.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE")
+    except (OSError, sqlite3.OperationalError) as error:
+        raise StoreUnavailable(f"The database {source} cannot be copied ({error}).") from error
+    except sqlite3.DatabaseError as error:
+        raise DatabaseCorrupt(f"The database {source} is damaged ({error}).") from error
+    check_database(target, name=source)
+
+
+def check_database(file: Path, *, name: Path | None = None) -> None:
+    """Read the whole file and check its structure and foreign keys.
+
+    Args:
+        file: A database that no other process uses.
+        name: What the error names instead of the file.
+
+    Raises:
+        DatabaseCorrupt: Something is wrong.
+    """
+    try:
+        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as opened:
+            verdict = str(opened.execute("PRAGMA quick_check(1)").fetchone()[0])
+            orphan = opened.execute("PRAGMA foreign_key_check").fetchone()
+    except sqlite3.Error as error:
+        verdict, orphan = str(error), None
+    if orphan is not None:
+        verdict = f"a row of {orphan[0]} refers to a row of {orphan[2]} that does not exist"
+    if verdict != "ok":
+        raise DatabaseCorrupt(f"The database {name or file} is damaged ({verdict}).")
+
+
+def schema_of(file: Path) -> int:
+    """Return the number of the last migration that was applied to a journal; 0 if none was.
+
+    Raises:
+        DatabaseCorrupt: The file is not a database.
+    """
+    try:
+        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as opened:
+            found = opened.execute("PRAGMA table_info(schema_version)").fetchone()
+            if found is None:
+                return 0
+            newest = opened.execute("SELECT max(version) FROM schema_version").fetchone()[0]
+            return int(newest or 0)
+    except sqlite3.Error as error:
+        raise DatabaseCorrupt(f"The database {file} is damaged ({error}).") from error
