@@ -9,7 +9,7 @@ import anyio
 from agent.errors import AgentError
 from bus.platform import ChannelHealth, ConnectionState
 from gateway.services import Services
-from store.errors import StoreError
+from store.errors import StoreError, StoreUnavailable
 
 CHECK_TIMEOUT_S = 2.0
 """Time limit of each check, seconds."""
@@ -59,6 +59,8 @@ async def _check_store(services: Services) -> ReadinessCheck:
             await services.database.read("SELECT 1")
             await services.database.check_writable()
             free = await anyio.to_thread.run_sync(services.database.free_bytes)
+        if services.runs.outage:
+            raise StoreUnavailable(services.runs.outage)
     except TimeoutError:
         return ReadinessCheck(ok=False, state="slow", detail=TIMED_OUT)
     except StoreError as error:

@@ -38,6 +38,7 @@ from store.chunk_rows import SavedChunks, read_chunks, write_chunks
 from store.chunks import ChunkedValues, MessageChunker, StoredChunk
 from store.errors import StoreUnavailable
 from store.transaction import Row, Transaction, Value
+from store.write_retry import submit_with_retry
 from store.writer import DatabaseWriter
 
 FILE = "checkpoints.db"
@@ -187,7 +188,7 @@ class CheckpointSaver(AsyncSqliteSaver):
                 write_chunks(tx, thread_id, names, split.chunks)
             tx.run(sql.PUT, params)
 
-        await self._writer.submit(work)
+        await submit_with_retry(self._writer, work)
         if not key["ns"]:
             self._count(thread_id, first=parent is None)
         return _config(key, checkpoint["id"])
@@ -217,7 +218,7 @@ class CheckpointSaver(AsyncSqliteSaver):
             for row in rows:
                 tx.run(put, row)
 
-        await self._writer.submit(work)
+        await submit_with_retry(self._writer, work)
 
     @override
     async def adelete_thread(self, thread_id: str) -> None:

@@ -1,52 +1,89 @@
 """RunFinalizer: writes the end of a run to disk, and prunes its checkpoints."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import anyio
 
 from gateway.runtime.lifecycle import RunResult
 from gateway.runtime.live_run import LiveRun
 from store.checkpoints import CheckpointSaver
-from store.errors import StoreError
+from store.errors import StoreError, StoreUnavailable
 from store.runs import RunOutcome, RunStore
+from store.threads import ThreadStatus
 
 _log = logging.getLogger(__name__)
 
 
 class RunFinalizer:
-    """Writes the ends of runs."""
+    """Writes the ends of runs.
+
+    Args:
+        rows: The runs' rows.
+        checkpointer: The threads' states.
+        now: Returns the time, Unix seconds.
+        write_s: Time limit of a write, seconds.
+    """
 
     def __init__(
-        self, rows: RunStore, checkpointer: CheckpointSaver, now: Callable[[], float]
+        self,
+        rows: RunStore,
+        checkpointer: CheckpointSaver,
+        now: Callable[[], float],
+        *,
+        write_s: float,
     ) -> None:
         self._rows = rows
         self._checkpointer = checkpointer
         self._now = now
+        self._write_s = write_s
+        self._unsaved: list[RunOutcome] = []
 
-    async def finish(self, live: LiveRun, outcome: RunResult, *, goes_on: bool) -> None:
+    async def finish(
+        self, live: LiveRun, outcome: RunResult, *, goes_on: Callable[[], bool]
+    ) -> None:
         """Write the end to disk, then publish it: whoever is notified finds it on disk.
+
+        The end of a canceled run is published also if it cannot be written; see `save_unsaved`.
 
         Args:
             live: The run.
             outcome: Its result.
-            goes_on: Whether another run waits for the thread.
+            goes_on: Returns whether another run waits for the thread.
         """
-        end = RunOutcome(
-            run_id=live.run_id,
-            thread_id=live.thread_id,
-            status=outcome.status,
-            thread_status="busy" if goes_on else outcome.thread_status,
-            error=outcome.failure.as_dict() if outcome.failure else None,
-            interrupts=outcome.interrupts,
-            title=outcome.title,
-            delete_run=live.cancel_action == "rollback" and outcome.status == "interrupted",
-            keep_thread=outcome.thread_unchanged,
-        )
+
+        async def save() -> None:
+            await self._save(_run_outcome(live, outcome, goes_on=goes_on()))
+
         try:
             if not live.temporary:
-                await self._rows.finish(end, now=self._now())
+                await live.write_retry(save)
         except StoreError:
             _log.exception("Could not save the end of run %s.", live.run_id)
+            self._unsaved.append(_run_outcome(live, outcome, goes_on=goes_on()))
         live.finish(outcome, now=self._now())
+
+    async def save_unsaved(self, active_runs: Callable[[str], Sequence[LiveRun]]) -> None:
+        """Write the ends that could not be written before, if the database works again.
+
+        Args:
+            active_runs: Returns a thread's active runs: while there are any, its status stays `busy`.
+        """
+        while self._unsaved:
+            end = self._unsaved[0]
+            status: ThreadStatus = "busy" if active_runs(end.thread_id) else end.thread_status
+            try:
+                await self._save(replace(end, thread_status=status, keep_thread=True))
+            except StoreError:
+                return
+            del self._unsaved[0]
+
+    async def _save(self, end: RunOutcome) -> None:
+        with anyio.move_on_after(self._write_s, shield=True) as limit:
+            await self._rows.finish(end, now=self._now())
+        if limit.cancelled_caught:
+            raise StoreUnavailable("The database did not take the end of a run in time.")
 
     async def roll_back(self, live: LiveRun) -> None:
         """Restore the thread's state from before the run."""
@@ -58,9 +95,24 @@ class RunFinalizer:
     async def prune_checkpoints(self, live: LiveRun) -> None:
         """Delete the checkpoints that are not kept."""
         try:
-            if live.temporary:
-                await self._checkpointer.adelete_thread(live.thread_id)
-            else:
-                await self._checkpointer.trim_thread(live.thread_id)
+            with anyio.move_on_after(self._write_s, shield=True):
+                if live.temporary:
+                    await self._checkpointer.adelete_thread(live.thread_id)
+                else:
+                    await self._checkpointer.trim_thread(live.thread_id)
         except StoreError:
             _log.exception("Could not prune the checkpoints of thread %s.", live.thread_id)
+
+
+def _run_outcome(live: LiveRun, outcome: RunResult, *, goes_on: bool) -> RunOutcome:
+    return RunOutcome(
+        run_id=live.run_id,
+        thread_id=live.thread_id,
+        status=outcome.status,
+        thread_status="busy" if goes_on else outcome.thread_status,
+        error=outcome.failure.as_dict() if outcome.failure else None,
+        interrupts=outcome.interrupts,
+        title=outcome.title,
+        delete_run=live.cancel_action == "rollback" and outcome.status == "interrupted",
+        keep_thread=outcome.thread_unchanged,
+    )

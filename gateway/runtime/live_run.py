@@ -12,6 +12,7 @@ from agent.thread_queue import QueueTicket
 from gateway.runtime.event_log import EventLog
 from gateway.runtime.lifecycle import CancelAction, RunResult, can_transition, is_final
 from gateway.runtime.serialization import dumps
+from gateway.runtime.write_retry import WriteRetry
 from store.runs import Run, RunStatus
 
 CANCEL_RETRY_S = 1.0
@@ -36,6 +37,7 @@ class LiveRun:
         result: See `result`; None = the data of the last `values` event.
         in_graph: The graph has started: from then on its own tasks may lose a cancellation.
         unconsumed_ids: Ids of steering messages that the agent never took.
+        write_retry: Repeats its writes while the database cannot be written.
         finished: Set when the end is on disk and published.
     """
 
@@ -51,7 +53,11 @@ class LiveRun:
     task: asyncio.Task[Any] | None = None
     in_graph: bool = False
     unconsumed_ids: tuple[str, ...] = ()
+    write_retry: WriteRetry = field(init=False)
     finished: anyio.Event = field(default_factory=anyio.Event)
+
+    def __post_init__(self) -> None:
+        self.write_retry = WriteRetry(self.row.run_id)
 
     @property
     def run_id(self) -> str:
@@ -107,7 +113,14 @@ class LiveRun:
         self.values = self.encoded_values = None
 
     def close_log(self) -> None:
-        """End the event log. It keeps no reference to this run, so both are freed without garbage collection."""
+        """Add the `end` event, and end the event log.
+
+        The log keeps no reference to this run, so both are freed without garbage collection.
+        """
+        end: dict[str, Any] = {"run_id": self.run_id, "status": self.row.status}
+        if self.unconsumed_ids:
+            end["untaken"] = self.unconsumed_ids
+        self.log.append("end", dumps(end))
         self.log.close(self._result)
 
     def values_json(self) -> bytes | None:
@@ -119,6 +132,7 @@ class LiveRun:
         if self.cancel_action is not None or self.is_finished:
             return
         self.cancel_action = action
+        self.write_retry.give_up()
         if self.task is not None:
             # Not by a cancel scope: a scope cancels again and again, so also the graph's cleanup and with it
             # the checkpoint of what was done so far.

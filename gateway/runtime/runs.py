@@ -4,11 +4,11 @@ import logging
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 from uuid import uuid4
 
 import anyio
@@ -44,10 +44,11 @@ from gateway.runtime.worker import Graph, PreparedRun, address_resume, execute_r
 from store.assistants import AssistantStore
 from store.checkpoints import CheckpointSaver
 from store.database import Database
-from store.errors import RowNotFound
+from store.errors import RowNotFound, StoreUnavailable
 from store.items import ItemStore
 from store.runs import Run, RunStatus, RunStore
 from store.threads import ThreadStore
+from store.write_retry import WRITE_RETRY
 
 _log = logging.getLogger(__name__)
 
@@ -92,8 +93,8 @@ class RunManager:
         self.now = now
         self.counters = RunCounters()
         self._steering = SteeringQueue()
-        self._finalizer = RunFinalizer(self.rows, checkpointer, now)
         self._settings = settings = settings or RuntimeSettings()
+        self._finalizer = RunFinalizer(self.rows, checkpointer, now, write_s=settings.write_s)
         self._webhooks = webhooks
         self._queue = ThreadQueue()
         self._budget = LoopBudget()
@@ -107,7 +108,7 @@ class RunManager:
             _log.warning("%d run(s) were interrupted when Parley last stopped.", left)
         tasks = anyio.create_task_group()
         await tasks.__aenter__()
-        tasks.start_soon(self._evict_finished)
+        tasks.start_soon(self._sweep)
         self._tasks = tasks
         return self
 
@@ -185,6 +186,12 @@ class RunManager:
     def active(self) -> list[LiveRun]:
         """The pending and running runs, oldest first."""
         return list(self._active.values())
+
+    @property
+    def outage(self) -> str:
+        """Why runs wait for the database; "" if none does."""
+        outages = (live.write_retry.outage for live in self._active.values())
+        return next(filter(None, outages), "")
 
     def count_by_status(self) -> Counter[RunStatus]:
         """Return the number of pending and running runs, by status."""
@@ -311,8 +318,7 @@ class RunManager:
         if live.temporary:
             return
         tags = {"graph_id": live.graph_id, "assistant_id": live.row.assistant_id}
-        first = live.ticket.ready.is_set()
-        row = replace(live.row, status="running") if first else live.row
+        row = replace(live.row, status="running") if live.ticket.ready.is_set() else live.row
         with anyio.fail_after(self._settings.write_s):
             await self.rows.create(
                 row,
@@ -323,25 +329,23 @@ class RunManager:
     async def _run(self, live: LiveRun, request: GraphRunRequest) -> None:
         """Wait for the thread, execute the run, and record its end."""
         CURRENT_RUN.set(RunLogContext(thread_id=live.thread_id, run_id=live.run_id))
+        WRITE_RETRY.set(live.write_retry)
         started_at = self.now()
         try:
-            outcome = await self._wait_and_execute(live, request)
-            with anyio.move_on_after(self._settings.write_s, shield=True):
-                await self._finalizer.finish(
-                    live, outcome, goes_on=self._queue.has_others(live.ticket)
-                )
+            outcome = await self._execute(live, request)
+            goes_on = partial(self._queue.has_others, live.ticket)
+            await self._finalizer.finish(live, outcome, goes_on=goes_on)
         except Exception:  # noqa: BLE001 - a run's worker: its trouble must not end the others
             _log.exception("Could not finish run %s.", live.run_id)
             live.row = replace(live.row, status="error", updated_at=self.now())
         finally:
             self._finish(live)
-        with anyio.move_on_after(self._settings.write_s, shield=True):
-            await self._finalizer.prune_checkpoints(live)
+        await self._finalizer.prune_checkpoints(live)
         if request.webhook is not None and self._webhooks is not None:
             body = webhook_body(live, started_at=started_at, now=self.now())
             await self._webhooks.send(request.webhook, body)
 
-    async def _wait_and_execute(self, live: LiveRun, request: GraphRunRequest) -> RunResult:
+    async def _execute(self, live: LiveRun, request: GraphRunRequest) -> RunResult:
         waited = not live.ticket.ready.is_set()
         if request.after_seconds:
             with anyio.move_on_after(request.after_seconds):
@@ -350,19 +354,17 @@ class RunManager:
                 self._queue.enter(live.ticket)
         await live.ticket.ready.wait()
         if waited and live.cancel_action is None and not live.temporary:
-            await self.rows.mark_running(live.run_id, now=self.now())
+            with suppress(StoreUnavailable):  # canceled meanwhile
+                await live.write_retry(partial(self.rows.mark_running, live.run_id, now=self.now()))
         if live.cancel_action is not None:
             return RunResult(status="interrupted", thread_unchanged=True)
         live.transition_to("running", now=self.now())
         self.subscribers.publish(live)
         self._steering.open(live.run_id)
+        prepare = partial(self._prepare, live, request)
+        roll_back = partial(self._finalizer.roll_back, live)
         try:
-            return await execute_run(
-                live,
-                lambda: self._prepare(live, request),
-                lambda: self._finalizer.roll_back(live),
-                self._budget,
-            )
+            return await execute_run(live, prepare, roll_back, self._budget)
         finally:
             left = self._steering.close(live.run_id)
             live.unconsumed_ids = tuple(str(message.id) for message in left)
@@ -383,10 +385,6 @@ class RunManager:
         return await address_resume(prepared)
 
     def _finish(self, live: LiveRun) -> None:
-        end: dict[str, Any] = {"run_id": live.run_id, "status": live.row.status}
-        if live.unconsumed_ids:
-            end["untaken"] = live.unconsumed_ids
-        live.log.append("end", dumps(end))
         live.close_log()
         self.counters.record_finished(live.row.status, live.row.updated_at - live.row.created_at)
         del self._active[live.run_id]
@@ -394,7 +392,8 @@ class RunManager:
         self._queue.leave(live.ticket)
         live.finished.set()
 
-    async def _evict_finished(self) -> None:
+    async def _sweep(self) -> None:
         while True:
             await anyio.sleep(self._settings.sweep_s)
             self._finished_runs.evict(now=anyio.current_time())
+            await self._finalizer.save_unsaved(self.active_on_thread)

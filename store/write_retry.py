@@ -1,0 +1,25 @@
+"""Writes that are repeated: what a run's checkpoints do while the database cannot be written."""
+
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from functools import partial
+
+from store.transaction import Transaction
+from store.writer import DatabaseWriter
+
+WRITE_RETRY: ContextVar[Callable[[Callable[[], Awaitable[None]]], Awaitable[None]] | None] = (
+    ContextVar("parley_write_retry", default=None)
+)
+"""Awaits a write, again and again if it has to; None = it is tried once.
+
+A variable of the context, because LangGraph saves checkpoints from tasks of its own.
+"""
+
+
+async def submit_with_retry(writer: DatabaseWriter, work: Callable[[Transaction], None]) -> None:
+    """Run `work` on the writer's thread, with the retries of the context. Raises StoreUnavailable."""
+    retry = WRITE_RETRY.get()
+    if retry is None:
+        await writer.submit(work)
+    else:
+        await retry(partial(writer.submit, work))

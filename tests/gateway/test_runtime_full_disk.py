@@ -1,0 +1,171 @@
+"""A full disk under the runtime: runs wait for room, and go on."""
+
+import resource
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from pathlib import Path
+
+import anyio
+import pytest
+from langchain_core.runnables import RunnableConfig
+from langgraph.graph import END, START, StateGraph
+
+from gateway.runtime.live_run import LiveRun
+from gateway.runtime.request import Durability, GraphRunRequest
+from gateway.runtime.runs import RunManager
+from gateway.runtime.settings import RuntimeSettings
+from gateway.runtime.stream_modes import parse_stream_modes
+from gateway.runtime.worker import Graph
+from store.checkpoints import open_checkpointer
+from store.config import StoreConfig
+from store.database import Database
+from tests.eventually import eventually
+from tests.fakes.graphs import Node, State
+
+THREAD = "0b63b403-e0ed-40b2-9589-e740f38a62a3"
+LARGE = "x" * 4_000_000
+"""More than what the files hold before, so they have to grow."""
+
+
+class Gate:
+    """A graph that waits in its first node, returns something large, and counts its nodes' calls."""
+
+    def __init__(self) -> None:
+        self.reached, self.opened = anyio.Event(), anyio.Event()
+        self.calls: list[str] = []
+
+    async def source(self, _config: RunnableConfig) -> Graph:
+        builder = StateGraph(State)
+        large: Node = self._large
+        last: Node = self._last
+        builder.add_node("large", large)
+        builder.add_node("last", last)
+        builder.add_edge(START, "large")
+        builder.add_edge("large", "last")
+        builder.add_edge("last", END)
+        return builder.compile()
+
+    async def _large(self, _state: State) -> State:
+        self.calls.append("large")
+        self.reached.set()
+        await self.opened.wait()
+        return {"title": LARGE}
+
+    async def _last(self, _state: State) -> State:
+        self.calls.append("last")
+        return {"n": 7}
+
+
+@asynccontextmanager
+async def runtime(
+    home: Path,
+) -> AsyncIterator[tuple[RunManager, Gate, Database]]:
+    gate = Gate()
+    async with (
+        Database.open(StoreConfig(), home) as database,
+        open_checkpointer(home) as saver,
+        RunManager(
+            database, {"large": gate.source}, saver, settings=RuntimeSettings(sweep_s=0.05)
+        ) as runs,
+    ):
+        yield runs, gate, database
+
+
+async def start(runs: RunManager, durability: Durability) -> LiveRun:
+    request = GraphRunRequest(
+        thread_id=THREAD,
+        assistant_id="large",
+        modes=parse_stream_modes("values"),
+        input={"n": 1},
+        create_thread=True,
+        durability=durability,
+    )
+    return await runs.start(request)
+
+
+@contextmanager
+def full_disk(size: int = 1_000_000) -> Iterator[None]:
+    """Let no file be written beyond `size` bytes: writes fail in the middle, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def waiting_runs(caplog: pytest.LogCaptureFixture) -> int:
+    return caplog.text.count("waits for the database")
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+async def test_a_run_waits_for_room_and_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, durability: Durability
+) -> None:
+    async with runtime(tmp_path) as (runs, gate, _):
+        live = await start(runs, durability)
+        await gate.reached.wait()
+        with full_disk():
+            gate.opened.set()
+            await eventually(lambda: waiting_runs(caplog))
+            assert "full" in runs.outage
+            assert runs.count_by_status() == {"running": 1}
+        await live.finished.wait()
+        assert live.row.status == "success"
+        assert (await runs.rows.get(THREAD, live.run_id)).status == "success"
+        assert (await runs.threads.get(THREAD)).status == "idle"
+        state = await (await runs.graph("large", {})).aget_state(
+            {"configurable": {"thread_id": THREAD}}
+        )
+        assert (state.values["n"], state.values["title"]) == (7, LARGE)
+        assert runs.outage == ""
+    assert gate.calls == ["large", "last"]
+
+
+async def test_the_end_of_a_run_waits_for_room(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The checkpoints have room; the title that goes into the thread's row has none."""
+    async with runtime(tmp_path) as (runs, gate, database):
+        live = await start(runs, "sync")
+        await gate.reached.wait()
+        await _limit_pages(database, extra=4)
+        gate.opened.set()
+        await eventually(lambda: waiting_runs(caplog))
+        assert (await runs.rows.get(THREAD, live.run_id)).status == "running"
+        assert not live.finished.is_set()
+        await _limit_pages(database, extra=100_000)
+        await live.finished.wait()
+        assert live.row.status == "success"
+        thread = await runs.threads.get(THREAD)
+        assert (thread.status, thread.title) == ("idle", LARGE)
+
+
+async def test_a_run_that_waits_for_room_can_be_canceled(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its end is written as soon as there is room."""
+    async with runtime(tmp_path) as (runs, gate, _):
+        live = await start(runs, "sync")
+        await gate.reached.wait()
+        with full_disk(1):
+            gate.opened.set()
+            await eventually(lambda: waiting_runs(caplog))
+            await runs.cancel(THREAD, live.run_id)
+            with anyio.fail_after(30):
+                await live.finished.wait()
+            assert live.row.status == "interrupted"
+            assert (await runs.rows.get(THREAD, live.run_id)).status == "running"
+        await eventually(partial(_has_status, runs, live, "interrupted"))
+        assert (await runs.threads.get(THREAD)).status == "interrupted"
+
+
+async def _has_status(runs: RunManager, live: LiveRun, status: str) -> bool:
+    return (await runs.rows.get(THREAD, live.run_id)).status == status
+
+
+async def _limit_pages(database: Database, *, extra: int) -> None:
+    """Let the database grow by so many pages."""
+    pages = await database.transaction(lambda tx: tx.run("PRAGMA page_count")[0]["page_count"])
+    await database.transaction(lambda tx: tx.run(f"PRAGMA max_page_count = {pages + extra}"))
