@@ -121,6 +121,7 @@ class AssistantStore:
         params = _params(assistant)
 
         def work(tx: Transaction) -> Row:
+            tx.lock("assistant")
             if tx.run(_ONE, params):
                 raise RowConflict(f"Assistant with ID {assistant.assistant_id} already exists")
             if tx.run(_COUNT, {})[0]["n"] >= MAX_ASSISTANTS:
@@ -147,6 +148,7 @@ class AssistantStore:
         """
 
         def work(tx: Transaction) -> Row:
+            tx.lock("assistant")
             rows = tx.run(_ONE, {"assistant_id": assistant_id})
             if not rows and base is not None:
                 rows = [_put(tx, _params(base))]

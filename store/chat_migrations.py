@@ -20,6 +20,7 @@ SELECT old.id AS old_id, new.id AS new_id
 FROM conversation AS old JOIN conversation AS new
     ON new.channel = old.channel AND new.workspace = old.workspace AND new.chat = :new_chat AND new.topic = ''
 WHERE old.channel = :channel AND old.workspace = :workspace AND old.chat = :old_chat AND old.topic = ''
+/* FOR UPDATE */
 """
 _MERGE = (
     """
@@ -49,9 +50,12 @@ _MOVE = (
     WHERE channel = :channel AND workspace = :workspace AND chat = :old_chat
     """,
     """
-    UPDATE OR IGNORE conversation_settings SET chat = :new_chat,
+    UPDATE conversation_settings SET chat = :new_chat,
         topic = CASE topic WHEN '' THEN '' ELSE :old_chat || ':' || topic END
-    WHERE channel = :channel AND workspace = :workspace AND chat = :old_chat
+    WHERE channel = :channel AND workspace = :workspace AND chat = :old_chat AND NOT EXISTS (
+        SELECT 1 FROM conversation_settings AS taken WHERE taken.channel = :channel AND taken.workspace = :workspace
+        AND taken.chat = :new_chat AND taken.topic = CASE conversation_settings.topic WHEN '' THEN ''
+            ELSE :old_chat || ':' || conversation_settings.topic END)
     """,
     """
     UPDATE pairing SET chat = :new_chat, user_id = 'group:' || :new_chat

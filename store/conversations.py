@@ -67,6 +67,7 @@ WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND topic =
 _ID = """
 SELECT id FROM conversation
 WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND topic = :topic
+/* FOR UPDATE */
 """
 _ENSURE = """
 INSERT INTO conversation (channel, workspace, chat, topic, created_at, updated_at)
@@ -129,7 +130,7 @@ class ConversationStore:
 
 
 def ensure_conversation(tx: Transaction, key: ConversationKey, *, now: float) -> int:
-    """Return the id of the row of `key`; insert it if it is missing. For other stores' transactions.
+    """Return the id of the row of `key`, which is locked; insert it if it is missing. For other stores' transactions.
 
     A key of a chat that migrated means the conversation under the chat's new id.
     """

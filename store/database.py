@@ -1,4 +1,4 @@
-"""The database: units of work and reads."""
+"""The database: units of work and reads, on SQLite or PostgreSQL."""
 
 import time
 from collections.abc import AsyncIterator, Callable
@@ -74,9 +74,10 @@ class Database:
         """Return the free space of the disk that holds the file (PostgreSQL: the data folder); 0 if it is gone."""
         return self.engine.free_bytes()
 
-    async def transaction(self, work: Callable[[Transaction], T]) -> T:
+    async def transaction(self, work: Callable[[Transaction], T], *, order: str = "") -> T:
         """Run `work` in a transaction, on another thread, and return its result once it is committed.
 
+        Units with the same `order` run in the order of the calls; "" = any order.
         `work` must not block and must not keep the transaction. It has no effects but those on the database:
         PostgreSQL may run it again. If the caller is cancelled while it waits, the unit may nevertheless be
         committed.
@@ -84,7 +85,7 @@ class Database:
         Raises:
             StoreUnavailable: the database cannot be written (disk full), or was closed.
         """
-        return await self.engine.submit(work)
+        return await self.engine.submit(work, order=order)
 
     async def read(self, sql: str, params: Params | None = None) -> list[Row]:
         """Return the rows of one SELECT, as committed now.
@@ -96,8 +97,17 @@ class Database:
 
 
 def _open_engine(config: StoreConfig, home: Path) -> AbstractAsyncContextManager[Engine]:
-    if not config.is_sqlite:
+    if config.is_sqlite:
+        return open_sqlite(config, home)
+    if not config.is_postgres:
         raise StoreUnavailable(
-            "database.url must be sqlite:///FILE; other engines are not supported yet."
+            "database.url must be sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE."
         )
-    return open_sqlite(config, home)
+    try:
+        from store.postgres.engine import open_postgres  # noqa: PLC0415 - 0.13 s
+    except ImportError as error:
+        raise StoreUnavailable(
+            f"database.url names PostgreSQL, but its driver cannot be loaded ({error}): "
+            "install psycopg[binary]."
+        ) from error
+    return open_postgres(config, home)

@@ -1,4 +1,4 @@
-"""What a database engine does for `Database`."""
+"""What a database engine does for `Database`: SQLite or PostgreSQL."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -14,10 +14,11 @@ class Engine(Protocol):
         """Why the database cannot be used now; "" while it can. Costs nothing."""
         ...
 
-    async def submit(self, work: Callable[[Transaction], T]) -> T:
+    async def submit(self, work: Callable[[Transaction], T], *, order: str = "") -> T:
         """Run a unit of work in a transaction; return its result once it is on disk.
 
-        The unit of a cancelled caller may still be committed.
+        Units with the same `order` run in the order of the calls; "" = any order. The unit of a cancelled caller
+        may still be committed.
 
         Raises:
             StoreUnavailable: nothing can be written, or the database was closed.

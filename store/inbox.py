@@ -176,7 +176,8 @@ class InboxStore:
                 insert_outbox_rows(tx, [notice(result)], now=new.received_at)
             return result
 
-        return await self._database.transaction(work)
+        order = f"{new.key.channel}/{new.key.workspace}/{new.key.chat}"
+        return await self._database.transaction(work, order=order)
 
     async def mark_running(self, inbox_id: int, *, thread_id: str) -> TurnStart | None:
         """Record the start of a turn (state running, attempts + 1). None if the row is already done or dead.

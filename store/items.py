@@ -199,8 +199,15 @@ def _condition(key: str, wanted: object, params: dict[str, Value]) -> list[str]:
             params[name] = encode(value)
             clauses.append(f"coalesce(json(value -> :{path}), 'null') {sign} json(:{name})")
         else:
-            params[name] = value if isinstance(value, int | float) else str(value)
-            clauses.append(f"(value ->> :{path}) {sign} :{name}")
+            # Numbers with numbers, texts with texts.
+            if isinstance(value, int | float):
+                params[name] = float(value)
+                types, member = "'integer', 'real'", f"CAST(value ->> :{path} AS DOUBLE PRECISION)"
+            else:
+                params[name] = str(value)
+                types, member = "'text'", f"value ->> :{path}"
+            typed = f"CASE WHEN json_type(value, :{path}) IN ({types}) THEN {member} END"
+            clauses.append(f"{typed} {sign} :{name}")
     return clauses
 
 

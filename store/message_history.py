@@ -24,7 +24,7 @@ ORDER BY inbox.id DESC LIMIT 1
 """
 _AFTER = f"""{SELECT_ROWS}
 WHERE inbox.conversation_id = {_OF_ROW} AND inbox.seq > {_SEQ_OF_ROW}
-AND (inbox.kind = 'chat' OR :commands) ORDER BY inbox.seq LIMIT :limit
+AND (inbox.kind = 'chat' OR :commands = 1) ORDER BY inbox.seq LIMIT :limit
 """
 _FIND_QUESTION = f"""{SELECT_ROWS}
 WHERE inbox.conversation_id = {_OF_ROW} AND inbox.seq < {_SEQ_OF_ROW} AND inbox.question IS NOT NULL

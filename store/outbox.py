@@ -86,9 +86,9 @@ AND channel = :channel AND workspace = :workspace AND chat = :chat AND topic = :
 _OPEN_IN_CONVERSATION = f"{_IN_CONVERSATION} ORDER BY outbox.id"
 # Two ordered reads, the second only if the first finds nothing: sorting would read every open row.
 NEXT_OPEN = f"""
-SELECT * FROM ({_IN_CONVERSATION} AND (attempts > 0 OR not_before <= :now) ORDER BY outbox.id LIMIT 1)
+SELECT * FROM ({_IN_CONVERSATION} AND (attempts > 0 OR not_before <= :now) ORDER BY outbox.id LIMIT 1) AS due
 UNION ALL
-SELECT * FROM ({_IN_CONVERSATION} AND attempts = 0 AND not_before > :now ORDER BY not_before LIMIT 1)
+SELECT * FROM ({_IN_CONVERSATION} AND attempts = 0 AND not_before > :now ORDER BY not_before LIMIT 1) AS later
 LIMIT 1
 """  # noqa: S608 - statements of this module only
 _OPEN_CONVERSATIONS = """

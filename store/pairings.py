@@ -69,6 +69,7 @@ class PairingStore:
         """Return this person's open request, or store `new`; None when the channel has `max_open` open ones."""
 
         def work(tx: Transaction) -> Pairing | None:
+            tx.lock("pairing")
             tx.run(_DROP_EXPIRED, {"expired": new.created_at - CODE_TTL_S})
             params = asdict(new)
             if earlier := tx.run(_OPEN_OF_PERSON, params):
@@ -103,6 +104,7 @@ class PairingStore:
         params: Params = {**asdict(new), "now": now, "expired": 0.0}
 
         def work(tx: Transaction) -> None:
+            tx.lock("pairing")
             if not tx.run(_IS_PAIRED, params):
                 tx.run(_INSERT, params)
                 tx.run(_APPROVE, params)

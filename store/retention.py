@@ -87,7 +87,7 @@ FIND_CONVERSATIONS = (
     f"SELECT id FROM conversation WHERE {_IS_UNUSED} ORDER BY updated_at, id LIMIT :rows"  # noqa: S608 - literals only
 )
 DELETE_CONVERSATIONS = f"""
-DELETE FROM conversation WHERE id IN (SELECT value FROM json_each(:ids)) AND {_IS_UNUSED} RETURNING id
+DELETE FROM conversation WHERE id IN (SELECT CAST(value AS BIGINT) FROM json_each(:ids)) AND {_IS_UNUSED} RETURNING id
 """  # noqa: S608 - literals only
 
 EXPIRED_PAIRINGS = "DELETE FROM pairing WHERE approved_at IS NULL AND created_at < :before"

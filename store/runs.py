@@ -56,7 +56,7 @@ WHERE thread_id = :thread_id
 _DELETE = "DELETE FROM run WHERE run_id = :run_id AND thread_id = :thread_id RETURNING run_id"
 _GET = "SELECT * FROM run WHERE run_id = :run_id AND thread_id = :thread_id"
 _LIST = """
-SELECT * FROM run WHERE thread_id = :thread_id AND (:status IS NULL OR status = :status)
+SELECT * FROM run WHERE thread_id = :thread_id AND (CAST(:status AS TEXT) IS NULL OR status = :status)
 ORDER BY seq DESC LIMIT :limit OFFSET :offset
 """
 _LEFT_RUNS = """

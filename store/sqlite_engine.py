@@ -48,7 +48,7 @@ class SqliteEngine(Engine):
         return self._writer.outage or self._read_outage
 
     @override
-    async def submit(self, work: Callable[[Transaction], T]) -> T:
+    async def submit(self, work: Callable[[Transaction], T], *, order: str = "") -> T:
         return await self._writer.submit(work)
 
     @override

@@ -17,17 +17,18 @@ TtlStrategy = Literal["delete", "keep_latest"]
 _INSERT = """
 INSERT INTO thread (thread_id, created_at, updated_at, state_updated_at, metadata, ttl_minutes, ttl_strategy,
     expires_at)
-VALUES (:thread_id, :now, :now, :now, :metadata, :minutes, :strategy, :now + :minutes * 60)
+VALUES (:thread_id, :now, :now, :now, :metadata, :minutes, :strategy, :now + CAST(:minutes AS DOUBLE PRECISION) * 60)
 ON CONFLICT (thread_id) DO NOTHING
 RETURNING *
 """
 _GET = "SELECT * FROM thread WHERE thread_id = :thread_id"
+_LOCK = f"{_GET} /* FOR UPDATE */"
 _PATCH = """
 UPDATE thread SET metadata = :metadata, updated_at = :now WHERE thread_id = :thread_id RETURNING *
 """
 _SET_TTL = """
-UPDATE thread SET ttl_minutes = :minutes, ttl_strategy = :strategy, expires_at = :now + :minutes * 60,
-    updated_at = :now
+UPDATE thread SET ttl_minutes = :minutes, ttl_strategy = :strategy, updated_at = :now,
+    expires_at = :now + CAST(:minutes AS DOUBLE PRECISION) * 60
 WHERE thread_id = :thread_id RETURNING *
 """
 _EXPIRED = """
@@ -55,6 +56,7 @@ _MATCHES = (
 )
 COUNT_MATCHES = f"""
 SELECT count(*) AS n FROM (SELECT 1 FROM thread_metadata AS field WHERE {_MATCHES.format(number=0)} LIMIT :limit)
+AS found
 """  # noqa: S608 - literals only
 _DELETE = "DELETE FROM thread WHERE thread_id = :thread_id RETURNING thread_id"
 
@@ -138,7 +140,7 @@ class ThreadStore:
         """Merge `metadata` into the thread's, key by key. Raises RowNotFound."""
 
         def work(tx: Transaction) -> Row:
-            rows = tx.run(_GET, {"thread_id": thread_id})
+            rows = tx.run(_LOCK, {"thread_id": thread_id})
             if not rows:
                 raise missing_thread(thread_id)
             merged = encode({**orjson.loads(rows[0]["metadata"]), **metadata})
@@ -262,10 +264,8 @@ def _where(query: ThreadQuery, *, rarest: int | None) -> tuple[str, str, dict[st
         matches = _MATCHES.format(number=number)
         if number == rarest:
             # CROSS JOIN makes SQLite read the few matches first.
-            source = (
-                "thread_metadata AS field CROSS JOIN thread ON thread.thread_id = field.thread_id"
-            )
-            clauses.append(matches)
+            source = "thread_metadata AS field CROSS JOIN thread"
+            clauses.append(f"{matches} AND thread.thread_id = field.thread_id")
         else:
             clauses.append(
                 "EXISTS (SELECT 1 FROM thread_metadata AS field "  # noqa: S608 - literals only

@@ -10,8 +10,16 @@ Row = Mapping[str, Any]
 
 
 class Transaction(Protocol):
-    """What a unit of work may do. Valid only inside `Database.transaction`."""
+    """What a unit of work may do. Valid only inside `Database.transaction`.
+
+    On PostgreSQL, units run side by side: one that depends on rows it read locks them with `/* FOR UPDATE */`
+    at the end of the SELECT, the conversation's row first, or takes a named lock.
+    """
 
     def run(self, sql: str, params: Params | None = None) -> Sequence[Row]:
         """Execute one statement with `:name` parameters; rows of a SELECT or RETURNING, else empty."""
+        ...
+
+    def lock(self, name: str) -> None:
+        """Wait until no other transaction holds `name`; hold it until this one ends. SQLite has one writer anyway."""
         ...

@@ -34,6 +34,10 @@ class _SqliteTransaction(Transaction):
         names = [column[0] for column in cursor.description]
         return [dict(zip(names, values, strict=True)) for values in cursor.fetchall()]
 
+    @override
+    def lock(self, name: str) -> None:
+        """Do nothing: this is the only writer."""
+
 
 @dataclass(slots=True, eq=False)
 class _Unit:

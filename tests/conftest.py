@@ -5,6 +5,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.fakes.postgres import PostgresServer, postgres_server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer | None]:
+    """Yield a PostgreSQL server; None where there is none."""
+    with postgres_server() as server:
+        yield server
+
 
 @pytest.fixture(autouse=True)
 def restored_logging() -> Iterator[None]:

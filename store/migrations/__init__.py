@@ -1,5 +1,6 @@
 """The schema, as numbered files `NNNN_name.sql`: each is applied once, in order, in one transaction.
 
+Files for SQLite are in this folder, those for PostgreSQL in `postgres`. From 13 on a number is in both.
 A file holds plain statements and no transaction control. A database that knows a higher number than the
 highest file was written by a newer Parley and is refused.
 """
@@ -10,6 +11,9 @@ import time
 from importlib.resources import files
 
 from store.errors import SchemaTooNew
+
+POSTGRES = "postgres"
+"""Folder of the files for PostgreSQL."""
 
 _NAME = re.compile(r"(\d{4})_[a-z0-9_]+\.sql")
 _TABLE = """
@@ -42,11 +46,11 @@ def migrate(connection: sqlite3.Connection) -> int:
     return max(known)
 
 
-def scripts() -> dict[int, str]:
-    """Return the migrations by number, in order."""
+def scripts(folder: str = "") -> dict[int, str]:
+    """Return the migrations by number, in order. `folder`: `POSTGRES`, or "" for SQLite's."""
     found = {
         int(match[1]): entry.read_text(encoding="utf-8")
-        for entry in files(__package__).iterdir()
+        for entry in files(__package__).joinpath(folder).iterdir()
         if (match := _NAME.fullmatch(entry.name))
     }
     return dict(sorted(found.items()))

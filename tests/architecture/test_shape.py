@@ -52,6 +52,7 @@ BROAD_EXCEPTS = {
     "bus/service.py": "housekeeping: it is tried again, the bus goes on",
     "bus/supervision.py": "an adapter: it is started again, the others go on",
     "store/writer.py": "a unit of work: its error goes to whoever sent it",
+    "store/postgres/engine.py": "a unit of work: its error goes to whoever sent it",
     "bus/conversation/machine.py": "a turn: the person is told, the next message works",
     "bus/conversation/workers.py": "what a turn shows: the row is taken up again, the next message works",
     "bus/errors.py": "a decoration: it is logged, and never worth a turn",
@@ -69,6 +70,7 @@ LAZY_IMPORTS = {
     "agent/uploads/worker.py": "the converter, or Pillow, is imported after its process has limited itself",
     "agent/tools/web/page.py": "the HTML parser is imported with the first page, not at the start",
     "bots/feishu/adapter.py": "the cipher of webhooks takes 0.1 s; it is imported in that mode only",
+    "store/database.py": "PostgreSQL's driver takes 0.13 s; it is imported where database.url names it",
     "store/credentials.py": "the cipher takes 0.1 s; it is imported with the first credential",
 }
 

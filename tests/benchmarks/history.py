@@ -74,9 +74,9 @@ class _TimedDatabase(Database):
         self.took: list[float] = []
 
     @override
-    async def transaction(self, work: Callable[[Transaction], T]) -> T:
+    async def transaction(self, work: Callable[[Transaction], T], *, order: str = "") -> T:
         began = time.perf_counter()
-        result = await super().transaction(work)
+        result = await super().transaction(work, order=order)
         self.took.append(time.perf_counter() - began)
         return result
 

@@ -50,9 +50,9 @@ class FailingDatabase(Database):
         self.reads.extend([False] * (number - 1) + [True])
 
     @override
-    async def transaction(self, work: Callable[[Transaction], T]) -> T:
+    async def transaction(self, work: Callable[[Transaction], T], *, order: str = "") -> T:
         self._raise(self.writes)
-        return await super().transaction(work)
+        return await super().transaction(work, order=order)
 
     @override
     async def read(self, sql: str, params: Params | None = None) -> list[Row]:

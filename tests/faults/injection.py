@@ -193,9 +193,11 @@ class FaultyDatabase(Database):
         self._faults = faults
 
     @override
-    async def transaction(self, work: Callable[[Transaction], T]) -> T:
+    async def transaction(self, work: Callable[[Transaction], T], *, order: str = "") -> T:
         call = super().transaction
-        return await self._faults.store_call(self, lambda: call(work), lambda: call(_fail))
+        return await self._faults.store_call(
+            self, lambda: call(work, order=order), lambda: call(_fail)
+        )
 
     @override
     async def read(self, sql: str, params: Params | None = None) -> list[Row]:

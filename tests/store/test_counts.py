@@ -11,8 +11,10 @@ from store.outbox import NewOutboxRow, OutboxStore
 KEY = ConversationKey(channel="terminal", workspace="local", chat="s1")
 
 
-async def test_the_inbox_counts_what_is_unfinished_and_turns_its_pages(tmp_path: Path) -> None:
-    async with Database.open(StoreConfig(), tmp_path) as database:
+async def test_the_inbox_counts_what_is_unfinished_and_turns_its_pages(
+    store_config: StoreConfig, tmp_path: Path
+) -> None:
+    async with Database.open(store_config, tmp_path) as database:
         inbox = InboxStore(database)
         assert await inbox.count_by_state() == {}
         rows = []
@@ -31,8 +33,10 @@ async def test_the_inbox_counts_what_is_unfinished_and_turns_its_pages(tmp_path:
         assert [row.event_id for row in (*first, *second)] == ["e4", "e3", "e2", "e1"]
 
 
-async def test_the_outbox_counts_what_is_not_delivered_and_turns_its_pages(tmp_path: Path) -> None:
-    async with Database.open(StoreConfig(), tmp_path) as database:
+async def test_the_outbox_counts_what_is_not_delivered_and_turns_its_pages(
+    store_config: StoreConfig, tmp_path: Path
+) -> None:
+    async with Database.open(store_config, tmp_path) as database:
         outbox = OutboxStore(database)
         owed = [NewOutboxRow(key=f"k{number}", conversation=KEY, body="{}") for number in range(4)]
         rows = await outbox.enqueue(owed)

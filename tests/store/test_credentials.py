@@ -16,8 +16,8 @@ def contents(folder: Path) -> list[bytes]:
     return [path.read_bytes() for path in folder.iterdir() if path.is_file()]
 
 
-async def test_secrets_are_kept_encrypted(tmp_path: Path) -> None:
-    async with Database.open(StoreConfig(), tmp_path) as database:
+async def test_secrets_are_kept_encrypted(store_config: StoreConfig, tmp_path: Path) -> None:
+    async with Database.open(store_config, tmp_path) as database:
         store = CredentialStore(database, tmp_path)
         assert await store.load("slack") == {}
         assert not (tmp_path / KEY_FILE).exists()
@@ -26,7 +26,7 @@ async def test_secrets_are_kept_encrypted(tmp_path: Path) -> None:
         await store.save("slack-2", "T1", "another")
     assert (tmp_path / KEY_FILE).stat().st_mode & 0o777 == 0o600
     assert not any(SECRET.encode() in content for content in contents(tmp_path))
-    async with Database.open(StoreConfig(), tmp_path) as database:
+    async with Database.open(store_config, tmp_path) as database:
         store = CredentialStore(database, tmp_path)
         assert await store.load("slack") == {"T1": SECRET}
         await store.delete("slack", "T1")
@@ -35,8 +35,10 @@ async def test_secrets_are_kept_encrypted(tmp_path: Path) -> None:
         assert await store.load("slack-2") == {"T1": "another"}
 
 
-async def test_a_row_cannot_be_moved_or_read_with_another_key(tmp_path: Path) -> None:
-    async with Database.open(StoreConfig(), tmp_path) as database:
+async def test_a_row_cannot_be_moved_or_read_with_another_key(
+    store_config: StoreConfig, tmp_path: Path
+) -> None:
+    async with Database.open(store_config, tmp_path) as database:
         store = CredentialStore(database, tmp_path)
         await store.save("slack", "T1", SECRET)
         await database.transaction(lambda tx: tx.run("UPDATE credential SET name = 'T2'"))

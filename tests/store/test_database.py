@@ -249,8 +249,8 @@ async def test_a_folder_that_cannot_be_made_says_what_where_and_what_to_do(tmp_p
 
 
 async def test_another_engine_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StoreUnavailable, match="sqlite"):
-        async with Database.open(StoreConfig(url="postgresql://localhost/parley"), tmp_path):
+    with pytest.raises(StoreUnavailable, match="must be sqlite:///FILE or postgresql://"):
+        async with Database.open(StoreConfig(url="mysql://localhost/parley"), tmp_path):
             pass
 
 

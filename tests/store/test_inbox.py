@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import anyio
+import psycopg
 import pytest
 
 from store.config import StoreConfig
@@ -187,7 +188,7 @@ async def test_finishing_is_all_or_nothing(database: Database) -> None:
     inbox = InboxStore(database)
     row = await accept(inbox, new(1))
     bad = NewOutboxRow(key="k", conversation=KEY, body=None)  # type: ignore[arg-type]
-    with pytest.raises(sqlite3.IntegrityError):
+    with pytest.raises((sqlite3.IntegrityError, psycopg.IntegrityError)):
         await inbox.finish(row.id, [bad])
     assert [left.id for left in await inbox.list_unfinished()] == [row.id]
     assert await pending(database) == 1

@@ -8,10 +8,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
+import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from typing_extensions import override
 
 from store.config import StoreConfig
@@ -20,6 +27,7 @@ from store.database import Database
 from store.errors import RowConflict
 from store.inbox import DuplicateMessage, InboxRow, InboxStore, NewInboxRow, QueueFull
 from store.outbox import NewOutboxRow, OutboxStore
+from tests.fakes.postgres import MISSING, PostgresServer
 
 T = TypeVar("T")
 CAP = 3
@@ -39,8 +47,9 @@ class AcceptedMessage:
 class InboxMachine(RuleBasedStateMachine):
     """Any order of what the bus does to the journal."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: StoreConfig | None = None) -> None:
         super().__init__()
+        self._config = config or StoreConfig(readers=1)
         self._folder = tempfile.TemporaryDirectory()
         self._portal_context = start_blocking_portal()
         self._portal: BlockingPortal = self._portal_context.__enter__()
@@ -54,7 +63,7 @@ class InboxMachine(RuleBasedStateMachine):
     def _open(self) -> None:
         async def enter() -> Database:
             return await self._stack.enter_async_context(
-                Database.open(StoreConfig(readers=1), Path(self._folder.name))
+                Database.open(self._config, Path(self._folder.name))
             )
 
         self._database = self._portal.call(enter)
@@ -201,3 +210,26 @@ TestJournal.settings = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
+
+
+class PostgresMachine(InboxMachine):
+    """The same on PostgreSQL, each run in a database of its own."""
+
+    server: PostgresServer
+
+    def __init__(self) -> None:
+        self._postgres = self.server.database()
+        super().__init__(StoreConfig(url=self._postgres.__enter__()))
+
+    @override
+    def teardown(self) -> None:
+        super().teardown()
+        self._postgres.__exit__(None, None, None)
+
+
+def test_the_journal_on_postgres_is_as_the_model_says(postgres: PostgresServer | None) -> None:
+    if postgres is None:
+        pytest.skip(MISSING)
+    few = settings(TestJournal.settings, max_examples=3)
+    PostgresMachine.server = postgres
+    run_state_machine_as_test(PostgresMachine, settings=few)

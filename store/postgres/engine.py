@@ -1,0 +1,185 @@
+"""PostgreSQL: units of work side by side, on several connections with a thread each."""
+
+import asyncio
+import logging
+import shutil
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import anyio
+import anyio.to_thread
+from typing_extensions import override
+
+from store.config import StoreConfig
+from store.engine import Engine
+from store.errors import StoreUnavailable
+from store.postgres.connection import Connection, connect, parse_url
+from store.postgres.instance_lock import InstanceLock
+from store.postgres.schema import migrate
+from store.postgres.session import PostgresSession
+from store.transaction import Params, Row, T, Transaction
+
+CONNECTIONS = 8
+"""Connections of a process, besides the one that holds its lock."""
+
+RECONNECT_S = 0.5
+"""After a failed connection attempt, seconds in which calls fail at once instead of trying again."""
+
+CLOSE_S = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class _PostgresUnit:
+    """A unit of work, its waiting caller, and its result."""
+
+    work: Callable[[Transaction], Any]
+    future: asyncio.Future[Any]
+    is_read: bool
+    value: Any = None
+    error: Exception | None = None
+
+
+class PostgresEngine(Engine):
+    """A PostgreSQL database.
+
+    Units run side by side, each in a transaction of its own (READ COMMITTED). One that depends on rows it read
+    locks them, or a name. A unit that loses against another one runs again.
+
+    Args:
+        parameters: Of every connection.
+        lock: Held by this process as long as it has connections.
+        folder: Where files are stored.
+    """
+
+    def __init__(self, parameters: dict[str, Any], lock: InstanceLock, folder: Path) -> None:
+        self._parameters = parameters
+        self._lock = lock
+        self._folder = folder
+        self._loop = asyncio.get_running_loop()
+        self._queue: SimpleQueue[_PostgresUnit | None] = SimpleQueue()
+        self._orders: dict[str, tuple[anyio.Lock, int]] = {}
+        self._outage = ""
+        self._retry_at = 0.0
+        self._closed = False
+        self._threads = [
+            threading.Thread(target=self._serve, name=f"database-{number}", daemon=True)
+            for number in range(CONNECTIONS)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    @override
+    def outage(self) -> str:
+        return self._outage
+
+    @override
+    async def submit(self, work: Callable[[Transaction], T], *, order: str = "") -> T:
+        if not order:
+            return await self._put(work)
+        lock, callers = self._orders.get(order) or (anyio.Lock(fast_acquire=True), 0)
+        self._orders[order] = lock, callers + 1
+        try:
+            async with lock:
+                return await self._put(work)
+        finally:
+            lock, callers = self._orders.pop(order)
+            if callers > 1:
+                self._orders[order] = lock, callers - 1
+
+    @override
+    async def read(self, sql: str, params: Params) -> list[Row]:
+        return list(await self._put(lambda tx: tx.run(sql, params), is_read=True))
+
+    @override
+    def free_bytes(self) -> int:
+        try:
+            return shutil.disk_usage(self._folder).free
+        except OSError:
+            return 0
+
+    async def close(self) -> None:
+        """Run what was submitted, then close the connections."""
+        self._closed = True
+        for _ in self._threads:
+            self._queue.put(None)
+        deadline = time.monotonic() + CLOSE_S
+        for thread in self._threads:
+            await anyio.to_thread.run_sync(thread.join, max(0.0, deadline - time.monotonic()))
+        if any(thread.is_alive() for thread in self._threads):
+            _log.error("The database connections did not close within %s s.", CLOSE_S)
+
+    async def _put(self, work: Callable[[Transaction], T], *, is_read: bool = False) -> T:
+        if self._closed:
+            raise StoreUnavailable("The database is closed.")
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._queue.put(_PostgresUnit(work, future, is_read))
+        return await future
+
+    def _serve(self) -> None:
+        """Run units on a connection of this thread until the engine is closed."""
+        session = PostgresSession(self._connect)
+        while (unit := self._queue.get()) is not None:
+            try:
+                unit.value = session.run(unit.work, is_read=unit.is_read)
+                self._outage = ""
+            except StoreUnavailable as error:
+                unit.error, self._outage = error, str(error)
+            except Exception as error:  # noqa: BLE001 - a unit of work: its error goes to whoever sent it
+                unit.error = error
+            # RuntimeError: the event loop is closed, no caller is left. What was committed stays committed.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(_resolve_future, unit)
+        session.close()
+
+    def _connect(self) -> Connection:
+        if time.monotonic() < self._retry_at:
+            raise StoreUnavailable(self._outage)
+        try:
+            self._lock.ensure()
+            return connect(self._parameters)
+        except StoreUnavailable as error:
+            self._outage = str(error)
+            self._retry_at = time.monotonic() + RECONNECT_S
+            raise
+
+
+def _resolve_future(unit: _PostgresUnit) -> None:
+    if unit.future.done():
+        return
+    if unit.error is None:
+        unit.future.set_result(unit.value)
+    else:
+        unit.future.set_exception(unit.error)
+
+
+@asynccontextmanager
+async def open_postgres(config: StoreConfig, home: Path) -> AsyncIterator[PostgresEngine]:
+    """Connect to the database that `database.url` names; create or migrate its tables.
+
+    Raises:
+        StoreLocked: another Parley uses the database.
+        SchemaTooNew: a newer Parley wrote it.
+        StoreUnavailable: the URL is wrong, or the server cannot be used.
+    """
+    parameters = parse_url(config.url)
+    lock = InstanceLock(parameters)
+    engine: PostgresEngine | None = None
+    try:
+        await anyio.to_thread.run_sync(lock.ensure)
+        await anyio.to_thread.run_sync(migrate, parameters)
+        engine = PostgresEngine(parameters, lock, home)
+        yield engine
+    finally:
+        with anyio.CancelScope(shield=True):
+            if engine is not None:
+                await engine.close()
+            await anyio.to_thread.run_sync(lock.release)

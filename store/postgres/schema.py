@@ -1,0 +1,71 @@
+"""The schema on PostgreSQL: the numbered files of store/migrations/postgres, each applied once. Blocking calls."""
+
+import time
+from typing import Any
+
+import psycopg
+from psycopg import errors
+
+from store.errors import SchemaTooNew, StoreUnavailable
+from store.migrations import POSTGRES, scripts
+from store.postgres.connection import Connection, connect, unavailable
+
+_LOCK_KEY = 0x5041524C4559_01
+_HAS_TABLE = "SELECT to_regclass('schema_version') IS NOT NULL AS found"
+_TABLE = "CREATE TABLE schema_version (version BIGINT PRIMARY KEY, applied_at BIGINT NOT NULL)"
+
+
+def migrate(parameters: dict[str, Any]) -> int:
+    """Bring a database up to date; return its version. Others that do the same wait.
+
+    Raises:
+        SchemaTooNew: it is ahead of this code; nothing was changed.
+        StoreUnavailable: the role may not do it, or the server failed; nothing was changed.
+    """
+    connection = connect(parameters)
+    try:
+        connection.prepare_threshold = None  # a file has many statements
+        connection.execute("SET statement_timeout = 0")
+        connection.execute("SET lock_timeout = 0")
+        with connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK_KEY])
+            return _apply_missing(connection)
+    except errors.InsufficientPrivilege as error:
+        raise StoreUnavailable(_missing_rights(connection, error)) from error
+    except psycopg.Error as error:
+        raise unavailable(error) from error
+    finally:
+        connection.close()
+
+
+def _apply_missing(connection: Connection) -> int:
+    known = scripts(POSTGRES)
+    applied = _applied(connection)
+    newest = max(applied, default=0)
+    if newest > max(known):
+        raise SchemaTooNew(
+            f"The database has schema {newest}, this Parley knows schema {max(known)}: it was written by a "
+            "newer version. Install that version again, or restore a backup made with this one."
+        )
+    for version, sql in known.items():
+        if version not in applied:
+            connection.execute(sql)
+            connection.execute(
+                "INSERT INTO schema_version VALUES (%s, %s)", [version, int(time.time())]
+            )
+    return max(known)
+
+
+def _applied(connection: Connection) -> set[int]:
+    if not connection.execute(_HAS_TABLE).fetchall()[0]["found"]:
+        connection.execute(_TABLE)
+        return set()
+    return {row["version"] for row in connection.execute("SELECT version FROM schema_version")}
+
+
+def _missing_rights(connection: Connection, error: psycopg.Error) -> str:
+    role, database = connection.info.user, connection.info.dbname
+    return (
+        f"The PostgreSQL role {role} may not create Parley's tables in the database {database} "
+        f"({error.diag.message_primary}). As the database's owner, run: GRANT CREATE, USAGE ON SCHEMA public TO {role}"
+    )

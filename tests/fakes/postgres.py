@@ -1,0 +1,144 @@
+"""A PostgreSQL server for the tests: `PARLEY_TEST_POSTGRES`, or one started from Debian's package.
+
+Each test gets a database of its own, copied from one with Parley's schema.
+"""
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from store.postgres.connection import parse_url
+from store.postgres.schema import migrate
+
+URL_VARIABLE = "PARLEY_TEST_POSTGRES"
+"""URL of a server whose role may create databases and roles: `postgresql://USER:PASSWORD@HOST:PORT/postgres`."""
+
+MISSING = f"no PostgreSQL server: set {URL_VARIABLE}, or install Debian's package postgresql"
+
+_SETTINGS = (
+    "-c fsync=off -c full_page_writes=off -c max_connections=300 -c listen_addresses=127.0.0.1"
+)
+
+
+@dataclass(eq=False)
+class PostgresServer:
+    """A server that runs.
+
+    Attributes:
+        url: Of a database in which others are created.
+        data: Its data folder, if it was started here; with the command that controls it.
+    """
+
+    url: str
+    control: tuple[str, ...] = ()
+    _template: str = ""
+    _numbers: Iterator[int] = field(default_factory=count)
+
+    @contextmanager
+    def database(self, *, migrated: bool = True) -> Iterator[str]:
+        """Yield the URL of a new database, which is dropped afterwards. `migrated`: with Parley's tables."""
+        name = self._create(self._migrated_template() if migrated else "template1")
+        try:
+            yield self._url_of(name)
+        finally:
+            self._run(f"DROP DATABASE {name} WITH (FORCE)")
+
+    def restart(self) -> None:
+        """Restart a server that was started here; every connection breaks."""
+        _call(*self.control, "-m", "immediate", "-w", "restart")
+
+    def stop(self) -> None:
+        """Stop a server that was started here."""
+        _call(*self.control, "-m", "immediate", "-w", "stop")
+
+    def start(self) -> None:
+        """Start a server that was stopped."""
+        _call(*self.control, "-w", "start")
+
+    def _migrated_template(self) -> str:
+        if not self._template:
+            self._template = self._create("template1")
+            migrate(parse_url(self._url_of(self._template)))
+        return self._template
+
+    def _create(self, template: str) -> str:
+        name = f"parley_{os.getpid()}_{next(self._numbers)}"
+        self._run(f"CREATE DATABASE {name} TEMPLATE {template}")
+        return name
+
+    def _url_of(self, name: str) -> str:
+        given = conninfo_to_dict(self.url)
+        password = f":{given['password']}" if "password" in given else ""
+        host = f"{given.get('host', '127.0.0.1')}:{given.get('port', 5432)}"
+        return f"postgresql://{given['user']}{password}@{host}/{name}"
+
+    def _run(self, sql: str) -> None:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(sql.encode())
+
+
+@contextmanager
+def postgres_server() -> Iterator[PostgresServer | None]:
+    """Yield a server; None if there is none and none can be started."""
+    if url := os.environ.get(URL_VARIABLE):
+        yield PostgresServer(url)
+        return
+    programs = _programs()
+    if programs is None:
+        yield None
+        return
+    folder = Path(tempfile.mkdtemp(prefix="parley-postgres-"))
+    if os.geteuid() == 0:
+        shutil.chown(folder, "postgres")
+    try:
+        with _started(programs, folder) as server:
+            yield server
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _started(programs: Path, folder: Path) -> Iterator[PostgresServer]:
+    data, port = str(folder / "data"), _free_port()
+    _call(str(programs / "initdb"), "-D", data, "-A", "trust", "-U", "parley", "--no-sync")
+    options = f"-p {port} -k {folder} {_SETTINGS}"
+    log = str(folder / "log")
+    control = (str(programs / "pg_ctl"), "-D", data, "-o", options, "-l", log)
+    server = PostgresServer(f"postgresql://parley@127.0.0.1:{port}/postgres", control)
+    server.start()
+    try:
+        yield server
+    finally:
+        with contextlib.suppress(subprocess.CalledProcessError):
+            server.stop()
+
+
+def _programs() -> Path | None:
+    """Return the folder of the newest installed server's programs."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda p: int(p.parts[-3]))
+    if found:
+        return found[-1].parent
+    program = shutil.which("initdb")
+    return Path(program).parent if program else None
+
+
+def _call(*command: str) -> None:
+    """Run a program of PostgreSQL, which refuses to run as root."""
+    prefix = ("runuser", "-u", "postgres", "--") if os.geteuid() == 0 else ()
+    subprocess.run([*prefix, *command], check=True, stdout=subprocess.DEVNULL, cwd="/")
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])

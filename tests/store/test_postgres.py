@@ -1,0 +1,394 @@
+"""PostgreSQL alone: units side by side, broken connections, and what is said when it cannot be used."""
+
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import anyio
+import psycopg
+import pytest
+
+from store.config import StoreConfig
+from store.conversations import ConversationKey
+from store.database import Database, Transaction
+from store.errors import SchemaTooNew, StoreLocked, StoreUnavailable
+from store.inbox import InboxRow, InboxStore, NewInboxRow, QueueFull, _accept
+from store.migrations import POSTGRES, scripts
+from store.pairings import Pairing, PairingStore
+from store.postgres.statements import translate
+from store.threads import ThreadStore
+from tests.fakes.postgres import MISSING, PostgresServer
+
+KEY = ConversationKey(channel="slack", workspace="T", chat="C", topic="1")
+
+
+@pytest.fixture
+def server(postgres: PostgresServer | None) -> PostgresServer:
+    if postgres is None:
+        pytest.skip(MISSING)
+    return postgres
+
+
+@pytest.fixture
+def url(server: PostgresServer) -> Iterator[str]:
+    with server.database() as created:
+        yield created
+
+
+def message(number: int, key: ConversationKey = KEY, *, text: str = "{}") -> NewInboxRow:
+    return NewInboxRow(
+        key=key, event_id=f"e{number}", message_id="", kind="chat", body=text, received_at=1.0
+    )
+
+
+async def refusal(url: str, home: Path) -> str:
+    """Return what is said when the database cannot be opened; it is one line."""
+    with pytest.raises(StoreUnavailable) as caught:
+        async with Database.open(StoreConfig(url=url), home):
+            pass
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+async def test_units_that_change_the_same_row_lose_nothing(url: str, tmp_path: Path) -> None:
+    async with Database.open(StoreConfig(url=url), tmp_path) as database:
+        threads = ThreadStore(database)
+        await threads.create("t", {}, now=1.0)
+
+        async def patch(number: int) -> None:
+            await threads.patch("t", {f"k{number}": number}, now=2.0)
+
+        async with anyio.create_task_group() as group:
+            for number in range(40):
+                group.start_soon(patch, number)
+        assert (await threads.get("t")).metadata == {f"k{n}": n for n in range(40)}
+
+
+async def test_messages_of_a_chat_are_numbered_in_the_order_of_the_calls(
+    url: str, tmp_path: Path
+) -> None:
+    async with Database.open(StoreConfig(url=url), tmp_path) as database:
+        inbox = InboxStore(database)
+        accepted: list[tuple[int, int]] = []
+
+        async def accept(number: int) -> None:
+            row = await inbox.accept(message(number), cap=100)
+            assert isinstance(row, InboxRow)
+            accepted.append((number, row.seq))
+
+        async with anyio.create_task_group() as group:
+            for number in range(60):
+                group.start_soon(accept, number)
+        assert sorted(accepted) == [(number, number + 1) for number in range(60)]
+
+
+async def test_the_cap_of_a_queue_holds_for_messages_at_once(url: str, tmp_path: Path) -> None:
+    async with Database.open(StoreConfig(url=url), tmp_path) as database:
+        results: list[object] = []
+
+        async def accept(number: int) -> None:
+            # Without the order in which a process submits them: they may come from several.
+            results.append(await database.transaction(lambda tx: _accept(tx, message(number), 5)))
+
+        async with anyio.create_task_group() as group:
+            for number in range(30):
+                group.start_soon(accept, number)
+        assert sum(isinstance(one, InboxRow) for one in results) == 5
+        assert sum(isinstance(one, QueueFull) for one in results) == 25
+
+
+async def test_the_cap_of_open_pairings_holds_for_requests_at_once(
+    url: str, tmp_path: Path
+) -> None:
+    async with Database.open(StoreConfig(url=url), tmp_path) as database:
+        pairings = PairingStore(database, now=lambda: 1.0)
+        results: list[Pairing | None] = []
+
+        async def request(number: int) -> None:
+            new = Pairing(
+                code=f"CODE{number}", channel="slack", workspace="T", user_id=f"U{number}",
+                user_name="", chat="C", created_at=1.0, approved_at=None,
+            )  # fmt: skip
+            results.append(await pairings.request(new, max_open=3))
+
+        async with anyio.create_task_group() as group:
+            for number in range(20):
+                group.start_soon(request, number)
+        assert sum(one is not None for one in results) == 3
+
+
+async def test_units_that_wait_for_each_other_run_again(url: str, tmp_path: Path) -> None:
+    async with Database.open(StoreConfig(url=url), tmp_path) as database:
+        threads = ThreadStore(database)
+        for name in ("a", "b"):
+            await threads.create(name, {}, now=1.0)
+        both = threading.Barrier(2)
+        runs: list[str] = []
+
+        def work(tx: Transaction, first: str, second: str) -> None:
+            runs.append(first)
+            touch = "UPDATE thread SET updated_at = updated_at + 1 WHERE thread_id = :id"
+            tx.run(touch, {"id": first})
+            if len(runs) <= 2:
+                both.wait(5)
+            tx.run(touch, {"id": second})
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(database.transaction, lambda tx: work(tx, "a", "b"))
+            group.start_soon(database.transaction, lambda tx: work(tx, "b", "a"))
+        assert len(runs) == 3
+        assert [(await threads.get(name)).updated_at for name in ("a", "b")] == [3.0, 3.0]
+
+
+async def test_a_row_that_another_unit_inserted_first_is_found_on_a_second_look(
+    url: str, tmp_path: Path
+) -> None:
+    async with Database.open(StoreConfig(url=url), tmp_path) as database:
+        looked = threading.Barrier(2)
+        results: list[str] = []
+
+        def work(tx: Transaction) -> None:
+            found = tx.run("SELECT 1 FROM thread WHERE thread_id = 't'")
+            if not looked.broken and not found:
+                looked.wait(5)
+            if found:
+                results.append("found")
+                return
+            tx.run(
+                "INSERT INTO thread (thread_id, created_at, updated_at, state_updated_at) VALUES ('t', 1, 1, 1)"
+            )
+            results.append("inserted")
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(database.transaction, work)
+            group.start_soon(database.transaction, work)
+        assert sorted(results) == ["found", "inserted"]
+
+
+async def test_text_with_nul_is_stored_without_it(url: str, tmp_path: Path) -> None:
+    async with Database.open(StoreConfig(url=url), tmp_path) as database:
+        row = await InboxStore(database).accept(message(1, text="a\0b"), cap=9)
+        assert isinstance(row, InboxRow)
+        assert [one.body for one in await InboxStore(database).list_unfinished()] == ["a\ufffdb"]
+        thread = await ThreadStore(database).create("t", {"a\0": "b\0", "c": "\\u0000"}, now=1.0)
+        assert thread.metadata == {"a\0": "b\0", "c": "\\u0000"}
+
+
+async def test_calls_fail_while_the_server_is_gone_and_work_when_it_is_back(
+    server: PostgresServer, url: str, tmp_path: Path
+) -> None:
+    if not server.control:
+        pytest.skip("the server was not started by the tests")
+    async with Database.open(StoreConfig(url=url), tmp_path) as database:
+        inbox = InboxStore(database)
+        await inbox.accept(message(1), cap=9)
+        await anyio.to_thread.run_sync(server.stop)
+        try:
+            for number in range(20):
+                with pytest.raises(StoreUnavailable):
+                    await inbox.accept(message(100 + number), cap=9)
+            assert database.outage
+        finally:
+            await anyio.to_thread.run_sync(server.start)
+        await anyio.sleep(0.6)
+        await database.check_writable()
+        assert not database.outage
+        await inbox.accept(message(2), cap=9)
+        assert [row.event_id for row in await inbox.list_unfinished()] == ["e1", "e2"]
+
+
+async def test_connections_that_were_closed_are_replaced_without_an_error(
+    url: str, tmp_path: Path
+) -> None:
+    async with Database.open(StoreConfig(url=url), tmp_path) as database:
+        inbox = InboxStore(database)
+        for number in range(20):
+            await inbox.accept(message(number), cap=99)
+        with psycopg.connect(url, autocommit=True) as other:
+            other.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        for number in range(20, 40):
+            await inbox.accept(message(number), cap=99)
+        assert len(await inbox.list_unfinished()) == 40
+
+
+async def test_a_second_process_is_refused_until_the_first_one_is_gone(
+    url: str, tmp_path: Path
+) -> None:
+    config = StoreConfig(url=url)
+    async with Database.open(config, tmp_path / "one"):
+        with pytest.raises(StoreLocked, match="Another Parley uses this PostgreSQL database"):
+            async with Database.open(config, tmp_path / "two"):
+                pass
+    async with Database.open(config, tmp_path / "two"):
+        pass
+
+
+async def test_a_newer_schema_is_refused(url: str, tmp_path: Path) -> None:
+    with psycopg.connect(url) as connection:
+        connection.execute("INSERT INTO schema_version VALUES (9999, 0)")
+    with pytest.raises(SchemaTooNew, match="schema 9999"):
+        async with Database.open(StoreConfig(url=url), tmp_path):
+            pass
+
+
+async def test_processes_that_start_at_once_create_the_tables_once(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    with server.database(migrated=False) as url:
+        results: list[str] = []
+
+        async def start(number: int) -> None:
+            try:
+                async with Database.open(StoreConfig(url=url), tmp_path / str(number)) as database:
+                    rows = await database.read("SELECT version FROM schema_version")
+                    assert [row["version"] for row in rows] == list(scripts(POSTGRES))
+                    results.append("opened")
+            except StoreLocked:
+                results.append("refused")
+
+        async with anyio.create_task_group() as group:
+            for number in range(3):
+                group.start_soon(start, number)
+        assert "opened" in results
+
+
+async def test_a_role_without_rights_is_told_what_is_missing(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    with server.database(migrated=False) as url:
+        name = f"weak_{tmp_path.name}".replace("-", "_")
+        with psycopg.connect(url, autocommit=True) as owner:
+            owner.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'x'".encode())
+            host = f"{owner.info.host}:{owner.info.port}/{owner.info.dbname}"
+        try:
+            said = await refusal(f"postgresql://{name}:x@{host}", tmp_path)
+        finally:
+            with psycopg.connect(url, autocommit=True) as owner:
+                owner.execute(f"DROP ROLE {name}".encode())
+    assert said.startswith(f"The PostgreSQL role {name} may not create Parley's tables")
+    assert f"GRANT CREATE, USAGE ON SCHEMA public TO {name}" in said
+
+
+async def test_a_role_that_may_only_read_and_write_rows_is_enough_once_the_tables_exist(
+    url: str, tmp_path: Path
+) -> None:
+    name = f"runner_{tmp_path.name}".replace("-", "_")
+    with psycopg.connect(url, autocommit=True) as owner:
+        owner.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'x'".encode())
+        owner.execute(
+            f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {name}".encode()
+        )
+        host = f"{owner.info.host}:{owner.info.port}/{owner.info.dbname}"
+    try:
+        config = StoreConfig(url=f"postgresql://{name}:x@{host}")
+        async with Database.open(config, tmp_path) as database:
+            assert isinstance(await InboxStore(database).accept(message(1), cap=9), InboxRow)
+            await ThreadStore(database).create("t", {"a": 1}, now=1.0)
+    finally:
+        with psycopg.connect(url, autocommit=True) as owner:
+            owner.execute(f"DROP OWNED BY {name}".encode())
+            owner.execute(f"DROP ROLE {name}".encode())
+
+
+async def test_a_server_that_cannot_be_reached_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    said = await refusal(f"postgresql://parley:secret@127.0.0.1:{port}/parley", tmp_path)
+    assert said.startswith("PostgreSQL cannot be used: ")
+    assert f"port {port} failed: Connection refused" in said
+    assert "secret" not in said
+
+
+async def test_a_database_that_does_not_exist_is_named(
+    server: PostgresServer, url: str, tmp_path: Path
+) -> None:
+    said = await refusal(url.replace("/parley_", "/absent_"), tmp_path)
+    assert "does not exist" in said
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://user:p@ss/word@host/name", "postgresql://host:port/name"]
+)
+async def test_a_wrong_url_is_told(url: str, tmp_path: Path) -> None:
+    said = await refusal(url, tmp_path)
+    assert said.startswith("database.url is no valid PostgreSQL URL") or "cannot be used" in said
+
+
+@contextmanager
+def old_server() -> Iterator[int]:
+    """Yield the port of a server that says it is PostgreSQL 14."""
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(4096)  # the start-up packet
+            connection.sendall(
+                b"R" + struct.pack("!ii", 8, 0)
+                + _status(b"server_version", b"14.9") + _status(b"client_encoding", b"UTF8")
+                + b"Z" + struct.pack("!ic", 5, b"I")
+            )  # fmt: skip
+            connection.recv(4096)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield listener.getsockname()[1]
+        thread.join(5)
+
+
+def _status(name: bytes, value: bytes) -> bytes:
+    return b"S" + struct.pack("!i", 6 + len(name) + len(value)) + name + b"\0" + value + b"\0"
+
+
+async def test_an_old_server_is_refused(tmp_path: Path) -> None:
+    with old_server() as port:
+        url = f"postgresql://parley@127.0.0.1:{port}/parley?sslmode=disable&gssencmode=disable"
+        said = await refusal(url, tmp_path)
+    assert said == "The PostgreSQL server has version 14; Parley needs 15 or newer."
+
+
+def test_a_missing_driver_is_told(tmp_path: Path) -> None:
+    program = f"""
+import sys, pathlib, anyio
+sys.modules["psycopg"] = None
+from store.config import StoreConfig
+from store.database import Database
+async def main():
+    async with Database.open(StoreConfig(url="postgresql://localhost/parley"), pathlib.Path({str(tmp_path)!r})):
+        pass
+try:
+    anyio.run(main)
+except Exception as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    assert "its driver cannot be loaded" in done.stdout
+    assert done.stdout.strip().endswith("install psycopg[binary].")
+
+
+def test_sqlite_does_not_load_the_driver(tmp_path: Path) -> None:
+    program = "import sys, store.database, store.checkpoints; print('psycopg' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "False"
+
+
+def test_both_engines_have_the_same_versions() -> None:
+    assert list(scripts(POSTGRES)) == [version for version in scripts() if version >= 13]
+
+
+def test_parameters_are_not_looked_for_in_casts_and_texts() -> None:
+    assert translate("SELECT a::text, ':' || :b, json_each(:c)") == (
+        "SELECT a::text, ':' || %(b)s, parley_json_each(%(c)s)"
+    )
