@@ -219,7 +219,7 @@ async def _perform(
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_forget_records, records)
         tasks.start_soon(service.supervise)
-        await service.until_healthy(within_s=60)
+        await service.until_healthy()
         started = anyio.current_time()
         async with anyio.create_task_group() as faults:
             for fault in plan.faults:
@@ -228,7 +228,7 @@ async def _perform(
                 await anyio.sleep_until(started + action.at_s)
                 await people.carry_out(action)
         service.timeline.add("all people and faults are done")
-        await service.until_healthy(within_s=60)
+        await service.until_healthy()
         quiet_s = await _wait_for_quiet(service, people)
         service.timeline.add("quiet", f"after {quiet_s:.0f} s")
         await service.check_quiet()
