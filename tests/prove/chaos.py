@@ -7,9 +7,10 @@ from typing import Protocol
 
 import anyio
 
+from tests.prove.clock import MovableClock
 from tests.prove.plan import ONE_PLATFORM, Fault, FaultKind
 from tests.prove.platforms import SimulatedPlatform
-from tests.prove.service import MovableClock, ProvenService, SmallDisk
+from tests.prove.service import ProvenService, SmallDisk
 
 CLOCK_SHIFTS_S = (-3600, -60, -5, -2, 2, 5, 60, 3600)
 
@@ -45,7 +46,7 @@ class Chaos:
         self.counts: dict[str, int] = {}
         self.left_out: dict[str, str] = {}
         if not clock.is_movable:
-            self.left_out[FaultKind.CLOCK_MOVED] = "libfaketime is not installed"
+            self.left_out[FaultKind.CLOCK_MOVED] = "no C compiler"
         if not disk.is_mounted:
             self.left_out[FaultKind.DISK_FULL] = "no right to mount a small disk (tmpfs)"
 

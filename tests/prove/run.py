@@ -14,13 +14,14 @@ from anyio import to_thread
 from tests.fakes.model import FakeModelServer
 from tests.journeys.service import free_port, with_model
 from tests.prove.chaos import Chaos
+from tests.prove.clock import MovableClock
 from tests.prove.feishu import FeishuPlatform
 from tests.prove.journal import count_open_rows, read_journal
 from tests.prove.model import HANG_TIMEOUT_S, ProofModel
 from tests.prove.people import People
 from tests.prove.plan import BURST_SHARE, Fault, Plan, make_plan
 from tests.prove.platforms import Arrival, SimulatedPlatform, interrupts
-from tests.prove.service import MovableClock, ProvenService, SmallDisk, Timeline
+from tests.prove.service import ProvenService, SmallDisk, Timeline
 from tests.prove.slack import SlackPlatform
 from tests.prove.telegram import TelegramPlatform
 from tests.prove.verdict import Evidence, Verdict, judge

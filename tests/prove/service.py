@@ -21,17 +21,6 @@ RESTART_PAUSE_S = 0.3
 """Pause before the service is started again, as a supervisor such as systemd makes."""
 
 DISK_BYTES = 1_000_000_000
-FAKETIME = tuple(
-    Path(folder) / "faketime" / "libfaketimeMT.so.1"
-    for folder in (
-        "/usr/lib/x86_64-linux-gnu",
-        "/usr/lib/aarch64-linux-gnu",
-        "/usr/lib64",
-        "/usr/lib",
-    )
-)
-"""Where libfaketime may be."""
-
 START_S = 180.0
 """How long a start may take, on a machine that does other things too."""
 
@@ -118,41 +107,6 @@ async def _broken_channels(client: httpx.AsyncClient) -> dict[str, str]:
         for name, state in channels.items()
         if state["enabled"] and not state["running"]
     }
-
-
-class MovableClock:
-    """The clock of the service, where libfaketime is installed: it can be moved while the service runs.
-
-    Only the time of day moves, as when somebody sets it; the monotonic clock goes on.
-    """
-
-    def __init__(self, folder: Path, *, moves: bool = True) -> None:
-        self._file = folder / "clock"
-        self._library = next((file for file in FAKETIME if moves and file.exists()), None)
-        self.shift(0)
-
-    @property
-    def is_movable(self) -> bool:
-        return self._library is not None
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """What the service's process needs to see this clock."""
-        if self._library is None:
-            return {}
-        return {
-            "LD_PRELOAD": str(self._library),
-            "FAKETIME_TIMESTAMP_FILE": str(self._file),
-            "FAKETIME_CACHE_DURATION": "1",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            "NO_FAKE_STAT": "1",
-        }
-
-    def shift(self, seconds: int) -> None:
-        """Let the clock differ from the real one; it is noticed within a second."""
-        fresh = self._file.with_suffix(".new")
-        fresh.write_text(f"{seconds:+d}\n")
-        fresh.replace(self._file)
 
 
 class ProvenService:

@@ -13,10 +13,11 @@ import httpx
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
 from tests.journeys.service import free_port
 from tests.prove.chaos import Chaos
+from tests.prove.clock import MovableClock
 from tests.prove.plan import ONE_PLATFORM, Fault, FaultKind
 from tests.prove.platforms import Place, SimulatedPlatform
 from tests.prove.run import FORGET_S, make_platforms, service_config
-from tests.prove.service import MovableClock, ProvenService, SmallDisk, Timeline
+from tests.prove.service import ProvenService, SmallDisk, Timeline
 from tests.soak.samples import Sample, take_sample
 
 MESSAGES_A_THREAD = 12
@@ -80,9 +81,7 @@ async def run_soak(
         service = ProvenService(folder, config, timeline, environment)
         stack.push_async_callback(service.kill_at_exit)
         channels = {platform.channel: platform for platform in platforms}
-        chaos = Chaos(
-            service, channels, model, SmallDisk(folder / "home"), MovableClock(folder, moves=False)
-        )
+        chaos = Chaos(service, channels, model, SmallDisk(folder / "home"), MovableClock(None))
         await service.service.start()
         places = [place for one in platforms for place in one.places if not place.traits.stranger]
         async with anyio.create_task_group() as tasks:
