@@ -10,7 +10,7 @@ export UV_DEFAULT_INDEX ?= $(PIP_INDEX)
 endif
 export PYTHONSAFEPATH := 1
 
-.PHONY: run install documents peers peers-python peers-js test test-slowest lint format bench bench-quick prove soak lock clean
+.PHONY: run install documents peers peers-python peers-js test test-slowest lint format bench bench-quick prove soak lock sbom clean
 
 # Installs one lock file into the folder of the target: through uv (seconds), or through pip where uv has no wheel.
 define install_lock
@@ -120,6 +120,11 @@ lock: $(V)/.dev
 		pyproject.toml -o requirements-dev.lock
 	$(UV_LOCK) --extra peers -c requirements.lock pyproject.toml -o requirements-peers.lock
 	cd $(J) && npm install --package-lock-only --omit-lockfile-registry-resolved --no-audit --no-fund
+
+# A bill of materials of the packages that `make install` installs: CycloneDX, for scanners.
+sbom: $(V)/.run
+	@mkdir -p dist
+	$(V)/bin/python -P .ci/sbom.py requirements.lock > dist/parley.cdx.json
 
 clean:
 	rm -rf $(V) $(P) $(J)/node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis
