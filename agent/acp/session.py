@@ -31,8 +31,8 @@ logger = logging.getLogger(__name__)
 START_S = 120.0
 """Time limit until the session is open; `npx` may have to download the program first."""
 
-MAX_CHARS = 200_000
-"""Longest answer; the rest is dropped."""
+MAX_CHARS = 12_000_000
+"""Longest answer; the rest is dropped, with a note. Long ones are saved to a file before the model sees a part."""
 
 _AUTH_REQUIRED = -32_000
 _NEED_ADAPTER = ("claude", "codex")
@@ -58,6 +58,7 @@ class AcpClientHandler:
         self._parts: list[str] = []
         self._room = MAX_CHARS
         self.denied_count = 0
+        self.is_cut = False
 
     @property
     def text(self) -> str:
@@ -70,6 +71,7 @@ class AcpClientHandler:
             piece = update.content.text[: self._room]
             self._room -= len(piece)
             self._parts.append(piece)
+            self.is_cut |= len(piece) < len(update.content.text)
 
     async def request_permission(
         self, tool_call: ToolCallUpdate, options: list[PermissionOption], **_: object
@@ -163,6 +165,8 @@ def _first(options: list[PermissionOption], kind: str) -> str | None:
 
 def _answer(handler: AcpClientHandler, stop: str) -> str:
     notes = [f"it stopped early: {_STOPS[stop]}"] if stop in _STOPS else []
+    if handler.is_cut:
+        notes.append(f"only the first {MAX_CHARS} characters of its answer were kept")
     if handler.denied_count:
         notes.append(
             f"{handler.denied_count} permission request(s) were rejected, because auto_approve_permissions is not "

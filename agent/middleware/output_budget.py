@@ -11,6 +11,7 @@ from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import ToolMessage
 from typing_extensions import override
 
+from agent.acp import tool as acp_tool
 from agent.config import AgentConfig
 from agent.errors import AgentError
 from agent.mcp.tool_names import SERVER_KEY
@@ -27,10 +28,17 @@ FOLDER = f"{OUTPUTS}/.tool-results"
 """The folder for long results. Listings omit it; its files are read by path."""
 
 
+QUOTA_SHARE = 0.1
+"""The share of a thread's disk quota that these files may take; the oldest are deleted."""
+
 MAX_STORED_CHARS = 12_000_000
 """Longest result that is saved whole; in UTF-8 within the size that read_file and grep accept."""
 
+_FILE_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}-[0-9a-f]{12}\.txt")
 LISTING_TOOLS = ("ls", "glob", "grep")
+
+MAX_ACP_CHARS = 200_000
+"""Longest answer of another agent, also if `tool_output` is disabled."""
 
 
 class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
@@ -47,10 +55,12 @@ class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
         super().__init__()
         self._config = config.tool_output
         self._sandboxes = sandboxes
+        self._max_bytes = round(config.sandbox.disk_quota_mb * 1024 * 1024 * QUOTA_SHARE)
         self._mcp_limit = config.mcp.result_max_chars
         listing = config.sandbox.ls_output_max_chars
         self._limits = {
             BASH: config.sandbox.bash_output_max_chars,
+            acp_tool.NAME: MAX_ACP_CHARS,
             **dict.fromkeys(LISTING_TOOLS, listing),
         }
 
@@ -91,6 +101,8 @@ class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
             sandbox = await self._sandboxes.acquire(
                 thread_id_for_run(runtime.context, runtime.config)
             )
+            room = max(0, self._max_bytes - len(stored.encode("utf-8", "replace")))
+            await sandbox.delete_oldest(FOLDER, _FILE_NAME, max_bytes=room)
             await sandbox.write_file(path, stored)
         except (AgentError, OSError) as error:
             logger.warning("Could not save a long tool result: %s", error)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from re import Pattern
 from secrets import token_hex
 
 from agent.errors import PathNotAllowed, SandboxError
@@ -144,6 +145,31 @@ def append_text(path: ResolvedPath, content: str) -> None:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise SandboxError(f"not a regular file: {path.virtual}")
             file.write(data)
+
+
+def delete_oldest(folder: ResolvedPath, name: Pattern[str], *, max_bytes: int) -> None:
+    """Delete the oldest files of a folder whose names match, until the others have at most `max_bytes`.
+
+    Nothing is deleted if there is no such folder.
+
+    Raises:
+        SandboxError: A file cannot be deleted.
+    """
+    if not Path(folder.host).is_dir():
+        return
+    with open_path(folder) as fd, os_errors_explained(folder.virtual):
+        with os.scandir(fd) as entries:
+            found = [
+                e for e in entries if name.fullmatch(e.name) and e.is_file(follow_symlinks=False)
+            ]
+            stats = [(entry.stat(follow_symlinks=False), entry.name) for entry in found]
+        left = sum(status.st_size for status, _ in stats)
+        for status, file in sorted(stats, key=lambda one: one[0].st_mtime_ns):
+            if left <= max_bytes:
+                return
+            with suppress(FileNotFoundError):
+                os.unlink(file, dir_fd=fd)
+            left -= status.st_size
 
 
 def require_file(path: ResolvedPath) -> None:

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import islice
+from re import Pattern
 from typing import Any, ClassVar, TypeVar
 
 import anyio
@@ -85,6 +86,14 @@ class LocalSandbox(Sandbox):
     @override
     async def write_file(self, path: str, content: str, *, append: bool = False) -> None:
         await _in_thread(partial(self._write_file, path, content, append=append))
+
+    @override
+    async def delete_oldest(self, folder: str, name: Pattern[str], *, max_bytes: int) -> None:
+        def work() -> None:
+            resolved = files.resolve_path(self._table, folder, write=True)
+            files.delete_oldest(resolved, name, max_bytes=max_bytes)
+
+        await _in_thread(work)
 
     @override
     async def replace_text(self, path: str, old: str, new: str, *, everywhere: bool) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from re import Pattern
 from typing import Protocol
 
 from agent.background import background_tasks
@@ -53,6 +54,10 @@ class Sandbox(Protocol):
 
     async def write_file(self, path: str, content: str, *, append: bool = False) -> None:
         """Write a file and create missing folders; without `append`, the content is replaced atomically."""
+        ...
+
+    async def delete_oldest(self, folder: str, name: Pattern[str], *, max_bytes: int) -> None:
+        """Delete the oldest files of a folder whose names match, until the others have at most `max_bytes`."""
         ...
 
     async def replace_text(self, path: str, old: str, new: str, *, everywhere: bool) -> None:

@@ -152,11 +152,24 @@ async def test_agent_failures_do_not_end_the_turn(tmp_path: Path, kind: str, ans
     assert str(tmp_path) not in answer
 
 
-async def test_long_answers_are_truncated(tmp_path: Path) -> None:
+async def test_long_answers_are_saved_to_a_file(tmp_path: Path) -> None:
     config = {"acp_agents": {"helper": entry("flood")}, "tool_output": {"enabled": False}}
     async with open_agent(tmp_path, asking("helper"), config) as opened:
         answer = told(await opened.say("Ask the helper."))
-    assert answer == "x" * 200_000
+        (file,) = (opened.folders().outputs / ".tool-results").iterdir()
+        assert file.name in answer
+        assert file.read_text("utf-8") == "x" * 300_000
+    assert len(answer) < 200_000
+
+
+async def test_an_answer_beyond_all_bounds_is_cut_with_a_note(tmp_path: Path) -> None:
+    agents = {"acp_agents": {"helper": entry("deluge")}}
+    async with open_agent(tmp_path, asking("helper"), agents) as opened:
+        answer = told(await opened.say("Ask the helper."))
+        (file,) = (opened.folders().outputs / ".tool-results").iterdir()
+        size = file.stat().st_size
+    assert "[Note: only the first 12000000 characters of its answer were kept.]" in answer
+    assert 11_990_000 < size < 12_001_000
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,35 @@ async def test_a_long_result_is_in_a_file_that_can_be_read_but_is_not_listed(
         assert result(again, 2).text.startswith("line 2000\nline 2001")
 
 
+async def test_the_oldest_files_are_deleted(tmp_path: Path) -> None:
+    """A tenth of the disk quota: 104,857 bytes, which is three results."""
+    model = ScriptedChatModel.playing(*[calling("long_words")] * 4, "Much was said.")
+    config = {**with_tools("long_words"), "sandbox": {"use": "local", "disk_quota_mb": 1}}
+    async with open_agent(tmp_path, model, config) as harness:
+        harness.folders().create()
+        folder = harness.folders().outputs / Path(FOLDER).name
+        folder.mkdir()
+        (folder / "of-a-person.txt").write_text(LONG)
+        messages = await harness.say("go")
+        kept = {file.name for file in folder.iterdir()}
+    names = [re.findall(r"long_words-\w+\.txt", result(messages, nth).text)[0] for nth in range(4)]
+    assert kept == {"of-a-person.txt", *names[1:]}
+
+
+@pytest.mark.parametrize("target", ["/", "..", "../workspace"])
+async def test_nothing_is_deleted_behind_a_link(tmp_path: Path, target: str) -> None:
+    model = ScriptedChatModel.playing(calling("long_words"), "Much was said.")
+    config = {**with_tools("long_words"), "sandbox": {"use": "local", "disk_quota_mb": 1}}
+    async with open_agent(tmp_path, model, config) as harness:
+        harness.folders().create()
+        other = harness.folders().workspace / "long_words-0123456789ab.txt"
+        other.write_text(LONG * 4)
+        (harness.folders().outputs / Path(FOLDER).name).symlink_to(target)
+        messages = await harness.say("go")
+        assert other.exists()
+    assert FOLDER not in result(messages).text
+
+
 async def test_what_fits_and_what_is_exempt_stays_as_it_is(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(
         calling("short_words"), calling("read_file", path=f"{OUTPUTS}/a.txt"), "Fine."

@@ -10,6 +10,7 @@ from langchain_core.tools import tool
 from agent.middleware.output_budget import FOLDER
 from agent.paths import OUTPUTS, WORKSPACE
 from tests.agent.agent_harness import AgentHarness, open_agent
+from tests.agent.test_acp import entry
 from tests.agent.test_mcp import STDIO, written
 from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
 from tests.fakes.web import web_server
@@ -107,18 +108,26 @@ async def test_mcp(tmp_path: Path) -> None:
 
 async def test_web(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing()
-    entry: dict[str, Any] = {
+    tool_entry: dict[str, Any] = {
         "name": "web_fetch",
         "group": "web",
         "use": "agent.tools.web:fetch_page",
     }
-    entry["allow_private_hosts"] = ["127.0.0.1"]
+    tool_entry["allow_private_hosts"] = ["127.0.0.1"]
     async with (
         web_server() as here,
-        open_agent(tmp_path, model, {"tools": [entry], **NO_BASH}) as home,
+        open_agent(tmp_path, model, {"tools": [tool_entry], **NO_BASH}) as home,
     ):
         here.answer("/long", f"<p>{'word ' * (HALF // 5)}{NEEDLE} {'word ' * (HALF // 5)}</p>")
         first = await shown(home, model, "web_fetch", url=f"{here.url}/long")
+        await assert_found_by_reading_on(home, model, first)
+
+
+async def test_acp(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing()
+    agents = {"acp_agents": {"helper": entry("haystack")}}
+    async with open_agent(tmp_path, model, {**agents, **NO_BASH}) as home:
+        first = await shown(home, model, "invoke_acp_agent", agent="helper", prompt=NEEDLE)
         await assert_found_by_reading_on(home, model, first)
 
 
@@ -146,8 +155,8 @@ def endless() -> str:
 
 async def test_what_is_too_long_to_be_saved_whole_is_reported(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing()
-    entry = {"name": "endless", "group": "g", "use": f"{__name__}:endless"}
-    async with open_agent(tmp_path, model, {"tools": [entry], **NO_BASH}) as home:
+    tool_entry = {"name": "endless", "group": "g", "use": f"{__name__}:endless"}
+    async with open_agent(tmp_path, model, {"tools": [tool_entry], **NO_BASH}) as home:
         first = await shown(home, model, "endless")
         assert "the beginning and end of the result" in first
         assert 12_000_000 < saved_size(home, first) < 12_001_000

@@ -70,9 +70,6 @@ def work(kind: str, text: str) -> None:
         path = Path("made.txt").absolute()
         path.write_text(text, "utf-8")
         say(f"See {path}.")
-    elif kind == "flood":
-        for _ in range(30):
-            say("x" * 10_000)
     elif kind == "crash":
         sys.stderr.write("something went wrong\n" * 20_000)  # more than a pipe holds
         raise AgentExit(3)
@@ -82,7 +79,18 @@ def work(kind: str, text: str) -> None:
     elif kind == "leave":
         stay()
     else:
-        say(f"You said: {text}")
+        for piece in pieces(kind, text):
+            say(piece)
+
+
+def pieces(kind: str, text: str) -> list[str]:
+    """Return the pieces of the answer."""
+    long = {
+        "flood": ["x" * 10_000] * 30,
+        "deluge": ["x" * 100_000] * 125,
+        "haystack": ["word " * 100_000, text, " word" * 100_000],
+    }
+    return long.get(kind, [f"You said: {text}"])
 
 
 def answer(kind: str, message: dict[str, Any]) -> dict[str, Any]:
