@@ -10,7 +10,7 @@ export UV_DEFAULT_INDEX ?= $(PIP_INDEX)
 endif
 export PYTHONSAFEPATH := 1
 
-.PHONY: run install documents peers peers-python peers-js test test-slowest lint format bench bench-quick prove soak lock sbom clean
+.PHONY: run install documents peers peers-python peers-js test test-slowest lint format bench bench-quick prove soak wheel lock sbom clean
 
 # Installs one lock file into the folder of the target: through uv (seconds), or through pip where uv has no wheel.
 define install_lock
@@ -56,6 +56,11 @@ $(V)/.documents: requirements-documents.lock $(V)/.run
 	$(remove_installer)
 
 documents: $(V)/.documents
+
+# A package of the program: dist/parley-VERSION-py3-none-any.whl.
+wheel: $(V)/.dev
+	@rm -rf dist
+	$(V)/bin/python -m hatchling build -t wheel
 
 # What was installed once is kept up to date.
 install: $(V)/.run $(wildcard $(V)/.documents)

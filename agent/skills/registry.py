@@ -14,7 +14,10 @@ from agent.paths import Mount
 from agent.skills.loader import Skill, SkillLoader, SkillSnapshot, public_root
 
 INSTALLATION: Final = Path(__file__).parents[2]
-"""The folder of this program, which contains its public skills."""
+"""The checkout, which contains the public skills."""
+
+PACKAGE: Final = Path(__file__).parents[1]
+"""What contains them if Parley was installed as a package."""
 
 
 class SkillRegistry:
@@ -92,7 +95,7 @@ class SkillRegistry:
     def _current_loader(self) -> SkillLoader:
         config = self._config()
         if self._loader is None or config != self._loader_config:
-            bases = (self._base or Path.cwd(), INSTALLATION)
+            bases = (self._base or Path.cwd(), INSTALLATION, PACKAGE)
             self._loader = SkillLoader(
                 public=public_root(config.path, bases),
                 custom=self.custom_folder,

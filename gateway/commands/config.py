@@ -10,7 +10,9 @@ from gateway.config_file import find_config
 from gateway.config_upgrade import ConfigUpgradeError, upgrade_config
 from gateway.setup.config_files import FileDraft, backup_draft, write_drafts
 
-EXAMPLE = Path(__file__).parents[2] / "config.example.yaml"
+EXAMPLE_FILE = "config.example.yaml"
+EXAMPLE_FOLDERS = Path(__file__).parents[2], Path(__file__).parents[1]
+"""Where the example is: beside the packages in a checkout, inside this one if Parley was installed as a package."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -23,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     try:
         before = source.read_text("utf-8")
-        after = upgrade_config(before, EXAMPLE.read_text("utf-8"), version=CONFIG_VERSION)
+        after = upgrade_config(before, _example(), version=CONFIG_VERSION)
         if after is None:
             sys.stdout.write(f"{source} is up to date (config_version {CONFIG_VERSION}).\n")
             return 0
@@ -38,3 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
         f"{source} now has config_version {CONFIG_VERSION}; the previous file is {backup.path}.\n"
     )
     return 0
+
+
+def _example() -> str:
+    file = next(path for folder in EXAMPLE_FOLDERS if (path := folder / EXAMPLE_FILE).is_file())
+    return file.read_text("utf-8")

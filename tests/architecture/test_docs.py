@@ -38,7 +38,7 @@ REQUIRED = object()
 
 PROGRAMS = {
     "apt-get", "cat", "cp", "curl", "docker", "echo", "export", "git", "langgraph", "make", "mkdir", "parley",
-    "python", "tar", "umask",
+    "python", "tar", "umask", "uv",
 }  # fmt: skip
 """What a reader may be asked to type."""
 
