@@ -1,6 +1,7 @@
 """The inbox: messages accepted from the platforms, committed before they are acknowledged."""
 
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -26,6 +27,7 @@ class NewInboxRow:
         replies_to: Platform ids of the messages it replies to, nearest first.
         remember: Store `message_id`, so that a later reply to it finds this conversation.
         kind: A command does not count towards the queue's cap.
+        may_start: Whether its turn starts with the acceptance if the conversation has no other unfinished row.
         body: The encoded message (bus/messages.py).
     """
 
@@ -35,8 +37,22 @@ class NewInboxRow:
     replies_to: tuple[str, ...] = ()
     remember: bool = False
     kind: InboxKind
+    may_start: bool = False
     body: str
     received_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnStart:
+    """A turn started.
+
+    Attributes:
+        follows_question: An earlier turn of its conversation ended with a question.
+        has_new_thread: Its conversation had no thread before.
+    """
+
+    follows_question: bool
+    has_new_thread: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +64,7 @@ class InboxRow:
         follows_question: An earlier turn of the conversation ended with a question; set once the turn starts.
         thread_id: Its thread, set when its turn starts or by `assign_thread`.
         current_thread_id: The conversation's thread when the row was read or accepted.
+        start: The start of its turn, where that was recorded with the acceptance just now.
     """
 
     id: int
@@ -65,18 +82,12 @@ class InboxRow:
     current_thread_id: str | None = None
     question: str | None = None
     follows_question: bool = False
+    start: TurnStart | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DuplicateMessage:
     """The event, or its message, was accepted before."""
-
-
-@dataclass(frozen=True, slots=True)
-class TurnStart:
-    """A turn started. `follows_question`: an earlier turn of its conversation ended with a question."""
-
-    follows_question: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,24 +99,33 @@ class QueueFull:
     conversation_id: int
 
 
-_INSERT_RECEIVED_ID = """
+_INSERT_EVENT_ID = """
 INSERT INTO received_id (channel, workspace, kind, chat, external_id, received_at)
-VALUES (:channel, :workspace, :kind, :chat, :external_id, :received_at)
+VALUES (:channel, :workspace, 'event', '', :event_id, :received_at)
+ON CONFLICT (channel, workspace, kind, chat, external_id) DO NOTHING
+RETURNING received_at
+"""
+_INSERT_RECEIVED_IDS = """
+INSERT INTO received_id (channel, workspace, kind, chat, external_id, received_at)
+VALUES (:channel, :workspace, 'event', '', :event_id, :received_at),
+    (:channel, :workspace, 'message', :chat, :message_id, :received_at)
 ON CONFLICT (channel, workspace, kind, chat, external_id) DO NOTHING
 RETURNING received_at
 """
 _COUNT_QUEUED = """
-SELECT count(*) AS waiting FROM inbox
-WHERE conversation_id = :id AND state IN ('new', 'running') AND state = 'new' AND kind = 'chat'
+SELECT count(*) AS unfinished, count(*) FILTER (WHERE state = 'new' AND kind = 'chat') AS waiting
+FROM inbox WHERE conversation_id = :id AND state IN ('new', 'running')
 """
+_HAS_QUESTION = "SELECT 1 FROM inbox WHERE conversation_id = :id AND question IS NOT NULL LIMIT 1"
 _NEXT_SEQ = """
 UPDATE conversation SET last_seq = last_seq + 1, pending = pending + :chat, updated_at = :now
 WHERE id = :id
 RETURNING last_seq, thread_id
 """
+_SET_THREAD = "UPDATE conversation SET thread_id = :thread_id WHERE id = :id"
 _INSERT = """
-INSERT INTO inbox (conversation_id, seq, event_id, message_id, kind, body, received_at)
-VALUES (:conversation_id, :seq, :event_id, :message_id, :kind, :body, :received_at)
+INSERT INTO inbox (conversation_id, seq, event_id, message_id, kind, body, received_at, state, attempts, thread_id)
+VALUES (:conversation_id, :seq, :event_id, :message_id, :kind, :body, :received_at, :state, :attempts, :thread_id)
 RETURNING id
 """
 SELECT_ROWS = """
@@ -165,7 +185,8 @@ class InboxStore:
         """Commit a message, once.
 
         One transaction: check the ids, resolve the topic, increment the conversation's `last_seq` and
-        `pending`, insert. Returns after the commit: only then may the platform be acknowledged.
+        `pending`, insert, and start the turn of a row that `may_start` (as `mark_running` does; a conversation
+        without a thread gets a new one). Returns after the commit: only then may the platform be acknowledged.
         `cap` limits the chat rows in state new. A cap of 0 refuses everything, commands included.
         `notice` makes the outbox row that tells of a refusal, in the same transaction; it must not block.
         """
@@ -188,7 +209,8 @@ class InboxStore:
         def work(tx: Transaction) -> TurnStart | None:
             if not tx.run(_MARK_RUNNING, {"id": inbox_id, "thread_id": thread_id}):
                 return None
-            return TurnStart(bool(tx.run(_HAS_EARLIER_QUESTION, {"id": inbox_id})))
+            has_question = bool(tx.run(_HAS_EARLIER_QUESTION, {"id": inbox_id}))
+            return TurnStart(follows_question=has_question)
 
         return await self._database.transaction(work)
 
@@ -266,67 +288,89 @@ def _accept(tx: Transaction, new: NewInboxRow, cap: int) -> InboxRow | Duplicate
         return DuplicateMessage()
     key = _resolve_topic(tx, new)
     conversation_id = ensure_conversation(tx, key, now=new.received_at)
-    if new.kind == "chat" or cap == 0:
-        waiting = int(tx.run(_COUNT_QUEUED, {"id": conversation_id})[0]["waiting"])
-        if waiting >= cap:
-            return QueueFull(pending=waiting, key=key, conversation_id=conversation_id)
+    queued = tx.run(_COUNT_QUEUED, {"id": conversation_id})[0]
+    if (new.kind == "chat" or cap == 0) and queued["waiting"] >= cap:
+        return QueueFull(pending=queued["waiting"], key=key, conversation_id=conversation_id)
     if new.remember and new.message_id:
         insert_message_topic(tx, key, new.message_id, now=new.received_at)
-    return _insert(tx, new, key, conversation_id)
-
-
-def _insert(
-    tx: Transaction, new: NewInboxRow, key: ConversationKey, conversation_id: int
-) -> InboxRow:
     counted = {"id": conversation_id, "chat": int(new.kind == "chat"), "now": new.received_at}
     conversation = tx.run(_NEXT_SEQ, counted)[0]
-    seq = int(conversation["last_seq"])
-    inserted = tx.run(
-        _INSERT,
-        {
-            "conversation_id": conversation_id,
-            "seq": seq,
-            "event_id": new.event_id,
-            "message_id": new.message_id,
-            "kind": new.kind,
-            "body": new.body,
-            "received_at": new.received_at,
-        },
-    )
-    return InboxRow(
-        id=int(inserted[0]["id"]),
+    thread_id, start = conversation["thread_id"], None
+    if new.may_start and not queued["unfinished"]:
+        thread_id, start = _start(tx, conversation_id, thread_id)
+    row = InboxRow(
+        id=0,
         conversation_id=conversation_id,
-        seq=seq,
+        seq=int(conversation["last_seq"]),
         key=key,
         event_id=new.event_id,
         kind=new.kind,
         body=new.body,
-        state="new",
-        attempts=0,
-        thread_id=None,
+        state="new" if start is None else "running",
+        attempts=0 if start is None else 1,
+        thread_id=None if start is None else thread_id,
         run_id=None,
         received_at=new.received_at,
-        current_thread_id=conversation["thread_id"],
+        current_thread_id=thread_id,
+        start=start,
     )
+    return replace(row, id=_insert(tx, row, new.message_id))
+
+
+def _start(tx: Transaction, conversation_id: int, thread_id: str | None) -> tuple[str, TurnStart]:
+    """Return the thread of a turn that starts, and its start; a conversation without a thread gets one."""
+    start = TurnStart(
+        follows_question=bool(tx.run(_HAS_QUESTION, {"id": conversation_id})),
+        has_new_thread=thread_id is None,
+    )
+    if thread_id is None:
+        thread_id = str(uuid.uuid4())
+        tx.run(_SET_THREAD, {"id": conversation_id, "thread_id": thread_id})
+    return thread_id, start
+
+
+def _insert(tx: Transaction, row: InboxRow, message_id: str) -> int:
+    """Insert a row; return its id."""
+    params: Params = {
+        "conversation_id": row.conversation_id,
+        "seq": row.seq,
+        "event_id": row.event_id,
+        "message_id": message_id,
+        "kind": row.kind,
+        "body": row.body,
+        "received_at": row.received_at,
+        "state": row.state,
+        "attempts": row.attempts,
+        "thread_id": row.thread_id,
+    }
+    return int(tx.run(_INSERT, params)[0]["id"])
 
 
 def _first_time(tx: Transaction, new: NewInboxRow) -> bool:
     """Store the ids of a message; False if one of them was received before."""
-    fresh = mark_received(tx, new.key, new.event_id, at=new.received_at)
-    if new.message_id:
-        ids: Params = {"kind": "message", "chat": new.key.chat, "external_id": new.message_id}
-        fresh = _insert_id(tx, new.key, ids, at=new.received_at) and fresh
-    return fresh
+    if not new.message_id:
+        return mark_received(tx, new.key, new.event_id, at=new.received_at)
+    key = new.key
+    params: Params = {
+        "channel": key.channel,
+        "workspace": key.workspace,
+        "chat": key.chat,
+        "event_id": new.event_id,
+        "message_id": new.message_id,
+        "received_at": new.received_at,
+    }
+    return len(tx.run(_INSERT_RECEIVED_IDS, params)) > 1  # both are new
 
 
 def mark_received(tx: Transaction, key: ConversationKey, event_id: str, *, at: float) -> bool:
     """Store the id of an event (`at` in Unix seconds); False if it was received before."""
-    return _insert_id(tx, key, {"kind": "event", "chat": "", "external_id": event_id}, at=at)
-
-
-def _insert_id(tx: Transaction, key: ConversationKey, ids: Params, *, at: float) -> bool:
-    params = {"channel": key.channel, "workspace": key.workspace, "received_at": at, **ids}
-    return bool(tx.run(_INSERT_RECEIVED_ID, params))
+    params: Params = {
+        "channel": key.channel,
+        "workspace": key.workspace,
+        "event_id": event_id,
+        "received_at": at,
+    }
+    return bool(tx.run(_INSERT_EVENT_ID, params))
 
 
 def _resolve_topic(tx: Transaction, new: NewInboxRow) -> ConversationKey:

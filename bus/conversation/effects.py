@@ -45,7 +45,7 @@ from bus.runs.client import RunClient
 from bus.runs.replies import Reply, limit_length
 from store.conversations import ConversationStore
 from store.errors import StoreError
-from store.inbox import InboxRow, InboxStore
+from store.inbox import InboxRow, InboxStore, TurnStart
 from store.outbox import NewOutboxRow
 
 log = logging.getLogger(__name__)
@@ -130,28 +130,16 @@ class TurnEffects:
         self._delivery.notify(turn.row.key)
 
     async def begin(self, turn: Turn) -> TurnEvent:
-        """Bind the conversation's thread and commit that the turn starts."""
-        row, is_new = turn.row, False
-        # A thread that replaced the present one since comes with the turn: `/new` gives it to its worker.
-        thread_id = row.thread_id or turn.thread_id or row.current_thread_id
-        if thread_id is None:
-            thread_id, is_new = await self._bind_thread(row)
-        begun = await self._inbox.mark_running(row.id, thread_id=thread_id)
-        if begun is None:
+        """Bind the conversation's thread and commit that the turn starts, unless its acceptance did both."""
+        start = turn.row.start or await self._record_start(turn)
+        if start is None:
             return TurnEvent.ALREADY_FINISHED
-        turn.row = replace(
-            row,
-            thread_id=thread_id,
-            attempts=row.attempts + 1,
-            # As in the journal: before it begins, a row has the run that it was injected into, not one of its own.
-            run_id=row.run_id if row.attempts else None,
-            follows_question=begun.follows_question,
-        )
-        bind_conversation(row.key.channel, row.conversation_id, thread_id)
-        if turn.row.attempts > MAX_STARTS:
+        turn.row = row = replace(turn.row, follows_question=start.follows_question, start=None)
+        bind_conversation(row.key.channel, row.conversation_id, row.thread_id)
+        if row.attempts > MAX_STARTS:
             turn.failure_text = turn.texts.interrupted_too_often
             return TurnEvent.GIVE_UP
-        turn.attempt = RunAttempt(turn.message, turn.row, thread_exists=not is_new)
+        turn.attempt = RunAttempt(turn.message, row, thread_exists=not start.has_new_thread)
         return TurnEvent.BEGUN
 
     async def prepare(self, turn: Turn) -> TurnEvent:
@@ -313,6 +301,21 @@ class TurnEffects:
         has_buttons = isinstance(adapter, SupportsButtons)
         buttons = reply_buttons(row, reply, turn.texts) if has_buttons else ()
         return reply_rows(row, turn.message.inbound, reply, parts, seen, buttons)
+
+    async def _record_start(self, turn: Turn) -> TurnStart | None:
+        """Bind the thread and commit the start of a turn that waited, or is resumed; None if its row is finished."""
+        row, is_new = turn.row, False
+        # A thread that replaced the present one since comes with the turn: `/new` gives it to its worker.
+        thread_id = row.thread_id or turn.thread_id or row.current_thread_id
+        if thread_id is None:
+            thread_id, is_new = await self._bind_thread(row)
+        start = await self._inbox.mark_running(row.id, thread_id=thread_id)
+        if start is None:
+            return None
+        # As in the journal: before it begins, a row has the run that it was injected into, not one of its own.
+        run_id = row.run_id if row.attempts else None
+        turn.row = replace(row, thread_id=thread_id, attempts=row.attempts + 1, run_id=run_id)
+        return replace(start, has_new_thread=is_new)
 
     async def _bind_thread(self, row: InboxRow) -> tuple[str, bool]:
         """Return the conversation's thread id, and whether it is new; of two first messages one names it for both."""

@@ -310,7 +310,7 @@ class Turn:
             return TurnEvent.GIVE_UP
         if self.message.inbound.is_stopped:
             self.cancel()
-        if self.row.attempts:
+        if self.row.attempts and self.row.start is None:
             return TurnEvent.TAKE
         if self._is_signalled:
             return TurnEvent.CANCEL

@@ -57,6 +57,7 @@ class CommitStage(Stage):
             replies_to=message.replies_to,
             remember=message.track_replies,
             kind=context.kind,
+            may_start=context.command is None and not message.album,
             body=encode_inbound(message),
             received_at=self._bus.now(),
         )

@@ -38,7 +38,7 @@ from tests.bus.harness import (
 from tests.bus.test_uploads import DownloadingPlatform
 from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph, Script
-from tests.fakes.platform import ButtonPlatform, CardPlatform, FakePlatform
+from tests.fakes.platform import PART_CHARS, ButtonPlatform, CardPlatform, FakePlatform
 
 KEY = ConversationKey(channel="fake", workspace="w", chat="c")
 OFFER = (
@@ -358,14 +358,17 @@ async def test_an_edit_during_the_delivery_of_the_answer_is_offered_after_it(
     tmp_path: Path,
 ) -> None:
     platform = SlowSplitPlatform()
+    answer = "x" * 2 * PART_CHARS  # a short one is split at once
     async with running_bus(tmp_path, platform=platform) as harness:
+        harness.hold_next_run(answer).set()
         await harness.send("one")
         await eventually(platform.cutting.is_set)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(edit, harness, "e1", "two", "c1")
             await anyio.wait_all_tasks_blocked()
             platform.cut.set()
-        await eventually(lambda: harness.platform.texts == ["Hello you", OFFER])
+        parts = [answer[:PART_CHARS], answer[PART_CHARS:]]
+        await eventually(lambda: harness.platform.texts == [*parts, OFFER])
 
 
 async def test_a_message_can_be_edited_a_limited_number_of_times(tmp_path: Path) -> None:

@@ -250,6 +250,11 @@ async def _with_a_file(harness: BusHarness) -> None:
     await _deliver(harness, "look", "e1", attachments=(attachment("a.txt"),))
 
 
+async def _album(harness: BusHarness) -> None:
+    """A turn that does not start with the acceptance of its message."""
+    await _deliver(harness, "look", "e1", album="a")
+
+
 async def _approval(harness: BusHarness) -> None:
     await _deliver(harness, "release it", "e0")
     await _settled(harness)
@@ -297,11 +302,12 @@ REFERENCE_TURNS = {
     "streaming": ReferenceTurn(lambda: StreamingPlatform("fake"), _with_a_file),
     "notice": ReferenceTurn(NoticePlatform, _one_message),
     "draft": ReferenceTurn(DraftPlatform, _one_message),
+    "album": ReferenceTurn(NoticePlatform, _album),
     "approval": ReferenceTurn(lambda: StreamingPlatform("fake"), _approval, ASKS),
     "steering": ReferenceTurn(NoticePlatform, _two_messages, most_answers=2, policy=STEER),
     "clarification": ReferenceTurn(lambda: StreamingPlatform("fake"), _clarification, WHICH),
 }
-"""By name: one for each way in which a turn shows that it works, two that ask a person, one that is steered."""
+"""By name: one for each way in which a turn shows that it works; one that waits first, two that ask, a steered one."""
 
 KILLED_TURNS = {
     **REFERENCE_TURNS,

@@ -10,7 +10,14 @@ import pytest
 from store.config import StoreConfig
 from store.conversations import ConversationKey, ConversationStore
 from store.database import Database
-from store.inbox import DuplicateMessage, InboxRow, InboxStore, NewInboxRow, QueueFull
+from store.inbox import (
+    DuplicateMessage,
+    InboxRow,
+    InboxStore,
+    NewInboxRow,
+    QueueFull,
+    TurnStart,
+)
 from store.message_topics import MessageTopicStore
 from store.outbox import NewOutboxRow, OutboxStore
 from store.retention import REDELIVERY_DAYS, Retention
@@ -152,6 +159,45 @@ async def test_a_reply_goes_to_the_conversation_of_the_message_it_answers(
         "message-4",
     ]
     assert [row.seq for row in (root, followed, chained, stranger)] == [1, 2, 3, 1]
+
+
+async def test_a_turn_starts_with_the_acceptance_of_its_message(database: Database) -> None:
+    inbox = InboxStore(database)
+    first = await accept(inbox, new(1, may_start=True))
+    assert first.start == TurnStart(follows_question=False, has_new_thread=True)
+    assert (first.state, first.attempts) == ("running", 1)
+    assert first.thread_id == first.current_thread_id is not None
+    waiting = await accept(inbox, new(2, may_start=True))
+    assert (waiting.start, waiting.state, waiting.attempts, waiting.thread_id) == (
+        None,
+        "new",
+        0,
+        None,
+    )
+    assert waiting.current_thread_id == first.thread_id
+    assert await inbox.list_unfinished() == [replace(first, start=None), waiting]
+
+
+async def test_a_turn_that_starts_with_its_acceptance_is_resumed_like_any_other(
+    database: Database,
+) -> None:
+    inbox = InboxStore(database)
+    asked = await accept(inbox, new(1, may_start=True))
+    await inbox.finish(asked.id, [], question="Which one?")
+    answer = await accept(inbox, new(2, may_start=True))
+    assert answer.start == TurnStart(follows_question=True)
+    assert answer.thread_id == asked.thread_id
+    assert await inbox.mark_running(answer.id, thread_id=answer.thread_id or "") == answer.start
+    [resumed] = await inbox.list_unfinished()
+    assert (resumed.attempts, resumed.thread_id) == (2, asked.thread_id)
+
+
+async def test_no_turn_starts_beside_a_command(database: Database) -> None:
+    inbox = InboxStore(database)
+    command = await accept(inbox, new(1, kind="command"))
+    assert (await accept(inbox, new(2, may_start=True))).start is None
+    await inbox.finish(command.id, [])
+    assert (await accept(inbox, new(3, may_start=True))).start is None  # the second waits
 
 
 async def test_a_turn_is_begun_again_after_a_crash_with_its_run(database: Database) -> None:
