@@ -1,7 +1,7 @@
 """Which Parley this is."""
 
+import importlib
 import re
-from importlib.metadata import version
 from pathlib import Path
 
 PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
@@ -14,4 +14,6 @@ _VERSION = re.compile(r'^version = "([^"]+)"$', re.MULTILINE)
 def get_version() -> str:
     """Return the version that the checkout around this file has, or that is installed. Blocking."""
     found = _VERSION.search(PYPROJECT.read_text("utf-8")) if PYPROJECT.is_file() else None
-    return found[1] if found is not None else version("parley")
+    return (
+        found[1] if found else str(importlib.import_module("importlib.metadata").version("parley"))
+    )

@@ -14,6 +14,7 @@ from gateway.auth import load_admin_token
 from gateway.command_errors import CommandFailed
 from gateway.config import Config, export_environment, load_config
 from gateway.serving import gc_tuning, startup_report
+from gateway.serving.lazy_packages import install_lazy_packages
 from gateway.serving.listener import open_listener
 from gateway.serving.startup_responder import StartupResponder
 
@@ -42,6 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
             _configure_logs(later, secrets | later.secrets, to_file=has_chat)
 
         with StartupResponder(listener) as earlier:
+            install_lazy_packages()
             serving = importlib.import_module(SERVICE_MODULE)
             run_service = partial(
                 serving.run_service,

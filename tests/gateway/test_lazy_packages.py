@@ -1,0 +1,87 @@
+"""Lazy packages: their `__init__` runs when one of their names is used."""
+
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from gateway.serving.lazy_packages import install_lazy_packages
+
+INIT = """
+import time
+from lazy_example.slow import VALUE as SLOW
+from lazy_example import other
+time.sleep(0.05)
+RUNS = globals().get("RUNS", 0) + 1
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """Yield a lazy package with the modules `slow`, `other` and `quick`."""
+    folder = tmp_path / "lazy_example"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(INIT)
+    (folder / "slow.py").write_text("VALUE = 'slow'")
+    (folder / "other.py").write_text("")
+    (folder / "quick.py").write_text("VALUE = 'quick'")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    install_lazy_packages(["lazy_example"])
+    yield importlib.import_module("lazy_example")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "lazy_example"]:
+        del sys.modules[name]
+
+
+def test_a_submodule_is_imported_without_its_package(package: ModuleType) -> None:
+    assert importlib.import_module("lazy_example.quick").VALUE == "quick"
+    assert "lazy_example.slow" not in sys.modules
+    assert package.__name__ == "lazy_example"
+    assert package.__file__ is not None
+    assert package.quick.VALUE == "quick"
+    assert "RUNS" not in vars(package)
+
+
+def test_the_first_name_that_is_used_runs_the_package_once(package: ModuleType) -> None:
+    assert (package.SLOW, package.RUNS) == ("slow", 1)
+    assert package.other is sys.modules["lazy_example.other"]
+    with pytest.raises(AttributeError, match="no attribute 'missing'"):
+        _ = package.missing
+    with pytest.raises(ImportError, match="missing"):
+        exec("from lazy_example import missing")  # noqa: S102
+    assert package.RUNS == 1
+
+
+def test_all_names_of_a_package_can_be_imported(package: ModuleType) -> None:
+    names: dict[str, object] = {}
+    exec("from lazy_example import *", names)  # noqa: S102
+    assert (names["SLOW"], names["RUNS"], package.RUNS) == ("slow", 1, 1)
+
+
+def test_threads_wait_until_the_package_has_run(package: ModuleType) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(lambda _: package.RUNS, range(8))) == [1] * 8
+
+
+def test_the_service_leaves_out_types_that_it_does_not_use() -> None:
+    script = """
+import sys
+from gateway.serving.lazy_packages import install_lazy_packages
+install_lazy_packages()
+import gateway.serving.service, langchain_openai, agent.models.openai_client
+for name in ("langsmith.types.run", "openai.types.responses.response", "openai.types.image"):
+    assert name not in sys.modules, name
+from openai.types.responses import Response
+import openai.types, langsmith.types, openai
+assert Response.model_fields and openai.types.Image.model_fields and langsmith.types.Run
+assert openai.AsyncOpenAI(api_key="x").responses.create
+"""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
