@@ -4,10 +4,12 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+import orjson
 
 from agent.errors import MemoryInvalid
 from agent.memory.queue import MemoryQueueKey
@@ -33,21 +35,33 @@ class PendingTurns:
         self._old_file = root / OLD_FILE
         self._folder = root / "pending"
 
+    def save_all(self, entries: Iterable[tuple[MemoryQueueKey, Sequence[MemoryTurn]]]) -> None:
+        """Save the unprocessed turns of several entries."""
+        for key, turns in entries:
+            self.save(key, turns)
+
     def save(self, key: MemoryQueueKey, turns: Sequence[MemoryTurn]) -> None:
         """Save the unprocessed turns of an entry; delete its file if there are none."""
         name = json.dumps([key.thread_id, key.scope.scope, key.scope.agent])
-        path = self._folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.json"
+        path = f"{self._folder}/{hashlib.sha256(name.encode()).hexdigest()[:32]}"
         try:
-            if not turns:
-                path.unlink(missing_ok=True)
-                return
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            draft = path.with_suffix(".new")
-            draft.touch(mode=0o600)
-            draft.write_text(json.dumps([asdict(turn) for turn in turns]))
-            draft.replace(path)
+            if turns:
+                self._write(path, _encode(turns))
+            else:
+                Path(f"{path}.json").unlink(missing_ok=True)
         except OSError:
             logger.exception("Could not save pending memory turns")
+
+    def _write(self, path: str, content: bytes) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        try:
+            descriptor = os.open(f"{path}.new", flags, 0o600)
+        except FileNotFoundError:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(f"{path}.new", flags, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        Path(f"{path}.new").replace(f"{path}.json")
 
     def load(self) -> list[MemoryTurn]:
         """Return the saved turns; invalid entries are skipped."""
@@ -64,6 +78,13 @@ class PendingTurns:
         if not self._folder.is_dir():
             return [self._old_file]
         return [self._old_file, *sorted(self._folder.glob("*.json"), key=os.path.getmtime)]
+
+
+def _encode(turns: Sequence[MemoryTurn]) -> bytes:
+    try:
+        return orjson.dumps(turns)
+    except TypeError:  # a lone surrogate, from a hostile model
+        return json.dumps([asdict(turn) for turn in turns]).encode()
 
 
 def _read(path: Path) -> list[Any]:

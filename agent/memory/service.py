@@ -82,6 +82,7 @@ class MemoryService:
         self._store = MemoryStore(root)
         self._pending = PendingTurns(root)
         self._saving = anyio.Lock()
+        self._unsaved: dict[MemoryQueueKey, object] = {}
         self._blocks: OrderedDict[MemoryQueueKey, _CachedBlock] = OrderedDict()
         self._extractor = MemoryExtractor(self._store, models, config, now)
         self._queue = MemoryQueue(
@@ -315,10 +316,17 @@ class MemoryService:
         return config.enabled and config.injection_enabled
 
     async def _save_pending(self, key: MemoryQueueKey) -> None:
-        """Save what is not processed yet of one conversation."""
+        """Save what is not processed yet of one conversation, together with others that wait for the disk."""
+        self._unsaved[key] = object()
         async with self._saving:
-            turns = self._queue.unprocessed_of(key)
-            await anyio.to_thread.run_sync(self._pending.save, key, turns)
+            unsaved = dict(self._unsaved)
+            if key not in unsaved:
+                return
+            entries = [(one, self._queue.unprocessed_of(one)) for one in unsaved]
+            await anyio.to_thread.run_sync(self._pending.save_all, entries)
+            for one, version in unsaved.items():
+                if self._unsaved.get(one) is version:
+                    del self._unsaved[one]
 
 
 @asynccontextmanager

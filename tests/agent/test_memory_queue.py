@@ -236,7 +236,7 @@ def test_saved_turns_are_loaded(tmp_path: Path) -> None:
     pending = PendingTurns(tmp_path / "memory")
     assert pending.load() == []
     first = turn("你好", spot=MemoryScope(scope="p", agent="w"), corrects=True)
-    second = [turn("b"), turn("c")]
+    second = [turn("b"), turn("half a surrogate pair: \ud800")]
     pending.save(key_of(first), [first])
     pending.save(key_of(second[0]), second)
     assert sorted(pending.load(), key=str) == sorted([first, *second], key=str)

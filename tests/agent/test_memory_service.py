@@ -318,6 +318,27 @@ async def test_queued_turns_survive_a_kill_and_are_processed_once(tmp_path: Path
     assert len(model.questions) == 2
 
 
+@pytest.mark.parametrize("cancelled", range(4))
+async def test_turns_that_end_together_are_all_saved(tmp_path: Path, cancelled: int) -> None:
+    """Also if one that waits for the disk is cancelled, whichever it is."""
+    scopes = [anyio.CancelScope() for _ in range(20)]
+    async with memory(tmp_path, MemoryModel(), flush_s=0.0, debounce_seconds=300) as service:
+
+        async def enqueue(number: int) -> None:
+            with scopes[number]:
+                await service.enqueue_turn(turn(f"said{number}."), caller(thread=f"t{number}"))
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(20):
+                tasks.start_soon(enqueue, number)
+            for _ in range(cancelled):
+                await anyio.lowlevel.checkpoint()
+            scopes[cancelled].cancel()
+        saved = "".join(saved_turns(tmp_path))
+    others = [f"said{n}." for n in range(20) if n != cancelled]
+    assert [text for text in others if text not in saved] == []
+
+
 async def test_turns_of_an_older_version_are_processed(tmp_path: Path) -> None:
     entry = extract_turn(ANN, "t1", turn("markone"))
     assert entry is not None
