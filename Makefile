@@ -10,7 +10,7 @@ export UV_DEFAULT_INDEX ?= $(PIP_INDEX)
 endif
 export PYTHONSAFEPATH := 1
 
-.PHONY: run install documents peers peers-python peers-js test test-slowest lint format bench bench-quick prove soak wheel lock sbom clean
+.PHONY: run install documents peers peers-python peers-js test test-slowest lint format bench bench-quick prove soak docs wheel lock sbom clean
 
 # Installs one lock file into the folder of the target: through uv (seconds), or through pip where uv has no wheel.
 define install_lock
@@ -57,8 +57,14 @@ $(V)/.documents: requirements-documents.lock $(V)/.run
 
 documents: $(V)/.documents
 
+# The documentation as a site, which the gateway serves under /docs.
+docs: $(V)/.dev
+	@rm -rf gateway/docs_site
+	NO_MKDOCS_2_WARNING=1 $(V)/bin/python -m mkdocs build --strict --quiet
+	@find gateway/docs_site -name "*.map" -delete
+
 # A package of the program: dist/parley-VERSION-py3-none-any.whl.
-wheel: $(V)/.dev
+wheel: docs
 	@rm -rf dist
 	$(V)/bin/python -m hatchling build -t wheel
 

@@ -33,6 +33,7 @@ from gateway.routes import (
     uploads,
     webhooks,
 )
+from gateway.routes.documentation import mount_documentation
 from gateway.services import Services
 from gateway.version import get_version
 
@@ -130,6 +131,7 @@ def build_app(services: Services) -> Application:
     for module in (agents, artifacts, terminal, channels, mcp, memory, models, skills, uploads):
         app.include_router(module.router, prefix="/api")
     app.include_router(suggestions.router, prefix="/api")
+    mount_documentation(app)
     described, also = LANGGRAPH_PREFIXES
     for router in langgraph_routers():
         app.include_router(router, prefix=described, responses=error_responses(400, 404, 409))

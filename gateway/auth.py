@@ -42,6 +42,9 @@ _UPLOADS = re.compile(r"/api/threads/[^/]+/uploads|/api/channels/terminal/[^/]+/
 OPEN_PATHS = frozenset({"/health", "/health/ready"})
 """Paths that need no token; /health/ready says less without one."""
 
+DOCUMENTATION_PREFIX = "/docs"
+"""Pages that need no token: browsers send none."""
+
 WEBHOOK_PREFIX = "/webhooks/"
 INSTALL_PREFIX = "/slack/"
 """Paths below these need no token: adapters verify the platform's signature, or the browser's OAuth state."""
@@ -206,9 +209,14 @@ class AccessMiddleware:
         too_fast = _check_rate(
             scope, self._token_limiter if without is None else self._anonymous_limiter
         )
-        if too_fast or (without and scope["path"] not in self._open_paths):
+        if too_fast or (without and not self._is_open(scope)):
             return too_fast or without
         return _check_length(headers, _body_limit(scope))
+
+    def _is_open(self, scope: Scope) -> bool:
+        path, method = scope["path"], scope["method"]
+        is_documentation = f"{path}/".startswith(f"{DOCUMENTATION_PREFIX}/")
+        return path in self._open_paths or (is_documentation and method in _SAFE_METHODS)
 
     def _check_websocket(self, scope: Scope) -> Rejection | None:
         """Return why a WebSocket is rejected. Browsers open them from any page, and CORS does not apply."""

@@ -1,0 +1,26 @@
+"""What the documentation site adds to `docs/`: the pages at the root of the repository, and links to them."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[1]
+ROOT_PAGES = ("CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "CHANGELOG.md", "LICENSE")
+_TO_ROOT = re.compile(rf"\]\((?:\.\./)+({'|'.join(map(re.escape, ROOT_PAGES))})")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages at the root."""
+    for name in ROOT_PAGES:
+        text = (ROOT / name).read_text("utf-8").replace("](docs/", "](")
+        files.append(File.generated(config, name, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:  # noqa: ANN401 - MkDocs' interface
+    """Make links to the root's pages links to those of the site."""
+    above = "../" * page.file.src_uri.count("/")
+    return _TO_ROOT.sub(lambda link: f"]({above}{link[1]}", markdown)

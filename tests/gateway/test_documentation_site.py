@@ -1,0 +1,64 @@
+"""The documentation as a site: built without a dead link, and served without the token."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fastapi import FastAPI
+from starlette.testclient import TestClient
+
+from gateway.routes.documentation import NOT_BUILT, mount_documentation
+from tests.gateway.composed import composed
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the site as `make docs` does: a dead link or a page that nobody finds fails."""
+    folder = tmp_path_factory.mktemp("site")
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    done = subprocess.run(build, cwd=ROOT, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_every_page_of_the_repository_is_on_the_site(site: Path) -> None:
+    pages = [path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md")]
+    built = {path.relative_to(site).with_suffix("") for path in site.rglob("*.html")}
+    assert len(pages) > 50
+    missing = {page.with_suffix("") for page in pages} - built
+    assert missing == {Path("decisions/README")}  # is decisions/index.html
+    assert {Path("CONTRIBUTING"), Path("SECURITY"), Path("decisions/index")} <= built
+
+
+def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
+    start = (site / "index.html").read_text("utf-8")
+    assert 'href="http' not in start.replace('href="https://squidfunk.github.io', "")
+    assert 'src="http' not in start
+
+
+def test_the_site_is_served_and_relative_links_work(site: Path) -> None:
+    app = FastAPI(docs_url=None)
+    mount_documentation(app, site)
+    with TestClient(app) as client:
+        start = client.get("/docs")
+        assert (start.status_code, start.url.path) == (200, "/docs/")
+        assert "try it in a minute" in start.text
+        assert client.get("/docs/howto/install.html").status_code == 200
+        assert client.get("/docs/../config.yaml").status_code == 404
+
+
+async def test_where_it_was_not_built_it_says_so_and_needs_no_token(tmp_path: Path) -> None:
+    app = FastAPI(docs_url=None)
+    mount_documentation(app, tmp_path / "none")
+    with TestClient(app) as client:
+        for path in ("/docs", "/docs/howto/install.html"):
+            assert client.get(path).json() == {"detail": NOT_BUILT}
+    async with composed(tmp_path) as service:
+        for path in ("/docs", "/docs/", "/docs/index.html"):
+            assert (await service.stranger.get(path)).status_code in (200, 307, 404)
+        for path in ("/docsx", "/api/docs"):
+            assert (await service.stranger.get(path)).status_code == 401
+        assert (await service.stranger.post("/docs/index.html")).status_code == 401
