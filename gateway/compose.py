@@ -87,7 +87,7 @@ async def open_app(config: Config) -> AsyncIterator[FastAPI]:
 async def _open_embedded_app(stack: AsyncExitStack, config: Config) -> FastAPI:
     """Open the store, the agent and the runtime; return their application."""
     database = await stack.enter_async_context(Database.open(config.database, config.home))
-    checkpointer = await stack.enter_async_context(open_checkpointer(config.home))
+    checkpointer = await stack.enter_async_context(open_checkpointer(config.home, database))
     agents = await stack.enter_async_context(
         open_agent_factory(agent_setup_from_config(config), checkpointer)
     )

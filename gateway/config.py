@@ -21,7 +21,7 @@ from gateway.config_validation import (
     normalize,
     unknown_key_warning,
 )
-from gateway.config_variables import resolve_variables
+from gateway.config_variables import MIN_SECRET_CHARS, resolve_variables
 from gateway.rate_limits import ConnectionConfig, RateLimitConfig
 from store.config import StoreConfig
 
@@ -273,7 +273,7 @@ class _ConfigBuilder:
             bus=bus,
             bots=bots,
             warnings=tuple(self._warnings),
-            secrets=secrets | ({gateway.admin_token} if gateway.admin_token else frozenset()),
+            secrets=secrets | set(_passwords(gateway, database)),
         )
 
     def _validate(self, model: type[SectionT], path: str, data: object) -> SectionT | None:
@@ -349,6 +349,14 @@ class _ConfigBuilder:
         self._warnings.append(f"{self._label}: {line}")
 
 
+def _passwords(gateway: GatewayConfig, database: StoreConfig) -> Iterator[str]:
+    """Yield the secrets that are not values of variables."""
+    if gateway.admin_token:
+        yield gateway.admin_token
+    if len(database.password) >= MIN_SECRET_CHARS:
+        yield database.password
+
+
 def _pick_fields(tree: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
     return {key: value for key, value in tree.items() if key in model.model_fields}
 
@@ -360,10 +368,8 @@ def _find_conflicts(gateway: GatewayConfig, database: StoreConfig, bus: BusConfi
             f"gateway.auth: `none` would open the API to everyone who reaches {gateway.host}:"
             " use `token`, or host 127.0.0.1"
         )
-    if database.url.startswith(("postgres://", "postgresql://")):
-        yield "database.url: PostgreSQL is not available yet: use sqlite:///parley.db"
-    elif not database.url.startswith("sqlite:///") or not database.url.removeprefix("sqlite:///"):
-        yield "database.url: must look like sqlite:///parley.db"
+    if database.url == "sqlite:///" or not (database.is_sqlite or database.is_postgres):
+        yield "database.url: must look like sqlite:///parley.db or postgresql://user:password@host/name"
     for key, url in (("langgraph_url", bus.langgraph_url), ("gateway_url", bus.gateway_url)):
         if url is not None and not url.startswith(("http://", "https://")):
             yield f"channels.{key}: must start with http:// or https://"

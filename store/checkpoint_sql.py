@@ -2,7 +2,32 @@
 
 # A chunk is named by the hash of its bytes. `checkpoints.chunks` is a JSON list of the names that a
 # checkpoint needs; NULL if it needs none, or was written before there were chunks.
-ADD_CHUNKS = (
+CREATE_TABLES = (
+    """
+    CREATE TABLE IF NOT EXISTS checkpoints (
+        thread_id TEXT NOT NULL,
+        checkpoint_ns TEXT NOT NULL DEFAULT '',
+        checkpoint_id TEXT NOT NULL,
+        parent_checkpoint_id TEXT,
+        type TEXT,
+        checkpoint BLOB,
+        metadata BLOB,
+        PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id)
+    )
+    """,
+    """
+    CREATE TABLE IF NOT EXISTS writes (
+        thread_id TEXT NOT NULL,
+        checkpoint_ns TEXT NOT NULL DEFAULT '',
+        checkpoint_id TEXT NOT NULL,
+        task_id TEXT NOT NULL,
+        idx INTEGER NOT NULL,
+        channel TEXT NOT NULL,
+        type TEXT,
+        value BLOB,
+        PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id, task_id, idx)
+    )
+    """,
     """
     CREATE TABLE IF NOT EXISTS message_chunks (
         thread_id TEXT NOT NULL,
@@ -12,9 +37,19 @@ ADD_CHUNKS = (
         PRIMARY KEY (thread_id, name)
     )
     """,
-    "ALTER TABLE checkpoints ADD COLUMN chunks TEXT",
 )
-HAS_CHUNKS = "SELECT 1 FROM pragma_table_info('checkpoints') WHERE name = 'chunks'"
+"""The tables of SQLite's file; those of PostgreSQL are in migrations/postgres."""
+ADDED_COLUMNS = (
+    (
+        "SELECT 1 FROM pragma_table_info('checkpoints') WHERE name = 'chunks'",
+        "ALTER TABLE checkpoints ADD COLUMN chunks TEXT",
+    ),
+    (
+        "SELECT 1 FROM pragma_table_info('writes') WHERE name = 'task_path'",
+        "ALTER TABLE writes ADD COLUMN task_path TEXT NOT NULL DEFAULT ''",
+    ),
+)
+"""Which columns files of older versions lack, and the statements that add them."""
 GET_CHUNKS = """
 SELECT name, type, value FROM message_chunks
 WHERE thread_id = :thread_id AND name IN (SELECT value FROM json_each(:names))
@@ -38,23 +73,42 @@ DELETE FROM message_chunks WHERE thread_id = :thread_id AND name NOT IN (
     WHERE checkpoints.thread_id = :thread_id AND checkpoints.chunks IS NOT NULL)
 """
 PUT = """
-INSERT OR REPLACE INTO checkpoints
+INSERT INTO checkpoints
     (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata, chunks)
 VALUES (:thread_id, :ns, :id, :parent, :type, :checkpoint, :metadata, :chunks)
+ON CONFLICT (thread_id, checkpoint_ns, checkpoint_id) DO UPDATE SET
+    parent_checkpoint_id = excluded.parent_checkpoint_id, type = excluded.type, checkpoint = excluded.checkpoint,
+    metadata = excluded.metadata, chunks = excluded.chunks
 """
-PUT_WRITE = """
-INTO writes (thread_id, checkpoint_ns, checkpoint_id, task_id, task_path, idx, channel, type, value)
+_PUT_WRITE = """
+INSERT INTO writes (thread_id, checkpoint_ns, checkpoint_id, task_id, task_path, idx, channel, type, value)
 VALUES (:thread_id, :ns, :id, :task_id, :task_path, :idx, :channel, :type, :value)
+ON CONFLICT (thread_id, checkpoint_ns, checkpoint_id, task_id, idx)
+"""
+PUT_WRITE = f"{_PUT_WRITE} DO NOTHING"
+REPLACE_WRITE = f"""{_PUT_WRITE} DO UPDATE SET task_path = excluded.task_path, channel = excluded.channel,
+    type = excluded.type, value = excluded.value
 """
 GET = """
 SELECT checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata, chunks FROM checkpoints
-WHERE thread_id = :thread_id AND checkpoint_ns = :ns AND (:id IS NULL OR checkpoint_id = :id)
+WHERE thread_id = :thread_id AND checkpoint_ns = :ns AND (CAST(:id AS TEXT) IS NULL OR checkpoint_id = :id)
 ORDER BY checkpoint_id DESC LIMIT 1
 """
 GET_WRITES = """
 SELECT task_id, task_path, idx, channel, type, value FROM writes
 WHERE thread_id = :thread_id AND checkpoint_ns = :ns AND checkpoint_id = :id
 """
+LIST = """
+SELECT thread_id, checkpoint_ns, checkpoint_id, metadata FROM checkpoints
+WHERE (CAST(:thread_id AS TEXT) IS NULL OR thread_id = :thread_id)
+    AND (CAST(:ns AS TEXT) IS NULL OR checkpoint_ns = :ns)
+    AND (CAST(:id AS TEXT) IS NULL OR checkpoint_id = :id)
+    AND (CAST(:before AS TEXT) IS NULL OR checkpoint_id < :before)
+ORDER BY checkpoint_id DESC
+"""
+LIST_THREAD = LIST.replace(
+    "(CAST(:thread_id AS TEXT) IS NULL OR thread_id = :thread_id)", "thread_id = :thread_id"
+)
 COUNT = """
 SELECT count(*) AS n FROM checkpoints WHERE thread_id = :thread_id AND checkpoint_ns = ''
 """
@@ -67,7 +121,7 @@ ORDER BY checkpoint_id DESC LIMIT 1 OFFSET :keep - 1
 # whose newest checkpoint stays however old it is.
 PRUNE = """
 DELETE FROM checkpoints WHERE thread_id = :thread_id AND checkpoint_id < :oldest AND (
-    checkpoint_ns = '' OR instr(checkpoint_ns, ':') > 0 OR checkpoint_id < (
+    checkpoint_ns = '' OR checkpoint_ns LIKE '%:%' OR checkpoint_id < (
         SELECT max(newest.checkpoint_id) FROM checkpoints AS newest
         WHERE newest.thread_id = :thread_id AND newest.checkpoint_ns = checkpoints.checkpoint_ns))
 """
@@ -110,7 +164,7 @@ COPY_THREAD = (
     INSERT INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint,
         metadata, chunks)
     SELECT :target, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint,
-        CAST(json_set(CAST(metadata AS TEXT), '$.thread_id', :target) AS BLOB), chunks
+        json_set(CAST(metadata AS TEXT), '$.thread_id', :target), chunks
     FROM checkpoints WHERE thread_id = :source
     """,
     """

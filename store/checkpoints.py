@@ -10,16 +10,17 @@ import sqlite3
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
+from itertools import islice
 from pathlib import Path
+from random import random
 from typing import Any, cast
 
-import aiosqlite
 import anyio
 import anyio.to_thread
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
+    BaseCheckpointSaver,
     ChannelVersions,
     Checkpoint,
     CheckpointMetadata,
@@ -30,14 +31,14 @@ from langgraph.checkpoint.base import (
     writes_sort_key,
 )
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from typing_extensions import override
 
 from store import checkpoint_sql as sql
 from store.chunk_rows import SavedChunks, read_chunks, write_chunks
 from store.chunks import ChunkedValues, MessageChunker, StoredChunk
+from store.database import Database
 from store.errors import StoreUnavailable
-from store.transaction import Row, Transaction, Value
+from store.transaction import Row, Transaction, UnitRunner, Value
 from store.write_retry import submit_with_retry
 from store.writer import DatabaseWriter
 
@@ -74,54 +75,35 @@ class _Serde(JsonPlusSerializer):
         return super().loads_typed((_PLAIN if kind == _CHUNKED else kind, blob))
 
 
-class CheckpointSaver(AsyncSqliteSaver):
-    """LangGraph's saver with grouped writes, single-trip reads, shared messages, pruning and rollback."""
+class CheckpointSaver(BaseCheckpointSaver[str]):
+    """A LangGraph saver with grouped writes, single-trip reads, shared messages, pruning and rollback.
 
-    def __init__(self, connection: aiosqlite.Connection, writer: DatabaseWriter) -> None:
-        super().__init__(connection, serde=_Serde())
+    Args:
+        writer: Runs units of work on the tables of `checkpoint_sql`.
+    """
+
+    def __init__(self, writer: UnitRunner) -> None:
+        super().__init__(serde=_Serde())
         self._writer = writer
         self._counts: OrderedDict[str, int] = OrderedDict()
         self._chunks = MessageChunker(self.serde)
         self._input_ids: dict[str, str] = {}
 
     @override
-    async def setup(self) -> None:
-        """Create the tables, and add chunks to those of an older version."""
-        if self.is_setup:
-            return
-        await super().setup()
-
-        def work(tx: Transaction) -> None:
-            if not tx.run(sql.HAS_CHUNKS):
-                for statement in sql.ADD_CHUNKS:
-                    tx.run(statement)
-
-        await self._writer.submit(work)
+    def get_next_version(self, current: str | None, channel: None) -> str:
+        """Return the version that follows: a number that sorts as text, and a fraction that tells forks apart."""
+        number = int(current.partition(".")[0]) if current else 0
+        return f"{number + 1:032}.{random():016}"  # noqa: S311 - no secret
 
     @override
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         key = _key(config)
         key["id"] = get_checkpoint_id(config)
         where = str(key["thread_id"]), str(key["ns"])
-        held = self._chunks.held(*where)
-
-        def work(tx: Transaction) -> tuple[Row, Sequence[Row], SavedChunks] | None:
-            rows = tx.run(sql.GET, key)
-            if not rows:
-                return None
-            names = [n for n in json.loads(rows[0]["chunks"] or "[]") if n not in held]
-            return (
-                rows[0],
-                tx.run(sql.GET_WRITES, key | {"id": rows[0]["checkpoint_id"]}),
-                read_chunks(tx, where[0], names),
-            )
-
-        found = await self._writer.submit(work)
-        if found is None:
+        loaded = await self._load(key, self._chunks.held(*where))
+        if loaded is None:
             return None
-        row, writes, saved = found
-        loaded = self._tuple(key, row, writes)
-        whole, chunks = self._join_chunks(loaded, held, saved)
+        whole, chunks = loaded
         if key["id"] is None:
             self._chunks.keep(*where, chunks)
         return whole
@@ -136,19 +118,47 @@ class CheckpointSaver(AsyncSqliteSaver):
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
         """List checkpoints, newest first. One that is deleted at the same time may be missing."""
+        options = config["configurable"] if config else {}
+        params: dict[str, Value] = {
+            "thread_id": str(options["thread_id"]) if config else None,
+            "ns": options.get("checkpoint_ns"),
+            "id": get_checkpoint_id(config) if config else None,
+            "before": get_checkpoint_id(before) if before else None,
+        }
+        statement = sql.LIST_THREAD if config else sql.LIST
+        rows = await self._writer.submit(lambda tx: tx.run(statement, params))
+        matching = (row for row in rows if _has_metadata(row, filter or {}))
         held: dict[str, StoredChunk] = {}
-        async for found in super().alist(config, filter=filter, before=before, limit=limit):
-            names = {name for listed in _parts(found.checkpoint).values() for name in listed}
-            wanted = [name for name in names if name not in held]
-            thread_id = str(found.config["configurable"]["thread_id"])
-            saved: SavedChunks = {}
-            if wanted:
-                read = partial(read_chunks, thread_id=thread_id, names=wanted)
-                saved = await self._writer.submit(read)
-            if len(saved) == len(wanted):
-                whole, chunks = self._join_chunks(found, held, saved)
-                held = {chunk.name: chunk for chunk in chunks}
-                yield whole
+        for row in islice(matching, limit):
+            key = {
+                "thread_id": row["thread_id"],
+                "ns": row["checkpoint_ns"],
+                "id": row["checkpoint_id"],
+            }
+            if (loaded := await self._load(key, held)) is not None:
+                held = {chunk.name: chunk for chunk in loaded[1]}
+                yield loaded[0]
+
+    async def _load(
+        self, key: dict[str, Value], held: Mapping[str, StoredChunk]
+    ) -> tuple[CheckpointTuple, list[StoredChunk]] | None:
+        """Return a checkpoint and its chunks; None if it does not exist, or is being deleted."""
+
+        def work(tx: Transaction) -> tuple[Row, Sequence[Row], SavedChunks] | None:
+            rows = tx.run(sql.GET, key)
+            if not rows:
+                return None
+            names = [n for n in json.loads(rows[0]["chunks"] or "[]") if n not in held]
+            saved = read_chunks(tx, str(key["thread_id"]), names)
+            if len(saved) < len(names):
+                return None
+            return rows[0], tx.run(sql.GET_WRITES, key | {"id": rows[0]["checkpoint_id"]}), saved
+
+        found = await self._writer.submit(work)
+        if found is None:
+            return None
+        row, writes, saved = found
+        return self._join_chunks(self._tuple(key, row, writes), held, saved)
 
     @override
     async def aput(
@@ -179,7 +189,7 @@ class CheckpointSaver(AsyncSqliteSaver):
             "parent": parent,
             "type": kind,
             "checkpoint": blob,
-            "metadata": details.encode("utf-8", "ignore"),
+            "metadata": details.encode("utf-8", "ignore").decode(),
             "chunks": names,
         }
 
@@ -202,7 +212,7 @@ class CheckpointSaver(AsyncSqliteSaver):
         task_path: str = "",
     ) -> None:
         special = all(channel in WRITES_IDX_MAP for channel, _ in writes)
-        put = ("INSERT OR REPLACE" if special else "INSERT OR IGNORE") + sql.PUT_WRITE
+        put = sql.REPLACE_WRITE if special else sql.PUT_WRITE
         key = _key(config) | {
             "id": get_checkpoint_id(config),
             "task_id": task_id,
@@ -316,31 +326,29 @@ class CheckpointSaver(AsyncSqliteSaver):
         return CheckpointTuple(
             config=_config(key, row["checkpoint_id"]),
             checkpoint=self.serde.loads_typed((row["type"], row["checkpoint"])),
-            metadata=cast("CheckpointMetadata", json.loads(row["metadata"] or b"{}")),
+            metadata=cast("CheckpointMetadata", json.loads(row["metadata"] or "{}")),
             parent_config=_config(key, parent) if parent else None,
             pending_writes=pending,
         )
 
 
 @asynccontextmanager
-async def open_checkpointer(home: Path) -> AsyncIterator[CheckpointSaver]:
-    """Open (create) the checkpoints of the data folder `home`.
+async def open_checkpointer(
+    home: Path, database: Database | None = None
+) -> AsyncIterator[CheckpointSaver]:
+    """Open (create) the checkpoints: in `database` if that is PostgreSQL, else in a file of the data folder `home`.
 
     Raises:
         StoreUnavailable: the file cannot be opened or is damaged.
     """
+    if database is not None and database.engine.has_checkpoints:
+        yield CheckpointSaver(database.engine)
+        return
     file = home / FILE
     connection = await anyio.to_thread.run_sync(_connect, file)
     writer = DatabaseWriter(connection, file)
     try:
-        reader = await aiosqlite.connect(file)
-        try:
-            saver = CheckpointSaver(reader, writer)
-            await saver.setup()
-            yield saver
-        finally:
-            with anyio.move_on_after(CLOSE_S, shield=True):
-                await reader.close()
+        yield CheckpointSaver(writer)
     finally:
         with anyio.CancelScope(shield=True):
             await writer.close(timeout_s=CLOSE_S)
@@ -353,8 +361,11 @@ def _connect(file: Path) -> sqlite3.Connection:
         connection = sqlite3.connect(
             file, isolation_level=None, check_same_thread=False, cached_statements=64
         )
-        for pragma in _PRAGMAS:
-            connection.execute(pragma)
+        for statement in (*_PRAGMAS, *sql.CREATE_TABLES):
+            connection.execute(statement)
+        for has_column, add_column in sql.ADDED_COLUMNS:
+            if connection.execute(has_column).fetchone() is None:
+                connection.execute(add_column)
     except (OSError, sqlite3.Error) as error:
         raise StoreUnavailable(f"The checkpoints {file} cannot be opened: {error}.") from error
     return connection
@@ -364,6 +375,12 @@ def _parts(checkpoint: Checkpoint) -> dict[str, list[str]]:
     """Return the names of the chunks that a saved checkpoint needs, by channel."""
     parts: dict[str, list[str]] = cast("dict[str, Any]", checkpoint).get(_PARTS, {})
     return parts
+
+
+def _has_metadata(row: Row, wanted: Mapping[str, Any]) -> bool:
+    """Return whether a checkpoint's metadata has these values."""
+    metadata = json.loads(row["metadata"] or "{}") if wanted else {}
+    return all(metadata.get(key) == value for key, value in wanted.items())
 
 
 def _key(config: RunnableConfig) -> dict[str, Value]:

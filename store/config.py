@@ -1,8 +1,11 @@
 """The `database` section of the configuration."""
 
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from store.errors import StoreUnavailable
 
 _SQLITE = "sqlite:///"
 _POSTGRES = ("postgresql://", "postgres://")
@@ -33,10 +36,24 @@ class StoreConfig(BaseModel):
         """Whether `url` names a PostgreSQL database."""
         return self.url.startswith(_POSTGRES)
 
+    @property
+    def password(self) -> str:
+        """The password in `url`; "" = none.
+
+        >>> StoreConfig(url="postgresql://parley:s%2Fcret@db/parley").password
+        's/cret'
+        """
+        return unquote(urlsplit(self.url).password or "") if self.is_postgres else ""
+
     def file(self, home: Path) -> Path:
-        """Return the SQLite file that `url` names.
+        """Return the SQLite file that `url` names. Raises StoreUnavailable if it names PostgreSQL.
 
         >>> StoreConfig().file(Path("/data")).as_posix()
         '/data/parley.db'
         """
+        if not self.is_sqlite:
+            raise StoreUnavailable(
+                "database.url names PostgreSQL, and this works on SQLite files only: use pg_dump and pg_restore "
+                "for the database, and copy the data folder."
+            )
         return home / self.url.removeprefix(_SQLITE)

@@ -9,6 +9,9 @@ from store.transaction import Params, Row, T, Transaction
 class Engine(Protocol):
     """An open database."""
 
+    has_checkpoints: bool
+    """The states of threads are tables of this database, not a file of their own."""
+
     @property
     def outage(self) -> str:
         """Why the database cannot be used now; "" while it can. Costs nothing."""

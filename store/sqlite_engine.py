@@ -32,6 +32,8 @@ class SqliteEngine(Engine):
     a unit that raises undoes only itself. `submit` returns after the commit is on disk (WAL, synchronous=FULL).
     """
 
+    has_checkpoints = False
+
     def __init__(
         self, writer: DatabaseWriter, readers: list[aiosqlite.Connection], *, file: Path
     ) -> None:

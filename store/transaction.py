@@ -1,6 +1,6 @@
 """What a unit of work may do."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -22,4 +22,12 @@ class Transaction(Protocol):
 
     def lock(self, name: str) -> None:
         """Wait until no other transaction holds `name`; hold it until this one ends. SQLite has one writer anyway."""
+        ...
+
+
+class UnitRunner(Protocol):
+    """What runs units of work: a database engine, or the writer of a SQLite file."""
+
+    async def submit(self, work: Callable[[Transaction], T]) -> T:
+        """Run a unit in a transaction; return its result once it is committed. Raises StoreUnavailable."""
         ...

@@ -4,8 +4,7 @@ from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from functools import partial
 
-from store.transaction import Transaction
-from store.writer import DatabaseWriter
+from store.transaction import Transaction, UnitRunner
 
 WRITE_RETRY: ContextVar[Callable[[Callable[[], Awaitable[None]]], Awaitable[None]] | None] = (
     ContextVar("parley_write_retry", default=None)
@@ -16,8 +15,8 @@ A variable of the context, because LangGraph saves checkpoints from tasks of its
 """
 
 
-async def submit_with_retry(writer: DatabaseWriter, work: Callable[[Transaction], None]) -> None:
-    """Run `work` on the writer's thread, with the retries of the context. Raises StoreUnavailable."""
+async def submit_with_retry(writer: UnitRunner, work: Callable[[Transaction], None]) -> None:
+    """Run `work`, with the retries of the context. Raises StoreUnavailable."""
     retry = WRITE_RETRY.get()
     if retry is None:
         await writer.submit(work)

@@ -100,7 +100,7 @@ async def open_client(
         db = await stack.enter_async_context(Database.open(database or StoreConfig(), setup.home))
         index: ThreadIndex
         if checkpointer is None:
-            checkpoints = await stack.enter_async_context(open_checkpointer(setup.home))
+            checkpoints = await stack.enter_async_context(open_checkpointer(setup.home, db))
             index = StoredThreadIndex(ThreadStore(db), checkpoints)
             checkpointer = checkpoints
         else:

@@ -59,6 +59,8 @@ class PostgresEngine(Engine):
         folder: Where files are stored.
     """
 
+    has_checkpoints = True
+
     def __init__(self, parameters: dict[str, Any], lock: InstanceLock, folder: Path) -> None:
         self._parameters = parameters
         self._lock = lock

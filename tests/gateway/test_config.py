@@ -92,6 +92,13 @@ def test_the_environment_overrides_dotenv_beside_the_file(tmp_path: Path) -> Non
     assert config.secrets >= {"from-outside", "only-file"}
 
 
+def test_the_password_of_a_postgres_url_is_redacted_in_logs(tmp_path: Path) -> None:
+    url = "postgresql://parley:s%2Fcret-word@db.example.com:5432/parley?sslmode=require"
+    config = loaded(tmp_path, f"database: {{url: '{url}'}}")
+    assert config.database.is_postgres
+    assert "s/cret-word" in config.secrets
+
+
 def test_a_missing_variable_names_key_and_variable(tmp_path: Path) -> None:
     (line,) = problems(tmp_path, "models: [{name: m, use: 'x:Y', model: m, api_key: $NO_KEY}]")
     assert "models[0].api_key" in line
@@ -199,8 +206,8 @@ def test_a_duplicate_key_is_reported(tmp_path: Path) -> None:
         ("gateway: {auth: none, host: 0.0.0.0}", ["gateway.auth", "127.0.0.1"]),
         ("gateway: {cors_origins: ['*']}", ["gateway.cors_origins", "origins"]),
         ("gateway: {admin_token: short}", ["gateway.admin_token", "8"]),
-        ("database: {url: 'postgresql://db/parley'}", ["database.url", "not available yet"]),
-        ("database: {url: 'mysql://db'}", ["database.url", "sqlite:///parley.db"]),
+        ("database: {url: 'sqlite:///'}", ["database.url", "sqlite:///parley.db"]),
+        ("database: {url: 'mysql://db'}", ["database.url", "sqlite:///parley.db", "postgresql://"]),
         ("channels: {langgraph_url: 'localhost:2024'}", ["channels.langgraph_url", "http://"]),
         ("a: [1", ["line 1"]),
         ("- a\n- b", ["top level"]),

@@ -1,6 +1,7 @@
 """Six places on three platforms: one message in, one answer out, and the conversation goes on."""
 
 from pathlib import Path
+from typing import Any
 
 import anyio
 
@@ -9,9 +10,11 @@ from tests.journeys.chat_users import PlatformServers
 from tests.journeys.service import serving, with_model
 
 
-async def test_every_place_is_answered_once_and_remembers(tmp_path: Path) -> None:
+async def test_every_place_is_answered_once_and_remembers(
+    tmp_path: Path, with_database: dict[str, Any]
+) -> None:
     async with PlatformServers() as platforms, FakeModelServer() as model:
-        config = {**with_model(model.base_url), "channels": platforms.channels}
+        config = {**with_model(model.base_url), **with_database, "channels": platforms.channels}
         async with serving(tmp_path, config, "slack", "telegram", "feishu") as service:
             async with anyio.create_task_group() as people:
                 for user in platforms.users:
@@ -39,9 +42,10 @@ async def test_every_place_is_answered_once_and_remembers(tmp_path: Path) -> Non
 
 async def test_messages_of_one_conversation_are_answered_one_by_one_in_order(
     tmp_path: Path,
+    with_database: dict[str, Any],
 ) -> None:
     async with PlatformServers() as platforms, FakeModelServer(token_delay_s=0.01) as model:
-        config = {**with_model(model.base_url), "channels": platforms.channels}
+        config = {**with_model(model.base_url), **with_database, "channels": platforms.channels}
         async with serving(tmp_path, config, "slack", "telegram", "feishu"):
             for user in platforms.users:
                 for number in range(3):

@@ -1,6 +1,7 @@
 """kill -9 at the bad moments: every message is answered, Feishu exactly once, elsewhere at most one repeat."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,11 @@ async def restart(service: Service) -> None:
     await service.until_connected(*PLATFORMS)
 
 
-async def test_killed_in_mid_run_every_message_is_answered_once(tmp_path: Path) -> None:
+async def test_killed_in_mid_run_every_message_is_answered_once(
+    tmp_path: Path, with_database: dict[str, Any]
+) -> None:
     async with PlatformServers() as platforms, FakeModelServer() as model:
-        config = {**with_model(model.base_url), "channels": platforms.channels}
+        config = {**with_model(model.base_url), **with_database, "channels": platforms.channels}
         async with serving(tmp_path, config, *PLATFORMS) as service:
             model.reply(
                 *[ModelReply(text="never to be finished", hang_after=2)] * len(platforms.users)
@@ -35,9 +38,11 @@ async def test_killed_in_mid_run_every_message_is_answered_once(tmp_path: Path) 
         assert platforms.violations == []
 
 
-async def test_killed_right_after_the_acknowledgement_nothing_is_lost(tmp_path: Path) -> None:
+async def test_killed_right_after_the_acknowledgement_nothing_is_lost(
+    tmp_path: Path, with_database: dict[str, Any]
+) -> None:
     async with PlatformServers() as platforms, FakeModelServer() as model:
-        config = {**with_model(model.base_url), "channels": platforms.channels}
+        config = {**with_model(model.base_url), **with_database, "channels": platforms.channels}
         async with serving(tmp_path, config, *PLATFORMS) as service:
             model.answer = _slow
             for user in platforms.users:

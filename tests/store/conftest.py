@@ -1,11 +1,15 @@
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from store.checkpoints import CheckpointSaver, open_checkpointer
 from store.config import StoreConfig
 from store.database import Database
 from tests.fakes.postgres import MISSING, PostgresServer
+
+SaverOpener = Callable[[], AbstractAsyncContextManager[CheckpointSaver]]
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -26,3 +30,18 @@ async def database(store_config: StoreConfig, tmp_path: Path) -> AsyncIterator[D
     """Yield an open database. (It holds no task group, so a fixture may hold it.)"""
     async with Database.open(store_config, tmp_path) as opened:
         yield opened
+
+
+@pytest.fixture
+def open_saver(store_config: StoreConfig, tmp_path: Path) -> SaverOpener:
+    """Return what opens the checkpoints of this test, as a restarted process does."""
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[CheckpointSaver]:
+        async with (
+            Database.open(store_config, tmp_path) as database,
+            open_checkpointer(tmp_path, database) as saver,
+        ):
+            yield saver
+
+    return opened

@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage
 from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import END, START, StateGraph, add_messages
@@ -20,6 +21,7 @@ from langgraph.graph.state import CompiledStateGraph
 from store.checkpoints import open_checkpointer
 from store.chunks import SIZE, MessageChunker
 from store.fingerprint import MessageFingerprint
+from tests.store.conftest import SaverOpener
 
 LONG = 5 * SIZE
 Messages = list[AnyMessage]
@@ -30,7 +32,9 @@ class State(TypedDict, total=False):
     messages: Annotated[Messages, add_messages]
 
 
-def _graph(saver: AsyncSqliteSaver, answer: Callable[[Messages], Messages] | None = None) -> Graph:
+def _graph(
+    saver: BaseCheckpointSaver[str], answer: Callable[[Messages], Messages] | None = None
+) -> Graph:
     """Return a graph of one node, which by default answers with the number of messages it saw."""
 
     async def node(state: State) -> State:
@@ -79,14 +83,16 @@ def _orphans(home: Path) -> int:
     )
 
 
-async def test_a_long_thread_reads_the_same_before_and_after_a_restart(tmp_path: Path) -> None:
-    async with open_checkpointer(tmp_path) as saver:
+async def test_a_long_thread_reads_the_same_before_and_after_a_restart(
+    open_saver: SaverOpener,
+) -> None:
+    async with open_saver() as saver:
         graph = _graph(saver)
         for turn in range(LONG):
             await graph.ainvoke(_said(1, turn), _thread(), durability="sync")
         before = await _messages(graph)
         assert len(before) == 2 * LONG
-    async with open_checkpointer(tmp_path) as saver:
+    async with open_saver() as saver:
         assert await _messages(_graph(saver)) == before
         await _graph(saver).ainvoke(_said(1, LONG), _thread())
         assert (await _messages(_graph(saver)))[:-2] == before
@@ -133,8 +139,8 @@ async def test_what_is_read_is_what_langgraphs_own_saver_would_have_kept(tmp_pat
     assert states[0] == states[1]
 
 
-async def test_a_fork_from_an_older_checkpoint(tmp_path: Path) -> None:
-    async with open_checkpointer(tmp_path) as saver:
+async def test_a_fork_from_an_older_checkpoint(open_saver: SaverOpener) -> None:
+    async with open_saver() as saver:
         graph = _graph(saver)
         await graph.ainvoke(_said(LONG), _thread())
         old = (await graph.aget_state(_thread())).config
@@ -162,13 +168,13 @@ async def test_a_rollback_takes_the_pieces_of_the_run_along(tmp_path: Path) -> N
         assert _orphans(tmp_path) == 0
 
 
-async def test_a_rollback_undoes_what_a_run_changed_in_place(tmp_path: Path) -> None:
+async def test_a_rollback_undoes_what_a_run_changed_in_place(open_saver: SaverOpener) -> None:
     def vandal(seen: Messages) -> Messages:
         seen[3].content = "painted over"
         seen[4].additional_kwargs["mark"] = 1
         return [AIMessage("done")]
 
-    async with open_checkpointer(tmp_path) as saver:
+    async with open_saver() as saver:
         graph = _graph(saver)
         await graph.ainvoke(_said(LONG), _thread(run_id="first"))
         before = await _texts(graph)
@@ -182,7 +188,7 @@ async def test_a_rollback_undoes_what_a_run_changed_in_place(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("restart", [False, True])
 async def test_a_message_changed_in_place_is_saved_as_it_is_now(
-    tmp_path: Path, *, restart: bool
+    open_saver: SaverOpener, *, restart: bool
 ) -> None:
     """Nobody should, but middleware does; deep inside a list of blocks as well."""
 
@@ -195,7 +201,7 @@ async def test_a_message_changed_in_place_is_saved_as_it_is_now(
         return [AIMessage("done")]
 
     blocks = HumanMessage([{"type": "text", "text": "before"}], id="blocks")
-    async with open_checkpointer(tmp_path) as saver:
+    async with open_saver() as saver:
         await _graph(saver).ainvoke({"messages": [blocks, *_said(LONG)["messages"]]}, _thread())
         await _graph(saver, vandal).ainvoke(_said(1, LONG), _thread())
         if not restart:
@@ -203,14 +209,14 @@ async def test_a_message_changed_in_place_is_saved_as_it_is_now(
                 {"type": "text", "text": "after"}
             ]
     if restart:
-        async with open_checkpointer(tmp_path) as saver:
+        async with open_saver() as saver:
             assert (await _messages(_graph(saver)))[0].content == [
                 {"type": "text", "text": "after"}
             ]
 
 
-async def test_what_a_reader_does_to_its_copy_stays_with_it(tmp_path: Path) -> None:
-    async with open_checkpointer(tmp_path) as saver:
+async def test_what_a_reader_does_to_its_copy_stays_with_it(open_saver: SaverOpener) -> None:
+    async with open_saver() as saver:
         graph = _graph(saver)
         await graph.ainvoke(_said(LONG), _thread())
         mine = await _messages(graph)
@@ -220,8 +226,8 @@ async def test_what_a_reader_does_to_its_copy_stays_with_it(tmp_path: Path) -> N
         assert await _count(graph) == LONG + 1
 
 
-async def test_a_replaced_and_a_removed_message(tmp_path: Path) -> None:
-    async with open_checkpointer(tmp_path) as saver:
+async def test_a_replaced_and_a_removed_message(open_saver: SaverOpener) -> None:
+    async with open_saver() as saver:
         graph = _graph(saver)
         await graph.ainvoke(_said(LONG), _thread())
         await graph.ainvoke({"messages": [HumanMessage("other", id="m3")]}, _thread())
@@ -230,7 +236,7 @@ async def test_a_replaced_and_a_removed_message(tmp_path: Path) -> None:
         texts = await _texts(graph)
         assert texts[:3] == ["number 0", "number 2", "other"]
         assert len(texts) == LONG + 2
-    async with open_checkpointer(tmp_path) as saver:
+    async with open_saver() as saver:
         assert await _texts(_graph(saver)) == texts
 
 
@@ -320,9 +326,9 @@ async def test_pieces_of_an_older_version_are_read_and_kept(tmp_path: Path) -> N
 
 
 async def test_a_turn_compares_the_pieces_when_they_are_loaded_and_after_its_node(
-    tmp_path: Path,
+    open_saver: SaverOpener,
 ) -> None:
-    async with open_checkpointer(tmp_path) as saver:
+    async with open_saver() as saver:
         graph = _graph(saver)
         await graph.ainvoke(_said(LONG), _thread())
         await graph.ainvoke(_said(1, LONG), _thread())
@@ -346,7 +352,7 @@ async def test_an_older_program_fails_instead_of_losing_messages(tmp_path: Path)
             await old.aget_tuple(_thread())
 
 
-async def test_equal_pieces_of_one_list_are_not_the_same_objects(tmp_path: Path) -> None:
+async def test_equal_pieces_of_one_list_are_not_the_same_objects(open_saver: SaverOpener) -> None:
     chunks = MessageChunker(JsonPlusSerializer())
     values = {"log": [HumanMessage("again") for _ in range(2 * SIZE + 1)]}
     split = chunks.split("t", "", values)
@@ -381,7 +387,9 @@ async def test_what_is_kept_in_memory_is_bounded() -> None:
     assert (chunks.bytes, chunks.held("huge", "")) == (2 * one, {})
 
 
-async def test_a_message_that_json_cannot_encode_is_saved_again_each_time(tmp_path: Path) -> None:
+async def test_a_message_that_json_cannot_encode_is_saved_again_each_time(
+    open_saver: SaverOpener,
+) -> None:
     """Its changes would not be seen."""
     odd = HumanMessage("odd", id="odd", additional_kwargs={"set": {1}})
 
@@ -389,21 +397,21 @@ async def test_a_message_that_json_cannot_encode_is_saved_again_each_time(tmp_pa
         seen[0].additional_kwargs["set"].add(2)
         return [AIMessage("done")]
 
-    async with open_checkpointer(tmp_path) as saver:
+    async with open_saver() as saver:
         await _graph(saver).ainvoke({"messages": [odd, *_said(LONG)["messages"]]}, _thread())
         await _graph(saver, vandal).ainvoke(_said(1, LONG), _thread())
         assert (await _messages(_graph(saver)))[0].additional_kwargs == {"set": {1, 2}}
 
 
-async def test_two_threads_do_not_share(tmp_path: Path) -> None:
-    async with open_checkpointer(tmp_path) as saver:
+async def test_two_threads_do_not_share(open_saver: SaverOpener) -> None:
+    async with open_saver() as saver:
         graph = _graph(saver)
         for thread_id in ("t", "u"):
             await graph.ainvoke(_said(LONG), _thread(thread_id))
         await saver.adelete_thread("u")
         assert await saver.aget_tuple(_thread("u")) is None
         assert await _count(graph) == LONG + 1
-    async with open_checkpointer(tmp_path) as saver:
+    async with open_saver() as saver:
         assert await _count(_graph(saver)) == LONG + 1
 
 

@@ -12,6 +12,7 @@ from langgraph.types import Command, interrupt
 
 from store.checkpoints import CheckpointSaver, open_checkpointer
 from store.errors import StoreUnavailable
+from tests.store.conftest import SaverOpener
 
 
 class State(TypedDict, total=False):
@@ -46,30 +47,65 @@ async def _ids(saver: CheckpointSaver, thread_id: str) -> list[str]:
     return [one.config["configurable"]["checkpoint_id"] async for one in found]
 
 
-async def test_what_was_saved_is_there_after_a_restart(tmp_path: Path) -> None:
-    async with open_checkpointer(tmp_path) as saver:
+async def _count_writes(saver: CheckpointSaver, thread_id: str) -> int:
+    sql = "SELECT count(*) AS n FROM writes WHERE thread_id = :thread_id"
+    rows = await saver._writer.submit(lambda tx: tx.run(sql, {"thread_id": thread_id}))
+    return int(rows[0]["n"])
+
+
+async def test_what_was_saved_is_there_after_a_restart(open_saver: SaverOpener) -> None:
+    async with open_saver() as saver:
         assert await saver.aget_tuple(_thread("t")) is None
         await _graph(saver, "one").ainvoke({"n": 1}, _thread("t"))
-    async with open_checkpointer(tmp_path) as saver:
+    async with open_saver() as saver:
         assert (await _graph(saver, "one").aget_state(_thread("t"))).values == {"n": 2}
 
 
 async def test_it_reads_as_langgraphs_own_saver_does(tmp_path: Path) -> None:
-    async with open_checkpointer(tmp_path) as saver:
+    path = str(tmp_path / "checkpoints.db")
+    async with (
+        open_checkpointer(tmp_path) as saver,
+        AsyncSqliteSaver.from_conn_string(path) as langgraphs,
+    ):
         await _graph(saver, "one", "ask").ainvoke({"n": 1}, _thread("t"))
         config = _thread("t", checkpoint_ns="")
         ours = await saver.aget_tuple(config)
-        theirs = await AsyncSqliteSaver.aget_tuple(saver, config)
+        theirs = await langgraphs.aget_tuple(config)
         assert ours == theirs
         assert ours is not None
         assert ours.pending_writes
         older = await _ids(saver, "t")
         at = _thread("t", checkpoint_ns="", checkpoint_id=older[-1])
-        assert await saver.aget_tuple(at) == await AsyncSqliteSaver.aget_tuple(saver, at)
+        assert await saver.aget_tuple(at) == await langgraphs.aget_tuple(at)
 
 
-async def test_many_threads_at_once(tmp_path: Path) -> None:
-    async with open_checkpointer(tmp_path) as saver:
+async def test_it_lists_as_langgraphs_own_saver_does(tmp_path: Path) -> None:
+    path = str(tmp_path / "checkpoints.db")
+    async with (
+        open_checkpointer(tmp_path) as saver,
+        AsyncSqliteSaver.from_conn_string(path) as langgraphs,
+    ):
+        for name in ("t", "u"):
+            await _graph(saver, "one", "ask").ainvoke({"n": 1}, _thread(name, run_id=f"run-{name}"))
+        newest, *_ = await _ids(saver, "t")
+        before = _thread("t", checkpoint_ns="", checkpoint_id=newest)
+        listings: list[tuple[RunnableConfig | None, dict[str, Any]]] = [
+            (None, {}),
+            (None, {"limit": 3}),
+            (_thread("t"), {}),
+            (_thread("t", checkpoint_ns=""), {"filter": {"source": "loop"}}),
+            (_thread("t"), {"filter": {"source": "loop", "step": 1}, "limit": 1}),
+            (_thread("t"), {"before": before}),
+            (before, {}),
+            (_thread("nobody"), {}),
+        ]
+        for config, options in listings:
+            theirs = [one async for one in langgraphs.alist(config, **options)]
+            assert [one async for one in saver.alist(config, **options)] == theirs
+
+
+async def test_many_threads_at_once(open_saver: SaverOpener) -> None:
+    async with open_saver() as saver:
         graph = _graph(saver, "one")
 
         async def turns(thread_id: str) -> None:
@@ -83,8 +119,8 @@ async def test_many_threads_at_once(tmp_path: Path) -> None:
             assert (await graph.aget_state(_thread(str(number)))).values == {"n": 3}
 
 
-async def test_trim_keeps_the_last_checkpoints_and_the_question(tmp_path: Path) -> None:
-    async with open_checkpointer(tmp_path) as saver:
+async def test_trim_keeps_the_last_checkpoints_and_the_question(open_saver: SaverOpener) -> None:
+    async with open_saver() as saver:
         graph = _graph(saver, "one", "ask")
         for _ in range(12):
             await graph.ainvoke({"n": 1}, _thread("t"))
@@ -97,41 +133,38 @@ async def test_trim_keeps_the_last_checkpoints_and_the_question(tmp_path: Path) 
         state = await graph.aget_state(_thread("t"))
         assert state.interrupts[0].value == "approve?"
         assert (await graph.ainvoke(Command(resume="yes"), _thread("t")))["answer"] == "yes"
-        rows = await saver.conn.execute_fetchall("SELECT count(*) FROM writes WHERE thread_id='t'")
-        [[writes]] = [tuple(row) for row in rows]
+        writes = await _count_writes(saver, "t")
         await saver.trim_thread("t", keep=1)
-        rows = await saver.conn.execute_fetchall("SELECT count(*) FROM writes WHERE thread_id='t'")
-        assert next(iter(rows))[0] < writes
+        assert await _count_writes(saver, "t") < writes
         assert len(await _ids(saver, "t")) == 1
         assert (await graph.ainvoke({"n": 5}, _thread("t")))["n"] == 6
 
 
-async def test_trim_after_a_restart_counts_what_is_there(tmp_path: Path) -> None:
-    async with open_checkpointer(tmp_path) as saver:
+async def test_trim_after_a_restart_counts_what_is_there(open_saver: SaverOpener) -> None:
+    async with open_saver() as saver:
         for _ in range(10):
             await _graph(saver, "one").ainvoke({}, _thread("t"))
-    async with open_checkpointer(tmp_path) as saver:
+    async with open_saver() as saver:
         await saver.trim_thread("t")
         assert len(await _ids(saver, "t")) == 20
 
 
-async def test_trim_spares_the_memory_of_a_subgraph(tmp_path: Path) -> None:
+async def test_trim_spares_the_memory_of_a_subgraph(open_saver: SaverOpener) -> None:
     """A namespace without a task id is a subgraph that remembers; its newest checkpoint stays."""
-    async with open_checkpointer(tmp_path) as saver:
+    async with open_saver() as saver:
         for namespace in ("child", "child", "tools:1"):
             config = _thread("t", checkpoint_ns=namespace)
             await saver.aput(config, empty_checkpoint(), {}, {})
         for _ in range(10):
             await _graph(saver, "one").ainvoke({}, _thread("t"))
         await saver.trim_thread("t")
-        rows = await saver.conn.execute_fetchall(
-            "SELECT checkpoint_ns FROM checkpoints WHERE checkpoint_ns != ''"
-        )
-        assert [row[0] for row in rows] == ["child"]
+        sql = "SELECT checkpoint_ns FROM checkpoints WHERE checkpoint_ns <> ''"
+        rows = await saver._writer.submit(lambda tx: tx.run(sql))
+        assert [row["checkpoint_ns"] for row in rows] == ["child"]
 
 
-async def test_a_forgotten_run_leaves_no_trace(tmp_path: Path) -> None:
-    async with open_checkpointer(tmp_path) as saver:
+async def test_a_forgotten_run_leaves_no_trace(open_saver: SaverOpener) -> None:
+    async with open_saver() as saver:
         graph = _graph(saver, "one")
         await graph.ainvoke({"n": 1}, _thread("t", run_id="first"))
         before = await _ids(saver, "t")
@@ -141,8 +174,8 @@ async def test_a_forgotten_run_leaves_no_trace(tmp_path: Path) -> None:
         assert (await graph.aget_state(_thread("t"))).values == {"n": 2}
 
 
-async def test_a_deleted_thread_is_gone(tmp_path: Path) -> None:
-    async with open_checkpointer(tmp_path) as saver:
+async def test_a_deleted_thread_is_gone(open_saver: SaverOpener) -> None:
+    async with open_saver() as saver:
         await _graph(saver, "one").ainvoke({}, _thread("t"))
         await saver.adelete_thread("t")
         assert await saver.aget_tuple(_thread("t")) is None

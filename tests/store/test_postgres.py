@@ -392,3 +392,8 @@ def test_parameters_are_not_looked_for_in_casts_and_texts() -> None:
     assert translate("SELECT a::text, ':' || :b, json_each(:c)") == (
         "SELECT a::text, ':' || %(b)s, parley_json_each(%(c)s)"
     )
+
+
+def test_a_postgres_url_names_no_file(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match="use pg_dump"):
+        StoreConfig(url="postgresql://db/parley").file(tmp_path)
