@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from agent.middleware.sanitization import EMPTY_ANSWER_REMINDER
 from tests.fakes.model import ModelReply, ModelRequest, ToolCall, text_of
 from tests.prove.plan import ModelBehavior, PlannedMessage
 
@@ -30,6 +31,12 @@ def _read_mark(text: str) -> tuple[str, int]:
     marks = MARK.findall(words)[-1:] if words.strip() else MARK.findall(files)[:1]
     mark, version = marks[0] if marks else ("", "0")
     return mark, int(version)
+
+
+def _last_words(request: ModelRequest) -> str:
+    """Return what a person said last; the agent itself reminds the model in the same role."""
+    said = [text_of(one["content"]) for one in request.messages if one["role"] == "user"]
+    return next((text for text in reversed(said) if text != EMPTY_ANSWER_REMINDER), "")
 
 
 def _unanswered(messages: Sequence[Mapping[str, Any]]) -> dict[str, int]:
@@ -76,7 +83,7 @@ class ProofModel:
         self.requests += 1
         if self.is_offline:
             return ModelReply(drop_after=0)
-        mark, version = _read_mark(request.last_user_text)
+        mark, version = _read_mark(_last_words(request))
         message = self._messages.get(mark)
         if message is None:
             return ModelReply(text="I see.")

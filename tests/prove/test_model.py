@@ -2,6 +2,7 @@
 
 import pytest
 
+from agent.middleware.sanitization import EMPTY_ANSWER_REMINDER
 from tests.fakes.model import ModelReply, ModelRequest
 from tests.prove.model import ProofModel, answer_text
 from tests.prove.plan import MessageKind, ModelBehavior, PlannedMessage
@@ -38,7 +39,10 @@ def test_the_last_words_are_answered(text: str, answer: str) -> None:
 
 def test_an_answer_that_was_empty_after_a_tool_comes_when_asked_for() -> None:
     model = ProofModel({"m00001": message("m00001", ModelBehavior.EMPTY_AFTER_TOOL)})
-    called, empty, answered = [ask(model, "m00001v1") for _ in range(3)]
+    called, empty = [ask(model, "m00001v1") for _ in range(2)]
+    said = ["m00001v1", EMPTY_ANSWER_REMINDER]
+    messages = [{"role": "user", "content": text} for text in said]
+    answered = model.answer(ModelRequest(body={"messages": messages}, headers={}))
     assert [call.name for call in called.calls] == ["ls"]
     assert (empty.text, empty.calls) == ("", ())
     assert answered.text == answer_text("m00001", 1)
