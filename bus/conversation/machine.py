@@ -251,9 +251,11 @@ class Turn:
             self.run_tasks.start_soon(self._handle_beside, self._move(TurnEvent.STEER))
 
     def restart(self) -> None:
-        """Go on with the message as it was edited. What was injected is injected again: it is rewound with it."""
+        """Go on with the message as it was last edited. What was injected is injected again: it is rewound with it."""
+        # What still waits to be injected is newer than what had the turn run again.
+        newer = next((one for one in self.to_inject if one.row.id == self.row.id), None)
         if self._edited is not None:
-            self.message, self._edited = self._edited, None
+            self.message, self._edited = newer or self._edited, None
         if self.reason is CancelReason.EDITED:
             self.reason = None
         again = [*self.injected.values(), *self.to_inject]

@@ -12,6 +12,8 @@ from typing_extensions import override
 
 from bus.buttons import ButtonAction, ButtonToken
 from bus.config import ChannelPolicy, SessionConfig
+from bus.conversation.machine import QueuedMessage
+from bus.conversation.states import TurnState
 from bus.errors import IntakeClosed
 from bus.inbound.message_edits import MAX_EDITS
 from bus.messages import (
@@ -35,6 +37,7 @@ from tests.bus.harness import (
     running_bus,
     running_steered_bus,
 )
+from tests.bus.test_turn import turn_harness
 from tests.bus.test_uploads import DownloadingPlatform
 from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph, Script
@@ -255,6 +258,32 @@ async def test_an_edit_that_came_too_late_for_the_run_starts_it_again(tmp_path: 
         await harness.expect_replies("Hello you")
         assert harness.prompts() == ["left", "right"]
         assert harness.thread_messages() == ["right", "Hello you"]
+
+
+async def test_the_last_edit_counts_while_a_turn_is_about_to_run_again(tmp_path: Path) -> None:
+    """It comes after the run ended with the first text, and before the one with the second begins."""
+    async with turn_harness(tmp_path) as harness, anyio.create_task_group() as tasks:
+        harness.server.accepts_injection = True
+        ends = anyio.Event()
+        harness.server.scripts.append(Script(words=("Left",), ends=ends))
+        turn = await harness.accept_turn("left")
+        tasks.start_soon(turn.run)
+        await eventually(lambda: harness.server.runs)
+        turn.steer(edited(turn.message, "right"))
+        await harness.server.runs[0].injection_arrived.wait()
+        ends.set()
+        await eventually(lambda: turn.state is TurnState.CANCELLING, every_s=0.001)
+        turn.steer(edited(turn.message, "straight on"))
+        await turn.finished.wait()
+        said = [run.body["input"]["messages"][0]["content"] for run in harness.server.runs]
+        assert said == ["left", "straight on"]
+
+
+def edited(message: QueuedMessage, text: str) -> QueuedMessage:
+    count = message.inbound.edit_count + 1
+    return replace(
+        message, inbound=replace(message.inbound, text=text, edit_count=count), text=text
+    )
 
 
 async def test_what_was_said_to_a_run_is_said_again_when_it_is_run_anew(tmp_path: Path) -> None:
