@@ -1,11 +1,12 @@
 """Accepted messages looked up and changed later: by id, what followed one, questions, edits, the run of another."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from store.conversations import ConversationKey, key_params
 from store.database import Database, Params, Transaction
 from store.inbox import SELECT_ROWS, InboxRow, inbox_row_from, mark_received
-from store.outbox import OutboxRow, OutboxStore
+from store.outbox import NewOutboxRow, OutboxRow, OutboxStore, insert_outbox_rows
 
 # Conversations of a chat that migrates may be merged, so a row that was read before names the old one: statements
 # take the conversation and the place in it from the row as it is stored now.
@@ -100,9 +101,15 @@ class MessageHistoryStore:
         return last
 
     async def update_body(
-        self, inbox_id: int, body: str, event: ReceivedEvent, *, reset_attempts: bool = False
+        self,
+        inbox_id: int,
+        body: str,
+        event: ReceivedEvent,
+        *,
+        reset_attempts: bool = False,
+        deliveries: Sequence[NewOutboxRow] = (),
     ) -> bool:
-        """Replace a row's body, once per event; False if the event was received before.
+        """Replace a row's body and insert outbox rows, once per event; False if the event was received before.
 
         `reset_attempts`: the message is a different one now; earlier attempts do not count.
         """
@@ -112,6 +119,7 @@ class MessageHistoryStore:
             if not mark_received(tx, event.key, event.event_id, at=event.at):
                 return False
             tx.run(_UPDATE_BODY, params)
+            insert_outbox_rows(tx, deliveries, now=event.at)
             return True
 
         return await self._database.transaction(work)

@@ -51,6 +51,13 @@ class ConversationWorker:
         """Return whether the turn that runs is that of a row."""
         return self.turn is not None and self.turn.row.id == row_id
 
+    def turn_with(self, row_id: int) -> Turn | None:
+        """Return the turn that runs, if a row is its own or injected into it."""
+        has_row = self.is_running(row_id) or (
+            self.turn is not None and self.turn.has_injected(row_id)
+        )
+        return self.turn if has_row else None
+
     def edit(self, message: QueuedMessage, *, steers: bool) -> QueueState:
         """Let a message that runs or waits here be what it was edited to.
 
@@ -64,6 +71,8 @@ class ConversationWorker:
             return QueueState.RUNNING
         self._replace(message)
         if turn is not None and turn.has_injected(row_id):
+            if turn.is_decided:
+                return QueueState.FINISHING
             turn.steer(message)
         return QueueState.WAITING
 

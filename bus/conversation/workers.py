@@ -128,10 +128,10 @@ class ConversationWorkers:
         return worker.delete(replace(message, inbound=inbound))
 
     async def wait_finished(self, row_id: int) -> None:
-        """Wait until the turn that a message has is over."""
+        """Wait until the turn that a message has, or that it was injected into, is over."""
         found = self._find(row_id)
-        if found is not None and found[0].is_running(row_id) and found[0].turn is not None:
-            await found[0].turn.finished.wait()
+        if found is not None and (turn := found[0].turn_with(row_id)) is not None:
+            await turn.finished.wait()
 
     async def stop_message(self, row_id: int) -> bool:
         """Cancel the turn of a message, whether it runs or waits; return whether there was one. Raises StoreError."""

@@ -52,6 +52,7 @@ class MessageEditHandler:
         self._access = access
         self._workers = workers
         self._reruns = reruns
+        self._delivery = bus.delivery
         self._now = bus.now
         self._one = anyio.Lock()
 
@@ -95,6 +96,8 @@ class MessageEditHandler:
             return Disposition.NOT_ALLOWED
         has_same_files = bool(before.album) or _files(edited) == _files(before)
         if edited.text == before.text and has_same_files:
+            # The offer may have been committed when nobody waited for that any more.
+            self._delivery.notify(row.key)
             return Disposition.UNCHANGED
         if row.kind != "chat" or parse_command(edited.text) is not None:
             # Commands are carried out at once, and once.
@@ -125,9 +128,19 @@ class MessageEditHandler:
         after = replace(
             before, text=edit.edited.text, attachments=files, edit_count=before.edit_count + 1
         )
-        body, event = encode_inbound(after), self._event(edit)
-        if not await self._history.update_body(row.id, body, event, reset_attempts=True):
+        # Together with the edit: the platform may hang up, or the process die, before anything else happens.
+        offer = await self._reruns.new_offer(row, after)
+        if not await self._history.update_body(
+            row.id,
+            encode_inbound(after),
+            self._event(edit),
+            reset_attempts=True,
+            deliveries=offer,
+        ):
             return Disposition.DUPLICATE
+        if offer:
+            self._delivery.notify(row.key)
+            return Disposition.ACCEPTED
         state = self._workers.edit(row.id, after)
         if state is QueueState.FINISHING:
             with anyio.move_on_after(TURN_END_S):

@@ -32,8 +32,13 @@ class RerunOffers:
     async def offer(self, row_id: int, inbound: InboundMessage) -> None:
         """Offer to answer a message again, unless it is open or too old. Raises StoreError."""
         row = await self._history.find(row_id)
-        if row is None or row.state in OPEN_STATES or self._now() - row.received_at > RERUN_OFFER_S:
-            return
+        if row is not None and (offer := await self.new_offer(row, inbound)):
+            await self._delivery.enqueue(row.key, offer)
+
+    async def new_offer(self, row: InboxRow, inbound: InboundMessage) -> list[NewOutboxRow]:
+        """Return what offers to answer a message again; nothing if it is open or too old. Raises StoreError."""
+        if row.state in OPEN_STATES or self._now() - row.received_at > RERUN_OFFER_S:
+            return []
         later = await self._history.list_after(row, limit=MAX_LATER_ROWS)
         reruns = _reruns(row, later)
         takes_more = any(one not in reruns and one.thread_id == row.thread_id for one in later)
@@ -46,8 +51,7 @@ class RerunOffers:
             buttons=(Button(label=texts.button_rerun, token=token, style="primary"),),
         )
         key = _offer_key(row, len(reruns))
-        offer = NewOutboxRow(key=key, conversation=row.key, body=encode_outbound(body))
-        await self._delivery.enqueue(row.key, [offer])
+        return [NewOutboxRow(key=key, conversation=row.key, body=encode_outbound(body))]
 
     async def accept(self, pressed: AuthorizedPress) -> PressOutcome:
         """Answer a message again as it was edited: the button's action. Raises as `Intake.receive` does."""

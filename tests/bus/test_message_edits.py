@@ -1,12 +1,14 @@
 """Messages that are edited or deleted: while they wait, while they run, and after they were answered."""
 
+import sqlite3
 import threading
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 from typing_extensions import override
 
@@ -484,6 +486,44 @@ async def test_servers_that_take_nothing_back_answer_the_edit_behind_it(tmp_path
         await edit(harness, "e3", "right", "c2")
         await eventually(lambda: harness.prompts()[-1] == "right")
         await harness.wait_until_finished()
+
+
+async def test_an_edit_that_the_platform_sends_again_is_offered(tmp_path: Path) -> None:
+    """The platform hangs up as soon as the edit is stored, and sends it again."""
+    async with running_bus(tmp_path) as harness:
+        await talk(harness, "one")
+        with (
+            closing(sqlite3.connect(tmp_path / "parley.db")) as journal,
+            anyio.CancelScope() as request,
+        ):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(edit, harness, "e1", "two", "c1")
+                while "two" not in journal.execute("SELECT body FROM inbox").fetchone()[0]:
+                    await anyio.lowlevel.checkpoint()
+                request.cancel()
+        assert await edit(harness, "e1", "two", "c1") is Disposition.UNCHANGED
+        await eventually(lambda: harness.platform.texts[-1] == OFFER)
+
+
+async def test_an_edit_of_an_injected_message_during_the_delivery_is_offered_after_it(
+    tmp_path: Path,
+) -> None:
+    platform = SlowSplitPlatform()
+    answer = "x" * 2 * PART_CHARS  # a short one is split at once
+    async with running_steered_bus(tmp_path, platform) as harness:
+        gate = harness.hold_next_run(answer)
+        await harness.send("one")
+        await harness.wait_for_runs(1)
+        await harness.send("two")
+        await harness.server.runs[0].injection_arrived.wait()
+        gate.set()
+        await eventually(platform.cutting.is_set)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(edit, harness, "e2", "three", "c1")
+            await anyio.wait_all_tasks_blocked()
+            platform.cut.set()
+        parts = [answer[:PART_CHARS], answer[PART_CHARS:]]
+        await eventually(lambda: harness.platform.texts == [*parts, OFFER])
 
 
 async def test_the_offer_says_what_is_taken_back_as_well(tmp_path: Path) -> None:
