@@ -22,16 +22,19 @@ def configured_mounts(configured: Sequence[MountConfig]) -> tuple[Mount, ...]:
     """Return the configured mounts; unusable ones are logged and ignored. Blocking."""
     mounts = []
     for mount in configured:
-        host = Path(mount.host_path)
-        virtual = mount.container_path.rstrip("/")
-        if problem := _problem(virtual, host):
+        if problem := find_mount_problem(mount):
             logger.warning("sandbox.mounts: ignoring %s: %s", mount.container_path, problem)
             continue
-        mounts.append(Mount(virtual=virtual, host=host.resolve(), read_only=mount.read_only))
+        virtual = mount.container_path.rstrip("/")
+        host = Path(mount.host_path).resolve()
+        mounts.append(Mount(virtual=virtual, host=host, read_only=mount.read_only))
     return tuple(mounts)
 
 
-def _problem(virtual: str, host: Path) -> str | None:
+def find_mount_problem(mount: MountConfig) -> str | None:
+    """Return why a configured mount cannot be used, or None. Blocking."""
+    host = Path(mount.host_path)
+    virtual = mount.container_path.rstrip("/")
     if not host.is_absolute() or not virtual.startswith("/") or ".." in virtual.split("/"):
         return "both paths must be absolute, without `..`"
     if not host.is_dir():

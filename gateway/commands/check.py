@@ -20,8 +20,10 @@ from agent.sandbox.factory import (
     build_sandbox_provider,
     sandbox_problem,
 )
+from agent.sandbox.mounts import find_mount_problem
 from agent.thread_storage import ThreadStorage
 from agent.tools.registry import configured_tools
+from bots.common.diagnosis import Severity
 from bots.registry import missing_keys
 from bots.terminal.adapter import TERMINAL
 from gateway.command_errors import EXIT_BAD_CONFIG, EXIT_FAILED
@@ -29,6 +31,7 @@ from gateway.config import EXTENSIONS_FILE, Config, load_config
 from gateway.config_file import ConfigError
 from gateway.serving import startup_report
 from gateway.setup.reference_checks import find_reference_problems
+from gateway.setup.system_checks import check_data_folder
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -40,16 +43,18 @@ def run(arguments: argparse.Namespace) -> int:
     except ConfigError as error:
         code, problems = EXIT_BAD_CONFIG, list(error.problems)
         config = error.partial if isinstance(error.partial, Config) else None
+    sandbox = ""
+    hints: list[str] = []
     if config is not None:
         problems += [line for line in find_config_problems(config) if line not in problems]
+        sandbox, hints = _check_machine(config, problems)
     code = code or (EXIT_FAILED if problems else 0)
-    hints = list(startup_report.config_hints(config)) if config else []
     if arguments.json:
         report = {"healthy": not problems, "problems": problems, "warnings": hints}
         sys.stdout.write(f"{json.dumps(report, indent=2, ensure_ascii=False)}\n")
         return code
     if config is not None:
-        lines = startup_report.summary_lines(config, _sandbox_label(config))
+        lines = startup_report.summary_lines(config, sandbox)
         sys.stdout.write(startup_report.format_lines(lines))
         sys.stdout.write(startup_report.format_lines(_channel_lines(config)))
     sys.stdout.write("".join(f"  - {hint}\n" for hint in hints))
@@ -91,12 +96,21 @@ def find_folder_problem(folder: Path) -> str | None:
     return None
 
 
-def _sandbox_label(config: Config) -> str:
-    """Return the description of the sandbox, or why it cannot be used."""
+def _check_machine(config: Config, problems: list[str]) -> tuple[str, list[str]]:
+    """Return the description of the sandbox, and the warnings; append problems that are not in the list yet."""
+    warnings = list(startup_report.config_hints(config))
+    if find_folder_problem(config.home) is None:
+        disk = check_data_folder(config.home, config.agent.sandbox)
+        if disk.severity is not Severity.OK:
+            known = problems if disk.severity is Severity.PROBLEM else warnings
+            known.append(f"data folder {disk.text}: {disk.fix}")
     try:
-        return build_sandbox_provider(config.agent.sandbox, ThreadStorage(config.home)).description
+        folders = ThreadStorage(config.home)
+        return build_sandbox_provider(config.agent.sandbox, folders).description, warnings
     except AgentError as error:
-        return error.user_message
+        if not any(error.user_message in line for line in problems):
+            problems.append(f"sandbox: {error.user_message}")
+        return error.user_message, warnings
 
 
 def _find_guardrail_problem(config: AgentConfig) -> str | None:
@@ -133,6 +147,9 @@ def _configured_classes(config: AgentConfig) -> Iterator[tuple[str, str]]:
 def _find_agent_problems(config: AgentConfig) -> Iterator[str]:
     """Yield problems of the agent's parts, except missing classes."""
     yield from filter(None, (sandbox_problem(config.sandbox), _find_guardrail_problem(config)))
+    for index, mount in enumerate(config.sandbox.mounts):
+        if fault := find_mount_problem(mount):
+            yield f"sandbox.mounts[{index}]: {mount.container_path} is not mounted: {fault}"
     yield from _find_tool_problems(config)
     yield from _find_acp_problems(config)
 

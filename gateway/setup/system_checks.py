@@ -1,7 +1,7 @@
-"""Checks of this machine: free disk space, sandbox, LangGraph server."""
+"""Checks of this machine: free disk space and inodes, sandbox, LangGraph server."""
 
 import importlib.util
-import shutil
+import os
 from pathlib import Path
 
 import httpx
@@ -17,22 +17,29 @@ from bots.common.diagnosis import CheckResult, Severity, problem
 MIN_FREE_BYTES = 100_000_000
 """With less free disk space, the journal may not be able to store the next message."""
 
+MIN_FREE_INODES = 1000
+"""With fewer free inodes, new files (databases, uploads, files of the agent) may fail although there is space."""
+
 _TIMEOUT_S = 10.0
 
 _GUIDE = "see docs/howto/let-the-agent-run-commands.md"
 
 
 def check_data_folder(home: Path, sandbox: SandboxConfig) -> CheckResult:
-    """Check the free space of the data folder, which need not exist yet."""
+    """Check the free space and inodes of the data folder, which need not exist yet."""
     existing = next(path for path in (home, *home.parents) if path.exists())
     try:
-        free = shutil.disk_usage(existing).free
+        disk = os.statvfs(existing)
     except OSError as error:
         return problem(
             "data folder", f"{home}: {error.strerror}", "fix its permissions, or set PARLEY_HOME"
         )
+    free = disk.f_bavail * disk.f_frsize
     usage = f"{home}, {free / 1e9:.1f} GB free"
     fix = "free up space, or set PARLEY_HOME to a folder on another disk"
+    if disk.f_files and disk.f_favail < MIN_FREE_INODES:  # some file systems have no fixed number
+        fix = "delete files, or set PARLEY_HOME to a folder on another disk"
+        return problem("data folder", f"{usage}, but only {disk.f_favail} free inodes", fix)
     if free < MIN_FREE_BYTES:
         return problem("data folder", f"{usage}: too little for the journal", fix)
     if free < sandbox.min_free_disk_mb * 1_000_000:

@@ -1,6 +1,10 @@
 """`parley check` names tools, agents and containers that cannot be used as they are configured."""
 
 import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -28,6 +32,10 @@ from tests.gateway.test_cli import parley
         (
             "sandbox: {use: docker, docker: {command: no-such-docker}}",
             "docker needs the program no-such-docker, which is not installed",
+        ),
+        (
+            "sandbox: {mounts: [{host_path: /no/such/folder, container_path: /mnt/data}]}",
+            "sandbox.mounts[0]: /mnt/data is not mounted: host_path is not a folder",
         ),
         ('tools: [{name: web_fetch, group: web, use: "agent.tools.web:fetch_page"}]', None),
         ("acp_agents: {helper: {command: sh}}", None),
@@ -145,6 +153,50 @@ channels: {session: {assistant_id: lead_agnet}, telegram: {enabled: true, bot_to
     assert (code, err, report["healthy"], len(report["problems"])) == (2, "", False, 3)
     code, out, _ = parley(tmp_path, "check", "--json", config="{}")
     assert (code, json.loads(out)["problems"]) == (0, [])
+
+
+@contextmanager
+def small_disk(folder: Path, options: str) -> Iterator[None]:
+    """Mount a file system at a folder; skip the test where that is not allowed."""
+    folder.mkdir(exist_ok=True)
+    try:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], check=True)
+    except subprocess.CalledProcessError:
+        pytest.skip("mounting is not allowed here")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+@pytest.mark.parametrize(
+    ("options", "problem", "warning"),
+    [
+        ("size=40m", "0.0 GB free: too little for the journal", None),
+        ("size=4g,nr_inodes=50", "only 49 free inodes", None),
+        ("size=4g,ro", "the data folder is not writable", None),
+        ("size=300m", None, "below sandbox.min_free_disk_mb"),
+        ("size=4g", None, None),
+    ],
+)
+def test_the_disk_of_the_data_folder_is_checked(
+    tmp_path: Path, options: str, problem: str | None, warning: str | None
+) -> None:
+    with small_disk(tmp_path / "disk", options):
+        home = str(tmp_path / "disk" / "home")
+        code, out, _ = parley(tmp_path, "check", "--json", config="{}", PARLEY_HOME=home)
+    report = json.loads(out)
+    assert code == (1 if problem else 0)
+    assert [problem in line for line in report["problems"]] == [True] * bool(problem), report
+    warnings = [line for line in report["warnings"] if "no chat platform" not in line]
+    assert [warning in line for line in warnings] == [True] * bool(warning), report
+
+
+def test_a_sandbox_that_cannot_be_built_is_a_problem(tmp_path: Path) -> None:
+    code, out, _ = parley(tmp_path, "check", "--json", config="sandbox: {use: 'json:dumps'}")
+    (problem,) = json.loads(out)["problems"]
+    assert (code, "json:dumps cannot be built" in problem) == (1, True)
 
 
 def test_the_policies_of_each_channel_are_shown(tmp_path: Path) -> None:
