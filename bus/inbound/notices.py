@@ -176,7 +176,7 @@ def _collected_notice(
 ) -> NewOutboxRow:
     """Return the notice of all messages of a burst; it takes the place of the one without this message."""
     burst.events.add(message.event_id)
-    superseded, burst.key = burst.key, f"more:{key.channel}:{message.event_id}"
+    superseded, burst.key = burst.key, f"full:{key.channel}:{message.event_id}"
     text = message.reply_target.texts.refused_more.format(count=len(burst.events))
     row = _notice_row(burst.key, key, message, text)
     return replace(row, not_before=burst.due, supersedes=superseded)

@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import anyio
 from typing_extensions import override
@@ -18,10 +19,13 @@ from bus.conversation import machine
 from bus.conversation.states import TurnEvent, TurnState
 from bus.errors import DeliveryError
 from bus.messages import Attachment, MessageId, ReplyTarget
+from bus.platform import Adapter
 from store.database import Database, Params, Row, Transaction
 from store.errors import RowConflict
 from store.transaction import T
-from tests.fakes.platform import ButtonPlatform, CardPlatform, FakePlatform, PreviewPlatform
+from tests.fakes.platform import ButtonPlatform, CardPlatform, PreviewPlatform
+
+AnyAdapter = TypeVar("AnyAdapter", bound=Adapter)
 
 NOT_INJECTED = frozenset({"run", "until"})
 """Methods of the fake platforms that no turn calls."""
@@ -124,18 +128,20 @@ class Faults:
         return True
 
 
-class KillAtTransition(logging.Handler):
-    """Kills the process when a turn makes a transition, which the machine's log tells; notes all transitions.
+class AtTransition(logging.Handler):
+    """Does something when a turn first makes a transition, which the machine's log tells; notes all transitions.
 
     Attributes:
         made: The transitions that were made, each once.
     """
 
-    def __init__(self, faults: Faults, pair: tuple[TurnState, TurnEvent] | None = None) -> None:
+    def __init__(
+        self, pair: tuple[TurnState, TurnEvent] | None = None, act: Callable[[], object] = int
+    ) -> None:
         super().__init__(logging.DEBUG)
         self.made: dict[tuple[TurnState, TurnEvent], None] = {}
-        self._faults = faults
         self._pair = pair
+        self._act = act
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
@@ -144,10 +150,10 @@ class KillAtTransition(logging.Handler):
         _, state, event, _ = record.args
         assert isinstance(state, TurnState)
         assert isinstance(event, TurnEvent)
+        is_first = (state, event) not in self.made
         self.made[state, event] = None
-        if (state, event) == self._pair:
-            self._faults.is_killed = True
-            self._faults.happened.set()
+        if is_first and (state, event) == self._pair:
+            self._act()
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -160,6 +166,18 @@ class KillAtTransition(logging.Handler):
         finally:
             machine.log.removeHandler(self)
             machine.log.setLevel(before)
+
+
+class KillAtTransition(AtTransition):
+    """Kills the process at a transition."""
+
+    def __init__(self, faults: Faults, pair: tuple[TurnState, TurnEvent] | None = None) -> None:
+        super().__init__(pair, partial(self._kill, faults))
+
+    @staticmethod
+    def _kill(faults: Faults) -> None:
+        faults.is_killed = True
+        faults.happened.set()
 
 
 def _store_site() -> str:
@@ -211,7 +229,7 @@ def _fail(_: Transaction) -> NoReturn:
     raise sqlite3.OperationalError("disk I/O error")
 
 
-def with_faults(platform: FakePlatform, faults: Faults) -> FakePlatform:
+def with_faults(platform: AnyAdapter, faults: Faults) -> AnyAdapter:
     """Have every adapter method of a platform pass by the faults; return the platform."""
     for name, method in inspect.getmembers(platform, inspect.iscoroutinefunction):
         if not name.startswith("_") and name not in NOT_INJECTED:

@@ -1,0 +1,371 @@
+"""Turns on the real adapters, between the simulated platforms and a bus on a real journal."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import anyio
+
+from bots.config import FeishuConfig, SlackConfig, TelegramConfig
+from bots.feishu.adapter import FeishuAdapter
+from bots.slack.adapter import SlackAdapter
+from bots.telegram.adapter import TelegramAdapter
+from bus.config import BusConfig, ChannelPolicy, SessionConfig
+from bus.conversation.states import TurnEvent, TurnState
+from bus.errors import unwrapped
+from bus.locales.en import ENGLISH
+from bus.platform import Adapter, ConnectionState
+from store.conversations import ConversationKey
+from tests.bots import feishu_rig, slack_rig, telegram_rig
+from tests.bus.harness import OPEN, BusHarness, running_bus
+from tests.bus.test_bus_approvals import review
+from tests.eventually import eventually
+from tests.fakes.langgraph import FakeLangGraph, Script
+from tests.faults.injection import AtTransition, Faults, FaultyDatabase, Killed, with_faults
+from tests.prove.feishu import FeishuPlatform
+from tests.prove.platforms import Place, SentEvent, ShownMessage, SimulatedPlatform
+from tests.prove.slack import SlackPlatform
+from tests.prove.telegram import TelegramPlatform
+
+TransitionPair = tuple[TurnState, TurnEvent]
+
+ANSWER, QUESTION = "Hello you", "Let me."
+STEER = OPEN.model_copy(update={"session": SessionConfig(busy="steer")})
+WORK_S = 0.1
+"""How long the agent works."""
+
+
+@dataclass(frozen=True)
+class RealPlatform:
+    """A platform whose turns fail.
+
+    Attributes:
+        simulate: Makes its server, with people.
+        adapt: Makes the adapter, as each process does.
+        calls: The calls that show a turn to people, and that fail.
+        refusal: How such a call is refused for a moment, as the platform's `fail` takes it.
+        failures: The failures that are still to come.
+    """
+
+    simulate: Callable[[], SimulatedPlatform]
+    adapt: Callable[[Mapping[str, Any]], Adapter]
+    calls: tuple[str, ...]
+    refusal: Mapping[str, object]
+    failures: Callable[[Any], dict[str, Any] | list[Any]]
+
+
+PEOPLE = 20
+"""Each turn has a chat of its own: a chat takes a message a second."""
+
+
+def _simulated_slack() -> SlackPlatform:
+    platform = SlackPlatform("slack", people=PEOPLE)
+    platform.server.server.limits.on = False  # they are waited for in real time; the proof has them
+    return platform
+
+
+def _slack(section: Mapping[str, Any]) -> SlackAdapter:
+    return SlackAdapter(SlackConfig.model_validate(section), timeouts=slack_rig.FAST)
+
+
+def _telegram(section: Mapping[str, Any]) -> TelegramAdapter:
+    # Who is allowed is the bus's to know: the harness lets everybody in.
+    config = TelegramConfig.model_validate({**section, "allowed_users": []})
+    return TelegramAdapter(
+        config, telegram_rig.COMMANDS, timing=replace(telegram_rig.FAST, notice_s=0.5)
+    )
+
+
+def _feishu(section: Mapping[str, Any]) -> FeishuAdapter:
+    return FeishuAdapter(
+        FeishuConfig.model_validate(section),
+        commands=feishu_rig.COMMANDS,
+        timeouts=feishu_rig.QUICK,
+    )
+
+
+PLATFORMS: Mapping[str, RealPlatform] = {
+    "slack": RealPlatform(
+        _simulated_slack,
+        _slack,
+        ("chat.postMessage", "chat.delete", "reactions.add", "reactions.remove"),
+        {"status": 503},
+        lambda simulated: simulated.server.server.failures,
+    ),
+    "telegram": RealPlatform(
+        lambda: TelegramPlatform("telegram", people=PEOPLE, token="123456:PLATFORM-TURNS"),
+        _telegram,
+        ("sendMessage", "sendChatAction", "editMessageText", "deleteMessage"),
+        {"status": 502},
+        lambda simulated: simulated.server._failures,
+    ),
+    "feishu": RealPlatform(
+        lambda: FeishuPlatform("feishu", people=PEOPLE),
+        _feishu,
+        ("message.reply", "message.create", "message.patch", "reaction.create", "reaction.delete"),
+        {"status": 502, "text": "bad gateway"},
+        lambda simulated: simulated.server.state.failures,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class RealTurn:
+    """What a person does, and what the agent does.
+
+    Attributes:
+        act: Writes to the bot, one message after what the one before it brought; in a second process, what is left.
+        script: What the agent does; None = it answers after `work_s`.
+        least_answers, most_answers: How many answers that may bring.
+        refusals: What the agent's server answers to the first requests for a run.
+    """
+
+    act: Callable[["PlatformRig"], Coroutine[Any, Any, None]]
+    script: Script | None = None
+    least_answers: int = 1
+    most_answers: int = 1
+    work_s: float = WORK_S
+    refusals: tuple[int, ...] = ()
+    policy: ChannelPolicy = OPEN
+
+
+class PlatformRig:
+    """A simulated platform, an agent's server, and one process after the other between them.
+
+    Attributes:
+        place: A private chat, in which the person writes.
+    """
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.platform = PLATFORMS[name]
+        self.server = FakeLangGraph()
+        self.server.accepts_injection = True
+        self._name = name
+        self._folder = folder
+        self._simulated = self.platform.simulate()
+        self._faults = Faults()
+        self._sent: dict[str, SentEvent] = {}
+        self._chats = 0
+        self._bus: BusHarness | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.server.__aenter__()
+        await self._simulated.__aenter__()
+        self.place: Place = self._simulated.places[0]
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._simulated.__aexit__(None, None, None)
+        await self.server.__aexit__(None, None, None)
+
+    @property
+    def bus(self) -> BusHarness:
+        """The process that runs now."""
+        assert self._bus is not None
+        return self._bus
+
+    @asynccontextmanager
+    async def process(self, turn: RealTurn) -> AsyncIterator[None]:
+        """Run a process inside the block, for a turn."""
+        adapter = self.platform.adapt(self._simulated.section)
+        async with running_bus(
+            self._folder,
+            others={self._name: with_faults(adapter, self._faults)},
+            server=self.server,
+            policy=turn.policy,
+            config=BusConfig(drain_s=0.0),
+            wrap=lambda database: FaultyDatabase(database, self._faults),
+        ) as bus:
+            await eventually(lambda: adapter.health().state is ConnectionState.CONNECTED)
+            self._bus = bus
+            try:
+                yield
+            finally:
+                self._bus = None
+
+    def begin(self, turn: RealTurn) -> None:
+        """Forget the turns before, take another chat, and have the agent do what this one says."""
+        self._sent, self.place = {}, self._simulated.places[self._chats]
+        self._chats += 1
+        self.server.runs.clear()
+        self.server.scripts.clear()
+        self.server.refusals.extend(turn.refusals)
+        gate = anyio.Event()
+        asyncio.get_running_loop().call_later(turn.work_s, gate.set)
+        self.server.scripts.append(turn.script or Script(gate=gate))
+
+    async def say(self, text: str) -> SentEvent:
+        """Write to the bot, once in a turn."""
+        if text not in self._sent:
+            self._sent[text] = await self.place.say(text)
+        return self._sent[text]
+
+    async def send_file(self) -> None:
+        """Send a file without words, once in a turn."""
+        if "" not in self._sent:
+            self._sent[""] = await self.place.send_file("a.txt", b"content")
+
+    async def edit(self, text: str, edited: str) -> None:
+        """Change what was written, once in a turn."""
+        if edited not in self._sent:
+            self._sent[edited] = await self.place.edit(self._sent[text].message_id, edited)
+
+    def shown(self) -> list[ShownMessage]:
+        """Return what the bot has shown in this turn."""
+        return self.place.shown()
+
+    def break_calls(self, **how: object) -> None:
+        """Let each of the calls that show a turn fail once."""
+        for call in self.platform.calls:
+            self._simulated.server.fail(call, **how)  # type: ignore[attr-defined]
+
+    async def run_until_killed(self, turn: RealTurn, pair: TransitionPair) -> None:
+        """Run a turn in a process that is killed at a transition; nothing is stored or sent from then on."""
+        reached = anyio.Event()
+
+        def kill() -> None:
+            self._faults.is_killed = True
+            reached.set()
+
+        try:
+            with unwrapped():
+                async with self.process(turn):
+                    await self._run_until(turn, pair, kill, reached)
+                    await anyio.sleep(0.02)  # whatever still runs meets the end
+                    self._faults.kill()
+        except Killed:
+            self._faults.restart()
+
+    async def run_until_stopped(self, turn: RealTurn, pair: TransitionPair) -> None:
+        """Run a turn in a process that is stopped at a transition."""
+        reached = anyio.Event()
+        async with self.process(turn):
+            await self._run_until(turn, pair, reached.set, reached)
+
+    async def _run_until(
+        self, turn: RealTurn, pair: TransitionPair, act: Callable[[], None], reached: anyio.Event
+    ) -> None:
+        with AtTransition(pair, act).installed():
+            self.begin(turn)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(turn.act, self)
+                with anyio.fail_after(10):
+                    await reached.wait()
+                tasks.cancel_scope.cancel()
+
+    async def run_with_broken_calls(
+        self, turn: RealTurn, pair: TransitionPair, **how: object
+    ) -> None:
+        """Run a turn; from a transition on, each of the calls that show it fails once."""
+        at = AtTransition(pair, lambda: self.break_calls(**how))
+        with at.installed():
+            self.begin(turn)
+            await turn.act(self)
+            await self.settle()
+        assert pair in at.made, f"the turn did not come to {pair}"
+        self.platform.failures(self._simulated).clear()
+
+    async def settle(self) -> None:
+        """Wait until every message is finished and every delivery closed; waits for retries pass quickly."""
+        bus, quiet = self.bus, 0
+        with anyio.fail_after(20):
+            while quiet < 2:
+                rows = await bus.bus.outbox.list_open()
+                is_idle = not rows and not await bus.bus.inbox.list_unfinished()
+                is_heard = all(one.arrival() != "waiting" for one in self._sent.values())
+                quiet = quiet + 1 if is_idle and is_heard else 0
+                if any(row.not_before > bus.clock() for row in rows):
+                    bus.clock.ahead += 1.0
+                for key in {row.conversation for row in rows}:
+                    self._wake(key)
+                await anyio.sleep(0.02)
+
+    def _wake(self, key: ConversationKey) -> None:
+        self.bus.bus._context.delivery.notify(key)
+
+    async def check(self, turn: RealTurn) -> None:
+        """Do what is left of a turn, and look at the chat.
+
+        Answered once, or told; nothing stuck; the next message is answered; no request was forbidden.
+        """
+        await turn.act(self)
+        await self.settle()
+        texts = [message.text for message in self.shown()]
+        told = sum(ANSWER in text or ENGLISH.failed in text for text in texts)
+        # Where a platform hides the outcome of a send, there may be a copy, of an answer or a progress notice.
+        doubtful = await self.bus.bus.outbox.list_recent(states=["uncertain"])
+        copies = sum(row.key.endswith(":notice") for row in doubtful)
+        most = turn.most_answers + len(doubtful) - copies
+        assert turn.least_answers <= told <= most, texts
+        await eventually(lambda: len(self.stuck()) <= copies)
+        for row in doubtful:
+            await self.bus.bus.discard(row.id)
+        self.server.scripts.clear()  # where no run was started, what it would have done is left
+        await self.say("again")
+        await eventually(lambda: sum(ANSWER in one.text for one in self.shown()) > told)
+        await self.settle()
+        assert len(self.stuck()) <= copies
+        assert self._simulated.violations == []
+
+    def stuck(self) -> list[str]:
+        """Return what says that work goes on."""
+        messages = [message.text for message in self.shown() if message.unfinished]
+        signs = [
+            sign
+            for one in self._sent.values()
+            if not one.message_id.startswith("slash:")
+            for sign in self.place.working_signs(one.message_id)
+        ]
+        return [*messages, *signs]
+
+    async def run_started(self) -> None:
+        """Wait for a run."""
+        await eventually(lambda: self.server.runs)
+
+
+async def _with_a_file(rig: PlatformRig) -> None:
+    await rig.send_file()
+
+
+async def _one_message(rig: PlatformRig) -> None:
+    await rig.say("hi")
+
+
+async def _approval(rig: PlatformRig) -> None:
+    await rig.say("release it")
+    await eventually(lambda: any(QUESTION in one.text for one in rig.shown()))
+    await rig.settle()
+    await rig.say("approve")
+
+
+async def _two_messages(rig: PlatformRig) -> None:
+    await rig.say("do this")
+    await rig.run_started()
+    await rig.say("and that")
+
+
+async def _stopped(rig: PlatformRig) -> None:
+    await rig.say("write")
+    await rig.run_started()
+    await rig.say("/stop")
+
+
+async def _edited(rig: PlatformRig) -> None:
+    await rig.say("write")
+    await rig.run_started()
+    await rig.edit("write", "write better")
+
+
+ASKS = Script(words=(QUESTION,), interrupts=(review(command="make release"),))
+
+REAL_TURNS: Mapping[str, RealTurn] = {
+    "file": RealTurn(_with_a_file),
+    "approval": RealTurn(_approval, ASKS),
+    "steering": RealTurn(_two_messages, most_answers=2, work_s=1.0, policy=STEER),
+    "stopped": RealTurn(_stopped, least_answers=0, work_s=1.0),
+    "edited": RealTurn(_edited, work_s=1.0),
+    "refused": RealTurn(_one_message, refusals=(503,)),
+}

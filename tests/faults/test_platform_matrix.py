@@ -1,0 +1,119 @@
+"""The matrix on the real adapters: at each transition of the turn's table the process ends, or the platform fails.
+
+Every cell looks at what people see: answered once or told why not, and nothing that still says "working".
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+
+import pytest
+
+import bots
+from bus.conversation.states import TRANSITIONS, TurnEvent, TurnState
+from bus.errors import unwrap
+from tests.faults.platform_turns import (
+    PLATFORMS,
+    REAL_TURNS,
+    PlatformRig,
+    TransitionPair,
+)
+from tests.faults.test_crash_matrix import ELSEWHERE
+
+S, E = TurnState, TurnEvent
+
+
+class PlatformFault(StrEnum):
+    """What happens at a transition."""
+
+    KILL = "kill"
+    """Nothing is stored or sent any more; the next process goes on."""
+    CANCELLATION = "cancellation"
+    """The service stops in order; the next process goes on."""
+    ERROR = "error"
+    """The platform refuses each of the calls that show a turn, once."""
+    TIMEOUT = "timeout"
+    """The platform takes each of these calls, and its response is lost, once."""
+
+
+REACHED_BY: Mapping[TransitionPair, str] = {
+    (S.QUEUED, E.TAKE): "file",
+    (S.STARTING, E.BEGUN): "file",
+    (S.STARTING, E.PREPARED): "file",
+    (S.STARTING, E.UPLOADED): "file",
+    (S.STARTING, E.RUN_STARTED): "file",
+    (S.RUNNING, E.RUN_ENDED): "file",
+    (S.RUNNING, E.DECIDED): "file",
+    (S.DELIVERING, E.COMMITTED): "file",
+    (S.DELIVERING, E.QUESTION_COMMITTED): "approval",
+    (S.RUNNING, E.STEER): "steering",
+    (S.STEERING, E.INJECTED): "steering",
+    (S.RUNNING, E.CANCEL): "stopped",
+    (S.CANCELLING, E.RUN_CANCELLED): "stopped",
+    (S.CANCELLING, E.DECIDED): "stopped",
+    (S.CANCELLING, E.RERUN): "edited",
+    (S.STARTING, E.RUN_LOST): "refused",
+}
+"""A turn that makes each transition."""
+
+ON_THE_EXAMPLE_PLATFORM: Mapping[TransitionPair, str] = {
+    **ELSEWHERE,
+    (S.STARTING, E.RUN_ENDED): "needs a kill before: test_crash_matrix",
+}
+"""Transitions that are tested without a real adapter, and where."""
+
+IMPOSSIBLE: Mapping[tuple[str, TransitionPair], str] = {
+    ("feishu", (S.CANCELLING, E.RERUN)): "Feishu does not tell bots of edits",
+}
+
+WITHOUT_ROWS: Mapping[str, str] = {
+    "terminal": "a process of ours at each end; its messages are gone with the session",
+}
+"""Platforms that are not in the matrix, and why."""
+
+
+def test_each_transition_of_the_table_has_a_row() -> None:
+    assert set(TRANSITIONS) - REACHED_BY.keys() - ON_THE_EXAMPLE_PLATFORM.keys() == set()
+
+
+def test_each_platform_has_a_row() -> None:
+    (folder,) = bots.__path__
+    adapters = {found.parent.name for found in Path(folder).glob("*/adapter.py")}
+    assert adapters - {"common"} - WITHOUT_ROWS.keys() == set(PLATFORMS)
+
+
+def pairs_of(platform: str) -> list[TransitionPair]:
+    return [pair for pair in REACHED_BY if (platform, pair) not in IMPOSSIBLE]
+
+
+@pytest.mark.parametrize("fault", list(PlatformFault))
+@pytest.mark.parametrize("platform", list(PLATFORMS))
+async def test_a_turn_survives_a_fault_at_each_transition(
+    tmp_path: Path, platform: str, fault: PlatformFault
+) -> None:
+    problems: dict[str, str] = {}
+    async with PlatformRig(platform, tmp_path) as rig:
+        for pair in pairs_of(platform):
+            try:
+                await survive(rig, pair, fault)
+            except Exception as error:  # noqa: BLE001 - all transitions are looked at
+                problems["-".join(pair)] = f"{unwrap(error)!r:.800}"
+    assert problems == {}
+
+
+async def survive(rig: PlatformRig, pair: TransitionPair, fault: PlatformFault) -> None:
+    """Run a turn with a fault at a transition, and look at what people see afterwards."""
+    turn = REAL_TURNS[REACHED_BY[pair]]
+    match fault:
+        case PlatformFault.KILL:
+            await rig.run_until_killed(turn, pair)
+        case PlatformFault.CANCELLATION:
+            await rig.run_until_stopped(turn, pair)
+        case _:
+            pass
+    async with rig.process(turn):
+        if fault is PlatformFault.ERROR:
+            await rig.run_with_broken_calls(turn, pair, **rig.platform.refusal)
+        elif fault is PlatformFault.TIMEOUT:
+            await rig.run_with_broken_calls(turn, pair, drop="after")
+        await rig.check(turn)
