@@ -48,6 +48,7 @@ class GatewayConfig(BaseModel):
         webhook_hosts: Private names, addresses or networks that webhooks of runs may be sent to.
         rate_limit: Rate limits of clients.
         connections: Limits of network connections.
+        required_channels: Names of channels without which the service is not ready; others may be broken.
         metrics: Who may read /metrics: clients with the token, everyone, or nobody.
         watchdog_s: How long the event loop must be blocked before all stacks are logged, seconds; 0 = never.
     """
@@ -63,6 +64,7 @@ class GatewayConfig(BaseModel):
     webhook_hosts: list[str] = Field(default_factory=list)
     rate_limit: RateLimitConfig = Field(default_factory=RateLimitConfig)
     connections: ConnectionConfig = Field(default_factory=ConnectionConfig)
+    required_channels: list[str] = Field(default_factory=list)
     metrics: Literal["token", "open", "off"] = "token"
     watchdog_s: float = Field(default=10.0, ge=0)
 

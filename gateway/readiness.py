@@ -74,18 +74,21 @@ async def _check_store(services: Services) -> ReadinessCheck:
 
 
 def _check_channels(services: Services, *, now: float) -> ReadinessCheck:
-    """Name the broken channels. The service is ready while one of the enabled platforms works."""
+    """Name the broken channels. The service is ready while one enabled platform and all required channels work."""
     if services.bus is None:
         return ReadinessCheck(ok=False, state="stopped", detail="The channels are not running.")
     broken = dict(services.channel_problems)
     for name, health in services.bus.health().items():
         if _is_broken(health, now):
             broken[name] = health.detail or f"The channel is {health.state.value}."
+    required = set(services.config.gateway.required_channels)
+    for name in required - services.bus.health().keys() - broken.keys():
+        broken[name] = "The channel is required and not enabled."
     if not broken:
         return ReadinessCheck(ok=True)
     platforms = services.config.bots.platforms.items()
     needed = {name for name, section in platforms if section.enabled} or set(services.bus.health())
-    is_ready = not needed <= broken.keys()
+    is_ready = not needed <= broken.keys() and not required & broken.keys()
     return ReadinessCheck(
         ok=is_ready,
         state="degraded" if is_ready else "failed",

@@ -38,6 +38,10 @@ def find_reference_problems(config: Config) -> Iterator[str]:
         if section.enabled:
             yield from _find_credential_problems(f"channels.{name}", section)
     yield from _find_missing_keys(config.agent, config.environment)
+    enabled = {name for name, section in config.bots.sections.items() if section.enabled}
+    for name in config.gateway.required_channels:
+        if name not in enabled:
+            yield f"gateway.required_channels: there is no enabled channel {name!r}{_guess(name, enabled)}"
     groups = {group.name for group in config.agent.tool_groups}
     for index, tool in enumerate(config.agent.tools):
         if groups and tool.group not in groups:

@@ -65,6 +65,12 @@ SLACK = "channels: {slack: {enabled: true, bot_token: BOT, app_token: APP}}"
             "channels.terminal.session.users.7.context.model_name: there is no model 'dmo'; did you mean 'demo'?",
         ),
         (
+            "gateway: {required_channels: [terminl]}",
+            "gateway.required_channels: there is no enabled channel 'terminl'; did you mean 'terminal'?",
+        ),
+        ("gateway: {required_channels: [slack]}", "there is no enabled channel 'slack'"),
+        ("gateway: {required_channels: [terminal]}", None),
+        (
             "channels: {session: {context: {agent_name: nobody}}}",
             "channels.session.context.agent_name: there is no agent 'nobody'",
         ),

@@ -56,7 +56,18 @@ models: [{name: big, use: "langchain_nowhere:ChatNowhere", model: big}]
         assert (await service.stranger.get("/health")).status_code == 200
 
 
-async def test_a_broken_channel_among_working_ones_is_named_and_not_fatal(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("required", "expected"),
+    [
+        ([], (200, "degraded")),
+        (["telegram"], (200, "degraded")),
+        (["slack"], (503, "failed")),
+        (["telegram", "feishu"], (503, "failed")),
+    ],
+)
+async def test_a_broken_channel_among_working_ones_is_fatal_only_if_it_is_required(
+    tmp_path: Path, required: list[str], expected: tuple[int, str]
+) -> None:
     async with TelegramServer() as telegram:
         channels = {
             "slack": {"enabled": True, "bot_token": "xoxb-1-literal"},
@@ -67,14 +78,16 @@ async def test_a_broken_channel_among_working_ones_is_named_and_not_fatal(tmp_pa
                 "bot_token": telegram.token,
             },
         }
-        async with composed(tmp_path, json.dumps({"channels": channels})) as service:
+        config = {"channels": channels, "gateway": {"required_channels": required}}
+        async with composed(tmp_path, json.dumps(config)) as service:
             bus = service.services.bus
             assert bus is not None
             await eventually(lambda: bus.health()["telegram"].state == "connected")
             answer = await service.client.get("/health/ready")
             found = answer.json()["checks"]["channels"]
-            assert (answer.status_code, found["state"]) == (200, "degraded")
-            assert found["detail"].startswith("slack: channels.slack.app_token is not set")
+            assert (answer.status_code, found["state"]) == expected
+            assert "slack: channels.slack.app_token is not set" in found["detail"]
+            assert ("feishu: The channel is required" in found["detail"]) == ("feishu" in required)
 
 
 async def test_a_deleted_database_is_not_ready_and_checks_write_nothing(tmp_path: Path) -> None:
