@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import BaseMessage
 
 ASCII_RATE = 1 / 4
 """Tokens per ASCII character: English prose has 0.2 to 0.25, code up to 0.3."""
@@ -46,7 +46,18 @@ def estimate_message_tokens(messages: Iterable[BaseMessage]) -> int:
     >>> estimate_message_tokens([BaseMessage("abcdefgh", type="human")])
     5
     """
-    return sum(map(_message_tokens, messages))
+    tokens = ascii_chars = 0
+    for message in messages:
+        tokens += MESSAGE_TOKENS
+        content = message.content
+        # Nearly all messages of a long thread: others cost a call each.
+        if type(content) is str and content.isascii():
+            ascii_chars += len(content)
+        else:
+            tokens += _content_tokens(content)
+        if message.type == "ai" and (calls := getattr(message, "tool_calls", None)):
+            tokens += estimate_tokens(repr(calls))
+    return tokens + math.ceil(ascii_chars * ASCII_RATE)
 
 
 def chars_for_tokens(text: str, tokens: int) -> int:
@@ -58,13 +69,9 @@ def chars_for_tokens(text: str, tokens: int) -> int:
     return tokens * len(text) // max(1, estimate_tokens(text))
 
 
-def _message_tokens(message: BaseMessage) -> int:
-    content = message.content
+def _content_tokens(content: str | list[str | dict[str, Any]]) -> int:
     blocks = [content] if isinstance(content, str) else content
-    tokens = sum(map(_block_tokens, blocks))
-    if message.type == "ai" and isinstance(message, AIMessage) and message.tool_calls:
-        tokens += estimate_tokens(repr(message.tool_calls))
-    return tokens + MESSAGE_TOKENS
+    return sum(map(_block_tokens, blocks))
 
 
 def _block_tokens(block: str | dict[str, Any]) -> int:
