@@ -20,6 +20,7 @@ COMMANDS = {
     "backup": "gateway.commands.backup",
     "restore": "gateway.commands.restore",
     "upgrade-check": "gateway.commands.upgrade_check",
+    "service": "gateway.commands.service",
     "slack": "gateway.commands.slack",
     "prove": "gateway.commands.prove",
 }
@@ -103,6 +104,7 @@ def build_parser() -> argparse.ArgumentParser:
     actions.add_parser("upgrade", help=text, description=text, parents=[shared])
     _add_backups(command)
     _add_pairing(command("pairing", "Approve people and groups, and revoke access."), shared)
+    _add_service(command("service", "Let systemd or launchd run Parley."), shared)
     _add_slack(command("slack", "Set up the Slack app."), shared)
     text = "Run the service under faults and account for every message (needs a checkout)."
     _add_prove(command("prove", text))
@@ -214,6 +216,20 @@ def _add_prove(prove: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="HTML page to write (default: prove-report.html)",
     )
+
+
+def _add_service(service: argparse.ArgumentParser, shared: argparse.ArgumentParser) -> None:
+    actions = service.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for name, text in (
+        ("install", "Write the service's file, start the service, and start it after each boot."),
+        ("uninstall", "Stop the service and remove its file."),
+    ):
+        action = actions.add_parser(name, help=text, description=text, parents=[shared])
+        action.add_argument(
+            "--system", action="store_true", help="for the whole machine (systemd, as root)"
+        )
+        if name == "install":
+            action.add_argument("--print", action="store_true", help="print the file, do nothing")
 
 
 def _add_slack(slack: argparse.ArgumentParser, shared: argparse.ArgumentParser) -> None:

@@ -37,8 +37,8 @@ UNSET = object()
 REQUIRED = object()
 
 PROGRAMS = {
-    "apt-get", "cat", "cp", "curl", "docker", "echo", "export", "git", "langgraph", "make", "mkdir", "parley",
-    "python", "tar", "umask", "uv",
+    "apt-get", "cat", "cp", "curl", "docker", "echo", "export", "git", "journalctl", "langgraph", "make", "mkdir",
+    "parley", "python", "systemctl", "tar", "umask", "uv",
 }  # fmt: skip
 """What a reader may be asked to type."""
 

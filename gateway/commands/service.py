@@ -1,0 +1,115 @@
+"""`parley service install | uninstall`: lets systemd or launchd run Parley."""
+
+import argparse
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from gateway.command_errors import CommandFailed
+from gateway.config import Config, environment_variables, load_config
+from gateway.setup.system_service import LAUNCHD_LABEL, UNIT_NAME, SystemService
+
+SYSTEM_UNITS = Path("/etc/systemd/system")
+MACOS = "darwin"
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Install or remove the service."""
+    if arguments.action == "uninstall":
+        return _uninstall(arguments)
+    config = load_config(arguments.config)
+    text = _file_content(config, arguments)
+    if arguments.print:
+        sys.stdout.write(text)
+        return 0
+    file = _service_file(is_system=arguments.system)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, "utf-8")
+    except OSError as error:
+        raise CommandFailed(f"{file} cannot be written: {error.strerror}") from error
+    sys.stdout.write(f"Wrote {file}.\n")
+    _run_manager(_start_commands(file, is_system=arguments.system))
+    return 0
+
+
+def _uninstall(arguments: argparse.Namespace) -> int:
+    file = _service_file(is_system=arguments.system)
+    if not file.exists():
+        raise CommandFailed(f"{file} does not exist: Parley is not installed as a service")
+    _run_manager(_stop_commands(file, is_system=arguments.system))
+    file.unlink()
+    sys.stdout.write(f"Removed {file}. The data folder was not changed.\n")
+    return 0
+
+
+def _file_content(config: Config, arguments: argparse.Namespace) -> str:
+    folder = config.source.parent if config.source else Path.cwd()
+    program = [sys.executable, "-P", "-m", "gateway", "serve", "--no-chat"]
+    if config.source:
+        program += ["--config", str(config.source)]
+    environment = {"PARLEY_HOME": str(config.home), "PYTHONUNBUFFERED": "1"}
+    if path := config.environment.get("PATH"):
+        environment["PATH"] = path  # the agent's tools and MCP servers are looked for there
+    service = SystemService(
+        program=tuple(program),
+        folder=folder,
+        environment=environment,
+        user=_owner(config) if arguments.system else "",
+    )
+    if sys.platform == MACOS:
+        return service.launchd_plist(config.log_file)
+    return service.systemd_unit()
+
+
+def _owner(config: Config) -> str:
+    """Return who owns the data folder, or runs this command with sudo."""
+    if config.home.exists():
+        return config.home.owner()
+    return config.environment.get("SUDO_USER") or pwd.getpwuid(os.getuid()).pw_name
+
+
+def _service_file(*, is_system: bool) -> Path:
+    if sys.platform == MACOS:
+        if is_system:
+            raise CommandFailed("--system is for systemd; on macOS the service belongs to a user")
+        return Path.home() / "Library" / "LaunchAgents" / f"{LAUNCHD_LABEL}.plist"
+    if is_system:
+        return SYSTEM_UNITS / UNIT_NAME
+    folder = environment_variables(Path())[0].get("XDG_CONFIG_HOME")
+    return Path(folder or Path.home() / ".config") / "systemd" / "user" / UNIT_NAME
+
+
+def _start_commands(file: Path, *, is_system: bool) -> list[list[str]]:
+    if sys.platform == MACOS:
+        return [["launchctl", "bootstrap", f"gui/{os.getuid()}", str(file)]]
+    systemctl = _systemctl(is_system=is_system)
+    commands = [[*systemctl, "daemon-reload"], [*systemctl, "enable", "--now", UNIT_NAME]]
+    if not is_system:
+        # Without this the service would end when its user logs out.
+        commands.append(["loginctl", "enable-linger"])
+    return commands
+
+
+def _stop_commands(file: Path, *, is_system: bool) -> list[list[str]]:
+    if sys.platform == MACOS:
+        return [["launchctl", "bootout", f"gui/{os.getuid()}", str(file)]]
+    return [[*_systemctl(is_system=is_system), "disable", "--now", UNIT_NAME]]
+
+
+def _systemctl(*, is_system: bool) -> list[str]:
+    return ["systemctl"] if is_system else ["systemctl", "--user"]
+
+
+def _run_manager(commands: list[list[str]]) -> None:
+    """Run commands of the service manager; from the first that fails, show them instead."""
+    for number, command in enumerate(commands):
+        program = shutil.which(command[0])
+        done = program and subprocess.run([program, *command[1:]], check=False)  # noqa: S603 - a fixed list
+        if not done or done.returncode:
+            rest = "\n".join(f"  {' '.join(line)}" for line in commands[number:])
+            sys.stdout.write(f"The service manager did not do it. Run yourself:\n{rest}\n")
+            return
