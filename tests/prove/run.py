@@ -41,8 +41,8 @@ QUIET_S = 3.0
 MAX_SIGNS_WAIT_S = 90.0
 """How long the last reactions are waited for: platforms ask to wait up to a minute."""
 
-MAX_QUIET_WAIT_S = 400.0
-"""How long quiet is waited for: Slack's last repetition, Telegram's limit of a minute, all retries of the model."""
+MAX_STANDSTILL_S = 300.0
+"""How long nothing may be done before what is open counts as stuck: Slack's last repetition, all retries of the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,16 +251,19 @@ async def _break_at(chaos: Chaos, fault: Fault, moment: float) -> None:
 
 
 async def _wait_for_quiet(service: ProvenService, people: People) -> float:
-    """Wait until nothing is open for a while; return how long that took, seconds."""
-    started = quiet_since = signs_since = anyio.current_time()
-    while (now := anyio.current_time()) - started < MAX_QUIET_WAIT_S:
+    """Wait until nothing is open for a while, or nothing is done any more; return how long that took, seconds."""
+    started = quiet_since = signs_since = changed_at = anyio.current_time()
+    last: tuple[int, int] | None = None
+    while (now := anyio.current_time()) - changed_at < MAX_STANDSTILL_S:
         open_rows = await to_thread.run_sync(count_open_rows, service.home)
-        waits = any(event.arrival() is Arrival.WAITING for event in people.events())
-        if open_rows or waits:
+        waiting = sum(event.arrival() is Arrival.WAITING for event in people.events())
+        if (open_rows, waiting) != last:
+            last, changed_at = (open_rows, waiting), now
+        if open_rows or waiting:
             quiet_since = signs_since = now
         if people.have_working_signs() and now - signs_since < MAX_SIGNS_WAIT_S:
             quiet_since = now
         if now - quiet_since >= QUIET_S:
             return quiet_since - started
         await anyio.sleep(0.3)
-    return MAX_QUIET_WAIT_S
+    return anyio.current_time() - started

@@ -192,7 +192,7 @@ class _VerdictBuilder:
         self._notices_left: Counter[tuple[str, str]] = Counter()
         for sent in evidence.journal.outbox:
             self._of_row[sent.key.partition(":")[0]].append(sent)
-            if sent.key.startswith(("full:", "fast:")):
+            if sent.key.startswith(("full:", "fast:", "more:")):
                 self._notices[sent.channel, sent.chat].append(sent)
                 if sent.state == "delivered":
                     self._notices_left[sent.channel, sent.chat] += count_refused(sent.text)
