@@ -151,6 +151,7 @@ class InboundMessage:
         answers_row: The inbox row whose question it answers by a button; 0 = it was written.
         is_stopped: Whether its turn was stopped by a button, or the message deleted: it is not resumed.
         edit_count: How often it was edited since it was accepted; `text` is the present one.
+        edited_at: When it was last edited by the platform's clock (Unix seconds); 0 = never, or unknown.
     """
 
     event_id: str
@@ -172,6 +173,7 @@ class InboundMessage:
     answers_row: Annotated[int, renamed("answers_row", "answers")] = 0
     is_stopped: Annotated[bool, renamed("is_stopped", "stopped")] = False
     edit_count: Annotated[int, renamed("edit_count", "edits")] = 0
+    edited_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -168,7 +168,9 @@ def _message_change(
         return now
     if now is None:
         return MessageDeletion(event_id=event_id, key=key, message_id=ts)
-    return MessageEdit(event_id=event_id, key=key, message_id=ts, edited=now)
+    edited_at = parse_timestamp(as_str(as_mapping(message.get("edited")).get("ts"))) or 0.0
+    edited = replace(now, edited_at=edited_at)
+    return MessageEdit(event_id=event_id, key=key, message_id=ts, edited=edited)
 
 
 def _unusable(message: Mapping[str, Any], me: SlackIdentity) -> IgnoredEvent | None:

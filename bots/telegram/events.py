@@ -1,7 +1,7 @@
 """Updates to events: message, edit, button press, chat migration, bot added, or ignored. Pure."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from telegram import CallbackQuery, ChatMember, ChatMemberUpdated, Message, Update
@@ -147,6 +147,8 @@ def _edit(
     name, _, _ = edited.text.removeprefix("/").partition(" ")
     if edited.text.startswith("/") and name.lower() in commands:
         return IgnoredEvent("edited command")
+    if message.edit_date is not None:
+        edited = replace(edited, edited_at=message.edit_date.timestamp())
     return MessageEdit(
         event_id=edited.event_id, key=edited.key, message_id=edited.message_id, edited=edited
     )

@@ -95,7 +95,9 @@ class MessageEditHandler:
         if edited.sender.user_id != before.sender.user_id:
             return Disposition.NOT_ALLOWED
         has_same_files = bool(before.album) or _files(edited) == _files(before)
-        if edited.text == before.text and has_same_files:
+        # An edit may arrive after a later one: platforms send again what the bot missed.
+        is_outdated = edited.edited_at < before.edited_at
+        if is_outdated or (edited.text == before.text and has_same_files):
             # The offer may have been committed when nobody waited for that any more.
             self._delivery.notify(row.key)
             return Disposition.UNCHANGED
@@ -126,7 +128,11 @@ class MessageEditHandler:
         # Each message of an album has one of its files; the album has all of them.
         files = before.attachments if before.album else edit.edited.attachments
         after = replace(
-            before, text=edit.edited.text, attachments=files, edit_count=before.edit_count + 1
+            before,
+            text=edit.edited.text,
+            attachments=files,
+            edit_count=before.edit_count + 1,
+            edited_at=edit.edited.edited_at,
         )
         # Together with the edit: the platform may hang up, or the process die, before anything else happens.
         offer = await self._reruns.new_offer(row, after)

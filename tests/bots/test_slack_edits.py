@@ -86,7 +86,7 @@ def test_an_edit_without_its_past_is_one_if_it_says_so() -> None:
     found = change(
         parse_event(changed({"text": "new", "edited": {"user": "U1", "ts": "11.0"}}), ME)
     )
-    assert found.edited.text == "new"
+    assert (found.edited.text, found.edited.edited_at) == ("new", 11.0)
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,7 @@ def test_an_edit_is_the_message_as_it_now_is() -> None:
     assert isinstance(change.edited, InboundMessage)
     assert (change.event_id, change.key, change.message_id) == ("9", key(1001), "55")
     assert (change.edited.text, change.edited.message_id) == ("better", "55")
+    assert change.edited.edited_at == 2.0
     document = {"file_id": "F", "file_unique_id": "U"}
     captioned = meaning(edited_message=edited | {"document": document, "caption": "read it"})
     assert isinstance(captioned, MessageEdit)

@@ -2,6 +2,7 @@
 
 import sqlite3
 import threading
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
@@ -400,6 +401,37 @@ async def test_an_edit_during_the_delivery_of_the_answer_is_offered_after_it(
             platform.cut.set()
         parts = [answer[:PART_CHARS], answer[PART_CHARS:]]
         await eventually(lambda: harness.platform.texts == [*parts, OFFER])
+
+
+async def test_an_edit_that_arrives_after_a_later_one_changes_nothing(tmp_path: Path) -> None:
+    """Slack sends an event again that the bot missed, whatever was sent since."""
+    async with running_bus(tmp_path) as harness:
+        gate = harness.hold_next_run("First")
+        await harness.send("one")
+        await harness.wait_for_runs(1)
+        await harness.send("left")
+        assert await edit(harness, "e2", "straight on", "c2", edited_at=2.0) is Disposition.ACCEPTED
+        assert await edit(harness, "e2", "right", "c1", edited_at=1.0) is Disposition.UNCHANGED
+        assert await edit(harness, "e2", "back", "c3", edited_at=2.0) is Disposition.ACCEPTED
+        gate.set()
+        await harness.expect_replies("First", "Hello you")
+        assert harness.prompts() == ["one", "back"]
+
+
+async def test_an_edit_that_addressed_the_bot_is_not_changed_by_an_earlier_one(
+    tmp_path: Path,
+) -> None:
+    async with running_bus(tmp_path) as harness:
+        now = time.time()
+        late = {"sent_at": now, "is_addressed": True}
+        assert (
+            await edit(harness, "e9", "second", "c2", edited_at=2.0, **late) is Disposition.ACCEPTED
+        )
+        assert await edit(harness, "e9", "first", "c1", edited_at=1.0, **late) in (
+            Disposition.UNCHANGED,
+        )
+        await harness.expect_replies("Hello you")
+        assert harness.prompts() == ["second"]
 
 
 async def test_a_message_can_be_edited_a_limited_number_of_times(tmp_path: Path) -> None:

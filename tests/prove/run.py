@@ -42,7 +42,7 @@ MAX_SIGNS_WAIT_S = 90.0
 """How long the last reactions are waited for: platforms ask to wait up to a minute."""
 
 MAX_STANDSTILL_S = 300.0
-"""How long nothing may be done before what is open counts as stuck: Slack's last repetition, all retries of the model."""
+"""How long nothing may be done before what is open counts as stuck: the last repetitions and retries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
