@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,7 +27,7 @@ from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.faults.injection import AtTransition, Faults, FaultyDatabase, Killed, with_faults
 from tests.prove.feishu import FeishuPlatform
-from tests.prove.platforms import Place, SentEvent, ShownMessage, SimulatedPlatform
+from tests.prove.platforms import Arrival, Place, SentEvent, ShownMessage, SimulatedPlatform
 from tests.prove.slack import SlackPlatform
 from tests.prove.telegram import TelegramPlatform
 
@@ -48,6 +49,7 @@ class RealPlatform:
         calls: The calls that show a turn to people, and that fail.
         refusal: How such a call is refused for a moment, as the platform's `fail` takes it.
         failures: The failures that are still to come.
+        revoke: Makes the bot's credentials invalid; returns what makes them valid again.
     """
 
     simulate: Callable[[], SimulatedPlatform]
@@ -55,6 +57,7 @@ class RealPlatform:
     calls: tuple[str, ...]
     refusal: Mapping[str, object]
     failures: Callable[[Any], dict[str, Any] | list[Any]]
+    revoke: Callable[[Any], Callable[[], object]]
 
 
 PEOPLE = 20
@@ -87,6 +90,24 @@ def _feishu(section: Mapping[str, Any]) -> FeishuAdapter:
     )
 
 
+def _revoke_slack(simulated: SlackPlatform) -> Callable[[], object]:
+    server = simulated.server.server
+    good, server.bot_token = server.bot_token, "xoxb-another"
+    return partial(setattr, server, "bot_token", good)
+
+
+def _revoke_telegram(simulated: TelegramPlatform) -> Callable[[], object]:
+    simulated.server.revoke()
+    return partial(simulated.server.revoke, revoked=False)
+
+
+def _revoke_feishu(simulated: FeishuPlatform) -> Callable[[], object]:
+    rest = simulated.server.rest
+    good, rest._app_secret = rest._app_secret, "another"
+    simulated.server.revoke_tokens()
+    return partial(setattr, rest, "_app_secret", good)
+
+
 PLATFORMS: Mapping[str, RealPlatform] = {
     "slack": RealPlatform(
         _simulated_slack,
@@ -94,6 +115,7 @@ PLATFORMS: Mapping[str, RealPlatform] = {
         ("chat.postMessage", "chat.delete", "reactions.add", "reactions.remove"),
         {"status": 503},
         lambda simulated: simulated.server.server.failures,
+        _revoke_slack,
     ),
     "telegram": RealPlatform(
         lambda: TelegramPlatform("telegram", people=PEOPLE, token="123456:PLATFORM-TURNS"),
@@ -101,6 +123,7 @@ PLATFORMS: Mapping[str, RealPlatform] = {
         ("sendMessage", "sendChatAction", "editMessageText", "deleteMessage"),
         {"status": 502},
         lambda simulated: simulated.server._failures,
+        _revoke_telegram,
     ),
     "feishu": RealPlatform(
         lambda: FeishuPlatform("feishu", people=PEOPLE),
@@ -108,6 +131,7 @@ PLATFORMS: Mapping[str, RealPlatform] = {
         ("message.reply", "message.create", "message.patch", "reaction.create", "reaction.delete"),
         {"status": 502, "text": "bad gateway"},
         lambda simulated: simulated.server.state.failures,
+        _revoke_feishu,
     ),
 }
 
@@ -168,7 +192,7 @@ class PlatformRig:
         return self._bus
 
     @asynccontextmanager
-    async def process(self, turn: RealTurn) -> AsyncIterator[None]:
+    async def process(self, turn: RealTurn, *, max_queue: int = 20) -> AsyncIterator[None]:
         """Run a process inside the block, for a turn."""
         adapter = self.platform.adapt(self._simulated.section)
         async with running_bus(
@@ -176,7 +200,7 @@ class PlatformRig:
             others={self._name: with_faults(adapter, self._faults)},
             server=self.server,
             policy=turn.policy,
-            config=BusConfig(drain_s=0.0),
+            config=BusConfig(drain_s=0.0, max_queue=max_queue),
             wrap=lambda database: FaultyDatabase(database, self._faults),
         ) as bus:
             await eventually(lambda: adapter.health().state is ConnectionState.CONNECTED)
@@ -216,6 +240,18 @@ class PlatformRig:
     def shown(self) -> list[ShownMessage]:
         """Return what the bot has shown in this turn."""
         return self.place.shown()
+
+    def revoke(self) -> Callable[[], object]:
+        """Make the bot's credentials invalid; return what makes them valid again."""
+        return self.platform.revoke(self._simulated)
+
+    def is_heard(self) -> bool:
+        """Return whether the bot has acknowledged all that the person did in this turn."""
+        return all(one.arrival() is not Arrival.WAITING for one in self._sent.values())
+
+    def sent_ids(self) -> list[str]:
+        """Return the ids of what the person wrote in this turn."""
+        return [one.message_id for one in self._sent.values()]
 
     def break_calls(self, **how: object) -> None:
         """Let each of the calls that show a turn fail once."""
@@ -275,8 +311,7 @@ class PlatformRig:
             while quiet < 2:
                 rows = await bus.bus.outbox.list_open()
                 is_idle = not rows and not await bus.bus.inbox.list_unfinished()
-                is_heard = all(one.arrival() != "waiting" for one in self._sent.values())
-                quiet = quiet + 1 if is_idle and is_heard else 0
+                quiet = quiet + 1 if is_idle and self.is_heard() else 0
                 if any(row.not_before > bus.clock() for row in rows):
                     bus.clock.ahead += 1.0
                 for key in {row.conversation for row in rows}:
