@@ -58,6 +58,8 @@ class Faults:
         happened: Set when the fault was injected.
         is_killed: Every call raises `Killed`.
         outages: What the database's health said right after a store call failed; "" = nothing.
+        kill_at: An adapter's method, and whether the process is killed after it took effect, or before.
+        methods: The adapter's methods that were called, in order, each once.
     """
 
     def __init__(self, site: str = "", mode: Mode = Mode.ERROR) -> None:
@@ -66,6 +68,8 @@ class Faults:
         self.is_on = False
         self.is_killed = False
         self.outages: list[str] = []
+        self.kill_at: tuple[str, bool] | None = None
+        self.methods: dict[str, None] = {}
         self._site = site
         self._mode = mode
 
@@ -97,7 +101,17 @@ class Faults:
                 await call()
                 raise DeliveryError("injected", retryable=True, ambiguous=True)
             await self._other()
-        return await call()
+        self.methods[name] = None
+        if self.kill_at == (name, False):
+            self._kill_here()
+        result = await call()
+        if self.kill_at == (name, True):
+            self._kill_here()
+        return result
+
+    def _kill_here(self) -> None:
+        self.happened.set()
+        self.kill()
 
     def kill(self) -> None:
         """Let nothing be stored or sent any more."""
@@ -107,6 +121,7 @@ class Faults:
     def restart(self) -> None:
         """Be the next process, which nothing has happened to."""
         self.is_killed = False
+        self.kill_at = None
         self.happened = anyio.Event()
 
     def _check_alive(self) -> None:

@@ -1,6 +1,7 @@
 """Turns on the real adapters, between the simulated platforms and a bus on a real journal."""
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from bots.config import FeishuConfig, SlackConfig, TelegramConfig
 from bots.feishu.adapter import FeishuAdapter
 from bots.slack.adapter import SlackAdapter
 from bots.telegram.adapter import TelegramAdapter
+from bus import platform
 from bus.config import BusConfig, ChannelPolicy, SessionConfig
 from bus.conversation.states import TurnEvent, TurnState
 from bus.errors import unwrapped
@@ -37,6 +39,15 @@ ANSWER, QUESTION = "Hello you", "Let me."
 STEER = OPEN.model_copy(update={"session": SessionConfig(busy="steer")})
 WORK_S = 0.1
 """How long the agent works."""
+
+
+ADAPTER_CALLS = frozenset(
+    name
+    for kind in vars(platform).values()
+    if isinstance(kind, type) and (kind is Adapter or kind.__name__.startswith("Supports"))
+    for name, _ in inspect.getmembers(kind, inspect.iscoroutinefunction)
+) - {"run"}
+"""The methods of adapters that show something or look it up."""
 
 
 @dataclass(frozen=True)
@@ -274,6 +285,32 @@ class PlatformRig:
                     self._faults.kill()
         except Killed:
             self._faults.restart()
+
+    async def run_until_killed_at(self, turn: RealTurn, method: str, *, after: bool) -> None:
+        """Run a turn in a process that is killed right before or after a method of the adapter takes effect."""
+        faults = self._faults
+        try:
+            with unwrapped():
+                async with self.process(turn):
+                    faults.kill_at = (method, after)
+                    self.begin(turn)
+                    await turn.act(self)
+                    with anyio.fail_after(10):
+                        await faults.happened.wait()
+                    await anyio.sleep(0.02)
+                    faults.kill()
+        except Killed:
+            faults.restart()
+
+    async def list_calls(self, turn: RealTurn) -> list[str]:
+        """Run a turn; return the methods of the adapter that it calls."""
+        async with self.process(turn):
+            self._faults.methods.clear()
+            self.begin(turn)
+            await turn.act(self)
+            await self.settle()
+            await eventually(lambda: not self.stuck())
+        return [name for name in self._faults.methods if name in ADAPTER_CALLS]
 
     async def run_until_stopped(self, turn: RealTurn, pair: TransitionPair) -> None:
         """Run a turn in a process that is stopped at a transition."""

@@ -117,3 +117,24 @@ async def survive(rig: PlatformRig, pair: TransitionPair, fault: PlatformFault) 
         elif fault is PlatformFault.TIMEOUT:
             await rig.run_with_broken_calls(turn, pair, drop="after")
         await rig.check(turn)
+
+
+@pytest.mark.parametrize("platform", list(PLATFORMS))
+async def test_a_turn_survives_a_kill_before_and_after_each_call_of_the_adapter(
+    tmp_path: Path, platform: str
+) -> None:
+    """Delivery has steps of its own: the answer is out and not recorded, recorded and its reaction not shown."""
+    problems: dict[str, str] = {}
+    turn = REAL_TURNS["file"]
+    async with PlatformRig(platform, tmp_path) as rig:
+        calls = await rig.list_calls(turn)
+        assert len(calls) >= 2
+        for call in calls:
+            for after in (False, True):
+                try:
+                    await rig.run_until_killed_at(turn, call, after=after)
+                    async with rig.process(turn):
+                        await rig.check(turn)
+                except Exception as error:  # noqa: BLE001 - all calls are looked at
+                    problems[f"{'after' if after else 'before'} {call}"] = f"{unwrap(error)!r:.800}"
+    assert problems == {}
