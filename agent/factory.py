@@ -8,6 +8,7 @@ would halve that).
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import anyio
@@ -47,9 +48,10 @@ from agent.models.factory import create_chat_model
 from agent.options import RunOptions
 from agent.prompt import subagent_prompt, system_prompt
 from agent.services import AgentServices, AgentSetup, open_agent_services
+from agent.shared_read import SharedRead
 from agent.skills.loader import Skill
 from agent.skills.prompt import select_skills, skills_section
-from agent.spec import AgentSpec, ConfigRevision, load_spec
+from agent.spec import AgentSpec, ConfigRevision, load_spec, read_agent_files
 from agent.state import ThreadState
 from agent.subagents.subagent_types import SubagentType, available_types, configured_types
 from agent.subagents.tool import task_tool
@@ -97,6 +99,7 @@ class AgentFactory:
         self._revision = ConfigRevision.load(services.config.get())
         self._graphs: OrderedDict[AgentSpec, AgentGraph] = OrderedDict()
         self._building = anyio.Lock()
+        self._files = SharedRead(partial(read_agent_files, services))
 
     async def graph_for(self, config: RunnableConfig) -> AgentGraph:
         """Return the graph for a run.
@@ -110,7 +113,10 @@ class AgentFactory:
         """
         options = RunOptions.from_config(config)
         # A configuration that is replaced while we wait applies to the next run.
-        spec = await load_spec(self.services, self._revision, options, self._available_skills)
+        files = await self._files()
+        spec = await load_spec(
+            self.services, self._revision, options, files, self._available_skills
+        )
         graph = self._graphs.get(spec)
         if graph is None:
             async with self._building:
@@ -231,6 +237,7 @@ class _SubagentGraphs:
         self._tools = tools
         self._graphs: dict[SubagentType, AgentGraph] = {}
         self._building = anyio.Lock()
+        self._files = SharedRead(partial(read_agent_files, services))
         self.types = available_types(configured_types(parent.config.subagents), tools)
 
     def task_tool(self) -> BaseTool:

@@ -11,6 +11,7 @@ from langchain_core.tools import BaseTool
 from agent.config import AgentConfig, ModelConfig
 from agent.custom_agents import CustomAgent, CustomAgentStore, profile_section, soul_section
 from agent.errors import AgentInvalid, AgentNotFound
+from agent.extensions import Extensions
 from agent.guardrails.factory import build_guardrail_provider
 from agent.guardrails.protocol import GuardrailProvider
 from agent.mcp.registry import McpToolSet
@@ -108,33 +109,55 @@ class AgentSpec:
         return tuple(text for text in sections if text)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentFiles:
+    """What every agent's spec is made of, besides the configuration.
+
+    Attributes:
+        extensions: The extensions file.
+        skills: All enabled skills.
+        user_profile: The text of USER.md.
+    """
+
+    extensions: Extensions
+    skills: tuple[Skill, ...]
+    user_profile: str
+
+
+def read_agent_files(services: AgentServices) -> AgentFiles:
+    """Read the files. Blocking."""
+    extensions = services.extensions.read()
+    return AgentFiles(
+        extensions=extensions,
+        skills=services.skills.load_sync(extensions).enabled,
+        user_profile=_load_user_profile(services.custom_agents),
+    )
+
+
 async def load_spec(
     services: AgentServices,
     revision: ConfigRevision,
     options: RunOptions,
+    files: AgentFiles,
     available_skills: Collection[str] | None = None,
 ) -> AgentSpec:
     """Return the spec for a run's options. Options the model does not support are dropped.
 
     Args:
-        services: Where skills, custom agents and MCP tools come from.
+        services: Where custom agents and MCP tools come from.
         revision: The configuration.
         options: What the run asks for.
+        files: The files as they are now.
         available_skills: Names of the only skills the agent may use; None = all enabled skills.
 
     Raises:
         AgentNotFound: The custom agent does not exist. Bootstrap runs may name one that does not exist yet.
         AgentInvalid: The custom agent's files are invalid.
     """
-
-    def read_files() -> tuple[CustomAgent | None, tuple[Skill, ...], str]:
-        # One thread hop for all three: every run waits for it.
-        agent = _load_custom_agent(services.custom_agents, options)
-        enabled = services.skills.load_sync().enabled
-        skills = select_skills(enabled, agent.skills if agent is not None else None)
-        return agent, skills, _load_user_profile(services.custom_agents)
-
-    agent, skills, profile = await anyio.to_thread.run_sync(read_files)
+    agent = None
+    if options.agent_name is not None:
+        agent = await anyio.to_thread.run_sync(_load_custom_agent, services.custom_agents, options)
+    skills = select_skills(files.skills, agent.skills if agent is not None else None)
     if available_skills is not None:
         skills = tuple(skill for skill in skills if skill.name in available_skills)
     return AgentSpec(
@@ -142,8 +165,8 @@ async def load_spec(
         options=_effective(revision, options, agent.model if agent is not None else None),
         custom_agent=agent,
         skills=skills,
-        user_profile=profile,
-        mcp=await services.mcp.current_tools(),
+        user_profile=files.user_profile,
+        mcp=await services.mcp.current_tools(files.extensions),
     )
 
 

@@ -102,13 +102,16 @@ class McpToolRegistry:
         self._wait_until = 0.0
         self._lock = anyio.Lock()
 
-    async def current_tools(self) -> McpToolSet:
+    async def current_tools(self, extensions: Extensions | None = None) -> McpToolSet:
         """Return the current tools. Cheap while the file does not change.
 
         For `FIRST_ATTEMPT_S` after a change, it waits for the first attempt to load each new server. Slower or broken
         servers are loaded in the background; their tools are available to later runs.
+
+        Args:
+            extensions: The content of the file; None = it is read.
         """
-        await self._refresh()
+        await self._refresh(extensions)
         waiting = [
             server for server in self._servers.values() if not server.first_attempt_done.is_set()
         ]
@@ -144,9 +147,9 @@ class McpToolRegistry:
             server.retire()
         await self.sessions.aclose()
 
-    async def _refresh(self) -> None:
+    async def _refresh(self, extensions: Extensions | None = None) -> None:
         """Apply the file if it changed."""
-        found = await self._extensions.load()
+        found = extensions or await self._extensions.load()
         if found.signature == self._signature:
             return
         async with self._lock:

@@ -9,7 +9,7 @@ import anyio.to_thread
 
 from agent.config import SkillsConfig
 from agent.errors import SkillNotFound
-from agent.extensions import SKILLS, ExtensionsDocument, ExtensionsFile, section
+from agent.extensions import SKILLS, Extensions, ExtensionsDocument, ExtensionsFile, section
 from agent.paths import Mount
 from agent.skills.loader import Skill, SkillLoader, SkillSnapshot, public_root
 
@@ -51,10 +51,15 @@ class SkillRegistry:
         """Return all current skills, including disabled and broken ones; the same object while nothing changes."""
         return await anyio.to_thread.run_sync(self.load_sync)
 
-    def load_sync(self) -> SkillSnapshot:
-        """Do the same. Blocking: call it in a worker thread."""
+    def load_sync(self, extensions: Extensions | None = None) -> SkillSnapshot:
+        """Do the same. Blocking: call it in a worker thread.
+
+        Args:
+            extensions: The content of the file that lists disabled skills; None = it is read.
+        """
         with self._lock:
-            self._snapshot = self._current_loader().load(self._extensions.read().skills)
+            enabled = (extensions or self._extensions.read()).skills
+            self._snapshot = self._current_loader().load(enabled)
             return self._snapshot
 
     def mounts(self) -> Sequence[Mount]:
