@@ -10,7 +10,7 @@ export UV_DEFAULT_INDEX ?= $(PIP_INDEX)
 endif
 export PYTHONSAFEPATH := 1
 
-.PHONY: run install documents peers peers-python peers-js test test-slowest lint format bench bench-quick prove soak docs wheel lock sbom clean
+.PHONY: run install documents peers peers-python peers-js test test-long test-slowest lint format bench bench-quick prove soak docs wheel lock sbom clean
 
 # Installs one lock file into the folder of the target: through uv (seconds), or through pip where uv has no wheel.
 define install_lock
@@ -92,6 +92,13 @@ test: $(V)/.dev
 	@test -e $(P)/.ready || echo "Left out: tests with LangGraph's own server (make peers installs it, 570 MB)."
 	@test -e $(J)/node_modules/.ready || echo "Left out: tests with the JavaScript clients (make peers installs them, 100 MB)."
 	env -u PYTHONDONTWRITEBYTECODE $(V)/bin/python -m pytest -n 3 --dist worksteal
+
+# Generated hostile input in volume: a million inputs for the parsers (COUNT, SEED), and 150 requests for each operation
+# of the API. About half an hour on two cores.
+test-long: $(V)/.dev
+	$(V)/bin/python -m tests.fuzz --count $(or $(COUNT),1000000) $(if $(SEED),--seed $(SEED))
+	PARLEY_TEST_LONG=1 $(V)/bin/python -m pytest -q -n 2 tests/gateway/test_openapi.py
+	PARLEY_FUZZ_EXAMPLES=2000 $(V)/bin/python -m pytest -q -n 2 tests/agent/test_fuzz.py tests/gateway/test_backup.py
 
 # The whole suite, with its 20 slowest tests at the end.
 test-slowest: $(V)/.dev

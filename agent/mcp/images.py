@@ -53,7 +53,8 @@ def image_path(image: ImageContent) -> str | None:
     suffix = SUFFIXES.get(image.mimeType)
     if suffix is None:
         return None
-    return f"{OUTPUTS}/mcp-{hashlib.sha256(image.data.encode()).hexdigest()[:16]}{suffix}"
+    data = image.data.encode("utf-8", "replace")  # a server can send any character
+    return f"{OUTPUTS}/mcp-{hashlib.sha256(data).hexdigest()[:16]}{suffix}"
 
 
 def _write_new(folders: ThreadFolders, name: str, data: bytes) -> None:

@@ -112,7 +112,8 @@ def _text_problem(command: str, script: ShellScript) -> str:
     bare = command
     for one in script.commands:
         for heredoc in one.heredocs if _program(one)[0] not in _SHELLS else ():
-            bare = bare.replace(heredoc, "\n")
+            if heredoc:  # replacing "" would insert a line before each character
+                bare = bare.replace(heredoc, "\n")
     bare = re.sub(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"", "''", bare)
     if _FORK_BOMB.search(bare):
         return "is a fork bomb"

@@ -63,7 +63,14 @@ class FrameCodec:
         raw = self._message()
         try:
             raw.ParseFromString(data)
-        except (self._refused, ValueError, IndexError, TypeError, struct.error) as error:
+        except (
+            self._refused,
+            ValueError,
+            IndexError,
+            TypeError,
+            struct.error,
+            RecursionError,
+        ) as error:
             raise FrameError(f"not a frame ({len(data)} bytes)") from error
         return Frame(
             seq_id=raw.SeqID,

@@ -1,5 +1,6 @@
 """Common parts of Slack payloads: the bot's identity, workspaces, type-safe access to fields. Pure."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -117,10 +118,11 @@ def is_private(chat: str, channel_type: str = "") -> bool:
 def parse_timestamp(ts: str) -> float | None:
     """Return a message's time (Unix seconds).
 
-    >>> parse_timestamp("1.5"), parse_timestamp("no time")
-    (1.5, None)
+    >>> parse_timestamp("1.5"), parse_timestamp("no time"), parse_timestamp("NaN")
+    (1.5, None, None)
     """
     try:
-        return float(ts)
+        seconds = float(ts)
     except ValueError:
         return None
+    return seconds if math.isfinite(seconds) else None

@@ -1,6 +1,6 @@
 """Attachments of a message. Pure."""
 
-from telegram import Animation, Audio, Document, Message, Video, VideoNote, Voice
+from telegram import Animation, Audio, Document, Message, PhotoSize, Video, VideoNote, Voice
 
 from bots.common.attachments import attachment_kind, file_name
 from bots.text.characters import clean
@@ -30,9 +30,9 @@ def parse_attachments(message: Message) -> tuple[Attachment, ...]:
             Attachment(
                 name=f"photo_{largest.file_unique_id}.jpg",
                 mime="image/jpeg",
-                size_bytes=largest.file_size,
+                size_bytes=_size(largest),
                 kind="image",
-                ref=largest.file_id,
+                ref=str(largest.file_id),
             ),
         )
     for field, default in _DEFAULTS.items():
@@ -42,12 +42,17 @@ def parse_attachments(message: Message) -> tuple[Attachment, ...]:
     return ()
 
 
+def _size(media: _Media | PhotoSize) -> int | None:
+    size = media.file_size
+    return size if isinstance(size, int) and size >= 0 else None
+
+
 def _attachment(media: _Media, name: str, mime: str) -> Attachment:
     mime = clean(getattr(media, "mime_type", None) or mime)
     return Attachment(
         name=file_name(getattr(media, "file_name", None) or name),
         mime=mime,
-        size_bytes=media.file_size,
+        size_bytes=_size(media),
         kind=attachment_kind(mime),
-        ref=media.file_id,
+        ref=str(media.file_id),
     )

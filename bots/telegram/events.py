@@ -167,7 +167,7 @@ def _membership(
             workspace=str(identity.user_id),
             chat=str(update.chat.id),
             added_by=Sender(
-                user_id=str(user.id), name=clean_name(user.full_name), is_bot=user.is_bot
+                user_id=str(user.id), name=clean_name(user.full_name), is_bot=bool(user.is_bot)
             ),
             language=language_of(user),
         )
@@ -196,7 +196,7 @@ def _callback_query(
         sender=Sender(
             user_id=str(query.from_user.id),
             name=clean_name(query.from_user.full_name),
-            is_bot=query.from_user.is_bot,
+            is_bot=bool(query.from_user.is_bot),
         ),
         is_private=message.chat.type == ChatType.PRIVATE,
         language=language_of(query.from_user),

@@ -62,7 +62,7 @@ def parse_message(
         attachments=attachments,
         sent_at=message.date.timestamp(),
         language=language_of(message.from_user),
-        album=message.media_group_id or "",
+        album=str(message.media_group_id or ""),
     )
 
 
@@ -83,7 +83,7 @@ def _author(message: Message, identity: TelegramIdentity) -> Sender | IgnoredEve
         return Sender(user_id=str(chat.id), name=clean_name(chat.title or chat.username or ""))
     if user is None or user.id == identity.user_id:
         return IgnoredEvent(_kind_of_message(message), Disposition.FROM_BOT)
-    return Sender(user_id=str(user.id), name=clean_name(user.full_name), is_bot=user.is_bot)
+    return Sender(user_id=str(user.id), name=clean_name(user.full_name), is_bot=bool(user.is_bot))
 
 
 def clean_name(name: str) -> str:

@@ -80,7 +80,7 @@ def parse_part(event: str, data: Any) -> RunPart | None:  # noqa: ANN401 - this 
 
 def is_error_reply(message: Message) -> bool:
     """Return whether a message only says that the agent failed: marked by us, or by DeerFlow."""
-    extra = message.get("additional_kwargs") or {}
+    extra = _extra(message)
     return bool(extra.get("error_fallback") or extra.get("deerflow_error_fallback"))
 
 
@@ -90,7 +90,12 @@ def is_steering(message: Message) -> bool:
     >>> is_steering({"additional_kwargs": {"steering": True}}), is_steering({"id": "m"})
     (True, False)
     """
-    return (message.get("additional_kwargs") or {}).get(STEERING) is True
+    return _extra(message).get(STEERING) is True
+
+
+def _extra(message: Message) -> Mapping[str, Any]:
+    extra = message.get("additional_kwargs")
+    return extra if isinstance(extra, dict) else {}
 
 
 def _values(data: Any) -> StateSnapshot | None:  # noqa: ANN401 - this is the wire

@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import tracemalloc
 from types import FrameType
 
 import pytest
@@ -219,6 +220,17 @@ def test_parsing_steps_grow_with_the_length_only(piece: str) -> None:
     half, whole = (_calls((piece * MAX_CHARS)[:size]) for size in (MAX_CHARS // 2, MAX_CHARS))
     assert whole <= MAX_CALLS_PER_CHAR * MAX_CHARS
     assert whole <= 3 * half
+
+
+def test_empty_heredocs_do_not_multiply_the_text() -> None:
+    command = "cat " + " ".join(f"<<E{n}" for n in range(12)) + "\n"
+    command += "".join(f"E{n}\n" for n in range(12)) + "# " + "x" * 500
+    tracemalloc.start()
+    try:
+        assert audit_command(command).decision == AuditDecision.PASS
+        assert tracemalloc.get_traced_memory()[1] < 100 * len(command)
+    finally:
+        tracemalloc.stop()
 
 
 def _calls(command: str) -> int:

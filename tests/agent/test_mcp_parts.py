@@ -422,5 +422,8 @@ def test_images_are_saved_without_following_links(tmp_path: Path) -> None:
     link.unlink()
     assert save_images(result(png, png), folders) == {path: {"mime_type": "image/png", "size": 300}}
     assert link.stat().st_size == 300
+    odd = ImageContent(type="image", data="\ud800", mimeType="image/png")
+    assert save_images(result(odd), folders) == {}
+    assert result_text(result(odd), save_images(result(odd), folders))
     many = [ImageContent(type="image", data=BLOB[4 * n :], mimeType="image/png") for n in range(12)]
     assert len(save_images(result(*many), folders)) == 8

@@ -51,7 +51,9 @@ def test_frames_agree_with_an_independent_codec() -> None:
     assert codec.decode(feishu_wire.encode(seen)) == frame
 
 
-@pytest.mark.parametrize("data", [b"\x08", b"\xff" * 20, b"hello", b"\x2a\x05\x0a\x01\xff\x12\x00"])
+@pytest.mark.parametrize(
+    "data", [b"\x08", b"\xff" * 20, b"hello", b"\x2a\x05\x0a\x01\xff\x12\x00", b"\x7b" * 5000]
+)
 def test_what_is_no_frame_is_refused(data: bytes) -> None:
     with pytest.raises(FrameError):
         FrameCodec().decode(data)

@@ -402,3 +402,17 @@ def test_a_mention_by_another_bot_is_left_to_the_bus() -> None:
     other = BOT | {"id": 5, "username": "Other_Bot"}
     inbound = accepted(chat=PLAIN, text="@Parley_Bot hi", **{"from": other})
     assert (inbound.text, inbound.sender.user_id, inbound.sender.is_bot) == ("hi", "5", True)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"text": "hi", "from": BOT | {"id": 5, "is_bot": []}},
+        {"text": "hi", "media_group_id": 9},
+        {"document": {"file_id": 5, "file_unique_id": "u", "file_size": {"a": 1}}},
+        {"photo": [{"file_id": 5, "file_unique_id": "u", "width": 1, "height": 1, "file_size": "x"}]},
+    ],
+)  # fmt: skip
+def test_fields_of_another_type_are_stored_as_they_are_read(fields: dict[str, Any]) -> None:
+    inbound = accepted(**fields)
+    assert decode(encode(inbound)) == inbound

@@ -125,3 +125,9 @@ def test_frames_without_use_are_skipped(event: str, data: object) -> None:
 )
 def test_endings_of_all_servers_are_read(event: str, data: object, part: object) -> None:
     assert parse_part(event, data) == part
+
+
+@pytest.mark.parametrize("extra", [None, 1.5, "x", ["error_fallback"]])
+def test_messages_of_other_servers_may_have_anything_beside_their_text(extra: object) -> None:
+    said = {"type": "AIMessageChunk", "id": "a", "content": "hi", "additional_kwargs": extra}
+    assert parse_part("messages", [said, {}]) == delta("hi")

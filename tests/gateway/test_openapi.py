@@ -1,7 +1,9 @@
 """The description of the API is true: whatever may be sent by it, the answer is one that it foresees."""
 
+import os
 from collections.abc import Iterator
 from functools import partial
+from random import SystemRandom
 from typing import Any
 
 import anyio
@@ -10,7 +12,7 @@ import pytest
 import requests  # type: ignore[import-untyped, unused-ignore]
 import schemathesis
 from anyio.from_thread import BlockingPortal, start_blocking_portal
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis import APIOperation, Case
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -29,7 +31,9 @@ ENDLESS = {
 }
 """Streams that last as long as the client; tests of their own read them."""
 
-EXAMPLES = 3
+LONG = os.environ.get("PARLEY_TEST_LONG") == "1"
+EXAMPLES = 150 if LONG else 3
+SEED = int(os.environ.get("PARLEY_FUZZ_SEED") or SystemRandom().randrange(10**6))
 ANSWER_S = 30.0
 PARTS = {"method", "url", "params", "headers", "cookies", "json", "data", "files"}
 TRUTHS = [
@@ -110,6 +114,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
 
 # The service draws random numbers on its own thread meanwhile; Hypothesis takes them for the strategy's.
 @pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisDeprecationWarning")
+@pytest.mark.timeout(7200 if LONG else 120)
 def test_every_answer_is_one_that_is_described(network: Network) -> None:
     schema = schemathesis.openapi.from_dict(network.described)
     tried = 0
@@ -122,12 +127,12 @@ def test_every_answer_is_one_that_is_described(network: Network) -> None:
 
 
 def try_out(network: Network, operation: APIOperation[Any, Any, Any, Any]) -> None:
-    """Send some requests that the description allows, always the same ones, about things that there are."""
+    """Send some requests that the description allows, about things that there are; `SEED` repeats them."""
     kept = network.known.keys() if operation.method.upper() == "DELETE" else set()
 
+    @seed(SEED)
     @settings(
         max_examples=EXAMPLES,
-        derandomize=True,
         database=None,
         deadline=None,
         phases=[Phase.generate],
@@ -138,7 +143,7 @@ def try_out(network: Network, operation: APIOperation[Any, Any, Any, Any]) -> No
         for name in case.path_parameters.keys() & network.known.keys() - kept:
             case.path_parameters[name] = network.known[name]
         answer = network.send(case)
-        asked = f"{case.method} {case.formatted_path} {case.body!r:.500}: {answer.text:.500}"
+        asked = f"PARLEY_FUZZ_SEED={SEED} {case.method} {case.formatted_path} {case.body!r:.500}: {answer.text:.500}"
         assert answer.status_code < 500 or answer.status_code in MAY_BE_5XX, asked
         case.validate_response(answer, checks=TRUTHS)
 
