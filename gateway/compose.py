@@ -4,6 +4,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import anyio
 import httpx
@@ -32,6 +33,9 @@ from store.checkpoints import open_checkpointer
 from store.credentials import CredentialStore
 from store.database import Database
 
+if TYPE_CHECKING:
+    from store.postgres.instance_lock import InstanceLock
+
 log = logging.getLogger(__name__)
 
 LEAD_ASSISTANT = "lead_agent"
@@ -41,16 +45,18 @@ RUN_TIMEOUT = httpx.Timeout(300.0, connect=5.0, pool=5.0)
 
 
 @asynccontextmanager
-async def open_app(config: Config) -> AsyncIterator[FastAPI]:
+async def open_app(
+    config: Config, ownership: "InstanceLock | None" = None
+) -> AsyncIterator[FastAPI]:
     """Start all services of a configuration; yield the application for requests inside the process.
 
-    The services are `app.state.services`. Opens no port.
+    The services are `app.state.services`. Opens no port. `ownership`: what `wait_for_database` returned.
 
     Raises:
         StoreError: The data folder or a database in it cannot be used.
     """
     async with AsyncExitStack() as stack:
-        app = await _open_embedded_app(stack, config)
+        app = await _open_embedded_app(stack, config, ownership)
         services: Services = app.state.services
         built = registry.build_adapters(
             config.bots,
@@ -84,9 +90,12 @@ async def open_app(config: Config) -> AsyncIterator[FastAPI]:
             app.state.services = services
 
 
-async def _open_embedded_app(stack: AsyncExitStack, config: Config) -> FastAPI:
+async def _open_embedded_app(
+    stack: AsyncExitStack, config: Config, ownership: "InstanceLock | None" = None
+) -> FastAPI:
     """Open the store, the agent and the runtime; return their application."""
-    database = await stack.enter_async_context(Database.open(config.database, config.home))
+    opening = Database.open(config.database, config.home, ownership)
+    database = await stack.enter_async_context(opening)
     checkpointer = await stack.enter_async_context(open_checkpointer(config.home, database))
     agents = await stack.enter_async_context(
         open_agent_factory(agent_setup_from_config(config), checkpointer)

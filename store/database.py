@@ -1,9 +1,12 @@
 """The database: units of work and reads, on SQLite or PostgreSQL."""
 
+import importlib
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
@@ -14,7 +17,10 @@ from store.errors import StoreUnavailable
 from store.sqlite_engine import open_sqlite
 from store.transaction import Params, Row, T, Transaction, Value
 
-__all__ = ["Database", "Params", "Row", "Transaction", "Value"]
+if TYPE_CHECKING:
+    from store.postgres.instance_lock import InstanceLock
+
+__all__ = ["Database", "Params", "Row", "Transaction", "Value", "wait_for_database"]
 
 _PROBE = """
 INSERT INTO received_id (channel, workspace, kind, chat, external_id, received_at)
@@ -37,8 +43,12 @@ class Database:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, config: StoreConfig, home: Path) -> AsyncIterator["Database"]:
+    async def open(
+        cls, config: StoreConfig, home: Path, ownership: "InstanceLock | None" = None
+    ) -> AsyncIterator["Database"]:
         """Lock the data folder `home`; open (create, migrate) the database that `database.url` names.
+
+        `ownership`: what `wait_for_database` returned; it is released at the end.
 
         Raises:
             StoreLocked: another process has the data folder, or the PostgreSQL database.
@@ -49,7 +59,7 @@ class Database:
         async with AsyncExitStack() as stack:
             held = stack.enter_context(ExitStack())
             await anyio.to_thread.run_sync(held.enter_context, lock_folder(home))
-            engine = await stack.enter_async_context(_open_engine(config, home))
+            engine = await stack.enter_async_context(_open_engine(config, home, ownership))
             yield cls(engine, retention_days=config.retention_days)
 
     @property
@@ -96,18 +106,46 @@ class Database:
         return await self.engine.read(sql, params or {})
 
 
-def _open_engine(config: StoreConfig, home: Path) -> AbstractAsyncContextManager[Engine]:
+async def wait_for_database(
+    config: StoreConfig, on_lost: Callable[[], None]
+) -> "InstanceLock | None":
+    """Wait until no other process uses the PostgreSQL database that `database.url` names; SQLite: return None.
+
+    Args:
+        config: The `database` section.
+        on_lost: Called, once, on another thread if another process takes the database over later, because this one
+            was frozen or cut off. Every call fails from then on; the process should end at once.
+
+    Raises:
+        StoreUnavailable: the URL is wrong, or the server cannot be used.
+    """
+    if not config.is_postgres:
+        return None
+    module = _load_postgres("instance_lock")
+    ownership: InstanceLock = await module.wait_for_ownership(config, on_lost)
+    return ownership
+
+
+def _open_engine(
+    config: StoreConfig, home: Path, ownership: "InstanceLock | None"
+) -> AbstractAsyncContextManager[Engine]:
     if config.is_sqlite:
         return open_sqlite(config, home)
     if not config.is_postgres:
         raise StoreUnavailable(
             "database.url must be sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE."
         )
+    opening: AbstractAsyncContextManager[Engine]
+    opening = _load_postgres("engine").open_postgres(config, home, ownership)
+    return opening
+
+
+def _load_postgres(module: str) -> ModuleType:
+    """Import a module of store/postgres: its driver takes 0.13 s."""
     try:
-        from store.postgres.engine import open_postgres  # noqa: PLC0415 - 0.13 s
+        return importlib.import_module(f"store.postgres.{module}")
     except ImportError as error:
         raise StoreUnavailable(
             f"database.url names PostgreSQL, but its driver cannot be loaded ({error}): "
             "install psycopg[binary]."
         ) from error
-    return open_postgres(config, home)

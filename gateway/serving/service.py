@@ -1,11 +1,13 @@
 """The service behind `parley serve`: services, HTTP server, terminal chat, and shutdown."""
 
 import logging
+import os
 import socket
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 from fastapi import FastAPI
@@ -26,6 +28,7 @@ from gateway.serving.startup_responder import StartupResponder
 from gateway.terminal.chat import run_chat
 from gateway.terminal.local_client import open_local_client
 from store.data_folder import record_address
+from store.database import wait_for_database
 
 STOP_TIMEOUT_S = 6.3
 """What a stop may take beyond channels.drain_s: the server's grace and the runtime's bound (SPEC 10: 12 s in all)."""
@@ -36,6 +39,12 @@ FOLDER_CHECK_S = 2.0
 """How often the data folder is checked, seconds."""
 
 FOLDER_GONE = "the data folder is gone: restore it and start again"
+
+LOST_DATABASE = 75
+"""Exit code after another process took the database over: a temporary failure, start again."""
+
+if TYPE_CHECKING:
+    from store.postgres.instance_lock import InstanceLock
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +77,10 @@ async def run_service(
     for name in ("uvicorn.error", "asyncio"):
         logging.getLogger(name).addFilter(RepeatedErrorFilter())
     with ShutdownSignal(bound_s=config.bus.drain_s + STOP_TIMEOUT_S) as stop:
-        async with open_app(config) as app:
+        ownership = await _wait_for_database(config, stop)
+        if stop.is_requested:
+            return
+        async with open_app(config, ownership) as app:
             network = network_app(app, config.gateway, token=token.value if token else None)
             limits = config.gateway.connections
             server = HttpServer(network, listener, limits, earlier=earlier)
@@ -80,15 +92,35 @@ async def run_service(
                 )
                 await server.ready.wait()
                 gc_tuning.freeze_and_enable_gc()
-                port = listener.getsockname()[1]
-                record_address(config.home, _url(config, port))
-                _print(_startup_report(app.state.services, port, token, has_chat=has_chat))
+                _announce(app.state.services, listener, token, has_chat=has_chat)
                 await _wait_for_stop(app, stop, reload, has_chat=has_chat)
                 _print("Stopping ...\n")
                 server.stop()
                 tasks.cancel_scope.deadline = anyio.current_time() + STOP_TIMEOUT_S
     if not config.home.is_dir():
         raise CommandFailed(f"{config.home}: {FOLDER_GONE}")
+
+
+async def _wait_for_database(config: Config, stop: ShutdownSignal) -> "InstanceLock | None":
+    """Wait, as a standby, while another process uses the PostgreSQL database; None also if the service is to stop."""
+    ownership = None
+    async with anyio.create_task_group() as tasks:
+
+        async def give_up() -> None:
+            await stop.wait()
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(give_up)
+        ownership = await wait_for_database(config.database, on_lost=_end_at_once)
+        tasks.cancel_scope.cancel()
+    return ownership
+
+
+def _end_at_once() -> None:
+    """End the process without another word to anybody: what it still had to say is said by the database's new owner."""
+    log.critical("Another process took the database over; this one ends.")
+    logging.shutdown()
+    os._exit(LOST_DATABASE)
 
 
 async def _wait_for_stop(
@@ -121,6 +153,14 @@ async def _chat(app: FastAPI, stop: ShutdownSignal) -> None:
     async with open_local_client(services.terminal, services.bus, DEFAULT_SESSION) as link:
         await run_chat(services.config, link)
     stop.request()
+
+
+def _announce(
+    services: Services, listener: socket.socket, token: AdminToken | None, *, has_chat: bool
+) -> None:
+    port = listener.getsockname()[1]
+    record_address(services.config.home, _url(services.config, port))
+    _print(_startup_report(services, port, token, has_chat=has_chat))
 
 
 def _startup_report(

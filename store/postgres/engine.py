@@ -19,7 +19,7 @@ from typing_extensions import override
 from store.config import StoreConfig
 from store.engine import Engine
 from store.errors import StoreUnavailable
-from store.postgres.connection import Connection, connect, parse_url
+from store.postgres.connection import Connection, parse_url
 from store.postgres.instance_lock import InstanceLock
 from store.postgres.schema import migrate
 from store.postgres.session import PostgresSession
@@ -54,15 +54,13 @@ class PostgresEngine(Engine):
     locks them, or a name. A unit that loses against another one runs again.
 
     Args:
-        parameters: Of every connection.
-        lock: Held by this process as long as it has connections.
+        lock: The ownership of the database.
         folder: Where files are stored.
     """
 
     has_checkpoints = True
 
-    def __init__(self, parameters: dict[str, Any], lock: InstanceLock, folder: Path) -> None:
-        self._parameters = parameters
+    def __init__(self, lock: InstanceLock, folder: Path) -> None:
         self._lock = lock
         self._folder = folder
         self._loop = asyncio.get_running_loop()
@@ -146,8 +144,7 @@ class PostgresEngine(Engine):
         if time.monotonic() < self._retry_at:
             raise StoreUnavailable(self._outage)
         try:
-            self._lock.ensure()
-            return connect(self._parameters)
+            return self._lock.connect_worker()
         except StoreUnavailable as error:
             self._outage = str(error)
             self._retry_at = time.monotonic() + RECONNECT_S
@@ -164,24 +161,31 @@ def _resolve_future(unit: _PostgresUnit) -> None:
 
 
 @asynccontextmanager
-async def open_postgres(config: StoreConfig, home: Path) -> AsyncIterator[PostgresEngine]:
+async def open_postgres(
+    config: StoreConfig, home: Path, lock: InstanceLock | None = None
+) -> AsyncIterator[PostgresEngine]:
     """Connect to the database that `database.url` names; create or migrate its tables.
+
+    Args:
+        config: The `database` section.
+        home: The data folder.
+        lock: The ownership of the database if this process has it already; it is released at the end.
 
     Raises:
         StoreLocked: another Parley uses the database.
         SchemaTooNew: a newer Parley wrote it.
         StoreUnavailable: the URL is wrong, or the server cannot be used.
     """
-    parameters = parse_url(config.url)
-    lock = InstanceLock(parameters)
+    owned = lock or InstanceLock(parse_url(config.url))
     engine: PostgresEngine | None = None
     try:
-        await anyio.to_thread.run_sync(lock.ensure)
-        await anyio.to_thread.run_sync(migrate, parameters)
-        engine = PostgresEngine(parameters, lock, home)
+        if lock is None:
+            await anyio.to_thread.run_sync(owned.take)
+        await anyio.to_thread.run_sync(migrate, owned.parameters)
+        engine = PostgresEngine(owned, home)
         yield engine
     finally:
         with anyio.CancelScope(shield=True):
             if engine is not None:
                 await engine.close()
-            await anyio.to_thread.run_sync(lock.release)
+            await anyio.to_thread.run_sync(owned.release)

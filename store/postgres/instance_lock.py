@@ -1,88 +1,245 @@
-"""The lock that keeps a second Parley away from a PostgreSQL database. Blocking calls."""
+"""The lock that lets one process at a time use a PostgreSQL database; others wait for it as standbys.
 
+The process that owns the database holds the advisory lock `OWNER` on a connection of its own, and every connection
+on which it works holds `WORKER` shared. PostgreSQL releases both when a process ends, also after kill -9. A new owner
+ends every session that still holds `WORKER` before it begins: a process that was frozen, and is owner no longer, has
+no connection left when it wakes up, and gets no new one. Only the clock of the database counts.
+"""
+
+import logging
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import anyio
+import anyio.to_thread
 import psycopg
+from psycopg import errors
 
-from store.errors import StoreLocked
-from store.postgres.connection import Connection, connect, unavailable
+from store.config import StoreConfig
+from store.errors import StoreLocked, StoreUnavailable
+from store.postgres.connection import Connection, connect, parse_url, unavailable
 
-_KEY = 0x5041524C4559
-"""Key of the advisory lock: "PARLEY"."""
+OWNER, WORKER = 0x5041524C, 0x5041524D
+"""Keys of the advisory locks: "PARL" and the next number."""
 
-_HOLDER = """
-SELECT client_addr, backend_start AT TIME ZONE 'UTC' AS since FROM pg_locks JOIN pg_stat_activity USING (pid)
-WHERE locktype = 'advisory' AND granted AND (classid::bigint << 32) | objid::bigint = %s
+HEARTBEAT_S = 0.5
+FROZEN_S = 4.0
+"""An owner whose connection was silent for so long, seconds, is frozen or cut off: its sessions are ended."""
+
+POLL_S = 0.1
+"""How often a standby tries to become the owner, seconds."""
+
+RETURN_S = 2.0
+"""After an outage of the database, seconds in which a standby leaves the lock to the owner of before."""
+
+_HOLDERS = """
+SELECT pid, client_addr, backend_start AT TIME ZONE 'UTC' AS since,
+    extract(epoch FROM clock_timestamp() - state_change)::float8 AS silent_s
+FROM pg_locks JOIN pg_stat_activity USING (pid)
+WHERE locktype = 'advisory' AND granted AND classid = 0 AND objid = %s AND pid <> pg_backend_pid()
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
 
+_log = logging.getLogger(__name__)
+
 
 class InstanceLock:
-    """A session's advisory lock: the server releases it when this process ends, also after kill -9.
+    """The ownership of a database by this process.
 
-    It is lost with its connection. `ensure` is therefore called before every new connection of the process:
-    when the server was restarted, they are all gone at once, and the first one to return takes it again.
+    Args:
+        parameters: Of connections.
+        on_lost: Called, once, on another thread when another process has become the owner.
     """
 
-    def __init__(self, parameters: dict[str, Any]) -> None:
-        self._parameters = parameters
+    def __init__(
+        self, parameters: dict[str, Any], on_lost: Callable[[], None] | None = None
+    ) -> None:
+        self.parameters = parameters
+        self._on_lost = on_lost
         self._connection: Connection | None = None
+        self._is_owner = False
         self._mutex = threading.Lock()
+        self._released = threading.Event()
 
-    def ensure(self) -> None:
-        """Take the lock unless this process has it.
+    def take(self, *, ends_frozen_owner: bool = False) -> None:
+        """Become the owner, and stay it until `release`.
+
+        Args:
+            ends_frozen_owner: End the sessions of an owner that is silent; the next attempt succeeds.
 
         Raises:
-            StoreLocked: another process has it.
+            StoreLocked: another process is the owner.
+            StoreUnavailable: the server cannot be used.
+        """
+        try:
+            self.ensure()
+        except StoreLocked:
+            if ends_frozen_owner:
+                self._end_frozen_owner()
+            raise
+        threading.Thread(target=self._beat, name="database-owner", daemon=True).start()
+
+    def ensure(self) -> None:
+        """Return if this process is the owner; it becomes it again if only its connection was lost.
+
+        Raises:
+            StoreLocked: another process is the owner.
             StoreUnavailable: the server cannot be used.
         """
         with self._mutex:
-            if not self._is_held():
-                self._take()
+            if self._released.is_set():
+                raise StoreUnavailable("The database is closed.")
+            if self._is_alive():
+                return
+            self._connection = self._connection or connect(self.parameters)
+            try:
+                self._become_owner(self._connection)
+            except psycopg.Error as error:
+                self._close()
+                raise unavailable(error) from error
 
-    def release(self) -> None:
-        """Release the lock."""
-        with self._mutex:
-            self._close()
+    def connect_worker(self) -> Connection:
+        """Return a connection to work on; it is ended before another process becomes the owner.
 
-    def _is_held(self) -> bool:
-        if self._connection is None:
-            return False
+        Raises:
+            StoreLocked: another process is the owner.
+            StoreUnavailable: the server cannot be used.
+        """
+        self.ensure()
+        connection = connect(self.parameters)
         try:
-            self._connection.execute("SELECT 1")
-        except psycopg.Error:
-            self._close()
-            return False
-        return True
-
-    def _take(self) -> None:
-        connection = connect(self._parameters)
-        try:
-            rows = connection.execute("SELECT pg_try_advisory_lock(%s) AS is_mine", [_KEY])
-            if not rows.fetchall()[0]["is_mine"]:
-                raise _locked(connection)
+            # In this order: whoever becomes the owner after the second line finds the lock of the first one.
+            connection.execute("SELECT pg_advisory_lock_shared(%s)", [WORKER])
+            self.ensure()
         except psycopg.Error as error:
             connection.close()
             raise unavailable(error) from error
-        except StoreLocked:
+        except StoreUnavailable:
             connection.close()
             raise
-        self._connection = connection
+        return connection
+
+    def release(self) -> None:
+        """Stop being the owner."""
+        self._released.set()
+        with self._mutex:
+            self._close()
+
+    def _beat(self) -> None:
+        """Show that this process is alive, and notice when it is the owner no longer."""
+        while not self._released.wait(HEARTBEAT_S):
+            try:
+                self.ensure()
+            except StoreLocked:
+                if self._on_lost is not None:
+                    self._on_lost()
+                return
+            except StoreUnavailable:
+                continue
+
+    def _is_alive(self) -> bool:
+        """Return whether this process is the owner and its connection works; forget a connection that does not."""
+        try:
+            if self._connection is not None:
+                self._connection.execute("SELECT 1")
+        except psycopg.Error:
+            self._close()
+        return self._is_owner
+
+    def _become_owner(self, connection: Connection) -> None:
+        rows = connection.execute("SELECT pg_try_advisory_lock(%s) AS is_mine", [OWNER])
+        if not rows.fetchall()[0]["is_mine"]:
+            raise _locked(connection)
+        _end_workers(connection)
+        self._is_owner = True
+
+    def _end_frozen_owner(self) -> None:
+        with self._mutex:
+            if self._connection is None:
+                return
+            try:
+                holders = self._connection.execute(_HOLDERS, [OWNER]).fetchall()
+                silent = [row["pid"] for row in holders if row["silent_s"] > FROZEN_S]
+                _terminate(self._connection, silent)
+            except psycopg.Error:
+                self._close()
+                return
+        if silent:
+            _log.warning("The owner of the database did not respond; its sessions were ended.")
 
     def _close(self) -> None:
+        self._is_owner = False
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
 
+async def wait_for_ownership(
+    config: StoreConfig, on_lost: Callable[[], None] | None = None
+) -> InstanceLock:
+    """Return the ownership of a database, once no other process has it.
+
+    An owner that is frozen, or cut off from the database, loses it. Cancel to stop waiting.
+
+    Raises:
+        StoreUnavailable: the URL is wrong, or the server cannot be used at the first attempt.
+    """
+    lock = InstanceLock(parse_url(config.url), on_lost)
+    is_owner = is_standby = False
+    try:
+        while not is_owner:
+            try:
+                await anyio.to_thread.run_sync(partial(lock.take, ends_frozen_owner=True))
+            except StoreLocked as error:
+                if not is_standby:
+                    _log.warning(
+                        "%s This process is a standby: it takes over when that ends.", error
+                    )
+                is_standby = True
+                await anyio.sleep(POLL_S)
+            except StoreUnavailable as error:
+                if not is_standby:
+                    raise
+                _log.warning("%s", error)
+                await anyio.sleep(RETURN_S)
+            else:
+                is_owner = True
+    finally:
+        if not is_owner:
+            lock.release()
+    return lock
+
+
+def _end_workers(connection: Connection) -> None:
+    """End the sessions of earlier owners and wait until they are gone."""
+    while not _has_no_workers(connection):
+        _terminate(connection, [row["pid"] for row in connection.execute(_HOLDERS, [WORKER])])
+        threading.Event().wait(0.01)
+    connection.execute("SELECT pg_advisory_unlock(%s)", [WORKER])
+
+
+def _has_no_workers(connection: Connection) -> bool:
+    rows = connection.execute("SELECT pg_try_advisory_lock(%s) AS is_free", [WORKER])
+    return bool(rows.fetchall()[0]["is_free"])
+
+
+def _terminate(connection: Connection, pids: list[int]) -> None:
+    try:
+        for pid in pids:
+            connection.execute("SELECT pg_terminate_backend(%s::int)", [pid])
+    except errors.InsufficientPrivilege as error:
+        raise StoreUnavailable(
+            "The sessions of another Parley hold the database and cannot be ended by this role. "
+            "Use the same role in every process."
+        ) from error
+
+
 def _locked(connection: Connection) -> StoreLocked:
-    found = connection.execute(_HOLDER, [_KEY]).fetchone()
+    holder = next(iter(connection.execute(_HOLDERS, [OWNER])), None)
     where = ""
-    if found is not None:
-        host = found["client_addr"] or "the database's machine"
-        where = f" (on {host}, since {found['since']:%Y-%m-%d %H:%M} UTC)"
-    return StoreLocked(
-        f"Another Parley uses this PostgreSQL database{where}. Several processes on one database are not "
-        "supported yet: stop the other one, or set database.url to another database."
-    )
+    if holder is not None:
+        host = holder["client_addr"] or "the database's machine"
+        where = f" (on {host}, since {holder['since']:%Y-%m-%d %H:%M} UTC)"
+    return StoreLocked(f"Another Parley uses this PostgreSQL database{where}.")

@@ -1,5 +1,6 @@
 """Runs units of work on one connection: begin, commit, and again when others were first. Blocking calls."""
 
+import threading
 from collections.abc import Callable, Sequence
 
 import psycopg
@@ -13,6 +14,9 @@ from store.transaction import Params, Row, T, Transaction
 
 MAX_ATTEMPTS = 10
 """How often a unit runs that loses against others."""
+
+PAUSE_S = 0.005
+"""Pause after the first lost attempt, seconds, so that the unit that won gets on; later ones are longer."""
 
 _CONFLICTS = (errors.SerializationFailure, errors.DeadlockDetected)
 
@@ -58,6 +62,7 @@ class PostgresSession:
     def __init__(self, connector: Callable[[], Connection]) -> None:
         self._connector = connector
         self._connection: Connection | None = None
+        self._pause = threading.Event()
 
     def run(self, work: Callable[[Transaction], T], *, is_read: bool = False) -> T:
         """Run a unit and commit it; again, if it lost against another one or its connection was closed.
@@ -80,6 +85,8 @@ class PostgresSession:
             is_broken = self._connection is None and not transaction.is_committing
             if not _may_repeat(failure, is_first=attempt == 1, is_broken=is_broken):
                 raise _translated(failure) from failure
+            if isinstance(failure, _CONFLICTS):
+                self._pause.wait(attempt * PAUSE_S)
         raise StoreUnavailable("The database could not be written: other units were always first.")
 
     def close(self) -> None:

@@ -70,7 +70,6 @@ LAZY_IMPORTS = {
     "agent/uploads/worker.py": "the converter, or Pillow, is imported after its process has limited itself",
     "agent/tools/web/page.py": "the HTML parser is imported with the first page, not at the start",
     "bots/feishu/adapter.py": "the cipher of webhooks takes 0.1 s; it is imported in that mode only",
-    "store/database.py": "PostgreSQL's driver takes 0.13 s; it is imported where database.url names it",
     "store/credentials.py": "the cipher takes 0.1 s; it is imported with the first credential",
 }
 
