@@ -58,12 +58,12 @@ class SlackFileUploader:
         Raises:
             SlackError: Slack or the connection refused it, or the file is empty.
         """
-        alt = _described(file.name) if file.mime.startswith("image/") else ""
+        name = clean_outbound(file.name)
         parcel = _PendingUpload(
-            name=clean_outbound(file.name),
+            name=name,
             size_bytes=file.size_bytes,
             body=partial(_on_disk, file.path),
-            alt=alt,
+            alt=_described(name) if file.mime.startswith("image/") else "",
         )
         return await self._share(target, parcel, key=key)
 

@@ -26,6 +26,7 @@ MAX_LANGUAGE_CHARS = 35
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _LINE_END = re.compile(r"\r\n?|[\u2028\u2029]")
+_BIDI = re.compile(r"[\u202a-\u202e\u2066-\u2069]")
 _SPACE = re.compile(r"\s+")
 
 
@@ -92,12 +93,12 @@ def clean_text(text: str) -> str:
 
 
 def clean_name(name: str) -> str:
-    r"""Return the name of a person or file on one line.
+    r"""Return the name of a person or file on one line, without controls that show it in another order than it has.
 
-    >>> clean_name("a\nb\x07")
-    'a b'
+    >>> clean_name("a\nb\x07"), clean_name("invoice\u202efdp.exe")
+    ('a b', 'invoicefdp.exe')
     """
-    return _SPACE.sub(" ", clean_text(name[:MAX_NAME_CHARS])).strip()
+    return _SPACE.sub(" ", clean_text(_BIDI.sub("", name[:MAX_NAME_CHARS]))).strip()
 
 
 def _attachment(file: Attachment) -> Attachment:

@@ -2,15 +2,24 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from bots.feishu.cards import CardFooter, final_card
 from bots.feishu.format import render as render_feishu
+from bots.slack.buttons import action_blocks
 from bots.slack.format import render as render_slack
 from bots.slack.stream_text import escape_stream_text
 from bots.telegram.format import render as render_telegram
+from bots.telegram.keyboard import keyboard
 from bots.telegram.rich_blocks import rich_blocks
 from bots.text.links import is_deceptive
+from bus.inbound.clean import clean_message
+from bus.messages import Button, ReplyTarget, Sender
+from bus.platform import OutgoingFile
+from tests.bots.slack_rig import fast_slack, running
+from tests.bus.harness import attachment, inbound_message
 
 BIDI = [chr(code) for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))]
 
@@ -97,3 +106,42 @@ def test_nothing_is_shown_in_another_order_than_it_has(render: Callable[[str], s
         for text in (f"a{char}b", f"`a{char}b`", f"```\na{char}b\n```", f"[a{char}b](https://x)"):
             assert char not in render(text), hex(ord(char))
     assert "\u200f" in render("\u200fשלום")
+
+
+@pytest.mark.parametrize("char", BIDI)
+def test_buttons_show_nothing_in_another_order_than_it_has(char: str) -> None:
+    buttons = (Button(label=f"Keep{char}eteled", token="t"),)
+    cards = final_card("text", CardFooter(buttons=buttons))
+    for shown in (action_blocks(buttons), keyboard(buttons), cards):
+        assert "Keepeteled" in str(shown)
+        assert char not in str(shown)
+
+
+@pytest.mark.parametrize("char", BIDI)
+def test_names_of_people_and_files_are_taken_in_the_order_that_they_have(char: str) -> None:
+    """An administrator approves people by their names, and the agent reads the names of files."""
+    message = inbound_message(
+        "hi",
+        "e1",
+        sender=Sender(user_id="u", name=f"Ann{char}nimda"),
+        attachments=(attachment(f"invoice{char}fdp.exe"),),
+    )
+    cleaned = clean_message(message)
+    assert (cleaned.sender.name, cleaned.attachments[0].name) == ("Annnimda", "invoicefdp.exe")
+
+
+@PLATFORMS
+def test_the_title_of_a_link_is_not_shown(render: Callable[[str], str]) -> None:
+    shown = render('[a](https://x.example "\u202ewww.bank.com")')
+    assert "x.example" in shown
+    assert "\u202e" not in shown
+
+
+async def test_what_a_screen_reader_says_of_an_image_is_cleaned_too(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(b"png")
+    image = OutgoingFile(path=path, name="my\u202egnp.tac", mime="image/png", size_bytes=3)
+    async with fast_slack() as slack, running(slack) as adapter:
+        await adapter.send_file(ReplyTarget(chat=slack.dm("hi").channel), image, key="1")
+        (file,) = slack.workspace.files.values()
+        assert (file.name, file.extra["alt_txt"]) == ("mygnp.tac", "mygnp")

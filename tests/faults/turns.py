@@ -211,7 +211,7 @@ async def _check(turn: ReferenceTurn, harness: BusHarness, platform: FakePlatfor
     harness.server.scripts.clear()  # where no run was started, what it would have done is left
     assert harness.bus.health()[platform.name].state is ConnectionState.CONNECTED
     await _deliver(harness, "again", "e9")
-    await eventually(lambda: platform.texts.count(ANSWER) == answers + 1, within_s=5)
+    await eventually(lambda: platform.texts.count(ANSWER) == answers + 1)
     await _settled(harness)
     assert platform.texts.count(ANSWER) == answers + 1
 
