@@ -15,6 +15,7 @@ from bus.config import BusConfig, ChannelPolicy
 from bus.context import BusContext
 from bus.conversation.approvals import Questions
 from bus.conversation.effects import TurnEffects
+from bus.conversation.run_slots import RunSlots
 from bus.conversation.steering import Steering
 from bus.conversation.workers import ConversationWorkers
 from bus.inbound.build import build_inbound
@@ -190,7 +191,7 @@ def _build(context: BusContext, migrations: ChatMigrations) -> Bus:
         runs=runs,
         steering=Steering(history=stores.history, runs=runs, uploads=uploads, delivery=delivery),
         delivery=delivery,
-        limiter=anyio.CapacityLimiter(context.config.max_concurrent_runs),
+        slots=RunSlots(context.config.max_concurrent_runs),
         max_answer_chars=context.config.max_answer_chars,
     )
     workers = ConversationWorkers(

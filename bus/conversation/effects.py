@@ -16,6 +16,7 @@ from bus.conversation.approvals import Questions
 from bus.conversation.failures import run_error_message
 from bus.conversation.machine import CancelReason, EffectHandler, QueuedMessage, RunAttempt, Turn
 from bus.conversation.run_reader import RunReader
+from bus.conversation.run_slots import RunSlots
 from bus.conversation.states import Effect, TurnEvent
 from bus.conversation.steering import Steering
 from bus.errors import (
@@ -79,7 +80,7 @@ class TurnEffects:
     """Carries out what the table of transitions names.
 
     Args:
-        limiter: Bounds how many agents run at once; held only while one runs.
+        slots: Bound how many agents run at once; held only while one runs.
         max_answer_chars: The longest answer in messages.
     """
 
@@ -92,7 +93,7 @@ class TurnEffects:
         runs: RunClient,
         steering: Steering,
         delivery: DeliveryWorker,
-        limiter: anyio.CapacityLimiter,
+        slots: RunSlots,
         max_answer_chars: int = 60_000,
     ) -> None:
         self._inbox = inbox
@@ -102,7 +103,7 @@ class TurnEffects:
         self._reader = RunReader(runs, questions, steering, max_chars=max_answer_chars)
         self._steering = steering
         self._delivery = delivery
-        self._limiter = limiter
+        self._slots = slots
         self._max_answer_chars = max_answer_chars
         self._backoff = Backoff(first_s=0.25, cap_s=5.0)
 
@@ -161,9 +162,11 @@ class TurnEffects:
 
     async def follow_run(self, turn: Turn) -> TurnEvent:
         """Start, join or resume the run and read its stream to the end."""
+        key, sender = turn.row.key, turn.message.inbound.sender
+        slot = self._slots.slot(key.channel, (key.workspace, sender.user_id))
         try:
             with unwrapped():
-                async with self._limiter, anyio.create_task_group() as tasks:
+                async with slot, anyio.create_task_group() as tasks:
                     turn.run_tasks = tasks
                     turn.reply = await self._reader.read(turn)
                     tasks.cancel_scope.cancel()

@@ -22,6 +22,9 @@ RETRY_S = 3600.0
 RETRY_BACKOFF = Backoff(first_s=1.0, cap_s=60.0, jitter=0.5)
 """The least waits between those attempts."""
 
+MAX_WORKING = 64
+"""Working indicators of one channel that are shown at once; those of further messages are shown as these end."""
+
 MAX_LOGGED_KINDS = 100
 """Kinds of failure that are logged, once each."""
 
@@ -31,6 +34,7 @@ class IndicatorUpdater:
 
     def __init__(self) -> None:
         self._logged: set[str] = set()
+        self._rooms: dict[str, anyio.Semaphore] = {}
 
     @asynccontextmanager
     async def working(self, adapter: Adapter, place: ReplyTarget) -> AsyncIterator[None]:
@@ -38,10 +42,12 @@ class IndicatorUpdater:
         if not isinstance(adapter, SupportsIndicators):
             yield
             return
+        # Without a bound, a burst of messages makes more calls for typing than for answers.
+        room = self._rooms.setdefault(adapter.name, anyio.Semaphore(MAX_WORKING, fast_acquire=True))
         with unwrapped():
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(
-                    self._refresh, adapter, place, adapter.capabilities.indicator_refresh_s
+                    self._refresh, room, adapter, place, adapter.capabilities.indicator_refresh_s
                 )
                 try:
                     yield
@@ -71,13 +77,18 @@ class IndicatorUpdater:
             await self._call(adapter, lambda: adapter.show_refused(place))
 
     async def _refresh(
-        self, adapter: SupportsIndicators, place: ReplyTarget, refresh_s: float
+        self,
+        room: anyio.Semaphore,
+        adapter: SupportsIndicators,
+        place: ReplyTarget,
+        refresh_s: float,
     ) -> None:
-        while True:
-            error = await self._call(adapter, lambda: adapter.show_working(place))
-            if refresh_s <= 0 or (error is not None and not error.retryable):
-                return
-            await anyio.sleep(refresh_s)
+        async with room:
+            while True:
+                error = await self._call(adapter, lambda: adapter.show_working(place))
+                if refresh_s <= 0 or (error is not None and not error.retryable):
+                    return
+                await anyio.sleep(refresh_s)
 
     async def _call(
         self, adapter: object, call: Callable[[], Awaitable[None]]

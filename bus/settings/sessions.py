@@ -56,11 +56,14 @@ class SessionResolver:
             "memory_scope": memory_scope(message),
             "language": message.reply_target.language,
         }
+        # Every field is given: pydantic is slow at looking up defaults.
         return SessionConfig.model_construct(
             assistant_id=session.assistant_id,
             config=session.config,
             context=context,
             busy=session.busy,
+            chats={},
+            users={},
         )
 
     def busy_mode(self, message: InboundMessage) -> Busy | None:

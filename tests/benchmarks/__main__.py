@@ -26,6 +26,7 @@ BENCHMARKS = (
     "history",
     "faults",
     "agent",
+    "bursts",
 )
 ROWS = "--rows"
 RECORD = "--record"

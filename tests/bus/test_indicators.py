@@ -4,9 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import anyio
+from typing_extensions import override
 
 from bus.errors import DeliveryError
 from bus.messages import OutboundText, ReplyTarget, encode_outbound
+from bus.outbound.indicators import MAX_WORKING, IndicatorUpdater
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
@@ -94,3 +96,36 @@ async def test_an_outcome_that_a_kill_came_before_is_shown_at_the_next_start(
         await settle(delivery, open_row.key)
         await shows(platform, "done", "done")
     assert platform.calls.count("finished") == 2
+
+
+class TypingPlatform(CardPlatform):
+    """Typing has to be repeated, as on Telegram; the calls take a moment."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.typing: list[str] = []
+        self._capabilities = replace(self._capabilities, indicator_refresh_s=60.0)
+
+    @override
+    async def show_working(self, place: ReplyTarget) -> None:
+        self.typing.append(place.chat)
+
+
+async def test_the_indicators_of_a_burst_are_bounded() -> None:
+    platform, indicators = TypingPlatform(), IndicatorUpdater()
+    scopes = [anyio.CancelScope() for _ in range(MAX_WORKING + 3)]
+
+    async def show(number: int) -> None:
+        with scopes[number]:
+            async with indicators.working(platform, ReplyTarget(chat=f"{number}")):
+                await anyio.sleep_forever()
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(len(scopes)):
+            tasks.start_soon(show, number)
+        await anyio.wait_all_tasks_blocked()
+        assert len(platform.typing) == MAX_WORKING
+        scopes[0].cancel()
+        await anyio.wait_all_tasks_blocked()
+        assert platform.typing[MAX_WORKING:] == [f"{MAX_WORKING}"]
+        tasks.cancel_scope.cancel()

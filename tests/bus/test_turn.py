@@ -14,6 +14,7 @@ from bus.config import DEFAULT_SESSION
 from bus.conversation.approvals import Questions
 from bus.conversation.effects import MAX_STARTS, TurnEffects
 from bus.conversation.machine import QueuedMessage, Turn
+from bus.conversation.run_slots import RunSlots
 from bus.conversation.states import Effect, TurnEvent
 from bus.conversation.steering import Steering
 from bus.locales.en import ENGLISH
@@ -124,7 +125,7 @@ async def turn_harness(
             ),
             runs=runs,
             delivery=delivery,
-            limiter=anyio.CapacityLimiter(16),
+            slots=RunSlots(16),
         )
         await tasks.start(delivery.run)
         yield TurnHarness(platform, inbox, conversations, effects, runs, delivery, server)

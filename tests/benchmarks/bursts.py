@@ -1,0 +1,152 @@
+"""Bursts: what others wait for while something arrives at once, in the real `parley serve`.
+
+Each burst reports, for people of another channel: how long a command takes to be answered, how long their messages
+take to show a first sign (typing, or the answer), and the service's peak memory. Times are between this process's
+platform servers and back, so on a busy machine they tell of the machine.
+"""
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import anyio
+import psutil
+
+from tests.benchmarks.figures import Figure, percentile
+from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
+from tests.fakes.telegram import TelegramServer
+from tests.journeys.service import Service, with_model
+
+EVENTS = 10_000
+SENDERS = 2_000
+PEOPLE = 40
+"""People of the other channel: each of them runs a command, and writes a message."""
+
+INTERVAL_S = 0.1
+ANSWER_S = 3.0
+"""How long the model takes for people of the other channel: they see a sign first."""
+
+WITHIN_S = 120.0
+
+
+@dataclass(kw_only=True)
+class Watch:
+    """What people of the other channel waited for, seconds; and the service's memory in MB."""
+
+    commands: list[float] = field(default_factory=list)
+    signs: list[float] = field(default_factory=list)
+    before_mb: float = 0.0
+    peak_mb: float = 0.0
+
+
+def run() -> list[Figure]:
+    """Measure and return the figures."""
+    return anyio.run(_measure)
+
+
+async def _measure() -> list[Figure]:
+    return [
+        *_figures("nothing else", await quiet()),
+        *_figures("10,000 events", await platform_events()),
+    ]
+
+
+def _figures(what: str, watch: Watch) -> list[Figure]:
+    commands, signs = (percentile(times, 0.99) * 1000 for times in (watch.commands, watch.signs))
+    return [
+        Figure(f"burst, {what}: a command of others, p99", commands, "ms", "< 50"),
+        Figure(f"burst, {what}: first sign for others, p99", signs, "ms", "< 200"),
+        Figure(f"burst, {what}: memory before", watch.before_mb, "MB"),
+        Figure(f"burst, {what}: memory at its peak", watch.peak_mb, "MB"),
+    ]
+
+
+async def quiet() -> Watch:
+    """Measure without a burst, as a reference."""
+    async with _two_bots() as (_, other, service):
+        return await _watch(other, service)
+
+
+async def platform_events() -> Watch:
+    """Measure while 10,000 messages of 2,000 people arrive at another bot of the same service."""
+    async with _two_bots() as (busy, other, service):
+        for number in range(EVENTS):
+            busy.dm(f"hello {number // SENDERS}", user=100_000 + number % SENDERS)
+        return await _watch(other, service)
+
+
+async def _watch(other: TelegramServer, service: Service) -> Watch:
+    watch = Watch(before_mb=_memory_mb(service))
+    async with anyio.create_task_group() as tasks:
+        for person in range(PEOPLE):
+            tasks.start_soon(_command, other, 5000 + person, watch)
+            tasks.start_soon(_sign, other, 6000 + person, watch)
+            for _ in range(5):
+                await anyio.sleep(INTERVAL_S / 5)
+                watch.peak_mb = max(watch.peak_mb, _memory_mb(service))
+    return watch
+
+
+async def _command(other: TelegramServer, person: int, watch: Watch) -> None:
+    began = time.perf_counter()
+    other.dm("/help", user=person)
+    await _wait(other, person)
+    watch.commands.append(time.perf_counter() - began)
+
+
+async def _sign(other: TelegramServer, person: int, watch: Watch) -> None:
+    began = time.perf_counter()
+    other.dm("a question", user=person)
+    await _wait(other, person)
+    watch.signs.append(time.perf_counter() - began)
+
+
+async def _wait(other: TelegramServer, person: int) -> None:
+    """Wait until the bot showed anything in somebody's private chat."""
+    await other.wait_for(lambda: any(chat == person for _, chat, _ in other.log), WITHIN_S)
+
+
+def _memory_mb(service: Service) -> float:
+    return float(psutil.Process(service.pid).memory_info().rss) / 1e6
+
+
+def _reply(request: ModelRequest) -> ModelReply:
+    slow = "question" in request.last_user_text
+    return ModelReply(text="Hello.", first_token_delay_s=ANSWER_S if slow else 0.0)
+
+
+@asynccontextmanager
+async def _two_bots() -> AsyncIterator[tuple[TelegramServer, TelegramServer, Service]]:
+    """Run the service with two bots; both have answered somebody."""
+    async with (
+        FakeModelServer(answer=_reply) as model,
+        TelegramServer(token="111:busy") as busy,
+        TelegramServer(token="222:other") as other,
+    ):
+        with TemporaryDirectory() as folder:
+            channels = {"telegram-busy": _channel(busy), "telegram-other": _channel(other)}
+            service = Service(Path(folder), {**with_model(model.base_url), "channels": channels})
+            await service.start()
+            try:
+                await service.until_connected(*channels)
+                for bot in (busy, other):
+                    bot.dm("are you there", user=999)
+                    await _wait(bot, 999)
+                yield busy, other, service
+            finally:
+                await service.kill()
+
+
+def _channel(server: TelegramServer) -> dict[str, Any]:
+    return {
+        "platform": "telegram",
+        "enabled": True,
+        "base_url": server.base_url,
+        "base_file_url": server.base_file_url,
+        "bot_token": server.token,
+        "dm_policy": "open",
+    }
