@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from bots.common.webhooks import webhook_path
 from gateway import errors
+from gateway.api_tokens import ApiTokenLookup
 from gateway.auth import OPEN_PATHS, AccessMiddleware
 from gateway.config import GatewayConfig
 from gateway.langgraph import langgraph_routers
@@ -30,6 +31,7 @@ from gateway.routes import (
     slack_install,
     suggestions,
     terminal,
+    tokens,
     uploads,
     webhooks,
 )
@@ -131,6 +133,7 @@ def build_app(services: Services) -> Application:
     for module in (agents, artifacts, terminal, channels, mcp, memory, models, skills, uploads):
         app.include_router(module.router, prefix="/api")
     app.include_router(suggestions.router, prefix="/api")
+    app.include_router(tokens.router, prefix="/api")
     mount_documentation(app)
     described, also = LANGGRAPH_PREFIXES
     for router in langgraph_routers():
@@ -150,20 +153,32 @@ def network_app(app: FastAPI, config: GatewayConfig, *, token: str | None) -> AS
         *map(webhook_path, services.webhooks),
         *(path for name in services.installations for path in slack_install.paths(name)),
     ]
-    network = with_access_control(app, config, token=token, open_paths=open_paths)
+    network = with_access_control(
+        app,
+        config,
+        token=token,
+        tokens=ApiTokenLookup(services.tokens),
+        open_paths=open_paths,
+    )
     return RequestMiddleware(network, stats=services.stats, audit=services.audit)
 
 
 def with_access_control(
-    app: ASGIApp, config: GatewayConfig, *, token: str | None, open_paths: Iterable[str] = ()
+    app: ASGIApp,
+    config: GatewayConfig,
+    *,
+    token: str | None,
+    tokens: ApiTokenLookup | None = None,
+    open_paths: Iterable[str] = (),
 ) -> ASGIApp:
     """Return an application behind access control, with CORS if origins are configured.
 
-    `open_paths` are further paths that need no token.
+    `tokens` finds named tokens; `open_paths` are further paths that need no token.
     """
     inner: ASGIApp = AccessMiddleware(
         app,
         token=token,
+        tokens=tokens,
         hosts=(config.host, *config.allowed_hosts),
         origins=config.cors_origins,
         open_paths=OPEN_PATHS | _open_metrics_path(config) | {*open_paths},

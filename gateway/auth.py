@@ -19,11 +19,14 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gateway.api_tokens import ApiTokenLookup
 from gateway.audit import ANONYMOUS, token_fingerprint
 from gateway.config import MIN_TOKEN_CHARS, Config
 from gateway.config_file import ConfigError
 from gateway.middleware import AUTHENTICATED_AS, WRONG_TOKEN_SENT
 from gateway.rate_limits import ClientRateLimiter, RateLimitConfig, client_key
+from gateway.token_scopes import is_permitted
+from store.api_tokens import ApiToken
 
 MAX_BODY_BYTES = 10_000_000
 """Largest request body, uploads excepted."""
@@ -58,6 +61,7 @@ _ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - recognised, not bound
 
 NO_TOKEN = "Send the admin token as `Authorization: Bearer ...` or `X-Api-Key`."  # noqa: S105 - a sentence
 WRONG_TOKEN = "The admin token is wrong."  # noqa: S105 - a sentence
+FORBIDDEN = "The token {name} has the scope `{scope}`, which does not permit this request."
 WRONG_HOST = "Unknown Host header: see gateway.allowed_hosts."
 WRONG_ORIGIN = "This origin is not allowed: see gateway.cors_origins."
 _CHALLENGE = (b"www-authenticate", b'Bearer realm="parley"')
@@ -131,7 +135,8 @@ class AccessMiddleware:
     """Passes a request to the application, or rejects it.
 
     Args:
-        token: The admin token; None = not required.
+        token: The admin token; None = no token is required.
+        tokens: Finds named tokens; None = there are none.
         hosts: Allowed names in the Host header, besides loopback names. Others are rejected (DNS rebinding).
         origins: Without a token, the web pages that may send requests that change something, besides the
             gateway's own.
@@ -145,6 +150,7 @@ class AccessMiddleware:
         app: ASGIApp,
         *,
         token: str | None,
+        tokens: ApiTokenLookup | None = None,
         hosts: Iterable[str] = (),
         origins: Iterable[str] = (),
         open_paths: Iterable[str] = OPEN_PATHS,
@@ -153,6 +159,7 @@ class AccessMiddleware:
     ) -> None:
         self._app = app
         self._token = token.encode() if token is not None else None
+        self._tokens = tokens
         self._hosts = {name.lower() for name in (*LOOPBACK_NAMES, *hosts)} - {*_ANY_ADDRESS}
         self._origins = {origin.lower().rstrip("/") for origin in origins}
         self._open_paths = frozenset(open_paths)
@@ -170,14 +177,15 @@ class AccessMiddleware:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
+        named = await self._find_named(scope)
         if scope["type"] == "websocket":
-            refusal = self._check_websocket(scope)
+            refusal = self._check_websocket(scope, named)
             if refusal is not None:
                 await _reject_websocket(scope, send, refusal)
                 return
             await self._app(scope, receive, send)
             return
-        refusal = self._check_request(scope)
+        refusal = self._check_request(scope, named)
         if refusal is not None:
             await _reject(send, refusal)
             return
@@ -185,7 +193,14 @@ class AccessMiddleware:
             scope, limit_body(receive, _body_limit(scope), pause_s=self._body_timeout_s), send
         )
 
-    def _check_request(self, scope: Scope) -> Rejection | None:
+    async def _find_named(self, scope: Scope) -> ApiToken | None:
+        """Return the named token that came with a connection."""
+        given = _given_token(scope)
+        if self._tokens is None or self._token is None or given is None:
+            return None
+        return await self._tokens.find(given.decode("latin-1"))
+
+    def _check_request(self, scope: Scope, named: ApiToken | None) -> Rejection | None:
         """Return why a request is rejected; marks the scope of requests with the token."""
         headers = Headers(scope=scope)
         host = _host_name(headers.get("host", ""))
@@ -200,9 +215,9 @@ class AccessMiddleware:
             )
         if self._token is None and self._is_cross_origin(scope["method"], headers):
             return Rejection(status=403, detail=WRONG_ORIGIN)
-        without = self._check_token(headers)
+        without = self._check_token(scope, named)
         if without is None:
-            scope[AUTHENTICATED_AS] = self._principal
+            scope[AUTHENTICATED_AS] = f"token {named.name}" if named else self._principal
         elif without.detail == WRONG_TOKEN:
             scope[WRONG_TOKEN_SENT] = True
         # Requests with and without the token are counted separately, so that neither can block the other.
@@ -218,14 +233,14 @@ class AccessMiddleware:
         is_documentation = f"{path}/".startswith(f"{DOCUMENTATION_PREFIX}/")
         return path in self._open_paths or (is_documentation and method in _SAFE_METHODS)
 
-    def _check_websocket(self, scope: Scope) -> Rejection | None:
+    def _check_websocket(self, scope: Scope, named: ApiToken | None) -> Rejection | None:
         """Return why a WebSocket is rejected. Browsers open them from any page, and CORS does not apply."""
         headers = Headers(scope=scope)
         if _host_name(headers.get("host", "")) not in self._hosts:
             return Rejection(status=421, detail=WRONG_HOST)
         if self._is_cross_origin("POST", headers):
             return Rejection(status=403, detail=WRONG_ORIGIN)
-        without = self._check_token(headers, scope.get("subprotocols", ()))
+        without = self._check_token(scope, named)
         if without is not None and without.detail == WRONG_TOKEN:
             scope[WRONG_TOKEN_SENT] = True
         return (
@@ -233,10 +248,15 @@ class AccessMiddleware:
             or without
         )
 
-    def _check_token(self, headers: Headers, offered: Iterable[str] = ()) -> Rejection | None:
+    def _check_token(self, scope: Scope, named: ApiToken | None) -> Rejection | None:
         if self._token is None:
             return None
-        given = _token_from_headers(headers) or _token_from_subprotocols(offered)
+        if named is not None:
+            # What a client sends over a WebSocket starts runs.
+            permitted = is_permitted(named, scope.get("method", "POST"), scope["path"])
+            detail = FORBIDDEN.format(name=named.name, scope=named.scope)
+            return None if permitted else Rejection(status=403, detail=detail)
+        given = _given_token(scope)
         if given is not None and compare_digest(given, self._token):
             return None
         detail = NO_TOKEN if given is None else WRONG_TOKEN
@@ -286,6 +306,12 @@ def _host_name(host: str) -> str:
         return host[1:].partition("]")[0]
     name, _, port = host.partition(":")
     return name if not port or port.isdigit() else ""
+
+
+def _given_token(scope: Scope) -> bytes | None:
+    return _token_from_headers(Headers(scope=scope)) or _token_from_subprotocols(
+        scope.get("subprotocols", ())
+    )
 
 
 def _token_from_headers(headers: Headers) -> bytes | None:

@@ -22,6 +22,7 @@ COMMANDS = {
     "upgrade-check": "gateway.commands.upgrade_check",
     "service": "gateway.commands.service",
     "slack": "gateway.commands.slack",
+    "token": "gateway.commands.token",
     "prove": "gateway.commands.prove",
 }
 """Command -> module with `run(arguments) -> exit code`."""
@@ -104,6 +105,7 @@ def build_parser() -> argparse.ArgumentParser:
     actions.add_parser("upgrade", help=text, description=text, parents=[shared])
     _add_backups(command)
     _add_pairing(command("pairing", "Approve people and groups, and revoke access."), shared)
+    _add_token(command("token", "Create, list, replace and revoke API tokens."), shared)
     _add_service(command("service", "Let systemd or launchd run Parley."), shared)
     _add_slack(command("slack", "Set up the Slack app."), shared)
     text = "Run the service under faults and account for every message (needs a checkout)."
@@ -216,6 +218,30 @@ def _add_prove(prove: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="HTML page to write (default: prove-report.html)",
     )
+
+
+def _add_token(token: argparse.ArgumentParser, shared: argparse.ArgumentParser) -> None:
+    actions = token.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    def action(name: str, text: str) -> argparse.ArgumentParser:
+        return actions.add_parser(name, help=text, description=text, parents=[shared])
+
+    create = action("create", "Create a token and print it; it is not shown again.")
+    create.add_argument("name", metavar="NAME", help="what the token is for")
+    create.add_argument(
+        "--scope",
+        required=True,
+        choices=["read", "operator", "admin", "thread"],
+        help="what the token may do",
+    )
+    create.add_argument("--thread", default="", metavar="ID", help="with --scope thread: which one")
+    create.add_argument("--days", type=float, metavar="N", help="lifetime (default: unlimited)")
+    action("list", "List the tokens, without their values.")
+    for name, text in (
+        ("rotate", "Replace a token by a new one and print it; the old one ends."),
+        ("revoke", "Revoke a token."),
+    ):
+        action(name, text).add_argument("name", metavar="NAME", help="name of the token")
 
 
 def _add_service(service: argparse.ArgumentParser, shared: argparse.ArgumentParser) -> None:

@@ -29,6 +29,7 @@ from gateway.runtime.runs import RunManager
 from gateway.services import Services
 from gateway.transport import StreamingASGITransport
 from gateway.watchdog import Watchdog
+from store.api_tokens import ApiTokenStore
 from store.checkpoints import open_checkpointer
 from store.credentials import CredentialStore
 from store.database import Database
@@ -115,6 +116,7 @@ async def _open_embedded_app(
         stats=RequestStats(),
         audit=AuditLog(config.audit_file),
         watchdog=Watchdog(config.gateway.watchdog_s),
+        tokens=ApiTokenStore(database),
     )
     warming.start_soon(run_expiry_loop, runs, services.delete_thread_files)
     return build_app(services)

@@ -1,8 +1,9 @@
-"""Rows of conversations and pairings in the form of the REST API; commands without a running service use them too."""
+"""Rows in the form of the REST API: conversations, pairings, tokens. Commands without a running service use it too."""
 
 from typing import Any
 
 from gateway.text_table import iso_time
+from store.api_tokens import ApiToken
 from store.conversations import Conversation, ConversationKey
 from store.pairings import Pairing
 
@@ -40,4 +41,15 @@ def pairing_view(row: Pairing) -> dict[str, Any]:
         "user_name": row.user_name,
         "created_at": iso_time(row.created_at),
         "approved_at": iso_time(row.approved_at),
+    }
+
+
+def api_token_view(token: ApiToken) -> dict[str, Any]:
+    """Return a named token, without its hash."""
+    return {
+        "name": token.name,
+        "scope": token.scope,
+        "thread_id": token.thread_id,
+        "created_at": iso_time(token.created_at),
+        "expires_at": iso_time(token.expires_at),
     }

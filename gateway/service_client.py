@@ -1,6 +1,6 @@
 """HTTP client of the running service, for commands."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -64,15 +64,19 @@ def _is_parley(answer: httpx.Response) -> bool:
 
 
 async def request_json(
-    client: httpx.AsyncClient, method: str, path: str, **query: int
+    client: httpx.AsyncClient,
+    method: str,
+    path: str,
+    body: Mapping[str, Any] | None = None,
+    **query: int,
 ) -> dict[str, Any]:
-    """Send a request and return its JSON object ({} if there is no body).
+    """Send a request, with a JSON body if there is one, and return its JSON object ({} if there is no body).
 
     Raises:
         CommandFailed: The service returned an error or did not respond.
     """
     try:
-        answer = await client.request(method, path, params=query)
+        answer = await client.request(method, path, params=query, json=body)
     except httpx.HTTPError as error:
         raise CommandFailed(f"the service did not respond ({type(error).__name__})") from error
     if answer.is_error:

@@ -20,6 +20,7 @@ from gateway.runtime.protocol import ThreadEventLogs
 from gateway.runtime.runs import RunManager
 from gateway.runtime.thread_states import ThreadStates
 from gateway.watchdog import Watchdog
+from store.api_tokens import ApiTokenStore
 from store.database import Database
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,7 @@ class Services:
     Attributes:
         agents: Builds the agent's graphs, and holds its services.
         runs: The embedded runtime: threads, runs and assistants.
+        tokens: The named tokens of the API.
         terminal: The adapter behind `parley chat`; None if disabled.
         bus: The channels; None before they started and after they stopped.
         channel_problems: Enabled channels that could not be built: name -> what to do.
@@ -50,6 +52,7 @@ class Services:
     stats: RequestStats
     audit: AuditLog
     watchdog: Watchdog
+    tokens: ApiTokenStore
     terminal: TerminalAdapter | None = None
     bus: Bus | None = None
     channel_problems: Mapping[str, str] = field(default_factory=dict)

@@ -29,6 +29,7 @@ from gateway.runtime.webhooks import RunWebhooks
 from gateway.services import Services
 from gateway.transport import StreamingASGITransport
 from gateway.watchdog import Watchdog
+from store.api_tokens import ApiTokenStore
 from store.checkpoints import CheckpointSaver, open_checkpointer
 from store.config import StoreConfig
 from store.database import Database
@@ -127,6 +128,7 @@ async def services_for(
         stats=RequestStats(),
         audit=AuditLog(config.audit_file),
         watchdog=Watchdog(0),
+        tokens=ApiTokenStore(database),
     )
 
 

@@ -50,6 +50,7 @@ WITHOUT_BODY = {
     "post /api/channels/{name}/restart",
     "post /api/channels/outbox/{delivery_id}/resend",
     "post /api/channels/pairings/{code}/approve",
+    "post /api/tokens/{name}/rotate",
     "post /api/memory/reload",
     "post /api/threads/{thread_id}/copy",
     "post /api/threads/{thread_id}/runs/{run_id}/cancel",

@@ -1,0 +1,66 @@
+"""The named tokens as requests see them: looked up by hash in a copy that is at most some seconds old."""
+
+import logging
+import math
+import time
+from collections.abc import Callable
+
+from store.api_tokens import PREFIX, ApiToken, ApiTokenStore, token_digest
+from store.errors import StoreError
+
+log = logging.getLogger(__name__)
+
+MAX_AGE_S = 2.0
+"""How long a token that another process revoked still works, seconds."""
+
+MAX_AGE_UNKNOWN_S = 0.2
+"""How long a new token of another process does not work yet, seconds; bounds the reads that wrong tokens cause."""
+
+
+class ApiTokenLookup:
+    """Finds the row of a token.
+
+    Args:
+        store: The table.
+        clock: Monotonic seconds.
+        now: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        store: ApiTokenStore,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._now = now
+        self._read_at = -math.inf
+        self._changes = 0
+        self._by_digest: dict[str, ApiToken] = {}
+
+    async def find(self, value: str) -> ApiToken | None:
+        """Return the token that has this value and has not expired. With a database that cannot be read, none."""
+        if not value.startswith(PREFIX):
+            return None
+        digest = token_digest(value)
+        age_s = self._clock() - self._read_at
+        max_age_s = MAX_AGE_S if digest in self._by_digest else MAX_AGE_UNKNOWN_S
+        if age_s > max_age_s or self._changes != self._store.changes:
+            await self._read()
+        token = self._by_digest.get(digest)
+        if token is None or (token.expires_at is not None and token.expires_at <= self._now()):
+            return None
+        return token
+
+    async def _read(self) -> None:
+        started_at, self._changes = self._clock(), self._store.changes
+        try:
+            tokens = await self._store.list_all()
+        except StoreError as error:
+            # A token may have been revoked meanwhile: none is better than an old one.
+            log.warning("the API tokens could not be read: %s", error)
+            tokens = []
+        self._by_digest = {token.digest: token for token in tokens}
+        self._read_at = started_at

@@ -1,0 +1,73 @@
+"""Named tokens: what is asked to create one, and what it may do. Pure."""
+
+import re
+from typing import Self
+
+from pydantic import BaseModel, Field, model_validator
+
+from store.api_tokens import ApiToken, TokenScope
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+_DAY_S = 86_400.0
+
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+
+_QUERIES = re.compile(
+    r"/api(?:/langgraph)?/(?:(?:threads|assistants|runs/crons)/(?:search|count)|threads/[^/]+/history|store/(?:items/search|namespaces))"
+)
+"""POST requests that change nothing: LangGraph's API searches by POST."""
+
+_ADMINISTRATION = re.compile(r"/api/(?:tokens|mcp|skills|agents)(?:/.*)?")
+"""What decides who may do something, or what code runs: to change it takes the scope `admin`."""
+
+_SECRETS = re.compile(r"/api/tokens(?:/.*)?")
+_THREAD = re.compile(r"/api(?:/langgraph)?/threads/([^/]+)(?:/.*)?")
+
+
+class NewTokenRequest(BaseModel):
+    """A token to create."""
+
+    name: str = Field(pattern=NAME_PATTERN)
+    scope: TokenScope
+    thread_id: str = Field(default="", max_length=200, description="Required for scope `thread`")
+    days: float | None = Field(
+        default=None, gt=0, le=3650, description="Lifetime; null = unlimited"
+    )
+
+    @model_validator(mode="after")
+    def _thread_fits_scope(self) -> Self:
+        if (self.scope == "thread") != bool(self.thread_id):
+            raise ValueError("thread_id belongs to the scope `thread`, and only to it")
+        return self
+
+    @property
+    def lifetime_s(self) -> float | None:
+        """The lifetime in seconds; None = unlimited."""
+        return None if self.days is None else self.days * _DAY_S
+
+
+def is_permitted(token: ApiToken, method: str, path: str) -> bool:
+    """Return whether a token permits a request.
+
+    - `admin`: everything, like the admin token.
+    - `operator`: everything but changes of tokens, MCP servers, skills and agents.
+    - `read`: whatever changes nothing, the list of tokens excepted.
+    - `thread`: its thread with runs, state, events and files; not to delete it.
+
+    Args:
+        token: The token; whether it has expired is not judged here.
+        method: The HTTP method; "GET" for a WebSocket that only listens, else "POST".
+        path: The path as the routes see it, decoded.
+    """
+    if token.scope == "admin":
+        return True
+    if token.scope == "thread":
+        match = _THREAD.fullmatch(path)
+        is_own = match is not None and match[1] == token.thread_id
+        return is_own and not (method == "DELETE" and path.endswith(f"/threads/{token.thread_id}"))
+    if _SECRETS.fullmatch(path):
+        return False
+    is_reading = method in _READING or (method == "POST" and _QUERIES.fullmatch(path) is not None)
+    if token.scope == "read":
+        return is_reading
+    return is_reading or _ADMINISTRATION.fullmatch(path) is None

@@ -1,0 +1,137 @@
+"""Named tokens of the API: the table has one row for each that was created and not revoked; nothing prunes it."""
+
+import hashlib
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Final, Literal
+
+from store.database import Database, Params, Transaction
+from store.errors import RowConflict, RowNotFound
+from store.rows import from_row
+
+PREFIX: Final = "parley_"
+"""Every token begins so, that people and secret scanners recognize it."""
+
+TokenScope = Literal["read", "operator", "admin", "thread"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiToken:
+    """A named token.
+
+    Attributes:
+        name: Unique.
+        digest: SHA-256 of the token, hexadecimal. The token has 256 random bits, so it needs no salt.
+        scope: What it may do (`gateway/token_scopes.py`).
+        thread_id: The thread of a token of scope `thread`; "" for others.
+        created_at: Unix seconds.
+        expires_at: Unix seconds; None = never.
+    """
+
+    name: str
+    digest: str
+    scope: TokenScope
+    thread_id: str = ""
+    created_at: float
+    expires_at: float | None = None
+
+
+_INSERT = """
+INSERT INTO api_token (name, digest, scope, thread_id, created_at, expires_at)
+VALUES (:name, :digest, :scope, :thread_id, :created_at, :expires_at)
+"""
+_FIND = "SELECT * FROM api_token WHERE name = :name"
+_LIST = "SELECT * FROM api_token ORDER BY name"
+_DELETE = "DELETE FROM api_token WHERE name = :name"
+_ROTATE = "UPDATE api_token SET digest = :digest WHERE name = :name"
+
+
+class ApiTokenStore:
+    """The api_token table.
+
+    Attributes:
+        changes: Number of changes that were made through this object, for copies of the table.
+    """
+
+    def __init__(self, database: Database, *, now: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._now = now
+        self.changes = 0
+
+    async def create(
+        self, name: str, scope: TokenScope, *, thread_id: str = "", lifetime_s: float | None = None
+    ) -> str:
+        """Create a token and return it. It cannot be read again.
+
+        Raises:
+            RowConflict: there is a token of this name.
+            StoreError: the database cannot be written.
+        """
+        value, now = _new_token(), self._now()
+        token = ApiToken(
+            name=name,
+            digest=token_digest(value),
+            scope=scope,
+            thread_id=thread_id,
+            created_at=now,
+            expires_at=None if lifetime_s is None else now + lifetime_s,
+        )
+
+        def work(tx: Transaction) -> None:
+            tx.lock("api_token")
+            if tx.run(_FIND, {"name": name}):
+                raise RowConflict(f"There is a token named {name}.")
+            tx.run(_INSERT, asdict(token))
+
+        await self._database.transaction(work)
+        self.changes += 1
+        return value
+
+    async def rotate(self, name: str) -> str:
+        """Replace a token by a new one of the same name, which is returned; the old one ends at once.
+
+        Raises:
+            RowNotFound: there is no such token.
+            StoreError: the database cannot be written.
+        """
+        value = _new_token()
+        params: Params = {"name": name, "digest": token_digest(value)}
+
+        def work(tx: Transaction) -> None:
+            if not tx.run(_FIND, {"name": name}):
+                raise _unknown(name)
+            tx.run(_ROTATE, params)
+
+        await self._database.transaction(work)
+        self.changes += 1
+        return value
+
+    async def list_all(self) -> list[ApiToken]:
+        """Return all tokens by name, expired ones too. Raises StoreError."""
+        return [from_row(ApiToken, row) for row in await self._database.read(_LIST, {})]
+
+    async def revoke(self, name: str) -> None:
+        """Delete a token. Raises RowNotFound, StoreError."""
+
+        def work(tx: Transaction) -> None:
+            if not tx.run(_FIND, {"name": name}):
+                raise _unknown(name)
+            tx.run(_DELETE, {"name": name})
+
+        await self._database.transaction(work)
+        self.changes += 1
+
+
+def token_digest(value: str) -> str:
+    """Return the hash under which a token is stored."""
+    return hashlib.sha256(value.encode()).hexdigest()
+
+
+def _new_token() -> str:
+    return PREFIX + secrets.token_urlsafe(32)
+
+
+def _unknown(name: str) -> RowNotFound:
+    return RowNotFound(f"There is no token named {name}.")

@@ -1,0 +1,181 @@
+"""Named tokens with a scope: what each opens, over the network, and the command that makes them."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+from gateway.api_tokens import MAX_AGE_S, ApiTokenLookup
+from gateway.token_scopes import is_permitted
+from store.api_tokens import ApiToken, ApiTokenStore, TokenScope
+from store.config import StoreConfig
+from store.database import Database
+from tests.fakes.clock import ManualClock
+from tests.gateway.composed import ComposedService, composed
+from tests.journeys.service import Service
+
+THREAD = "/api/threads/t1"
+
+
+def token(scope: TokenScope) -> ApiToken:
+    thread = "t1" if scope == "thread" else ""
+    return ApiToken(name="x", digest="", scope=scope, thread_id=thread, created_at=0.0)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "scopes"),
+    [
+        ("GET", "/api/channels", "read operator admin"),
+        ("GET", "/metrics", "read operator admin"),
+        ("POST", "/api/threads/search", "read operator admin"),
+        ("POST", "/api/langgraph/threads/count", "read operator admin"),
+        ("POST", "/api/store/items/search", "read operator admin"),
+        ("PUT", "/api/store/items", "operator admin"),
+        ("POST", "/api/threads", "operator admin"),
+        ("POST", "/api/runs/stream", "operator admin"),
+        ("POST", "/api/channels/slack/restart", "operator admin"),
+        ("POST", "/api/channels/pairings/ABC/approve", "operator admin"),
+        ("PUT", "/api/mcp/config", "admin"),
+        ("POST", "/api/skills/install", "admin"),
+        ("DELETE", "/api/agents/a", "admin"),
+        ("GET", "/api/agents/a", "read operator admin"),
+        ("GET", "/api/tokens", "admin"),
+        ("POST", "/api/tokens", "admin"),
+        ("POST", "/api/tokens/x/rotate", "admin"),
+        ("POST", f"{THREAD}/runs/stream", "operator admin thread"),
+        ("POST", f"{THREAD}/history", "read operator admin thread"),
+        ("GET", f"{THREAD}", "read operator admin thread"),
+        ("GET", f"/api/langgraph{THREAD.removeprefix('/api')}/state", "read operator admin thread"),
+        ("DELETE", f"{THREAD}/runs/r", "operator admin thread"),
+        ("DELETE", THREAD, "operator admin"),
+        ("GET", "/api/threads/t2/state", "read operator admin"),
+        ("GET", "/api/threads/t1x", "read operator admin"),
+        ("POST", "/api/threads/t2/../t1/runs", "operator admin"),
+    ],
+)
+def test_what_each_scope_permits(method: str, path: str, scopes: str) -> None:
+    every: tuple[TokenScope, ...] = ("read", "operator", "admin", "thread")
+    assert {s for s in every if is_permitted(token(s), method, path)} == set(scopes.split())
+
+
+async def create(service: ComposedService, name: str, scope: str, **more: object) -> str:
+    body = {"name": name, "scope": scope, **more}
+    answer = await service.client.post("/api/tokens", json=body)
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["token"])
+
+
+def bearer(value: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {value}"}
+
+
+async def test_a_token_opens_what_its_scope_permits_until_it_is_revoked(tmp_path: Path) -> None:
+    async with composed(tmp_path) as service:
+        value = await create(service, "dashboard", "read")
+        stranger = service.stranger
+
+        async def status(method: str, path: str) -> int:
+            return (await stranger.request(method, path, headers=bearer(value))).status_code
+
+        assert await status("GET", "/api/models") == 200
+        refused = await stranger.post("/api/threads", json={}, headers=bearer(value))
+        assert (refused.status_code, "scope `read`" in refused.json()["detail"]) == (403, True)
+        assert await status("GET", "/api/tokens") == 403
+        listed = (await service.client.get("/api/tokens")).json()["rows"]
+        assert [(row["name"], row["scope"], row["expires_at"]) for row in listed] == [
+            ("dashboard", "read", None)
+        ]
+        rotated = await service.client.post("/api/tokens/dashboard/rotate")
+        new = str(rotated.json()["token"])
+        assert (await stranger.get("/api/models", headers=bearer(new))).status_code == 200
+        assert await status("GET", "/api/models") == 401
+        assert (await service.client.delete("/api/tokens/dashboard")).status_code == 204
+        assert (await service.client.delete("/api/tokens/dashboard")).status_code == 404
+        again = await service.client.post("/api/tokens", json={"name": "a b", "scope": "read"})
+        assert again.status_code == 422
+
+
+async def test_a_token_of_a_thread_runs_it_and_no_other(tmp_path: Path) -> None:
+    async with composed(tmp_path) as service:
+        for thread in (
+            "11111111-1111-4111-8111-111111111111",
+            "22222222-2222-4222-8222-222222222222",
+        ):
+            await service.client.post("/api/threads", json={"thread_id": thread})
+        own, other = (
+            f"/api/threads/{digit * 8}-{digit * 4}-4{digit * 3}-8{digit * 3}-{digit * 12}"
+            for digit in "12"
+        )
+        value = await create(service, "page", "thread", thread_id=own.rpartition("/")[2])
+        body = {
+            "assistant_id": "lead_agent",
+            "input": {"messages": [{"role": "user", "content": "hi"}]},
+        }
+        run = await service.stranger.post(f"{own}/runs/wait", json=body, headers=bearer(value))
+        assert (run.status_code, "You said: hi" in run.text) == (200, True)
+        for path in (f"{other}/runs/wait", "/api/runs/wait", "/api/threads"):
+            refused = await service.stranger.post(path, json=body, headers=bearer(value))
+            assert refused.status_code == 403, path
+        missing = {"name": "y", "scope": "thread"}
+        assert (await service.client.post("/api/tokens", json=missing)).status_code == 422
+
+
+async def test_what_a_token_did_is_audited_under_its_name(tmp_path: Path) -> None:
+    async with composed(tmp_path) as service:
+        value = await create(service, "ops", "operator")
+        await service.stranger.post("/api/channels/none/restart", headers=bearer(value))
+        audit = (tmp_path / "home" / "audit.log").read_text()
+    assert '"who":"token ops"' in audit.replace('": "', '":"')
+    assert value not in audit
+
+
+async def test_a_revoked_or_expired_token_ends_in_time(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with Database.open(StoreConfig(), tmp_path) as database:
+        store = ApiTokenStore(database, now=clock)
+        lookup = ApiTokenLookup(ApiTokenStore(database), clock=clock, now=clock)
+        assert await lookup.find("parley_unknown") is None
+        clock.now += 1
+        lasting, short = (
+            await store.create("a", "read"),
+            await store.create("b", "read", lifetime_s=9),
+        )
+        assert await lookup.find(lasting) is not None
+        await store.revoke("a")
+        clock.now += MAX_AGE_S + 0.1
+        assert await lookup.find(lasting) is None
+        assert await lookup.find(short) is not None
+        clock.now += 9
+        assert await lookup.find(short) is None
+
+
+async def test_the_command_makes_tokens_with_and_without_a_service(tmp_path: Path) -> None:
+    service = Service(tmp_path, {})
+    code, out, error = await service.command("token", "create", "early", "--scope", "read")
+    assert (code, out.startswith("parley_"), error) == (0, True, "")
+    early = out.strip()
+    await service.start()
+    try:
+        code, late, _ = await service.command(
+            "token", "create", "late", "--scope", "operator", "--days", "1"
+        )
+        assert code == 0
+        async with httpx.AsyncClient(base_url=service.url) as http:
+            for value in (early, late.strip()):
+                assert (await http.get("/api/models", headers=bearer(value))).status_code == 200
+        _, listed, _ = await service.command("token", "list")
+        assert [line.split()[:2] for line in listed.splitlines()[1:]] == [
+            ["early", "read"],
+            ["late", "operator"],
+        ]
+        code, _, error = await service.command("token", "create", "late", "--scope", "read")
+        assert (code, "There is a token named late" in error) == (1, True)
+        code, rotated, _ = await service.command("token", "rotate", "late")
+        assert (code, rotated.startswith("parley_")) == (0, True)
+    finally:
+        await service.stop()
+    assert (await service.command("token", "revoke", "early"))[0] == 0
+    code, _, error = await service.command("token", "revoke", "early")
+    assert (code, "no token named early" in error) == (1, True)
+    code, _, error = await service.command("token", "create", "x", "--scope", "thread")
+    assert (code, "thread_id" in error) == (1, True)
