@@ -1,6 +1,7 @@
 """A turn: one message being answered, and the loop that takes it through the table of `bus.conversation.states`."""
 
 import logging
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
@@ -140,6 +141,7 @@ class Turn:
         to_inject: Further messages for the run, first to last.
         injected: Messages that were injected, or are being injected, by row id; of two versions the later counts.
         consumed: Messages that end with this turn.
+        stopped_seq: A stop means messages up to this place in the conversation's order.
         finished: Set when the turn is over.
         stack: Holds what is shown while the turn runs; closed before the answer is committed.
         run_tasks: Tasks beside the run's stream; None = nothing is read.
@@ -174,6 +176,7 @@ class Turn:
         self.reply: Reply | None = None
         self.run_tasks: TaskGroup | None = None
         self._handlers = handlers
+        self.stopped_seq: float = math.inf
         self._edited: QueuedMessage | None = None
         self._edited_at = 0.0
         self._is_signalled = False
@@ -220,6 +223,13 @@ class Turn:
             is_starting = self.run_tasks is not None and self.attempt.is_requested
             patience_s = START_PATIENCE_S if is_starting and self.attempt.run_id is None else 0.0
             self._scope.deadline = anyio.current_time() + patience_s
+
+    def stop(self, *, before: int | None = None) -> None:
+        """Cancel the turn, and what was to be injected into its run; `before` = up to this place in the order."""
+        known = [self.row, *(one.row for one in (*self.injected.values(), *self.to_inject))]
+        last = max(row.seq for row in known)
+        self.stopped_seq = last if before is None else min(last, before)
+        self.cancel(CancelReason.STOPPED)
 
     def edit(self, message: QueuedMessage) -> None:
         """Run the turn again with the message as it was edited."""

@@ -93,9 +93,14 @@ class Steering:
         """
         own = turn.row.id
         if turn.reason is CancelReason.STOPPED:
-            # Whoever stops the turn means all that was injected, or was to be.
+            # Whoever stops the turn means all that was injected, or was to be; not what is said after that.
             messages = {**turn.injected, **{one.row.id: one for one in turn.to_inject}}
-            return [one for row_id, one in messages.items() if row_id != own]
+            return [
+                one
+                for row_id, one in messages.items()
+                if row_id != own
+                and (one.row.seq <= turn.stopped_seq or await self._is_consumed(turn, one))
+            ]
         correction = turn.injected.get(own)
         others = [one for row_id, one in turn.injected.items() if row_id != own]
         if turn.reason is CancelReason.DELETED or not (others or correction):

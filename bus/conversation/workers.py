@@ -107,7 +107,7 @@ class ConversationWorkers:
         if not here and not inbound.is_private:
             here = [turn for turn in running if _is_near(turn, row.key, inbound)]
         for turn in here:
-            turn.cancel()
+            turn.stop(before=row.seq if turn.row.key == row.key else None)
         return here
 
     def edit(self, row_id: int, inbound: InboundMessage) -> QueueState:
@@ -147,7 +147,7 @@ class ConversationWorkers:
             return False
         worker, message = found
         if worker.turn is not None and worker.is_running(row_id):
-            worker.turn.cancel()
+            worker.turn.stop()
         else:
             stopped = replace(message.inbound, is_stopped=True)
             worker.delete(replace(message, inbound=stopped))

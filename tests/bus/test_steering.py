@@ -12,6 +12,7 @@ from store.config import StoreConfig
 from store.database import Database
 from store.inbox import InboxStore
 from tests.bus.harness import OPEN, STEER, attachment, running_bus, running_steered_bus
+from tests.bus.test_turn import turn_harness
 from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.fakes.platform import CardPlatform
@@ -104,6 +105,26 @@ async def test_stop_ends_the_turn_and_the_injected_messages(tmp_path: Path) -> N
         await eventually(lambda: harness.platform.texts == ["⏹ Stopped.", "Stopped."])
         await harness.wait_until_finished()
         assert harness.prompts() == ["one"]
+
+
+async def test_a_stop_does_not_mean_what_is_said_after_it(tmp_path: Path) -> None:
+    """The message behind it arrives before the command is carried out, or while the run is being cancelled."""
+    async with turn_harness(tmp_path) as harness, anyio.create_task_group() as tasks:
+        harness.server.accepts_injection = True
+        harness.server.scripts.append(Script(hang_after=1))
+        turn = await harness.accept_turn("one", "e1")
+        tasks.start_soon(turn.run)
+        await eventually(lambda: harness.server.runs)
+        before, after, late = [
+            (await harness.accept_turn(word, word)).message for word in ("before", "after", "late")
+        ]
+        turn.steer(before)
+        turn.steer(after)
+        await eventually(lambda: len(harness.server.runs[0].injected) == 2)
+        turn.stop(before=before.row.seq)
+        turn.steer(late)
+        await turn.finished.wait()
+        assert [one.text for one in turn.consumed] == ["before"]
 
 
 async def test_undo_and_retry_mean_the_whole_turn(tmp_path: Path) -> None:

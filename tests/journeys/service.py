@@ -122,10 +122,10 @@ class Service:
     def running(self) -> bool:
         return self._process is not None and self._process.returncode is None
 
-    async def is_healthy(self) -> bool:
-        """Return whether GET /health answers 200 now."""
+    async def has_started(self) -> bool:
+        """Return whether it answers requests now."""
         async with httpx.AsyncClient(base_url=self.url, timeout=5) as client:
-            return await _is_healthy(client)
+            return await _has_started(client)
 
     async def until_alive(self) -> None:
         """Wait until GET /health answers 200; it may be starting. Raises AssertionError: the process ended."""

@@ -215,7 +215,7 @@ class ProvenService:
         await eventually(self._is_healthy, within_s=START_S, every_s=RESTART_PAUSE_S)
 
     async def _is_healthy(self) -> bool:
-        return self.service.running and await self.service.is_healthy()
+        return self.service.running and await self.service.has_started()
 
     async def check_quiet(self) -> None:
         """Note what the service says of itself that does not fit with everything being answered."""
@@ -253,7 +253,7 @@ class ProvenService:
     async def _stop(self) -> None:
         if not self.service.running:
             return
-        was_healthy = await self.service.is_healthy()
+        had_started = await self.service.has_started()
         self.timeline.add("stop")
         self.service.send(signal.SIGTERM)
         try:
@@ -264,7 +264,7 @@ class ProvenService:
         else:
             self.timeline.add("stopped", f"exit code {code}")
             # Before the service handles signals, SIGTERM ends the process as any other.
-            if code != 0 and not (code == -signal.SIGTERM and not was_healthy):
+            if code != 0 and not (code == -signal.SIGTERM and not had_started):
                 self.failures.append(f"exit code {code} after SIGTERM")
 
     async def _launch(self) -> None:

@@ -98,9 +98,10 @@ class SlackPlace(Place):
     async def delete(self, message_id: str) -> SentEvent:
         before = len(self._slack.sockets.envelopes)
         message = self._message(message_id)
-        del self._written[message_id]
         self._slack.delete(message)
-        return self._sent(message, before)
+        sent = self._sent(message, before)
+        del self._written[message_id]
+        return sent
 
     @override
     async def press(self, message: ShownMessage, label: str) -> SentEvent:

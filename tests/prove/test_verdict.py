@@ -352,3 +352,21 @@ def test_orphans_and_wrong_counts_in_the_journal_are_found(home: Path) -> None:
     problems = " ".join(read_journal(home).problems)
     assert "orphan rows in outbox" in problems
     assert "count of pending messages is wrong: 1" in problems
+
+
+def test_an_answer_to_a_later_message_may_cover_an_earlier_one_again() -> None:
+    both = "\n\n".join(answer_text(mark, 1) for mark in ("m00001", "m00002"))
+    rows = [accepted(1), accepted(2)]
+    sent_rows = [delivered(1), delivered(2)]
+    found = verdict([sent(1), sent(2)], rows, sent_rows, [shown(1), shown(2, text=both)])
+    assert (outcomes(found), kinds(found)) == ([Outcome.ANSWERED] * 2, [])
+    found = verdict([sent(1), sent(2)], rows, sent_rows, [shown(1, text=both), shown(2, text=both)])
+    assert kinds(found) == [ViolationKind.DOUBLED]
+
+
+def test_what_answers_a_slash_command_is_no_copy() -> None:
+    copies = [shown(1), shown(9, text=answer_text("m00001", 1))]
+    rows = [accepted(1), accepted(2, kind="command", body={"text": "/retry"})]
+    through_url = delivered(2, platform_id="")
+    assert kinds(verdict([sent(1)], rows, [delivered(1), through_url], copies)) == []
+    assert kinds(verdict([sent(1)], rows, [delivered(1)], copies)) == [ViolationKind.DOUBLED]

@@ -357,7 +357,9 @@ class _VerdictBuilder:
         firsts = [row for row in history.inbox if not row.event_id.startswith(("press:", "rerun:"))]
         if len(firsts) > 1:
             _violate(history, ViolationKind.DOUBLED, f"accepted {len(firsts)} times")
-        for version, shown in _answers(history, history.sent).items():
+        for version, answers in _answers(history, history.sent).items():
+            # An answer to later messages may cover this one again, if its own was stopped or taken back.
+            shown = [one for one in answers if MARK.findall(one.text)[-1][0] in history.marks]
             if len(shown) > 1 + uncertain + max(again, 0):
                 text = f"version {version} is answered {len(shown)} times, {uncertain} attempts are uncertain"
                 _violate(history, ViolationKind.DOUBLED, text)
@@ -390,6 +392,8 @@ class _VerdictBuilder:
         for row in self._evidence.journal.outbox:
             known[row.channel, row.chat].add(row.platform_id)
             uncertain[row.channel, row.chat] += row.uncertain_attempts + (row.state == "uncertain")
+            # What answers a slash command has no ID.
+            uncertain[row.channel, row.chat] += row.state == "delivered" and not row.platform_id
         for place, (channel, chat) in self._evidence.chats.items():
             shown = self._evidence.shown.get(place, ())
             texts = {one.text for one in shown if one.id in known[channel, chat]}
