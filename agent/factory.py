@@ -41,6 +41,7 @@ from agent.middleware.title import TitleMiddleware
 from agent.middleware.todo_list import TodoListMiddleware
 from agent.middleware.tool_call_repair import ToolCallRepairMiddleware
 from agent.middleware.tool_errors import ToolErrorMiddleware
+from agent.middleware.tool_schemas import ToolSchemaMiddleware
 from agent.middleware.turn_limit import TurnLimitMiddleware
 from agent.middleware.uploads import UploadsMiddleware
 from agent.middleware.view_image import ViewImageMiddleware
@@ -323,6 +324,7 @@ def _shared_middleware(
             models=services.auxiliary_models.get,
             breakers=services.circuit_breakers,
         ),
+        ToolSchemaMiddleware(),
     ]
 
 

@@ -29,6 +29,7 @@ from agent.middleware.title import TitleMiddleware
 from agent.middleware.todo_list import TodoListMiddleware
 from agent.middleware.tool_call_repair import ToolCallRepairMiddleware
 from agent.middleware.tool_errors import ToolErrorMiddleware
+from agent.middleware.tool_schemas import ToolSchemaMiddleware
 from agent.middleware.turn_limit import TurnLimitMiddleware
 from agent.middleware.uploads import UploadsMiddleware
 from agent.middleware.view_image import ViewImageMiddleware
@@ -57,8 +58,11 @@ MIDDLEWARE_ORDER: tuple[type[Middleware], ...] = (
     ToolCallRepairMiddleware,
     LlmRetryMiddleware,
     ClarificationMiddleware,
+    ToolSchemaMiddleware,
 )
 """The middleware from the outermost to the innermost."""
+
+_INNERMOST = (ClarificationMiddleware, ToolSchemaMiddleware)
 
 
 def middleware_stack(
@@ -68,7 +72,8 @@ def middleware_stack(
 
     Args:
         middleware: Ours, in any order; None is skipped.
-        extra: The embedding program's; placed right outside our innermost one, in the given order.
+        extra: The embedding program's, in the given order; placed right outside ClarificationMiddleware and
+            ToolSchemaMiddleware, or outside our innermost one.
 
     Raises:
         ValueError: One of ours is missing in `MIDDLEWARE_ORDER`, or two have the same type or name.
@@ -79,7 +84,8 @@ def middleware_stack(
     if unknown or len(set(types)) != len(types):
         raise ValueError(f"invalid middleware: {', '.join(unknown) or 'a type is given twice'}")
     ordered = sorted(given, key=lambda one: MIDDLEWARE_ORDER.index(type(one)))
-    ordered[-1:-1] = extra
+    inner = max(1, sum(type(one) in _INNERMOST for one in ordered))
+    ordered[-inner:-inner] = extra
     names = [one.name for one in ordered]
     if duplicates := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"invalid middleware: {duplicates[0]} is given twice")

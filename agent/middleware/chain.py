@@ -26,6 +26,7 @@ class MiddlewareChain(AgentMiddleware[Any, Any]):
 
     def __init__(self, middleware: Sequence[Middleware]) -> None:
         super().__init__()
+        self._name = f"{type(self).__name__}({middleware[0].name})"
         self.tools = [tool for one in middleware for tool in getattr(one, "tools", ())]
         self._model_call = chain_model_calls(
             [
@@ -41,6 +42,12 @@ class MiddlewareChain(AgentMiddleware[Any, Any]):
                 if type(one).awrap_tool_call is not AgentMiddleware.awrap_tool_call
             ]
         )
+
+    @property
+    @override
+    def name(self) -> str:
+        """Its name. LangChain wants different ones; a stack has two chains if a program's own middleware is between."""
+        return self._name
 
     @override
     async def awrap_model_call(

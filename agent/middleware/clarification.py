@@ -21,7 +21,7 @@ from agent.tools.ask_clarification import NAME, question_text
 
 
 class ClarificationMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Makes the question the turn's reply. The innermost middleware.
+    """Makes the question the turn's reply. The innermost middleware that may keep the model from being called.
 
     A single ask_clarification call ends the run, because the tool returns directly. With other calls next to it,
     the graph returns to the model; the model is then not called, and the run ends here.

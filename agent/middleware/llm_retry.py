@@ -22,7 +22,6 @@ from agent.middleware.localization import wording_for
 from agent.models.auxiliary import ModelSource
 from agent.models.circuit_breakers import BreakerCall, CircuitBreakers
 from agent.models.failures import ModelFailure, classify_error, fallback_message
-from agent.models.tool_schemas import ToolSchemas
 from agent.state import ThreadState
 
 logger = logging.getLogger(__name__)
@@ -102,7 +101,6 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
         self._models = models
         self._breakers = breakers
         self._sleep = sleep
-        self._schemas = ToolSchemas()
 
     @override
     async def awrap_model_call(self, request: Request, handler: ModelHandler) -> Response:
@@ -164,7 +162,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
             attempt += 1
             streamed = _StreamedText()
             try:
-                response = await handler(self._with_listener(request, streamed))
+                response = await handler(_with_listener(request, streamed))
             except GraphBubbleUp:
                 raise
             except Exception as error:
@@ -216,13 +214,10 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
             }
         )
 
-    def _with_listener(self, request: Request, streamed: _StreamedText) -> Request:
-        """Return the request with a callback on a copy of its model (runs share the original), and with schemas."""
-        model = listening_model(request.model, streamed)
-        if request.response_format is not None:
-            return override_request(request, model=model)
-        tools = self._schemas.for_model(request.model, request.tools)
-        return override_request(request, model=model, tools=tools)
+
+def _with_listener(request: Request, streamed: _StreamedText) -> Request:
+    """Return the request with a callback on a copy of its model: runs share the original."""
+    return override_request(request, model=listening_model(request.model, streamed))
 
 
 def _failure_response(request: Request, failure: ModelFailure, streamed: _StreamedText) -> Response:

@@ -20,7 +20,9 @@ from agent.middleware.dangling_tool_calls import (
 )
 from agent.middleware.thread_data import ThreadDataMiddleware
 from agent.middleware.title import TitleMiddleware
+from agent.middleware.todo_list import TodoListMiddleware
 from agent.middleware.tool_errors import ToolErrorMiddleware
+from agent.middleware.tool_schemas import ToolSchemaMiddleware
 from agent.paths import OUTPUTS
 from agent.thread_storage import ThreadStorage
 from agent.tools.ask_clarification import question_text
@@ -57,7 +59,10 @@ def test_the_order_is_pinned(tmp_path: Path) -> None:
         ClarificationMiddleware,
     ]
     assert [kind for kind in MIDDLEWARE_ORDER if kind in kinds] == kinds
-    assert MIDDLEWARE_ORDER[-1] is ClarificationMiddleware
+    assert MIDDLEWARE_ORDER[-2:] == (ClarificationMiddleware, ToolSchemaMiddleware)
+    own = TodoListMiddleware()
+    stack = middleware_stack(*links, ToolSchemaMiddleware(), extra=[own])
+    assert stack[-3:-1] == (own, links[-1])
     assert middleware_stack(None) == ()
     with pytest.raises(ValueError, match="a type is given twice"):
         middleware_stack(*links, ClarificationMiddleware())

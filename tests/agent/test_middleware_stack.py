@@ -52,6 +52,7 @@ def test_the_order_is_pinned() -> None:
         "ToolCallRepair",
         "LlmRetry",
         "Clarification",
+        "ToolSchema",
     ]
 
 

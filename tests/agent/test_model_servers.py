@@ -6,9 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import AIMessageChunk, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import BaseTool
+from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.checkpoint.memory import InMemorySaver
+from typing_extensions import override
 
 from agent.config import AgentConfig
 from agent.factory import AgentFactory, open_agent_factory
@@ -57,6 +61,40 @@ async def turn(
             spoken += part[0].text
     state = await graph.aget_state(config)
     return spoken, state.values["messages"]
+
+
+class SeesTools(AgentMiddleware[Any, Any]):
+    """A program's own middleware: keeps what it is offered, and offers the model only `ls`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.offered: list[object] = []
+
+    @override
+    async def awrap_model_call(self, request: Any, handler: Any) -> Any:
+        self.offered += request.tools
+        tools = [tool for tool in request.tools if tool.name == "ls"]
+        return await handler(request.override(tools=tools))
+
+
+async def test_a_program_s_middleware_sees_the_tools_and_the_server_their_schemas(
+    tmp_path: Path,
+) -> None:
+    own = SeesTools()
+    async with FakeModelServer() as server:
+        server.reply("Hello.", "Hello again.")
+        config = AgentConfig.model_validate(
+            {"models": [openai_at(server)], "memory": {"enabled": False}}
+        )
+        setup = AgentSetup(config=config, home=tmp_path)
+        async with open_agent_factory(setup, InMemorySaver(), middleware=[own]) as agents:
+            for _ in range(2):
+                await turn(agents, "hi")
+        asked = [request.body["tools"] for request in server.requests]
+    assert own.offered
+    assert all(isinstance(tool, BaseTool) for tool in own.offered)
+    (ls,) = [tool for tool in own.offered if isinstance(tool, BaseTool) and tool.name == "ls"][:1]
+    assert asked == [[convert_to_openai_tool(ls)]] * 2
 
 
 async def test_the_responses_api(tmp_path: Path) -> None:
