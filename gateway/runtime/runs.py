@@ -26,7 +26,7 @@ from gateway.runtime.finished_runs import FinishedRuns
 from gateway.runtime.lifecycle import CancelAction, RunResult
 from gateway.runtime.live_run import LiveRun
 from gateway.runtime.log_context import CURRENT_RUN, RunLogContext
-from gateway.runtime.loop_budget import LoopBudget
+from gateway.runtime.loop_budget import LoopBudget, ModelPacer
 from gateway.runtime.request import (
     GraphRunRequest,
     graph_input,
@@ -98,6 +98,7 @@ class RunManager:
         self._webhooks = webhooks
         self._queue = ThreadQueue()
         self._budget = LoopBudget()
+        self._pacer = ModelPacer(self._budget)
         self._active: dict[str, LiveRun] = {}
         self._finished_runs = FinishedRuns(keep_s=settings.keep_s, keep_bytes=settings.keep_bytes)
         self._tasks: TaskGroup | None = None
@@ -190,8 +191,7 @@ class RunManager:
     @property
     def outage(self) -> str:
         """Why runs wait for the database; "" if none does."""
-        outages = (live.write_retry.outage for live in self._active.values())
-        return next(filter(None, outages), "")
+        return next(filter(None, (live.write_retry.outage for live in self.active)), "")
 
     def count_by_status(self) -> Counter[RunStatus]:
         """Return the number of pending and running runs, by status."""
@@ -373,6 +373,7 @@ class RunManager:
         config = runnable_config(
             request, run_id=live.run_id, thread_id=live.thread_id, graph_id=live.graph_id
         )
+        config["callbacks"] = [self._pacer]
         config["configurable"][STEERING_SOURCE_KEY] = partial(self._steering.take, live.run_id)
         if live.temporary and request.durability is None:
             request = replace(request, durability="exit")

@@ -1,13 +1,18 @@
 """Runs whose events are all there at once leave the event loop to others after a slice."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import anyio
 from anyio.lowlevel import checkpoint
+from langchain_core.callbacks import AsyncCallbackManagerForLLMRun
+from langchain_core.messages import AIMessageChunk, BaseMessage
+from langchain_core.outputs import ChatGenerationChunk
 from langgraph.config import get_stream_writer
 from langgraph.graph import END, START, StateGraph
-from typing_extensions import TypedDict
+from pydantic import ConfigDict
+from typing_extensions import TypedDict, override
 
 from gateway.runtime.loop_budget import SLICE_S, LoopBudget
 from gateway.runtime.request import GraphRunRequest
@@ -16,8 +21,10 @@ from gateway.runtime.stream_modes import parse_stream_modes
 from store.checkpoints import open_checkpointer
 from store.config import StoreConfig
 from store.database import Database
+from tests.fakes.scripted import ScriptedChatModel
 
 EVENTS = 20_000
+TOKENS = 2_000
 
 
 async def test_runs_take_turns() -> None:
@@ -86,3 +93,66 @@ async def test_a_burst_of_events_does_not_keep_other_tasks_waiting(tmp_path: Pat
             largest, before = max(largest, live.log.last_id - before), live.log.last_id
     assert before > EVENTS
     assert largest < EVENTS / 4
+
+
+class OtherTask:
+    """Counts how often another task has run."""
+
+    turns = 0
+
+
+class BurstModel(ScriptedChatModel):
+    """Has its whole answer at once, and notes at each token how often another task has run."""
+
+    other: OtherTask
+    seen: list[int]
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    @override
+    async def _astream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        for _ in range(TOKENS):
+            self.seen.append(self.other.turns)
+            yield ChatGenerationChunk(message=AIMessageChunk(content="a "))
+
+
+async def test_an_answer_that_arrives_at_once_does_not_keep_other_tasks_waiting(
+    tmp_path: Path,
+) -> None:
+    other = OtherTask()
+    model = BurstModel(other=other, seen=[])
+
+    async def answer(state: State) -> State:
+        await model.ainvoke("hi")
+        return {"done": True}
+
+    async def source(_config: object) -> Any:  # noqa: ANN401
+        graph = StateGraph(State)
+        graph.add_node("answer", answer)
+        graph.add_edge(START, "answer")
+        graph.add_edge("answer", END)
+        return graph.compile()
+
+    async with (
+        Database.open(StoreConfig(), tmp_path) as database,
+        open_checkpointer(tmp_path) as checkpointer,
+        RunManager(database, {"answer": source}, checkpointer) as runs,
+    ):
+        request = GraphRunRequest(
+            thread_id=None,
+            assistant_id="answer",
+            modes=parse_stream_modes("messages-tuple"),
+            input={"done": False},
+        )
+        live = await runs.start(request)
+        while not live.finished.is_set():
+            other.turns += 1
+            await checkpoint()
+    assert live.row.status == "success"
+    assert len(model.seen) == TOKENS
+    assert len(set(model.seen)) >= 5, "others ran between the tokens"
