@@ -15,9 +15,6 @@ OLDEST_SERVER = 15
 
 Connection = psycopg.Connection[DictRow]
 
-_STATEMENTS = 500
-"""Prepared statements per connection: more than the store has."""
-
 _DEFAULTS = {
     "application_name": "parley",
     "connect_timeout": "5",
@@ -47,7 +44,7 @@ def parse_url(url: str) -> dict[str, Any]:
         ) from None
     settings = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items())
     options = f"{settings} {given.get('options') or ''}".strip()
-    return {**_DEFAULTS, **given, "options": options}
+    return {**_DEFAULTS, **given, "options": options, "client_encoding": "UTF8"}
 
 
 def connect(parameters: dict[str, Any]) -> Connection:
@@ -68,8 +65,6 @@ def connect(parameters: dict[str, Any]) -> Connection:
         raise StoreUnavailable(
             f"The PostgreSQL server has version {version}; Parley needs {OLDEST_SERVER} or newer."
         )
-    connection.prepare_threshold = 0
-    connection.prepared_max = _STATEMENTS
     return connection
 
 

@@ -24,7 +24,6 @@ def migrate(parameters: dict[str, Any]) -> int:
     """
     connection = connect(parameters)
     try:
-        connection.prepare_threshold = None  # a file has many statements
         connection.execute("SET statement_timeout = 0")
         connection.execute("SET lock_timeout = 0")
         with connection.transaction():

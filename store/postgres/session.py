@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from store.errors import StoreError, StoreUnavailable
 from store.postgres.connection import Connection, unavailable
-from store.postgres.statements import translate
+from store.postgres.prepared import PreparedStatements
 from store.transaction import Params, Row, T, Transaction
 
 MAX_ATTEMPTS = 10
@@ -24,22 +24,18 @@ _CONFLICTS = (errors.SerializationFailure, errors.DeadlockDetected)
 class _PostgresTransaction(Transaction):
     """A transaction; it begins with its first statement. `is_read`: every statement stands alone."""
 
-    def __init__(self, connection: Connection, *, is_read: bool) -> None:
-        self._connection = connection
+    def __init__(self, statements: PreparedStatements, *, is_read: bool) -> None:
+        self._statements = statements
         self._has_begun = is_read
+        self._is_read = is_read
         self.is_committing = False
 
     @override
     def run(self, sql: str, params: Params | None = None) -> Sequence[Row]:
         if not self._has_begun:
             self._has_begun = True
-            self._connection.execute("BEGIN")
-        try:
-            cursor = self._connection.execute(translate(sql), params or {})
-        except psycopg.DataError:
-            # PostgreSQL's text has no NUL; psycopg notices before it sends.
-            cursor = self._connection.execute(translate(sql), _without_nul(params or {}))
-        return cursor.fetchall() if cursor.description else ()
+            self._statements.command(b"BEGIN")
+        return self._statements.run(sql, params or {})
 
     @override
     def lock(self, name: str) -> None:
@@ -47,9 +43,9 @@ class _PostgresTransaction(Transaction):
 
     def commit(self) -> None:
         """Commit what was run."""
-        if self._connection.info.transaction_status:
+        if self._has_begun and not self._is_read:
             self.is_committing = True
-            self._connection.execute("COMMIT")
+            self._statements.command(b"COMMIT")
 
 
 class PostgresSession:
@@ -62,6 +58,7 @@ class PostgresSession:
     def __init__(self, connector: Callable[[], Connection]) -> None:
         self._connector = connector
         self._connection: Connection | None = None
+        self._statements: PreparedStatements | None = None
         self._pause = threading.Event()
 
     def run(self, work: Callable[[Transaction], T], *, is_read: bool = False) -> T:
@@ -71,8 +68,8 @@ class PostgresSession:
             StoreUnavailable: there is no connection, or it broke while the unit was committed.
         """
         for attempt in range(1, MAX_ATTEMPTS + 1):
-            connection = self._connection = self._connection or self._connector()
-            transaction = _PostgresTransaction(connection, is_read=is_read)
+            connection, statements = self._opened()
+            transaction = _PostgresTransaction(statements, is_read=is_read)
             try:
                 value = work(transaction)
                 transaction.commit()
@@ -94,6 +91,12 @@ class PostgresSession:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def _opened(self) -> tuple[Connection, PreparedStatements]:
+        if self._connection is None or self._statements is None:
+            self._connection = self._connector()
+            self._statements = PreparedStatements(self._connection)
+        return self._connection, self._statements
 
     def _end(self, connection: Connection) -> None:
         """Roll back what was not committed; forget a connection that broke."""
@@ -120,10 +123,3 @@ def _translated(error: psycopg.Error) -> Exception:
     if isinstance(error, psycopg.DataError):
         return StoreError(f"The database refused a value ({error}).")
     return unavailable(error)
-
-
-def _without_nul(params: Params) -> Params:
-    return {
-        name: value.replace("\0", "\ufffd") if isinstance(value, str) else value
-        for name, value in params.items()
-    }

@@ -436,7 +436,8 @@ def test_both_engines_have_the_same_versions() -> None:
 
 def test_parameters_are_not_looked_for_in_casts_and_texts() -> None:
     assert translate("SELECT a::text, ':' || :b, json_each(:c)") == (
-        "SELECT a::text, ':' || %(b)s, parley_json_each(%(c)s)"
+        "SELECT a::text, ':' || $1, parley_json_each($2)",
+        ("b", "c"),
     )
 
 
