@@ -37,6 +37,7 @@ from bus.outbound.rows import (
     notice_key,
     reply_buttons,
     reply_rows,
+    rerun_offer_row,
     streaming_key,
 )
 from bus.outbound.worker import DeliveryWorker
@@ -258,6 +259,9 @@ class TurnEffects:
             reply = limit_length(reply, self._max_answer_chars, turn.texts)
             rows = await self._reply_rows(turn, reply, seen)
             question = self._questions.record(row, inbound, reply.question)
+            rows += [
+                rerun_offer_row(one.row, one.inbound, 0, takes_more=True) for one in turn.outdated
+            ]
         ok = reply is not None and not (reply.failed or reply.stopped)
         outcomes = {message.inbound.reply_target: ok for message in turn.consumed}
         if reply is None:

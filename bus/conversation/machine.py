@@ -141,6 +141,7 @@ class Turn:
         to_inject: Further messages for the run, first to last.
         injected: Messages that were injected, or are being injected, by row id; of two versions the later counts.
         consumed: Messages that end with this turn.
+        outdated: Those of them that were edited too late for the run.
         stopped_seq: A stop means messages up to this place in the conversation's order.
         finished: Set when the turn is over.
         stack: Holds what is shown while the turn runs; closed before the answer is committed.
@@ -176,6 +177,7 @@ class Turn:
         self.reply: Reply | None = None
         self.run_tasks: TaskGroup | None = None
         self._handlers = handlers
+        self.outdated: list[QueuedMessage] = []
         self.stopped_seq: float = math.inf
         self._edited: QueuedMessage | None = None
         self._edited_at = 0.0
@@ -247,6 +249,11 @@ class Turn:
         """Return whether a message was injected, or is to be."""
         return row_id in self.injected or any(one.row.id == row_id for one in self.to_inject)
 
+    def newest(self, message: QueuedMessage) -> QueuedMessage:
+        """Return the version of an injected message that still waits to be injected, if there is one."""
+        waiting = (one for one in self.to_inject if one.row.id == message.row.id)
+        return next(waiting, message)
+
     def withdraw(self, row_id: int) -> None:
         """Do not inject a message that was not injected yet."""
         self.to_inject = deque(one for one in self.to_inject if one.row.id != row_id)
@@ -263,13 +270,12 @@ class Turn:
     def restart(self) -> None:
         """Go on with the message as it was last edited. What was injected is injected again: it is rewound with it."""
         # What still waits to be injected is newer than what had the turn run again.
-        newer = next((one for one in self.to_inject if one.row.id == self.row.id), None)
         if self._edited is not None:
-            self.message, self._edited = newer or self._edited, None
+            self.message, self._edited = self.newest(self._edited), None
         if self.reason is CancelReason.EDITED:
             self.reason = None
         again = [*self.injected.values(), *self.to_inject]
-        self.injected = {}
+        self.injected, self.outdated = {}, []
         self.to_inject = deque(one for one in again if one.row.id != self.row.id)
         former, self.reply = self.attempt, None
         self.attempt = RunAttempt(self.message, self.row, thread_exists=former.thread_exists)

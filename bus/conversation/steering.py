@@ -89,7 +89,8 @@ class Steering:
     async def consumed_messages(self, turn: Turn) -> list[QueuedMessage]:
         """Return the messages that end with a turn whose run is over; they get no answer of their own.
 
-        Where the turn's own message was corrected too late for the run, the turn is edited.
+        Where the turn's own message was corrected too late for the run, the turn is edited; where another one was,
+        it is outdated.
         """
         own = turn.row.id
         if turn.reason is CancelReason.STOPPED:
@@ -99,15 +100,23 @@ class Steering:
                 one
                 for row_id, one in messages.items()
                 if row_id != own
-                and (one.row.seq <= turn.stopped_seq or await self._is_consumed(turn, one))
+                and (one.row.seq <= turn.stopped_seq or await self._find_injected(turn, one))
             ]
         correction = turn.injected.get(own)
         others = [one for row_id, one in turn.injected.items() if row_id != own]
         if turn.reason is CancelReason.DELETED or not (others or correction):
             return []
-        consumed = [one for one in others if await self._is_consumed(turn, one)]
-        if correction and turn.reason is None and not await self._is_consumed(turn, correction):
-            turn.edit(correction)
+        consumed = []
+        for message in map(turn.newest, others):
+            found = await self._find_injected(turn, message)
+            if found:
+                consumed.append(message)
+            if found and found != message_ids(message.inbound)[-1]:
+                turn.outdated.append(message)
+        if correction and turn.reason is None:
+            found = await self._find_injected(turn, correction)
+            if found != message_ids(correction.inbound)[-1]:
+                turn.edit(correction)
         return consumed
 
     async def was_consumed(self, row: InboxRow, ids: tuple[str, ...]) -> bool:
@@ -165,8 +174,8 @@ class Steering:
                 else:
                     break
 
-    async def _is_consumed(self, turn: Turn, message: QueuedMessage) -> bool:
-        """Return whether the run of a turn, which is over, consumed a message. When in doubt, it did not."""
+    async def _find_injected(self, turn: Turn, message: QueuedMessage) -> str:
+        """Return the id of the newest version that a run, which is over, consumed; "" = none, or unknown."""
         ids = message_ids(message.inbound)
         found = trace_message(turn.attempt.fold.values or {}, ids).injected
         if not found:
@@ -175,7 +184,7 @@ class Steering:
                 found = trace_message(values, ids).injected
             except RunError as error:
                 log.warning("whether %s was consumed is looked up later: %s", ids[-1], error)
-        return found == ids[-1] if message.row.id == turn.row.id else bool(found)
+        return found
 
     async def _was_injected(self, attempt: RunAttempt, message: QueuedMessage) -> bool:
         """Return whether a message that was injected before a restart arrived then."""

@@ -1,15 +1,13 @@
 """Offers to answer a message again that was edited after it was answered, and what happens when one is accepted."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from bus.buttons import ButtonAction, ButtonToken
 from bus.context import BusContext
 from bus.history.turn_history import MAX_LATER_ROWS, find_rewind_point, rerun_event_id
 from bus.inbound.button_presses import AuthorizedPress, PressOutcome, answer_again, refused_press
 from bus.inbound.pipeline import InboundPipeline
-from bus.messages import Button, InboundMessage, OutboundText, encode_outbound
-from bus.outbound.rows import marked_edit_row
+from bus.messages import InboundMessage
+from bus.outbound.rows import marked_edit_row, rerun_offer_key, rerun_offer_row
 from bus.platform import Disposition
 from store.inbox import InboxRow
 from store.outbox import NewOutboxRow
@@ -42,16 +40,7 @@ class RerunOffers:
         later = await self._history.list_after(row, limit=MAX_LATER_ROWS)
         reruns = _reruns(row, later)
         takes_more = any(one not in reruns and one.thread_id == row.thread_id for one in later)
-        texts = inbound.reply_target.texts
-        token = ButtonToken(ButtonAction.RERUN, row.id).text
-        body = OutboundText(
-            channel=row.key.channel,
-            reply_target=replace(inbound.reply_target, response_url=""),
-            markdown=texts.rerun_offer_later if takes_more else texts.rerun_offer,
-            buttons=(Button(label=texts.button_rerun, token=token, style="primary"),),
-        )
-        key = _offer_key(row, len(reruns))
-        return [NewOutboxRow(key=key, conversation=row.key, body=encode_outbound(body))]
+        return [rerun_offer_row(row, inbound, len(reruns), takes_more=takes_more)]
 
     async def accept(self, pressed: AuthorizedPress) -> PressOutcome:
         """Answer a message again as it was edited: the button's action. Raises as `Intake.receive` does."""
@@ -71,7 +60,7 @@ class RerunOffers:
         return PressOutcome(disposition)
 
     async def _remove_button(self, row: InboxRow, inbound: InboundMessage, number: int) -> None:
-        found = await self._delivery.find_row(_offer_key(row, number))
+        found = await self._delivery.find_row(rerun_offer_key(row, number))
         if found is not None:
             mark = f"✓ {inbound.reply_target.texts.button_rerun}"
             await self._delivery.enqueue(row.key, [marked_edit_row(found, mark)])
@@ -79,7 +68,3 @@ class RerunOffers:
 
 def _reruns(row: InboxRow, later: Sequence[InboxRow]) -> list[InboxRow]:
     return [one for one in later if one.event_id.startswith(f"rerun:{row.id}:")]
-
-
-def _offer_key(row: InboxRow, number: int) -> str:
-    return f"{row.id}:rerun:{number}"

@@ -143,6 +143,27 @@ def indicator_row(
     )
 
 
+def rerun_offer_key(row: InboxRow, number: int) -> str:
+    """Return the outbox key of the n-th offer to answer an edited message again."""
+    return f"{row.id}:rerun:{number}"
+
+
+def rerun_offer_row(
+    row: InboxRow, inbound: InboundMessage, number: int, *, takes_more: bool
+) -> NewOutboxRow:
+    """Return the n-th offer to answer a message again as it was edited; `takes_more` = that takes back others too."""
+    texts = inbound.reply_target.texts
+    token = ButtonToken(ButtonAction.RERUN, row.id).text
+    body = OutboundText(
+        channel=row.key.channel,
+        reply_target=replace(inbound.reply_target, response_url=""),
+        markdown=texts.rerun_offer_later if takes_more else texts.rerun_offer,
+        buttons=(Button(label=texts.button_rerun, token=token, style="primary"),),
+    )
+    key = rerun_offer_key(row, number)
+    return NewOutboxRow(key=key, conversation=row.key, body=encode_outbound(body))
+
+
 def button_removal_row(row: InboxRow, last: OutboundText, of: str, text: str) -> NewOutboxRow:
     """Return the row that removes the buttons under the last text of an answer, `of` its key."""
     body = OutboundEdit(

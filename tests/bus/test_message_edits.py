@@ -19,6 +19,7 @@ from bus.conversation.machine import QueuedMessage
 from bus.conversation.states import TurnState
 from bus.errors import IntakeClosed
 from bus.inbound.message_edits import MAX_EDITS
+from bus.locales.en import ENGLISH
 from bus.messages import (
     ButtonPress,
     MessageDeletion,
@@ -556,6 +557,26 @@ async def test_an_edit_of_an_injected_message_during_the_delivery_is_offered_aft
             platform.cut.set()
         parts = [answer[:PART_CHARS], answer[PART_CHARS:]]
         await eventually(lambda: harness.platform.texts == [*parts, OFFER])
+
+
+async def test_an_injected_message_that_was_edited_too_late_for_the_run_is_offered(
+    tmp_path: Path,
+) -> None:
+    async with running_steered_bus(tmp_path) as harness:
+        gate, ends = anyio.Event(), anyio.Event()
+        harness.server.scripts.append(Script(words=("Both",), gate=gate, ends=ends))
+        await harness.send("one")
+        await harness.wait_for_runs(1)
+        await harness.send("two")
+        await harness.server.runs[0].injection_arrived.wait()
+        gate.set()
+        await eventually(lambda: harness.thread_messages()[:2] == ["one", "two"])
+        await edit(harness, "e2", "three", "c1")
+        await eventually(lambda: harness.server.runs[0].injected)
+        ends.set()
+        later = ENGLISH.rerun_offer_later
+        await eventually(lambda: harness.platform.texts == ["Both", later])
+        await harness.wait_until_finished()
 
 
 async def test_the_offer_says_what_is_taken_back_as_well(tmp_path: Path) -> None:
