@@ -17,6 +17,7 @@ from gateway.serving import gc_tuning, startup_report
 from gateway.serving.lazy_packages import install_lazy_packages
 from gateway.serving.listener import open_listener
 from gateway.serving.startup_responder import StartupResponder
+from gateway.serving.thread_switching import shorten_switch_interval
 
 MIN_FREE_BYTES = 2_000_000
 """Free disk space without which the databases cannot be created."""
@@ -28,6 +29,7 @@ SERVICE_MODULE = "gateway.serving.service"
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM."""
     gc_tuning.disable_gc()
+    shorten_switch_interval()
     overrides = {"host": arguments.host, "port": arguments.port}
     overrides = {key: value for key, value in overrides.items() if value}
     config = load_config(arguments.config, gateway=overrides)

@@ -25,7 +25,6 @@ from gateway.serving.connections import RepeatedErrorFilter
 from gateway.serving.server import HttpServer, UvicornLogFilter
 from gateway.serving.shutdown import ShutdownSignal
 from gateway.serving.startup_responder import StartupResponder
-from gateway.serving.thread_switching import shorten_switch_interval
 from gateway.terminal.chat import run_chat
 from gateway.terminal.local_client import open_local_client
 from store.data_folder import record_address
@@ -93,7 +92,6 @@ async def run_service(
                 )
                 await server.ready.wait()
                 gc_tuning.freeze_and_enable_gc()
-                shorten_switch_interval()
                 _announce(app.state.services, listener, token, has_chat=has_chat)
                 await _wait_for_stop(app, stop, reload, has_chat=has_chat)
                 _print("Stopping ...\n")
