@@ -1,6 +1,7 @@
 """The command line: `parley COMMAND`. Starts fast: each command is imported when it runs."""
 
 import argparse
+import gc
 import importlib
 import os
 import sys
@@ -39,7 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = build_parser().parse_args(argv)
     arguments.config = getattr(arguments, "config", None)
     try:
+        gc.disable()  # imports leave almost no garbage, and its collection takes a tenth of their time
         command = importlib.import_module(COMMANDS[arguments.command])
+        gc.enable()
         return int(
             importlib.import_module("gateway.command_errors").run_command(command.run, arguments)
         )
