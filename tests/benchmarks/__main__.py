@@ -27,6 +27,7 @@ BENCHMARKS = (
     "faults",
     "agent",
     "bursts",
+    "memory",
 )
 ROWS = "--rows"
 RECORD = "--record"
