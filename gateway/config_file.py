@@ -81,6 +81,8 @@ def read_yaml(source: Path) -> tuple[dict[str, Any], list[str]]:
         tree = loader.get_single_data()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{source}: cannot be read ({error})") from None
+    except RecursionError:
+        raise ConfigError(f"{source}: its sections are nested too deeply") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""

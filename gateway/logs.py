@@ -27,6 +27,7 @@ QUIET_LOGGERS = (
     "asyncio",
     "urllib3",
     "markdown_it",
+    "mcp",
     "openai",
     "uvicorn.access",
 )

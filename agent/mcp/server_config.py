@@ -131,10 +131,12 @@ def parse_server(entry: Mapping[str, Any], environment: Mapping[str, str]) -> Mc
 
 def describe_validation_error(error: ValidationError) -> str:
     """Describe the errors in one line, without values: they may be secret."""
-    return "; ".join(
+    text = "; ".join(
         f"{'.'.join(map(str, found['loc']))}: {_without_prefix(found['msg'])}".removeprefix(": ")
         for found in error.errors(include_input=False, include_url=False, include_context=False)
     )
+    # The names of keys are whatever the file says.
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
 def expand_variables(value: Any, environment: Mapping[str, str]) -> Any:  # noqa: ANN401 - any JSON

@@ -187,7 +187,15 @@ def _inline(token: Token) -> tree.Inline:
         case "softbreak" | "hardbreak":
             return tree.Break(hard=token.type == "hardbreak")
         case _:
-            return tree.Text(text=token.content, source=token.markup or token.content)
+            text = _shown(token.content)
+            return tree.Text(
+                text=text, source=(token.markup or text) if text == token.content else text
+            )
+
+
+def _shown(text: str) -> str:
+    """Return a text without characters that an entity or the address of a link had hidden from `clean_outbound`."""
+    return text if text.isprintable() else clean_outbound(text)
 
 
 def _alt(image: Token) -> str:
@@ -200,7 +208,7 @@ def _alt(image: Token) -> str:
         elif token.type.endswith("break"):
             words.append(" ")
         else:
-            words.append(token.content)
+            words.append(_shown(token.content))
     return "".join(words)
 
 

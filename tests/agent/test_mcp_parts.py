@@ -427,3 +427,10 @@ def test_images_are_saved_without_following_links(tmp_path: Path) -> None:
     assert result_text(result(odd), save_images(result(odd), folders))
     many = [ImageContent(type="image", data=BLOB[4 * n :], mimeType="image/png") for n in range(12)]
     assert len(save_images(result(*many), folders)) == 8
+
+
+def test_errors_of_entries_are_one_line_whatever_the_keys_are() -> None:
+    entry = {"command": "npx", "env": {"A\r\nINFO: \x1b[2J": {"b": 1}}}
+    with pytest.raises(McpServerUnusable) as caught:
+        parse_server(entry, {})
+    assert caught.value.user_message.isprintable()

@@ -145,3 +145,22 @@ async def test_what_a_screen_reader_says_of_an_image_is_cleaned_too(tmp_path: Pa
         await adapter.send_file(ReplyTarget(chat=slack.dm("hi").channel), image, key="1")
         (file,) = slack.workspace.files.values()
         assert (file.name, file.extra["alt_txt"]) == ("mygnp.tac", "mygnp")
+
+
+@pytest.mark.parametrize("render", [slack, telegram, rich, render_feishu])
+@pytest.mark.parametrize(
+    "hidden", ["&#{0};", "&#x{0:x};", "[a&#{0};](https://x)", "![&#{0};](https://x)"]
+)
+def test_entities_hide_no_characters(render: Callable[[str], str], hidden: str) -> None:
+    for char in BIDI:
+        shown = render(f"a {hidden.format(ord(char))} b")
+        assert char not in shown
+        assert "&#" not in shown
+
+
+@pytest.mark.parametrize("render", [slack, telegram, rich, render_feishu])
+def test_addresses_hide_no_characters(render: Callable[[str], str]) -> None:
+    shown = render("<https://a.example/%1bc%07%E2%80%AEgpj.exe> " + "*" * 40 + "<x%1b@a.example>")
+    assert not {"\x1b", "\x07", "\u202e"} & set(shown)
+    assert "\\u001b" not in shown
+    assert "https://a.example/" in shown

@@ -47,6 +47,7 @@ class ModelReply:
         drop_after: Break the connection after so many words; None = never.
         status: An HTTP error instead of an answer, when not 200.
         error_code: The code in its body; None = the status.
+        error_text: The message in its body.
         headers: Of the answer, for example Retry-After.
         finish_reason: None = derived.
     """
@@ -61,6 +62,7 @@ class ModelReply:
     drop_after: int | None = None
     status: int = 200
     error_code: str | None = None
+    error_text: str = "scripted error"
     headers: dict[str, str] = field(default_factory=dict)
     finish_reason: str | None = None
 
@@ -261,7 +263,7 @@ def _echo(request: ModelRequest) -> ModelReply:
 
 def _error(reply: ModelReply) -> web.Response:
     code = reply.error_code or reply.status
-    error = {"message": "scripted error", "type": "server_error", "code": code}
+    error = {"message": reply.error_text, "type": "server_error", "code": code}
     return web.json_response({"error": error}, status=reply.status, headers=reply.headers)
 
 

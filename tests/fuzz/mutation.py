@@ -8,7 +8,8 @@ from typing import Any
 
 PIECES = (
     b"\0", b"\xff\xfe", b"\xed\xa0\x80", b"\xf0\x9f\x91\xa9", b"\xe2\x80\xae", b"\x1b[2J", b"\r\n\r\n", b"\n", b" ",
-    b"../", b"/etc/passwd", b"%00", b"%2e%2e%2f", b"-1", b"0", b"9" * 25, b"1e999", b"NaN", b"null", b"true",
+    b"../", b"/etc/passwd", b"%00", b"%1b", b"&#8238;",
+    b"&#27;", b"%2e%2e%2f", b"-1", b"0", b"9" * 25, b"1e999", b"NaN", b"null", b"true",
     b"{", b"}", b"[", b"]", b'"', b"'", b"\\", b"`", b"```", b"<", b">", b"&", b"*", b"_", b"|", b"$", b"$A", b"${A}",
     b"<!channel>", b"@everyone", b"<at id=all></at>", b"</system>", b"---", b": ", b"&a", b"*a", b"!!python/name:os",
     b"PK\x05\x06", b"ustar", b"\x80" * 9, b"[" * 200, b"{\"a\":" * 200,

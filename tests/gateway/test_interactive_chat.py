@@ -299,3 +299,13 @@ async def test_files_and_lost_connections_are_told() -> None:
 )
 def test_markdown_is_shown_with_styles(markdown: str, text: str) -> None:
     assert render_markdown(markdown) == text
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    ["<https://a.example/%1bc%07>", "<x%1bc@a.example>", "&#8238;a", "[&#x202e;](https://x)"],
+)
+def test_entities_and_addresses_cannot_steer_the_terminal(hidden: str) -> None:
+    shown = re.sub(r"\x1b\[\d+m", "", render_markdown(f"see {hidden} **b**"))
+    assert shown.startswith("see ")
+    assert not {"\x1b", "\x07", "\u202e"} & set(shown)

@@ -60,8 +60,8 @@ def test_json_is_one_object_a_line(tmp_path: Path) -> None:
 
 def test_chatty_libraries_are_kept_down(tmp_path: Path) -> None:
     file = tmp_path / "parley.log"
-    logs.configure_logging("info", "auto", secrets=[], file=file)
-    for name in ("httpx", "httpx2"):
+    logs.configure_logging("debug", "auto", secrets=[], file=file)
+    for name in ("httpx", "httpx2", "mcp.client.streamable_http"):
         logging.getLogger(name).info("GET https://api.example/secret-path")
     assert file.read_text() == ""
 
