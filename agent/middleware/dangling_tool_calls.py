@@ -81,16 +81,17 @@ def _is_valid(messages: Sequence[AnyMessage]) -> bool:
     previous = ""
     for message in messages:
         # `type` where it is enough: isinstance checks of messages are slow.
+        kind = message.type
         if message.type == "tool":
             if not open_calls or open_calls.pop() != message.tool_call_id:
                 return False
-        elif open_calls or message.type == previous == "ai":
+        elif open_calls or kind == previous == "ai":
             return False
-        elif message.type != "human" and isinstance(message, AIMessage) and _may_call(message):
+        elif kind != "human" and isinstance(message, AIMessage) and _may_call(message):
             if not has_valid_calls(message):
                 return False
             open_calls = [call.id for call in reversed(_expected_results(message))]
-        previous = message.type
+        previous = kind
     return not open_calls
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import ModelRequest, ModelResponse
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolCall
+from langchain_core.messages import AIMessage, AnyMessage, ToolCall
 from typing_extensions import override
 
 from agent.config import LoopDetectionConfig
@@ -20,7 +20,7 @@ from agent.middleware.localization import wording_for
 from agent.middleware.system_message import add_reminder
 from agent.middleware.tool_calls import without_tool_calls
 from agent.state import ThreadState
-from agent.user_messages import LOOP_WARNING
+from agent.user_messages import HUMAN, LOOP_WARNING
 
 logger = logging.getLogger(__name__)
 
@@ -105,6 +105,7 @@ class LoopDetectionMiddleware(AgentMiddleware[ThreadState, Any]):
 def count_calls(messages: Sequence[AnyMessage], window: int) -> CallCounts:
     """Count the calls since the last human message.
 
+    >>> from langchain_core.messages import HumanMessage
     >>> call = {"name": "ls", "args": {"path": "a", "depth": 1}, "id": "1"}
     >>> same = {"name": "ls", "args": {"depth": 1, "path": "a"}, "id": "2"}
     >>> history = [HumanMessage("x"), AIMessage("", tool_calls=[call]), AIMessage("", tool_calls=[same])]
@@ -113,9 +114,9 @@ def count_calls(messages: Sequence[AnyMessage], window: int) -> CallCounts:
     """
     turn: list[list[ToolCall]] = []
     for message in reversed(messages):
-        if isinstance(message, HumanMessage):
+        if message.type == HUMAN:
             break
-        if isinstance(message, AIMessage) and message.tool_calls:
+        if message.type == "ai" and message.tool_calls:
             turn.append(message.tool_calls)
     keys = [frozenset(map(_call_key, calls)) for calls in turn[:window]]
     return CallCounts(

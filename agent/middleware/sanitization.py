@@ -98,12 +98,12 @@ def escape_reserved_tags(text: str) -> str:
 def _changes(messages: Sequence[AnyMessage]) -> Iterator[tuple[int, AnyMessage | None]]:
     """Yield (position, new message) of messages that change; None = drop."""
     for at, message in enumerate(messages):
-        content = message.content
-        if message.type == "system":
+        content, kind = message.content, message.type
+        if kind == "system":
             yield at, None
-        elif content and isinstance(content, str) and "<" not in content:
+        elif content and type(content) is str and "<" not in content:
             continue  # almost every message; a thread may have thousands
-        elif message.type == HUMAN:
+        elif kind == HUMAN:
             harmless = _escape_content(content)
             if harmless is not content:
                 yield at, message.model_copy(update={"content": harmless})

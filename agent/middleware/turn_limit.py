@@ -55,7 +55,7 @@ class TurnLimitMiddleware(AgentMiddleware[ThreadState, Any]):
         turn = takewhile(
             lambda message: not is_user_message(message), reversed(request.state["messages"])
         )
-        calls = sum(isinstance(message, AIMessage) for message in turn)
+        calls = sum(message.type == "ai" for message in turn)
         return calls + 1 >= most
 
 
