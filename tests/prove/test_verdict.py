@@ -370,3 +370,12 @@ def test_what_answers_a_slash_command_is_no_copy() -> None:
     through_url = delivered(2, platform_id="")
     assert kinds(verdict([sent(1)], rows, [delivered(1), through_url], copies)) == []
     assert kinds(verdict([sent(1)], rows, [delivered(1)], copies)) == [ViolationKind.DOUBLED]
+
+
+def test_a_file_may_be_the_whole_answer_of_a_command() -> None:
+    export = accepted(1, kind="command", body={"text": "/export"})
+    file = delivered(1, key="1:document:0", platform_id="F1", body={"kind": "file", "name": "a.md"})
+    asked = sent(1, kind=MessageKind.COMMAND, versions=("/export",))
+    found = verdict([asked], [export], [file], [shown(1, text="", file="a.md")])
+    assert (outcomes(found), kinds(found)) == ([Outcome.ANSWERED], [])
+    assert kinds(verdict([asked], [export], [file], [])) == [ViolationKind.SILENT]

@@ -209,10 +209,12 @@ class _VerdictBuilder:
         together |= {row.id: row for row in rows}
         outbox = [one for row_id in sorted(together) for one in self._of_row[str(row_id)]]
         known = {one.platform_id for one in outbox if one.platform_id}
+        # The ID of a file is not that of the message that shows it.
+        files = {str(one.body.get("name")) for one in outbox if one.body["kind"] == "file"}
         shown = [
             message
             for message in self._evidence.shown.get(sent.place, ())
-            if message.id in known or _is_about(message, sent)
+            if message.id in known or message.file in files or _is_about(message, sent)
         ]
         shown += [message for message in sent.answers if message not in shown]
         marks = {sent.id, *(mark for row in rows for mark in _marks(row))}
