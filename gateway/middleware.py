@@ -27,6 +27,12 @@ WRONG_TOKEN_SENT = "parley.wrong_token"  # noqa: S105 - a name
 WRONG_TOKEN_HOLDER = "(wrong token)"  # noqa: S105 - a text
 """Value of `who` for such requests."""
 
+WEBSOCKET_METHOD = "WEBSOCKET"
+"""Instead of a method, in statistics and in the audit log."""
+
+ACCEPTED, REFUSED = 101, 403
+"""Statuses of WebSockets: the handshake's response, and what uvicorn sends if they are closed before."""
+
 log = logging.getLogger(__name__)
 
 _ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
@@ -68,10 +74,8 @@ class RequestMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
-        if scope["type"] != "http":
+        if scope["type"] not in {"http", "websocket"}:
             await self._app(scope, receive, send)
-            if WRONG_TOKEN_SENT in scope:
-                await self._record_wrong_token(_RequestRecord(scope, self._stats, send))
             return
         record = _RequestRecord(scope, self._stats, send)
         mark = REQUEST_ID.set(record.request_id.decode())
@@ -81,7 +85,8 @@ class RequestMiddleware:
         finally:
             self._stats.in_progress -= 1
             REQUEST_ID.reset(mark)
-            if AUTHENTICATED_AS in scope and is_audited(scope["method"], scope["path"]):
+            is_request = scope["type"] == "http" and AUTHENTICATED_AS in scope
+            if is_request and is_audited(scope["method"], scope["path"]):
                 await self._audit.append(record.audit_entry())
             if WRONG_TOKEN_SENT in scope:
                 await self._record_wrong_token(record)
@@ -108,15 +113,19 @@ class _RequestRecord:
 
     def send(self, message: Message) -> Awaitable[None]:
         """Forward a message of the response; adds the request ID to its headers."""
-        if message["type"] == "http.response.start":
-            self._on_start(message)
+        if not self._status and (status := _response_status(message)):
+            self._on_start(message, status)
         return self._send(message)
 
-    def _on_start(self, message: MutableMapping[str, Any]) -> None:
-        self._status = message["status"]
-        message["headers"] = [*message.get("headers", ()), (REQUEST_ID_HEADER, self.request_id)]
+    def _on_start(self, message: MutableMapping[str, Any], status: int) -> None:
+        self._status = status
+        if message["type"] != "websocket.close":
+            message["headers"] = [*message.get("headers", ()), (REQUEST_ID_HEADER, self.request_id)]
         seconds = time.perf_counter() - self._started_at
-        self._stats.record(self.scope["method"], self._route(), self._status, seconds)
+        self._stats.record(self._method(), self._route(), status, seconds)
+
+    def _method(self) -> str:
+        return str(self.scope.get("method", WEBSOCKET_METHOD))
 
     def _route(self) -> str:
         """Return the path template of the matched route."""
@@ -136,10 +145,23 @@ class _RequestRecord:
             who=scope.get(AUTHENTICATED_AS, WRONG_TOKEN_HOLDER),
             address=(scope.get("client") or ("",))[0],
             request_id=self.request_id.decode(),
-            action=f"{scope.get('method', 'WEBSOCKET')} {self._route()}",
+            action=f"{self._method()} {self._route()}",
             target=target[:MAX_TARGET_CHARS],
             status=self._status,
         )
+
+
+def _response_status(message: Message) -> int:
+    """Return the status of the response that a message starts; 0 = it starts none."""
+    match message["type"]:
+        case "http.response.start" | "websocket.http.response.start":
+            return int(message["status"])
+        case "websocket.accept":
+            return ACCEPTED
+        case "websocket.close":
+            return REFUSED
+        case _:
+            return 0
 
 
 def _request_id(scope: Scope) -> bytes:

@@ -11,7 +11,9 @@ import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
+from starlette.types import Message, Scope
+from starlette.websockets import WebSocket
 from typing_extensions import override
 
 from gateway.audit import AuditEntry, AuditLog
@@ -19,7 +21,7 @@ from gateway.auth import AccessMiddleware
 from gateway.logs import JsonLogFormatter, SecretRedactor
 from gateway.middleware import RequestMiddleware
 from gateway.rate_limits import RateLimitConfig
-from gateway.request_stats import UNKNOWN_ROUTE, RequestStats
+from gateway.request_stats import REQUEST_ID, UNKNOWN_ROUTE, RequestStats
 from tests.gateway.composed import TOKEN, composed
 
 THREAD = "6f8a1a6e-25a6-4a6f-8a63-3e3a2c1f0d11"
@@ -71,6 +73,44 @@ async def test_log_lines_name_the_request(caplog: pytest.LogCaptureFixture) -> N
     finally:
         logger.removeHandler(handler)
     assert [json.loads(line).get("request") for line in lines] == ["r1", None]
+
+
+async def test_websockets_have_a_request_id_and_are_counted() -> None:
+    stats, seen = RequestStats(), list[tuple[str, int]]()
+
+    async def echo(websocket: WebSocket) -> None:
+        seen.append((REQUEST_ID.get(), stats.in_progress))
+        if websocket.query_params:
+            await websocket.close()
+            return
+        await websocket.accept()
+        await websocket.close()
+
+    app = Starlette(routes=[WebSocketRoute("/echo", echo)])
+    entrance = RequestMiddleware(app, stats=stats, audit=AuditLog(Path("/nonexistent/audit.log")))
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "websocket.connect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    for query in (b"", b"refuse=1"):
+        scope: Scope = {
+            "type": "websocket",
+            "path": "/echo",
+            "query_string": query,
+            "headers": [(b"x-request-id", b"r1")],
+        }
+        await entrance(scope, receive, send)
+    assert seen == [("r1", 1), ("r1", 1)]
+    assert (b"x-request-id", b"r1") in sent[0]["headers"]
+    assert {key[0::2]: count for key, count in stats.requests.items()} == {
+        ("WEBSOCKET", 101): 1,
+        ("WEBSOCKET", 403): 1,
+    }
+    assert stats.in_progress == 0
 
 
 async def test_changes_are_written_down_without_bodies_and_tokens(tmp_path: Path) -> None:
