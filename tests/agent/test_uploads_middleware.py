@@ -25,7 +25,7 @@ from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
 PNG = b"\x89PNG\r\n\x1a\n" + b"p" * 20
 JPEG = b"\xff\xd8\xff\xe0" + b"j" * 20
 WEBP = b"RIFF\x10\0\0\0WEBPVP8 "
-GIF = b"GIF89a" + b"g" * 20
+GIF = b"GIF89a\x02\0\x02\0" + b"g" * 20
 
 
 def message(text: str | list[Any], *names: str) -> HumanMessage:
