@@ -107,7 +107,7 @@ class Database:
 
 
 async def wait_for_database(
-    config: StoreConfig, on_lost: Callable[[], None]
+    config: StoreConfig, *, on_lost: Callable[[], None], on_standby: Callable[[], None]
 ) -> "InstanceLock | None":
     """Wait until no other process uses the PostgreSQL database that `database.url` names; SQLite: return None.
 
@@ -115,6 +115,7 @@ async def wait_for_database(
         config: The `database` section.
         on_lost: Called, once, on another thread if another process takes the database over later, because this one
             was frozen or cut off. Every call fails from then on; the process should end at once.
+        on_standby: Called, once, if another process uses the database now: there is time to prepare.
 
     Raises:
         StoreUnavailable: the URL is wrong, or the server cannot be used.
@@ -122,7 +123,7 @@ async def wait_for_database(
     if not config.is_postgres:
         return None
     module = _load_postgres("instance_lock")
-    ownership: InstanceLock = await module.wait_for_ownership(config, on_lost)
+    ownership: InstanceLock = await module.wait_for_ownership(config, on_lost, on_standby)
     return ownership
 
 

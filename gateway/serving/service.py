@@ -1,11 +1,13 @@
 """The service behind `parley serve`: services, HTTP server, terminal chat, and shutdown."""
 
+import importlib
 import logging
 import os
 import socket
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,9 +75,7 @@ async def run_service(
     Raises:
         CommandFailed: The data folder disappeared.
     """
-    logging.getLogger("uvicorn.error").addFilter(UvicornLogFilter())
-    for name in ("uvicorn.error", "asyncio"):
-        logging.getLogger(name).addFilter(RepeatedErrorFilter())
+    _filter_logs()
     with ShutdownSignal(bound_s=config.bus.drain_s + STOP_TIMEOUT_S) as stop:
         ownership = await _wait_for_database(config, stop)
         if stop.is_requested:
@@ -101,6 +101,12 @@ async def run_service(
         raise CommandFailed(f"{config.home}: {FOLDER_GONE}")
 
 
+def _filter_logs() -> None:
+    logging.getLogger("uvicorn.error").addFilter(UvicornLogFilter())
+    for name in ("uvicorn.error", "asyncio"):
+        logging.getLogger(name).addFilter(RepeatedErrorFilter())
+
+
 async def _wait_for_database(config: Config, stop: ShutdownSignal) -> "InstanceLock | None":
     """Wait, as a standby, while another process uses the PostgreSQL database; None also if the service is to stop."""
     ownership = None
@@ -111,9 +117,20 @@ async def _wait_for_database(config: Config, stop: ShutdownSignal) -> "InstanceL
             tasks.cancel_scope.cancel()
 
         tasks.start_soon(give_up)
-        ownership = await wait_for_database(config.database, on_lost=_end_at_once)
+        ownership = await wait_for_database(
+            config.database, on_lost=_end_at_once, on_standby=partial(_import_packages, config)
+        )
         tasks.cancel_scope.cancel()
     return ownership
+
+
+def _import_packages(config: Config) -> None:
+    """Import what the platforms and models need, so that a takeover does not wait for it."""
+    platforms = [one.platform for one in config.bots.platforms.values() if one.enabled]
+    models = [entry.use.partition(":")[0] for entry in config.agent.chat_models]
+    for name in (*(f"bots.{platform}.adapter" for platform in platforms), *models):
+        with suppress(ImportError):  # reported when it is used
+            importlib.import_module(name)
 
 
 def _end_at_once() -> None:

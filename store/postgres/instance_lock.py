@@ -177,11 +177,12 @@ class InstanceLock:
 
 
 async def wait_for_ownership(
-    config: StoreConfig, on_lost: Callable[[], None] | None = None
+    config: StoreConfig, on_lost: Callable[[], None], on_standby: Callable[[], None]
 ) -> InstanceLock:
     """Return the ownership of a database, once no other process has it.
 
-    An owner that is frozen, or cut off from the database, loses it. Cancel to stop waiting.
+    An owner that is frozen, or cut off from the database, loses it. `on_standby` is called, once, if there is one.
+    Cancel to stop waiting.
 
     Raises:
         StoreUnavailable: the URL is wrong, or the server cannot be used at the first attempt.
@@ -197,6 +198,7 @@ async def wait_for_ownership(
                     _log.warning(
                         "%s This process is a standby: it takes over when that ends.", error
                     )
+                    on_standby()
                 is_standby = True
                 await anyio.sleep(POLL_S)
             except StoreUnavailable as error:

@@ -240,7 +240,9 @@ async def test_a_silent_owner_is_replaced_and_its_connections_are_ended(
         owner.execute("SELECT pg_advisory_lock(%s)", [OWNER])
         worker.execute("SELECT pg_advisory_lock_shared(%s)", [WORKER])
         with anyio.fail_after(30):
-            ownership = await wait_for_database(StoreConfig(url=url), on_lost=lambda: None)
+            ownership = await wait_for_database(
+                StoreConfig(url=url), on_lost=lambda: None, on_standby=lambda: None
+            )
         async with Database.open(StoreConfig(url=url), tmp_path, ownership) as database:
             assert await database.read("SELECT 1 AS one") == [{"one": 1}]
             for connection in (owner, worker):
@@ -251,7 +253,9 @@ async def test_a_silent_owner_is_replaced_and_its_connections_are_ended(
 async def test_an_owner_that_works_is_not_replaced(url: str, tmp_path: Path) -> None:
     async with Database.open(StoreConfig(url=url), tmp_path) as database:
         with anyio.move_on_after(6) as waited:
-            await wait_for_database(StoreConfig(url=url), on_lost=lambda: None)
+            await wait_for_database(
+                StoreConfig(url=url), on_lost=lambda: None, on_standby=lambda: None
+            )
         assert waited.cancelled_caught
         assert await database.read("SELECT 1 AS one") == [{"one": 1}]
 
@@ -260,7 +264,9 @@ async def test_a_process_that_lost_the_database_is_told_and_can_do_nothing(
     url: str, tmp_path: Path
 ) -> None:
     lost = threading.Event()
-    ownership = await wait_for_database(StoreConfig(url=url), on_lost=lost.set)
+    ownership = await wait_for_database(
+        StoreConfig(url=url), on_lost=lost.set, on_standby=lambda: None
+    )
     async with Database.open(StoreConfig(url=url), tmp_path, ownership) as database:
         await InboxStore(database).accept(message(1), cap=9)
         with psycopg.connect(url, autocommit=True) as thief:
