@@ -61,6 +61,7 @@ ROWS: Mapping[int, str] = {
     11: "UPDATE outbox SET first_sent_at = 41, last_sent_at = 42, uncertain_attempts = 1 WHERE id = 2;",
     12: "INSERT INTO message_topic VALUES ('slack', 'T1', 'C1', 'm10', '1.6', 50);",
     13: "INSERT INTO credential VALUES ('slack', 'T1', x'00ff', 60);",
+    14: "INSERT INTO api_token VALUES ('ci', 'digest', 'thread', 't1', 70, NULL);",
 }
 """What was written at each schema, in its own names. A new migration gets an entry, if only an empty one."""
 
@@ -129,6 +130,8 @@ CHECKS: Sequence[Check] = (
     ),
     (12, "SELECT topic, created_at FROM message_topic WHERE message_id = 'm10'", [("1.6", 50.0)]),
     (13, "SELECT name, secret FROM credential", [("T1", b"\x00\xff")]),
+    (14, "SELECT name, digest, scope, thread_id, created_at, expires_at FROM api_token",
+     [("ci", "digest", "thread", "t1", 70.0, None)]),
 )  # fmt: skip
 """Since which schema the rows are there, how they are read today, and what is read."""
 
