@@ -21,7 +21,7 @@ WARM = 300
 """Conversations before the first look: pools and caches fill with them."""
 
 AT_ONCE = 8
-STREAMS, WARM_STREAMS = 1000, 50
+STREAMS, WARM_STREAMS = 1000, 250
 SETTLE_S = 3.0
 WITHIN_S = 600.0
 CONFIG = {
