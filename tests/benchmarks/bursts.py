@@ -5,15 +5,17 @@ take to show a first sign (typing, or the answer), and the service's peak memory
 platform servers and back, so on a busy machine they tell of the machine.
 """
 
+import re
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import anyio
+import orjson
 import psutil
 
 from tests.benchmarks.figures import Figure, percentile
@@ -23,6 +25,10 @@ from tests.journeys.service import Service, with_model
 
 EVENTS = 10_000
 SENDERS = 2_000
+STREAMS = 100
+STREAM_TOKENS = 500
+TABLE_ROW = "| " + "x" * 44 + " | y |\n"
+TABLE_ROWS = 400_000 // len(TABLE_ROW)
 PEOPLE = 40
 """People of the other channel: each of them runs a command, and writes a message."""
 
@@ -52,6 +58,10 @@ async def _measure() -> list[Figure]:
     return [
         *_figures("nothing else", await quiet()),
         *_figures("10,000 events", await platform_events()),
+        *_figures("an answer of 100,000 tokens", await answers(1, tokens=100_000)),
+        *_figures("50 answers of 5,000 tokens", await answers(50, tokens=5_000)),
+        *_figures("100 streams that nobody reads", await unread_streams()),
+        *_figures("a table of 400,000 characters", await large_table()),
     ]
 
 
@@ -77,6 +87,43 @@ async def platform_events() -> Watch:
         for number in range(EVENTS):
             busy.dm(f"hello {number // SENDERS}", user=100_000 + number % SENDERS)
         return await _watch(other, service)
+
+
+async def answers(count: int, *, tokens: int) -> Watch:
+    """Measure while the model sends so many answers, each without a pause, to people of another bot."""
+    async with _two_bots() as (busy, other, service):
+        for person in range(count):
+            busy.dm(f"say {tokens} words", user=100_000 + person)
+        return await _watch(other, service)
+
+
+async def large_table() -> Watch:
+    """Measure while the model answers somebody at another bot with a Markdown table."""
+    async with _two_bots() as (busy, other, service):
+        busy.dm("draw a table", user=100_000)
+        return await _watch(other, service)
+
+
+async def unread_streams() -> Watch:
+    """Measure while clients of the API start runs and read nothing of their streams."""
+    async with _two_bots() as (_, other, service), service.client() as client:
+        body = orjson.dumps(
+            {
+                "assistant_id": "lead_agent",
+                "input": {"messages": [{"role": "user", "content": f"say {STREAM_TOKENS} words"}]},
+                "stream_mode": ["messages-tuple", "values"],
+            }
+        )
+        head = (
+            f"POST /api/runs/stream HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
+            f"Authorization: {client.headers['authorization']}\r\n\r\n"
+        )
+        async with AsyncExitStack() as stack:
+            for _ in range(STREAMS):
+                connection = await anyio.connect_tcp("127.0.0.1", service.port)
+                await stack.enter_async_context(connection)
+                await connection.send(head.encode() + body)
+            return await _watch(other, service)
 
 
 async def _watch(other: TelegramServer, service: Service) -> Watch:
@@ -115,8 +162,12 @@ def _memory_mb(service: Service) -> float:
 
 
 def _reply(request: ModelRequest) -> ModelReply:
-    slow = "question" in request.last_user_text
-    return ModelReply(text="Hello.", first_token_delay_s=ANSWER_S if slow else 0.0)
+    said = request.last_user_text
+    if found := re.search(r"say (\d+) words", said):
+        return ModelReply(text="word " * int(found[1]), token_delay_s=0.0)
+    if "draw a table" in said:
+        return ModelReply(text="| a | b |\n|---|---|\n" + TABLE_ROW * TABLE_ROWS, token_delay_s=0.0)
+    return ModelReply(text="Hello.", first_token_delay_s=ANSWER_S if "question" in said else 0.0)
 
 
 @asynccontextmanager
