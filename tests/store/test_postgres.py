@@ -13,6 +13,7 @@ import anyio
 import anyio.to_thread
 import psycopg
 import pytest
+from psycopg.pq import ExecStatus
 
 from store.config import StoreConfig
 from store.conversations import ConversationKey
@@ -25,6 +26,7 @@ from store.postgres.instance_lock import OWNER, WORKER
 from store.postgres.statements import translate
 from store.threads import ThreadStore
 from tests.fakes.postgres import MISSING, PostgresServer
+from tests.store.test_retention import STATEMENTS
 
 KEY = ConversationKey(channel="slack", workspace="T", chat="C", topic="1")
 
@@ -434,6 +436,16 @@ def test_sqlite_does_not_load_the_driver(tmp_path: Path) -> None:
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )
     assert done.stdout.strip() == "False"
+
+
+def test_postgres_understands_every_statement_of_the_store(url: str) -> None:
+    refused: dict[str, str] = {}
+    with psycopg.connect(url, autocommit=True) as connection:
+        for module, name, sql in STATEMENTS:
+            result = connection.pgconn.prepare(b"", translate(sql)[0].encode())
+            if result.status != ExecStatus.COMMAND_OK:
+                refused[f"{module}.{name}"] = result.error_message.decode()
+    assert refused == {}
 
 
 def test_both_engines_have_the_same_versions() -> None:
