@@ -127,6 +127,8 @@ def parse_server(entry: Mapping[str, Any], environment: Mapping[str, str]) -> Mc
         return McpServerConfig.model_validate(expand_variables(dict(entry), environment))
     except ValidationError as error:
         raise McpServerUnusable(describe_validation_error(error)) from None
+    except RecursionError:
+        raise McpServerUnusable("it is nested too deeply") from None
 
 
 def describe_validation_error(error: ValidationError) -> str:

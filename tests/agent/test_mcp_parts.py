@@ -434,3 +434,11 @@ def test_errors_of_entries_are_one_line_whatever_the_keys_are() -> None:
     with pytest.raises(McpServerUnusable) as caught:
         parse_server(entry, {})
     assert caught.value.user_message.isprintable()
+
+
+def test_an_entry_that_is_nested_too_deeply_is_unusable() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(1200):
+        deep = {"a": deep}
+    with pytest.raises(McpServerUnusable, match="too deeply"):
+        parse_server({"command": "npx", "x": deep}, {})
