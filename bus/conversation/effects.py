@@ -123,12 +123,15 @@ class TurnEffects:
         """Take the turn unless another one's run consumed its message before a restart."""
         ids = message_ids(turn.message.inbound)
         consumed = await self._steering.was_consumed(turn.row, ids)
+        if consumed and consumed != ids[-1]:
+            turn.outdated = [turn.message]
         return TurnEvent.CONSUMED if consumed else TurnEvent.TAKE
 
     async def discard(self, turn: Turn) -> None:
         """Finish the row without an answer: it was stopped before it began, or another turn answered it."""
         outcomes = {turn.message.inbound.reply_target: True} if turn.reason is None else {}
-        await self._inbox.finish(turn.row.id, self._indicator_rows(turn.row, outcomes))
+        rows = [*self._indicator_rows(turn.row, outcomes), *_rerun_offers(turn)]
+        await self._inbox.finish(turn.row.id, rows)
         self._delivery.notify(turn.row.key)
 
     async def begin(self, turn: Turn) -> TurnEvent:
@@ -259,9 +262,7 @@ class TurnEffects:
             reply = limit_length(reply, self._max_answer_chars, turn.texts)
             rows = await self._reply_rows(turn, reply, seen)
             question = self._questions.record(row, inbound, reply.question)
-            rows += [
-                rerun_offer_row(one.row, one.inbound, 0, takes_more=True) for one in turn.outdated
-            ]
+            rows += _rerun_offers(turn)
         ok = reply is not None and not (reply.failed or reply.stopped)
         outcomes = {message.inbound.reply_target: ok for message in turn.consumed}
         if reply is None:
@@ -372,6 +373,13 @@ class TurnEffects:
 
     def _adapter(self, row: InboxRow) -> Adapter:
         return self._delivery.adapter(row.key.channel)
+
+
+def _rerun_offers(turn: Turn) -> list[NewOutboxRow]:
+    """Return offers to answer again what was edited too late for the run, until now."""
+    newer = [one for one in map(turn.newest, turn.consumed) if one not in turn.consumed]
+    late = {one.row.id: one for one in (*turn.outdated, *newer)}
+    return [rerun_offer_row(one.row, one.inbound, 0, takes_more=True) for one in late.values()]
 
 
 def _cancelled_reply(turn: Turn, seen: LiveMessages) -> Reply | None:

@@ -119,20 +119,21 @@ class Steering:
                 turn.edit(correction)
         return consumed
 
-    async def was_consumed(self, row: InboxRow, ids: tuple[str, ...]) -> bool:
-        """Return whether another turn's run consumed a row's message, and so answered it."""
+    async def was_consumed(self, row: InboxRow, ids: tuple[str, ...]) -> str:
+        """Return the id of a row's message that another turn's run consumed, and so answered; "" = it did not."""
         if row.thread_id is None:
-            return False
+            return ""
         deadline = anyio.current_time() + LOOKUP_PATIENCE_S
         for tries in count(1):
             try:
-                values = await self._runs.get_state(row.thread_id)
-                return trace_message(values, ids).was_injected_only
+                found = trace_message(await self._runs.get_state(row.thread_id), ids)
             except RunError as error:
                 if not error.retryable or anyio.current_time() > deadline:
                     break
+            else:
+                return found.injected if found.was_injected_only else ""
             await anyio.sleep(self._backoff.wait_s(tries))
-        return False
+        return ""
 
     async def replace_earlier_versions(self, attempt: RunAttempt) -> None:
         """Let the thread of an edited message hold its present text alone, or find out that it goes on with that.

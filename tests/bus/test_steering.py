@@ -1,6 +1,7 @@
 """session.busy: what a message does that comes while a turn runs before it."""
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -8,6 +9,7 @@ import pytest
 
 from bus.config import BusConfig, SessionConfig
 from bus.locales.en import ENGLISH
+from bus.messages import decode_inbound, encode_inbound
 from store.config import StoreConfig
 from store.database import Database
 from store.inbox import InboxStore
@@ -224,8 +226,14 @@ async def test_a_crash_loses_nothing_and_answers_nothing_twice(
                 assert set(harness.platform.texts) == {"Hello you"}
 
 
-async def test_a_row_that_a_run_consumed_is_finished_without_a_reply(tmp_path: Path) -> None:
-    """The process died between the end of the turn and the end of the message that was said to it."""
+@pytest.mark.parametrize("is_edited", [False, True])
+async def test_a_row_that_a_run_consumed_is_finished_without_a_reply(
+    tmp_path: Path, *, is_edited: bool
+) -> None:
+    """The process died between the end of the turn and the end of the message that was said to it.
+
+    If it was edited after the run consumed it, it is offered to be answered again.
+    """
     async with FakeLangGraph() as server:
         async with running_steered_bus(tmp_path, server=server) as harness:
             gate = harness.hold_next_run("Both")
@@ -245,11 +253,15 @@ async def test_a_row_that_a_run_consumed_is_finished_without_a_reply(tmp_path: P
             await database.transaction(lambda tx: tx.run(revive, {"id": said.id}))
             count = "UPDATE conversation SET pending = 1"
             await database.transaction(lambda tx: tx.run(count, {}))
+            if is_edited:
+                edited = replace(decode_inbound(said.body), text="three", edit_count=1)
+                assert await InboxStore(database).update_body(said.id, encode_inbound(edited))
         async with running_steered_bus(
             tmp_path, server=server, platform=CardPlatform("fake")
         ) as harness:
             await harness.wait_until_finished()
-            assert harness.platform.texts == []
+            offers = [ENGLISH.rerun_offer_later] if is_edited else []
+            await eventually(lambda: harness.platform.texts == offers)
             assert len(server.runs) == 1
 
 

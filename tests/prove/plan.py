@@ -244,6 +244,9 @@ def _message(random_: random.Random, number: int, place: PlaceTraits) -> Planned
     mark = f"m{number:05d}"
     words = " ".join(random_.choices(_WORDS, k=random_.randint(1, 12)))
     behavior = random_.choices(list(_MODEL_WEIGHTS), list(_MODEL_WEIGHTS.values()))[0]
+    if place.steers and behavior is ModelBehavior.TOO_LONG_ONCE:
+        # Of the history that is left out then, only the last message would be answered.
+        behavior = ModelBehavior.ANSWER
     versions = [f"{mark}v1 {words}"]
     match kind:
         case MessageKind.COMMAND:
