@@ -22,6 +22,9 @@ RETRY_S = 3600.0
 RETRY_BACKOFF = Backoff(first_s=1.0, cap_s=60.0, jitter=0.5)
 """The least waits between those attempts."""
 
+SHOW_AFTER_S = 0.05
+"""How long a turn works before that is shown, seconds: its call would delay an answer that comes at once."""
+
 MAX_WORKING = 64
 """Working indicators of one channel that are shown at once; those of further messages are shown as these end."""
 
@@ -38,7 +41,7 @@ class IndicatorUpdater:
 
     @asynccontextmanager
     async def working(self, adapter: Adapter, place: ReplyTarget) -> AsyncIterator[None]:
-        """Show the working indicator inside the block; after it no call is made any more."""
+        """Show the working indicator inside the block, after `SHOW_AFTER_S`; after it no call is made any more."""
         if not isinstance(adapter, SupportsIndicators):
             yield
             return
@@ -83,6 +86,7 @@ class IndicatorUpdater:
         place: ReplyTarget,
         refresh_s: float,
     ) -> None:
+        await anyio.sleep(SHOW_AFTER_S)
         async with room:
             while True:
                 error = await self._call(adapter, lambda: adapter.show_working(place))

@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from bus.errors import DeliveryError, MessageTooLong
 from bus.messages import Button, MessageId, OutboundText, ReplyTarget, encode_outbound
+from bus.outbound.indicators import SHOW_AFTER_S
 from bus.outbound.retry_policy import RetryTimings
 from bus.outbound.worker import DeliveryWorker
 from bus.platform import Capabilities
@@ -499,7 +500,7 @@ async def test_failing_indicators_raise_nothing(tmp_path: Path) -> None:
     ):
         place = ReplyTarget(chat="c")
         async with worker.show_working("fake", place):
-            await anyio.sleep(0.01)
+            await anyio.sleep(2 * SHOW_AFTER_S)
         await worker.show_finished(KEY, place, ok=True)
         await worker.show_finished(replace(KEY, channel="gone"), place, ok=True)
         await worker.show_refused("fake", place)

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from bus.errors import DeliveryError
 from bus.messages import OutboundText, ReplyTarget, encode_outbound
-from bus.outbound.indicators import MAX_WORKING, IndicatorUpdater
+from bus.outbound.indicators import MAX_WORKING, SHOW_AFTER_S, IndicatorUpdater
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
@@ -123,9 +123,17 @@ async def test_the_indicators_of_a_burst_are_bounded() -> None:
     async with anyio.create_task_group() as tasks:
         for number in range(len(scopes)):
             tasks.start_soon(show, number)
-        await anyio.wait_all_tasks_blocked()
+        await eventually(lambda: len(platform.typing) >= MAX_WORKING)
+        await anyio.sleep(2 * SHOW_AFTER_S)  # time for those behind them
         assert len(platform.typing) == MAX_WORKING
         scopes[0].cancel()
-        await anyio.wait_all_tasks_blocked()
-        assert platform.typing[MAX_WORKING:] == [f"{MAX_WORKING}"]
+        await eventually(lambda: platform.typing[MAX_WORKING:] == [f"{MAX_WORKING}"])
         tasks.cancel_scope.cancel()
+
+
+async def test_an_answer_that_comes_at_once_has_no_working_indicator_in_its_way() -> None:
+    platform, indicators = TypingPlatform(), IndicatorUpdater()
+    async with indicators.working(platform, ReplyTarget(chat="quick")):
+        await anyio.wait_all_tasks_blocked()
+    async with indicators.working(platform, ReplyTarget(chat="slow")):
+        await eventually(lambda: platform.typing == ["slow"])

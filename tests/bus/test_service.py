@@ -423,7 +423,10 @@ async def test_a_bug_in_an_indicator_costs_no_answer(
     for method in ("working", "finished", "patch"):
         platform.fail(method, ZeroDivisionError("a bug"))
     async with running_bus(tmp_path, platform=platform) as harness:
+        gate = harness.hold_next_run("Hello")
         await harness.send("one")
+        await eventually(lambda: "working" in platform.calls)
+        gate.set()
         await eventually(lambda: platform.shown and platform.shown[0].final)
         await harness.send("two")
         await eventually(lambda: len(platform.shown) == 2 and platform.shown[1].final)

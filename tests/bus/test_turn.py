@@ -157,6 +157,7 @@ async def test_the_card_is_there_before_the_first_word_and_ends_as_the_answer(
             while platform.texts != ["Hel"]:
                 await platform.changed.wait()
         assert not platform.shown[0].final
+        await eventually(lambda: platform.indicators == ["working"])
         turn.cancel()
         with anyio.fail_after(5):
             while not platform.shown[0].final:
