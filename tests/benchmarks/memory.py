@@ -23,10 +23,14 @@ WARM = 300
 AT_ONCE = 8
 STREAMS, WARM_STREAMS = 1000, 250
 SETTLE_S = 3.0
+FORGET_S = 90.0
+"""Finished runs are kept for a minute, so that clients can join them; memory waits until a conversation is quiet."""
+
 WITHIN_S = 600.0
 CONFIG = {
     "gateway": {"connections": {"max_total": 4000, "max_per_client": 4000}},
     "channels": {"rate_limit": {"messages": 0}},
+    "memory": {"debounce_seconds": 30},
 }
 
 
@@ -68,9 +72,9 @@ async def _touch() -> float:
     """Return by how many bytes the service grows when so many conversations get an answer."""
     async with FakeModelServer() as model, _serving(model) as (service, client):
         await _ask_all(client, range(WARM))
-        before = await _settled(service)
+        before = await _settled(service, FORGET_S)
         await _ask_all(client, range(WARM, WARM + CONVERSATIONS))
-        return await _settled(service) - before
+        return await _settled(service, FORGET_S) - before
 
 
 async def _ask_all(client: httpx.AsyncClient, numbers: range) -> None:
@@ -119,9 +123,9 @@ async def _new_thread(client: httpx.AsyncClient) -> str:
     return str((await client.post("/api/threads", json={})).json()["thread_id"])
 
 
-async def _settled(service: Service) -> float:
-    """Return the resident bytes of the service after a moment of rest."""
-    await anyio.sleep(SETTLE_S)
+async def _settled(service: Service, rest_s: float = SETTLE_S) -> float:
+    """Return the resident bytes of the service after some rest."""
+    await anyio.sleep(rest_s)
     return float(psutil.Process(service.pid).memory_info().rss)
 
 
