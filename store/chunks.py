@@ -19,8 +19,8 @@ from store.fingerprint import MessageFingerprint
 SIZE = 16
 """Messages per chunk. Fewer: longer lists of names; more: a longer rest to save with every checkpoint."""
 
-MAX_BYTES = 8 * 1024 * 1024
-"""Saved bytes of the cached chunks: about 15,000 short messages, which take about five times that in memory."""
+MAX_BYTES = 2 * 1024 * 1024
+"""Saved bytes of the cached chunks: about 4,000 short messages, which take about five times that in memory."""
 
 _NAME_BYTES = 16
 

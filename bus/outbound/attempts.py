@@ -222,9 +222,10 @@ class DeliveryAttempts:
         reason = row.error or "outcome unknown"
         if row.uncertain_attempts > 1:
             return await self._record(decoded, DeliveryError(reason))
-        due = (row.last_sent_at or row.updated_at) + self._timings.repeat_after_s
-        if due > self._now():
-            await self._postpone(row, due, reason)
+        now, after_s = self._now(), self._timings.repeat_after_s
+        sent_at = row.last_sent_at or row.updated_at
+        if sent_at <= now < sent_at + after_s:
+            await self._postpone(row, sent_at + after_s, reason)
             return None
         return await self._attempt(decoded)
 

@@ -26,7 +26,7 @@ from bus.messages import OutboundIndicator, ReplyTarget, decode_outbound
 from bus.outbound.attempts import ClosedRow, DeliveryAttempts
 from bus.outbound.indicators import IndicatorUpdater
 from bus.outbound.pacing import SendRateLimiter
-from bus.outbound.retry_policy import RetryTimings
+from bus.outbound.retry_policy import RetryTimings, remaining_wait_s
 from bus.outbound.rows import indicator_row
 from bus.platform import Adapter, Clock
 from bus.retry import StoreRetry
@@ -231,13 +231,15 @@ class DeliveryWorker:
 
     async def _advance(self, row: OutboxRow, wake: anyio.Event) -> None:
         """Take the first open row of a lane one step further. Raises StoreError."""
-        if (wait_s := row.not_before - self._now()) > 0:
+        if (wait_s := remaining_wait_s(row, self._now())) > 0:
             if not row.attempts:
                 self._idle.add(row.conversation)
             with anyio.move_on_after(wait_s):
                 await wake.wait()
             self._idle.discard(row.conversation)
-            return
+            # A clock that was set back would ask for the same wait again.
+            if wake.is_set() or self._now() >= row.updated_at:
+                return
         adapter = self._adapters[row.conversation.channel]
         try:
             body = decode_outbound(row.body)

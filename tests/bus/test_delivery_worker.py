@@ -42,11 +42,12 @@ async def pump(
         Database.open(StoreConfig(), home) as database,
         httpx.AsyncClient(base_url=f"{gateway_url.rstrip('/')}/api/") as gateway,
     ):
+        clock = clock or OffsetClock()
         delivery = DeliveryWorker(
             adapters={platform.name: platform},
-            outbox=OutboxStore(database),
+            outbox=OutboxStore(database, now=clock),
             gateway=gateway,
-            now=clock or OffsetClock(),
+            now=clock,
             timings=timings or RetryTimings(backoff=QUICK, lookup_after_s=0.05),
         )
         async with anyio.create_task_group() as tasks:
@@ -91,6 +92,32 @@ async def test_a_refusal_with_retry_after_is_waited_out_and_order_is_kept(tmp_pa
         waited = anyio.current_time() - begin
     assert platform.texts == ["first", "second"]
     assert waited >= 0.3
+
+
+async def test_a_clock_that_is_set_back_prolongs_no_wait(tmp_path: Path) -> None:
+    platform, clock = FakePlatform(), OffsetClock()
+    platform.fail("send", DeliveryError("429", retryable=True, retry_after_s=0.2))
+    clock.ahead += 3600
+    async with pump(platform, tmp_path, clock) as delivery:
+        await delivery.enqueue(KEY, [text("a", "first"), text("b", "second")])
+        await eventually(lambda: delivery.find_row("a"), lambda row: bool(row and row.error))
+        clock.ahead -= 3600
+        await platform.until(2)
+    assert platform.texts == ["first", "second"]
+
+
+async def test_a_clock_that_is_set_back_prolongs_no_wait_for_an_unknown_outcome(
+    tmp_path: Path,
+) -> None:
+    platform, clock = FakePlatform(), OffsetClock()
+    platform.fail("send", DeliveryError("broke", retryable=True, ambiguous=True))
+    clock.ahead += 3600
+    async with pump(platform, tmp_path, clock, timings=FAST) as delivery:
+        await delivery.enqueue(KEY, [text("a", "first")])
+        await eventually(lambda: delivery.find_row("a"), lambda row: bool(row and row.error))
+        clock.ahead -= 3600
+        row = await settle(delivery, "a")
+    assert (row.state, row.attempts, platform.texts) == ("delivered", 2, ["first"])
 
 
 async def test_server_errors_are_tried_again_until_it_is_out(tmp_path: Path) -> None:
