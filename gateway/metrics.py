@@ -56,7 +56,9 @@ METRICS: Mapping[str, MetricSpec] = {
     "parley_http_request_duration_seconds": _histogram(
         "Time from a request to the start of its response."
     ),
-    "parley_http_requests_in_progress": _gauge("Requests being served, including open streams."),
+    "parley_http_requests_in_progress": _gauge(
+        "Requests being served, including open streams and WebSockets."
+    ),
     "parley_channel_events_total": _counter(
         "Events received from platforms, by result.", "channel", "reason"
     ),

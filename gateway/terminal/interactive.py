@@ -63,6 +63,7 @@ class ChatView:
     def __init__(self, now: Clock = time.monotonic) -> None:
         self._now = now
         self._since = 0.0
+        self._is_stopped = False
         self._working = anyio.Event()
         self._growing = ""
         self._finished: set[str] = set()
@@ -73,8 +74,8 @@ class ChatView:
         return self._working.is_set()
 
     def start_work(self) -> None:
-        """The bot has something to do."""
-        if not self.is_working:
+        """The bot has something to do. What it still shows of an answer that was stopped does not count."""
+        if not self.is_working and not self._is_stopped:
             self._since = self._now()
             self._working.set()
 
@@ -82,6 +83,12 @@ class ChatView:
         """The bot has nothing to do."""
         if self.is_working:
             self._working = anyio.Event()
+
+    def set_stopped(self, *, is_stopped: bool) -> None:
+        """The running answer was stopped, or there is a new message to answer."""
+        self._is_stopped = is_stopped
+        if is_stopped:
+            self.end_work()
 
     async def wait_for_work(self) -> None:
         """Wait until the bot is at work."""
@@ -100,7 +107,7 @@ class ChatView:
                 self.end_work()
             case SessionIdle():
                 self.end_work()
-                self._growing = ""
+                self._growing, self._is_stopped = "", False
             case ConnectionChange():
                 return f"({event.text})"
             case SessionHeartbeat():
@@ -239,7 +246,7 @@ class InteractiveChat:
 
     def _submit(self, line: str) -> None:
         if line.strip() == "/stop":
-            self._view.end_work()
+            self._view.set_stopped(is_stopped=True)
         self._print(PROMPT + strip_control_characters(line))
         self._typed.append(line)
         self._has_typed.set()
@@ -257,6 +264,7 @@ class InteractiveChat:
             self._print(strip_control_characters(told))
             return
         if not line.startswith("/"):
+            self._view.set_stopped(is_stopped=False)
             self._view.start_work()
         try:
             result = await self._link.send(line, self._attached.take())

@@ -9,6 +9,7 @@ no connection left when it wakes up, and gets no new one. Only the clock of the 
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -122,9 +123,13 @@ class InstanceLock:
         return connection
 
     def release(self) -> None:
-        """Stop being the owner."""
+        """Stop being the owner; when this returns, another process can be."""
         self._released.set()
         with self._mutex:
+            if self._connection is not None and self._is_owner:
+                # A session that is only closed keeps its locks until the server notices.
+                with suppress(psycopg.Error):
+                    self._connection.execute("SELECT pg_advisory_unlock(%s)", [OWNER])
             self._close()
 
     def _beat(self) -> None:

@@ -26,7 +26,10 @@ async def test_a_working_reaction_goes_after_kills_during_slacks_rate_limit(tmp_
     async with fast_slack() as slack:
         async with serving(slack, tmp_path) as harness:
             slack.fail("reactions.remove", **limited)  # type: ignore[arg-type]
+            gate = harness.hold_next_run("Hello")
             asked = slack.mention("hi")
+            await eventually(lambda: slack.reactions(asked) == {"eyes"})
+            gate.set()
             await eventually(lambda: slack.reactions(asked) == {"eyes", "white_check_mark"})
             await eventually(harness.bus.outbox.list_open, lambda rows: len(rows) == 1)
             harness.clock.ahead += 20.0
