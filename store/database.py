@@ -70,6 +70,15 @@ class Database:
         """
         return self.engine.outage
 
+    @property
+    def is_owner(self) -> bool:
+        """Whether no other process can have taken the database over meanwhile. Costs nothing.
+
+        False for a moment after this process was frozen, or cut off from PostgreSQL: until it is confirmed again, or
+        the process ends. What is sent without a row being written has to wait so long.
+        """
+        return self.engine.is_owner
+
     async def check_writable(self) -> None:
         """Return if a message could be stored now. Writes (one page) only after a call failed.
 

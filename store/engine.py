@@ -17,6 +17,11 @@ class Engine(Protocol):
         """Why the database cannot be used now; "" while it can. Costs nothing."""
         ...
 
+    @property
+    def is_owner(self) -> bool:
+        """Whether no other process can have taken the database over. Costs nothing."""
+        ...
+
     async def submit(self, work: Callable[[Transaction], T], *, order: str = "") -> T:
         """Run a unit of work in a transaction; return its result once it is on disk.
 

@@ -142,6 +142,11 @@ class OutboxStore:
         self._database = database
         self._now = now
 
+    @property
+    def is_owner(self) -> bool:
+        """As of `Database.is_owner`."""
+        return self._database.is_owner
+
     async def enqueue(self, rows: Sequence[NewOutboxRow]) -> list[OutboxRow]:
         """Insert rows; a key that exists already is left alone. Returns the rows as they are now."""
         now = self._now()

@@ -45,6 +45,11 @@ class SqliteEngine(Engine):
 
     @property
     @override
+    def is_owner(self) -> bool:
+        return True  # by the lock of the data folder, which a frozen process keeps
+
+    @property
+    @override
     def outage(self) -> str:
         """The error of the last write that changed something, or of the last read."""
         return self._writer.outage or self._read_outage

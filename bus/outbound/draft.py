@@ -44,6 +44,7 @@ class DraftReply(LiveReply):
         parts = [text] if len(text) < SPLIT_IN_THREAD_CHARS else [text[-SPLIT_IN_THREAD_CHARS:]]
         shown = (await split_text(self._adapter, parts[0]))[-1:]
         draft = (await add_progress(self._adapter, shown, self._progress_lines()))[0]
+        await self._delivery.wait_until_owner()
         try:
             with anyio.move_on_after(DRAFT_DEADLINE_S):
                 await adapter.send_draft(

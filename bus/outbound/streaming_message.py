@@ -99,6 +99,7 @@ class StreamingMessage(LiveReply):
         """Patch one message now; return False if the platform takes no more patches of this turn."""
         part, is_last = patch
         buttons = (self._stop_button,) if is_last else ()
+        await self._delivery.wait_until_owner()
         started = time.monotonic()
         try:
             # Shielded: a patch in flight must arrive before the final text is sent after it.

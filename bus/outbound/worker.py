@@ -39,6 +39,9 @@ log = logging.getLogger(__name__)
 REPEATED_INDICATORS, REPEATED_INDICATORS_S = 50, 15.0
 """Indicators that a start shows again: at most so many rows, of the last so many seconds before the service ended."""
 
+OWNER_POLL_S = 0.1
+"""How often it is looked whether this process is the owner of the database again, seconds."""
+
 LANE_PAUSE_S = 1.0
 """How long a lane waits after an error that is not the store's, seconds."""
 
@@ -205,6 +208,11 @@ class DeliveryWorker:
     async def wait_for_slot(self, lane: tuple[str, str], interval_s: float) -> None:
         """Wait for the next call that the rate limit of a lane (channel and purpose, id) allows."""
         await self._limiter.acquire(lane, interval_s)
+
+    async def wait_until_owner(self) -> None:
+        """Wait while another process may have taken over: it may have sent the answer, which must stay as it is."""
+        while not self._outbox.is_owner:  # noqa: ASYNC110 - time and another thread change it
+            await anyio.sleep(OWNER_POLL_S)
 
     async def _run_lane(self, key: ConversationKey) -> None:
         """Send a conversation's rows in order; end when none is open."""

@@ -81,6 +81,11 @@ class PostgresEngine(Engine):
     def outage(self) -> str:
         return self._outage
 
+    @property
+    @override
+    def is_owner(self) -> bool:
+        return self._lock.is_confirmed
+
     @override
     async def submit(self, work: Callable[[Transaction], T], *, order: str = "") -> T:
         if not order:

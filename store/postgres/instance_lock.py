@@ -7,7 +7,9 @@ no connection left when it wakes up, and gets no new one. Only the clock of the 
 """
 
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -28,6 +30,9 @@ OWNER, WORKER = 0x5041524C, 0x5041524D
 HEARTBEAT_S = 0.5
 FROZEN_S = 4.0
 """An owner whose connection was silent for so long, seconds, is frozen or cut off: its sessions are ended."""
+
+CONFIRMED_S = FROZEN_S / 2
+"""How long a sign of life of our own is proof enough that no other process has become the owner, seconds."""
 
 POLL_S = 0.1
 """How often a standby tries to become the owner, seconds."""
@@ -61,6 +66,7 @@ class InstanceLock:
         self._on_lost = on_lost
         self._connection: Connection | None = None
         self._is_owner = False
+        self._confirmed_at = -math.inf
         self._mutex = threading.Lock()
         self._released = threading.Event()
 
@@ -82,6 +88,11 @@ class InstanceLock:
             raise
         threading.Thread(target=self._beat, name="database-owner", daemon=True).start()
 
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether this process showed so lately that it is alive that no other can have become the owner."""
+        return time.monotonic() - self._confirmed_at < CONFIRMED_S
+
     def ensure(self) -> None:
         """Return if this process is the owner; it becomes it again if only its connection was lost.
 
@@ -92,11 +103,14 @@ class InstanceLock:
         with self._mutex:
             if self._released.is_set():
                 raise StoreUnavailable("The database is closed.")
+            started_at = time.monotonic()
             if self._is_alive():
+                self._confirmed_at = started_at
                 return
             self._connection = self._connection or connect(self.parameters)
             try:
                 self._become_owner(self._connection)
+                self._confirmed_at = started_at
             except psycopg.Error as error:
                 self._close()
                 raise unavailable(error) from error
