@@ -166,11 +166,23 @@ class _Form:
         disposition = f'form-data; name="files"; filename="{self._name}"'
         head = f"--{self._boundary}\r\nContent-Disposition: {disposition}\r\nContent-Type: {self._mime}\r\n\r\n"
         yield head.encode()
-        # Closed without awaiting: a cancelled task cannot await, and would leave the file open.
-        with await to_thread.run_sync(self._copy.open, "rb") as file:
-            while chunk := await to_thread.run_sync(file.read, CHUNK_BYTES):
-                yield chunk
+        sent = 0
+        while chunk := await to_thread.run_sync(_read_at, self._copy, sent):
+            sent += len(chunk)
+            yield chunk
         yield f"\r\n--{self._boundary}--\r\n".encode()
+
+
+def _read_at(copy: Path, offset: int) -> bytes:
+    """Return the next bytes. The file is not kept open: nobody would close it if the upload is cancelled."""
+    with copy.open("rb") as file:
+        file.seek(offset)
+        return file.read(CHUNK_BYTES)
+
+
+def _append(copy: Path, chunk: bytes) -> None:
+    with copy.open("ab") as file:
+        file.write(chunk)
 
 
 def _read_head(copy: Path) -> bytes:
@@ -210,13 +222,13 @@ def _suffix_of(head: bytes) -> str:
 async def _fetch(adapter: SupportsDownloads, file: Attachment, copy: Path) -> None:
     """Save a file's bytes. Raises DeliveryError."""
     size = 0
+    await to_thread.run_sync(copy.write_bytes, b"")
     async with adapter.download(file, max_bytes=MAX_FILE_BYTES) as chunks:
-        with await to_thread.run_sync(copy.open, "wb") as out:
-            async for chunk in chunks:
-                size += len(chunk)
-                if size > MAX_FILE_BYTES:
-                    raise FileTooLarge(MAX_FILE_BYTES)
-                await to_thread.run_sync(out.write, chunk)
+        async for chunk in chunks:
+            size += len(chunk)
+            if size > MAX_FILE_BYTES:
+                raise FileTooLarge(MAX_FILE_BYTES)
+            await to_thread.run_sync(_append, copy, chunk)
 
 
 def _parse_upload(answer: httpx.Response) -> Mapping[str, Any] | str:

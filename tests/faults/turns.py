@@ -36,8 +36,11 @@ from tests.faults.injection import (
 STEER = OPEN.model_copy(update={"session": SessionConfig(busy="steer")})
 ANSWER = "Hello you"
 QUESTION = "Let me."
-WORK_S = 0.1
-"""How long the agent works: long enough for a notice, a draft and an update of a growing message."""
+WORK_S = 0.3
+"""How long the agent works: long enough for an indicator, a notice, a draft and an update of a growing message."""
+
+HOUSEKEEPING = "_run_housekeeping"
+"""Runs beside turns: whether one of its calls falls into a turn is chance."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ async def record(turn: ReferenceTurn, folder: Path) -> list[str]:
         faults.is_on = True
         await turn.send(harness)
         faults.is_on = False
-    return list(faults.calls)
+    return [site for site in faults.calls if not site.startswith(HOUSEKEEPING)]
 
 
 async def record_transitions(
