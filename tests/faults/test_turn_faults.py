@@ -10,7 +10,7 @@ import pytest
 from bus.conversation import approvals, effects
 from bus.errors import unwrap
 from tests.faults.injection import Mode
-from tests.faults.turns import REFERENCE_TURNS, record, survive
+from tests.faults.turns import REFERENCE_TURNS, Site, record, survive
 
 AT_ONCE = anyio.CapacityLimiter(8)
 """Services that run beside each other: most of their time they wait."""
@@ -27,12 +27,12 @@ async def test_a_turn_survives_a_fault_in_each_of_its_calls(
     problems: dict[str, str] = {}
     sites = await record(turn, tmp_path / "reference")
 
-    async def check(number: int, site: str) -> None:
+    async def check(number: int, site: Site) -> None:
         async with AT_ONCE:
             try:
                 await survive(turn, tmp_path / str(number), site, mode)
             except Exception as error:  # noqa: BLE001 - all sites are looked at
-                problems[site] = f"{unwrap(error)!r:.500}"
+                problems[site.name] = f"{unwrap(error)!r:.500}"
 
     async with anyio.create_task_group() as tasks:
         for number, site in enumerate(sites):
@@ -51,7 +51,7 @@ async def test_the_reference_turns_make_every_store_call_that_turns_make(tmp_pat
                 case _:
                     pass
     made = {
-        site.rpartition(".")[2]
+        site.name.rpartition(".")[2]
         for name, turn in REFERENCE_TURNS.items()
         for site in await record(turn, tmp_path / name)
     }
@@ -60,6 +60,6 @@ async def test_the_reference_turns_make_every_store_call_that_turns_make(tmp_pat
 
 async def test_a_run_goes_on_while_the_journal_fails_and_is_joined(tmp_path: Path) -> None:
     """The error is raised inside task groups: the turn must see it as what it is, and start no second run."""
-    site = "TurnEffects.note_run > InboxStore.set_run"
+    site = Site("TurnEffects.note_run > InboxStore.set_run")
     runs = await survive(REFERENCE_TURNS["streaming"], tmp_path, site, Mode.ERROR)
     assert [run.status for run in runs] == ["success", "success"]

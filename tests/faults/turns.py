@@ -39,6 +39,9 @@ QUESTION = "Let me."
 WORK_S = 0.3
 """How long the agent works: long enough for an indicator, a notice, a draft and an update of a growing message."""
 
+PATIENCE_S = 8.0
+"""How much longer it works if a call is awaited that is not made: then the test fails."""
+
 HOUSEKEEPING = "_run_housekeeping"
 """Runs beside turns: whether one of its calls falls into a turn is chance."""
 
@@ -70,18 +73,36 @@ class ReferenceTurn:
         await _settled(harness)
 
 
-async def record(turn: ReferenceTurn, folder: Path) -> list[str]:
+@dataclass(frozen=True)
+class Site:
+    """A call of a turn.
+
+    Attributes:
+        name: What calls, and what is called.
+        is_early: The call is made while the agent works, so that the agent has to work until it is made.
+    """
+
+    name: str
+    is_early: bool = False
+
+
+async def record(turn: ReferenceTurn, folder: Path) -> list[Site]:
     """Return the sites of a turn's calls."""
     faults = Faults()
     async with (
         FakeLangGraph() as server,
         _harness(turn, folder, server, _platform(turn, faults), faults) as harness,
     ):
-        _let_work(turn, server)
+        early: set[str] = set()
+        _let_work(turn, server, on_end=lambda: early.update(faults.calls))
         faults.is_on = True
         await turn.send(harness)
         faults.is_on = False
-    return [site for site in faults.calls if not site.startswith(HOUSEKEEPING)]
+    return [
+        Site(name, is_early=name in early and turn.script is None)
+        for name in faults.calls
+        if not name.startswith(HOUSEKEEPING)
+    ]
 
 
 async def record_transitions(
@@ -142,16 +163,16 @@ async def _run_until_killed(
             raise
 
 
-async def survive(turn: ReferenceTurn, folder: Path, site: str, mode: Mode) -> list[FakeRun]:
+async def survive(turn: ReferenceTurn, folder: Path, site: Site, mode: Mode) -> list[FakeRun]:
     """Run a turn with one fault, and look whether everything is as it has to be afterwards.
 
     Returns the runs of the turn and of the message after it.
     """
-    faults = Faults(site, mode)
+    faults = Faults(site.name, mode)
     platform = _platform(turn, faults)
     async with FakeLangGraph() as server:
         async with _harness(turn, folder, server, platform, faults) as harness:
-            _let_work(turn, server)
+            _let_work(turn, server, until=faults.happened if site.is_early else None)
             faults.is_on = True
             if mode is not Mode.CANCELLATION:
                 await turn.send(harness)
@@ -189,11 +210,28 @@ def _platform(turn: ReferenceTurn, faults: Faults) -> FakePlatform:
     return with_faults(turn.platform(), faults)
 
 
-def _let_work(turn: ReferenceTurn, server: FakeLangGraph) -> None:
+def _let_work(
+    turn: ReferenceTurn,
+    server: FakeLangGraph,
+    *,
+    until: anyio.Event | None = None,
+    on_end: Callable[[], object] = int,
+) -> None:
+    """Have the agent do what the turn says: work for its time, and until something has happened; then `on_end`."""
     server.accepts_injection = True
     server.refusals.extend(turn.refusals)
     gate = anyio.Event()
-    asyncio.get_running_loop().call_later(turn.work_s, gate.set)
+    loop = asyncio.get_running_loop()
+    give_up_at = loop.time() + turn.work_s + PATIENCE_S
+
+    def end() -> None:
+        if until is not None and not until.is_set() and loop.time() < give_up_at:
+            loop.call_later(0.01, end)
+            return
+        on_end()
+        gate.set()
+
+    loop.call_later(turn.work_s, end)
     server.scripts.append(turn.script or Script(gate=gate))
 
 
