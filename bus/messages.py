@@ -149,7 +149,7 @@ class InboundMessage:
         original_chat: The first id of a migrated chat, which its memory is stored under; "" = not migrated.
         album: What messages that were sent together have in common, one message per file; "" for none.
         answers_row: The inbox row whose question it answers by a button; 0 = it was written.
-        is_stopped: Whether its turn was stopped by a button, or the message deleted: it is not resumed.
+        is_stopped: Whether its turn was stopped by a button, or the message deleted (`is_deleted`): it is not resumed.
         edit_count: How often it was edited since it was accepted; `text` is the present one.
         edited_at: When it was last edited by the platform's clock (Unix seconds); 0 = never, or unknown.
     """
@@ -172,6 +172,7 @@ class InboundMessage:
     original_chat: Annotated[str, renamed("original_chat", "room")] = ""
     answers_row: Annotated[int, renamed("answers_row", "answers")] = 0
     is_stopped: Annotated[bool, renamed("is_stopped", "stopped")] = False
+    is_deleted: bool = False
     edit_count: Annotated[int, renamed("edit_count", "edits")] = 0
     edited_at: float = 0.0
 

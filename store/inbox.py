@@ -165,6 +165,10 @@ _FINISH = """
 UPDATE inbox SET state = :state, question = :question WHERE id = :id AND state IN ('new', 'running')
 RETURNING conversation_id, kind
 """
+_RELEASE = """
+UPDATE inbox SET run_id = NULL WHERE run_id = :run_id AND state = 'new'
+AND conversation_id = (SELECT conversation_id FROM inbox WHERE id = :id)
+"""
 _DECREMENT_PENDING = "UPDATE conversation SET pending = pending - 1 WHERE id = :id"
 
 
@@ -237,10 +241,12 @@ class InboxStore:
         dead: bool = False,
         question: str | None = None,
         answered_ids: Sequence[int] = (),
+        released_run_id: str | None = None,
     ) -> bool:
         """Mark a row done (or dead), store its question and insert its outbox rows, in one transaction.
 
         `answered_ids`: rows that the same turn answered; they are marked done as well.
+        `released_run_id`: a run that answers nothing any more; queued rows that were injected into it forget it.
 
         False, and nothing is written, if the row is finished already: the caller must then send nothing.
         """
@@ -256,6 +262,8 @@ class InboxStore:
                 return False
             for other in answered_ids:
                 _finish(tx, {"id": other, "state": "done", "question": None})
+            if released_run_id is not None:
+                tx.run(_RELEASE, {"id": inbox_id, "run_id": released_run_id})
             insert_outbox_rows(tx, deliveries, now=now)
             return True
 

@@ -269,7 +269,15 @@ class TurnEffects:
             outcomes[inbound.reply_target] = False
         rows += self._indicator_rows(row, outcomes)
         answered = [message.row.id for message in turn.consumed]
-        await self._inbox.finish(row.id, rows, question=question, answered_ids=answered)
+        if turn.reason is CancelReason.DELETED:
+            turn.released_run_id = turn.attempt.run_id
+        await self._inbox.finish(
+            row.id,
+            rows,
+            question=question,
+            answered_ids=answered,
+            released_run_id=turn.released_run_id,
+        )
         self._delivery.notify(row.key)
         waits = reply is not None and bool(reply.question.interrupts)
         return TurnEvent.QUESTION_COMMITTED if waits else TurnEvent.COMMITTED

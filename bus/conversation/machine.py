@@ -142,6 +142,7 @@ class Turn:
         injected: Messages that were injected, or are being injected, by row id; of two versions the later counts.
         consumed: Messages that end with this turn.
         outdated: Those of them that were edited too late for the run.
+        released_run_id: The run that answers nothing any more, because the message was deleted; None = there is none.
         stopped_seq: A stop means messages up to this place in the conversation's order.
         finished: Set when the turn is over.
         stack: Holds what is shown while the turn runs; closed before the answer is committed.
@@ -178,6 +179,7 @@ class Turn:
         self.run_tasks: TaskGroup | None = None
         self._handlers = handlers
         self.outdated: list[QueuedMessage] = []
+        self.released_run_id: str | None = None
         self.stopped_seq: float = math.inf
         self._edited: QueuedMessage | None = None
         self._edited_at = 0.0
@@ -326,7 +328,11 @@ class Turn:
     def _first_event(self) -> TurnEvent:
         if self.failure_text:
             return TurnEvent.GIVE_UP
-        if self.message.inbound.is_stopped:
+        if self.message.inbound.is_deleted:
+            self.cancel(CancelReason.DELETED)
+        elif self.message.inbound.is_stopped:
+            # Stopped before a restart: of other messages, it meant what the run consumed; later ones are answered.
+            self.stopped_seq = self.row.seq
             self.cancel()
         if self.row.attempts and self.row.start is None:
             return TurnEvent.TAKE

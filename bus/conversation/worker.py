@@ -8,6 +8,7 @@ import anyio
 
 from bus.conversation.machine import CancelReason, QueuedMessage, Turn
 from bus.messages import ConversationKey
+from store.inbox import InboxRow
 
 
 class QueueState(Enum):
@@ -105,7 +106,7 @@ class ConversationWorker:
         consumed = frozenset(message.row.id for message in turn.consumed)
         self.turn = None
         self.waiting = deque(
-            replace(one, row=turn.injected[one.row.id].row) if one.row.id in turn.injected else one
+            replace(one, row=_row_after(turn, one)) if turn.has_injected(one.row.id) else one
             for one in self.waiting
             if one.row.id not in consumed
         )
@@ -114,3 +115,10 @@ class ConversationWorker:
     def _replace(self, message: QueuedMessage) -> None:
         row_id = message.row.id
         self.waiting = deque(message if one.row.id == row_id else one for one in self.waiting)
+
+
+def _row_after(turn: Turn, message: QueuedMessage) -> InboxRow:
+    """Return the row of a message that was injected into a turn that is over, or was to be, as the journal has it."""
+    row = turn.injected.get(message.row.id, message).row
+    is_released = turn.released_run_id is not None and row.run_id == turn.released_run_id
+    return replace(row, run_id=None) if is_released else row

@@ -163,5 +163,6 @@ def answer_again(
         rewind_point=rewind_point,
         answers_row=0,
         is_stopped=False,
+        is_deleted=False,
         edit_count=0,
     )

@@ -116,7 +116,7 @@ class MessageEditHandler:
     ) -> Disposition:
         if row.kind != "chat" or row.state not in OPEN_STATES:
             return Disposition.UNCHANGED
-        deleted = replace(before, is_stopped=True)
+        deleted = replace(before, is_stopped=True, is_deleted=True)
         body, event = encode_inbound(deleted), self._event(deletion)
         if not await self._history.update_body(row.id, body, event):
             return Disposition.DUPLICATE

@@ -31,7 +31,10 @@ from bus.messages import (
     encode_inbound,
 )
 from bus.platform import Disposition
+from store.config import StoreConfig
 from store.conversations import ConversationKey
+from store.database import Database
+from store.inbox import InboxStore, NewInboxRow
 from tests.bus.harness import (
     OPEN,
     STEER,
@@ -370,6 +373,68 @@ async def test_a_deletion_is_kept_over_a_crash(tmp_path: Path) -> None:
             await eventually(lambda: harness.platform.texts == ["⏹ Stopped."])
             await harness.wait_until_finished()
             assert harness.prompts() == ["left"]
+
+
+@pytest.mark.parametrize("is_deleted", [True, False], ids=["deleted", "stopped"])
+async def test_a_message_after_a_deleted_or_stopped_one_is_answered_after_a_crash(
+    tmp_path: Path, *, is_deleted: bool
+) -> None:
+    """The process dies after the deletion, or the stop button, was stored, and before the run was cancelled.
+
+    The run of the deleted message consumed what was injected. After the stop, a message was only received.
+    """
+    async with FakeLangGraph() as server:
+        async with running_steered_bus(tmp_path, server=server) as harness:
+            gate = harness.hold_next_run("Never")
+            server.scripts[-1].ends = anyio.Event()
+            await harness.send("one")
+            await harness.wait_for_runs(1)
+            [row] = await harness.bus.inbox.list_unfinished()
+            if is_deleted:
+                await harness.send("two")
+                await server.runs[0].injection_arrived.wait()
+                gate.set()
+                await eventually(lambda: harness.thread_messages() == ["one", "two"])
+            ended = replace(decode_inbound(row.body), is_stopped=True, is_deleted=is_deleted)
+            assert await harness.bus.inbox.update_body(row.id, encode_inbound(ended))
+        if not is_deleted:
+            async with Database.open(StoreConfig(), tmp_path) as database:
+                said = inbound_message("two", "e2")
+                new = NewInboxRow(
+                    key=said.key,
+                    event_id="e2",
+                    message_id="e2",
+                    kind="chat",
+                    body=encode_inbound(said),
+                    received_at=time.time(),
+                )
+                await InboxStore(database).accept(new, cap=10)
+        async with running_steered_bus(tmp_path, server=server, platform=FakePlatform()) as harness:
+            await harness.wait_until_finished()
+            await harness.expect_replies("Hello you")
+            assert harness.prompts() == ["one", "two"]
+            assert server.runs[0].status == "interrupted"
+            if is_deleted:
+                assert harness.thread_messages() == ["two", "Hello you"]
+
+
+async def test_what_the_run_of_a_deleted_message_consumed_is_answered_though_it_stays_in_the_thread(
+    tmp_path: Path,
+) -> None:
+    async with running_steered_bus(tmp_path) as harness:
+        gate = harness.hold_next_run("Never")
+        harness.server.scripts[-1].ends = anyio.Event()
+        await harness.send("one")
+        await harness.wait_for_runs(1)
+        await harness.send("two")
+        await harness.server.runs[0].injection_arrived.wait()
+        gate.set()
+        await eventually(lambda: harness.thread_messages() == ["one", "two"])
+        harness.server.accepts_updates = False
+        assert await delete(harness, "e1") is Disposition.ACCEPTED
+        await harness.expect_replies("Hello you")
+        assert harness.prompts() == ["one", "two"]
+        await harness.wait_until_finished()
 
 
 class SlowSplitPlatform(ButtonPlatform):

@@ -86,6 +86,7 @@ class FakeLangGraph:
         self.waits: dict[str, list[Json]] = {}
         self.max_states = 20
         self.accepts_injection = False
+        self.accepts_updates = True
         self.runs: list[FakeRun] = []
         self.scripts: deque[Script] = deque()
         self.refusals: deque[int] = deque()
@@ -170,6 +171,8 @@ class FakeLangGraph:
 
     async def _update(self, request: web.Request) -> web.Response:
         body, thread_id = await request.json(), request.match_info["t"]
+        if not self.accepts_updates:
+            return web.json_response({"detail": "disk full"}, status=503)
         if any(run.thread_id == thread_id and run.status == "running" for run in self.runs):
             return web.json_response({"detail": "busy"}, status=409)
         messages, waits = self.threads[thread_id], ["model"]
