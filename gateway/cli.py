@@ -21,6 +21,7 @@ COMMANDS = {
     "backup": "gateway.commands.backup",
     "restore": "gateway.commands.restore",
     "upgrade-check": "gateway.commands.upgrade_check",
+    "migrate": "gateway.commands.migrate",
     "service": "gateway.commands.service",
     "slack": "gateway.commands.slack",
     "token": "gateway.commands.token",
@@ -107,6 +108,9 @@ def build_parser() -> argparse.ArgumentParser:
     text = "Add keys of newer versions; existing keys and comments are kept."
     actions.add_parser("upgrade", help=text, description=text, parents=[shared])
     _add_backups(command)
+    _add_migrate(
+        command("migrate", "Move a stopped installation from SQLite to PostgreSQL, or back.")
+    )
     _add_pairing(command("pairing", "Approve people and groups, and revoke access."), shared)
     _add_token(command("token", "Create, list, replace and revoke API tokens."), shared)
     _add_service(command("service", "Let systemd or launchd run Parley."), shared)
@@ -187,6 +191,22 @@ def _add_backups(command: Callable[[str, str], argparse.ArgumentParser]) -> None
         nargs="?",
         metavar="SOURCE",
         help="archive or data folder (default: the configured data folder)",
+    )
+
+
+def _add_migrate(migrate: argparse.ArgumentParser) -> None:
+    migrate.add_argument(
+        "databases",
+        nargs="+",
+        metavar="DATABASE",
+        help="source and target: sqlite, sqlite:///FILE, postgresql://..., or '$NAME' of a variable with a URL",
+    )
+    migrate.add_argument(
+        "--force", action="store_true", help="discard what an interrupted attempt has copied"
+    )
+    migrate.add_argument("--json", action="store_true", help="print the result as JSON")
+    migrate.add_argument(
+        "--schema", action="store_true", help="only create or update the tables of one database"
     )
 
 

@@ -345,7 +345,7 @@ async def open_checkpointer(
         yield CheckpointSaver(database.engine)
         return
     file = home / FILE
-    connection = await anyio.to_thread.run_sync(_connect, file)
+    connection = await anyio.to_thread.run_sync(connect_checkpoints, file)
     writer = DatabaseWriter(connection, file)
     try:
         yield CheckpointSaver(writer)
@@ -354,7 +354,8 @@ async def open_checkpointer(
             await writer.close(timeout_s=CLOSE_S)
 
 
-def _connect(file: Path) -> sqlite3.Connection:
+def connect_checkpoints(file: Path) -> sqlite3.Connection:
+    """Open (create, complete) SQLite's file of the checkpoints. Blocks. Raises StoreUnavailable."""
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file.touch(mode=0o600)

@@ -21,7 +21,15 @@ from store.transaction import Params, Row, T, Transaction, Value
 if TYPE_CHECKING:
     from store.postgres.instance_lock import InstanceLock
 
-__all__ = ["Database", "Params", "Row", "Transaction", "Value", "wait_for_database"]
+__all__ = [
+    "Database",
+    "Params",
+    "Row",
+    "Transaction",
+    "Value",
+    "migrate_schema",
+    "wait_for_database",
+]
 
 _PROBE = """
 INSERT INTO received_id (channel, workspace, kind, chat, external_id, received_at)
@@ -140,6 +148,17 @@ async def wait_for_database(
     module = _load_postgres("instance_lock")
     ownership: InstanceLock = await module.wait_for_ownership(config, on_lost, on_standby)
     return ownership
+
+
+def migrate_schema(config: StoreConfig) -> int:
+    """Create or update the tables of a PostgreSQL database; return the version of the schema. Blocks.
+
+    Raises:
+        SchemaTooNew: a newer Parley wrote it.
+        StoreUnavailable: the URL is wrong, the role may not do it, or the server cannot be used.
+    """
+    parameters = _load_postgres("connection").parse_url(config.url)
+    return int(_load_postgres("schema").migrate(parameters))
 
 
 def _open_engine(

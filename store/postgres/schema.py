@@ -11,12 +11,19 @@ from store.migrations import POSTGRES, scripts
 from store.postgres.connection import Connection, connect, unavailable
 
 _LOCK_KEY = 0x5041524C4559_01
-_HAS_TABLE = "SELECT to_regclass('schema_version') IS NOT NULL AS found"
+_HAS_TABLE = "SELECT to_regclass(%s) IS NOT NULL AS found"
 _TABLE = "CREATE TABLE schema_version (version BIGINT PRIMARY KEY, applied_at BIGINT NOT NULL)"
 
+UNFINISHED_COPY = "unfinished_copy"
+"""A table that exists while `parley migrate` copies rows into the database (store/transfer)."""
 
-def migrate(parameters: dict[str, Any]) -> int:
+
+def migrate(parameters: dict[str, Any], *, allow_unfinished: bool = False) -> int:
     """Bring a database up to date; return its version. Others that do the same wait.
+
+    Args:
+        parameters: Of a connection.
+        allow_unfinished: Accept a database whose rows are incomplete.
 
     Raises:
         SchemaTooNew: it is ahead of this code; nothing was changed.
@@ -28,6 +35,10 @@ def migrate(parameters: dict[str, Any]) -> int:
         connection.execute("SET lock_timeout = 0")
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK_KEY])
+            if not allow_unfinished and _has_table(connection, UNFINISHED_COPY):
+                raise StoreUnavailable(
+                    "`parley migrate` was interrupted while it copied rows into this database: run it again."
+                )
             return _apply_missing(connection)
     except errors.InsufficientPrivilege as error:
         raise StoreUnavailable(_missing_rights(connection, error)) from error
@@ -56,10 +67,14 @@ def _apply_missing(connection: Connection) -> int:
 
 
 def _applied(connection: Connection) -> set[int]:
-    if not connection.execute(_HAS_TABLE).fetchall()[0]["found"]:
+    if not _has_table(connection, "schema_version"):
         connection.execute(_TABLE)
         return set()
     return {row["version"] for row in connection.execute("SELECT version FROM schema_version")}
+
+
+def _has_table(connection: Connection, name: str) -> bool:
+    return bool(connection.execute(_HAS_TABLE, [name]).fetchall()[0]["found"])
 
 
 def _missing_rights(connection: Connection, error: psycopg.Error) -> str:

@@ -1,0 +1,101 @@
+"""`parley migrate`: moves a stopped installation between SQLite and PostgreSQL, or creates PostgreSQL's tables."""
+
+import argparse
+import json
+import sys
+import time
+
+from gateway.command_errors import CommandFailed
+from gateway.config import Config, load_config
+from store.config import StoreConfig
+from store.database import migrate_schema
+from store.transfer.tables import TableChecksum
+from store.transfer.transfer import TransferProgress, transfer
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Move all rows and compare both sides. Called again after an interruption, go on."""
+    config = load_config(arguments.config)
+    databases = [_database(text, config) for text in arguments.databases]
+    if arguments.schema:
+        return _migrate_schema(databases)
+    if [one.is_sqlite for one in databases] not in ([True, False], [False, True]):
+        raise CommandFailed(
+            "name the source and the target, one SQLite and one PostgreSQL:"
+            " `parley migrate sqlite postgresql://USER:PASSWORD@HOST/DATABASE`, or the other way round"
+        )
+    source, target = databases
+    started_at = time.monotonic()
+    checksums = transfer(source, target, config.home, _ProgressDisplay(), restart=arguments.force)
+    seconds = time.monotonic() - started_at
+    if arguments.json:
+        _write_json(checksums, seconds)
+    else:
+        _write_report(checksums, seconds, target)
+    return 0
+
+
+def _migrate_schema(databases: list[StoreConfig]) -> int:
+    if len(databases) != 1 or not databases[0].is_postgres:
+        raise CommandFailed(
+            "--schema takes one database: postgresql://OWNER:PASSWORD@HOST/DATABASE"
+        )
+    version = migrate_schema(databases[0])
+    sys.stdout.write(f"The tables are those of schema {version}.\n")
+    return 0
+
+
+def _database(text: str, config: Config) -> StoreConfig:
+    """Return what an argument names: `sqlite`, `postgresql`, a URL, or `$NAME` of a variable with one."""
+    if text.startswith("$"):
+        value = config.environment.get(text[1:])
+        if not value:
+            raise CommandFailed(f"the environment variable {text[1:]} is not set")
+        text = value
+    if text == "sqlite":
+        return config.database if config.database.is_sqlite else StoreConfig()
+    if text == "postgresql":
+        text = config.database.url
+    database = StoreConfig(url=text)
+    if not database.is_sqlite and not database.is_postgres:
+        raise CommandFailed(
+            "a database is sqlite, sqlite:///FILE, postgresql://USER:PASSWORD@HOST/DATABASE, or $NAME of a variable"
+        )
+    return database
+
+
+class _ProgressDisplay:
+    """Shows progress on standard error: a line that changes in a terminal, else a line for each table."""
+
+    def __init__(self) -> None:
+        self._is_terminal = sys.stderr.isatty()
+
+    def __call__(self, progress: TransferProgress) -> None:
+        verb = "Copied" if progress.step == "copy" else "Verified"
+        line = f"{verb} {progress.rows} of {progress.total} rows of {progress.table}"
+        is_last = progress.rows >= progress.total
+        if self._is_terminal:
+            end = "\n" if is_last else ""
+            sys.stderr.write(f"\r\x1b[K{line}{end}")
+        elif is_last:
+            sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+
+def _write_json(checksums: dict[str, TableChecksum], seconds: float) -> None:
+    tables = {
+        table: {"rows": checksum.rows, "checksum": str(checksum)}
+        for table, checksum in checksums.items()
+    }
+    result = {"tables": tables, "seconds": round(seconds, 3)}
+    sys.stdout.write(f"{json.dumps(result, indent=2)}\n")
+
+
+def _write_report(checksums: dict[str, TableChecksum], seconds: float, target: StoreConfig) -> None:
+    rows = sum(checksum.rows for checksum in checksums.values())
+    name = "the PostgreSQL URL" if target.is_postgres else target.url
+    sys.stdout.write(
+        f"Moved {rows} rows of {len(checksums)} tables in {seconds:.1f} s; both sides have the same checksums.\n"
+        f"Set `database.url` in the configuration to {name}, then start Parley."
+        " The source was not changed: delete it when you no longer need it.\n"
+    )

@@ -1,0 +1,1 @@
+"""Moves all rows of an installation that is stopped between SQLite and PostgreSQL."""

@@ -1,0 +1,147 @@
+"""`parley migrate`: a service that ran on SQLite answers on with PostgreSQL, and back, as if nothing had happened."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
+from tests.fakes.postgres import MISSING, PostgresServer
+from tests.journeys.chat_users import PlatformServers
+from tests.journeys.service import Service, serving, with_model
+
+PLATFORMS = ("slack", "telegram", "feishu")
+WAITING = "wait"
+
+
+@pytest.fixture
+def url(postgres: PostgresServer | None) -> Iterator[str]:
+    if postgres is None:
+        pytest.skip(MISSING)
+    with postgres.database(migrated=False) as created:
+        yield created
+
+
+def echo(request: ModelRequest) -> ModelReply:
+    return ModelReply(text=f"You said: {request.last_user_text}")
+
+
+def echo_but_wait(request: ModelRequest) -> ModelReply:
+    reply = echo(request)
+    return replace(reply, hang_after=1) if WAITING in request.last_user_text else reply
+
+
+def use_database(service: Service, url: str) -> None:
+    """Change `database.url` of the configuration."""
+    config = yaml.safe_load(service.config.read_text())
+    service.config.write_text(yaml.safe_dump({**config, "database": {"url": url}}))
+
+
+async def migrate(service: Service, *arguments: str) -> dict[str, Any]:
+    code, out, errors = await service.command("migrate", "--json", *arguments)
+    assert code == 0, errors
+    assert "Verified" in errors
+    return dict(json.loads(out)["tables"])
+
+
+async def rest_state(service: Service) -> dict[str, Any]:
+    """Return what the REST API says about what the users do not change."""
+    async with service.client() as client:
+        items = await client.post("/api/store/items/search", json={"namespace_prefix": ["shelf"]})
+        threads = (await client.post("/api/threads/search", json={"limit": 100})).json()
+        return {
+            "items": items.json(),
+            "tokens": (await client.get("/api/tokens")).json(),
+            "threads": {thread["thread_id"]: thread["created_at"] for thread in threads},
+        }
+
+
+async def use(service: Service, platforms: PlatformServers, model: FakeModelServer) -> None:
+    """Fill tables: answered and waiting messages, an item, a token."""
+    for user in platforms.private_users(1):
+        await user.send("before the move")
+        await user.expect_messages("You said: before the move")
+    waiters = platforms.private_users(2)
+    for user in waiters:
+        await user.send(f"please {WAITING}")
+    await model.until(
+        lambda m: sum(WAITING in one.last_user_text for one in m.requests) == len(waiters)
+    )
+    async with service.client() as client:
+        item = {"namespace": ["shelf"], "key": "k", "value": {"n": 1}}
+        assert (await client.put("/api/store/items", json=item)).is_success
+        token = {"name": "ci", "scope": "read"}
+        assert (await client.post("/api/tokens", json=token)).is_success
+    await service.until_recorded()
+
+
+async def talk_on(service: Service, platforms: PlatformServers, text: str) -> None:
+    """Start the service; those who waited and those who write now are answered."""
+    await service.start()
+    await service.until_connected(*PLATFORMS)
+    for user in platforms.private_users(2):
+        await user.wait_for_message(f"You said: please {WAITING}")
+    for user in platforms.private_users(1):
+        await user.send(text)
+        await user.wait_for_message(f"You said: {text}")
+    await service.until_recorded()
+
+
+async def test_a_service_goes_on_with_postgres_and_back(tmp_path: Path, url: str) -> None:
+    async with PlatformServers() as platforms, FakeModelServer(answer=echo_but_wait) as model:
+        config = {**with_model(model.base_url), "channels": platforms.channels}
+        async with serving(tmp_path, config, *PLATFORMS) as service:
+            await use(service, platforms, model)
+            code, _, errors = await service.command("migrate", "sqlite", url)
+            assert (code, errors.count("\n")) == (1, 1)
+            assert "uses the data folder" in errors
+            before = await rest_state(service)
+            await service.kill()
+
+            moved = await migrate(service, "sqlite", url)
+            assert min(moved[name]["rows"] for name in ("inbox", "checkpoints", "item")) > 0
+            use_database(service, url)
+            model.answer = echo
+            await talk_on(service, platforms, "after the move")
+            assert await rest_state(service) == before
+            assert await service.stop() == 0
+
+            for name in ("parley.db", "checkpoints.db"):
+                (service.home / name).rename(tmp_path / name)
+            back = await migrate(service, url, "sqlite")
+            assert back["inbox"]["rows"] > moved["inbox"]["rows"]
+            use_database(service, "sqlite:///parley.db")
+            await talk_on(service, platforms, "and back")
+            assert await rest_state(service) == before
+        asked = [one for one in model.requests if one.last_user_text == "and back"]
+        assert len(asked) == len(PLATFORMS)
+        for request in asked:
+            assert "before the move" in str(request.messages)
+            assert "after the move" in str(request.messages)
+        assert platforms.violations == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("sqlite",), "name the source and the target"),
+        (("sqlite", "sqlite"), "name the source and the target"),
+        (("sqlite", "mysql://db/parley"), "a database is sqlite, sqlite:///FILE, postgresql://"),
+        (("sqlite", "$NOT_SET"), "the environment variable NOT_SET is not set"),
+        (("sqlite", "postgresql://127.0.0.1:1/parley"), "There is nothing to move"),
+        (("postgresql://127.0.0.1:1/parley", "sqlite"), "PostgreSQL cannot be used"),
+        (("--schema", "sqlite"), "--schema takes one database"),
+        (("--schema", "postgresql://127.0.0.1:1/parley"), "PostgreSQL cannot be used"),
+    ],
+)
+async def test_wrong_arguments_are_told_in_one_line(
+    tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    service = Service(tmp_path, {})
+    code, out, errors = await service.command("migrate", *arguments)
+    assert (code, out, errors.count("\n")) == (1, "", 1)
+    assert said in errors

@@ -1,0 +1,259 @@
+"""`parley migrate`: all rows of an installation, from SQLite to PostgreSQL and back, also after kill -9."""
+
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from store import checkpoints
+from store.config import StoreConfig
+from store.database import Database
+from store.errors import StoreLocked, StoreUnavailable
+from store.transfer.tables import DERIVED, TABLES
+from store.transfer.transfer import TransferProgress, transfer
+from tests.fakes.postgres import MISSING, PostgresServer
+from tests.store.test_upgrade_history import LEVELS, write_history
+
+SQLITE = StoreConfig()
+THREADS = 3_000
+
+
+def ignore(_: TransferProgress) -> None:
+    pass
+
+
+@pytest.fixture
+def url(postgres: PostgresServer | None) -> Iterator[str]:
+    if postgres is None:
+        pytest.skip(MISSING)
+    with postgres.database(migrated=False) as created:
+        yield created
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Return a data folder with rows in each table: some of every schema there was, and many threads."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    write_history(folder, LEVELS[-1])
+    with closing(sqlite3.connect(folder / "parley.db", isolation_level=None)) as connection:
+        connection.execute("BEGIN")
+        connection.executemany(
+            "INSERT INTO thread (thread_id, created_at, updated_at, state_updated_at, metadata, title)"
+            " VALUES (?, ?, 0.1, 1e300, ?, ?)",
+            [
+                (
+                    f"thread-{n}",
+                    n / 7,
+                    f'{{"n": {n}, "text": "\u4f60\\\\n\\t"}}',
+                    "a\0\\N\n\U0001f600",
+                )
+                for n in range(THREADS)
+            ],
+        )
+        connection.execute("COMMIT")
+        connection.execute("DELETE FROM inbox WHERE id = 2")
+    with closing(checkpoints.connect_checkpoints(folder / checkpoints.FILE)) as connection:
+        connection.executemany(
+            "INSERT INTO checkpoints VALUES (?, '', ?, NULL, 'msgpack', ?, ?, ?)",
+            [
+                (
+                    "t1",
+                    f"c{n}",
+                    bytes(range(256)) * 5,
+                    b'{"run_id": "r"}' if n % 2 else "{}",
+                    '["x"]',
+                )
+                for n in range(500)
+            ],
+        )
+        connection.execute(
+            "INSERT INTO writes VALUES ('t1', '', 'c1', 'task', -1, 'messages', 'msgpack', x'00', '')"
+        )
+        connection.execute("INSERT INTO message_chunks VALUES ('t1', 'x', 'msgpack', x'ff00')")
+    return folder
+
+
+def dump(home: Path) -> dict[str, list[tuple[object, ...]]]:
+    """Return all rows of a data folder, by table, without U+0000: PostgreSQL does not store it."""
+    with closing(sqlite3.connect(home / "parley.db")) as connection:
+        connection.execute("ATTACH ? AS saved", [str(home / checkpoints.FILE)])
+        rows: dict[str, list[tuple[object, ...]]] = {}
+        for table in TABLES:
+            names = connection.execute(
+                "SELECT name FROM pragma_table_info(?) ORDER BY 1", [table]
+            ).fetchall()
+            columns = [f"CAST({name} AS TEXT)" if name == "metadata" else name for (name,) in names]
+            found = connection.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall()  # noqa: S608 - names
+            rows[table] = sorted(
+                (
+                    tuple(
+                        one.replace("\0", "\ufffd") if isinstance(one, str) else one for one in row
+                    )
+                    for row in found
+                ),
+                key=repr,
+            )
+        return rows
+
+
+async def test_all_rows_arrive_in_postgres_and_come_back(
+    url: str, home: Path, tmp_path: Path
+) -> None:
+    before = dump(home)
+    assert [table for table, rows in before.items() if not rows] == []
+    checksums = transfer(SQLITE, StoreConfig(url=url), home, ignore, restart=False)
+    assert {table: one.rows for table, one in checksums.items()} == {
+        table: len(rows) for table, rows in before.items()
+    }
+    assert dump(home) == before, "the source was changed"
+    back = tmp_path / "back"
+    again = transfer(StoreConfig(url=url), SQLITE, back, ignore, restart=False)
+    assert again == checksums
+    assert dump(back) == before
+    assert sorted(path.name for path in back.iterdir()) == [
+        "checkpoints.db", "parley.db", "parley.lock",
+    ]  # fmt: skip
+    async with (
+        Database.open(SQLITE, back) as sqlite,
+        Database.open(StoreConfig(url=url), tmp_path / "other") as postgres,
+    ):
+        for database in (sqlite, postgres):
+            rows = await database.read("SELECT count(*) AS n FROM thread_metadata")
+            assert rows[0]["n"] == 2 * THREADS + 1
+            # The deleted row had number 2.
+            statement = (
+                "INSERT INTO inbox (conversation_id, seq, event_id, kind, body, received_at)"
+                " VALUES (1, 9, 'new', 'chat', '{}', 1) RETURNING id"
+            )
+            added = await database.transaction(lambda tx, sql=statement: tx.run(sql))  # type: ignore[misc]
+            assert added[0]["id"] == 3
+
+
+def test_every_table_is_moved(url: str, home: Path) -> None:
+    transfer(SQLITE, StoreConfig(url=url), home, ignore, restart=False)
+    with psycopg.connect(url) as connection:
+        postgres = {
+            str(row[0])
+            for row in connection.execute(
+                "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'"
+            )
+        }
+    with closing(sqlite3.connect(home / "parley.db")) as connection:
+        connection.execute("ATTACH ? AS saved", [str(home / checkpoints.FILE)])
+        sqlite = {
+            str(row[0])
+            for row in connection.execute(
+                "SELECT name FROM (SELECT * FROM main.sqlite_master UNION SELECT * FROM saved.sqlite_master)"
+                " WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+            )
+        }
+    assert postgres == sqlite == set(TABLES) | DERIVED
+
+
+PROGRAM = """
+import os, signal, sys
+from pathlib import Path
+from store.config import StoreConfig
+from store.transfer.transfer import transfer
+
+source, target, home, last = sys.argv[1:]
+
+def report(progress):
+    if f"{progress.step} {progress.table} {progress.rows}" == last:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+transfer(StoreConfig(url=source), StoreConfig(url=target), Path(home), report, restart=False)
+"""
+
+
+def kill_at(source: str, target: str, home: Path, last: str) -> None:
+    """Move in another process, which is killed when it reports that."""
+    arguments = [sys.executable, "-c", PROGRAM, source, target, str(home), last]
+    done = subprocess.run(arguments, check=False, timeout=100)
+    assert done.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("line", ["copy conversation 2", "copy thread 1000", "verify thread 3000"])
+def test_a_move_that_was_killed_goes_on(url: str, home: Path, tmp_path: Path, line: str) -> None:
+    before, target = dump(home), StoreConfig(url=url)
+    kill_at(SQLITE.url, url, home, line)
+    reported: list[TransferProgress] = []
+    move_when_unlocked(SQLITE, target, home, reported)
+    assert "conversation" not in {one.table for one in reported if one.step == "copy"}
+    back = tmp_path / "back"
+    back.mkdir()
+    kill_at(url, SQLITE.url, back, line)
+    assert not (back / "parley.db").exists()
+    move_when_unlocked(target, SQLITE, back, reported)
+    assert dump(back) == before
+
+
+def move_when_unlocked(
+    source: StoreConfig, target: StoreConfig, home: Path, reported: list[TransferProgress]
+) -> None:
+    """Move; the server may take a moment to notice that the process that was killed is gone."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            transfer(source, target, home, reported.append, restart=False)
+        except StoreLocked:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        else:
+            return
+
+
+async def test_parley_does_not_start_with_an_unfinished_copy(
+    url: str, home: Path, tmp_path: Path
+) -> None:
+    kill_at(SQLITE.url, url, home, "copy thread 1000")
+    with pytest.raises(StoreUnavailable, match="`parley migrate` was interrupted"):
+        move_when_unlocked(StoreConfig(url=url), SQLITE, tmp_path / "other", [])
+    with pytest.raises(StoreUnavailable, match="`parley migrate` was interrupted"):
+        async with Database.open(StoreConfig(url=url), tmp_path / "other"):
+            pass
+    other = tmp_path / "third"
+    async with Database.open(SQLITE, other):
+        pass
+    with pytest.raises(StoreUnavailable, match=r"unfinished copy of .*home/parley\.db: --force"):
+        transfer(SQLITE, StoreConfig(url=url), other, ignore, restart=False)
+    assert transfer(SQLITE, StoreConfig(url=url), other, ignore, restart=True)["thread"].rows == 0
+
+
+def test_a_source_that_changed_meanwhile_is_found_and_copied_anew(url: str, home: Path) -> None:
+    kill_at(SQLITE.url, url, home, "copy thread 1000")
+    with closing(sqlite3.connect(home / "parley.db")) as connection, connection:
+        connection.execute("UPDATE conversation SET updated_at = 77 WHERE id = 1")
+    with pytest.raises(StoreUnavailable, match="The table conversation differs"):
+        move_when_unlocked(SQLITE, StoreConfig(url=url), home, [])
+    assert transfer(SQLITE, StoreConfig(url=url), home, ignore, restart=True)
+
+
+async def test_a_used_target_is_refused(url: str, home: Path, tmp_path: Path) -> None:
+    transfer(SQLITE, StoreConfig(url=url), home, ignore, restart=False)
+    with pytest.raises(
+        StoreUnavailable, match=r"is used already: it has 2 row\(s\) in conversation"
+    ):
+        transfer(SQLITE, StoreConfig(url=url), home, ignore, restart=True)
+    with pytest.raises(StoreUnavailable, match=r"parley\.db exists: move it away first"):
+        transfer(StoreConfig(url=url), SQLITE, home, ignore, restart=True)
+    with pytest.raises(StoreUnavailable, match="There is nothing to move"):
+        transfer(SQLITE, StoreConfig(url=url), tmp_path / "empty", ignore, restart=False)
+
+
+async def test_an_installation_that_runs_is_not_moved(url: str, home: Path, tmp_path: Path) -> None:
+    target = StoreConfig(url=url)
+    async with Database.open(SQLITE, home):
+        with pytest.raises(StoreLocked, match="uses the data folder"):
+            transfer(SQLITE, target, home, ignore, restart=False)
+    async with Database.open(target, tmp_path / "other"):
+        with pytest.raises(StoreLocked, match="Another Parley uses this PostgreSQL database"):
+            transfer(SQLITE, target, home, ignore, restart=False)
