@@ -7,6 +7,7 @@ import anyio
 from bus.errors import unwrapped
 from bus.platform import Adapter, ChannelHealth, Clock, ConnectionState, Intake
 from bus.retry import Backoff
+from bus.work_group import WORK_GROUP
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ class AdapterSupervisor:
 
     async def run(self, intake: Intake) -> None:
         """Keep the adapter running until cancelled."""
+        WORK_GROUP.set(self._adapter.name)
         crashes = 0
         while True:
             self._restart_requested = anyio.Event()

@@ -13,6 +13,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from bus.work_group import WORK_GROUP
 from gateway.audit import MAX_TARGET_CHARS, AuditEntry, AuditLog
 from gateway.rate_limits import ClientRateLimiter, client_key
 from gateway.request_stats import REQUEST_ID, UNKNOWN_ROUTE, RequestStats
@@ -26,6 +27,9 @@ WRONG_TOKEN_SENT = "parley.wrong_token"  # noqa: S105 - a name
 
 WRONG_TOKEN_HOLDER = "(wrong token)"  # noqa: S105 - a text
 """Value of `who` for such requests."""
+
+API_GROUP = "api"
+"""Work group of requests; those of platforms belong to their channels."""
 
 WEBSOCKET_METHOD = "WEBSOCKET"
 """Instead of a method, in statistics and in the audit log."""
@@ -79,12 +83,14 @@ class RequestMiddleware:
             return
         record = _RequestRecord(scope, self._stats, send)
         mark = REQUEST_ID.set(record.request_id.decode())
+        group = WORK_GROUP.set(API_GROUP)
         self._stats.in_progress += 1
         try:
             await self._app(scope, receive, record.send)
         finally:
             self._stats.in_progress -= 1
             REQUEST_ID.reset(mark)
+            WORK_GROUP.reset(group)
             is_request = scope["type"] == "http" and AUTHENTICATED_AS in scope
             if is_request and is_audited(scope["method"], scope["path"]):
                 await self._audit.append(record.audit_entry())

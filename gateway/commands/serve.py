@@ -25,6 +25,8 @@ MIN_FREE_BYTES = 2_000_000
 SERVICE_MODULE = "gateway.serving.service"
 """Imported after the port is open: it takes a second, during which health checks are answered and requests wait."""
 
+EVENT_LOOP_MODULE = "gateway.serving.event_loop"
+
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM."""
@@ -54,7 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
                 overrides=overrides,
                 on_config_change=on_config_change,
             )
-            anyio.run(run_service, config, listener, earlier)
+            options = {"loop_factory": importlib.import_module(EVENT_LOOP_MODULE).FairEventLoop}
+            anyio.run(run_service, config, listener, earlier, backend_options=options)
     return 0
 
 

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from starlette.requests import ClientDisconnect
 
 from bots.common.webhooks import WebhookEndpoint, WebhookRequest
+from bus.work_group import WORK_GROUP
 from gateway.dependencies import ServicesDep
 
 router = APIRouter(prefix="/webhooks", tags=["webhooks"])
@@ -43,6 +44,7 @@ async def receive_webhook(
         raise HTTPException(404, "This channel does not use webhooks.")
     if request.method not in webhook.methods:
         raise HTTPException(405, headers={"Allow": ", ".join(sorted(webhook.methods))})
+    WORK_GROUP.set(channel)
     body = await _read_body(request, webhook)
     answer = await webhook.handle(
         WebhookRequest(

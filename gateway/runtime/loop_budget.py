@@ -15,7 +15,7 @@ from langchain_core.callbacks import AsyncCallbackHandler
 from langchain_core.messages import BaseMessage
 from typing_extensions import override
 
-SLICE_S = 0.002
+SLICE_S = 0.001
 """How long all runs together may encode events in one iteration of the event loop, seconds."""
 
 

@@ -44,9 +44,11 @@ def dumps(value: object) -> bytes:
     b'{"a":[1]}'
     """
     try:
-        return escape_line_separators(orjson.dumps(_open_messages(value), default=json_default))
+        encoded = orjson.dumps(_open_messages(value), default=json_default)
     except TypeError:
-        return escape_line_separators(_dumps_unusual(value))
+        encoded = _dumps_unusual(value)
+    # A copy: orjson's result takes 4 KB at least, and up to ten times its length. Events are kept for a while.
+    return escape_line_separators(bytes(memoryview(encoded)))
 
 
 def escape_line_separators(encoded: bytes) -> bytes:

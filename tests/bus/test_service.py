@@ -18,6 +18,7 @@ from bus.messages import ButtonPress, MessageDeletion, MessageEdit, PressRespons
 from bus.platform import ChannelHealth, ConnectionState, Disposition, Intake
 from bus.retry import Backoff
 from bus.supervision import AdapterSupervisor
+from bus.work_group import WORK_GROUP
 from store.conversations import ConversationKey
 from store.errors import RowNotFound
 from tests.bus.harness import BusHarness, attachment, running_bus
@@ -573,10 +574,12 @@ async def test_what_could_not_be_delivered_can_be_sent_again_or_dropped(tmp_path
 async def test_a_crashing_adapter_is_restarted_and_the_others_go_on(tmp_path: Path) -> None:
     class Crashing(FakePlatform):
         starts = 0
+        group: str | None = None
 
         @override
         async def run(self, intake: Intake, *, task_status: TaskStatus[None]) -> None:
             self.starts += 1
+            self.group = WORK_GROUP.get()
             raise ExceptionGroup("", [RuntimeError("boom")])
 
     bad = Crashing("bad")
@@ -596,10 +599,12 @@ async def test_a_crashing_adapter_is_restarted_and_the_others_go_on(tmp_path: Pa
 async def test_supervision_waits_between_crashes_and_gives_an_ended_adapter_up() -> None:
     class Mortal(FakePlatform):
         starts = 0
+        group: str | None = None
 
         @override
         async def run(self, intake: Intake, *, task_status: TaskStatus[None]) -> None:
             self.starts += 1
+            self.group = WORK_GROUP.get()
             if self.starts < 4:
                 raise RuntimeError("boom")
 
@@ -611,6 +616,7 @@ async def test_supervision_waits_between_crashes_and_gives_an_ended_adapter_up()
         tasks.start_soon(supervised.run, _NoIntake())
         await eventually(lambda: supervised.health().state is ConnectionState.FAILED)
         assert adapter.starts == 4
+        assert adapter.group == adapter.name
         assert supervised.health() == ChannelHealth(
             state=ConnectionState.FAILED, detail="It ended by itself; restart it.", since=5.0
         )

@@ -16,10 +16,11 @@ from starlette.types import Message, Scope
 from starlette.websockets import WebSocket
 from typing_extensions import override
 
+from bus.work_group import WORK_GROUP
 from gateway.audit import AuditEntry, AuditLog
 from gateway.auth import AccessMiddleware
 from gateway.logs import JsonLogFormatter, SecretRedactor
-from gateway.middleware import RequestMiddleware
+from gateway.middleware import API_GROUP, RequestMiddleware
 from gateway.rate_limits import RateLimitConfig
 from gateway.request_stats import REQUEST_ID, UNKNOWN_ROUTE, RequestStats
 from tests.gateway.composed import TOKEN, composed
@@ -80,6 +81,7 @@ async def test_websockets_have_a_request_id_and_are_counted() -> None:
 
     async def echo(websocket: WebSocket) -> None:
         seen.append((REQUEST_ID.get(), stats.in_progress))
+        assert WORK_GROUP.get() == API_GROUP
         if websocket.query_params:
             await websocket.close()
             return

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from bots.common.webhooks import ACKNOWLEDGED, WebhookEndpoint, WebhookRequest, WebhookResponse
+from bus.work_group import WORK_GROUP
 from gateway.config import load_config
 from gateway.serving.startup_report import config_hints
 from tests.contracts.webhook_rig import WebhookApp
@@ -175,6 +176,7 @@ async def test_a_body_that_comes_slowly_is_given_up() -> None:
 
 async def test_a_platform_may_verify_the_url_by_get() -> None:
     async def echo(request: WebhookRequest) -> WebhookResponse:
+        assert WORK_GROUP.get() == "wecom"
         return WebhookResponse(body=f"{request.method} {request.query['echostr']}".encode())
 
     app = WebhookApp()

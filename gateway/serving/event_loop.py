@@ -1,0 +1,109 @@
+"""The service's event loop: shares its time between channels and API clients, and between these and their runs.
+
+asyncio runs what is ready in order of arrival. Whoever has a thousand callbacks ready makes everybody wait for all of
+them: at each step of a command, of which there are dozens. Here each group has a queue of its own, and the group that
+used the least time is next, so that a command of one chat waits for a slice, however much arrives at another bot.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Hashable
+from contextvars import Context, copy_context
+
+from typing_extensions import TypeVarTuple, Unpack, override
+
+from bus.work_group import WORK_GROUP
+from gateway.runtime.log_context import CURRENT_RUN
+
+SLICE_S = 0.0005
+"""How long callbacks of groups run before sockets, timers and other threads are served again, seconds."""
+
+CREDIT_S = 0.05
+"""How far a group that rested may be behind the others: for so long it goes first when it has something to do."""
+
+_Arguments = TypeVarTuple("_Arguments")
+
+GroupOf = Callable[[Context], Hashable]
+"""Returns the group of a context; None = none, its callbacks are not held back."""
+
+
+def work_group(context: Context) -> Hashable:
+    """Return who a context works for: a channel, the API, or the runs of one of them.
+
+    >>> def enter() -> Context:
+    ...     WORK_GROUP.set("telegram")
+    ...     return copy_context()
+    >>> work_group(copy_context()), work_group(copy_context().run(enter))
+    (None, 'telegram')
+    """
+    group = context.get(WORK_GROUP)
+    return group if context.get(CURRENT_RUN) is None else (group, "runs")
+
+
+class FairEventLoop(asyncio.SelectorEventLoop):
+    """An event loop in which groups take turns.
+
+    Within a group, callbacks run in order. Callbacks without a group run at once, as in any event loop.
+
+    Args:
+        group_of: Called with the context of each callback.
+        clock: Returns seconds.
+    """
+
+    def __init__(
+        self, group_of: GroupOf = work_group, *, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        super().__init__()
+        self._group_of = group_of
+        self._clock = clock
+        self._queues: dict[Hashable, deque[asyncio.Handle]] = {}
+        self._used: dict[Hashable, float] = {}
+        self._last_used = 0.0
+
+    @override
+    def call_soon(
+        self,
+        callback: Callable[[Unpack[_Arguments]], object],
+        *args: *_Arguments,
+        context: Context | None = None,
+    ) -> asyncio.Handle:
+        context = context or copy_context()
+        group = self._group_of(context)
+        if group is None or self.is_closed():
+            return super().call_soon(callback, *args, context=context)
+        handle = asyncio.Handle(callback, args, self, context)
+        queue = self._queues.get(group)
+        if queue is None:
+            queue = self._start_queue(group)
+        queue.append(handle)
+        return handle
+
+    def _start_queue(self, group: Hashable) -> deque[asyncio.Handle]:
+        if not self._queues:
+            super().call_soon(self._run_slice, context=_NO_GROUP)
+        self._used[group] = max(self._used.get(group, 0.0), self._last_used - CREDIT_S)
+        queue = self._queues[group] = deque()
+        return queue
+
+    def _run_slice(self) -> None:
+        """Run callbacks for one slice, first of the group that used the least time."""
+        now = self._clock()
+        until = now + SLICE_S
+        while self._queues and now < until:
+            group = min(self._queues, key=self._used.__getitem__)
+            queue, started = self._queues[group], now
+            while queue and now < until:
+                handle = queue.popleft()
+                if not handle.cancelled():
+                    handle._run()  # noqa: SLF001 - what every event loop calls; it reports exceptions
+                now = self._clock()
+            self._used[group] += now - started
+            self._last_used = self._used[group]
+            if not queue:
+                del self._queues[group]
+        if self._queues:
+            super().call_soon(self._run_slice, context=_NO_GROUP)
+
+
+_NO_GROUP = Context()

@@ -1,0 +1,197 @@
+"""The event loop's fairness: a group with much to do does not make others wait, and nobody starves."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextvars import Context, ContextVar, copy_context
+from functools import partial
+
+import pytest
+from anyio.lowlevel import checkpoint
+
+from bus.work_group import WORK_GROUP
+from gateway.runtime.log_context import CURRENT_RUN, RunLogContext
+from gateway.serving.event_loop import SLICE_S, FairEventLoop, work_group
+
+GROUP: ContextVar[str | None] = ContextVar("group", default=None)
+STEP_S = SLICE_S / 5
+"""What each callback takes, on the clock of these tests."""
+
+
+class SteppedClock:
+    """Time passes when somebody works."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> SteppedClock:
+    return SteppedClock()
+
+
+@pytest.fixture
+def loop(clock: SteppedClock) -> Iterator[FairEventLoop]:
+    loop = FairEventLoop(lambda context: context.get(GROUP), clock=clock)
+    yield loop
+    loop.close()
+
+
+def context_of(group: str | None) -> Context:
+    """Return a context that works for a group."""
+    context = copy_context()
+    context.run(GROUP.set, group)
+    return context
+
+
+def hop(loop: FairEventLoop, group: str, count: int, done: Callable[[], None]) -> None:
+    """Schedule a callback that schedules the next one, so many times; then call `done`."""
+
+    def next_hop(left: int) -> None:
+        if left:
+            loop.call_soon(next_hop, left - 1, context=context_of(group))
+        else:
+            done()
+
+    next_hop(count)
+
+
+def test_a_chain_of_steps_waits_for_slices_and_not_for_all_that_is_ready(
+    loop: FairEventLoop, clock: SteppedClock
+) -> None:
+    worked = 0
+
+    def work() -> None:
+        nonlocal worked
+        worked += 1
+        clock.now_s += STEP_S
+
+    for _ in range(10_000):
+        loop.call_soon(work, context=context_of("busy"))
+    hop(loop, "other", 40, loop.stop)
+    loop.run_forever()
+    assert worked <= 41 * 5
+
+
+def test_a_group_that_never_rests_leaves_half_of_the_time_to_another(
+    loop: FairEventLoop, clock: SteppedClock
+) -> None:
+    worked = {"a": 0, "b": 0}
+
+    def work(group: str) -> None:
+        worked[group] += 1
+        clock.now_s += STEP_S
+        loop.call_soon(work, group, context=context_of(group))
+        if sum(worked.values()) == 4_000:
+            loop.stop()
+
+    for _ in range(500):
+        loop.call_soon(work, "a", context=context_of("a"))
+    loop.call_soon(work, "b", context=context_of("b"))
+    loop.run_forever()
+    assert 1_900 <= worked["a"] <= 2_100
+
+
+def test_a_group_that_rested_goes_first_for_a_while_only(
+    loop: FairEventLoop, clock: SteppedClock
+) -> None:
+    order: list[str] = []
+
+    def work(group: str) -> None:
+        order.append(group)
+        clock.now_s += 0.01
+
+    def both() -> None:
+        for group in ("busy", "rested"):
+            for _ in range(30):
+                loop.call_soon(work, group, context=context_of(group))
+
+    for _ in range(100):  # one second, in which the other one rests
+        loop.call_soon(work, "busy", context=context_of("busy"))
+    loop.call_soon(both, context=context_of("busy"))
+    loop.call_later(0.2, loop.stop)
+    loop.run_forever()
+    assert order[100:106].count("rested") >= 5
+    assert order[106:126].count("busy") >= 9
+
+
+def test_sockets_and_timers_are_served_between_slices(
+    loop: FairEventLoop, clock: SteppedClock
+) -> None:
+    worked = 0
+
+    def work() -> None:
+        nonlocal worked
+        worked += 1
+        clock.now_s += STEP_S
+
+    for _ in range(1_000):
+        loop.call_soon(work, context=context_of("busy"))
+    loop.call_soon(loop.stop, context=context_of(None))
+    loop.run_forever()
+    assert worked <= 10
+    loop.call_soon_threadsafe(loop.stop)
+    loop.run_forever()
+    assert worked <= 20
+
+
+def test_order_context_cancellation_and_errors_are_those_of_asyncio(loop: FairEventLoop) -> None:
+    seen: list[object] = []
+    reported: list[object] = []
+    loop.set_exception_handler(lambda _, details: reported.append(details["exception"]))
+
+    def fail() -> None:
+        raise ValueError("reported")
+
+    context = context_of("one")
+    for number in range(3):
+        loop.call_soon(seen.append, number, context=context)
+    loop.call_soon(lambda: seen.append(GROUP.get()), context=context)
+    loop.call_soon(seen.append, "cancelled", context=context).cancel()
+    loop.call_soon(fail, context=context)
+    loop.call_soon(loop.stop, context=context)
+    loop.run_forever()
+    assert seen == [0, 1, 2, "one"]
+    assert [str(error) for error in reported] == ["reported"]
+    loop.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        loop.call_soon(seen.append, 1, context=context)
+
+
+def test_tasks_work_for_the_group_in_which_they_were_started() -> None:
+    groups: list[object] = []
+
+    async def note(channel: str) -> None:
+        WORK_GROUP.set(channel)
+        groups.append(work_group(copy_context()))
+        await asyncio.create_task(note_run())
+
+    async def note_run() -> None:
+        CURRENT_RUN.set(RunLogContext(thread_id="t", run_id="r"))
+        await asyncio.sleep(0)
+        groups.append(work_group(copy_context()))
+
+    with asyncio.Runner(loop_factory=FairEventLoop) as runner:
+        runner.run(note("telegram"))
+        runner.get_loop().run_until_complete(asyncio.wait_for(note("slack"), 5))
+    assert groups == ["telegram", ("telegram", "runs"), "slack", ("slack", "runs")]
+
+
+def test_an_endless_loop_of_one_group_does_not_keep_another_from_its_deadline() -> None:
+    async def spin() -> None:
+        WORK_GROUP.set("busy")
+        while True:
+            await checkpoint()
+
+    async def main() -> str:
+        tasks = [asyncio.create_task(spin()) for _ in range(50)]
+        answer = await asyncio.wait_for(asyncio.to_thread(partial(str, "done")), 5)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return answer
+
+    with asyncio.Runner(loop_factory=FairEventLoop) as runner:
+        assert runner.run(main()) == "done"
