@@ -108,9 +108,7 @@ def build_parser() -> argparse.ArgumentParser:
     text = "Add keys of newer versions; existing keys and comments are kept."
     actions.add_parser("upgrade", help=text, description=text, parents=[shared])
     _add_backups(command)
-    _add_migrate(
-        command("migrate", "Move a stopped installation from SQLite to PostgreSQL, or back.")
-    )
+    _add_migrate(command)
     _add_pairing(command("pairing", "Approve people and groups, and revoke access."), shared)
     _add_token(command("token", "Create, list, replace and revoke API tokens."), shared)
     _add_service(command("service", "Let systemd or launchd run Parley."), shared)
@@ -194,7 +192,8 @@ def _add_backups(command: Callable[[str, str], argparse.ArgumentParser]) -> None
     )
 
 
-def _add_migrate(migrate: argparse.ArgumentParser) -> None:
+def _add_migrate(command: Callable[[str, str], argparse.ArgumentParser]) -> None:
+    migrate = command("migrate", "Move a stopped installation from SQLite to PostgreSQL, or back.")
     migrate.add_argument(
         "databases",
         nargs="+",
