@@ -81,5 +81,6 @@ def _missing_rights(connection: Connection, error: psycopg.Error) -> str:
     role, database = connection.info.user, connection.info.dbname
     return (
         f"The PostgreSQL role {role} may not create Parley's tables in the database {database} "
-        f"({error.diag.message_primary}). As the database's owner, run: GRANT CREATE, USAGE ON SCHEMA public TO {role}"
+        f"({error.diag.message_primary}). Run `parley migrate --schema DATABASE` as the role that owns them. "
+        f"Or let {role} own them: GRANT CREATE, USAGE ON SCHEMA public TO {role}"
     )

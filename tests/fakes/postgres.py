@@ -9,7 +9,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -109,10 +109,43 @@ def postgres_server() -> Iterator[PostgresServer | None]:
 
 
 @contextmanager
-def _started(programs: Path, folder: Path) -> Iterator[PostgresServer]:
+def tls_server(files: Mapping[str, bytes], access: str) -> Iterator[PostgresServer | None]:
+    """Yield a server with TLS; None if none can be started. Its `url` is that of a connection without TLS.
+
+    Args:
+        files: `server.crt`, `server.key`, `ca.crt`, in PEM.
+        access: Lines of pg_hba.conf for connections with TLS.
+    """
+    programs = _programs()
+    if programs is None:
+        yield None
+        return
+    folder = Path(tempfile.mkdtemp(prefix="parley-postgres-"))
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+        (folder / name).chmod(0o600)
+        if os.geteuid() == 0:
+            shutil.chown(folder / name, "postgres")
+    (folder / "access").write_text(f"{access}\nhostnossl all parley 127.0.0.1/32 trust\n")
+    (folder / "access").chmod(0o644)
+    if os.geteuid() == 0:
+        shutil.chown(folder, "postgres")
+    settings = (
+        f"-c ssl=on -c hba_file={folder}/access -c ssl_cert_file={folder}/server.crt"
+        f" -c ssl_key_file={folder}/server.key -c ssl_ca_file={folder}/ca.crt"
+    )
+    try:
+        with _started(programs, folder, settings) as server:
+            yield server
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _started(programs: Path, folder: Path, settings: str = "") -> Iterator[PostgresServer]:
     data, port = str(folder / "data"), _free_port()
     _call(str(programs / "initdb"), "-D", data, "-A", "trust", "-U", "parley", "--no-sync")
-    options = f"-p {port} -k {folder} {_SETTINGS}"
+    options = f"-p {port} -k {folder} {_SETTINGS} {settings}"
     log = str(folder / "log")
     control = (str(programs / "pg_ctl"), "-D", data, "-o", options, "-l", log)
     server = PostgresServer(f"postgresql://parley@127.0.0.1:{port}/postgres", control)

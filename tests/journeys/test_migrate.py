@@ -1,17 +1,20 @@
 """`parley migrate`: a service that ran on SQLite answers on with PostgreSQL, and back, as if nothing had happened."""
 
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 import yaml
 
+from store.migrations import scripts
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
 from tests.fakes.postgres import MISSING, PostgresServer
-from tests.journeys.chat_users import PlatformServers
+from tests.journeys.chat_users import ChatUser, PlatformServers
 from tests.journeys.service import Service, serving, with_model
 
 PLATFORMS = ("slack", "telegram", "feishu")
@@ -79,11 +82,13 @@ async def use(service: Service, platforms: PlatformServers, model: FakeModelServ
     await service.until_recorded()
 
 
-async def talk_on(service: Service, platforms: PlatformServers, text: str) -> None:
+async def talk_on(
+    service: Service, platforms: PlatformServers, text: str, waiters: Sequence[ChatUser]
+) -> None:
     """Start the service; those who waited and those who write now are answered."""
     await service.start()
     await service.until_connected(*PLATFORMS)
-    for user in platforms.private_users(2):
+    for user in waiters:
         await user.wait_for_message(f"You said: please {WAITING}")
     for user in platforms.private_users(1):
         await user.send(text)
@@ -106,7 +111,7 @@ async def test_a_service_goes_on_with_postgres_and_back(tmp_path: Path, url: str
             assert min(moved[name]["rows"] for name in ("inbox", "checkpoints", "item")) > 0
             use_database(service, url)
             model.answer = echo
-            await talk_on(service, platforms, "after the move")
+            await talk_on(service, platforms, "after the move", platforms.private_users(2))
             assert await rest_state(service) == before
             assert await service.stop() == 0
 
@@ -115,7 +120,7 @@ async def test_a_service_goes_on_with_postgres_and_back(tmp_path: Path, url: str
             back = await migrate(service, url, "sqlite")
             assert back["inbox"]["rows"] > moved["inbox"]["rows"]
             use_database(service, "sqlite:///parley.db")
-            await talk_on(service, platforms, "and back")
+            await talk_on(service, platforms, "and back", ())
             assert await rest_state(service) == before
         asked = [one for one in model.requests if one.last_user_text == "and back"]
         assert len(asked) == len(PLATFORMS)
@@ -123,6 +128,43 @@ async def test_a_service_goes_on_with_postgres_and_back(tmp_path: Path, url: str
             assert "before the move" in str(request.messages)
             assert "after the move" in str(request.messages)
         assert platforms.violations == []
+
+
+async def test_the_owner_creates_the_tables_and_the_service_runs_with_rights_on_rows_only(
+    tmp_path: Path, url: str
+) -> None:
+    role = f"runner_{os.getpid()}"
+    with psycopg.connect(url, autocommit=True) as owner:
+        owner.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'".encode())
+        runner_url = url.replace("//parley", f"//{role}:x")
+        assert runner_url != url
+    try:
+        async with PlatformServers() as platforms, FakeModelServer(answer=echo) as model:
+            service = Service(
+                tmp_path,
+                {
+                    **with_model(model.base_url),
+                    "channels": platforms.channels,
+                    "database": {"url": "$PARLEY_DATABASE_URL"},
+                },
+                {"PARLEY_DATABASE_URL": runner_url, "OWNER_URL": url},
+            )
+            await service.launch()
+            assert await service.ended(within_s=60) == 1
+            assert "parley migrate --schema" in service.log.read_text()
+            code, out, _ = await service.command("migrate", "--schema", "$OWNER_URL")
+            assert (code, out) == (0, f"The tables are those of schema {max(scripts())}.\n")
+            with psycopg.connect(url, autocommit=True) as owner:
+                owner.execute(
+                    f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}".encode()
+                )
+            await talk_on(service, platforms, "hello", waiters=())
+            await service.kill()
+            assert platforms.violations == []
+    finally:
+        with psycopg.connect(url, autocommit=True) as owner:
+            owner.execute(f"DROP OWNED BY {role}".encode())
+            owner.execute(f"DROP ROLE {role}".encode())
 
 
 @pytest.mark.parametrize(

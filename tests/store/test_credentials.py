@@ -24,6 +24,9 @@ async def test_secrets_are_kept_encrypted(store_config: StoreConfig, tmp_path: P
         await store.save("slack", "T1", "an older one")
         await store.save("slack", "T1", SECRET)
         await store.save("slack-2", "T1", "another")
+        stored = await database.read("SELECT secret FROM credential")
+        assert len(stored) == 2
+        assert not any(SECRET.encode() in row["secret"] for row in stored)
     assert (tmp_path / KEY_FILE).stat().st_mode & 0o777 == 0o600
     assert not any(SECRET.encode() in content for content in contents(tmp_path))
     async with Database.open(store_config, tmp_path) as database:
