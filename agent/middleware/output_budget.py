@@ -71,7 +71,7 @@ class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
         shorter = {
             id(message): await self._save_to_file(request, message, limit)
             for message in _messages(result)
-            if isinstance(message, ToolMessage) and limit and len(message.text) > limit
+            if isinstance(message, ToolMessage) and limit and len(_text(message)) > limit
         }
         return _replace_messages(result, shorter)
 
@@ -90,7 +90,7 @@ class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
         self, request: ToolCallRequest, message: ToolMessage, limit: int
     ) -> ToolMessage:
         """Write the result to a file and return its beginning and end; if that fails, only shorten it."""
-        config, text = self._config, str(message.text)
+        config, text = self._config, _text(message)
         path = f"{FOLDER}/{_file_name(request)}"
         stored, is_whole = text, len(text) <= MAX_STORED_CHARS
         if not is_whole:
@@ -117,12 +117,17 @@ class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
         return _replace_text(message, _head_and_tail(text, head, tail, note))
 
     def _shorten(self, message: ToolMessage) -> ToolMessage:
-        config, text = self._config, message.text
+        config, text = self._config, _text(message)
         if len(text) <= config.fallback_max_chars:
             return message
         note = "request less at once to see the rest"
         ends = _head_and_tail(text, config.fallback_head_chars, config.fallback_tail_chars, note)
         return _replace_text(message, ends)
+
+
+def _text(message: ToolMessage) -> str:
+    """Return the text of a result, without the copy that `message.text` makes: it may have 50 MB."""
+    return message.content if isinstance(message.content, str) else str(message.text)
 
 
 def _head_and_tail(text: str, head: int, tail: int, note: str) -> str:

@@ -1,6 +1,7 @@
 """Long results of tools: put into a file of the thread, both ends shown."""
 
 import re
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,25 @@ async def test_without_a_file_the_result_is_cut(tmp_path: Path) -> None:
     assert text.endswith("b" * 3000)
     assert "29000 characters omitted" in text
     assert result((await _run(tmp_path, less))["messages"]).text == "c" * 20_000
+
+
+async def test_a_result_of_fifty_megabytes_is_not_copied(tmp_path: Path) -> None:
+    """Each copy blocks everybody for 15 ms; what is kept of it is copied."""
+    large = "a line\n" * 7_000_000
+
+    @tool
+    def everything() -> str:
+        """Say all."""
+        return large
+
+    tracemalloc.start()
+    try:
+        messages = (await _run(tmp_path, everything))["messages"]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert "beginning and end of the result (12000" in result(messages).text
+    assert peak < len(large)
 
 
 def test_sizes_that_contradict_each_other_are_refused() -> None:

@@ -19,7 +19,7 @@ import orjson
 import psutil
 
 from tests.benchmarks.figures import Figure, percentile
-from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
+from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
 from tests.fakes.telegram import TelegramServer
 from tests.journeys.service import Service, with_model
 
@@ -62,6 +62,7 @@ async def _measure() -> list[Figure]:
         *_figures("50 answers of 5,000 tokens", await answers(50, tokens=5_000)),
         *_figures("100 streams that nobody reads", await unread_streams()),
         *_figures("a table of 400,000 characters", await large_table()),
+        *_figures("a tool result of 50 MB", await large_tool_result()),
     ]
 
 
@@ -101,6 +102,13 @@ async def large_table() -> Watch:
     """Measure while the model answers somebody at another bot with a Markdown table."""
     async with _two_bots() as (busy, other, service):
         busy.dm("draw a table", user=100_000)
+        return await _watch(other, service)
+
+
+async def large_tool_result() -> Watch:
+    """Measure while a tool returns 50 MB to the agent of somebody at another bot."""
+    async with _two_bots() as (busy, other, service):
+        busy.dm("fetch everything", user=100_000)
         return await _watch(other, service)
 
 
@@ -163,6 +171,8 @@ def _memory_mb(service: Service) -> float:
 
 def _reply(request: ModelRequest) -> ModelReply:
     said = request.last_user_text
+    if "fetch everything" in said and request.messages[-1]["role"] != "tool":
+        return ModelReply(calls=(ToolCall("fetch_everything", {}),))
     if found := re.search(r"say (\d+) words", said):
         return ModelReply(text="word " * int(found[1]), token_delay_s=0.0)
     if "draw a table" in said:
@@ -180,7 +190,15 @@ async def _two_bots() -> AsyncIterator[tuple[TelegramServer, TelegramServer, Ser
     ):
         with TemporaryDirectory() as folder:
             channels = {"telegram-busy": _channel(busy), "telegram-other": _channel(other)}
-            service = Service(Path(folder), {**with_model(model.base_url), "channels": channels})
+            tools = [
+                {
+                    "name": "fetch_everything",
+                    "group": "web",
+                    "use": "tests.benchmarks.large_result:fetch_everything",
+                }
+            ]
+            config = {**with_model(model.base_url), "channels": channels, "tools": tools}
+            service = Service(Path(folder), config)
             await service.start()
             try:
                 await service.until_connected(*channels)
