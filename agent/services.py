@@ -26,7 +26,7 @@ from agent.skills.scanner import SkillScanner
 from agent.subagents.executor import SubagentExecutor, open_subagent_executor
 from agent.summarizer import Summarizer, open_summarizer
 from agent.thread_storage import ThreadStorage
-from agent.tracing import Tracing, open_tracing
+from agent.tracing import HandlerFactory, Tracing, open_tracing
 from agent.uploads.service import UploadService
 
 
@@ -57,6 +57,7 @@ class AgentSetup:
         base_dir: The base of relative paths in the configuration; None = the working directory.
         environment: Values for `$NAME` in the extensions file.
         tracing: Where runs are traced.
+        run_tracer: Records runs as well; None = nothing else does.
     """
 
     config: AgentConfig
@@ -66,6 +67,7 @@ class AgentSetup:
     base_dir: Path | None = None
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     tracing: TracingConfig = field(default_factory=TracingConfig)
+    run_tracer: HandlerFactory | None = None
 
     @property
     def extensions_file(self) -> Path:
@@ -137,7 +139,7 @@ async def open_agent_services(setup: AgentSetup) -> AsyncIterator[AgentServices]
         async with (
             maintained(sandboxes),
             background_tasks() as tasks,
-            open_tracing(setup.tracing) as tracing,
+            open_tracing(setup.tracing, setup.run_tracer) as tracing,
             open_memory(setup.home, config.get, models.get) as memory,
             open_subagent_executor() as subagents,
             open_summarizer(models.get) as summarizer,

@@ -58,8 +58,10 @@ class Tracing:
 
 
 @asynccontextmanager
-async def open_tracing(asked: TracingConfig) -> AsyncIterator[Tracing]:
-    """Open the configured tracers; the exit flushes them, within `FLUSH_S`.
+async def open_tracing(
+    asked: TracingConfig, run_tracer: HandlerFactory | None = None
+) -> AsyncIterator[Tracing]:
+    """Open the configured tracers; the exit flushes them, within `FLUSH_S`. `run_tracer` is the caller's own.
 
     Raises:
         TracingMisconfigured: A tracer is enabled and cannot be used.
@@ -72,11 +74,13 @@ async def open_tracing(asked: TracingConfig) -> AsyncIterator[Tracing]:
             recorders.append(recorder)
             flushes.append(flush)
     try:
+        own = () if run_tracer is None else (run_tracer,)
+        tracing = Tracing((*recorders, *own), label=asked.label)
         if recorders:
-            yield Tracing(tuple(recorders), label=asked.label)
+            yield tracing
         else:
             with langsmith_checks_inline():
-                yield Tracing(label=asked.label)
+                yield tracing
     finally:
         await _flush(flushes)
 

@@ -14,6 +14,7 @@ from bus.runs.client import RunClient
 from bus.settings.language import LanguageResolver
 from bus.settings.resolver import SettingsResolver
 from bus.stores import JournalStores
+from bus.tracing import NO_TRACER, MessageTracer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,7 @@ class BusContext:
         languages: The language of each reply.
         stats: What became of messages since the start.
         now: The wall clock.
+        tracer: Records what happens to messages.
     """
 
     tasks: TaskGroup
@@ -47,3 +49,4 @@ class BusContext:
     languages: LanguageResolver
     stats: IntakeStats
     now: Clock
+    tracer: MessageTracer = NO_TRACER

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 import httpx
+from anyio.abc import TaskGroup
 from langgraph_sdk.client import LangGraphClient
 
 from bus.access.intake_stats import IntakeStats
@@ -32,6 +33,7 @@ from bus.settings.resolver import SettingsResolver
 from bus.settings.sessions import SessionResolver
 from bus.stores import JournalStores
 from bus.supervision import AdapterSupervisor
+from bus.tracing import NO_TRACER, MessageTracer
 from store.database import Database
 from store.errors import RowNotFound, StoreError
 from store.outbox import OutboxRow
@@ -96,6 +98,11 @@ class Bus:
         """Return how many conversations have a turn at work, and how many messages wait behind these."""
         return self._workers.load
 
+    def connect(self, tasks: TaskGroup) -> None:
+        """Connect the channels; `tasks` owns their connections."""
+        for channel in self.channels.values():
+            tasks.start_soon(channel.run, self.intake)
+
     async def restart(self, name: str) -> None:
         """Connect a channel anew. Raises RowNotFound."""
         if name not in self.channels:
@@ -136,6 +143,7 @@ async def run_bus(
     langgraph: LangGraphClient,
     gateway: httpx.AsyncClient,
     now: Clock = time.time,
+    tracer: MessageTracer = NO_TRACER,
 ) -> AsyncIterator[Bus]:
     """Run the bus inside the block.
 
@@ -146,7 +154,6 @@ async def run_bus(
     async with anyio.create_task_group() as tasks:
         stores = JournalStores.from_database(database, now=now)
         settings = SettingsResolver(stores.settings)
-        delivery = DeliveryWorker(adapters, stores.outbox, gateway, now=now)
         context = BusContext(
             tasks=tasks,
             config=config,
@@ -155,11 +162,12 @@ async def run_bus(
             stores=stores,
             runs=RunClient(langgraph),
             gateway=gateway,
-            delivery=delivery,
+            delivery=DeliveryWorker(adapters, stores.outbox, gateway, now=now, tracer=tracer),
             settings=settings,
             languages=LanguageResolver(config, policies, settings),
             stats=IntakeStats(),
             now=now,
+            tracer=tracer,
         )
         migrations = ChatMigrations(context)
         await settings.load()
@@ -169,8 +177,7 @@ async def run_bus(
         if resumed := await bus.dispatcher.resume():
             log.info("%s unfinished messages of an earlier process are resumed", resumed)
         tasks.start_soon(_run_housekeeping, bus, database, now)
-        for channel in bus.channels.values():
-            tasks.start_soon(channel.run, bus.intake)
+        bus.connect(tasks)
         try:
             yield bus
         finally:
@@ -193,6 +200,7 @@ def _build(context: BusContext, migrations: ChatMigrations) -> Bus:
         delivery=delivery,
         slots=RunSlots(context.config.max_concurrent_runs),
         max_answer_chars=context.config.max_answer_chars,
+        tracer=context.tracer,
     )
     workers = ConversationWorkers(
         tasks=context.tasks,
@@ -200,6 +208,8 @@ def _build(context: BusContext, migrations: ChatMigrations) -> Bus:
         sessions=SessionResolver(context.config, context.policies, context.settings),
         inbox=stores.inbox,
         conversations=stores.conversations,
+        tracer=context.tracer,
+        now=context.now,
     )
     intake, dispatcher = build_inbound(
         context,

@@ -160,7 +160,8 @@ def network_app(app: FastAPI, config: GatewayConfig, *, token: str | None) -> AS
         tokens=ApiTokenLookup(services.tokens),
         open_paths=open_paths,
     )
-    return RequestMiddleware(network, stats=services.stats, audit=services.audit)
+    counted = RequestMiddleware(network, stats=services.stats, audit=services.audit)
+    return services.telemetry.trace_network(counted)
 
 
 def with_access_control(

@@ -1,16 +1,20 @@
 """Composition root: starts all services in dependency order and stops them in reverse."""
 
+import importlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
+import anyio.to_thread
 import httpx
 from fastapi import FastAPI
 from langgraph_sdk import get_client
 from langgraph_sdk.client import LangGraphClient
+from starlette.types import ASGIApp
 
 from agent.errors import AgentError
 from agent.factory import AgentFactory, open_agent_factory
@@ -24,9 +28,11 @@ from gateway.audit import AuditLog
 from gateway.config import Config
 from gateway.langgraph.run_webhooks import build_webhooks
 from gateway.request_stats import RequestStats
+from gateway.routes.metrics import METRICS_MODULE
 from gateway.runtime.expiry import run_expiry_loop
 from gateway.runtime.runs import RunManager
 from gateway.services import Services
+from gateway.telemetry_port import Telemetry
 from gateway.transport import StreamingASGITransport
 from gateway.watchdog import Watchdog
 from store.api_tokens import ApiTokenStore
@@ -35,11 +41,14 @@ from store.credentials import CredentialStore
 from store.database import Database
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry, Metric
+
     from store.postgres.instance_lock import InstanceLock
 
 log = logging.getLogger(__name__)
 
 LEAD_ASSISTANT = "lead_agent"
+EXPORTERS_MODULE = "gateway.telemetry.exporters"
 REST_TIMEOUT = httpx.Timeout(30.0)
 RUN_TIMEOUT = httpx.Timeout(300.0, connect=5.0, pool=5.0)
 """The read timeout ends silent streams of runs; heartbeats arrive every few seconds."""
@@ -57,7 +66,8 @@ async def open_app(
         StoreError: The data folder or a database in it cannot be used.
     """
     async with AsyncExitStack() as stack:
-        app = await _open_embedded_app(stack, config, ownership)
+        telemetry = await stack.enter_async_context(open_telemetry(config))
+        app = await _open_embedded_app(stack, config, telemetry, ownership)
         services: Services = app.state.services
         built = registry.build_adapters(
             config.bots,
@@ -75,8 +85,9 @@ async def open_app(
                 policies=policies,
                 adapters=built.adapters,
                 database=services.database,
-                langgraph=await _langgraph_client(stack, config, app),
+                langgraph=await _langgraph_client(stack, config, telemetry.trace_internal(app)),
                 gateway=await _gateway_client(stack, config, app),
+                tracer=telemetry.messages,
             )
         )
         app.state.services = replace(
@@ -91,15 +102,29 @@ async def open_app(
             app.state.services = services
 
 
+@asynccontextmanager
+async def open_telemetry(config: Config) -> AsyncIterator[Telemetry]:
+    """Yield what reports to OpenTelemetry; its packages are imported only if the configuration asks for them."""
+    if not config.telemetry.is_enabled:
+        yield Telemetry()
+        return
+    module = await anyio.to_thread.run_sync(importlib.import_module, EXPORTERS_MODULE)
+    async with module.run_exporters(config) as telemetry:
+        yield telemetry
+
+
 async def _open_embedded_app(
-    stack: AsyncExitStack, config: Config, ownership: "InstanceLock | None" = None
+    stack: AsyncExitStack,
+    config: Config,
+    telemetry: Telemetry,
+    ownership: "InstanceLock | None" = None,
 ) -> FastAPI:
     """Open the store, the agent and the runtime; return their application."""
     opening = Database.open(config.database, config.home, ownership)
     database = await stack.enter_async_context(opening)
     checkpointer = await stack.enter_async_context(open_checkpointer(config.home, database))
     agents = await stack.enter_async_context(
-        open_agent_factory(agent_setup_from_config(config), checkpointer)
+        open_agent_factory(agent_setup_from_config(config, telemetry.run_tracer), checkpointer)
     )
     warming = await stack.enter_async_context(anyio.create_task_group())
     stack.callback(warming.cancel_scope.cancel)
@@ -117,9 +142,18 @@ async def _open_embedded_app(
         audit=AuditLog(config.audit_file),
         watchdog=Watchdog(config.gateway.watchdog_s),
         tokens=ApiTokenStore(database),
+        telemetry=telemetry,
     )
     warming.start_soon(run_expiry_loop, runs, services.delete_thread_files)
-    return build_app(services)
+    app = build_app(services)
+    warming.start_soon(telemetry.export_metrics, partial(_collect_metrics, app))
+    return app
+
+
+async def _collect_metrics(app: FastAPI) -> "Iterable[Metric]":
+    module = await anyio.to_thread.run_sync(importlib.import_module, METRICS_MODULE)
+    registry: CollectorRegistry = await module.collect_metrics(app.state.services)
+    return registry.collect()
 
 
 async def _warm_up(agents: AgentFactory) -> None:
@@ -130,7 +164,7 @@ async def _warm_up(agents: AgentFactory) -> None:
         log.error("the default model cannot be used: %s", error.user_message)  # noqa: TRY400
 
 
-async def _langgraph_client(stack: AsyncExitStack, config: Config, app: FastAPI) -> LangGraphClient:
+async def _langgraph_client(stack: AsyncExitStack, config: Config, app: ASGIApp) -> LangGraphClient:
     if config.bus.langgraph_url:
         return await stack.enter_async_context(get_client(url=config.bus.langgraph_url))
     return LangGraphClient(await stack.enter_async_context(_internal_client(app, RUN_TIMEOUT)))
@@ -150,7 +184,7 @@ async def _gateway_client(stack: AsyncExitStack, config: Config, app: FastAPI) -
     return await stack.enter_async_context(client)
 
 
-def _internal_client(app: FastAPI, timeout: httpx.Timeout) -> httpx.AsyncClient:
+def _internal_client(app: ASGIApp, timeout: httpx.Timeout) -> httpx.AsyncClient:
     return httpx.AsyncClient(
         transport=StreamingASGITransport(app), base_url=f"{INTERNAL_URL}/api", timeout=timeout
     )

@@ -23,6 +23,7 @@ from gateway.config_validation import (
 )
 from gateway.config_variables import MIN_SECRET_CHARS, resolve_variables
 from gateway.rate_limits import ConnectionConfig, RateLimitConfig
+from gateway.telemetry_config import TelemetryConfig, load_telemetry_config
 from store.config import StoreConfig
 
 CONFIG_VERSION = 1
@@ -121,6 +122,7 @@ class Config:
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     tracing: TracingConfig = field(default_factory=TracingConfig)
+    telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
 
     @property
     def token_file(self) -> Path:
@@ -267,6 +269,7 @@ class _ConfigBuilder:
             extensions=_find_extensions_file(source, environ),
             environment=dict(environ),
             tracing=self._tracing_config(environ),
+            telemetry=self._telemetry_config(environ),
             log_level=root.log_level,
             log_format=root.log_format,
             agent=agent,
@@ -346,6 +349,13 @@ class _ConfigBuilder:
         except ValueError as error:
             self._problems.append(f"{self._label}: {error}")
             return TracingConfig()
+
+    def _telemetry_config(self, environ: Mapping[str, str]) -> TelemetryConfig:
+        try:
+            return load_telemetry_config(environ)
+        except ValueError as error:
+            self._problems.append(f"{self._label}: {error}")
+            return TelemetryConfig()
 
     def _warn(self, line: str) -> None:
         self._warnings.append(f"{self._label}: {line}")

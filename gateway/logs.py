@@ -76,12 +76,31 @@ def log_context() -> dict[str, str]:
     return found
 
 
+class ExtraLogHandler(logging.Handler):
+    """A further handler of all records; `configure_logging` keeps it.
+
+    Attributes:
+        redact: Redacts secrets; always that of the present configuration.
+    """
+
+    redact = SecretRedactor(())
+
+
+def add_log_handler(handler: ExtraLogHandler) -> None:
+    """Send log records to a further handler too; it redacts what the other one redacts."""
+    root = logging.getLogger()
+    for other in root.handlers:
+        if isinstance(other.formatter, ConsoleLogFormatter | JsonLogFormatter):
+            handler.redact = other.formatter.redact
+    root.addHandler(handler)
+
+
 class ConsoleLogFormatter(logging.Formatter):
     """Formats a record as one line: time, level, logger, message, context. Tracebacks follow."""
 
     def __init__(self, redact: SecretRedactor) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
-        self._redact = redact
+        self.redact = redact
 
     @override
     def formatMessage(self, record: logging.LogRecord) -> str:
@@ -96,7 +115,7 @@ class ConsoleLogFormatter(logging.Formatter):
         Further lines are indented and control characters escaped: text from outside cannot look like a record or
         control the terminal.
         """
-        text = _CONTROL.sub(_escape_control, self._redact(super().format(record)))
+        text = _CONTROL.sub(_escape_control, self.redact(super().format(record)))
         return text.replace("\n", "\n    ")
 
 
@@ -105,7 +124,7 @@ class JsonLogFormatter(logging.Formatter):
 
     def __init__(self, redact: SecretRedactor) -> None:
         super().__init__()
-        self._redact = redact
+        self.redact = redact
 
     @override
     def format(self, record: logging.LogRecord) -> str:
@@ -114,11 +133,11 @@ class JsonLogFormatter(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": self._redact(record.getMessage()),
+            "message": self.redact(record.getMessage()),
             **log_context(),
         }
         if record.exc_info and record.exc_info[1]:
-            fields["error"] = self._redact("".join(traceback.format_exception(record.exc_info[1])))
+            fields["error"] = self.redact("".join(traceback.format_exception(record.exc_info[1])))
         return json.dumps(fields, ensure_ascii=False)
 
 
@@ -129,7 +148,7 @@ def configure_logging(
     secrets: Iterable[str],
     file: Path | None = None,
 ) -> None:
-    """Send log records to standard error, or to `file`. Replaces any previous configuration.
+    """Send log records to standard error, or to `file`. Replaces any previous configuration but extra handlers.
 
     Raises:
         OSError: The file cannot be opened.
@@ -147,6 +166,9 @@ def configure_logging(
     handler.setFormatter(ConsoleLogFormatter(redact) if is_console else JsonLogFormatter(redact))
     root = logging.getLogger()
     for old in list(root.handlers):
+        if isinstance(old, ExtraLogHandler):
+            old.redact = redact
+            continue
         root.removeHandler(old)
         old.close()
     root.addHandler(handler)

@@ -147,6 +147,15 @@ async def render_metrics(services: Services) -> bytes:
     Raises:
         StoreError: The journal cannot be read.
     """
+    return await to_thread.run_sync(generate_latest, await collect_metrics(services))
+
+
+async def collect_metrics(services: Services) -> CollectorRegistry:
+    """Return the present metrics.
+
+    Raises:
+        StoreError: The journal cannot be read.
+    """
     page = _Snapshot()
     page.add("parley_info", 1, await to_thread.run_sync(get_version))
     _add_http(page, services)
@@ -162,7 +171,7 @@ async def render_metrics(services: Services) -> bytes:
     registry = CollectorRegistry()
     registry.register(page)
     ProcessCollector(registry=registry)
-    return await to_thread.run_sync(generate_latest, registry)
+    return registry
 
 
 def _add_http(page: _Snapshot, services: Services) -> None:

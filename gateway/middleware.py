@@ -66,6 +66,14 @@ def is_audited(method: str, path: str) -> bool:
     return method == "DELETE" and path.startswith("/api/threads/")
 
 
+def route_template(scope: Scope) -> str:
+    """Return the path template of the route that a request was matched with; `UNKNOWN_ROUTE` if none was."""
+    own = getattr(scope.get("route"), "path_format", None)
+    if own is None:
+        return UNKNOWN_ROUTE
+    return f"{API_PREFIX}{own}" if scope["path"].startswith(f"{API_PREFIX}/") else str(own)
+
+
 class RequestMiddleware:
     """The outermost middleware of the network port."""
 
@@ -134,11 +142,7 @@ class _RequestRecord:
         return str(self.scope.get("method", WEBSOCKET_METHOD))
 
     def _route(self) -> str:
-        """Return the path template of the matched route."""
-        own = getattr(self.scope.get("route"), "path_format", None)
-        if own is None:
-            return UNKNOWN_ROUTE
-        return f"{API_PREFIX}{own}" if self.scope["path"].startswith(f"{API_PREFIX}/") else str(own)
+        return route_template(self.scope)
 
     def audit_entry(self) -> AuditEntry:
         """Return the entry for the audit log."""

@@ -19,6 +19,7 @@ from gateway.request_stats import RequestStats
 from gateway.runtime.protocol import ThreadEventLogs
 from gateway.runtime.runs import RunManager
 from gateway.runtime.thread_states import ThreadStates
+from gateway.telemetry_port import Telemetry
 from gateway.watchdog import Watchdog
 from store.api_tokens import ApiTokenStore
 from store.database import Database
@@ -34,6 +35,7 @@ class Services:
         agents: Builds the agent's graphs, and holds its services.
         runs: The embedded runtime: threads, runs and assistants.
         tokens: The named tokens of the API.
+        telemetry: What is reported to OpenTelemetry.
         terminal: The adapter behind `parley chat`; None if disabled.
         bus: The channels; None before they started and after they stopped.
         channel_problems: Enabled channels that could not be built: name -> what to do.
@@ -53,6 +55,7 @@ class Services:
     audit: AuditLog
     watchdog: Watchdog
     tokens: ApiTokenStore
+    telemetry: Telemetry = field(default_factory=Telemetry)
     terminal: TerminalAdapter | None = None
     bus: Bus | None = None
     channel_problems: Mapping[str, str] = field(default_factory=dict)

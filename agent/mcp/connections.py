@@ -19,11 +19,13 @@ from mcp.types import (
     CancelledNotificationParams,
     ClientNotification,
     ClientRequest,
+    RequestParams,
 )
 
 from agent.mcp.oauth import OAuthTokenAuth, OAuthTokenSource
 from agent.mcp.process import StderrTail, run_server_process
 from agent.mcp.server_config import McpServerConfig
+from agent.trace_context import trace_headers
 
 CANCEL_S: Final = 1.0
 """Time limit for sending cancellations to a server."""
@@ -39,7 +41,8 @@ class McpClient(ClientSession):
     async def send_tool_call(self, name: str, arguments: dict[str, Any]) -> CallToolResult:
         """Call a tool. The SDK's method lists all tools first, to validate structured results, which are not used."""
         request_id = self._request_id
-        params = CallToolRequestParams(name=name, arguments=arguments)
+        meta = RequestParams.Meta.model_validate(trace_headers()) if trace_headers() else None
+        params = CallToolRequestParams(name=name, arguments=arguments, _meta=meta)
         try:
             return await self.send_request(
                 ClientRequest(CallToolRequest(params=params)), CallToolResult

@@ -16,6 +16,8 @@ import orjson
 from openai.resources.chat.completions import AsyncCompletions
 from typing_extensions import override
 
+from agent.trace_context import trace_headers
+
 CONNECTIONS = 1000
 """Most connections at once, as in the package's own client."""
 
@@ -57,7 +59,7 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
             response = await self._session.request(
                 request.method,
                 str(request.url),
-                headers=request.headers.multi_items(),
+                headers=[*request.headers.multi_items(), *trace_headers().items()],
                 data=await request.aread() or None,
                 allow_redirects=False,
                 proxy=_proxy_url(request.url),

@@ -45,6 +45,7 @@ from bus.platform import Adapter, SupportsButtons, SupportsIndicators
 from bus.retry import Backoff
 from bus.runs.client import RunClient
 from bus.runs.replies import Reply, limit_length
+from bus.tracing import NO_TRACER, MessageTracer
 from store.conversations import ConversationStore
 from store.errors import StoreError
 from store.inbox import InboxRow, InboxStore, TurnStart
@@ -96,12 +97,15 @@ class TurnEffects:
         delivery: DeliveryWorker,
         slots: RunSlots,
         max_answer_chars: int = 60_000,
+        tracer: MessageTracer = NO_TRACER,
     ) -> None:
         self._inbox = inbox
         self._conversations = conversations
         self._questions = questions
         self._runs = runs
-        self._reader = RunReader(runs, questions, steering, max_chars=max_answer_chars)
+        self._reader = RunReader(
+            runs, questions, steering, max_chars=max_answer_chars, tracer=tracer
+        )
         self._steering = steering
         self._delivery = delivery
         self._slots = slots

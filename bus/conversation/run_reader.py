@@ -18,6 +18,7 @@ from bus.runs.client import AgentRunRequest, RunClient
 from bus.runs.questions import is_approval, resume_value
 from bus.runs.replies import Reply, ReplyFold, error_reason, error_reply, turn_messages
 from bus.runs.stream import INTERRUPTS, RunFailed, RunPart, RunStarted, messages_in
+from bus.tracing import NO_TRACER, MessageTracer
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +33,15 @@ class RunReader:
     """Turns a run into a reply."""
 
     def __init__(
-        self, runs: RunClient, questions: Questions, steering: Steering, *, max_chars: int
+        self,
+        runs: RunClient,
+        questions: Questions,
+        steering: Steering,
+        *,
+        max_chars: int,
+        tracer: MessageTracer = NO_TRACER,
     ) -> None:
+        self._tracer = tracer
         self._max_chars = max_chars
         self._runs = runs
         self._questions = questions
@@ -139,6 +147,7 @@ class RunReader:
             files=attempt.uploads.files,
             config=turn.session.config,
             context=turn.context,
+            traceparent=self._tracer.traceparent(turn.row),
         )
         attempt.is_requested = True
         return self._runs.stream(request)

@@ -5,6 +5,7 @@ in the old thread, while new messages get another worker and thread.
 """
 
 import logging
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,9 @@ from bus.conversation.machine import CancelReason, Handlers, QueuedMessage, Turn
 from bus.conversation.worker import ConversationWorker, QueueState
 from bus.log_context import bind_conversation
 from bus.messages import ConversationKey, InboundMessage, ReplyTarget, Sender, encode_inbound
+from bus.platform import Clock
 from bus.settings.sessions import InvalidSession, SessionResolver
+from bus.tracing import NO_TRACER, MessageTracer
 from store.conversations import ConversationStore
 from store.errors import StoreError
 from store.inbox import InboxRow, InboxStore
@@ -42,8 +45,11 @@ class ConversationWorkers:
         sessions: SessionResolver,
         inbox: InboxStore,
         conversations: ConversationStore,
+        tracer: MessageTracer = NO_TRACER,
+        now: Clock = time.time,
     ) -> None:
         self._tasks = tasks
+        self._tracer, self._now = tracer, now
         self._handlers = handlers
         self._sessions = sessions
         self._inbox = inbox
@@ -301,14 +307,26 @@ class ConversationWorkers:
         turn = worker.turn = self._turn(worker, message)
         for following in worker.waiting:
             self._steer(turn, following)
+        if not row.run_id:
+            self._tracer.record_wait(row, ended_at=self._now())
         try:
             await turn.run()
+            self._trace_end(turn)
         except Exception:
             # What a turn shows broke. The row stays unfinished: the router takes it up again.
             log.exception("turn %s ended unexpectedly", row.id)
         finally:
             self._row_ids.discard(row.id)
         self._row_ids -= worker.finish_turn(turn)
+
+    def _trace_end(self, turn: Turn) -> None:
+        now, outcome = self._now(), str(turn.reason or turn.state)
+        self._tracer.record_end(turn.row, outcome=outcome, ended_at=now)
+        for message in turn.consumed:
+            if message.row.id != turn.row.id:
+                self._tracer.record_end(
+                    message.row, outcome=outcome, ended_at=now, answered_by=turn.row
+                )
 
     def _turn(self, worker: ConversationWorker, message: QueuedMessage) -> Turn:
         inbound = message.inbound

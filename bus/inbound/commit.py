@@ -75,6 +75,10 @@ class CommitStage(Stage):
                 return Disposition.RATE_LIMITED if is_too_fast else Disposition.QUEUE_FULL
             case InboxRow():
                 moved = message if result.key == message.key else replace(message, key=result.key)
+                started_at = context.received_at or result.received_at
+                self._bus.tracer.record_intake(
+                    result, started_at=started_at, ended_at=self._bus.now()
+                )
                 self._dispatcher.dispatch(result, moved)
                 return Disposition.ACCEPTED
             case _:

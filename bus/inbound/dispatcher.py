@@ -31,6 +31,7 @@ class InboundDispatcher:
         albums: AlbumCollector,
     ) -> None:
         self._tasks = bus.tasks
+        self._tracer, self._now = bus.tracer, bus.now
         self._inbox = bus.stores.inbox
         self._commands = commands
         self._workers = workers
@@ -101,6 +102,7 @@ class InboundDispatcher:
         try:
             with unwrapped():
                 await self._commands.run(row, inbound)
+            self._tracer.record_end(row, outcome="command", ended_at=self._now())
         except StoreError:
             # The row stays unfinished, and the sweep resumes it.
             log.exception("command %s could not be stored; it is retried", row.id)

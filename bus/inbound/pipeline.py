@@ -25,6 +25,7 @@ class InboundContext:
         is_known_reply: Whether it replies to a message of a conversation that the bot takes part in.
         rate_limit: The limit that its sender is counted against.
         retry_after_s: Where the sender exceeds that limit: after how many seconds to send it again; else 0.
+        received_at: When its way in began, Unix seconds.
     """
 
     message: InboundMessage
@@ -32,6 +33,7 @@ class InboundContext:
     is_known_reply: bool = False
     rate_limit: RateLimit | None = None
     retry_after_s: float = 0.0
+    received_at: float = 0.0
 
     @property
     def kind(self) -> InboxKind:
@@ -105,7 +107,7 @@ class InboundPipeline:
 
     async def receive(self, inbound: InboundMessage) -> Disposition:
         """Decide on one message and commit it. Raises IntakeFull, IntakeClosed, StoreError: nothing was stored."""
-        context = InboundContext(inbound)
+        context = InboundContext(inbound, received_at=self._now())
         with self._capacity:
             disposition = await self._run(context)
         message = context.message

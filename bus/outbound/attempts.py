@@ -19,6 +19,7 @@ from bus.outbound.retry_policy import GiveUp, RetryTimings, decide_retry
 from bus.outbound.sending import RowSender, message_key, next_part, split_text
 from bus.platform import Adapter, Clock, SupportsMessageLookup
 from bus.retry import StoreRetry
+from bus.tracing import NO_TRACER, MessageTracer
 from store.outbox import OutboxRow, OutboxStore
 
 log = logging.getLogger(__name__)
@@ -75,6 +76,7 @@ class DeliveryAttempts:
         store: StoreRetry,
         timings: RetryTimings,
         now: Clock,
+        tracer: MessageTracer = NO_TRACER,
     ) -> None:
         self._outbox = outbox
         self._sender = RowSender(outbox, gateway)
@@ -82,6 +84,7 @@ class DeliveryAttempts:
         self._store = store
         self._timings = timings
         self._now = now
+        self._tracer = tracer
         self._scopes: set[anyio.CancelScope] = set()
         self._in_flight: dict[int, tuple[str, str, anyio.Event]] = {}
 
@@ -158,12 +161,20 @@ class DeliveryAttempts:
             self._scopes.add(scope)
             self._in_flight[row.id] = (*chat, recorded)
             try:
-                closed = await self._record(decoded, await self._send(decoded))
+                outcome = await self._send(decoded)
+                self._trace(decoded.row, outcome, started_at=now)
+                closed = await self._record(decoded, outcome)
             finally:
                 self._scopes.discard(scope)
                 del self._in_flight[row.id]
                 recorded.set()
         return closed
+
+    def _trace(
+        self, row: OutboxRow, outcome: MessageId | DeliveryError, *, started_at: float
+    ) -> None:
+        error = type(outcome).__name__ if isinstance(outcome, DeliveryError) else ""
+        self._tracer.record_delivery(row, started_at=started_at, ended_at=self._now(), error=error)
 
     async def _send(self, decoded: DecodedRow) -> MessageId | DeliveryError:
         """Send a row; return the platform's id of the message, or what went wrong."""

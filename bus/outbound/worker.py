@@ -30,6 +30,7 @@ from bus.outbound.retry_policy import RetryTimings, remaining_wait_s
 from bus.outbound.rows import indicator_row
 from bus.platform import Adapter, Clock
 from bus.retry import StoreRetry
+from bus.tracing import NO_TRACER, MessageTracer
 from store.conversations import ChatMigration, ConversationKey
 from store.errors import StoreError
 from store.outbox import DeliveryState, NewOutboxRow, OutboxRow, OutboxStore
@@ -65,6 +66,7 @@ class DeliveryWorker:
         *,
         now: Clock = time.time,
         timings: RetryTimings | None = None,
+        tracer: MessageTracer = NO_TRACER,
     ) -> None:
         self._adapters = adapters
         self._outbox = outbox
@@ -79,6 +81,7 @@ class DeliveryWorker:
             store=self._store,
             timings=timings or RetryTimings(),
             now=now,
+            tracer=tracer,
         )
         self._tasks: TaskGroup | None = None
         self._lanes: dict[ConversationKey, anyio.Event] = {}

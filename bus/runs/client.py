@@ -67,6 +67,7 @@ class AgentRunRequest:
         resume: The answer to what the thread is interrupted by, instead of `text`; None = none.
         files: The files that came with it, as the thread's uploads name them.
         message_id: The id that the human message gets, so that a restart finds it in the state.
+        traceparent: The W3C trace context that the run belongs to; "" = none.
     """
 
     thread_id: str
@@ -77,6 +78,7 @@ class AgentRunRequest:
     files: Sequence[Mapping[str, Any]] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
     context: Mapping[str, Any] = field(default_factory=dict)
+    traceparent: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +214,8 @@ class RunClient:
         options: dict[str, Any] = dict(run_options)
         if request.resume is not None:
             options["command"] = {"resume": request.resume}
+        if request.traceparent:
+            options["headers"] = {"traceparent": request.traceparent}
         stream: AsyncIterator[StreamPart] = self._client.runs.stream(
             request.thread_id,
             request.assistant_id,

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from functools import partial
+from types import ModuleType
 
 import anyio
 
@@ -14,7 +15,7 @@ from gateway.auth import load_admin_token
 from gateway.command_errors import CommandFailed
 from gateway.config import Config, export_environment, load_config
 from gateway.serving import gc_tuning, startup_report
-from gateway.serving.lazy_packages import install_lazy_packages
+from gateway.serving.lazy_packages import hidden_module, install_lazy_packages
 from gateway.serving.listener import open_listener
 from gateway.serving.startup_responder import StartupResponder
 from gateway.serving.thread_switching import shorten_switch_interval
@@ -47,8 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
             _configure_logs(later, secrets | later.secrets, to_file=has_chat)
 
         with StartupResponder(listener) as earlier:
-            install_lazy_packages()
-            serving = importlib.import_module(SERVICE_MODULE)
+            serving = import_service()
             run_service = partial(
                 serving.run_service,
                 token=token,
@@ -59,6 +59,13 @@ def run(arguments: argparse.Namespace) -> int:
             options = {"loop_factory": importlib.import_module(EVENT_LOOP_MODULE).FairEventLoop}
             anyio.run(run_service, config, listener, earlier, backend_options=options)
     return 0
+
+
+def import_service() -> ModuleType:
+    """Import what runs the service, without what it does not need."""
+    install_lazy_packages()
+    with hidden_module():
+        return importlib.import_module(SERVICE_MODULE)
 
 
 def _check_disk_space(config: Config) -> None:

@@ -45,6 +45,13 @@ FOLDER_GONE = "the data folder is gone: restore it and start again"
 LOST_DATABASE = 75
 """Exit code after another process took the database over: a temporary failure, start again."""
 
+EXPORTER_LOGGERS = tuple(
+    f"opentelemetry.exporter.otlp.proto.http.{name}"
+    for name in ("trace_exporter", "metric_exporter", "_log_exporter")
+)
+EXPORT_ERROR_S = 60.0
+"""How often a collector that cannot be reached is logged, seconds, for each signal."""
+
 if TYPE_CHECKING:
     from store.postgres.instance_lock import InstanceLock
 
@@ -105,6 +112,10 @@ def _filter_logs() -> None:
     logging.getLogger("uvicorn.error").addFilter(UvicornLogFilter())
     for name in ("uvicorn.error", "asyncio"):
         logging.getLogger(name).addFilter(RepeatedErrorFilter())
+    for name in EXPORTER_LOGGERS:
+        logger = logging.getLogger(name)
+        logger.setLevel(logging.ERROR)
+        logger.addFilter(RepeatedErrorFilter(every_s=EXPORT_ERROR_S))
 
 
 async def _wait_for_database(config: Config, stop: ShutdownSignal) -> "InstanceLock | None":

@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,16 @@ def session(context: Context[Any, Any, Any]) -> str:
     return str(id(context.session))
 
 
+def trace(context: Context[Any, Any, Any]) -> str:
+    """Tell the trace context that came with this call."""
+    return str(getattr(context.request_context.meta, "traceparent", ""))
+
+
+def _add_tools(server: FastMCP, *tools: Callable[..., str]) -> None:
+    for tool in tools:
+        server.tool()(tool)
+
+
 def build() -> FastMCP:
     """Return the server; what it remembers, its process remembers."""
     server = FastMCP("fake", log_level="ERROR")
@@ -42,8 +53,7 @@ def build() -> FastMCP:
         """Say it again."""
         return text
 
-    server.tool()(haystack)
-    server.tool()(session)
+    _add_tools(server, haystack, session, trace)
 
     @server.tool()
     def environment() -> str:

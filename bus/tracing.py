@@ -1,0 +1,43 @@
+"""MessageTracer: what the bus tells a tracer about a message on its way. Off unless the gateway brings a tracer."""
+
+from store.inbox import InboxRow
+from store.outbox import OutboxRow
+
+
+class MessageTracer:
+    """Records nothing. A tracer overrides the methods; none may raise or wait.
+
+    All spans of a message belong to one trace, which follows from its inbox row alone: a message that another process
+    takes up after a crash is still one trace. Times are Unix seconds.
+    """
+
+    def record_intake(self, row: InboxRow, *, started_at: float, ended_at: float) -> None:
+        """Record that a message was accepted."""
+
+    def record_wait(self, row: InboxRow, *, ended_at: float) -> None:
+        """Record that the turn of a message begins for the first time."""
+
+    def record_end(
+        self, row: InboxRow, *, outcome: str, ended_at: float, answered_by: InboxRow | None = None
+    ) -> None:
+        """Record that a message is finished.
+
+        Args:
+            row: The message.
+            outcome: The final state of its turn, or why it was cancelled.
+            ended_at: When.
+            answered_by: The message whose run consumed it; None = it had a turn of its own.
+        """
+
+    def record_delivery(
+        self, row: OutboxRow, *, started_at: float, ended_at: float, error: str = ""
+    ) -> None:
+        """Record an attempt to send a message; `error` is the class of what went wrong, "" = it was sent."""
+
+    def traceparent(self, row: InboxRow) -> str:  # noqa: ARG002 - for those that override it
+        """Return the W3C trace context for requests on behalf of a message; "" = none."""
+        return ""
+
+
+NO_TRACER = MessageTracer()
+"""Records nothing."""

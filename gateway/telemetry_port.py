@@ -1,0 +1,35 @@
+"""Telemetry: what the service reports to OpenTelemetry. Records nothing unless gateway.telemetry replaces it."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING
+
+from starlette.types import ASGIApp
+
+from agent.tracing import HandlerFactory
+from bus.tracing import NO_TRACER, MessageTracer
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+
+class Telemetry:
+    """Records nothing.
+
+    Attributes:
+        messages: Records what happens to messages.
+        run_tracer: Records runs; None = nothing does.
+    """
+
+    messages: MessageTracer = NO_TRACER
+    run_tracer: HandlerFactory | None = None
+
+    def trace_network(self, app: ASGIApp) -> ASGIApp:
+        """Return an application whose requests from the network are recorded."""
+        return app
+
+    def trace_internal(self, app: ASGIApp) -> ASGIApp:
+        """Return an application that continues the traces of requests from inside the process."""
+        return app
+
+    async def export_metrics(self, collect: "Callable[[], Awaitable[Iterable[Metric]]]") -> None:
+        """Export what `collect` returns regularly, until cancelled; it may raise StoreError."""
