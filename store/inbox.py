@@ -179,6 +179,11 @@ class InboxStore:
         self._database = database
         self._now = now
 
+    @property
+    def outage(self) -> str:
+        """Why the database cannot be used now; "" while it can (see `Database.outage`)."""
+        return self._database.outage
+
     async def accept(
         self,
         new: NewInboxRow,

@@ -13,7 +13,7 @@ import anyio
 from anyio import to_thread
 
 from bus.conversation.approvals import Questions
-from bus.conversation.failures import run_error_message
+from bus.conversation.failures import cancelled_reply, run_error_message
 from bus.conversation.machine import CancelReason, EffectHandler, QueuedMessage, RunAttempt, Turn
 from bus.conversation.run_reader import RunReader
 from bus.conversation.run_slots import RunSlots
@@ -84,6 +84,7 @@ class TurnEffects:
     Args:
         slots: Bound how many agents run at once; held only while one runs.
         max_answer_chars: The longest answer in messages.
+        patience_s: How long a server that cannot be reached is waited for; without limit while our database fails.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class TurnEffects:
         slots: RunSlots,
         max_answer_chars: int = 60_000,
         tracer: MessageTracer = NO_TRACER,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         self._inbox = inbox
         self._conversations = conversations
@@ -110,6 +112,7 @@ class TurnEffects:
         self._delivery = delivery
         self._slots = slots
         self._max_answer_chars = max_answer_chars
+        self._patience_s = patience_s
         self._backoff = Backoff(first_s=0.25, cap_s=5.0)
 
     def handlers(self) -> Mapping[Effect, EffectHandler]:
@@ -257,7 +260,7 @@ class TurnEffects:
         """Finish the row and enqueue its answer, in one transaction."""
         await turn.stack.aclose()
         seen = turn.display.shown if turn.display is not None else LiveMessages()
-        reply = turn.reply if turn.reason is None else _cancelled_reply(turn, seen)
+        reply = turn.reply if turn.reason is None else cancelled_reply(turn, seen)
         turn.reply = reply
         row, inbound = turn.row, turn.message.inbound
         rows: list[NewOutboxRow] = []
@@ -356,8 +359,11 @@ class TurnEffects:
             attempt.thread_exists = False
             return True
         log.warning("turn %s: %s", attempt.message_id, error)
-        patience_s = BUSY_PATIENCE_S if isinstance(error, AgentThreadBusy) else PATIENCE_S
+        patience_s = BUSY_PATIENCE_S if isinstance(error, AgentThreadBusy) else self._patience_s
         attempt.wait_s = self._backoff.wait_s(attempt.tries)
+        if self._inbox.outage:
+            # The gateway has the same database. Acceptance was promised; the patience begins when it works again.
+            attempt.began_at = anyio.current_time()
         return error.retryable and anyio.current_time() - attempt.began_at < patience_s
 
     async def _close_question(self, attempt: RunAttempt) -> None:
@@ -392,13 +398,3 @@ def _rerun_offers(turn: Turn) -> list[NewOutboxRow]:
     newer = [one for one in map(turn.newest, turn.consumed) if one not in turn.consumed]
     late = {one.row.id: one for one in (*turn.outdated, *newer)}
     return [rerun_offer_row(one.row, one.inbound, 0, takes_more=True) for one in late.values()]
-
-
-def _cancelled_reply(turn: Turn, seen: LiveMessages) -> Reply | None:
-    """Return what is said of a turn that was cancelled; None where nothing of it was visible."""
-    if not seen.exist:
-        return None
-    text = "" if turn.reason is CancelReason.DELETED else turn.attempt.fold.text
-    is_interrupted = turn.reason is CancelReason.INTERRUPTED
-    end = turn.texts.interrupted if is_interrupted else turn.texts.stopped
-    return Reply(markdown=f"{text}\n\n{end}".strip(), stopped=True)

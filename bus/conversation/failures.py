@@ -1,7 +1,10 @@
-"""Messages for failed runs, and which failures can be retried."""
+"""Messages for failed runs and cancelled turns, and which failures can be retried."""
 
+from bus.conversation.machine import CancelReason, Turn
 from bus.errors import AgentThreadBusy, RewindUnsupported, RunError
 from bus.locales import Messages
+from bus.outbound.rows import LiveMessages
+from bus.runs.replies import Reply
 from bus.runs.stream import RunFailed
 
 AGENT_NOT_FOUND, AGENT_INVALID = "AgentNotFound", "AgentInvalid"
@@ -44,6 +47,16 @@ def run_error_message(error: RunError, texts: Messages) -> str:
     if isinstance(error, RewindUnsupported):
         return f"⚠️ {texts.exchange_refused}"
     return texts.agent_unreachable if error.retryable else texts.failed
+
+
+def cancelled_reply(turn: Turn, seen: LiveMessages) -> Reply | None:
+    """Return what is said of a turn that was cancelled; None where nothing of it was visible."""
+    if not seen.exist:
+        return None
+    text = "" if turn.reason is CancelReason.DELETED else turn.attempt.fold.text
+    is_interrupted = turn.reason is CancelReason.INTERRUPTED
+    end = turn.texts.interrupted if is_interrupted else turn.texts.stopped
+    return Reply(markdown=f"{text}\n\n{end}".strip(), stopped=True)
 
 
 def _by_error(texts: Messages) -> dict[str, str]:

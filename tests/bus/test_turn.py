@@ -12,7 +12,7 @@ from langgraph_sdk import get_client
 
 from bus.config import DEFAULT_SESSION
 from bus.conversation.approvals import Questions
-from bus.conversation.effects import MAX_STARTS, TurnEffects
+from bus.conversation.effects import MAX_STARTS, PATIENCE_S, TurnEffects
 from bus.conversation.machine import QueuedMessage, Turn
 from bus.conversation.run_slots import RunSlots
 from bus.conversation.states import Effect, TurnEvent
@@ -45,6 +45,7 @@ class TurnHarness:
     runs: RunClient
     delivery: DeliveryWorker
     server: FakeLangGraph
+    database: Database
 
     async def accept(
         self, text: str, event_id: str = "e1", chat: str = "c"
@@ -98,7 +99,10 @@ class TurnHarness:
 
 @asynccontextmanager
 async def turn_harness(
-    home: Path, platform: FakePlatform | None = None, flavour: str = "langgraph"
+    home: Path,
+    platform: FakePlatform | None = None,
+    flavour: str = "langgraph",
+    patience_s: float = PATIENCE_S,
 ) -> AsyncIterator[TurnHarness]:
     platform = platform or FakePlatform()
     async with (
@@ -126,9 +130,10 @@ async def turn_harness(
             runs=runs,
             delivery=delivery,
             slots=RunSlots(16),
+            patience_s=patience_s,
         )
         await tasks.start(delivery.run)
-        yield TurnHarness(platform, inbox, conversations, effects, runs, delivery, server)
+        yield TurnHarness(platform, inbox, conversations, effects, runs, delivery, server, database)
         tasks.cancel_scope.cancel()
 
 
