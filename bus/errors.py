@@ -108,6 +108,8 @@ class DeliveryError(BusError):
         ambiguous: The message may have arrived (timeout, connection lost after the request was sent).
             Only an idempotent send, or one that was looked up, may then be repeated at once.
         target_gone: The message that was to be patched or replied to no longer exists or can no longer be changed.
+        credentials_refused: The bot's token or secret is refused, whatever it sends; nothing arrived. Replies wait
+            until it works again.
         user_message: What the admin reads in the outbox; no secrets, no stack.
     """
 
@@ -119,6 +121,7 @@ class DeliveryError(BusError):
         retry_after_s: float | None = None,
         ambiguous: bool = False,
         target_gone: bool = False,
+        credentials_refused: bool = False,
     ) -> None:
         super().__init__(user_message)
         self.user_message = user_message
@@ -126,6 +129,7 @@ class DeliveryError(BusError):
         self.retry_after_s = retry_after_s
         self.ambiguous = ambiguous
         self.target_gone = target_gone
+        self.credentials_refused = credentials_refused
 
 
 class MessageTooLong(DeliveryError):

@@ -108,7 +108,8 @@ RETURNING id
 """
 _RESCHEDULE = """
 UPDATE outbox SET state = 'pending', not_before = :not_before, error = :error, updated_at = :now,
-    uncertain_attempts = uncertain_attempts + :unknown
+    uncertain_attempts = uncertain_attempts + :unknown,
+    first_sent_at = CASE WHEN :not_sent = 1 AND uncertain_attempts = 0 THEN NULL ELSE first_sent_at END
 WHERE id = :id AND state IN ('pending', 'sending')
 """
 _START_PART = """
@@ -254,10 +255,12 @@ class OutboxStore:
         error: str,
         now: float,
         outcome_unknown: bool = False,
+        not_sent: bool = False,
     ) -> None:
         """Set a row back to pending, not to be sent before the given time.
 
         `outcome_unknown`: the attempt that just ended may have been successful (uncertain_attempts + 1).
+        `not_sent`: it was certainly not; without doubt about an earlier one, `first_sent_at` counts from the next.
         """
         params: Params = {
             "id": row_id,
@@ -265,6 +268,7 @@ class OutboxStore:
             "error": error,
             "now": now,
             "unknown": int(outcome_unknown),
+            "not_sent": int(not_sent),
         }
         await self._database.transaction(lambda tx: tx.run(_RESCHEDULE, params))
 

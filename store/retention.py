@@ -15,7 +15,8 @@
 | assistant, assistant_version | at most 10,000 assistants with 1,000 versions each |
 | item | kept until deleted or expired: the data of graphs and clients |
 
-Pending outbox rows are bounded by time: delivery gives up after a day (bus/outbound/worker.py).
+Pending outbox rows are bounded by time: delivery gives up after a day, and after `retention_days` while the
+platform refuses the bot's credentials (bus/outbound/retry_policy.py).
 """
 
 import json

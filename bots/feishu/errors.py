@@ -176,7 +176,9 @@ def _by_code(answer: FeishuResponse) -> FeishuError:
 
 
 def _refused(text: str) -> FeishuError:
-    error = FeishuError(text, retryable=True, retry_after_s=_REFUSED_RETRY_S)
+    error = FeishuError(
+        text, retryable=True, retry_after_s=_REFUSED_RETRY_S, credentials_refused=True
+    )
     error.refused = True
     return error
 

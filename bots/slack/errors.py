@@ -117,6 +117,7 @@ def _refused(code: str, data: Mapping[str, Any], headers: Mapping[str, str]) -> 
             f"Slack refused the token ({code}).",
             retryable=True,
             retry_after_s=TOKEN_RETRY_S,
+            credentials_refused=True,
         )
     elif code == "missing_scope":
         needed = re.sub(r"[^\w:., -]", "", str(data.get("needed") or "a scope"))[:200]

@@ -129,6 +129,7 @@ def _refusal(error: TelegramError) -> DeliveryError:
                 "Telegram refuses the bot token: check bot_token",
                 retryable=True,
                 retry_after_s=_REFUSED_RETRY_S,
+                credentials_refused=True,
             )
     reason = redact_tokens(error.message)[:300]
     return DeliveryError(

@@ -319,6 +319,7 @@ class DeliveryAttempts:
                 error=reason,
                 now=now,
                 outcome_unknown=outcome_unknown,
+                not_sent=error.credentials_refused,
             )
         )
         return None

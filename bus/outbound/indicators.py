@@ -33,9 +33,14 @@ MAX_LOGGED_KINDS = 100
 
 
 class IndicatorUpdater:
-    """Shows and refreshes indicators, on platforms that have them. No failure of one leaves this class."""
+    """Shows and refreshes indicators, on platforms that have them. No failure of one leaves this class.
 
-    def __init__(self) -> None:
+    Args:
+        credentials_after_s: How long one that ends a turn is tried again while the bot's credentials are refused.
+    """
+
+    def __init__(self, *, credentials_after_s: float = RETRY_S) -> None:
+        self._credentials_after_s = credentials_after_s
         self._logged: set[str] = set()
         self._rooms: dict[str, anyio.Semaphore] = {}
 
@@ -68,7 +73,9 @@ class IndicatorUpdater:
         if not isinstance(adapter, SupportsIndicators):
             return None
         error = await self._call(adapter, lambda: adapter.show_finished(place, ok=ok))
-        if error is None or not error.retryable or age_s > RETRY_S:
+        if error is None or not error.retryable:
+            return None
+        if age_s > (self._credentials_after_s if error.credentials_refused else RETRY_S):
             return None
         # Longer each time: of many that wait for the same limit, only some find room when it ends.
         doublings = int(max(age_s, 0.0) + 1).bit_length()

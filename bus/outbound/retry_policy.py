@@ -16,12 +16,14 @@ class RetryTimings:
         lookup_after_s: Before a send of unknown outcome is looked up: it may still be on its way.
         repeat_after_s: Before such a send is repeated where nothing can be looked up (SPEC 2.8).
         give_up_after_s: After the first attempt, no further retry.
+        credentials_after_s: While the bot's credentials are refused, the same after the row was created.
     """
 
     backoff: Backoff = field(default_factory=Backoff)
     lookup_after_s: float = 2.0
     repeat_after_s: float = 10.0
     give_up_after_s: float = 24 * 3600.0
+    credentials_after_s: float = 365 * 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +75,10 @@ def decide_retry(
     """
     doubts = row.uncertain_attempts + error.ambiguous
     age_s = now - row.first_sent_at if row.first_sent_at is not None else 0.0
-    if age_s > timings.give_up_after_s or not (error.retryable or error.ambiguous):
+    is_late = age_s > timings.give_up_after_s
+    if error.credentials_refused:
+        is_late = now - row.created_at > timings.credentials_after_s
+    if is_late or not (error.retryable or error.ambiguous):
         return GiveUp(uncertain=doubts > 0)
     if error.ambiguous and not repeatable:
         if doubts > 1 and not can_look_up:

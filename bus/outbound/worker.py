@@ -37,7 +37,7 @@ from store.outbox import DeliveryState, NewOutboxRow, OutboxRow, OutboxStore
 
 log = logging.getLogger(__name__)
 
-REPEATED_INDICATORS, REPEATED_INDICATORS_S = 50, 15.0
+REPEATED_INDICATORS, REPEATED_INDICATORS_S = 2000, 15.0
 """Indicators that a start shows again: at most so many rows, of the last so many seconds before the service ended."""
 
 OWNER_POLL_S = 0.1
@@ -71,7 +71,8 @@ class DeliveryWorker:
         self._adapters = adapters
         self._outbox = outbox
         self._limiter = SendRateLimiter()
-        self._indicators = IndicatorUpdater()
+        timings = timings or RetryTimings()
+        self._indicators = IndicatorUpdater(credentials_after_s=timings.credentials_after_s)
         self._now = now
         self._store = StoreRetry("delivery")
         self._attempts = DeliveryAttempts(
@@ -79,7 +80,7 @@ class DeliveryWorker:
             gateway=gateway,
             limiter=self._limiter,
             store=self._store,
-            timings=timings or RetryTimings(),
+            timings=timings,
             now=now,
             tracer=tracer,
         )

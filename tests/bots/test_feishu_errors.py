@@ -109,6 +109,7 @@ def test_a_long_reason_is_cut_and_stays_on_one_line() -> None:
 def test_refused_credentials_are_marked(code: int) -> None:
     error = error_from(FeishuResponse(status=200, code=code))
     assert error.refused
+    assert error.credentials_refused
     assert error.retry_after_s == 60.0
 
 

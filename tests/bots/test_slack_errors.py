@@ -111,6 +111,7 @@ def test_a_rate_limit_names_the_pause(headers: dict[str, str], pause_s: float) -
 def test_a_refused_token_waits_for_the_operator() -> None:
     error = refused("token_revoked")
     assert error.token_refused
+    assert error.credentials_refused
     assert error.retry_after_s == 60.0
 
 

@@ -161,3 +161,8 @@ def test_logged_urls_lose_the_token(caplog: pytest.LogCaptureFixture) -> None:
     logging.getLogger("httpx").info('HTTP Request: %s %s "%d"', "POST", URL, 200)
     assert "POST https://api.telegram.org/bot<token>/sendMessage" in caplog.text
     assert SECRET not in caplog.text
+
+
+def test_a_refused_token_keeps_answers_until_it_works() -> None:
+    assert delivery_error(InvalidToken()).credentials_refused
+    assert not delivery_error(Conflict("another poll")).credentials_refused

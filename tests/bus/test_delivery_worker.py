@@ -360,3 +360,44 @@ async def test_what_cannot_be_looked_up_is_repeated_no_more_than_once(tmp_path: 
         await delivery.enqueue(KEY, [text("a")])
         row = await settle(delivery, "a")
     assert (row.state, platform.calls.count("send")) == ("uncertain", 2)
+
+
+async def attempt(delivery: DeliveryWorker, count: int, *, ends: str = "pending") -> None:
+    """Wake the lane until the row has so many attempts behind it, and is in this state."""
+
+    async def row() -> OutboxRow | None:
+        delivery.notify(KEY)
+        return await delivery.find_row("a")
+
+    await eventually(row, lambda one: one and (one.attempts, one.state) == (count, ends))
+
+
+async def test_credentials_that_are_refused_are_waited_for_longer_than_anything_else(
+    tmp_path: Path,
+) -> None:
+    """What goes wrong after they work again has its own day, counted from then on."""
+    platform, clock = FakePlatform(), OffsetClock()
+    refused = DeliveryError("revoked", retryable=True, credentials_refused=True)
+    platform.fail("send", refused, times=3)
+    platform.fail("send", DeliveryError("busy", retryable=True))
+    timings = RetryTimings(backoff=Backoff(first_s=3600.0), credentials_after_s=30 * 86_400.0)
+    async with pump(platform, tmp_path, clock, timings=timings) as delivery:
+        await delivery.enqueue(KEY, [text("a")])
+        for count in range(1, 5):
+            await attempt(delivery, count)
+            clock.ahead += 9 * 86_400.0 if count < 4 else 4 * 3600.0
+        await attempt(delivery, 5, ends="delivered")
+
+
+async def test_an_answer_is_given_up_if_no_credentials_come_until_it_would_be_deleted(
+    tmp_path: Path,
+) -> None:
+    platform, clock = FakePlatform(), OffsetClock()
+    refused = DeliveryError("revoked", retryable=True, credentials_refused=True)
+    platform.fail("send", refused, times=2)
+    timings = RetryTimings(backoff=Backoff(first_s=3600.0), credentials_after_s=30 * 86_400.0)
+    async with pump(platform, tmp_path, clock, timings=timings) as delivery:
+        await delivery.enqueue(KEY, [text("a")])
+        await attempt(delivery, 1)
+        clock.ahead += 31 * 86_400.0
+        await attempt(delivery, 2, ends="failed")

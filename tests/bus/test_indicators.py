@@ -98,6 +98,18 @@ async def test_an_outcome_that_a_kill_came_before_is_shown_at_the_next_start(
     assert platform.calls.count("finished") == 2
 
 
+async def test_a_kill_in_a_busy_minute_leaves_no_indicator_standing(tmp_path: Path) -> None:
+    count = 120
+    async with Database.open(StoreConfig(), tmp_path) as database:
+        outbox = OutboxStore(database, now=lambda: 1000.0)
+        for row in await outbox.enqueue([answer(f"a{number}") for number in range(count)]):
+            await outbox.mark_sending(row.id, now=1000.0)
+            await outbox.mark_delivered(row.id, "m1", now=1000.0)
+    platform = CardPlatform()
+    async with pump(platform, tmp_path):
+        await eventually(lambda: len(platform.marks) == count)
+
+
 class TypingPlatform(CardPlatform):
     """Typing has to be repeated, as on Telegram; the calls take a moment."""
 

@@ -98,6 +98,8 @@ async def test_answers_wait_while_the_credentials_are_revoked(
             outbox = rig.bus.bus.outbox
             await eventually(outbox.list_open, lambda rows: any(row.error for row in rows))
             assert not any("Hello you" in text for text in texts(rig))
+            # Nothing was sent: the day after which an answer is given up has not begun.
+            assert all(row.first_sent_at is None for row in await outbox.list_open())
         renew()
         async with rig.process(turn):
             await rig.settle()
