@@ -164,7 +164,7 @@ async def run_bus(
             stores=stores,
             runs=RunClient(langgraph),
             gateway=gateway,
-            delivery=DeliveryWorker(adapters, stores.outbox, gateway, now=now, tracer=tracer),
+            delivery=_delivery_worker(adapters, stores, gateway, database, now, tracer),
             settings=settings,
             languages=LanguageResolver(config, policies, settings),
             stats=IntakeStats(),
@@ -221,6 +221,20 @@ def _build(context: BusContext, migrations: ChatMigrations) -> Bus:
         commands=build_commands(context, workers),
     )
     return Bus(context, intake=intake, dispatcher=dispatcher, workers=workers)
+
+
+def _delivery_worker(
+    adapters: Mapping[str, Adapter],
+    stores: JournalStores,
+    gateway: httpx.AsyncClient,
+    database: Database,
+    now: Clock,
+    tracer: MessageTracer,
+) -> DeliveryWorker:
+    """Return what sends the outbox: credentials are waited for as long as rows that failed are kept."""
+    days = database.retention_days or math.inf
+    timings = RetryTimings(credentials_after_s=days * 24 * 3600)
+    return DeliveryWorker(adapters, stores.outbox, gateway, now=now, timings=timings, tracer=tracer)
 
 
 async def _run_housekeeping(bus: Bus, database: Database, now: Clock) -> None:
