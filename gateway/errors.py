@@ -85,12 +85,13 @@ STATUS_BY_ERROR: Mapping[type[Exception], tuple[int, DetailText]] = {
     SkillNotFound: (404, _error_text),
     SkillExists: (409, _error_text),
     SkillWriteFailed: (500, _error_text),
+    MemoryError: (503, _fixed_text("There is not enough memory for this now; try again later.")),
 }
 """HTTP status and text for each error; the most specific class of an error decides."""
 
 UNPROCESSABLE = 422
 
-LOGGED_ERRORS = (StoreError, AgentError)
+LOGGED_ERRORS = (StoreError, AgentError, MemoryError)
 """Errors whose texts are only logged."""
 
 RETRY_AFTER_S = 1

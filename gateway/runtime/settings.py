@@ -16,7 +16,7 @@ class RuntimeSettings:
         sweep_s: Interval at which finished runs are evicted, seconds.
     """
 
-    keep_s: float = 90.0
+    keep_s: float = 60.0
     keep_bytes: int = 128 * 1024 * 1024
     active_bytes: int = 128 * 1024 * 1024
     drain_s: float = 5.0

@@ -30,7 +30,8 @@ class WriteRetry:
         self.outage = ""
         self._run_id = run_id
         self._waiting = 0
-        self._given_up = anyio.Event()
+        self._has_given_up = False
+        self._given_up: anyio.Event | None = None
 
     async def __call__(self, write: Callable[[], Awaitable[None]]) -> None:
         """Await `write()` until it succeeds.
@@ -45,18 +46,22 @@ class WriteRetry:
 
     def give_up(self) -> None:
         """From now on, try each write once: the run is canceled."""
-        self._given_up.set()
+        self._has_given_up = True
+        if self._given_up is not None:
+            self._given_up.set()
 
     async def _repeat(self, write: Callable[[], Awaitable[None]], error: StoreUnavailable) -> None:
         if not self._waiting:
             _log.error("Run %s waits for the database: %s", self._run_id, error)
         self._waiting += 1
         self.outage = str(error)
+        given_up = self._given_up = self._given_up or anyio.Event()
         try:
             for attempt in count():
                 with anyio.move_on_after(min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0**attempt)):
-                    await self._given_up.wait()
-                if self._given_up.is_set():
+                    if not self._has_given_up:
+                        await given_up.wait()
+                if self._has_given_up:
                     raise error
                 with suppress(StoreUnavailable):
                     await write()

@@ -4,12 +4,13 @@ import logging
 import resource
 import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import anyio
 import anyio.lowlevel
 import httpx
+import psutil
 import pytest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -76,6 +77,36 @@ async def test_half_open_requests_keep_nobody_out(tmp_path: Path) -> None:
             assert "You said: hello" in out
             assert count_descriptors(process.pid) < 300
         assert service.log.stat().st_size < 100_000
+
+
+async def test_a_limit_of_memory_refuses_what_does_not_fit_and_ends_nothing(tmp_path: Path) -> None:
+    async with serving(tmp_path, {}, "terminal") as service, service.client() as client:
+        client.timeout = httpx.Timeout(60)
+        code, out, _ = await service.command("chat", stdin="hello\n")  # all is imported now
+        assert (code, "You said: hello" in out) == (0, True)
+        used = psutil.Process(service.pid).memory_info().vms
+        limit = used + 50_000_000
+        resource.prlimit(service.pid, resource.RLIMIT_AS, (limit, limit))
+        text = "x" * 5_000_000
+        body = {
+            "assistant_id": "lead_agent",
+            "input": {"messages": [{"role": "user", "content": text}]},
+        }
+        statuses: list[int] = []
+
+        async def ask() -> None:
+            with suppress(
+                httpx.TransportError
+            ):  # not even the request fits: the connection is closed
+                statuses.append((await client.post("/api/runs/wait", json=body)).status_code)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(16):
+                tasks.start_soon(ask)
+        assert statuses.count(200) < 16
+        assert statuses.count(500) == 0
+        code, out, _ = await service.command("chat", stdin="hello again\n")
+        assert (code, "You said: hello again" in out) == (0, True)
 
 
 async def test_accept_errors_are_logged_once_a_second(tmp_path: Path) -> None:
