@@ -109,12 +109,14 @@ class UploadsMiddleware(AgentMiddleware[ThreadState, Any]):
     def _describe_turn(self, messages: Sequence[AnyMessage], caller: RunContext) -> _DescribedTurn:
         """Build the blocks of messages. Blocking."""
         view = self._take_snapshot(caller.thread_id)
+        newest = _newest_position(messages)
+        # Most messages of a thread have no files, so nothing else is looked at.
         named = {
-            i: file_references(message.additional_kwargs)
+            i: file_references(options)
             for i, message in enumerate(messages)
-            if is_stored_user_message(message)
+            if ((options := message.additional_kwargs) or i == newest)
+            and is_stored_user_message(message)
         }
-        newest = max(named, default=-1)
         files = {i: view.present(found) for i, found in named.items()}
         images = view.images(files.get(newest, ())) if self._supports_vision else []
         described: dict[int, AnyMessage] = {}

@@ -21,7 +21,7 @@ from gateway.runtime.protocol import ProtocolEvent
 from gateway.runtime.runs import RunManager
 from gateway.runtime.serialization import dumps
 from gateway.services import Services
-from gateway.sse import EventStreamResponse
+from gateway.sse import EventStreamResponse, escape_line_separators
 
 router = APIRouter(tags=["streaming"], route_class=WireRoute)
 
@@ -84,7 +84,8 @@ async def _event_frames(
             found = sequence.read(since)
             if found:
                 since = found[-1].seq
-                yield b"".join([_encode_frame(event) for event in found if wanted.matches(event)])
+                frames = [_encode_frame(event) for event in found if wanted.matches(event)]
+                yield escape_line_separators(b"".join(frames))
             elif not await wait_for_events(runs, thread_id, following.receive):
                 return
 

@@ -16,7 +16,7 @@ from gateway.runtime.events import RunEvent
 from gateway.runtime.live_run import LiveRun
 from gateway.runtime.runs import RunManager
 from gateway.runtime.serialization import dumps
-from gateway.sse import EventStreamResponse
+from gateway.sse import EventStreamResponse, escape_line_separators
 
 router = APIRouter(tags=["threads"], route_class=WireRoute)
 
@@ -102,13 +102,12 @@ def _backlog(begun: list[LiveRun], place: StreamPosition) -> list[tuple[LiveRun,
 async def _run_frames(live: LiveRun, after: int, *, whole: bool) -> AsyncGenerator[bytes]:
     reader = live.log.subscribe(after)
     while (events := await reader.receive()) is not None:
-        yield b"".join(
-            [
-                _encode_frame(live, event)
-                for event in events
-                if whole or event.name in {"metadata", "end"}
-            ]
-        )
+        frames = [
+            _encode_frame(live, event)
+            for event in events
+            if whole or event.name in {"metadata", "end"}
+        ]
+        yield escape_line_separators(b"".join(frames))
 
 
 def _encode_frame(live: LiveRun, event: RunEvent) -> bytes:

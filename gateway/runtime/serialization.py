@@ -27,13 +27,6 @@ _DROPPED_METADATA = frozenset(
 """Token metadata that no client reads; about half of a frame's bytes."""
 
 
-_LINE_ENDS = (
-    (b"\xe2\x80\xa8", rb"\u2028"),
-    (b"\xe2\x80\xa9", rb"\u2029"),
-    (b"\xc2\x85", rb"\u0085"),
-)
-
-
 def dumps(value: object) -> bytes:
     """Encode a value as JSON.
 
@@ -48,23 +41,7 @@ def dumps(value: object) -> bytes:
     except TypeError:
         encoded = _dumps_unusual(value)
     # A copy: orjson's result takes 4 KB at least, and up to ten times its length. Events are kept for a while.
-    return escape_line_separators(bytes(memoryview(encoded)))
-
-
-def escape_line_separators(encoded: bytes) -> bytes:
-    r"""Escape Unicode line separators, which JSON may contain literally.
-
-    Many event stream readers split at them (Python's `splitlines`, and so httpx) and lose data.
-
-    >>> escape_line_separators('"a\u2028b\u0085"'.encode())
-    b'"a\\u2028b\\u0085"'
-    """
-    # Searching for one byte is ten times as fast as for two.
-    if encoded.isascii() or not (b"\xe2" in encoded or b"\xc2" in encoded):
-        return encoded
-    for raw, escaped in _LINE_ENDS:
-        encoded = encoded.replace(raw, escaped)
-    return encoded
+    return bytes(memoryview(encoded))
 
 
 def _open_messages(value: object) -> object:

@@ -1,11 +1,13 @@
 """LangChain's newer streaming protocol, as the stock SDK's thread streams use it."""
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import anyio
+import httpx
 import orjson
 
 from gateway.runtime.content_blocks import ContentBlockEncoder
@@ -286,3 +288,37 @@ def test_tools_are_told_of_their_own() -> None:
         {"event": "tool-finished", "tool_call_id": "c1", "output": "a b"},
         {"event": "tool-error", "tool_call_id": "c2", "message": "no"},
     ]
+
+
+async def test_no_stream_contains_a_line_separator_of_unicode(tmp_path: Path) -> None:
+    """Readers that split lines as Python does would take one event for several broken ones."""
+    text = "one\u2028two\u2029three\u0085four"
+    request = {"assistant_id": "agent", "input": {"messages": [{"role": "user", "content": text}]}}
+    async with serving(tmp_path) as api:
+        thread = str((await api.sdk.threads.create())["thread_id"])
+        run = await api.http.post(f"/threads/{thread}/runs/stream", json=request)
+        assert_lines_are_fields(run.text, text)
+        path, since = f"/threads/{thread}/stream", {"Last-Event-ID": "-"}
+        params = {"stream_modes": "run_modes"}
+        async with api.http.stream("GET", path, headers=since, params=params) as response:
+            assert_lines_are_fields(await read_until(response, "run_done"), text)
+        path, wanted = f"/threads/{thread}/stream/events", {"channels": EVERYTHING}
+        async with api.http.stream("POST", path, json=wanted) as response:
+            assert_lines_are_fields(await read_until(response, '"completed"'), text)
+
+
+async def read_until(response: httpx.Response, end: str) -> str:
+    read = ""
+    with anyio.fail_after(20):
+        async for chunk in response.aiter_text():
+            read += chunk
+            if end in read and read.endswith("\n\n"):
+                return read
+    raise AssertionError(f"{end} did not come: {read}")
+
+
+def assert_lines_are_fields(stream: str, text: str) -> None:
+    lines = [line for line in stream.splitlines() if line]
+    assert all(line.startswith(("event: ", "data: ", "id: ", ":")) for line in lines), lines
+    data = [orjson.loads(line[6:]) for line in lines if line.startswith("data: ")]
+    assert json.dumps(text) in json.dumps(data)
