@@ -5,7 +5,6 @@ Requests made inside the process do not pass through it.
 
 import json
 import math
-import os
 import re
 import secrets
 from collections.abc import Iterable
@@ -27,6 +26,7 @@ from gateway.middleware import AUTHENTICATED_AS, WRONG_TOKEN_SENT
 from gateway.rate_limits import ClientRateLimiter, RateLimitConfig, client_key
 from gateway.token_scopes import is_permitted
 from store.api_tokens import ApiToken
+from store.data_folder import create_key_file
 
 MAX_BODY_BYTES = 10_000_000
 """Largest request body, uploads excepted."""
@@ -121,13 +121,9 @@ def _read_token(file: Path) -> AdminToken | None:
 def _generate_token(file: Path) -> AdminToken:
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     value = secrets.token_urlsafe(32)
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as target:
-            target.write(value + "\n")
-    except OSError:
-        file.unlink()
-        raise
+    if not create_key_file(file, f"{value}\n".encode()):
+        # Another process of the service made one in the same shared folder.
+        return AdminToken(value=file.read_text("utf-8").strip())
     return AdminToken(value=value, generated=True)
 
 

@@ -39,6 +39,7 @@ from store.api_tokens import ApiTokenStore
 from store.checkpoints import open_checkpointer
 from store.credentials import CredentialStore
 from store.database import Database
+from store.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric
@@ -72,8 +73,8 @@ async def open_app(
         built = registry.build_adapters(
             config.bots,
             COMMANDS,
-            files=config.home / "terminal",
-            vault=CredentialStore(services.database, config.home),
+            files=config.files / "terminal",
+            vault=CredentialStore(services.database, config.files),
         )
         services = replace(services, webhooks=built.webhooks, installations=built.installations)
         policies: dict[str, ChannelPolicy] = {
@@ -120,6 +121,8 @@ async def _open_embedded_app(
     ownership: "InstanceLock | None" = None,
 ) -> FastAPI:
     """Open the store, the agent and the runtime; return their application."""
+    if problem := await anyio.to_thread.run_sync(config.storage.find_problem):
+        raise StoreUnavailable(problem)
     opening = Database.open(config.database, config.home, ownership)
     database = await stack.enter_async_context(opening)
     checkpointer = await stack.enter_async_context(open_checkpointer(config.home, database))

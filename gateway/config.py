@@ -23,6 +23,7 @@ from gateway.config_validation import (
 )
 from gateway.config_variables import MIN_SECRET_CHARS, resolve_variables
 from gateway.rate_limits import ConnectionConfig, RateLimitConfig
+from gateway.storage_config import StorageConfig
 from gateway.telemetry_config import TelemetryConfig, load_telemetry_config
 from store.config import StoreConfig
 
@@ -115,6 +116,7 @@ class Config:
     log_format: Literal["auto", "console", "json"] = "auto"
     agent: AgentConfig
     database: StoreConfig
+    storage: StorageConfig = field(default_factory=StorageConfig)
     gateway: GatewayConfig
     bus: BusConfig
     bots: BotsConfig
@@ -125,9 +127,14 @@ class Config:
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
 
     @property
+    def files(self) -> Path:
+        """The folder of the files that every process of the service needs: `storage.url`, else the data folder."""
+        return self.storage.folder or self.home
+
+    @property
     def token_file(self) -> Path:
         """The file of the generated admin token."""
-        return self.home / TOKEN_FILE
+        return self.files / TOKEN_FILE
 
     @property
     def log_file(self) -> Path:
@@ -246,12 +253,13 @@ class _ConfigBuilder:
         root = self._validate(_TopLevelConfig, "", _pick_fields(self._tree, _TopLevelConfig))
         agent = self._validate(AgentConfig, "", _pick_fields(self._tree, AgentConfig))
         database = self._validate(StoreConfig, "database", self._tree.get("database"))
+        storage = self._validate(StorageConfig, "storage", self._tree.get("storage"))
         gateway = self._validate(GatewayConfig, "gateway", self._tree.get("gateway"))
         channels = self._channels()
         bus = self._validate(BusConfig, "channels", _pick_fields(channels, BusConfig))
         bots = self._bots_config(channels)
         self._warn_unknown_keys()
-        if not (root and agent and database and gateway and bus and bots):
+        if not (root and agent and database and storage and gateway and bus and bots):
             return None
         self._problems += [
             f"{self._label}: {line}" for line in _find_conflicts(gateway, database, bus)
@@ -274,6 +282,7 @@ class _ConfigBuilder:
             log_format=root.log_format,
             agent=agent,
             database=database,
+            storage=storage,
             gateway=gateway,
             bus=bus,
             bots=bots,
@@ -331,6 +340,7 @@ class _ConfigBuilder:
             *_TopLevelConfig.model_fields,
             *AgentConfig.model_fields,
             "database",
+            "storage",
             "gateway",
             "channels",
         ]

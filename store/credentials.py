@@ -3,13 +3,13 @@
 The table has one row for each workspace that installed an app: nothing prunes it.
 """
 
-import os
 import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from store.data_folder import create_key_file
 from store.database import Database, Params
 from store.errors import StoreError
 
@@ -98,9 +98,7 @@ def load_key(home: Path) -> bytes:
     path = home / KEY_FILE
     try:
         if not path.exists():
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(handle, "wb") as file:
-                file.write(secrets.token_bytes(_KEY_BYTES))
+            create_key_file(path, secrets.token_bytes(_KEY_BYTES))
         key = path.read_bytes()
     except OSError as error:
         raise StoreError(f"{path} cannot be used ({error.strerror})") from error

@@ -1,7 +1,8 @@
-"""The data folder: lock it for this process, and find the process that holds it. Blocking calls."""
+"""The data folder: lock it for this process, and find the process that holds it; key files. Blocking calls."""
 
 import fcntl
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,6 +47,27 @@ def _lock(descriptor: int, home: Path) -> None:
         ) from None
     except OSError as error:
         raise unusable_folder(home, error) from error
+
+
+def create_key_file(file: Path, content: bytes) -> bool:
+    """Create a file that only its owner can read, whole or not at all; return whether it did not exist.
+
+    Of several processes that do it at once, one creates it, and the others return False once it is there.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    new = file.with_name(f".{file.name}-{secrets.token_hex(8)}")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as target:
+            target.write(content)
+        os.link(new, file)
+    except FileExistsError:
+        return False
+    finally:
+        new.unlink()
+    return True
 
 
 def record_address(home: Path, url: str) -> None:

@@ -69,8 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
 def find_config_problems(config: Config) -> Iterator[str]:
     """Yield one line for each configured part that cannot work."""
     label = config.source or "(built-in defaults)"
-    if fault := find_folder_problem(config.home):
-        yield f"{config.home}: the data folder {fault}: correct its permissions, or set PARLEY_HOME to another folder"
+    yield from _find_folder_problems(config)
     for path, use in _configured_classes(config.agent):
         try:
             import_object(use)
@@ -82,8 +81,15 @@ def find_config_problems(config: Config) -> Iterator[str]:
     for fault in find_reference_problems(config):
         yield f"{label}: {fault}"
     for name, section in config.bots.sections.items():
-        if section.enabled and (fault := missing_keys(name, section)):
-            yield f"{label}: {fault}: set what is missing, or channels.{name}.enabled to false"
+        if section.enabled and (missing := missing_keys(name, section)):
+            yield f"{label}: {missing}: set what is missing, or channels.{name}.enabled to false"
+
+
+def _find_folder_problems(config: Config) -> Iterator[str]:
+    if fault := find_folder_problem(config.home):
+        yield f"{config.home}: the data folder {fault}: correct its permissions, or set PARLEY_HOME to another folder"
+    if fault := config.storage.find_problem():
+        yield f"{config.source or '(built-in defaults)'}: {fault}"
 
 
 def find_folder_problem(folder: Path) -> str | None:
@@ -105,7 +111,7 @@ def _check_machine(config: Config, problems: list[str]) -> tuple[str, list[str]]
             known = problems if disk.severity is Severity.PROBLEM else warnings
             known.append(f"data folder {disk.text}: {disk.fix}")
     try:
-        folders = ThreadStorage(config.home)
+        folders = ThreadStorage(config.files)
         return build_sandbox_provider(config.agent.sandbox, folders).description, warnings
     except AgentError as error:
         if not any(error.user_message in line for line in problems):
@@ -123,7 +129,7 @@ def _find_guardrail_problem(config: AgentConfig) -> str | None:
 
 def _find_mcp_problems(config: Config) -> Iterator[str]:
     """Yield problems of the extensions file and its MCP servers. Starts none of them."""
-    file = config.extensions or config.home / EXTENSIONS_FILE
+    file = config.extensions or config.files / EXTENSIONS_FILE
     found = ExtensionsFile(file).read()
     if found.error:
         yield f"{file}: {found.error}"

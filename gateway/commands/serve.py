@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     overrides = {key: value for key, value in overrides.items() if value}
     config = load_config(arguments.config, gateway=overrides)
     export_environment(config)
-    _check_disk_space(config)
+    _check_folders(config)
     with open_listener(config.gateway) as listener:
         has_chat = _should_open_chat(config) and not arguments.no_chat
         token = load_admin_token(config)
@@ -68,7 +68,9 @@ def import_service() -> ModuleType:
         return importlib.import_module(SERVICE_MODULE)
 
 
-def _check_disk_space(config: Config) -> None:
+def _check_folders(config: Config) -> None:
+    if problem := config.storage.find_problem():
+        raise CommandFailed(problem)
     existing = next(path for path in (config.home, *config.home.parents) if path.exists())
     free = shutil.disk_usage(existing).free
     if free < MIN_FREE_BYTES:

@@ -67,7 +67,7 @@ def _find_session_problems(config: Config, path: str, session: SessionConfig) ->
     is_remote = (
         config.bus.langgraph_url is not None
     )  # that server has its own assistants and models
-    agents = CustomAgentStore(config.home).stored_names()
+    agents = CustomAgentStore(config.files).stored_names()
     assistant = session.assistant_id
     if assistant and not is_remote and not _is_uuid(assistant):
         known = {str(DEFAULT_SESSION.assistant_id), *agents}

@@ -109,7 +109,7 @@ def is_interactive() -> bool:
 
 async def run_chat(config: Config, link: TerminalClient) -> None:
     """Chat on this process's standard input and output. Raises CommandFailed."""
-    files = config.home / "terminal"
+    files = config.files / "terminal"
     if is_interactive():
         await importlib.import_module(INTERACTIVE_MODULE).InteractiveChat(link, files=files).run()
     else:

@@ -25,6 +25,7 @@ from bus.config import DEFAULT_SESSION, BusConfig, ChannelPolicy, SessionConfig
 from bus.platform import ConnectionState, Disposition
 from gateway.cli import build_parser
 from gateway.config import GatewayConfig, _TopLevelConfig, load_config
+from gateway.storage_config import StorageConfig
 from store.config import StoreConfig
 from tests.gateway.composed import composed
 
@@ -119,6 +120,7 @@ def known_keys() -> dict[str, object]:
         **dict(fields(_TopLevelConfig, "")),
         **dict(fields(AgentConfig, "")),
         **dict(fields(StoreConfig, "database")),
+        **dict(fields(StorageConfig, "storage")),
         **dict(fields(GatewayConfig, "gateway")),
         **bus,
         **session,

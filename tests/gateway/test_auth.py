@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import httpx
 import pytest
 from starlette.applications import Starlette
@@ -16,8 +17,15 @@ from starlette.routing import Route
 from starlette.types import Message
 
 from gateway.app import with_access_control
-from gateway.auth import MAX_BODY_BYTES, OPEN_PATHS, AccessMiddleware, limit_body, load_admin_token
-from gateway.config import GatewayConfig, load_config
+from gateway.auth import (
+    MAX_BODY_BYTES,
+    OPEN_PATHS,
+    AccessMiddleware,
+    AdminToken,
+    limit_body,
+    load_admin_token,
+)
+from gateway.config import Config, GatewayConfig, load_config
 from gateway.config_file import ConfigError
 from tests.gateway.composed import TOKEN, composed
 
@@ -240,6 +248,24 @@ def test_a_generated_token_is_kept_for_the_user_alone(tmp_path: Path) -> None:
     again = load_admin_token(config)
     assert again is not None
     assert (again.value, again.generated) == (first.value, False)
+
+
+async def test_processes_that_start_at_once_in_a_shared_folder_have_the_same_token(
+    tmp_path: Path,
+) -> None:
+    for number in range(30):
+        config = load_config(None, {"PARLEY_HOME": str(tmp_path / str(number))})
+        found: list[AdminToken | None] = []
+
+        async def start(config: Config, found: list[AdminToken | None]) -> None:
+            found.append(await anyio.to_thread.run_sync(load_admin_token, config))
+
+        async with anyio.create_task_group() as group:
+            for _ in range(8):
+                group.start_soon(start, config, found)
+        assert len({token.value for token in found if token}) == 1
+        assert sum(token.generated for token in found if token) == 1
+        assert [path.name for path in config.home.iterdir()] == [config.token_file.name]
 
 
 def test_a_configured_token_is_not_written(tmp_path: Path) -> None:

@@ -35,6 +35,8 @@ class Service:
         self, folder: Path, config: Mapping[str, Any], environment: Mapping[str, str] | None = None
     ) -> None:
         self.home = folder / "home"
+        shared = config.get("storage", {}).get("url")
+        self.files = Path(shared.removeprefix("file://")) if shared else self.home
         self.config = folder / "config.yaml"
         self.log = folder / "service.log"
         gateway = {"port": free_port(), **config.get("gateway", {})}
@@ -58,7 +60,7 @@ class Service:
 
     def client(self) -> httpx.AsyncClient:
         """Return an operator's client for the REST API."""
-        token = (self.home / "admin_token").read_text().strip()
+        token = (self.files / "admin_token").read_text().strip()
         return httpx.AsyncClient(
             base_url=self.url, headers={"Authorization": f"Bearer {token}"}, timeout=10
         )

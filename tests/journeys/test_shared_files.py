@@ -1,0 +1,116 @@
+"""`storage.url`: the process that takes over sees the files, memory, skills and agents of the one that was killed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
+from tests.fakes.postgres import MISSING, PostgresServer
+from tests.journeys.chat_users import PlatformServers
+from tests.journeys.service import Service, serving, with_model
+from tests.journeys.test_standby import standing_by
+
+PLATFORMS = ("slack", "telegram", "feishu")
+OUTPUT = "/mnt/user-data/outputs/notes.txt"
+AGENT = {"name": "reviewer", "soul": "You review.", "description": "reviews"}
+
+
+@pytest.fixture
+def database(postgres: PostgresServer | None) -> Iterator[dict[str, Any]]:
+    if postgres is None:
+        pytest.skip(MISSING)
+    with postgres.database() as url:
+        yield {"database": {"url": url}}
+
+
+def use_files(request: ModelRequest) -> ModelReply:
+    """Write what somebody says into a file; read it if they say "show it"."""
+    last, said = request.messages[-1], request.last_user_text
+    if last["role"] == "tool":
+        return ModelReply(text=f"Done: {last['content']}")
+    if "show it" in said:
+        args = {"description": "read", "path": OUTPUT}
+        return ModelReply(calls=(ToolCall("read_file", args, id="r1"),))
+    args = {"description": "write", "path": OUTPUT, "content": said}
+    return ModelReply(calls=(ToolCall("write_file", args, id="w1"),))
+
+
+async def described(service: Service) -> dict[str, Any]:
+    """Return what the REST API says about files: uploads and outputs of all threads, agents, skills."""
+    async with service.client() as client:
+        found = (await client.post("/api/threads/search", json={"limit": 100})).json()
+        threads = sorted(thread["thread_id"] for thread in found)
+        outputs = {}
+        for thread in threads:
+            output = await client.get(f"/api/threads/{thread}/artifacts{OUTPUT}")
+            uploads = await client.get(f"/api/threads/{thread}/uploads/list")
+            outputs[thread] = (output.status_code, output.text, uploads.json())
+        agents = (await client.get("/api/agents/reviewer")).json()
+        return {"files": outputs, "agent": agents}
+
+
+async def test_the_process_that_takes_over_has_the_files(
+    tmp_path: Path, database: dict[str, Any]
+) -> None:
+    shared = tmp_path / "shared"
+    await anyio.Path(shared).mkdir()
+    async with PlatformServers() as platforms, FakeModelServer(answer=use_files) as model:
+        config = {
+            **with_model(model.base_url),
+            **database,
+            "channels": platforms.channels,
+            "agents_api": {"enabled": True},
+            "storage": {"url": shared.as_uri()},
+        }
+        users = platforms.private_users(1)
+        async with (
+            serving(tmp_path, config, *PLATFORMS) as first,
+            standing_by(tmp_path / "second", config) as second,
+        ):
+            for user in users:
+                await user.send(f"notes of {user.name}")
+                await user.wait_for_message("Done: ")
+            async with first.client() as client:
+                assert (await client.post("/api/agents", json=AGENT)).is_success
+                found = (await client.post("/api/threads/search", json={"limit": 100})).json()
+                for thread in found:
+                    sent = await client.post(
+                        f"/api/threads/{thread['thread_id']}/uploads",
+                        files={"files": ("report.txt", b"uploaded before", "text/plain")},
+                    )
+                    assert sent.is_success, sent.text
+            before = await described(first)
+            assert [one[:1] for one in before["files"].values()] == [(200,)] * 3
+            await first.kill()
+            await second.until_connected(*PLATFORMS)
+            assert await described(second) == before
+            for user in users:
+                await user.send("show it")
+                await user.wait_for_message("Done: ", f"notes of {user.name}")
+            own = {path.name for path in second.home.iterdir()}
+            assert own <= {"parley.lock", "audit.log"}
+        assert platforms.violations == []
+
+
+async def test_a_folder_that_is_not_mounted_is_told_and_not_created(tmp_path: Path) -> None:
+    service = Service(tmp_path, {"storage": {"url": (tmp_path / "absent").as_uri()}})
+    code, _, errors = await service.command("serve", "--no-chat")
+    expected = f"parley: storage.url: the folder {tmp_path}/absent does not exist: mount it, or create it\n"
+    assert (code, errors) == (1, expected)
+    assert not (tmp_path / "absent").exists()
+    code, _, errors = await service.command("check")
+    assert code != 0
+    assert "storage.url: the folder" in errors
+
+
+@pytest.mark.parametrize(
+    "url", ["s3://bucket/prefix", "/mnt/shared", "file://host/mnt", "file:///"]
+)
+async def test_a_wrong_url_is_told(tmp_path: Path, url: str) -> None:
+    service = Service(tmp_path, {"storage": {"url": url}})
+    code, _, errors = await service.command("serve", "--no-chat")
+    assert (code, errors.count("\n")) == (2, 1)
+    assert "storage.url: must look like file:///mnt/parley" in errors
