@@ -34,6 +34,7 @@ from store.conversations import ConversationKey
 from store.database import Database, Transaction
 from tests.benchmarks.figures import Figure, paired, percentile, rounds
 from tests.benchmarks.instant_runs import InstantRuns, never
+from tests.benchmarks.service_loop import run_as_service
 from tests.eventually import eventually
 from tests.fakes.platform import FakePlatform
 from tests.gateway.langgraph_server import build_app, services_for
@@ -68,7 +69,7 @@ class _RunningBus:
 
 def run() -> list[Figure]:
     """Measure and return the figures."""
-    return anyio.run(_measure)
+    return run_as_service(_measure)
 
 
 async def _measure() -> list[Figure]:

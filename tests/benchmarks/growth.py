@@ -8,12 +8,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import anyio
 import httpx
 import yaml
 
 from gateway.serving.gc_tuning import freeze_and_enable_gc
 from tests.benchmarks.figures import Figure
+from tests.benchmarks.service_loop import run_as_service
 from tests.gateway.composed import composed
 
 TURNS = 400
@@ -32,7 +32,7 @@ CONFIG = {
 
 def run() -> list[Figure]:
     """Measure and return the figures."""
-    return anyio.run(_measure)
+    return run_as_service(_measure)
 
 
 async def _measure() -> list[Figure]:

@@ -25,6 +25,7 @@ from gateway.serving import gc_tuning
 from store.checkpoints import open_checkpointer
 from store.config import StoreConfig
 from store.database import Database
+from tests.benchmarks.service_loop import run_as_service
 from tests.fakes.graphs import Graphs
 from tests.gateway.langgraph_server import build_app, services_for
 
@@ -103,4 +104,5 @@ async def serve(kind: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(serve, sys.argv[1], Path(sys.argv[2]))
+    run = run_as_service if sys.argv[1] == "ours" else anyio.run
+    run(serve, sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,20 @@
+"""Runs a benchmark as `parley serve` runs the service: with its event loop, and its turns between threads."""
+
+from collections.abc import Awaitable, Callable
+
+import anyio
+from typing_extensions import TypeVar, TypeVarTuple, Unpack
+
+from gateway.serving.event_loop import FairEventLoop
+from gateway.serving.thread_switching import shorten_switch_interval
+
+_Arguments = TypeVarTuple("_Arguments")
+_Result = TypeVar("_Result")
+
+
+def run_as_service(
+    main: Callable[[Unpack[_Arguments]], Awaitable[_Result]], *args: *_Arguments
+) -> _Result:
+    """Run a coroutine function to its end, and return its result."""
+    shorten_switch_interval()
+    return anyio.run(main, *args, backend_options={"loop_factory": FairEventLoop})
