@@ -4,17 +4,13 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import orjson
-
-from agent.errors import MemoryInvalid
 from agent.memory.queue import MemoryQueueKey
-from agent.memory.scope import memory_scope
-from agent.memory.turns import MemoryMessage, MemoryTurn
+from agent.memory.turn_json import encode_turns, parse_turns
+from agent.memory.turns import MemoryTurn
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +42,7 @@ class PendingTurns:
         path = f"{self._folder}/{hashlib.sha256(name.encode()).hexdigest()[:32]}"
         try:
             if turns:
-                self._write(path, _encode(turns))
+                self._write(path, encode_turns(turns))
             else:
                 Path(f"{path}.json").unlink(missing_ok=True)
         except OSError:
@@ -65,7 +61,7 @@ class PendingTurns:
 
     def load(self) -> list[MemoryTurn]:
         """Return the saved turns; invalid entries are skipped."""
-        return [turn for path in self._paths() for turn in _parse_turns(_read(path))]
+        return [turn for path in self._paths() for turn in parse_turns(_read(path))]
 
     def delete_old_file(self) -> None:
         """Delete the file of an older version, once its turns are saved again."""
@@ -80,13 +76,6 @@ class PendingTurns:
         return [self._old_file, *sorted(self._folder.glob("*.json"), key=os.path.getmtime)]
 
 
-def _encode(turns: Sequence[MemoryTurn]) -> bytes:
-    try:
-        return orjson.dumps(turns)
-    except TypeError:  # a lone surrogate, from a hostile model
-        return json.dumps([asdict(turn) for turn in turns]).encode()
-
-
 def _read(path: Path) -> list[Any]:
     try:
         listed = json.loads(path.read_bytes())
@@ -96,23 +85,3 @@ def _read(path: Path) -> list[Any]:
         logger.exception("Could not load pending memory turns")
         return []
     return listed if isinstance(listed, list) else []
-
-
-_OLD_KEYS = {"spot": "scope", "said": "messages", "earlier": "context"}
-"""Maps the keys of files written by older versions."""
-
-
-def _parse_turns(listed: list[Any]) -> Iterator[MemoryTurn]:
-    for raw in listed:
-        try:
-            entry = {_OLD_KEYS.get(key, key): value for key, value in raw.items()}
-            yield MemoryTurn(
-                scope=memory_scope(entry["scope"]["scope"], entry["scope"]["agent"]),
-                thread_id=str(entry["thread_id"]),
-                messages=tuple(MemoryMessage(**one) for one in entry["messages"]),
-                context=tuple(MemoryMessage(**one) for one in entry["context"]),
-                is_correction=entry["is_correction"] is True,
-                is_reinforcement=entry["is_reinforcement"] is True,
-            )
-        except (AttributeError, KeyError, TypeError, MemoryInvalid):
-            logger.warning("Skipped an invalid pending memory turn")

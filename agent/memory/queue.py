@@ -1,6 +1,8 @@
 """MemoryQueue: turns waiting for extraction, debounced per conversation."""
 
+import json
 import math
+import zlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
@@ -8,6 +10,7 @@ from dataclasses import dataclass, replace
 import anyio
 
 from agent.memory.scope import MemoryScope
+from agent.memory.turn_json import encode_turns, parse_turns
 from agent.memory.turns import MemoryMessage, MemoryTurn
 
 MAX_MESSAGES = 60
@@ -16,8 +19,8 @@ MAX_MESSAGES = 60
 MAX_DEBOUNCE_FACTOR = 10
 """A conversation that never pauses is processed after this many debounce periods."""
 
-MAX_PROCESSED_IDS = 20_000
-"""Number of message ids remembered as processed."""
+MAX_PROCESSED = 5_000
+"""Messages that are remembered as processed, as hashes: 150 bytes each."""
 
 FLUSH_CONCURRENCY = 8  # updates side by side while closing; one after another otherwise
 GAP_S = 0.5  # between two updates: a background job must not use up a provider's rate
@@ -35,25 +38,34 @@ class MemoryQueueKey:
     scope: MemoryScope
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
 class QueuedTurn:
     """One entry. `first_at` and `last_at` are event loop times, seconds.
 
+    Thousands of them may wait for minutes, so each holds its texts compressed.
+
     Attributes:
-        turn: The turn, or several joined ones.
+        key: The entry's key.
         is_cancelled: The entry must not change the document any more; can be set during processing.
     """
 
-    turn: MemoryTurn
-    first_at: float
-    last_at: float
-    is_expedited: bool = False
-    is_cancelled: bool = False
+    __slots__ = ("_compressed", "first_at", "is_cancelled", "is_expedited", "key", "last_at")
+
+    def __init__(self, *, turn: MemoryTurn, first_at: float, last_at: float) -> None:
+        self.key = MemoryQueueKey(thread_id=turn.thread_id, scope=turn.scope)
+        self.first_at = first_at
+        self.last_at = last_at
+        self.is_expedited = self.is_cancelled = False
+        self.turn = turn
 
     @property
-    def key(self) -> MemoryQueueKey:
-        """The entry's key."""
-        return MemoryQueueKey(thread_id=self.turn.thread_id, scope=self.turn.scope)
+    def turn(self) -> MemoryTurn:
+        """The turn, or several joined ones. Decoded at each call."""
+        (turn,) = parse_turns(json.loads(zlib.decompress(self._compressed)))
+        return turn
+
+    @turn.setter
+    def turn(self, turn: MemoryTurn) -> None:
+        self._compressed = zlib.compress(encode_turns([turn]), level=1)
 
 
 def due_at(entry: QueuedTurn, rest_s: float) -> float:
@@ -100,7 +112,7 @@ class MemoryQueue:
         self._gap_s = gap_s
         self._waiting: OrderedDict[MemoryQueueKey, QueuedTurn] = OrderedDict()
         self._busy: list[QueuedTurn] = []
-        self._processed: OrderedDict[tuple[MemoryQueueKey, str], None] = OrderedDict()
+        self._processed: OrderedDict[int, None] = OrderedDict()
         self._changed = anyio.Event()
         self._asleep_until = math.inf
         self._is_closing = False
@@ -123,7 +135,7 @@ class MemoryQueue:
         every user message in it was processed before.
         """
         key = MemoryQueueKey(thread_id=turn.thread_id, scope=turn.scope)
-        fresh = tuple(one for one in turn.messages if (key, one.id) not in self._processed)
+        fresh = tuple(one for one in turn.messages if hash((key, one.id)) not in self._processed)
         if not any(one.role == "user" for one in fresh):
             return key
         now = anyio.current_time()
@@ -225,8 +237,8 @@ class MemoryQueue:
 
     def _record_processed(self, key: MemoryQueueKey, messages: Iterable[MemoryMessage]) -> None:
         for one in messages:
-            self._processed[key, one.id] = None
-        while len(self._processed) > MAX_PROCESSED_IDS:
+            self._processed[hash((key, one.id))] = None
+        while len(self._processed) > MAX_PROCESSED:
             self._processed.popitem(last=False)
 
     def _notify(self) -> None:

@@ -1,6 +1,7 @@
 """What waits to be learnt: rest, joining, hurry, dropping, closing."""
 
 import json
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -273,3 +274,23 @@ def test_a_broken_file_of_what_waits_is_passed_over(tmp_path: Path, text: str) -
 def test_a_disk_that_refuses_does_not_stop_the_stop(tmp_path: Path) -> None:
     (tmp_path / "memory").write_text("a file where the folder should be")
     PendingTurns(tmp_path / "memory").save(key_of(turn("a")), [turn("a")])
+
+
+# ---- memory ------------------------------------------------------------------------------------
+
+
+async def test_a_waiting_conversation_takes_less_than_two_kilobytes() -> None:
+    waiting = MemoryQueue(
+        RecordingExtractor().learn, on_processed, rest_s=lambda: NEVER, gap_s=NEVER
+    )
+    waiting.add(turn("warm up", thread="warm up"))
+    tracemalloc.start()
+    try:
+        for number in range(500):
+            waiting.add(turn(f"{number}: " + "How are things there? " * 200, thread=f"t{number}"))
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert used / 500 < 2000
+    (found,) = waiting.unprocessed_of(key_of(turn("", thread="t7")))
+    assert found.messages[0].text.startswith("7: How are things there?")
