@@ -18,6 +18,8 @@ Connection = psycopg.Connection[DictRow]
 _DEFAULTS = {
     "application_name": "parley",
     "connect_timeout": "5",
+    # Of several hosts, the primary: a replica serves only once it is promoted.
+    "target_session_attrs": "read-write",
     # A host that is gone without a word is noticed after 10 s.
     "keepalives_idle": "5",
     "keepalives_interval": "2",

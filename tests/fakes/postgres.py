@@ -66,6 +66,27 @@ class PostgresServer:
         """Start a server that was stopped."""
         _call(*self.control, "-w", "start")
 
+    @contextmanager
+    def replica(self) -> Iterator["PostgresServer"]:
+        """Start a replica of a server that was started here; it follows until it is promoted."""
+        programs = Path(self.control[0]).parent
+        folder = _new_folder()
+        data = str(folder / "data")
+        try:
+            _call(str(programs / "pg_basebackup"), "-d", self.url, "-D", data, "-R", "-c", "fast", "--no-sync")
+            with _started(programs, folder) as follower:
+                yield follower
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def url_of(self, url: str) -> str:
+        """Return the URL at this server of the database that `url` names at another one."""
+        return self._url_of(str(conninfo_to_dict(url)["dbname"]))
+
+    def promote(self) -> None:
+        """Make a replica a server of its own."""
+        _call(*self.control, "-w", "promote")
+
     def _migrated_template(self) -> str:
         if not self._template:
             self._template = self._create("template1")
@@ -98,10 +119,9 @@ def postgres_server() -> Iterator[PostgresServer | None]:
     if programs is None:
         yield None
         return
-    folder = Path(tempfile.mkdtemp(prefix="parley-postgres-"))
-    if os.geteuid() == 0:
-        shutil.chown(folder, "postgres")
+    folder = _new_folder()
     try:
+        _create_data(programs, folder)
         with _started(programs, folder) as server:
             yield server
     finally:
@@ -120,7 +140,7 @@ def tls_server(files: Mapping[str, bytes], access: str) -> Iterator[PostgresServ
     if programs is None:
         yield None
         return
-    folder = Path(tempfile.mkdtemp(prefix="parley-postgres-"))
+    folder = _new_folder()
     for name, content in files.items():
         (folder / name).write_bytes(content)
         (folder / name).chmod(0o600)
@@ -128,13 +148,12 @@ def tls_server(files: Mapping[str, bytes], access: str) -> Iterator[PostgresServ
             shutil.chown(folder / name, "postgres")
     (folder / "access").write_text(f"{access}\nhostnossl all parley 127.0.0.1/32 trust\n")
     (folder / "access").chmod(0o644)
-    if os.geteuid() == 0:
-        shutil.chown(folder, "postgres")
     settings = (
         f"-c ssl=on -c hba_file={folder}/access -c ssl_cert_file={folder}/server.crt"
         f" -c ssl_key_file={folder}/server.key -c ssl_ca_file={folder}/ca.crt"
     )
     try:
+        _create_data(programs, folder)
         with _started(programs, folder, settings) as server:
             yield server
     finally:
@@ -143,8 +162,8 @@ def tls_server(files: Mapping[str, bytes], access: str) -> Iterator[PostgresServ
 
 @contextmanager
 def _started(programs: Path, folder: Path, settings: str = "") -> Iterator[PostgresServer]:
+    """Start the server whose data are in `folder`."""
     data, port = str(folder / "data"), _free_port()
-    _call(str(programs / "initdb"), "-D", data, "-A", "trust", "-U", "parley", "--no-sync")
     options = f"-p {port} -k {folder} {_SETTINGS} {settings}"
     log = str(folder / "log")
     control = (str(programs / "pg_ctl"), "-D", data, "-o", options, "-l", log)
@@ -155,6 +174,19 @@ def _started(programs: Path, folder: Path, settings: str = "") -> Iterator[Postg
     finally:
         with contextlib.suppress(subprocess.CalledProcessError):
             server.stop()
+
+
+def _new_folder() -> Path:
+    """Return a temporary folder that belongs to the servers' user."""
+    folder = Path(tempfile.mkdtemp(prefix="parley-postgres-"))
+    if os.geteuid() == 0:
+        shutil.chown(folder, "postgres")
+    return folder
+
+
+def _create_data(programs: Path, folder: Path) -> None:
+    data = str(folder / "data")
+    _call(str(programs / "initdb"), "-D", data, "-A", "trust", "-U", "parley", "--no-sync")
 
 
 def _programs() -> Path | None:

@@ -25,6 +25,7 @@ from store.pairings import Pairing, PairingStore
 from store.postgres.instance_lock import OWNER, WORKER
 from store.postgres.statements import translate
 from store.threads import ThreadStore
+from tests.eventually import eventually
 from tests.fakes.postgres import MISSING, PostgresServer
 from tests.store.test_retention import STATEMENTS
 
@@ -204,6 +205,48 @@ async def test_calls_fail_while_the_server_is_gone_and_work_when_it_is_back(
         assert not database.outage
         await inbox.accept(message(2), cap=9)
         assert [row.event_id for row in await inbox.list_unfinished()] == ["e1", "e2"]
+
+
+async def test_of_several_hosts_the_primary_is_used_also_after_a_failover(
+    server: PostgresServer, url: str, tmp_path: Path
+) -> None:
+    if not server.control:
+        pytest.skip("the server was not started by the tests")
+    with server.replica() as replica:
+        replica_host = replica.url.split("@")[1].split("/")[0]
+        config = StoreConfig(url=url.replace("@", f"@{replica_host},"))
+        async with Database.open(config, tmp_path) as database:
+            inbox = InboxStore(database)
+            await inbox.accept(message(1), cap=9)
+            await eventually(
+                lambda: _event_ids(replica.url_of(url)), lambda ids: ids == ["e1"], within_s=20
+            )
+            await anyio.to_thread.run_sync(server.stop)
+            try:
+                with pytest.raises(StoreUnavailable):
+                    await inbox.accept(message(2), cap=9)
+                await anyio.to_thread.run_sync(replica.promote)
+                await eventually(
+                    lambda: _accepts(inbox, message(2)), lambda accepted: accepted, within_s=20
+                )
+                assert [row.event_id for row in await inbox.list_unfinished()] == ["e1", "e2"]
+            finally:
+                await anyio.to_thread.run_sync(server.start)
+
+
+async def _event_ids(url: str) -> list[str]:
+    """Return the events of the messages in a database."""
+    with psycopg.connect(url) as connection:
+        return [row[0] for row in connection.execute("SELECT event_id FROM inbox ORDER BY id")]
+
+
+async def _accepts(inbox: InboxStore, new: NewInboxRow) -> bool:
+    """Return whether a message could be stored, or was stored before."""
+    try:
+        await inbox.accept(new, cap=9)
+    except StoreUnavailable:
+        return False
+    return True
 
 
 async def test_connections_that_were_closed_are_replaced_without_an_error(
