@@ -15,6 +15,9 @@ from store.postgres.connection import Connection
 from store.postgres.statements import translate
 from store.transaction import Params, Row, Value
 
+_BEGIN = b"BEGIN; SELECT pg_current_xact_id()"
+"""One trip. The number tells later whether the transaction was committed, if its connection breaks meanwhile."""
+
 _FLOAT = struct.Struct("!d")
 
 _DECODERS: Mapping[int, Callable[[bytes], Any]] = {
@@ -45,6 +48,12 @@ class PreparedStatements:
     def command(self, sql: bytes) -> None:
         """Execute a statement without parameters and rows: BEGIN and the like. Raises psycopg.Error."""
         _check(self._pgconn, self._pgconn.exec_(sql))
+
+    def begin(self) -> str:
+        """Begin a transaction; return its number. Raises psycopg.Error."""
+        result = self._pgconn.exec_(_BEGIN)
+        _check(self._pgconn, result)
+        return (result.get_value(0, 0) or b"").decode()
 
     def run(self, sql: str, params: Params) -> Sequence[Row]:
         """Execute a statement of the store; return its rows. Raises psycopg.Error."""

@@ -1,6 +1,7 @@
 """Runs units of work on one connection: begin, commit, and again when others were first. Blocking calls."""
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 import psycopg
@@ -18,6 +19,15 @@ MAX_ATTEMPTS = 10
 PAUSE_S = 0.005
 """Pause after the first lost attempt, seconds, so that the unit that won gets on; later ones are longer."""
 
+OUTCOME_S = 5.0
+"""How long the outcome of a COMMIT that was not answered is asked for, seconds."""
+
+OUTCOME_POLL_S = 0.05
+
+_STATUS = "SELECT pg_xact_status(CAST(:number AS xid8)) AS status"
+_INCARNATION = "SELECT coalesce(stats_reset::text, '') AS incarnation FROM pg_stat_wal"
+"""What differs after a crash of the server, and on another one: only then its statistics begin anew by themselves."""
+
 _CONFLICTS = (errors.SerializationFailure, errors.DeadlockDetected)
 
 
@@ -28,13 +38,14 @@ class _PostgresTransaction(Transaction):
         self._statements = statements
         self._has_begun = is_read
         self._is_read = is_read
+        self.number = ""
         self.is_committing = False
 
     @override
     def run(self, sql: str, params: Params | None = None) -> Sequence[Row]:
         if not self._has_begun:
             self._has_begun = True
-            self._statements.command(b"BEGIN")
+            self.number = self._statements.begin()
         return self._statements.run(sql, params or {})
 
     @override
@@ -59,27 +70,34 @@ class PostgresSession:
         self._connector = connector
         self._connection: Connection | None = None
         self._statements: PreparedStatements | None = None
+        self._incarnation = ""
         self._pause = threading.Event()
 
     def run(self, work: Callable[[Transaction], T], *, is_read: bool = False) -> T:
         """Run a unit and commit it; again, if it lost against another one or its connection was closed.
 
         Raises:
-            StoreUnavailable: there is no connection, or it broke while the unit was committed.
+            StoreUnavailable: there is no connection; or it broke while the unit was committed, and whether it was
+                cannot be found out: the server crashed, or is away for longer than `OUTCOME_S`.
         """
         for attempt in range(1, MAX_ATTEMPTS + 1):
             connection, statements = self._opened()
+            incarnation = self._incarnation
             transaction = _PostgresTransaction(statements, is_read=is_read)
+            values: list[T] = []
             try:
-                value = work(transaction)
+                values.append(work(transaction))
                 transaction.commit()
             except psycopg.Error as error:
                 failure = error
             else:
-                return value
+                return values[0]
             finally:
                 self._end(connection)
-            is_broken = self._connection is None and not transaction.is_committing
+            is_broken = self._connection is None
+            is_unanswered = is_broken and transaction.is_committing
+            if is_unanswered and self._was_committed(transaction.number, incarnation, failure):
+                return values[0]
             if not _may_repeat(failure, is_first=attempt == 1, is_broken=is_broken):
                 raise _translated(failure) from failure
             if isinstance(failure, _CONFLICTS):
@@ -92,10 +110,45 @@ class PostgresSession:
             self._connection.close()
             self._connection = None
 
+    def _was_committed(self, number: str, incarnation: str, failure: psycopg.Error) -> bool:
+        """Return whether a transaction was committed whose COMMIT was not answered. Raises StoreUnavailable."""
+        deadline = time.monotonic() + OUTCOME_S
+        while time.monotonic() < deadline:
+            outcome = self._outcome(number)
+            if outcome == "aborted":
+                return False
+            if outcome == "committed":
+                if incarnation and incarnation == self._incarnation:
+                    return True
+                break  # a server that crashed gives the numbers of lost transactions again
+            self._pause.wait(OUTCOME_POLL_S)
+        raise unavailable(failure) from failure
+
+    def _outcome(self, number: str) -> str:
+        """Return `committed`, `aborted`, or "" while it is unknown."""
+        connection: Connection | None = None
+        try:
+            connection, statements = self._opened()
+            status = statements.run(_STATUS, {"number": number})[0]["status"]
+        except errors.InvalidParameterValue:
+            return "aborted"  # after a crash: a number that was not given yet
+        except (psycopg.Error, StoreUnavailable):
+            status = ""
+        finally:
+            if connection is not None:
+                self._end(connection)
+        return "" if status is None or status == "in progress" else str(status)
+
     def _opened(self) -> tuple[Connection, PreparedStatements]:
         if self._connection is None or self._statements is None:
             self._connection = self._connector()
             self._statements = PreparedStatements(self._connection)
+            try:
+                self._incarnation = str(self._statements.run(_INCARNATION, {})[0]["incarnation"])
+            except psycopg.Error as error:
+                self._connection.close()
+                self._connection = None
+                raise unavailable(error) from error
         return self._connection, self._statements
 
     def _end(self, connection: Connection) -> None:

@@ -430,6 +430,8 @@ def old_server() -> Iterator[int]:
             connection.sendall(
                 b"R" + struct.pack("!ii", 8, 0)
                 + _status(b"server_version", b"14.9") + _status(b"client_encoding", b"UTF8")
+                + _status(b"in_hot_standby", b"off")
+                + _status(b"default_transaction_read_only", b"off")
                 + b"Z" + struct.pack("!ic", 5, b"I")
             )  # fmt: skip
             connection.recv(4096)
