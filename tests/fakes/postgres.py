@@ -73,7 +73,17 @@ class PostgresServer:
         folder = _new_folder()
         data = str(folder / "data")
         try:
-            _call(str(programs / "pg_basebackup"), "-d", self.url, "-D", data, "-R", "-c", "fast", "--no-sync")
+            _call(
+                str(programs / "pg_basebackup"),
+                "-d",
+                self.url,
+                "-D",
+                data,
+                "-R",
+                "-c",
+                "fast",
+                "--no-sync",
+            )
             with _started(programs, folder) as follower:
                 yield follower
         finally:
