@@ -33,18 +33,21 @@ endef
 
 # What only the installation needs: 50 MB. The folder of a developer keeps uv, for `make lock`.
 define remove_installer
-	@test -e $(V)/.dev || $(V)/bin/python -m pip uninstall -q -y --disable-pip-version-check uv setuptools 2>/dev/null
+	@test -e $(V)/.dev || $(V)/bin/uv pip uninstall -q --python $(V)/bin/python uv setuptools 2>/dev/null \
+		|| $(V)/bin/python -m pip uninstall -q -y --disable-pip-version-check uv setuptools 2>/dev/null
 endef
 
 $(V)/.run: requirements.lock requirements-bootstrap.lock
 	@echo "Installing Parley into $(V) ..."
+	@# Parley itself is compiled while the packages are installed.
+	@$(PY) -m compileall -q agent bots bus gateway store >/dev/null 2>&1 &
 	$(call install_lock,requirements.lock,$@)
 	$(remove_installer)
 	@# Compiles what the service imports, so that its first start is as fast as the later ones; in two processes.
-	@unset PYTHONDONTWRITEBYTECODE; $(V)/bin/python -P -c "import openai, aiohttp, telegram, slack_bolt.async_app" & \
+	@unset PYTHONDONTWRITEBYTECODE; $(V)/bin/python -P -c "import langchain_openai, bots.slack.adapter, \
+		bots.telegram.adapter, bots.feishu.adapter" & \
 		$(V)/bin/python -P -c "import gateway.commands.serve, gateway.serving.service, gateway.terminal.interactive" && \
-		wait && $(V)/bin/python -P -c \
-		"import langchain_openai, bots.slack.adapter, bots.telegram.adapter, bots.feishu.adapter"
+		wait $$!
 
 $(V)/.dev: requirements-dev.lock $(V)/.run
 	$(call install_lock,requirements-dev.lock,$@)
