@@ -34,6 +34,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from typing_extensions import override
 
 from store import checkpoint_sql as sql
+from store.checkpoint_configs import has_metadata, row_config, row_key
 from store.chunk_rows import SavedChunks, read_chunks, write_chunks
 from store.chunks import ChunkedValues, MessageChunker, StoredChunk
 from store.database import Database
@@ -97,7 +98,7 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
 
     @override
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        key = _key(config)
+        key = row_key(config)
         key["id"] = get_checkpoint_id(config)
         where = str(key["thread_id"]), str(key["ns"])
         loaded = await self._load(key, self._chunks.held(*where))
@@ -127,7 +128,7 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
         }
         statement = sql.LIST_THREAD if config else sql.LIST
         rows = await self._writer.submit(lambda tx: tx.run(statement, params))
-        matching = (row for row in rows if _has_metadata(row, filter or {}))
+        matching = (row for row in rows if has_metadata(row, filter or {}))
         held: dict[str, StoredChunk] = {}
         for row in islice(matching, limit):
             key = {
@@ -143,6 +144,8 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
         self, key: dict[str, Value], held: Mapping[str, StoredChunk]
     ) -> tuple[CheckpointTuple, list[StoredChunk]] | None:
         """Return a checkpoint and its chunks; None if it does not exist, or is being deleted."""
+        is_newest = key["id"] is None and not key["ns"]
+        unchanged = is_newest and self._chunks.take_unchanged(str(key["thread_id"]))
 
         def work(tx: Transaction) -> tuple[Row, Sequence[Row], SavedChunks] | None:
             rows = tx.run(sql.GET, key)
@@ -158,7 +161,7 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
         if found is None:
             return None
         row, writes, saved = found
-        return self._join_chunks(self._tuple(key, row, writes), held, saved)
+        return self._join_chunks(self._tuple(key, row, writes), held, saved, unchanged=unchanged)
 
     @override
     async def aput(
@@ -168,7 +171,7 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        key = _key(config)
+        key = row_key(config)
         thread_id = str(key["thread_id"])
         parent = get_checkpoint_id(config)
         # From loading to the checkpoint after the input's, no node runs; later ones are compared in full.
@@ -201,7 +204,7 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
         await submit_with_retry(self._writer, work)
         if not key["ns"]:
             self._count(thread_id, first=parent is None)
-        return _config(key, checkpoint["id"])
+        return row_config(key, checkpoint["id"])
 
     @override
     async def aput_writes(
@@ -213,7 +216,7 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
     ) -> None:
         special = all(channel in WRITES_IDX_MAP for channel, _ in writes)
         put = sql.REPLACE_WRITE if special else sql.PUT_WRITE
-        key = _key(config) | {
+        key = row_key(config) | {
             "id": get_checkpoint_id(config),
             "task_id": task_id,
             "task_path": task_path,
@@ -253,6 +256,10 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
                 tx.run(statement, both)
 
         await self._writer.submit(work)
+
+    def mark_unchanged(self, thread_id: str) -> None:
+        """Record that a run ended with the newest checkpoint, so that the next one need not compare all messages."""
+        self._chunks.mark_unchanged(thread_id)
 
     async def trim_thread(self, thread_id: str, *, keep: int = KEEP) -> None:
         """Delete all but the last `keep` checkpoints of a thread, with what belongs to them."""
@@ -298,17 +305,20 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
         return _CHUNKED, self.serde.dumps_typed(lean)[1]
 
     def _join_chunks(
-        self, found: CheckpointTuple, held: Mapping[str, StoredChunk], saved: SavedChunks
+        self,
+        found: CheckpointTuple,
+        held: Mapping[str, StoredChunk],
+        saved: SavedChunks,
+        *,
+        unchanged: bool,
     ) -> tuple[CheckpointTuple, list[StoredChunk]]:
         """Return a checkpoint with its message lists joined, and their chunks."""
         parts = _parts(found.checkpoint)
         if not parts:
             return found, []
+        stored = found.checkpoint["channel_values"]
         values, chunks = self._chunks.join(
-            found.checkpoint["channel_values"],
-            parts,
-            held=held,
-            saved=saved,
+            stored, parts, held=held, saved=saved, unchanged=unchanged
         )
         plain = {key: value for key, value in found.checkpoint.items() if key != _PARTS}
         whole = cast("Checkpoint", plain | {"channel_values": values})
@@ -324,10 +334,10 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
         ]
         parent = row["parent_checkpoint_id"]
         return CheckpointTuple(
-            config=_config(key, row["checkpoint_id"]),
+            config=row_config(key, row["checkpoint_id"]),
             checkpoint=self.serde.loads_typed((row["type"], row["checkpoint"])),
             metadata=cast("CheckpointMetadata", json.loads(row["metadata"] or "{}")),
-            parent_config=_config(key, parent) if parent else None,
+            parent_config=row_config(key, parent) if parent else None,
             pending_writes=pending,
         )
 
@@ -376,24 +386,3 @@ def _parts(checkpoint: Checkpoint) -> dict[str, list[str]]:
     """Return the names of the chunks that a saved checkpoint needs, by channel."""
     parts: dict[str, list[str]] = cast("dict[str, Any]", checkpoint).get(_PARTS, {})
     return parts
-
-
-def _has_metadata(row: Row, wanted: Mapping[str, Any]) -> bool:
-    """Return whether a checkpoint's metadata has these values."""
-    metadata = json.loads(row["metadata"] or "{}") if wanted else {}
-    return all(metadata.get(key) == value for key, value in wanted.items())
-
-
-def _key(config: RunnableConfig) -> dict[str, Value]:
-    options = config["configurable"]
-    return {"thread_id": str(options["thread_id"]), "ns": options.get("checkpoint_ns", "")}
-
-
-def _config(key: dict[str, Value], checkpoint_id: object) -> RunnableConfig:
-    return {
-        "configurable": {
-            "thread_id": key["thread_id"],
-            "checkpoint_ns": key["ns"],
-            "checkpoint_id": checkpoint_id,
-        }
-    }

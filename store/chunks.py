@@ -81,12 +81,24 @@ class MessageChunker:
         self._serde = serde
         self._max_bytes = max_bytes
         self._threads: OrderedDict[str, dict[str, _Held]] = OrderedDict()
+        self._unchanged: set[str] = set()
         self.bytes = 0
 
     def held(self, thread_id: str, namespace: str) -> dict[str, StoredChunk]:
         """Return the cached chunks, by name."""
         held = self._threads.get(thread_id, {}).get(namespace)
         return {chunk.name: chunk for chunk in held.chunks} if held else {}
+
+    def mark_unchanged(self, thread_id: str) -> None:
+        """Record that no node ran since the thread's newest checkpoint was split: its messages are what was saved."""
+        if thread_id in self._threads:
+            self._unchanged.add(thread_id)
+
+    def take_unchanged(self, thread_id: str) -> bool:
+        """Return whether the thread was marked, and remove the mark: whoever loads the messages may change them."""
+        is_marked = thread_id in self._unchanged
+        self._unchanged.discard(thread_id)
+        return is_marked
 
     def split(
         self,
@@ -131,10 +143,12 @@ class MessageChunker:
         *,
         held: Mapping[str, StoredChunk],
         saved: Mapping[str, tuple[str, bytes]],
+        unchanged: bool = False,
     ) -> tuple[dict[str, Any], list[StoredChunk]]:
         """Join lists.
 
-        Cached messages are used if they still are what was saved, each of them only once.
+        Cached messages are used if they still are what was saved, each of them only once. They are compared, unless
+        they are known to be `unchanged`.
 
         Raises:
             KeyError: a chunk is neither cached nor saved.
@@ -145,7 +159,11 @@ class MessageChunker:
             joined: list[Any] = []
             for name in names:
                 chunk = held.get(name)
-                if chunk is None or id(chunk) in used or not chunk.matches(chunk.messages):
+                if (
+                    chunk is None
+                    or id(chunk) in used
+                    or not (unchanged or chunk.matches(chunk.messages))
+                ):
                     form = (chunk.kind, chunk.blob) if chunk else saved[name]
                     chunk = self._loaded(name, *form)
                 used[id(chunk)] = chunk
@@ -160,6 +178,7 @@ class MessageChunker:
 
     def discard(self, thread_id: str) -> None:
         """Remove a thread from the cache."""
+        self._unchanged.discard(thread_id)
         for held in self._threads.pop(thread_id, {}).values():
             self.bytes -= held.bytes
 

@@ -52,6 +52,9 @@ class RunFinalizer:
             outcome: Its result.
             goes_on: Returns whether another run waits for the thread.
         """
+        if outcome.status == "success" and outcome.thread_status == "idle":
+            # A run that failed may have changed messages in place after its last checkpoint.
+            self._checkpointer.mark_unchanged(live.thread_id)
 
         async def save() -> None:
             await self._save(_run_outcome(live, outcome, goes_on=goes_on()))

@@ -446,3 +446,37 @@ def test_an_imprint_sees_every_change() -> None:
     assert not imprint.matches([message])
     assert MessageFingerprint.from_messages([message]) is None
     assert MessageFingerprint.from_messages(["text"]) is None
+
+
+async def test_a_thread_that_is_marked_as_unchanged_is_loaded_once_without_comparing(
+    open_saver: SaverOpener,
+) -> None:
+    async with open_saver() as saver:
+        graph = _graph(saver)
+        await graph.ainvoke(_said(LONG), _thread())
+        await _messages(graph)
+        saver.mark_unchanged("t")
+        assert [await _comparisons(graph) for _ in range(2)] == [0, LONG // SIZE]
+        saver.mark_unchanged("t")
+        mine = await _messages(graph)
+        mine[0].content = "scribble"
+        assert (await _texts(graph))[0] == "number 0"
+        saver.mark_unchanged("another")
+        saver.mark_unchanged("t")
+        await saver.adelete_thread("t")
+        await graph.ainvoke(_said(LONG), _thread())
+        assert await _comparisons(graph) == LONG // SIZE
+
+
+async def _comparisons(graph: Graph) -> int:
+    """Return how many chunks are compared to load a thread."""
+    compared = 0
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        nonlocal compared
+        compared += event == "call" and frame.f_code is MessageFingerprint.matches.__code__
+
+    sys.setprofile(count)
+    await _messages(graph)
+    sys.setprofile(None)
+    return compared
