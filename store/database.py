@@ -14,6 +14,7 @@ from store.config import StoreConfig
 from store.data_folder import lock_folder
 from store.engine import Engine
 from store.errors import StoreUnavailable
+from store.process_description import ProcessDescription
 from store.signals import Signals
 from store.sqlite_engine import open_sqlite
 from store.transaction import Params, Row, T, Transaction, Value
@@ -130,23 +131,31 @@ class Database:
 
 
 async def wait_for_database(
-    config: StoreConfig, *, on_lost: Callable[[], None], on_standby: Callable[[], None]
+    config: StoreConfig,
+    description: ProcessDescription,
+    *,
+    on_lost: Callable[[], None],
+    on_standby: Callable[[], None],
 ) -> "InstanceLock | None":
     """Wait until no other process uses the PostgreSQL database that `database.url` names; SQLite: return None.
 
     Args:
         config: The `database` section.
+        description: This process; what differs in the one that uses the database is logged.
         on_lost: Called, once, on another thread if another process takes the database over later, because this one
             was frozen or cut off. Every call fails from then on; the process should end at once.
         on_standby: Called, once, if another process uses the database now: there is time to prepare.
 
     Raises:
+        SchemaTooNew: a newer Parley uses it.
         StoreUnavailable: the URL is wrong, or the server cannot be used.
     """
     if not config.is_postgres:
         return None
     module = _load_postgres("instance_lock")
-    ownership: InstanceLock = await module.wait_for_ownership(config, on_lost, on_standby)
+    ownership: InstanceLock = await module.wait_for_ownership(
+        config, description, on_lost, on_standby
+    )
     return ownership
 
 

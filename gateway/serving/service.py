@@ -1,5 +1,6 @@
 """The service behind `parley serve`: services, HTTP server, terminal chat, and shutdown."""
 
+import hashlib
 import importlib
 import logging
 import os
@@ -29,8 +30,10 @@ from gateway.serving.shutdown import ShutdownSignal
 from gateway.serving.startup_responder import StartupResponder
 from gateway.terminal.chat import run_chat
 from gateway.terminal.local_client import open_local_client
+from gateway.version import get_version
 from store.data_folder import record_address
 from store.database import wait_for_database
+from store.process_description import ProcessDescription
 
 STOP_TIMEOUT_S = 6.3
 """What a stop may take beyond channels.drain_s: the server's grace and the runtime's bound (SPEC 10: 12 s in all)."""
@@ -120,6 +123,8 @@ def _filter_logs() -> None:
 
 async def _wait_for_database(config: Config, stop: ShutdownSignal) -> "InstanceLock | None":
     """Wait, as a standby, while another process uses the PostgreSQL database; None also if the service is to stop."""
+    if not config.database.is_postgres:
+        return None
     ownership = None
     async with anyio.create_task_group() as tasks:
 
@@ -129,10 +134,22 @@ async def _wait_for_database(config: Config, stop: ShutdownSignal) -> "InstanceL
 
         tasks.start_soon(give_up)
         ownership = await wait_for_database(
-            config.database, on_lost=_end_at_once, on_standby=partial(_import_packages, config)
+            config.database,
+            await anyio.to_thread.run_sync(_describe, config),
+            on_lost=_end_at_once,
+            on_standby=partial(_import_packages, config),
         )
         tasks.cancel_scope.cancel()
     return ownership
+
+
+def _describe(config: Config) -> ProcessDescription:
+    """Return what other processes of the database are told about this one. Blocking."""
+    digest = ""
+    with suppress(OSError):
+        if config.source is not None:
+            digest = hashlib.sha256(config.source.read_bytes()).hexdigest()[:8]
+    return ProcessDescription(version=get_version(), configuration=digest)
 
 
 def _import_packages(config: Config) -> None:

@@ -23,6 +23,8 @@ from psycopg import errors
 from store.config import StoreConfig
 from store.errors import StoreLocked, StoreUnavailable
 from store.postgres.connection import Connection, connect, parse_url, unavailable
+from store.postgres.schema import check_version
+from store.process_description import ProcessDescription
 
 OWNER, WORKER = 0x5041524C, 0x5041524D
 """Keys of the advisory locks: "PARL" and the next number."""
@@ -41,7 +43,7 @@ RETURN_S = 2.0
 """After an outage of the database, seconds in which a standby leaves the lock to the owner of before."""
 
 _HOLDERS = """
-SELECT pid, client_addr, backend_start AT TIME ZONE 'UTC' AS since,
+SELECT pid, client_addr, application_name, backend_start AT TIME ZONE 'UTC' AS since,
     extract(epoch FROM clock_timestamp() - state_change)::float8 AS silent_s
 FROM pg_locks JOIN pg_stat_activity USING (pid)
 WHERE locktype = 'advisory' AND granted AND classid = 0 AND objid = %s AND pid <> pg_backend_pid()
@@ -57,12 +59,17 @@ class InstanceLock:
     Args:
         parameters: Of connections.
         on_lost: Called, once, on another thread when another process has become the owner.
+        description: What other processes are told about this one.
     """
 
     def __init__(
-        self, parameters: dict[str, Any], on_lost: Callable[[], None] | None = None
+        self,
+        parameters: dict[str, Any],
+        on_lost: Callable[[], None] | None = None,
+        description: ProcessDescription | None = None,
     ) -> None:
         self.parameters = parameters
+        self._description = description
         self._on_lost = on_lost
         self._connection: Connection | None = None
         self._is_owner = False
@@ -107,7 +114,7 @@ class InstanceLock:
             if self._is_alive():
                 self._confirmed_at = started_at
                 return
-            self._connection = self._connection or connect(self.parameters)
+            self._connection = self._connection or self._connect()
             try:
                 self._become_owner(self._connection)
                 self._confirmed_at = started_at
@@ -158,6 +165,13 @@ class InstanceLock:
             except StoreUnavailable:
                 continue
 
+    def _connect(self) -> Connection:
+        """Return the connection that shows other processes which one this is."""
+        if self._description is None:
+            return connect(self.parameters)
+        name = self._description.application_name
+        return connect({**self.parameters, "application_name": name})
+
     def _is_alive(self) -> bool:
         """Return whether this process is the owner and its connection works; forget a connection that does not."""
         try:
@@ -170,7 +184,7 @@ class InstanceLock:
     def _become_owner(self, connection: Connection) -> None:
         rows = connection.execute("SELECT pg_try_advisory_lock(%s) AS is_mine", [OWNER])
         if not rows.fetchall()[0]["is_mine"]:
-            raise _locked(connection)
+            raise _locked(connection, self._description)
         _end_workers(connection)
         self._is_owner = True
 
@@ -196,7 +210,10 @@ class InstanceLock:
 
 
 async def wait_for_ownership(
-    config: StoreConfig, on_lost: Callable[[], None], on_standby: Callable[[], None]
+    config: StoreConfig,
+    description: ProcessDescription,
+    on_lost: Callable[[], None],
+    on_standby: Callable[[], None],
 ) -> InstanceLock:
     """Return the ownership of a database, once no other process has it.
 
@@ -204,9 +221,10 @@ async def wait_for_ownership(
     Cancel to stop waiting.
 
     Raises:
+        SchemaTooNew: a newer Parley wrote the database; this process could never take over.
         StoreUnavailable: the URL is wrong, or the server cannot be used at the first attempt.
     """
-    lock = InstanceLock(parse_url(config.url), on_lost)
+    lock = InstanceLock(parse_url(config.url), on_lost, description)
     is_owner = is_standby = False
     try:
         while not is_owner:
@@ -214,6 +232,7 @@ async def wait_for_ownership(
                 await anyio.to_thread.run_sync(partial(lock.take, ends_frozen_owner=True))
             except StoreLocked as error:
                 if not is_standby:
+                    await anyio.to_thread.run_sync(check_version, lock.parameters)
                     _log.warning(
                         "%s This process is a standby: it takes over when that ends.", error
                     )
@@ -257,10 +276,13 @@ def _terminate(connection: Connection, pids: list[int]) -> None:
         ) from error
 
 
-def _locked(connection: Connection) -> StoreLocked:
+def _locked(connection: Connection, description: ProcessDescription | None) -> StoreLocked:
     holder = next(iter(connection.execute(_HOLDERS, [OWNER])), None)
-    where = ""
+    where = differences = ""
     if holder is not None:
+        if description is not None:
+            differences = description.differences(holder["application_name"])
         host = holder["client_addr"] or "the database's machine"
         where = f" (on {host}, since {holder['since']:%Y-%m-%d %H:%M} UTC)"
-    return StoreLocked(f"Another Parley uses this PostgreSQL database{where}.")
+    text = f"Another Parley uses this PostgreSQL database{where}. {differences}"
+    return StoreLocked(text.strip())

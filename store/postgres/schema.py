@@ -51,12 +51,7 @@ def migrate(parameters: dict[str, Any], *, allow_unfinished: bool = False) -> in
 def _apply_missing(connection: Connection) -> int:
     known = scripts(POSTGRES)
     applied = _applied(connection)
-    newest = max(applied, default=0)
-    if newest > max(known):
-        raise SchemaTooNew(
-            f"The database has schema {newest}, this Parley knows schema {max(known)}: it was written by a "
-            "newer version. Install that version again, or restore a backup made with this one."
-        )
+    _refuse_newer(max(applied, default=0), max(known))
     for version, sql in known.items():
         if version not in applied:
             connection.execute(sql)
@@ -64,6 +59,32 @@ def _apply_missing(connection: Connection) -> int:
                 "INSERT INTO schema_version VALUES (%s, %s)", [version, int(time.time())]
             )
     return max(known)
+
+
+def check_version(parameters: dict[str, Any]) -> None:
+    """Return if this code knows the schema of a database that another process uses.
+
+    Raises:
+        SchemaTooNew: it is ahead of this code.
+        StoreUnavailable: the server failed.
+    """
+    connection = connect(parameters)
+    try:
+        if _has_table(connection, "schema_version"):
+            applied = connection.execute("SELECT max(version) AS newest FROM schema_version")
+            _refuse_newer(applied.fetchall()[0]["newest"] or 0, max(scripts(POSTGRES)))
+    except psycopg.Error as error:
+        raise unavailable(error) from error
+    finally:
+        connection.close()
+
+
+def _refuse_newer(newest: int, known: int) -> None:
+    if newest > known:
+        raise SchemaTooNew(
+            f"The database has schema {newest}, this Parley knows schema {known}: it was written by a "
+            "newer version. Install that version again, or restore a backup made with this one."
+        )
 
 
 def _applied(connection: Connection) -> set[int]:

@@ -24,11 +24,13 @@ from store.migrations import POSTGRES, scripts
 from store.pairings import Pairing, PairingStore
 from store.postgres.instance_lock import OWNER, WORKER
 from store.postgres.statements import translate
+from store.process_description import ProcessDescription
 from store.threads import ThreadStore
 from tests.eventually import eventually
 from tests.fakes.postgres import MISSING, PostgresServer
 from tests.store.test_retention import STATEMENTS
 
+PROCESS = ProcessDescription(version="1.0.0", configuration="ab12")
 KEY = ConversationKey(channel="slack", workspace="T", chat="C", topic="1")
 
 
@@ -286,7 +288,7 @@ async def test_a_silent_owner_is_replaced_and_its_connections_are_ended(
         worker.execute("SELECT pg_advisory_lock_shared(%s)", [WORKER])
         with anyio.fail_after(30):
             ownership = await wait_for_database(
-                StoreConfig(url=url), on_lost=lambda: None, on_standby=lambda: None
+                StoreConfig(url=url), PROCESS, on_lost=lambda: None, on_standby=lambda: None
             )
         async with Database.open(StoreConfig(url=url), tmp_path, ownership) as database:
             assert await database.read("SELECT 1 AS one") == [{"one": 1}]
@@ -299,10 +301,61 @@ async def test_an_owner_that_works_is_not_replaced(url: str, tmp_path: Path) -> 
     async with Database.open(StoreConfig(url=url), tmp_path) as database:
         with anyio.move_on_after(6) as waited:
             await wait_for_database(
-                StoreConfig(url=url), on_lost=lambda: None, on_standby=lambda: None
+                StoreConfig(url=url), PROCESS, on_lost=lambda: None, on_standby=lambda: None
             )
         assert waited.cancelled_caught
         assert await database.read("SELECT 1 AS one") == [{"one": 1}]
+
+
+async def until_standby(url: str, description: ProcessDescription) -> None:
+    """Start a process beside the owner; return once it stands by. It takes over nothing."""
+    with anyio.CancelScope() as scope:
+        await wait_for_database(
+            StoreConfig(url=url), description, on_lost=lambda: None, on_standby=scope.cancel
+        )
+
+
+@pytest.mark.parametrize(
+    ("version", "configuration", "told"),
+    [
+        ("1.0.0", "ab12", ""),
+        ("1.1.0", "ab12", "It runs version 1.0.0, this process 1.1.0."),
+        ("1.0.0", "cd34", "Its configuration file differs."),
+        ("1.1.0", "", "It runs version 1.0.0, this process 1.1.0. Its configuration file differs."),
+    ],
+)
+async def test_a_standby_tells_what_differs_from_the_owner(
+    url: str, version: str, configuration: str, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    owner = await wait_for_database(
+        StoreConfig(url=url), PROCESS, on_lost=lambda: None, on_standby=lambda: None
+    )
+    assert owner is not None
+    try:
+        standby = ProcessDescription(version=version, configuration=configuration)
+        await until_standby(url, standby)
+    finally:
+        await anyio.to_thread.run_sync(owner.release)
+    said = next(text for text in caplog.messages if "This process is a standby" in text)
+    assert said.endswith(
+        f" UTC). {told} This process is a standby: it takes over when that ends."
+        if told
+        else " UTC). This process is a standby: it takes over when that ends."
+    )
+
+
+async def test_a_standby_that_does_not_know_the_schema_is_refused_at_once(url: str) -> None:
+    owner = await wait_for_database(
+        StoreConfig(url=url), PROCESS, on_lost=lambda: None, on_standby=lambda: None
+    )
+    assert owner is not None
+    with psycopg.connect(url) as connection:
+        connection.execute("INSERT INTO schema_version VALUES (9999, 0)")
+    try:
+        with pytest.raises(SchemaTooNew, match="schema 9999"):
+            await until_standby(url, PROCESS)
+    finally:
+        await anyio.to_thread.run_sync(owner.release)
 
 
 async def test_a_process_that_lost_the_database_is_told_and_can_do_nothing(
@@ -310,7 +363,7 @@ async def test_a_process_that_lost_the_database_is_told_and_can_do_nothing(
 ) -> None:
     lost = threading.Event()
     ownership = await wait_for_database(
-        StoreConfig(url=url), on_lost=lost.set, on_standby=lambda: None
+        StoreConfig(url=url), PROCESS, on_lost=lost.set, on_standby=lambda: None
     )
     async with Database.open(StoreConfig(url=url), tmp_path, ownership) as database:
         await InboxStore(database).accept(message(1), cap=9)
