@@ -17,6 +17,7 @@ from bus.config import BusConfig, ChannelPolicy
 from bus.context import BusContext
 from bus.conversation.approvals import Questions
 from bus.conversation.effects import TurnEffects
+from bus.conversation.run_reader import RunReader
 from bus.conversation.run_slots import RunSlots
 from bus.conversation.steering import Steering
 from bus.conversation.workers import ConversationWorkers
@@ -193,16 +194,18 @@ def _build(context: BusContext, migrations: ChatMigrations) -> Bus:
     stores, runs, delivery = context.stores, context.runs, context.delivery
     questions = Questions(stores.history, delivery)
     uploads = FileUploader(context.gateway)
+    steering = Steering(history=stores.history, runs=runs, uploads=uploads, delivery=delivery)
+    max_chars = context.config.max_answer_chars
     effects = TurnEffects(
         inbox=stores.inbox,
         conversations=stores.conversations,
         questions=questions,
         runs=runs,
-        steering=Steering(history=stores.history, runs=runs, uploads=uploads, delivery=delivery),
+        reader=RunReader(runs, questions, steering, max_chars=max_chars, tracer=context.tracer),
+        steering=steering,
         delivery=delivery,
         slots=RunSlots(context.config.max_concurrent_runs),
-        max_answer_chars=context.config.max_answer_chars,
-        tracer=context.tracer,
+        max_answer_chars=max_chars,
     )
     workers = ConversationWorkers(
         tasks=context.tasks,

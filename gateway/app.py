@@ -18,6 +18,7 @@ from gateway.langgraph import langgraph_routers
 from gateway.langgraph.direct_routes import DirectRoutes
 from gateway.middleware import RequestMiddleware
 from gateway.openapi import COMMON_RESPONSES, error_responses, install_openapi
+from gateway.proxies import ProxyMiddleware
 from gateway.routes import (
     agents,
     artifacts,
@@ -161,7 +162,10 @@ def network_app(app: FastAPI, config: GatewayConfig, *, token: str | None) -> AS
         open_paths=open_paths,
     )
     counted = RequestMiddleware(network, stats=services.stats, audit=services.audit)
-    return services.telemetry.trace_network(counted)
+    traced = services.telemetry.trace_network(counted)
+    if not (config.trusted_proxies or config.root_path):
+        return traced
+    return ProxyMiddleware(traced, trusted=config.trusted_proxies, root_path=config.root_path)
 
 
 def with_access_control(

@@ -14,6 +14,7 @@ COMMANDS = {
     "init": "gateway.commands.init",
     "check": "gateway.commands.check",
     "doctor": "gateway.commands.doctor",
+    "health": "gateway.commands.health",
     "chat": "gateway.commands.chat",
     "threads": "gateway.commands.threads",
     "pairing": "gateway.commands.pairing",
@@ -173,6 +174,10 @@ def _add_checks(command: Callable[[str, str], argparse.ArgumentParser]) -> None:
     doctor = command("doctor", "Test the configuration, platforms and models, and suggest fixes.")
     doctor.add_argument("--no-model", action="store_true", help="do not call the models")
     doctor.add_argument("--json", action="store_true", help="print the results as JSON")
+    health = command("health", "Ask the running service whether it is healthy.")
+    health.add_argument(
+        "--ready", action="store_true", help="ask whether messages can be answered now"
+    )
 
 
 def _add_backups(command: Callable[[str, str], argparse.ArgumentParser]) -> None:

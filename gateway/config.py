@@ -2,7 +2,7 @@
 
 import ipaddress
 import os
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -22,6 +22,7 @@ from gateway.config_validation import (
     unknown_key_warning,
 )
 from gateway.config_variables import MIN_SECRET_CHARS, resolve_variables
+from gateway.proxies import parse_networks
 from gateway.rate_limits import ConnectionConfig, RateLimitConfig
 from gateway.storage_config import StorageConfig
 from gateway.telemetry_config import TelemetryConfig, load_telemetry_config
@@ -36,6 +37,7 @@ TOKEN_VARIABLE = "PARLEY_ADMIN_TOKEN"  # noqa: S105 - the name of a variable
 MIN_TOKEN_CHARS = 8
 
 SectionT = TypeVar("SectionT", bound=BaseModel)
+VariablesT = TypeVar("VariablesT")
 
 
 class GatewayConfig(BaseModel):
@@ -45,6 +47,8 @@ class GatewayConfig(BaseModel):
         port: 0 = any free port.
         auth: `none` is allowed only on loopback addresses.
         admin_token: None = $PARLEY_ADMIN_TOKEN if set, else the one generated in the data folder.
+        trusted_proxies: Addresses or networks of reverse proxies whose X-Forwarded-For and -Proto are believed.
+        root_path: The path below which a reverse proxy publishes Parley, like /parley.
         allowed_hosts: Further allowed names in the Host header.
         cors_origins: Web pages that may call the API from a browser, like https://chat.example.org.
         webhook_hosts: Private names, addresses or networks that webhooks of runs may be sent to.
@@ -61,6 +65,8 @@ class GatewayConfig(BaseModel):
     port: int = Field(default=8001, ge=0, le=65535)
     auth: Literal["token", "none"] = "token"
     admin_token: str | None = Field(default=None, min_length=MIN_TOKEN_CHARS, repr=False)
+    trusted_proxies: list[str] = Field(default_factory=list)
+    root_path: str = Field(default="", pattern=r"^(/[A-Za-z0-9._~-]+)*$")
     allowed_hosts: list[str] = Field(default_factory=list)
     cors_origins: list[str] = Field(default_factory=list)
     webhook_hosts: list[str] = Field(default_factory=list)
@@ -69,6 +75,15 @@ class GatewayConfig(BaseModel):
     required_channels: list[str] = Field(default_factory=list)
     metrics: Literal["token", "open", "off"] = "token"
     watchdog_s: float = Field(default=10.0, ge=0)
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _are_networks(cls, entries: list[str]) -> list[str]:
+        try:
+            parse_networks(entries)
+        except ValueError:
+            raise ValueError("must be addresses or networks, like 10.0.0.5 or 10.0.0.0/8") from None
+        return entries
 
     @field_validator("cors_origins")
     @classmethod
@@ -276,8 +291,8 @@ class _ConfigBuilder:
             home=Path(environ.get("PARLEY_HOME") or DEFAULT_HOME).expanduser().absolute(),
             extensions=_find_extensions_file(source, environ),
             environment=dict(environ),
-            tracing=self._tracing_config(environ),
-            telemetry=self._telemetry_config(environ),
+            tracing=self._from_environment(load_tracing_config, environ),
+            telemetry=self._from_environment(load_telemetry_config, environ),
             log_level=root.log_level,
             log_format=root.log_format,
             agent=agent,
@@ -353,19 +368,15 @@ class _ConfigBuilder:
             if str(key) not in known and not is_instance(section):
                 self._warn(unknown_key_warning(key, "channels", known))
 
-    def _tracing_config(self, environ: Mapping[str, str]) -> TracingConfig:
+    def _from_environment(
+        self, load: Callable[[Mapping[str, str]], VariablesT], environ: Mapping[str, str]
+    ) -> VariablesT:
+        """Return what variables ask for; nothing if one of them cannot be used."""
         try:
-            return load_tracing_config(environ)
+            return load(environ)
         except ValueError as error:
             self._problems.append(f"{self._label}: {error}")
-            return TracingConfig()
-
-    def _telemetry_config(self, environ: Mapping[str, str]) -> TelemetryConfig:
-        try:
-            return load_telemetry_config(environ)
-        except ValueError as error:
-            self._problems.append(f"{self._label}: {error}")
-            return TelemetryConfig()
+            return load({})
 
     def _warn(self, line: str) -> None:
         self._warnings.append(f"{self._label}: {line}")

@@ -45,7 +45,6 @@ from bus.platform import Adapter, SupportsButtons, SupportsIndicators
 from bus.retry import Backoff
 from bus.runs.client import RunClient
 from bus.runs.replies import Reply, limit_length
-from bus.tracing import NO_TRACER, MessageTracer
 from store.conversations import ConversationStore
 from store.errors import StoreError
 from store.inbox import InboxRow, InboxStore, TurnStart
@@ -94,20 +93,17 @@ class TurnEffects:
         conversations: ConversationStore,
         questions: Questions,
         runs: RunClient,
+        reader: RunReader,
         steering: Steering,
         delivery: DeliveryWorker,
         slots: RunSlots,
         max_answer_chars: int = 60_000,
-        tracer: MessageTracer = NO_TRACER,
         patience_s: float = PATIENCE_S,
     ) -> None:
-        self._inbox = inbox
-        self._conversations = conversations
+        self._inbox, self._conversations = inbox, conversations
         self._questions = questions
         self._runs = runs
-        self._reader = RunReader(
-            runs, questions, steering, max_chars=max_answer_chars, tracer=tracer
-        )
+        self._reader = reader
         self._steering = steering
         self._delivery = delivery
         self._slots = slots

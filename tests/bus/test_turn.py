@@ -14,6 +14,7 @@ from bus.config import DEFAULT_SESSION
 from bus.conversation.approvals import Questions
 from bus.conversation.effects import MAX_STARTS, PATIENCE_S, TurnEffects
 from bus.conversation.machine import QueuedMessage, Turn
+from bus.conversation.run_reader import RunReader
 from bus.conversation.run_slots import RunSlots
 from bus.conversation.states import Effect, TurnEvent
 from bus.conversation.steering import Steering
@@ -120,14 +121,16 @@ async def turn_harness(
         inbox, conversations = InboxStore(database), ConversationStore(database)
         uploads, runs = FileUploader(gateway), RunClient(client)
         questions = Questions(MessageHistoryStore(database), delivery)
+        steering = Steering(
+            history=MessageHistoryStore(database), runs=runs, uploads=uploads, delivery=delivery
+        )
         effects = TurnEffects(
             inbox=inbox,
             conversations=conversations,
             questions=questions,
-            steering=Steering(
-                history=MessageHistoryStore(database), runs=runs, uploads=uploads, delivery=delivery
-            ),
+            steering=steering,
             runs=runs,
+            reader=RunReader(runs, questions, steering, max_chars=60_000),
             delivery=delivery,
             slots=RunSlots(16),
             patience_s=patience_s,

@@ -1,0 +1,29 @@
+"""`parley health`: asks the service on this machine whether it is healthy; for the health checks of containers."""
+
+import argparse
+import sys
+
+import httpx
+
+from gateway.command_errors import EXIT_FAILED
+from gateway.config import load_config
+from store.data_folder import running_address
+
+TIMEOUT_S = 4.0
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the service's answer; 1 if there is none, or it is not healthy (with `--ready`: not ready).
+
+    The address is the one that the running service recorded, whatever its port is, else the configured one.
+    """
+    config = load_config(arguments.config)
+    url = running_address(config.home) or config.base_url
+    path = "/health/ready" if arguments.ready else "/health"
+    try:
+        answer = httpx.get(f"{url}{path}", timeout=TIMEOUT_S, trust_env=False)
+    except httpx.HTTPError as error:
+        sys.stderr.write(f"parley: {url} does not respond ({type(error).__name__})\n")
+        return EXIT_FAILED
+    sys.stdout.write(f"{answer.text.strip()}\n")
+    return 0 if answer.is_success else EXIT_FAILED
