@@ -9,8 +9,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
+import orjson
 import yaml
+from langchain.agents import create_agent
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
+from agent.models.demo import DemoChatModel
 from gateway.serving.gc_tuning import freeze_and_enable_gc
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.service_loop import run_as_service
@@ -41,11 +46,15 @@ async def _measure() -> list[Figure]:
         async with composed(home, yaml.safe_dump(CONFIG)) as service:
             freeze_and_enable_gc()
             times, cpus, sizes = await _talk(service.client, home / "home")
+        bare = await _bare_cpu(home / "bare.db")
     early_cpu, late_cpu = (statistics.median(cpus[n] for n in turns) for turns in (EARLY, LATE))
     early, late = (statistics.median(times[n] for n in turns) for turns in (EARLY, LATE))
     return [
         Figure("thread growth: turn 400 / turn 10, time", late / early, "x"),
         Figure("thread growth: turn 400 / turn 10, CPU", late_cpu / early_cpu, "x", "<= 1.1"),
+        Figure("thread growth: turn 400, CPU, bare create_agent", bare * 1000, "ms"),
+        Figure("thread growth: turn 400, CPU, ours", late_cpu * 1000, "ms"),
+        Figure("thread growth: turn 400, CPU, ours / bare", late_cpu / bare, "x"),
         Figure("thread growth: turn 10", early * 1000, "ms", "", "DeerFlow's lead agent 56 ms"),
         Figure("thread growth: turn 400", late * 1000, "ms"),
         Figure(
@@ -82,6 +91,32 @@ async def _talk(
         if number + 1 in (SIZED_AT, TURNS):
             sizes.append(_size(home))
     return times, cpus, sizes
+
+
+async def _bare_cpu(file: Path) -> float:
+    """Return the CPU seconds of a late turn of `create_agent` with the same model and LangGraph's SQLite saver."""
+    config: RunnableConfig = {"configurable": {"thread_id": "bare"}}
+    async with AsyncSqliteSaver.from_conn_string(str(file)) as saver:
+        agent = create_agent(DemoChatModel(model="d", delay_s=0), checkpointer=saver)
+        turn = (await agent.ainvoke(_asked(), config))["messages"]
+        earlier = [
+            message.model_copy(update={"id": None}) for _ in range(LATE[0] - 1) for message in turn
+        ]
+        await agent.aupdate_state(config, {"messages": earlier})
+        cpus: list[float] = []
+        values: dict[str, Any] = {}
+        for _ in LATE:
+            cpu = time.process_time()
+            values = await agent.ainvoke(_asked(), config, durability="sync")
+            orjson.dumps(values, default=lambda message: message.model_dump())
+            cpus.append(time.process_time() - cpu)
+    if len(values["messages"]) != 2 * TURNS:
+        raise RuntimeError("The bare agent's thread is not as long as ours.")
+    return statistics.median(cpus)
+
+
+def _asked() -> Any:  # noqa: ANN401 - LangChain's own type takes no dictionaries
+    return {"messages": [{"role": "human", "content": QUESTION}]}
 
 
 async def _thread(client: httpx.AsyncClient) -> str:
