@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
@@ -44,6 +43,7 @@ FOLDER_CHECK_S = 2.0
 """How often the data folder is checked, seconds."""
 
 FOLDER_GONE = "the data folder is gone: restore it and start again"
+FILES_GONE = "storage.url: the folder is gone: mount it and start again"
 
 LOST_DATABASE = 75
 """Exit code after another process took the database over: a temporary failure, start again."""
@@ -107,8 +107,8 @@ async def run_service(
                 _print("Stopping ...\n")
                 server.stop()
                 tasks.cancel_scope.deadline = anyio.current_time() + STOP_TIMEOUT_S
-    if not config.home.is_dir():
-        raise CommandFailed(f"{config.home}: {FOLDER_GONE}")
+    if gone := _find_missing_folder(config):
+        raise CommandFailed(gone)
 
 
 def _filter_logs() -> None:
@@ -178,17 +178,25 @@ async def _wait_for_stop(
             tasks.start_soon(_chat, app, stop)
         tasks.start_soon(reload.run)
         tasks.start_soon(services.watchdog.run)
-        tasks.start_soon(_watch_data_folder, services.config.home, stop)
+        tasks.start_soon(_watch_folders, services.config, stop)
         await stop.wait()
         tasks.cancel_scope.cancel()
 
 
-async def _watch_data_folder(home: Path, stop: ShutdownSignal) -> None:
-    """Stop the service if the data folder is gone: nothing that it accepts could be kept."""
-    while await anyio.to_thread.run_sync(home.is_dir):  # noqa: ASYNC110 - nothing announces it
+async def _watch_folders(config: Config, stop: ShutdownSignal) -> None:
+    """Stop the service if its folders are gone: nothing that it accepts could be kept."""
+    while not (gone := await anyio.to_thread.run_sync(_find_missing_folder, config)):  # noqa: ASYNC110 - polled
         await anyio.sleep(FOLDER_CHECK_S)
-    log.critical("%s: %s", home, FOLDER_GONE)
+    log.critical("%s", gone)
     stop.request()
+
+
+def _find_missing_folder(config: Config) -> str:
+    """Return what is missing: the data folder, or that of the shared files; "" = nothing."""
+    for folder, text in ((config.home, FOLDER_GONE), (config.files, FILES_GONE)):
+        if not folder.is_dir():
+            return f"{folder}: {text}"
+    return ""
 
 
 async def _chat(app: FastAPI, stop: ShutdownSignal) -> None:

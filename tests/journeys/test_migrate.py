@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -136,8 +137,9 @@ async def test_the_owner_creates_the_tables_and_the_service_runs_with_rights_on_
     role = f"runner_{os.getpid()}"
     with psycopg.connect(url, autocommit=True) as owner:
         owner.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'".encode())
-        runner_url = url.replace("//parley", f"//{role}:x")
-        assert runner_url != url
+        runner_url = (
+            f"postgresql://{role}:x@{urlsplit(url).netloc.rpartition('@')[2]}{urlsplit(url).path}"
+        )
     try:
         async with PlatformServers() as platforms, FakeModelServer(answer=echo) as model:
             service = Service(

@@ -106,6 +106,18 @@ async def test_a_folder_that_is_not_mounted_is_told_and_not_created(tmp_path: Pa
     assert "storage.url: the folder" in errors
 
 
+async def test_a_folder_that_disappears_stops_the_service_with_one_line(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    await anyio.Path(shared).mkdir()
+    async with serving(tmp_path, {"storage": {"url": shared.as_uri()}}, "terminal") as service:
+        shared.rename(tmp_path / "elsewhere")
+        assert await service.ended(within_s=60) == 1
+        text = service.log.read_text()
+    expected = f"parley: {shared}: storage.url: the folder is gone: mount it and start again"
+    assert text.splitlines()[-1] == expected
+    assert "Traceback" not in text
+
+
 @pytest.mark.parametrize(
     "url", ["s3://bucket/prefix", "/mnt/shared", "file://host/mnt", "file:///"]
 )
