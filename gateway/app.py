@@ -13,7 +13,7 @@ from bots.common.webhooks import webhook_path
 from gateway import errors
 from gateway.api_tokens import ApiTokenLookup
 from gateway.auth import OPEN_PATHS, AccessMiddleware
-from gateway.config import GatewayConfig
+from gateway.gateway_config import GatewayConfig
 from gateway.langgraph import langgraph_routers
 from gateway.langgraph.direct_routes import DirectRoutes
 from gateway.middleware import RequestMiddleware

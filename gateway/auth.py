@@ -20,8 +20,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.api_tokens import ApiTokenLookup
 from gateway.audit import ANONYMOUS, token_fingerprint
-from gateway.config import MIN_TOKEN_CHARS, Config
+from gateway.config import Config
 from gateway.config_file import ConfigError
+from gateway.gateway_config import MIN_TOKEN_CHARS
 from gateway.middleware import AUTHENTICATED_AS, WRONG_TOKEN_SENT
 from gateway.rate_limits import ClientRateLimiter, RateLimitConfig, client_key
 from gateway.token_scopes import is_permitted

@@ -1,6 +1,5 @@
 """The configuration: parses one YAML file and the environment into a checked `Config`."""
 
-import ipaddress
 import os
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
@@ -8,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ValidationError
 
 from agent.config import AgentConfig
 from agent.config.tracing import TracingConfig, is_langsmith_enabled, load_tracing_config
@@ -22,8 +21,11 @@ from gateway.config_validation import (
     unknown_key_warning,
 )
 from gateway.config_variables import MIN_SECRET_CHARS, resolve_variables
-from gateway.proxies import parse_networks
-from gateway.rate_limits import ConnectionConfig, RateLimitConfig
+from gateway.gateway_config import (
+    GOOD_TOKEN_CHARS,
+    MIN_TOKEN_CHARS,
+    GatewayConfig,
+)
 from gateway.storage_config import StorageConfig
 from gateway.telemetry_config import TelemetryConfig, load_telemetry_config
 from store.config import StoreConfig
@@ -34,73 +36,9 @@ TOKEN_FILE = "admin_token"  # noqa: S105 - the name of a file
 EXTENSIONS_FILE = "extensions_config.json"
 EXTENSIONS_VARIABLE = "PARLEY_EXTENSIONS_CONFIG_PATH"
 TOKEN_VARIABLE = "PARLEY_ADMIN_TOKEN"  # noqa: S105 - the name of a variable
-MIN_TOKEN_CHARS = 8
 
 SectionT = TypeVar("SectionT", bound=BaseModel)
 VariablesT = TypeVar("VariablesT")
-
-
-class GatewayConfig(BaseModel):
-    """The `gateway` section: address, access control and limits of the HTTP server.
-
-    Attributes:
-        port: 0 = any free port.
-        auth: `none` is allowed only on loopback addresses.
-        admin_token: None = $PARLEY_ADMIN_TOKEN if set, else the one generated in the data folder.
-        trusted_proxies: Addresses or networks of reverse proxies whose X-Forwarded-For and -Proto are believed.
-        root_path: The path below which a reverse proxy publishes Parley, like /parley.
-        allowed_hosts: Further allowed names in the Host header.
-        cors_origins: Web pages that may call the API from a browser, like https://chat.example.org.
-        webhook_hosts: Private names, addresses or networks that webhooks of runs may be sent to.
-        rate_limit: Rate limits of clients.
-        connections: Limits of network connections.
-        required_channels: Names of channels without which the service is not ready; others may be broken.
-        metrics: Who may read /metrics: clients with the token, everyone, or nobody.
-        watchdog_s: How long the event loop must be blocked before all stacks are logged, seconds; 0 = never.
-    """
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    host: str = Field(default="127.0.0.1", min_length=1)
-    port: int = Field(default=8001, ge=0, le=65535)
-    auth: Literal["token", "none"] = "token"
-    admin_token: str | None = Field(default=None, min_length=MIN_TOKEN_CHARS, repr=False)
-    trusted_proxies: list[str] = Field(default_factory=list)
-    root_path: str = Field(default="", pattern=r"^(/[A-Za-z0-9._~-]+)*$")
-    allowed_hosts: list[str] = Field(default_factory=list)
-    cors_origins: list[str] = Field(default_factory=list)
-    webhook_hosts: list[str] = Field(default_factory=list)
-    rate_limit: RateLimitConfig = Field(default_factory=RateLimitConfig)
-    connections: ConnectionConfig = Field(default_factory=ConnectionConfig)
-    required_channels: list[str] = Field(default_factory=list)
-    metrics: Literal["token", "open", "off"] = "token"
-    watchdog_s: float = Field(default=10.0, ge=0)
-
-    @field_validator("trusted_proxies")
-    @classmethod
-    def _are_networks(cls, entries: list[str]) -> list[str]:
-        try:
-            parse_networks(entries)
-        except ValueError:
-            raise ValueError("must be addresses or networks, like 10.0.0.5 or 10.0.0.0/8") from None
-        return entries
-
-    @field_validator("cors_origins")
-    @classmethod
-    def _no_wildcard(cls, origins: list[str]) -> list[str]:
-        if "*" in origins:
-            raise ValueError("`*` would allow every web page: list the origins")
-        return origins
-
-    @property
-    def is_loopback(self) -> bool:
-        """Whether only this machine can connect."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
 
 
 class _TopLevelConfig(BaseModel):
@@ -284,6 +222,10 @@ class _ConfigBuilder:
             and len(given := environ.get(TOKEN_VARIABLE, "")) >= MIN_TOKEN_CHARS
         ):
             gateway = gateway.model_copy(update={"admin_token": given})
+        if gateway.admin_token and len(gateway.admin_token) < GOOD_TOKEN_CHARS:
+            self._warn(
+                f"gateway.admin_token: shorter than {GOOD_TOKEN_CHARS} characters: use a longer one"
+            )
         if root.config_version > CONFIG_VERSION:
             self._warn(f"config_version: {root.config_version} is newer than this Parley knows")
         return Config(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gateway.command_errors import CommandFailed
-from gateway.config import GatewayConfig
+from gateway.gateway_config import GatewayConfig
 
 BACKLOG = 2048
 

@@ -25,8 +25,9 @@ from gateway.auth import (
     limit_body,
     load_admin_token,
 )
-from gateway.config import Config, GatewayConfig, load_config
+from gateway.config import Config, load_config
 from gateway.config_file import ConfigError
+from gateway.gateway_config import GatewayConfig
 from tests.gateway.composed import TOKEN, composed
 
 

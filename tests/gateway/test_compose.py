@@ -13,7 +13,8 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from gateway.compose import open_app
-from gateway.config import GatewayConfig, load_config
+from gateway.config import load_config
+from gateway.gateway_config import GatewayConfig
 from gateway.serving.listener import open_listener
 from gateway.serving.server import HttpServer
 from store.errors import StoreLocked

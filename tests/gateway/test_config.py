@@ -11,8 +11,9 @@ from pydantic import BaseModel
 from agent.config import AgentConfig, ModelConfig
 from bots.config import BotsConfig
 from bus.config import BusConfig, SessionConfig
-from gateway.config import Config, GatewayConfig, export_environment, load_config, read_admin_token
+from gateway.config import Config, export_environment, load_config, read_admin_token
 from gateway.config_file import ConfigError
+from gateway.gateway_config import GatewayConfig
 from store.config import StoreConfig
 
 EXAMPLE = Path(__file__).parents[2] / "config.example.yaml"
@@ -324,7 +325,7 @@ def test_every_key_of_the_example_is_known(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(yaml.safe_dump(uncommented()))
     names = set(re.findall(r"\$([A-Z_]+)", EXAMPLE.read_text("utf-8")))
-    config = load_config(str(file), dict.fromkeys(names, "a-long-value"))
+    config = load_config(str(file), dict.fromkeys(names, "a-value-that-is-long"))
     assert config.warnings == ()
     assert config.agent.models
 
@@ -396,3 +397,9 @@ def test_exported_variables_do_not_replace_those_of_the_process(tmp_path: Path) 
     export_environment(load_config(str(tmp_path / "config.yaml"), environ), environ)
     assert environ["A_KEY"] == "from-the-process"
     assert environ["B_KEY"] == "from-the-file"
+
+
+@pytest.mark.parametrize(("token", "warned"), [("nineteen-characters", True), ("x" * 20, False)])
+def test_a_short_admin_token_is_warned_of(tmp_path: Path, token: str, warned: bool) -> None:
+    config = load_config(environ={"PARLEY_ADMIN_TOKEN": token, "PARLEY_HOME": str(tmp_path)})
+    assert any("20 characters" in line for line in config.warnings) is warned

@@ -22,7 +22,7 @@ from starlette.websockets import WebSocket
 from websockets.asyncio.client import connect
 
 from gateway.auth import limit_body
-from gateway.config import GatewayConfig
+from gateway.gateway_config import GatewayConfig
 from gateway.rate_limits import ConnectionConfig
 from gateway.runtime.protocol import ThreadEventLogs
 from gateway.serving.connections import RepeatedErrorFilter

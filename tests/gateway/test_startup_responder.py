@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from gateway.config import GatewayConfig
+from gateway.gateway_config import GatewayConfig
 from gateway.serving.listener import open_listener
 from gateway.serving.server import HttpServer
 from gateway.serving.startup_responder import MAX_CONNECTIONS, StartupResponder

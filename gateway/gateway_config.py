@@ -1,0 +1,78 @@
+"""GatewayConfig: the `gateway` section of the configuration."""
+
+import ipaddress
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from gateway.proxies import parse_networks
+from gateway.rate_limits import ConnectionConfig, RateLimitConfig
+
+MIN_TOKEN_CHARS = 8
+"""A shorter admin token is refused."""
+
+GOOD_TOKEN_CHARS = 20
+"""A shorter admin token is accepted, because older installations have some, and warned of."""
+
+
+class GatewayConfig(BaseModel):
+    """The `gateway` section: address, access control and limits of the HTTP server.
+
+    Attributes:
+        port: 0 = any free port.
+        auth: `none` is allowed only on loopback addresses.
+        admin_token: None = $PARLEY_ADMIN_TOKEN if set, else the one generated in the data folder.
+        trusted_proxies: Addresses or networks of reverse proxies whose X-Forwarded-For and -Proto are believed.
+        root_path: The path below which a reverse proxy publishes Parley, like /parley.
+        allowed_hosts: Further allowed names in the Host header.
+        cors_origins: Web pages that may call the API from a browser, like https://chat.example.org.
+        webhook_hosts: Private names, addresses or networks that webhooks of runs may be sent to.
+        rate_limit: Rate limits of clients.
+        connections: Limits of network connections.
+        required_channels: Names of channels without which the service is not ready; others may be broken.
+        metrics: Who may read /metrics: clients with the token, everyone, or nobody.
+        watchdog_s: How long the event loop must be blocked before all stacks are logged, seconds; 0 = never.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    host: str = Field(default="127.0.0.1", min_length=1)
+    port: int = Field(default=8001, ge=0, le=65535)
+    auth: Literal["token", "none"] = "token"
+    admin_token: str | None = Field(default=None, min_length=MIN_TOKEN_CHARS, repr=False)
+    trusted_proxies: list[str] = Field(default_factory=list)
+    root_path: str = Field(default="", pattern=r"^(/[A-Za-z0-9._~-]+)*$")
+    allowed_hosts: list[str] = Field(default_factory=list)
+    cors_origins: list[str] = Field(default_factory=list)
+    webhook_hosts: list[str] = Field(default_factory=list)
+    rate_limit: RateLimitConfig = Field(default_factory=RateLimitConfig)
+    connections: ConnectionConfig = Field(default_factory=ConnectionConfig)
+    required_channels: list[str] = Field(default_factory=list)
+    metrics: Literal["token", "open", "off"] = "token"
+    watchdog_s: float = Field(default=10.0, ge=0)
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _are_networks(cls, entries: list[str]) -> list[str]:
+        try:
+            parse_networks(entries)
+        except ValueError:
+            raise ValueError("must be addresses or networks, like 10.0.0.5 or 10.0.0.0/8") from None
+        return entries
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _no_wildcard(cls, origins: list[str]) -> list[str]:
+        if "*" in origins:
+            raise ValueError("`*` would allow every web page: list the origins")
+        return origins
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can connect."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
