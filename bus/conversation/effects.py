@@ -18,7 +18,7 @@ from bus.conversation.machine import CancelReason, EffectHandler, QueuedMessage,
 from bus.conversation.run_reader import RunReader
 from bus.conversation.run_slots import RunSlots
 from bus.conversation.states import Effect, TurnEvent
-from bus.conversation.steering import Steering
+from bus.conversation.steering import Steering, rerun_offers
 from bus.errors import (
     AgentThreadBusy,
     AgentThreadNotFound,
@@ -37,7 +37,6 @@ from bus.outbound.rows import (
     notice_key,
     reply_buttons,
     reply_rows,
-    rerun_offer_row,
     streaming_key,
 )
 from bus.outbound.worker import DeliveryWorker
@@ -133,7 +132,7 @@ class TurnEffects:
     async def discard(self, turn: Turn) -> None:
         """Finish the row without an answer: it was stopped before it began, or another turn answered it."""
         outcomes = {turn.message.inbound.reply_target: True} if turn.reason is None else {}
-        rows = [*self._indicator_rows(turn.row, outcomes), *_rerun_offers(turn)]
+        rows = [*self._indicator_rows(turn.row, outcomes), *rerun_offers(turn)]
         await self._inbox.finish(turn.row.id, rows)
         self._delivery.notify(turn.row.key)
 
@@ -242,6 +241,10 @@ class TurnEffects:
         attempt.is_over = True
         if await turn.wait_for_last_edit(QUIET_S):
             return TurnEvent.RERUN
+        if turn.reason is CancelReason.INTERRUPTED and await self._reader.read_finished(turn):
+            turn.reason = (
+                None  # the newer message came too late: the answer is complete, and in the thread
+            )
         if turn.reason is CancelReason.DELETED:
             await self._steering.remove(attempt.thread_id, attempt.ids)
         return TurnEvent.RUN_CANCELLED
@@ -265,7 +268,7 @@ class TurnEffects:
             reply = limit_length(reply, self._max_answer_chars, turn.texts)
             rows = await self._reply_rows(turn, reply, seen)
             question = self._questions.record(row, inbound, reply.question)
-            rows += _rerun_offers(turn)
+            rows += rerun_offers(turn)
         ok = reply is not None and not (reply.failed or reply.stopped)
         outcomes = {message.inbound.reply_target: ok for message in turn.consumed}
         if reply is None:
@@ -387,10 +390,3 @@ class TurnEffects:
 
     def _adapter(self, row: InboxRow) -> Adapter:
         return self._delivery.adapter(row.key.channel)
-
-
-def _rerun_offers(turn: Turn) -> list[NewOutboxRow]:
-    """Return offers to answer again what was edited too late for the run, until now."""
-    newer = [one for one in map(turn.newest, turn.consumed) if one not in turn.consumed]
-    late = {one.row.id: one for one in (*turn.outdated, *newer)}
-    return [rerun_offer_row(one.row, one.inbound, 0, takes_more=True) for one in late.values()]

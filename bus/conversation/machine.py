@@ -212,9 +212,15 @@ class Turn:
         """Whether its answer is final: it can be neither cancelled nor edited any more."""
         return self.state is TurnState.DELIVERING or self.state in FINAL
 
+    @property
+    def has_answer(self) -> bool:
+        """Whether its run ended with an answer, which no newer message interrupts any more."""
+        reply = self.reply
+        return reply is not None and not (reply.failed or reply.question.interrupts)
+
     def cancel(self, reason: CancelReason = CancelReason.STOPPED) -> None:
         """Cancel the turn; safe at any time and twice. The first reason counts, except that of an edit."""
-        if self.is_decided:
+        if self.is_decided or (reason is CancelReason.INTERRUPTED and self.has_answer):
             return
         if self.reason is None or self.reason is CancelReason.EDITED:
             self.reason = reason

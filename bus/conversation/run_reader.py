@@ -5,12 +5,14 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
 
+import anyio
+
 from bus.conversation.approvals import OpenQuestion, Questions
 from bus.conversation.failures import failure_message, is_retryable
 from bus.conversation.machine import Turn
 from bus.conversation.states import TurnEvent, TurnState
 from bus.conversation.steering import Steering
-from bus.errors import RewindUnsupported
+from bus.errors import RewindUnsupported, RunError
 from bus.history.rewind import ThreadRewinder
 from bus.log_context import bind_run
 from bus.messages import RewindPoint
@@ -24,6 +26,12 @@ log = logging.getLogger(__name__)
 
 ENDLESS = 10
 """A run is ended when its answer has so many times the characters that messages may have."""
+
+ACTIVE_STATUSES = ("pending", "running")
+"""What servers call a run that goes on."""
+
+END_DEADLINE_S, END_POLL_S = 4.0, 0.05
+"""How long the end of a canceled run is waited for, and how often it is looked at; seconds."""
 
 FAILED_STATUSES = ("error", "timeout")
 """What servers call a run that failed."""
@@ -68,6 +76,34 @@ class RunReader:
                 if fold.length > ENDLESS * self._max_chars:
                     return await self._end(turn)
         return await self._conclude(turn)
+
+    async def read_finished(self, turn: Turn) -> bool:
+        """Return whether a turn's run ended well although it was canceled; then the turn has its reply.
+
+        A run that asks for an approval did not: what was said since is no answer to that.
+        """
+        attempt = turn.attempt
+        if turn.reply is None and attempt.run_id is not None:
+            try:
+                if await self._status_at_end(attempt.thread_id, attempt.run_id) != "success":
+                    return False
+                attempt.fold.set_state(await self._runs.get_state(attempt.thread_id))
+            except RunError as error:
+                log.info("whether run %s ended well is not known: %s", attempt.run_id, error)
+                return False
+            turn.reply = attempt.fold.reply(turn.texts)
+        return turn.has_answer
+
+    async def _status_at_end(self, thread_id: str, run_id: str) -> str:
+        """Return the status of a run that was canceled, once it ended; "running" if that takes long."""
+        status = "running"
+        with anyio.move_on_after(END_DEADLINE_S):
+            while True:
+                status = await self._runs.get_status(thread_id, run_id)
+                if status not in ACTIVE_STATUSES:
+                    break
+                await anyio.sleep(END_POLL_S)
+        return status
 
     async def _prepare_thread(self, turn: Turn) -> None:
         """Create the thread if it is new; of an edited message, let it hold the present text alone."""

@@ -11,12 +11,14 @@ from bus.conversation.machine import CancelReason, QueuedMessage, RunAttempt, Tu
 from bus.errors import AgentThreadBusy, RewindUnsupported, RunError, SteeringUnsupported
 from bus.history.rewind import ThreadRewinder
 from bus.history.versions import message_ids, trace_message
+from bus.outbound.rows import rerun_offer_row
 from bus.outbound.worker import DeliveryWorker
 from bus.retry import Backoff
 from bus.runs.client import RunClient, SteeringMessage
 from bus.runs.uploads import AttachmentUploadResult, FileUploader
 from store.inbox import InboxRow
 from store.message_history import MessageHistoryStore
+from store.outbox import NewOutboxRow
 
 log = logging.getLogger(__name__)
 
@@ -231,6 +233,13 @@ class Steering:
         if is_edit:
             text = texts.edited_note.format(text=text)
         return SteeringMessage(message_id=message_ids(inbound)[-1], text=text, files=uploads.files)
+
+
+def rerun_offers(turn: Turn) -> list[NewOutboxRow]:
+    """Return offers to answer again what was edited too late for the run, until now."""
+    newer = [one for one in map(turn.newest, turn.consumed) if one not in turn.consumed]
+    late = {one.row.id: one for one in (*turn.outdated, *newer)}
+    return [rerun_offer_row(one.row, one.inbound, 0, takes_more=True) for one in late.values()]
 
 
 def _cancel_instead(turn: Turn, message: QueuedMessage) -> None:

@@ -309,6 +309,24 @@ async def test_a_newer_message_interrupts_and_the_card_says_so(tmp_path: Path) -
         assert harness.server.runs[0].cancelled.is_set()
 
 
+async def test_an_answer_that_is_complete_is_shown_though_a_newer_message_came_before_it(
+    tmp_path: Path,
+) -> None:
+    """The run ended, the answer is in the thread, and its stream has not told that yet."""
+    async with running_bus(tmp_path, policy=INTERRUPT) as harness:
+        harness.server.scripts.append(Script(words=("All", " done"), hang_after=1))
+        await harness.send("one")
+        await harness.wait_for_runs(1)
+        [run] = harness.server.runs
+        await eventually(lambda: harness.thread_messages() == ["one"])
+        answer = {"type": "ai", "id": "answer", "content": "All done"}
+        harness.server.threads[run.thread_id].append(answer)
+        run.status = "success"
+        await harness.send("two")
+        await harness.expect_replies("All done", "Hello you")
+        assert harness.prompts() == ["one", "two"]
+
+
 async def test_the_queue_is_the_default(tmp_path: Path) -> None:
     async with running_bus(tmp_path, config=BusConfig(drain_s=0.2)) as harness:
         harness.server.accepts_injection = True

@@ -210,7 +210,7 @@ class FakeLangGraph:
 
     async def _cancel(self, request: web.Request) -> web.Response:
         run = self._run(request)
-        if run is None:
+        if run is None or run.status != "running":
             return _missing()
         run.status = "interrupted"
         run.cancelled.set()
