@@ -375,6 +375,15 @@ def test_damaged_bytes_are_refused_in_one_way(
 # --- the commands ------------------------------------------------------------------------------------------------
 
 
+async def test_a_backup_names_the_folder_of_shared_files(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    await fill(config_of(tmp_path, f"storage: {{url: {shared.as_uri()}}}"))
+    code, out, errors = await in_thread(lambda: parley(tmp_path, "backup", "b.tar.gz"))
+    assert (code, errors) == (0, "")
+    assert f"Not included: {shared}\n" in out
+
+
 async def test_the_commands_say_what_they_did_and_what_is_not_included(tmp_path: Path) -> None:
     config = config_of(tmp_path)
     (tmp_path / ".env").write_text(f"OPENAI_API_KEY={SECRET_OUTSIDE}\n")

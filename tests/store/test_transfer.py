@@ -22,7 +22,7 @@ from tests.fakes.postgres import MISSING, PostgresServer
 from tests.store.test_upgrade_history import LEVELS, write_history
 
 SQLITE = StoreConfig()
-THREADS = 3_000
+THREADS = 1_200
 
 
 def ignore(_: TransferProgress) -> None:
@@ -181,7 +181,7 @@ def kill_at(source: str, target: str, home: Path, last: str) -> None:
     assert done.returncode == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("line", ["copy conversation 2", "copy thread 1000", "verify thread 3000"])
+@pytest.mark.parametrize("line", ["copy conversation 2", "copy thread 400", "verify thread 1200"])
 def test_a_move_that_was_killed_goes_on(url: str, home: Path, tmp_path: Path, line: str) -> None:
     before, target = dump(home), StoreConfig(url=url)
     kill_at(SQLITE.url, url, home, line)
@@ -214,7 +214,7 @@ def move_when_unlocked(
 async def test_parley_does_not_start_with_an_unfinished_copy(
     url: str, home: Path, tmp_path: Path
 ) -> None:
-    kill_at(SQLITE.url, url, home, "copy thread 1000")
+    kill_at(SQLITE.url, url, home, "copy thread 400")
     with pytest.raises(StoreUnavailable, match="`parley migrate` was interrupted"):
         move_when_unlocked(StoreConfig(url=url), SQLITE, tmp_path / "other", [])
     with pytest.raises(StoreUnavailable, match="`parley migrate` was interrupted"):
@@ -229,7 +229,7 @@ async def test_parley_does_not_start_with_an_unfinished_copy(
 
 
 def test_a_source_that_changed_meanwhile_is_found_and_copied_anew(url: str, home: Path) -> None:
-    kill_at(SQLITE.url, url, home, "copy thread 1000")
+    kill_at(SQLITE.url, url, home, "copy thread 400")
     with closing(sqlite3.connect(home / "parley.db")) as connection, connection:
         connection.execute("UPDATE conversation SET updated_at = 77 WHERE id = 1")
     with pytest.raises(StoreUnavailable, match="The table conversation differs"):
