@@ -31,7 +31,9 @@ class MessageFingerprint:
         if not all(isinstance(message, BaseMessage) for message in messages):
             return None
         try:
-            return cls(classes=tuple(map(type, messages)), fields=_fields(messages))
+            # A copy: orjson's result may take ten times its length, and this is kept.
+            fields = bytes(memoryview(_fields(messages)))
+            return cls(classes=tuple(map(type, messages)), fields=fields)
         except TypeError:
             return None
 

@@ -2,6 +2,7 @@
 
 import sqlite3
 import sys
+import tracemalloc
 import zlib
 from collections.abc import Callable
 from contextlib import closing
@@ -480,3 +481,16 @@ async def _comparisons(graph: Graph) -> int:
     await _messages(graph)
     sys.setprofile(None)
     return compared
+
+
+def test_a_kept_fingerprint_takes_its_length_in_memory() -> None:
+    """orjson's own results take up to ten times their length."""
+    messages = _said(SIZE)["messages"]
+    length = len(MessageFingerprint.from_messages(messages).fields)  # type: ignore[union-attr]  # all are messages
+    tracemalloc.start()
+    try:
+        kept = [MessageFingerprint.from_messages(messages) for _ in range(100)]
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert used / len(kept) < length + 500
