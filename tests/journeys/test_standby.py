@@ -12,11 +12,13 @@ import pytest
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply
 from tests.fakes.postgres import MISSING, PostgresServer
+from tests.fakes.postgres_proxy import PostgresProxy
 from tests.journeys.chat_users import PlatformServers
 from tests.journeys.service import Service, serving, with_model
 
 PLATFORMS = ("slack", "telegram", "feishu")
 LOST_DATABASE = 75
+LONG = " ".join(f"word{number}" for number in range(100))
 
 
 @pytest.fixture
@@ -105,6 +107,40 @@ async def test_a_frozen_process_is_replaced_and_says_nothing_more(
                     f"You said: hi from {user.name}", f"You said: again from {user.name}"
                 )
                 assert user.misplaced_messages() == []
+
+
+async def test_a_process_cut_off_from_the_database_is_replaced_and_says_nothing_more(
+    tmp_path: Path, database: dict[str, Any]
+) -> None:
+    async with PlatformServers() as platforms, FakeModelServer() as model:
+        config = {**with_model(model.base_url), **database, "channels": platforms.channels}
+        with PostgresProxy(database["database"]["url"]) as proxy:
+            cut_off = {**config, "database": {"url": proxy.url}}
+            async with (
+                serving(tmp_path, cut_off, *PLATFORMS) as first,
+                standing_by(tmp_path / "second", config) as second,
+            ):
+                model.reply(*[ModelReply(text=LONG, token_delay_s=0.3)] * len(platforms.users))
+                for user in platforms.users:
+                    await user.send(f"hi from {user.name}")
+                await model.until(lambda m: len(m.requests) == len(platforms.users), within_s=15)
+                for user in platforms.users:
+                    if user.name.startswith("feishu"):
+                        await user.wait_for_message("word2")
+                # The model goes on to answer the first process, whose cards exist.
+                proxy.block()
+                await second.until_connected(*PLATFORMS)
+                for user in platforms.users:
+                    await user.expect_messages(f"You said: hi from {user.name}")
+                proxy.unblock()
+                assert await first.ended() == LOST_DATABASE
+                for user in platforms.users:
+                    await user.send(f"again from {user.name}")
+                for user in platforms.users:
+                    await user.expect_messages(
+                        f"You said: hi from {user.name}", f"You said: again from {user.name}"
+                    )
+                    assert user.misplaced_messages() == []
 
 
 async def test_a_standby_can_be_stopped(tmp_path: Path, database: dict[str, Any]) -> None:
