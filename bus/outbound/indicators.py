@@ -16,8 +16,8 @@ log = logging.getLogger(__name__)
 INDICATOR_DEADLINE_S = 10.0
 """Time for one call; an indicator that takes longer is given up."""
 
-RETRY_S = 3600.0
-"""How long an indicator that the platform refuses for a while is tried again, seconds."""
+RETRY_S = 6 * 3600.0
+"""How long an indicator that the platform refuses for a while is tried again, seconds; clocks may jump by an hour."""
 
 RETRY_BACKOFF = Backoff(first_s=1.0, cap_s=60.0, jitter=0.5)
 """The least waits between those attempts."""

@@ -305,7 +305,9 @@ class DeliveryWorker:
         states: tuple[DeliveryState, ...] = ("delivered", "uncertain", "failed")
         list_recent = partial(self._outbox.list_recent, states=states, limit=REPEATED_INDICATORS)
         closed = await self._store.call(list_recent)
-        last = max((row.updated_at for row in closed), default=0.0)
+        # A row of the future was written while the clock was ahead: the service may have run for long since.
+        now = self._now()
+        last = max((row.updated_at for row in closed if row.updated_at <= now), default=0.0)
         repeated: list[NewOutboxRow] = []
         for row in closed:
             if row.updated_at > last - REPEATED_INDICATORS_S:

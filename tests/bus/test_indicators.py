@@ -110,6 +110,49 @@ async def test_a_kill_in_a_busy_minute_leaves_no_indicator_standing(tmp_path: Pa
         await eventually(lambda: len(platform.marks) == count)
 
 
+async def test_a_row_of_the_future_hides_no_indicator_that_a_kill_came_before(
+    tmp_path: Path,
+) -> None:
+    """Seed 501 of the proof: an answer was closed while the clock was an hour ahead."""
+    clock = OffsetClock()
+    async with Database.open(StoreConfig(), tmp_path) as database:
+        outbox = OutboxStore(database, now=clock)
+        ahead, last = await outbox.enqueue([answer("a"), answer("b")])
+        for row, closed_at in ((ahead, clock() + 3600.0), (last, clock() - 100.0)):
+            await outbox.mark_sending(row.id, now=closed_at)
+            await outbox.mark_delivered(row.id, "m1", now=closed_at)
+    platform = CardPlatform()
+    async with pump(platform, tmp_path, clock):
+        await eventually(lambda: "b" in platform.marks)
+
+
+async def test_an_outcome_that_is_rate_limited_is_shown_though_the_clock_jumps(
+    tmp_path: Path,
+) -> None:
+    """Seed 501 of the proof: the clock was set right by an hour, and that counted as an hour of attempts."""
+    platform, clock = CardPlatform(), OffsetClock()
+    limited = DeliveryError("429", retryable=True, retry_after_s=90.0)
+    platform.fail("finished", limited, times=2)
+    async with pump(platform, tmp_path, clock) as delivery:
+        row = answer("a")
+        await delivery.enqueue(row.conversation, [row])
+        await settle(delivery, "a")
+        for error, count in ((None, 2), ("refused", 3)):
+
+            async def errors() -> list[str | None]:
+                return [one.error for one in await delivery._outbox.list_open()]
+
+            await eventually(errors, [error].__eq__)
+            clock.ahead += 3700.0
+
+            async def is_tried(count: int = count) -> bool:
+                delivery.notify(row.conversation)
+                return platform.calls.count("finished") >= count
+
+            await eventually(is_tried)
+        await eventually(lambda: platform.marks == {"a": "done"})
+
+
 class TypingPlatform(CardPlatform):
     """Typing has to be repeated, as on Telegram; the calls take a moment."""
 
