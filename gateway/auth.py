@@ -27,7 +27,7 @@ from gateway.middleware import AUTHENTICATED_AS, WRONG_TOKEN_SENT
 from gateway.rate_limits import ClientRateLimiter, RateLimitConfig, client_key
 from gateway.token_scopes import is_permitted
 from store.api_tokens import ApiToken
-from store.data_folder import create_key_file
+from store.data_folder import read_or_create_key
 
 MAX_BODY_BYTES = 10_000_000
 """Largest request body, uploads excepted."""
@@ -98,7 +98,7 @@ def load_admin_token(config: Config) -> AdminToken | None:
     if config.gateway.admin_token:
         return AdminToken(value=config.gateway.admin_token)
     try:
-        return _read_token(config.token_file) or _generate_token(config.token_file)
+        return _read_or_generate_token(config.token_file)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not text"
         raise ConfigError(
@@ -107,25 +107,15 @@ def load_admin_token(config: Config) -> AdminToken | None:
         ) from None
 
 
-def _read_token(file: Path) -> AdminToken | None:
-    try:
-        value = file.read_text("utf-8").strip()
-    except FileNotFoundError:
-        return None
+def _read_or_generate_token(file: Path) -> AdminToken:
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    content, is_new = read_or_create_key(file, f"{secrets.token_urlsafe(32)}\n".encode())
+    value = content.decode().strip()
     if len(value) < MIN_TOKEN_CHARS:
         raise ConfigError(
             f"{file}: does not contain an admin token: delete the file to generate a new one"
         )
-    return AdminToken(value=value)
-
-
-def _generate_token(file: Path) -> AdminToken:
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    value = secrets.token_urlsafe(32)
-    if not create_key_file(file, f"{value}\n".encode()):
-        # Another process of the service made one in the same shared folder.
-        return AdminToken(value=file.read_text("utf-8").strip())
-    return AdminToken(value=value, generated=True)
+    return AdminToken(value=value, generated=is_new)
 
 
 class AccessMiddleware:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from store.data_folder import create_key_file
+from store.data_folder import read_or_create_key
 from store.database import Database, Params
 from store.errors import StoreError
 
@@ -97,9 +97,7 @@ def load_key(home: Path) -> bytes:
     """
     path = home / KEY_FILE
     try:
-        if not path.exists():
-            create_key_file(path, secrets.token_bytes(_KEY_BYTES))
-        key = path.read_bytes()
+        key, _ = read_or_create_key(path, secrets.token_bytes(_KEY_BYTES))
     except OSError as error:
         raise StoreError(f"{path} cannot be used ({error.strerror})") from error
     if len(key) != _KEY_BYTES:

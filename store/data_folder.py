@@ -2,7 +2,8 @@
 
 import fcntl
 import os
-import secrets
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,9 @@ from pathlib import Path
 from store.errors import StoreLocked, StoreUnavailable
 
 LOCK_FILE = "parley.lock"
+
+KEY_WAIT_S = 1.0
+"""How long a key file may be empty because another process is creating it, seconds."""
 
 
 @contextmanager
@@ -49,25 +53,36 @@ def _lock(descriptor: int, home: Path) -> None:
         raise unusable_folder(home, error) from error
 
 
-def create_key_file(file: Path, content: bytes) -> bool:
-    """Create a file that only its owner can read, whole or not at all; return whether it did not exist.
+def read_or_create_key(file: Path, new: bytes) -> tuple[bytes, bool]:
+    """Return the content of a key file, and whether this call created it, readable by its owner only.
 
-    Of several processes that do it at once, one creates it, and the others return False once it is there.
+    Of several processes that do it at once, one creates it; the others wait until it is written.
+
+    Args:
+        file: The file, in an existing folder.
+        new: The content if there is no file.
 
     Raises:
-        OSError: The file cannot be written.
+        OSError: The file cannot be read or written.
     """
-    new = file.with_name(f".{file.name}-{secrets.token_hex(8)}")
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    except FileExistsError:
+        return _read_written(file), False
     try:
         with os.fdopen(descriptor, "wb") as target:
-            target.write(content)
-        os.link(new, file)
-    except FileExistsError:
-        return False
-    finally:
-        new.unlink()
-    return True
+            target.write(new)
+    except OSError:
+        file.unlink()
+        raise
+    return new, True
+
+
+def _read_written(file: Path) -> bytes:
+    deadline = time.monotonic() + KEY_WAIT_S
+    while not (content := file.read_bytes()) and time.monotonic() < deadline:
+        threading.Event().wait(0.01)
+    return content
 
 
 def record_address(home: Path, url: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from agent.network.url_guard import UrlGuard
 from gateway.config import Config
 from gateway.runtime.webhooks import RunWebhooks
-from store.data_folder import create_key_file
+from store.data_folder import read_or_create_key
 
 KEY_FILE = "webhook_key"
 
@@ -19,6 +19,5 @@ def build_webhooks(config: Config) -> RunWebhooks:
 
 def webhook_key(file: Path) -> bytes:
     """Return the signing key; creates the file (mode 0600) if there is none. Raises OSError."""
-    if not file.exists():
-        create_key_file(file, f"{secrets.token_urlsafe(32)}\n".encode())
-    return file.read_bytes().strip()
+    content, _ = read_or_create_key(file, f"{secrets.token_urlsafe(32)}\n".encode())
+    return content.strip()
