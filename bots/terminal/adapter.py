@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 
 import anyio
@@ -232,12 +233,14 @@ class TerminalAdapter:
         return MessageId(key)
 
     async def show_working(self, target: ReplyTarget) -> None:
-        """Show that a message is being answered."""
-        self._show(target, TerminalIndicator(state="working"))
+        """Show that a message is being answered, if somebody is there to see it."""
+        if target.chat in self._attached:
+            self._show(target, TerminalIndicator(state="working"))
 
     async def show_finished(self, target: ReplyTarget, *, ok: bool) -> None:
-        """Show that it was answered."""
-        self._show(target, TerminalIndicator(state="ok" if ok else "failed"))
+        """Show that it was answered, if somebody is there to see it."""
+        if target.chat in self._attached:
+            self._show(target, TerminalIndicator(state="ok" if ok else "failed"))
 
     def _received(self, session: str) -> ReceivedFiles:
         return ReceivedFiles(self._files / session)
@@ -271,5 +274,8 @@ class TerminalAdapter:
 
     def _leave(self, session: str) -> None:
         now = self._now()
-        fresh = {name: at for name, at in self._left_at.items() if now - at < self._grace_s}
-        self._left_at = {**fresh, session: now}
+        self._left_at.pop(session, None)
+        self._left_at[session] = now
+        gone = takewhile(lambda item: now - item[1] >= self._grace_s, self._left_at.items())
+        for name, _ in list(gone):
+            del self._left_at[name]

@@ -124,6 +124,16 @@ async def test_without_a_terminal_a_message_is_kept_for_a_while(tmp_path: Path) 
     assert left.value.retryable
 
 
+async def test_an_indicator_for_nobody_is_not_tried_again(tmp_path: Path) -> None:
+    """Each of them was kept for ten minutes, with a task, after a client had its answer and left."""
+    adapter = TerminalAdapter(files=tmp_path)
+    await adapter.show_working(PLACE)
+    await adapter.show_finished(PLACE, ok=True)
+    with adapter.attach("s1") as session:
+        await adapter.show_finished(PLACE, ok=False)
+        assert await anext(session.events()) == TerminalIndicator(state="failed")
+
+
 async def test_a_terminal_that_does_not_read_skips_patches_but_no_answer(tmp_path: Path) -> None:
     adapter = TerminalAdapter(files=tmp_path)
     with adapter.attach("s1"):
