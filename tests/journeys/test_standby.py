@@ -143,6 +143,33 @@ async def test_a_process_cut_off_from_the_database_is_replaced_and_says_nothing_
                     assert user.misplaced_messages() == []
 
 
+async def test_the_standby_goes_on_with_the_turns_of_a_process_that_is_stopped(
+    tmp_path: Path, database: dict[str, Any]
+) -> None:
+    async with PlatformServers() as platforms, FakeModelServer() as model:
+        config = {
+            **with_model(model.base_url), **database,
+            "channels": {**platforms.channels, "drain_s": 0.5},
+        }  # fmt: skip
+        async with (
+            serving(tmp_path, config, *PLATFORMS) as first,
+            standing_by(tmp_path / "second", config) as second,
+        ):
+            model.reply(
+                *[ModelReply(text="never to be finished", hang_after=2)] * len(platforms.users)
+            )
+            for user in platforms.users:
+                await user.send(f"hi from {user.name}")
+            await model.until(lambda m: len(m.requests) == len(platforms.users), within_s=15)
+            assert await first.stop() == 0
+            await second.until_connected(*PLATFORMS)
+            for user in platforms.users:
+                await user.expect_messages(f"You said: hi from {user.name}")
+                assert user.misplaced_messages() == []
+            assert await second.stop() == 0
+        assert platforms.violations == []
+
+
 async def test_a_standby_can_be_stopped(tmp_path: Path, database: dict[str, Any]) -> None:
     async with serving(tmp_path, database):  # noqa: SIM117 - the first one outlives the second
         async with standing_by(tmp_path / "second", database) as second:
