@@ -100,7 +100,7 @@ test: $(V)/.dev
 # of the API. About half an hour on two cores.
 test-long: $(V)/.dev
 	$(V)/bin/python -m tests.fuzz --count $(or $(COUNT),1000000) $(if $(SEED),--seed $(SEED))
-	PARLEY_TEST_LONG=1 $(V)/bin/python -m pytest -q -n 2 tests/gateway/test_openapi.py
+	PARLEY_TEST_LONG=1 $(V)/bin/python -m pytest -q -n 2 tests/gateway/test_openapi.py tests/gateway/test_runs_machine.py
 	PARLEY_FUZZ_EXAMPLES=2000 $(V)/bin/python -m pytest -q -n 2 tests/agent/test_fuzz.py tests/gateway/test_backup.py
 
 # The whole suite, with its 20 slowest tests at the end.
