@@ -38,6 +38,10 @@ def delivery_metadata(key: str) -> dict[str, Any]:
     return {"event_type": METADATA_TYPE, "event_payload": {"key": key}}
 
 
+_STREAM_KEY = ":card:"
+"""What the keys of growing messages have in them (`bus.outbound.rows.streaming_key`)."""
+
+
 class SlackMessages:
     """Sends to Slack. Every method raises SlackError; `send` and `edit` raise MessageTooLong as well.
 
@@ -153,6 +157,7 @@ class SlackMessages:
         if target.response_url:
             raise SlackError("An answer to a Slack command cannot be looked up.")
         me, ref, doubt = await self._api.identity(), self._files.file_id_for(key), False
+        is_stream = _STREAM_KEY in key
         async for message in self._messages_since(target, since=since):
             if message.get("user") != me.user_id and message.get("bot_id") != me.bot_id:
                 continue
@@ -160,7 +165,7 @@ class SlackMessages:
             if (
                 _delivery_key(message) == key
                 or (ref and ref in shared)
-                or _is_empty_stream(message)
+                or (is_stream and _is_empty_stream(message))
             ):
                 return MessageId(ref or message["ts"])
             doubt = doubt or bool(shared)

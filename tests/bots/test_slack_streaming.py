@@ -262,6 +262,9 @@ async def test_an_opened_stream_is_found_by_the_next_process() -> None:
         message = await answer.open()
         later = SlackAdapter(config(slack, {"streaming": True}), timeouts=FAST)
         assert await later.find_message(answer.place, key="7:card:0", since=0) == message.ts
+        # Seed 501 of the proof: it was taken for the file of a command that had not arrived.
+        for other in ("8:document:0", "8:reply:0"):
+            assert await later.find_message(answer.place, key=other, since=0) is None
         await answer.grow("words")
         assert await later.find_message(answer.place, key="7:card:1", since=0) is None
         await answer.finish("words")
