@@ -31,6 +31,11 @@ from agent.thread_storage import ThreadStorage
 PROBE_S = 20.0
 """Time limit of the test command; it takes some 20 ms, more on a machine under load."""
 
+CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
+"""Files that Docker and podman create in containers."""
+
+CONTAINER_HINT = "the container's profile must allow it: docs/howto/run-in-docker.md"
+
 _KILLED = (137, 152)  # by SIGKILL, SIGXCPU
 
 FULL = "This conversation is out of disk space, so the command could not write files. Delete files you do not need."
@@ -170,4 +175,6 @@ def _run_test(home: Path, program: str) -> str | None:
     if done.stdout.split() == [b"works", b"51"]:
         return None
     errors = table.mask_host_paths(done.stderr.decode("utf-8", "replace")).strip()
-    return errors.splitlines()[-1][:200] if errors else f"it exited with code {done.returncode}"
+    problem = errors.splitlines()[-1][:200] if errors else f"it exited with code {done.returncode}"
+    is_contained = any(Path(mark).exists() for mark in CONTAINER_MARKS)
+    return f"{problem}; {CONTAINER_HINT}" if is_contained else problem

@@ -1,0 +1,151 @@
+"""The image: read-only, unprivileged, healthy at any port; answers, runs commands where it may, stops cleanly.
+
+`.ci/container` builds an image and runs these tests with it: PARLEY_TEST_IMAGE names the image, PARLEY_TEST_ENGINE the
+command of the container engine with the options that this machine needs, such as `podman --runtime runc`.
+"""
+
+import os
+import shlex
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import anyio
+import httpx
+import pytest
+import yaml
+
+from tests.eventually import eventually
+from tests.fakes.model import FakeModelServer, ModelReply, ToolCall
+from tests.journeys.chat_users import ChatUser, PlatformServers
+from tests.journeys.service import free_port, with_model
+
+IMAGE = os.environ.get("PARLEY_TEST_IMAGE", "")
+ENGINE = shlex.split(os.environ.get("PARLEY_TEST_ENGINE", "docker"))
+RUN_OPTIONS = shlex.split(os.environ.get("PARLEY_TEST_RUN_OPTIONS", ""))
+
+pytestmark = pytest.mark.skipif(
+    not IMAGE, reason="PARLEY_TEST_IMAGE names no image: .ci/container builds one"
+)
+
+HARDENED = (
+    "--read-only", "--tmpfs=/tmp", "--cap-drop", "ALL", "--security-opt", "no-new-privileges",
+)  # fmt: skip
+"""As in docker-compose.yaml."""
+
+RELAXED = ("--security-opt", "seccomp=unconfined", "--security-opt", "unmask=ALL")
+"""What bubblewrap needs (podman's words; Docker's is `systempaths=unconfined`)."""
+
+
+class Container:
+    """A running container."""
+
+    def __init__(self, name: str, port: int) -> None:
+        self.name = name
+        self.port = port
+
+    async def execute(self, *command: str) -> tuple[int, str]:
+        """Run a command in it; return its exit code and output."""
+        done = await engine("exec", self.name, *command)
+        return done.returncode, (done.stdout + done.stderr).decode()
+
+    async def logs(self) -> str:
+        done = await engine("logs", self.name)
+        return (done.stdout + done.stderr).decode()
+
+    async def is_healthy(self) -> bool:
+        try:
+            async with httpx.AsyncClient(trust_env=False, timeout=5) as client:
+                found = await client.get(f"http://127.0.0.1:{self.port}/api/models")
+        except httpx.TransportError:
+            return False
+        return found.status_code == 401
+
+
+async def engine(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+    """Run the container engine."""
+    return await anyio.run_process([*ENGINE, *arguments], check=False)
+
+
+def write_readable(file: Path, text: str) -> None:
+    """Write a file that every user can read."""
+    file.write_text(text)
+    file.chmod(0o644)
+    for folder in (file.parent, *file.parents[1:3]):
+        folder.chmod(0o755)
+
+
+@asynccontextmanager
+async def container(
+    folder: Path, config: dict[str, Any], *options: str
+) -> AsyncIterator[Container]:
+    """Run the image with a configuration, on the network of this machine."""
+    running = Container(f"parley-test-{uuid4().hex[:12]}", free_port())
+    gateway = {"host": "127.0.0.1", "port": running.port}
+    file = folder / "config.yaml"
+    write_readable(file, yaml.safe_dump({"config_version": 1, **config, "gateway": gateway}))
+    started = await engine(
+        "run", "--detach", "--name", running.name, "--network", "host", *RUN_OPTIONS, *HARDENED, *options,
+        "--volume", f"{file}:/app/config.yaml:ro", IMAGE, "serve",
+    )  # fmt: skip
+    assert started.returncode == 0, started.stderr.decode()
+    try:
+        await eventually(running.is_healthy, bool, within_s=60)
+        yield running
+    finally:
+        with anyio.CancelScope(shield=True):
+            await engine("rm", "--force", "--volumes", running.name)
+
+
+def telegram_user(platforms: PlatformServers) -> ChatUser:
+    return next(user for user in platforms.users if user.channel == "telegram")
+
+
+async def test_it_answers_as_an_unprivileged_user_and_stops_cleanly(tmp_path: Path) -> None:
+    async with PlatformServers() as platforms, FakeModelServer() as model:
+        config = {**with_model(model.base_url), "channels": platforms.channels}
+        async with container(tmp_path, config) as running:
+            user = telegram_user(platforms)
+            await user.send("hi")
+            await user.expect_messages("You said: hi")
+            assert (await running.execute("id", "-u"))[1].strip() == "10001"
+            code, _ = await running.execute("touch", "/app/x")
+            assert code == 1
+            code, output = await running.execute("parley", "health")
+            assert (code, '"healthy"' in output) == (0, True)
+            # Commands are refused rather than run unprotected, and the agent is offered no shell.
+            code, report = await running.execute("parley", "check")
+            assert "no shell" in report
+            assert "run-in-docker.md" in report
+            offered = {tool["function"]["name"] for tool in model.requests[0].body["tools"]}
+            assert "bash" not in offered
+            assert "read_file" in offered
+            stopped = await engine("stop", "--time", "15", running.name)
+            assert stopped.returncode == 0
+            state = await engine("inspect", "--format", "{{.State.ExitCode}}", running.name)
+            assert state.stdout.strip() == b"0"
+            assert "Traceback" not in await running.logs()
+        assert platforms.violations == []
+
+
+async def test_commands_run_in_bubblewrap_where_the_profile_allows_it(tmp_path: Path) -> None:
+    async with PlatformServers() as platforms, FakeModelServer() as model:
+        config = {**with_model(model.base_url), "channels": platforms.channels}
+        async with container(tmp_path, config, *RELAXED):
+            command = "id -u; ls /proc | grep -c '^[0-9]'; cat /data/admin_token; echo done"
+            model.reply(
+                ModelReply(calls=(ToolCall("bash", {"command": command, "description": "look"}),)),
+                ModelReply(text="Looked."),
+            )
+            user = telegram_user(platforms)
+            await user.send("look around")
+            await user.expect_messages("Looked.")
+            result = str(model.requests[1].body["messages"][-1]["content"])
+            assert "done" in result
+            # It sees neither the container's data nor its processes.
+            assert "No such file" in result
+            assert int(result.split()[1]) < 10
+        assert platforms.violations == []
