@@ -35,7 +35,8 @@ RUN apt-get update && apt-get install -y --no-install-recommends bubblewrap && r
     && useradd --uid 10001 --no-create-home --home-dir /data --shell /usr/sbin/nologin parley \
     && install -d -o parley -g parley -m 0700 /data \
     && printf '#!/bin/sh\nexec python -m gateway "$@"\n' > /usr/local/bin/parley \
-    && chmod 0755 /usr/local/bin/parley
+    && chmod 0755 /usr/local/bin/parley \
+    && touch /etc/parley-container
 COPY --from=build /venv /venv
 COPY --from=build /app /app
 WORKDIR /app

@@ -31,8 +31,8 @@ from agent.thread_storage import ThreadStorage
 PROBE_S = 20.0
 """Time limit of the test command; it takes some 20 ms, more on a machine under load."""
 
-CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
-"""Files that Docker and podman create in containers."""
+CONTAINER_MARKS = ("/etc/parley-container", "/.dockerenv", "/run/.containerenv")
+"""Files that our image has, and that Docker and podman create in containers (not in all read-only ones)."""
 
 CONTAINER_HINT = "the container's profile must allow it: docs/howto/run-in-docker.md"
 
