@@ -4,7 +4,7 @@
 ARG BASE=python:3.13-slim-bookworm
 
 FROM ${BASE} AS build
-# requirements.lock leaves out the conversion of PDF and Office documents, and 240 MB with it.
+# requirements.lock leaves out the conversion of PDF and Office documents, and 280 MB with it.
 ARG LOCK=requirements-documents.lock
 # An index other than PyPI.
 ARG PIP_INDEX_URL
