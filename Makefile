@@ -10,7 +10,7 @@ export UV_DEFAULT_INDEX ?= $(PIP_INDEX)
 endif
 export PYTHONSAFEPATH := 1
 
-.PHONY: run install documents peers peers-python peers-js test test-long test-slowest lint format bench bench-quick prove soak docs wheel lock sbom clean
+.PHONY: run install documents peers peers-python peers-js test test-long test-slowest lint format bench bench-quick prove soak docs pictures wheel lock sbom clean
 
 # Installs one lock file into the folder of the target: through uv (seconds), or through pip where uv has no wheel.
 define install_lock
@@ -65,6 +65,10 @@ docs: $(V)/.dev
 	@rm -rf gateway/docs_site
 	NO_MKDOCS_2_WARNING=1 $(V)/bin/python -m mkdocs build --strict --quiet
 	@find gateway/docs_site -name "*.map" -delete
+
+# The pictures of the documentation, drawn from the program's own tables: docs/pictures.
+pictures: $(V)/.dev
+	$(V)/bin/python -P -m tests.pictures
 
 # A package of the program: dist/parley-VERSION-py3-none-any.whl.
 wheel: docs

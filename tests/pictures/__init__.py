@@ -1,0 +1,1 @@
+"""The pictures of the documentation, generated from the real program: `make pictures` writes docs/pictures."""

@@ -1,0 +1,16 @@
+"""Which pictures there are, by file name, and where they are."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tests.pictures.architecture import architecture_diagram
+from tests.pictures.sequence import sequence_diagram
+from tests.pictures.state_diagram import state_diagram
+
+FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
+
+PICTURES: Mapping[str, Callable[[], str]] = {
+    "architecture.svg": architecture_diagram,
+    "message-path.svg": sequence_diagram,
+    "turn-states.svg": state_diagram,
+}
