@@ -87,10 +87,13 @@ class RunReader:
             try:
                 if await self._status_at_end(attempt.thread_id, attempt.run_id) != "success":
                     return False
-                attempt.fold.set_state(await self._runs.get_state(attempt.thread_id))
+                values = await self._runs.get_state(attempt.thread_id)
             except RunError as error:
                 log.info("whether run %s ended well is not known: %s", attempt.run_id, error)
                 return False
+            if not _has_message(values, attempt.message_id):
+                return False  # it answered an earlier version of the message
+            attempt.fold.set_state(values)
             turn.reply = attempt.fold.reply(turn.texts)
         return turn.has_answer
 

@@ -92,7 +92,7 @@ async def test_a_message_that_was_accepted_waits_for_its_run_as_long_as_the_disk
     tmp_path: Path,
 ) -> None:
     """The gateway has the same database, and starts no run until there is room."""
-    patience_s = 2.0
+    patience_s = 4.0
     async with (
         turn_harness(tmp_path, patience_s=patience_s) as h,
         anyio.create_task_group() as tasks,
