@@ -88,7 +88,7 @@ async def test_a_message_is_one_trace_from_intake_to_delivery(tmp_path: Path) ->
             # The model's requests carry the spans of their calls.
             sent = {request.headers["traceparent"].split("-")[2] for request in model.requests[:2]}
             assert sent == {span.span_id for span in spans if span.name == "chat fake-1"}
-            await check_metrics_and_logs(collector, service, spans[0].trace_id)
+            await check_metrics_and_logs(collector, service)
             assert {one["service.name"] for one in collector.resources} == {"parley"}
             assert all(one["x-api-key"] == "otlp-key" for one in collector.headers)
             assert SECRET.encode() not in collector.raw
@@ -96,8 +96,8 @@ async def test_a_message_is_one_trace_from_intake_to_delivery(tmp_path: Path) ->
         assert platforms.violations == []
 
 
-async def check_metrics_and_logs(collector: OtlpCollector, service: Service, trace_id: str) -> None:
-    """The metrics are those of /metrics; a run's log records name its trace."""
+async def check_metrics_and_logs(collector: OtlpCollector, service: Service) -> None:
+    """The metrics are those of /metrics, and the logs those of the console."""
 
     def finished() -> float:
         _, points = collector.metrics.get("parley_runs", ("", []))
@@ -108,13 +108,14 @@ async def check_metrics_and_logs(collector: OtlpCollector, service: Service, tra
         page = (await client.get("/metrics")).text
     types = dict(line.split()[2:] for line in page.splitlines() if line.startswith("# TYPE"))
     known = {name.removesuffix("_total") for name in types}
-    assert set(collector.metrics) == known
+    await eventually(lambda: set(collector.metrics), lambda names: names == known, within_s=15)
     assert collector.metrics["parley_run_duration_seconds"][0] == "histogram"
     assert collector.metrics["parley_runs"][0] == "sum"
-    intake = [one for one in collector.logs if "accepted" in one.body]
+    intake = await eventually(
+        lambda: [one for one in collector.logs if "accepted" in one.body], bool, within_s=15
+    )
     assert intake[0].severity == "INFO"
     assert intake[0].attributes["log.logger"] == "bus.inbound.pipeline"
-    assert trace_id
 
 
 async def test_a_message_that_a_kill_interrupted_is_still_one_trace(tmp_path: Path) -> None:
@@ -212,5 +213,5 @@ async def test_a_dead_collector_loses_only_what_it_misses(tmp_path: Path) -> Non
                 assert await service.stop() == 0
             log = service.log.read_text()
             assert "Traceback" not in log
-            assert log.count("Failed to export spans batch") <= 1
+            assert "Transient error" not in log  # each export is tried several times
             assert platforms.violations == []
