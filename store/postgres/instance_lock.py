@@ -39,6 +39,9 @@ CONFIRMED_S = FROZEN_S / 2
 POLL_S = 0.1
 """How often a standby tries to become the owner, seconds."""
 
+ENDING_S = 5.0
+"""How long the sessions of another role may take to end by themselves: those of a process that ended just now."""
+
 RETURN_S = 2.0
 """After an outage of the database, seconds in which a standby leaves the lock to the owner of before."""
 
@@ -254,8 +257,13 @@ async def wait_for_ownership(
 
 def _end_workers(connection: Connection) -> None:
     """End the sessions of earlier owners and wait until they are gone."""
+    give_up_at = time.monotonic() + ENDING_S
     while not _has_no_workers(connection):
-        _terminate(connection, [row["pid"] for row in connection.execute(_HOLDERS, [WORKER])])
+        try:
+            _terminate(connection, [row["pid"] for row in connection.execute(_HOLDERS, [WORKER])])
+        except StoreUnavailable:
+            if time.monotonic() > give_up_at:
+                raise
         threading.Event().wait(0.01)
     connection.execute("SELECT pg_advisory_unlock(%s)", [WORKER])
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import anyio
 import psycopg
 import pytest
 from cryptography import x509
@@ -18,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 from store.config import StoreConfig
 from store.database import Database, migrate_schema
 from store.errors import StoreUnavailable
+from store.postgres.instance_lock import WORKER
 from store.threads import ThreadStore
 from tests.fakes.postgres import MISSING, PostgresServer, tls_server
 
@@ -146,6 +148,27 @@ async def test_a_certificate_replaces_the_password(
         f"&sslcert={folder}/user.crt&sslkey={folder}/user.key"
     )
     assert await works(url_of(server, "cert_user", options), tmp_path)
+
+
+async def test_sessions_of_another_role_that_are_ending_are_waited_for(
+    server: PostgresServer, folder: Path, tmp_path: Path
+) -> None:
+    """Those of a process that ended just now: this role has not the right to end them."""
+    options = (
+        f"sslmode=verify-full&sslrootcert={folder}/ca.crt"
+        f"&sslcert={folder}/user.crt&sslkey={folder}/user.key"
+    )
+    owner_url = server.url.replace("/postgres", "/parley_app")
+    earlier = await psycopg.AsyncConnection.connect(owner_url, autocommit=True)
+    await earlier.execute("SELECT pg_advisory_lock_shared(%s)", [WORKER])
+
+    async def end_soon() -> None:
+        await anyio.sleep(0.5)
+        await earlier.close()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(end_soon)
+        assert await works(url_of(server, "cert_user", options), tmp_path)
 
 
 @pytest.mark.parametrize(
