@@ -22,7 +22,6 @@ from gateway.config_validation import (
 )
 from gateway.config_variables import MIN_SECRET_CHARS, resolve_variables
 from gateway.gateway_config import (
-    GOOD_TOKEN_CHARS,
     MIN_TOKEN_CHARS,
     GatewayConfig,
 )
@@ -222,10 +221,6 @@ class _ConfigBuilder:
             and len(given := environ.get(TOKEN_VARIABLE, "")) >= MIN_TOKEN_CHARS
         ):
             gateway = gateway.model_copy(update={"admin_token": given})
-        if gateway.admin_token and len(gateway.admin_token) < GOOD_TOKEN_CHARS:
-            self._warn(
-                f"gateway.admin_token: shorter than {GOOD_TOKEN_CHARS} characters: use a longer one"
-            )
         if root.config_version > CONFIG_VERSION:
             self._warn(f"config_version: {root.config_version} is newer than this Parley knows")
         return Config(

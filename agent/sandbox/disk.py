@@ -129,8 +129,9 @@ class DiskSpace:
 class DiskMeter:
     """Tells how much a thread may still write, without counting its files each time.
 
-    Counting takes time. What the whole disk lost since the last count is known at once, and the thread cannot have
-    written more than that, unless something was deleted elsewhere meanwhile. File systems without a fixed number of
+    Counting takes time. What the whole disk lost since the last count is known at once, and commands cannot have
+    written more than that, unless something was deleted elsewhere meanwhile; what file tools wrote is known exactly.
+    File systems without a fixed number of
     inodes, such as btrfs, do not tell how many files were created: there, only counting does.
 
     Attributes:
@@ -144,6 +145,7 @@ class DiskMeter:
         self.limits = limits
         self.usage = DiskUsage()
         self._free: DiskSpace | None = None
+        self._allowed = DiskSpace(size=0, entries=0)
         self._lock = threading.Lock()
 
     def count(self, uid: int | None = None) -> DiskUsage:
@@ -154,6 +156,7 @@ class DiskMeter:
             )  # before counting, which does not see what is written meanwhile
             self.usage = measure_usage(self.folder, uid)
             self._free = free
+            self._allowed = DiskSpace(size=0, entries=0)
             return self.usage
 
     def growth(self) -> DiskSpace:
@@ -161,7 +164,10 @@ class DiskMeter:
         now, before = _free_space(self.folder), self._free
         if before is None:
             return DiskSpace(size=0, entries=0)
-        return DiskSpace(size=before.size - now.size, entries=before.entries - now.entries)
+        return DiskSpace(
+            size=max(before.size - now.size, self._allowed.size),
+            entries=max(before.entries - now.entries, self._allowed.entries),
+        )
 
     def is_disk_low(self) -> bool:
         """Say whether less is free on the disk than must stay free."""
@@ -179,6 +185,8 @@ class DiskMeter:
             raise SandboxError(
                 "this conversation is out of disk space: delete files you do not need"
             )
+        allowed = self._allowed
+        self._allowed = DiskSpace(size=allowed.size + size, entries=allowed.entries + 1)
 
     def _has_space(self, size: int) -> bool:
         growth, usage = self.growth(), self.usage

@@ -12,12 +12,12 @@ from bus.access.policy import effective_dm_policy
 from bus.config import ChannelPolicy
 from gateway.auth import LOOPBACK_NAMES
 from gateway.config import Config
+from gateway.gateway_config import GOOD_TOKEN_CHARS
 
 NAME_WIDTH = 10
 DEMO_HINT = "built-in demo; set `models` in config.yaml to use a real model"
-SAFE_TOKEN_CHARS = 16
 SHORT_TOKEN_HINT = (
-    f"the admin token has fewer than {SAFE_TOKEN_CHARS} characters and can be guessed: set a longer one, or remove it"
+    f"the admin token has fewer than {GOOD_TOKEN_CHARS} characters and can be guessed: set a longer one, or remove it"
     " to have one generated"
 )
 HOST_BASH_HINT = (
@@ -73,7 +73,7 @@ def config_hints(config: Config) -> Iterator[str]:
     """Yield hints about what is missing or wrong."""
     if not has_platform(config):
         yield NO_CHANNEL_HINT
-    if 0 < len(config.gateway.admin_token or "") < SAFE_TOKEN_CHARS:
+    if 0 < len(config.gateway.admin_token or "") < GOOD_TOKEN_CHARS:
         yield SHORT_TOKEN_HINT
     if config.agent.sandbox.use == "local" and config.agent.sandbox.allow_host_bash:
         yield HOST_BASH_HINT

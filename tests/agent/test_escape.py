@@ -463,6 +463,18 @@ async def test_file_tools_alone_cannot_exceed_the_limits(tmp_path: Path) -> None
     assert measure_usage(cell.folders.root).entries <= 20
 
 
+async def test_what_is_deleted_elsewhere_is_no_room_for_file_tools(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_bytes(b"x" * 20_000_000)
+    cell = SandboxHarness(tmp_path, disk=DiskLimits(quota_mb=1, free_mb=1))
+    assert await cell.use("write_file", path="0.txt", content="x") == "OK"
+    elsewhere.unlink()
+    written = [
+        await cell.use("write_file", path=f"{n}.txt", content="x" * 60_000) for n in range(1, 20)
+    ]
+    assert "out of disk space" in written[-1]
+
+
 async def test_temporary_folders_hold_a_limited_number_of_files(cell: SandboxHarness) -> None:
     for folder in ("/tmp", "/dev/shm"):  # noqa: S108 - the sandbox's own
         said = await cell.bash(f"cd {folder}; {creating('f')}")

@@ -456,8 +456,8 @@ ASKS = Script(words=(QUESTION,), interrupts=(review(command="make release"),))
 REAL_TURNS: Mapping[str, RealTurn] = {
     "file": RealTurn(_with_a_file),
     "approval": RealTurn(_approval, ASKS),
-    "steering": RealTurn(_two_messages, most_answers=2, work_s=1.0, policy=STEER),
-    "stopped": RealTurn(_stopped, least_answers=0, work_s=1.0),
-    "edited": RealTurn(_edited, work_s=1.0),
+    "steering": RealTurn(_two_messages, most_answers=2, work_s=2.0, policy=STEER),
+    "stopped": RealTurn(_stopped, least_answers=0, work_s=2.0),
+    "edited": RealTurn(_edited, work_s=2.0),
     "refused": RealTurn(_one_message, refusals=(503,)),
 }

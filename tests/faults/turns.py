@@ -385,9 +385,9 @@ REFERENCE_TURNS = {
 
 KILLED_TURNS = {
     **REFERENCE_TURNS,
-    "steering": replace(REFERENCE_TURNS["steering"], work_s=1.0),
-    "stopped": ReferenceTurn(NoticePlatform, _stopped, least_answers=0, work_s=1.0),
-    "edited": ReferenceTurn(NoticePlatform, _edited, work_s=1.0),
+    "steering": replace(REFERENCE_TURNS["steering"], work_s=2.0),
+    "stopped": ReferenceTurn(NoticePlatform, _stopped, least_answers=0, work_s=2.0),
+    "edited": ReferenceTurn(NoticePlatform, _edited, work_s=2.0),
     "refused": ReferenceTurn(NoticePlatform, _one_message, refusals=(503,)),
 }
 """Further turns, which make the transitions of other events."""

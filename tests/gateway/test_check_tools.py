@@ -133,9 +133,9 @@ def test_a_custom_agent_can_be_an_assistant(tmp_path: Path) -> None:
     ("text", "hint"),
     [
         ("sandbox: {use: local, allow_host_bash: true}", "can run any command on this machine"),
-        ("gateway: {admin_token: eight-ch}", "fewer than 16 characters"),
+        ("gateway: {admin_token: nineteen-characters}", "fewer than 20 characters"),
         ("sandbox: {use: local}", None),
-        ("gateway: {admin_token: sixteen-chars-or-more}", None),
+        ("gateway: {admin_token: twenty-characters-ok}", None),
     ],
 )
 def test_risky_settings_are_pointed_out(tmp_path: Path, text: str, hint: str | None) -> None:

@@ -397,9 +397,3 @@ def test_exported_variables_do_not_replace_those_of_the_process(tmp_path: Path) 
     export_environment(load_config(str(tmp_path / "config.yaml"), environ), environ)
     assert environ["A_KEY"] == "from-the-process"
     assert environ["B_KEY"] == "from-the-file"
-
-
-@pytest.mark.parametrize(("token", "warned"), [("nineteen-characters", True), ("x" * 20, False)])
-def test_a_short_admin_token_is_warned_of(tmp_path: Path, token: str, warned: bool) -> None:
-    config = load_config(environ={"PARLEY_ADMIN_TOKEN": token, "PARLEY_HOME": str(tmp_path)})
-    assert any("20 characters" in line for line in config.warnings) is warned
