@@ -143,15 +143,24 @@ class BubblewrapShell:
         return bubblewrap_process(command, self.table, uid=self.uid, options=options)
 
 
-def probe_bubblewrap(program: str = BWRAP) -> str | None:
-    """Run a test command in a temporary folder; return why it fails, or None. Blocking."""
+def probe_bubblewrap(
+    program: str = BWRAP, container_marks: Sequence[str] = CONTAINER_MARKS
+) -> str | None:
+    """Run a test command in a temporary folder; return why it fails, or None. Blocking.
+
+    Args:
+        program: Bubblewrap's.
+        container_marks: Files of which one exists in a container, where a hint is added.
+    """
     if shutil.which(program) is None:
         return "bubblewrap is not installed"
     try:
         with tempfile.TemporaryDirectory(prefix="parley-") as home:
-            return _run_test(Path(home), program)
+            problem = _run_test(Path(home), program)
     except (OSError, SandboxError, subprocess.SubprocessError) as error:
         return f"the test command failed: {type(error).__name__}"
+    is_contained = any(Path(mark).exists() for mark in container_marks)
+    return f"{problem}; {CONTAINER_HINT}" if problem and is_contained else problem
 
 
 def _run_test(home: Path, program: str) -> str | None:
@@ -175,6 +184,4 @@ def _run_test(home: Path, program: str) -> str | None:
     if done.stdout.split() == [b"works", b"51"]:
         return None
     errors = table.mask_host_paths(done.stderr.decode("utf-8", "replace")).strip()
-    problem = errors.splitlines()[-1][:200] if errors else f"it exited with code {done.returncode}"
-    is_contained = any(Path(mark).exists() for mark in CONTAINER_MARKS)
-    return f"{problem}; {CONTAINER_HINT}" if is_contained else problem
+    return errors.splitlines()[-1][:200] if errors else f"it exited with code {done.returncode}"
