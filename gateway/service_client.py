@@ -14,16 +14,19 @@ CONNECT_TIMEOUT_S = 2.0
 REQUEST_TIMEOUT_S = 30.0
 
 
+def service_url(config: Config) -> str:
+    """Return the address that the running service recorded, whatever its port is, else the configured one."""
+    return running_address(config.home) or config.base_url
+
+
 @asynccontextmanager
 async def open_service_client(config: Config) -> AsyncIterator[httpx.AsyncClient | None]:
     """Yield a client of the running service's API, or None if nothing listens at its address.
 
-    The address is the one that the running service recorded, else the configured one.
-
     Raises:
         CommandFailed: Another program listens there, or the service rejects the admin token.
     """
-    url = running_address(config.home) or config.base_url
+    url = service_url(config)
     token = read_admin_token(config)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     timeout = httpx.Timeout(REQUEST_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)

@@ -7,18 +7,14 @@ import httpx
 
 from gateway.command_errors import EXIT_FAILED
 from gateway.config import load_config
-from store.data_folder import running_address
+from gateway.service_client import service_url
 
 TIMEOUT_S = 4.0
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the service's answer; 1 if there is none, or it is not healthy (with `--ready`: not ready).
-
-    The address is the one that the running service recorded, whatever its port is, else the configured one.
-    """
-    config = load_config(arguments.config)
-    url = running_address(config.home) or config.base_url
+    """Print the service's answer; 1 if there is none, or it is not healthy (with `--ready`: not ready)."""
+    url = service_url(load_config(arguments.config))
     path = "/health/ready" if arguments.ready else "/health"
     try:
         answer = httpx.get(f"{url}{path}", timeout=TIMEOUT_S, trust_env=False)

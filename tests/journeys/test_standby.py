@@ -49,6 +49,17 @@ async def standing_by(folder: Path, config: Mapping[str, Any]) -> AsyncIterator[
                 await service.kill()
 
 
+async def answers_go_on(platforms: PlatformServers) -> None:
+    """Everybody writes again and is answered once; nothing else has appeared."""
+    for user in platforms.users:
+        await user.send(f"again from {user.name}")
+    for user in platforms.users:
+        await user.expect_messages(
+            f"You said: hi from {user.name}", f"You said: again from {user.name}"
+        )
+        assert user.misplaced_messages() == []
+
+
 async def test_the_standby_answers_what_a_killed_process_left(
     tmp_path: Path, database: dict[str, Any]
 ) -> None:
@@ -68,12 +79,7 @@ async def test_the_standby_answers_what_a_killed_process_left(
             await second.until_connected(*PLATFORMS)
             for user in platforms.users:
                 await user.expect_messages(f"You said: hi from {user.name}")
-                await user.send(f"again from {user.name}")
-            for user in platforms.users:
-                await user.expect_messages(
-                    f"You said: hi from {user.name}", f"You said: again from {user.name}"
-                )
-                assert user.misplaced_messages() == []
+            await answers_go_on(platforms)
             assert await second.stop() == 0
         assert platforms.violations == []
 
@@ -100,13 +106,7 @@ async def test_a_frozen_process_is_replaced_and_says_nothing_more(
             first.send(signal.SIGCONT)
             assert await first.ended() == LOST_DATABASE
             assert "Another process took the database over" in first.log.read_text()
-            for user in platforms.users:
-                await user.send(f"again from {user.name}")
-            for user in platforms.users:
-                await user.expect_messages(
-                    f"You said: hi from {user.name}", f"You said: again from {user.name}"
-                )
-                assert user.misplaced_messages() == []
+            await answers_go_on(platforms)
 
 
 async def test_a_process_cut_off_from_the_database_is_replaced_and_says_nothing_more(
@@ -134,13 +134,7 @@ async def test_a_process_cut_off_from_the_database_is_replaced_and_says_nothing_
                     await user.expect_messages(f"You said: hi from {user.name}")
                 proxy.unblock()
                 assert await first.ended() == LOST_DATABASE
-                for user in platforms.users:
-                    await user.send(f"again from {user.name}")
-                for user in platforms.users:
-                    await user.expect_messages(
-                        f"You said: hi from {user.name}", f"You said: again from {user.name}"
-                    )
-                    assert user.misplaced_messages() == []
+                await answers_go_on(platforms)
 
 
 async def test_the_standby_goes_on_with_the_turns_of_a_process_that_is_stopped(

@@ -12,6 +12,21 @@ from tests.fakes.postgres import MISSING, PostgresServer
 SaverOpener = Callable[[], AbstractAsyncContextManager[CheckpointSaver]]
 
 
+@pytest.fixture
+def server(postgres: PostgresServer | None) -> PostgresServer:
+    """Return a PostgreSQL server."""
+    if postgres is None:
+        pytest.skip(MISSING)
+    return postgres
+
+
+@pytest.fixture
+def url(server: PostgresServer) -> Iterator[str]:
+    """Yield the URL of a PostgreSQL database of this test."""
+    with server.database() as created:
+        yield created
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def store_config(request: pytest.FixtureRequest) -> Iterator[StoreConfig]:
     """Yield the `database` section of either engine."""

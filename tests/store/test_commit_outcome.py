@@ -1,7 +1,6 @@
 """A connection to PostgreSQL breaks at COMMIT: the unit counts once, whether it was committed or not."""
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import anyio.to_thread
@@ -13,23 +12,10 @@ from store.conversations import ConversationKey
 from store.database import Database
 from store.errors import StoreUnavailable
 from store.inbox import InboxRow, InboxStore, NewInboxRow
-from tests.fakes.postgres import MISSING, PostgresServer
+from tests.fakes.postgres import PostgresServer
 from tests.fakes.postgres_proxy import PostgresProxy
 
 KEY = ConversationKey(channel="slack", workspace="T", chat="C", topic="1")
-
-
-@pytest.fixture
-def server(postgres: PostgresServer | None) -> PostgresServer:
-    if postgres is None:
-        pytest.skip(MISSING)
-    return postgres
-
-
-@pytest.fixture
-def url(server: PostgresServer) -> Iterator[str]:
-    with server.database() as created:
-        yield created
 
 
 def message(number: int) -> NewInboxRow:

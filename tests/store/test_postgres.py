@@ -27,24 +27,11 @@ from store.postgres.statements import translate
 from store.process_description import ProcessDescription
 from store.threads import ThreadStore
 from tests.eventually import eventually
-from tests.fakes.postgres import MISSING, PostgresServer
+from tests.fakes.postgres import PostgresServer
 from tests.store.test_retention import STATEMENTS
 
 PROCESS = ProcessDescription(version="1.0.0", configuration="ab12")
 KEY = ConversationKey(channel="slack", workspace="T", chat="C", topic="1")
-
-
-@pytest.fixture
-def server(postgres: PostgresServer | None) -> PostgresServer:
-    if postgres is None:
-        pytest.skip(MISSING)
-    return postgres
-
-
-@pytest.fixture
-def url(server: PostgresServer) -> Iterator[str]:
-    with server.database() as created:
-        yield created
 
 
 def message(number: int, key: ConversationKey = KEY, *, text: str = "{}") -> NewInboxRow:
