@@ -27,7 +27,6 @@ from bus.errors import (
     is_store_outage,
     unwrapped,
 )
-from bus.history.versions import message_ids
 from bus.log_context import bind_conversation
 from bus.messages import ReplyTarget
 from bus.outbound.live import show_live_reply
@@ -123,11 +122,7 @@ class TurnEffects:
 
     async def check_consumed(self, turn: Turn) -> TurnEvent:
         """Take the turn unless another one's run consumed its message before a restart."""
-        ids = message_ids(turn.message.inbound)
-        consumed = await self._steering.was_consumed(turn.row, ids)
-        if consumed and consumed != ids[-1]:
-            turn.outdated = [turn.message]
-        return TurnEvent.CONSUMED if consumed else TurnEvent.TAKE
+        return await self._steering.check_consumed(turn)
 
     async def discard(self, turn: Turn) -> None:
         """Finish the row without an answer: it was stopped before it began, or another turn answered it."""

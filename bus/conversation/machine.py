@@ -258,9 +258,9 @@ class Turn:
         return row_id in self.injected or any(one.row.id == row_id for one in self.to_inject)
 
     def newest(self, message: QueuedMessage) -> QueuedMessage:
-        """Return the version of an injected message that still waits to be injected, if there is one."""
-        waiting = (one for one in self.to_inject if one.row.id == message.row.id)
-        return next(waiting, message)
+        """Return the version of a message that waits to be injected, or to be run again, if there is one."""
+        waiting = [*self.to_inject, *([self._edited] if self._edited else [])]
+        return next((one for one in waiting if one.row.id == message.row.id), message)
 
     def withdraw(self, row_id: int) -> None:
         """Do not inject a message that was not injected yet."""
@@ -298,6 +298,11 @@ class Turn:
                 return True
         return False
 
+    async def pause(self, wait_s: float) -> None:
+        """Wait, but no longer than until somebody cancels the turn."""
+        with anyio.move_on_after(wait_s):
+            await self._changed.wait()
+
     async def run(self) -> None:
         """Take the turn to its end. Raises nothing but cancellation, after which a restart takes it up again."""
         event: TurnEvent | None = self._first_event()
@@ -316,7 +321,7 @@ class Turn:
                             # The transition did not happen: it is applied again; a run that went on is joined.
                             failures += 1
                             log.warning("turn %s waits for the journal: %s", self.row.id, error)
-                            await self._pause(STORE_BACKOFF.wait_s(failures))
+                            await self.pause(STORE_BACKOFF.wait_s(failures))
                             continue
                         log.exception("turn %s failed in state %s", self.row.id, before)
                         if event is TurnEvent.CRASHED:
@@ -375,11 +380,6 @@ class Turn:
         event = await self._handlers[effect](self)
         if event is not None:
             self._move(event)
-
-    async def _pause(self, wait_s: float) -> None:
-        """Wait, but no longer than until somebody cancels the turn."""
-        with anyio.move_on_after(wait_s):
-            await self._changed.wait()
 
     def _wake(self) -> None:
         self._changed.set()

@@ -8,6 +8,7 @@ from itertools import count
 import anyio
 
 from bus.conversation.machine import CancelReason, QueuedMessage, RunAttempt, Turn
+from bus.conversation.states import TurnEvent
 from bus.errors import AgentThreadBusy, RewindUnsupported, RunError, SteeringUnsupported
 from bus.history.rewind import ThreadRewinder
 from bus.history.versions import message_ids, trace_message
@@ -16,14 +17,10 @@ from bus.outbound.worker import DeliveryWorker
 from bus.retry import Backoff
 from bus.runs.client import RunClient, SteeringMessage
 from bus.runs.uploads import AttachmentUploadResult, FileUploader
-from store.inbox import InboxRow
 from store.message_history import MessageHistoryStore
 from store.outbox import NewOutboxRow
 
 log = logging.getLogger(__name__)
-
-LOOKUP_PATIENCE_S = 60.0
-"""How long a server that cannot be reached is waited for when it has to say whether a run consumed a message."""
 
 REMOVE_DEADLINE_S = 5.0
 """How long it may take to remove a deleted message from its thread."""
@@ -121,21 +118,24 @@ class Steering:
                 turn.edit(correction)
         return consumed
 
-    async def was_consumed(self, row: InboxRow, ids: tuple[str, ...]) -> str:
-        """Return the id of a row's message that another turn's run consumed, and so answered; "" = it did not."""
-        if row.thread_id is None:
-            return ""
-        deadline = anyio.current_time() + LOOKUP_PATIENCE_S
+    async def check_consumed(self, turn: Turn) -> TurnEvent:
+        """Return CONSUMED if another turn's run consumed the message, and so answered it; otherwise TAKE.
+
+        While the server cannot be reached this waits: otherwise the message might be answered twice. CANCEL = it
+        was stopped or deleted meanwhile.
+        """
         for tries in count(1):
             try:
-                found = trace_message(await self._runs.get_state(row.thread_id), ids)
+                return await self._find_consumed(turn)
             except RunError as error:
-                if not error.retryable or anyio.current_time() > deadline:
+                if not error.retryable:
                     break
-            else:
-                return found.injected if found.was_injected_only else ""
-            await anyio.sleep(self._backoff.wait_s(tries))
-        return ""
+                if turn.reason in (CancelReason.STOPPED, CancelReason.DELETED):
+                    return TurnEvent.CANCEL
+                if tries == 1:
+                    log.warning("turn %s waits for its thread: %s", turn.row.id, error)
+            await turn.pause(self._backoff.wait_s(tries))
+        return TurnEvent.TAKE
 
     async def replace_earlier_versions(self, attempt: RunAttempt) -> None:
         """Let the thread of an edited message hold its present text alone, or find out that it goes on with that.
@@ -176,6 +176,21 @@ class Steering:
                     break
                 else:
                     break
+
+    async def _find_consumed(self, turn: Turn) -> TurnEvent:
+        """Return what the thread says of a turn's message. Raises RunError: nobody knows."""
+        if turn.row.thread_id is None:
+            return TurnEvent.TAKE
+        values = await self._runs.get_state(turn.row.thread_id)
+        found = trace_message(values, message_ids(turn.message.inbound))
+        if not found.was_injected_only:
+            return TurnEvent.TAKE
+        if turn.reason in (CancelReason.EDITED, CancelReason.INTERRUPTED):
+            turn.reason = None  # too late: it is answered
+        newest = turn.newest(turn.message)
+        if found.injected != message_ids(newest.inbound)[-1]:
+            turn.outdated = [newest]
+        return TurnEvent.CONSUMED
 
     async def _find_injected(self, turn: Turn, message: QueuedMessage) -> str:
         """Return the id of the newest version that a run, which is over, consumed; "" = none, or unknown."""

@@ -3,17 +3,25 @@
 import logging
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import anyio
 import pytest
 
 from bus.config import BusConfig, SessionConfig
 from bus.locales.en import ENGLISH
-from bus.messages import decode_inbound, encode_inbound
+from bus.messages import MessageEdit, decode_inbound, encode_inbound
 from store.config import StoreConfig
 from store.database import Database
 from store.inbox import InboxStore
-from tests.bus.harness import OPEN, STEER, attachment, running_bus, running_steered_bus
+from tests.bus.harness import (
+    OPEN,
+    STEER,
+    attachment,
+    inbound_message,
+    running_bus,
+    running_steered_bus,
+)
 from tests.bus.test_turn import turn_harness
 from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph, Script
@@ -230,32 +238,9 @@ async def test_a_crash_loses_nothing_and_answers_nothing_twice(
 async def test_a_row_that_a_run_consumed_is_finished_without_a_reply(
     tmp_path: Path, *, is_edited: bool
 ) -> None:
-    """The process died between the end of the turn and the end of the message that was said to it.
-
-    If it was edited after the run consumed it, it is offered to be answered again.
-    """
+    """If it was edited after the run consumed it, it is offered to be answered again."""
     async with FakeLangGraph() as server:
-        async with running_steered_bus(tmp_path, server=server) as harness:
-            gate = harness.hold_next_run("Both")
-            await harness.send("one")
-            await harness.wait_for_runs(1)
-            await harness.send("two")
-            await server.runs[0].injection_arrived.wait()
-            gate.set()
-            await harness.expect_replies("Both")
-            await harness.wait_until_finished()
-        async with Database.open(StoreConfig(), tmp_path) as database:
-            said = next(
-                row for row in await InboxStore(database).list_recent() if row.event_id == "e2"
-            )
-            assert said.run_id == server.runs[0].run_id
-            revive = "UPDATE inbox SET state = 'new' WHERE id = :id"
-            await database.transaction(lambda tx: tx.run(revive, {"id": said.id}))
-            count = "UPDATE conversation SET pending = 1"
-            await database.transaction(lambda tx: tx.run(count, {}))
-            if is_edited:
-                edited = replace(decode_inbound(said.body), text="three", edit_count=1)
-                assert await InboxStore(database).update_body(said.id, encode_inbound(edited))
+        await _die_before_a_consumed_message_is_finished(tmp_path, server, is_edited=is_edited)
         async with running_steered_bus(
             tmp_path, server=server, platform=CardPlatform("fake")
         ) as harness:
@@ -263,6 +248,76 @@ async def test_a_row_that_a_run_consumed_is_finished_without_a_reply(
             offers = [ENGLISH.rerun_offer_later] if is_edited else []
             await eventually(lambda: harness.platform.texts == offers)
             assert len(server.runs) == 1
+
+
+@pytest.mark.parametrize("mode", ["steer", "queue"])
+async def test_a_message_waits_for_its_thread_as_long_as_an_outage_lasts(
+    tmp_path: Path, mode: Literal["steer", "queue"]
+) -> None:
+    """Whether a run consumed it is not known before. An edit meanwhile is offered to be answered."""
+    policy = OPEN.model_copy(update={"session": SessionConfig(busy=mode)})
+    async with FakeLangGraph() as server:
+        await _die_before_a_consumed_message_is_finished(tmp_path, server)
+        server.answers_state = False
+        async with running_bus(tmp_path, server=server, policy=policy) as harness:
+            await _until_asked(server, 4)
+            edited = inbound_message("three", "edit")
+            await harness.bus.intake.handle_edit(
+                MessageEdit(event_id="edit", key=edited.key, message_id="e2", edited=edited)
+            )
+            await _until_asked(server, 2)
+            assert await harness.bus.inbox.list_unfinished() != []
+            server.answers_state = True
+            await harness.wait_until_finished()
+            await harness.expect_replies(ENGLISH.rerun_offer_later)
+        assert len(server.runs) == 1
+
+
+async def test_a_message_that_waits_for_its_thread_can_be_stopped(tmp_path: Path) -> None:
+    async with FakeLangGraph() as server:
+        await _die_before_a_consumed_message_is_finished(tmp_path, server)
+        server.answers_state = False
+        async with running_steered_bus(tmp_path, server=server) as harness:
+            await _until_asked(server, 2)
+            await harness.send("/stop", event="e3")
+            await harness.wait_until_finished()
+            await harness.expect_replies(ENGLISH.stop_done)
+        assert len(server.runs) == 1
+
+
+async def _until_asked(server: FakeLangGraph, times: int) -> None:
+    """Wait until a thread was asked for so often from now on."""
+
+    def count() -> int:
+        return sum(path.endswith("/state") for _, path in server.requests)
+
+    before = count()
+    await eventually(lambda: count() >= before + times, within_s=30)
+
+
+async def _die_before_a_consumed_message_is_finished(
+    home: Path, server: FakeLangGraph, *, is_edited: bool = False
+) -> None:
+    """Let the process die between the end of a turn and the end of the message e2 that was said to it."""
+    async with running_steered_bus(home, server=server) as harness:
+        gate = harness.hold_next_run("Both")
+        await harness.send("one")
+        await harness.wait_for_runs(1)
+        await harness.send("two")
+        await server.runs[0].injection_arrived.wait()
+        gate.set()
+        await harness.expect_replies("Both")
+        await harness.wait_until_finished()
+    async with Database.open(StoreConfig(), home) as database:
+        said = next(row for row in await InboxStore(database).list_recent() if row.event_id == "e2")
+        assert said.run_id == server.runs[0].run_id
+        revive = "UPDATE inbox SET state = 'new' WHERE id = :id"
+        await database.transaction(lambda tx: tx.run(revive, {"id": said.id}))
+        count = "UPDATE conversation SET pending = 1"
+        await database.transaction(lambda tx: tx.run(count, {}))
+        if is_edited:
+            edited = replace(decode_inbound(said.body), text="three", edit_count=1)
+            assert await InboxStore(database).update_body(said.id, encode_inbound(edited))
 
 
 async def test_what_buttons_ask_for_has_a_turn_of_its_own(tmp_path: Path) -> None:

@@ -87,6 +87,7 @@ class FakeLangGraph:
         self.max_states = 20
         self.accepts_injection = False
         self.accepts_updates = True
+        self.answers_state = True
         self.runs: list[FakeRun] = []
         self.scripts: deque[Script] = deque()
         self.refusals: deque[int] = deque()
@@ -140,6 +141,8 @@ class FakeLangGraph:
         return web.json_response({"thread_id": thread_id, "metadata": {}})
 
     async def _state(self, request: web.Request) -> web.Response:
+        if not self.answers_state:
+            return web.json_response({"detail": "unavailable"}, status=503)
         if (messages := self.threads.get(request.match_info["t"])) is None:
             return _missing()
         waits = self.waits.get(request.match_info["t"], [])
