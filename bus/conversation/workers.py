@@ -105,12 +105,13 @@ class ConversationWorkers:
     def stop(self, row: InboxRow, inbound: InboundMessage) -> list[Turn]:
         """Cancel the turns that run in the conversation of a command; return them.
 
-        In a group where the command stands outside the conversation (a slash command, a message of its
-        own), the turns of the same sender in the same chat are meant.
+        In a group where the command stands outside every conversation (a slash command, a message of its
+        own), the turns of the same sender in the same chat are meant; in a topic or thread, only those in it.
         """
         running = [worker.turn for worker in self._active if worker.turn is not None]
         here = [turn for turn in running if turn.row.key == row.key]
-        if not here and not inbound.is_private:
+        is_outside = row.key.topic in ("", inbound.message_id)
+        if not here and is_outside and not inbound.is_private:
             here = [turn for turn in running if _is_near(turn, row.key, inbound)]
         for turn in here:
             turn.stop(before=row.seq if turn.row.key == row.key else None)

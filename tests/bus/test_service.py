@@ -249,6 +249,30 @@ async def test_stop_outside_a_group_conversation_stops_ones_own_turns(tmp_path: 
         assert stopped == ["hang"]
 
 
+async def test_stop_in_a_topic_where_nothing_runs_leaves_other_topics_alone(tmp_path: Path) -> None:
+    group: dict[str, object] = {"is_private": False, "chat": "room"}
+    async with running_bus(tmp_path) as harness:
+        gate = anyio.Event()
+        harness.server.scripts.append(Script(gate=gate))
+        await harness.send("work", **group, topic="1")
+        await harness.wait_for_runs(1)
+        await harness.send("/stop", **group, topic="2")
+        await harness.expect_replies("Nothing is running.")
+        gate.set()
+        await harness.expect_replies("Nothing is running.", "Hello you")
+
+
+async def test_stop_as_a_message_of_its_own_stops_ones_own_turns(tmp_path: Path) -> None:
+    """Slack and chains of replies: a message outside every thread begins one, named by its own id."""
+    group: dict[str, object] = {"is_private": False, "chat": "room"}
+    async with running_bus(tmp_path) as harness:
+        harness.server.scripts.append(hanging())
+        await harness.send("hang", **group, topic="1")
+        await harness.wait_for_runs(1)
+        await harness.send("/stop", event="e2", **group, topic="e2")
+        await harness.expect_replies("Stopped.")
+
+
 async def test_new_starts_a_fresh_thread_although_the_old_one_hangs(tmp_path: Path) -> None:
     async with running_bus(tmp_path) as harness:
         harness.server.scripts.extend([hanging(), saying("fresh")])

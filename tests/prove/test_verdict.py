@@ -130,6 +130,17 @@ def test_an_answer_that_only_the_journal_knows_is_no_answer() -> None:
     assert kinds(verdict([sent()], [accepted()], [delivered()])) == [ViolationKind.SILENT]
 
 
+def test_a_stop_means_its_own_topic_or_all_that_its_sender_has_in_the_chat() -> None:
+    own = accepted(topic="7", body={"text": "hello", "sender": {"user_id": "ann"}})
+    stop = accepted(2, conversation_id=2, kind="command", topic="102")
+    stop = replace(stop, body={"text": "/stop", "sender": {"user_id": "ann"}})
+    assert outcomes(verdict([sent()], [own, stop])) == [Outcome.STOPPED]
+    elsewhere = replace(stop, topic="8")
+    assert kinds(verdict([sent()], [own, elsewhere])) == [ViolationKind.SILENT]
+    by_another = replace(stop, body={"text": "/stop", "sender": {"user_id": "bob"}})
+    assert kinds(verdict([sent()], [own, by_another])) == [ViolationKind.SILENT]
+
+
 def test_what_the_platform_gave_up_is_not_the_services_fault() -> None:
     found = verdict([sent(arrival=Arrival.GIVEN_UP)])
     assert (outcomes(found), kinds(found)) == ([Outcome.UNDELIVERED], [])

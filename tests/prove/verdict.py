@@ -174,6 +174,7 @@ class _VerdictBuilder:
         self._evidence = evidence
         self._rows: dict[tuple[str, str, str], list[InboxRecord]] = defaultdict(list)
         self._by_conversation: dict[int, list[InboxRecord]] = defaultdict(list)
+        self._stops = _stop_commands(evidence.journal.inbox)
         self._again: dict[str, list[InboxRecord]] = defaultdict(list)
         self._by_mark: dict[str, list[InboxRecord]] = defaultdict(list)
         self._by_run: dict[str, list[InboxRecord]] = defaultdict(list)
@@ -327,9 +328,12 @@ class _VerdictBuilder:
         """Whether the person said /stop or pressed a stop button after it."""
         sent, own = history.sent, history.inbox[0]
         pressed = any(at >= sent.sent_at for at in self._evidence.stops.get(sent.place, ()))
-        later = (row for row in self._by_conversation[own.conversation_id] if row.seq > own.seq)
+        stops = self._stops.get((own.channel, own.chat), ())
+        later = [row for row in stops if row.id > own.id]
         return pressed or any(
-            row.kind == "command" and "/stop" in str(row.body.get("text")) for row in later
+            row.conversation_id == own.conversation_id
+            or (_is_outside(row) and _sender(row) == _sender(own))
+            for row in later
         )
 
     def _was_interrupted(self, history: MessageHistory) -> bool:
@@ -500,6 +504,24 @@ def _marks(row: InboxRecord) -> set[str]:
     """Return the marks in the words and file names of a row."""
     names = [str(file.get("name")) for file in row.body.get("attachments") or ()]
     return {mark for mark, _ in MARK.findall(" ".join([str(row.body.get("text")), *names]))}
+
+
+def _stop_commands(rows: Iterable[InboxRecord]) -> dict[tuple[str, str], list[InboxRecord]]:
+    """Return the rows of /stop, by channel and chat."""
+    found: dict[tuple[str, str], list[InboxRecord]] = defaultdict(list)
+    for row in rows:
+        if row.kind == "command" and "/stop" in str(row.body.get("text")):
+            found[row.channel, row.chat].append(row)
+    return found
+
+
+def _sender(row: InboxRecord) -> object:
+    return dict(row.body.get("sender") or {}).get("user_id")
+
+
+def _is_outside(row: InboxRecord) -> bool:
+    """Return whether a command in a group is in no conversation: it means what its sender has running in the chat."""
+    return not row.body.get("is_private") and row.topic in ("", row.message_id)
 
 
 def _answers(history: MessageHistory, sent: SentMessage) -> dict[int, list[ShownMessage]]:
