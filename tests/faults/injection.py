@@ -6,6 +6,7 @@ import sqlite3
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
@@ -143,8 +144,14 @@ class Faults:
         return True
 
 
+SERVICE: ContextVar[str] = ContextVar("service", default="")
+"""The service that a task works for: where several run beside each other, they share the machine's log."""
+
+
 class AtTransition(logging.Handler):
     """Does something when a turn first makes a transition, which the machine's log tells; notes all transitions.
+
+    It reads what is logged for the `SERVICE` in which it is made.
 
     Attributes:
         made: The transitions that were made, each once.
@@ -157,10 +164,13 @@ class AtTransition(logging.Handler):
         self.made: dict[tuple[TurnState, TurnEvent], None] = {}
         self._pair = pair
         self._act = act
+        self._service = SERVICE.get()
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
         if not isinstance(record.args, tuple) or "->" not in record.msg:
+            return
+        if SERVICE.get() != self._service:
             return
         _, state, event, _ = record.args
         assert isinstance(state, TurnState)
@@ -173,14 +183,14 @@ class AtTransition(logging.Handler):
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Read the machine's log inside the block."""
-        before = machine.log.level
         machine.log.setLevel(logging.DEBUG)
         machine.log.addHandler(self)
         try:
             yield
         finally:
             machine.log.removeHandler(self)
-            machine.log.setLevel(before)
+            if not machine.log.handlers:
+                machine.log.setLevel(logging.NOTSET)
 
 
 class KillAtTransition(AtTransition):

@@ -27,7 +27,14 @@ from tests.bus.harness import OPEN, BusHarness, running_bus
 from tests.bus.test_bus_approvals import review
 from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph, Script
-from tests.faults.injection import AtTransition, Faults, FaultyDatabase, Killed, with_faults
+from tests.faults.injection import (
+    SERVICE,
+    AtTransition,
+    Faults,
+    FaultyDatabase,
+    Killed,
+    with_faults,
+)
 from tests.prove.feishu import FeishuPlatform
 from tests.prove.platforms import Arrival, Place, SentEvent, ShownMessage, SimulatedPlatform
 from tests.prove.slack import SlackPlatform
@@ -191,6 +198,7 @@ class PlatformRig:
         self._process = 0
 
     async def __aenter__(self) -> Self:
+        SERVICE.set(str(self._folder))
         await self.server.__aenter__()
         await self._simulated.__aenter__()
         self.place: Place = self._simulated.places[0]

@@ -3,10 +3,12 @@
 Every cell looks at what people see: answered once or told why not, and nothing that still says "working".
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 
+import anyio
 import pytest
 
 import bots
@@ -86,6 +88,11 @@ def pairs_of(platform: str) -> list[TransitionPair]:
     return [pair for pair in REACHED_BY if (platform, pair) not in IMPOSSIBLE]
 
 
+Cell = Callable[[PlatformRig], Awaitable[None]]
+
+RIGS = 4
+"""How many work beside each other: most of their time they wait."""
+
 closes_nothing = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 """A process that is killed closes no file; here it is a part of this process."""
 
@@ -101,14 +108,29 @@ closes_nothing = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarnin
 async def test_a_turn_survives_a_fault_at_each_transition(
     tmp_path: Path, platform: str, fault: PlatformFault
 ) -> None:
+    cells = {
+        "-".join(pair): partial(survive, pair=pair, fault=fault) for pair in pairs_of(platform)
+    }
+    assert await find_problems(platform, tmp_path, cells) == {}
+
+
+async def find_problems(platform: str, folder: Path, cells: Mapping[str, Cell]) -> dict[str, str]:
+    """Try each cell on one of the `RIGS`; return what went wrong, by the cell's name."""
     problems: dict[str, str] = {}
-    async with PlatformRig(platform, tmp_path) as rig:
-        for pair in pairs_of(platform):
-            try:
-                await survive(rig, pair, fault)
-            except Exception as error:  # noqa: BLE001 - all transitions are looked at
-                problems["-".join(pair)] = f"{unwrap(error)!r:.800}"
-    assert problems == {}
+    waiting = iter(cells.items())
+
+    async def work(number: int) -> None:
+        async with PlatformRig(platform, folder / str(number)) as rig:
+            for name, cell in waiting:
+                try:
+                    await cell(rig)
+                except Exception as error:  # noqa: BLE001 - all cells are looked at
+                    problems[name] = f"{unwrap(error)!r:.800}"
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(min(RIGS, len(cells))):
+            tasks.start_soon(work, number)
+    return problems
 
 
 async def survive(rig: PlatformRig, pair: TransitionPair, fault: PlatformFault) -> None:
@@ -135,17 +157,21 @@ async def test_a_turn_survives_a_kill_before_and_after_each_call_of_the_adapter(
     tmp_path: Path, platform: str
 ) -> None:
     """Delivery has steps of its own: the answer is out and not recorded, recorded and its reaction not shown."""
-    problems: dict[str, str] = {}
     turn = REAL_TURNS["file"]
-    async with PlatformRig(platform, tmp_path) as rig:
+    async with PlatformRig(platform, tmp_path / "reference") as rig:
         calls = await rig.list_calls(turn)
-        assert len(calls) >= 2
-        for call in calls:
-            for after in (False, True):
-                try:
-                    await rig.run_until_killed_at(turn, call, after=after)
-                    async with rig.process(turn):
-                        await rig.check(turn)
-                except Exception as error:  # noqa: BLE001 - all calls are looked at
-                    problems[f"{'after' if after else 'before'} {call}"] = f"{unwrap(error)!r:.800}"
-    assert problems == {}
+    assert len(calls) >= 2
+    cells = {
+        f"{'after' if after else 'before'} {call}": partial(survive_kill_at, call=call, after=after)
+        for call in calls
+        for after in (False, True)
+    }
+    assert await find_problems(platform, tmp_path, cells) == {}
+
+
+async def survive_kill_at(rig: PlatformRig, *, call: str, after: bool) -> None:
+    """Run a turn in a process that is killed at a call of the adapter, and look at what people see afterwards."""
+    turn = REAL_TURNS["file"]
+    await rig.run_until_killed_at(turn, call, after=after)
+    async with rig.process(turn):
+        await rig.check(turn)
