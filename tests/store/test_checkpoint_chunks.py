@@ -20,7 +20,7 @@ from langgraph.graph import END, START, StateGraph, add_messages
 from langgraph.graph.state import CompiledStateGraph
 
 from store.checkpoints import open_checkpointer
-from store.chunks import SIZE, MessageChunker
+from store.chunks import MAX_IDLE_S, SIZE, MessageChunker
 from store.fingerprint import MessageFingerprint
 from tests.store.conftest import SaverOpener
 
@@ -386,6 +386,22 @@ async def test_what_is_kept_in_memory_is_bounded() -> None:
     assert [len(chunks.held(name, "")) for name in "abc"] == [0, 1, 1]
     chunks.split("huge", "", _said(SIZE * 10))
     assert (chunks.bytes, chunks.held("huge", "")) == (2 * one, {})
+
+
+async def test_threads_that_nobody_uses_any_more_leave_memory() -> None:
+    """Threads end without a word: filling the cache takes an hour of quiet use, and looks like a leak until then."""
+    now = 0.0
+    chunks = MessageChunker(JsonPlusSerializer(), clock=lambda: now)
+    for thread_id in ("left", "used"):
+        chunks.split(thread_id, "", _said(SIZE))
+    whole = chunks.bytes
+    now = MAX_IDLE_S - 1
+    chunks.split("used", "", _said(SIZE))
+    assert chunks.bytes == whole
+    now = MAX_IDLE_S + 1
+    chunks.split("new", "", _said(SIZE))
+    assert [len(chunks.held(name, "")) for name in ("left", "used", "new")] == [0, 1, 1]
+    assert chunks.bytes == whole
 
 
 async def test_a_message_that_json_cannot_encode_is_saved_again_each_time(
