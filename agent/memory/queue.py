@@ -1,5 +1,6 @@
 """MemoryQueue: turns waiting for extraction, debounced per conversation."""
 
+import heapq
 import json
 import math
 import zlib
@@ -24,6 +25,12 @@ MAX_PROCESSED = 5_000
 
 FLUSH_CONCURRENCY = 8  # updates side by side while closing; one after another otherwise
 GAP_S = 0.5  # between two updates: a background job must not use up a provider's rate
+
+LATE_S = 10.0
+"""A due entry that has waited so long is processed side by side with others, so that the queue cannot grow forever."""
+
+LATE_CONCURRENCY = 8
+"""Late entries that are processed side by side, each of another document."""
 
 ProcessTurn = Callable[["QueuedTurn"], Awaitable[None]]
 
@@ -96,6 +103,7 @@ class MemoryQueue:
         on_processed: Called after an entry was processed.
         rest_s: Returns the debounce period, seconds.
         gap_s: Pause between two entries, seconds.
+        late_s: How long after it was due an entry is processed side by side with other late ones, seconds.
     """
 
     def __init__(
@@ -105,11 +113,13 @@ class MemoryQueue:
         *,
         rest_s: Callable[[], float],
         gap_s: float = GAP_S,
+        late_s: float = LATE_S,
     ) -> None:
         self._process_turn = process
         self._on_processed = on_processed
         self._rest_s = rest_s
         self._gap_s = gap_s
+        self._late_s = late_s
         self._waiting: OrderedDict[MemoryQueueKey, QueuedTurn] = OrderedDict()
         self._busy: list[QueuedTurn] = []
         self._processed: OrderedDict[int, None] = OrderedDict()
@@ -171,13 +181,16 @@ class MemoryQueue:
         return dropped
 
     async def run(self) -> None:
-        """Process due entries one after another, forever."""
+        """Process due entries forever: one after another, or several at once when they are late."""
         while True:
-            entry = self._next_due()
-            if entry is None:
+            entries = self._next_due()
+            if not entries:
                 await self._wait_for_work()
                 continue
-            await self._process(entry)
+            async with anyio.create_task_group() as tasks:
+                for entry in entries:
+                    self._start(entry)
+                    tasks.start_soon(self._finish, entry, None)
             await anyio.sleep(self._gap_s)
 
     async def flush(self) -> None:
@@ -197,12 +210,22 @@ class MemoryQueue:
             if self._busy and not self._waiting:
                 await changed.wait()
 
-    def _next_due(self) -> QueuedTurn | None:
+    def _next_due(self) -> list[QueuedTurn]:
+        """Return the entry that is due first, and with a late one further late ones of other documents."""
         if self._is_closing:
-            return None
+            return []
         rest_s, now = self._rest_s(), anyio.current_time()
-        ready = (entry for entry in self._waiting.values() if due_at(entry, rest_s) <= now)
-        return min(ready, key=lambda entry: due_at(entry, rest_s), default=None)
+        ready = (
+            (due, number, entry)
+            for number, entry in enumerate(self._waiting.values())
+            if (due := due_at(entry, rest_s)) <= now
+        )
+        first = heapq.nsmallest(LATE_CONCURRENCY, ready)
+        late: dict[MemoryScope, QueuedTurn] = {}
+        for due, _, entry in first:
+            if now - due >= self._late_s:
+                late.setdefault(entry.key.scope, entry)
+        return list(late.values()) or [entry for _, _, entry in first[:1]]
 
     async def _wait_for_work(self) -> None:
         changed = self._changed
@@ -214,10 +237,6 @@ class MemoryQueue:
         with anyio.move_on_after(max(0.0, self._asleep_until - anyio.current_time())):
             await changed.wait()
         self._asleep_until = math.inf
-
-    async def _process(self, entry: QueuedTurn) -> None:
-        self._start(entry)
-        await self._finish(entry, None)
 
     def _start(self, entry: QueuedTurn) -> None:
         del self._waiting[entry.key]

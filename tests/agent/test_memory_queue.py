@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from agent.memory.pending import PendingTurns
 from agent.memory.queue import (
+    LATE_CONCURRENCY,
     MAX_DEBOUNCE_FACTOR,
     MAX_MESSAGES,
     MemoryQueue,
@@ -24,6 +25,7 @@ from agent.memory.queue import (
 )
 from agent.memory.scope import MemoryScope
 from agent.memory.turns import MemoryMessage, MemoryTurn
+from tests.eventually import eventually
 
 NEVER = 1000.0  # seconds of rest that no test waits for
 
@@ -55,6 +57,7 @@ class RecordingExtractor:
 
     def __init__(self) -> None:
         self.learnt: list[list[str]] = []
+        self.active: list[MemoryScope] = []
         self.begun = anyio.Event()
         self.may_go_on = anyio.Event()
         self.may_go_on.set()
@@ -62,7 +65,9 @@ class RecordingExtractor:
 
     async def learn(self, work: QueuedTurn) -> None:
         self.begun.set()
+        self.active.append(work.key.scope)
         await self.may_go_on.wait()
+        self.active.remove(work.key.scope)
         if not work.is_cancelled:
             self.learnt.append([one.text for one in work.turn.messages])
         self._changed.set()
@@ -75,8 +80,10 @@ class RecordingExtractor:
 
 
 @asynccontextmanager
-async def queue(learner: RecordingExtractor, rest_s: float) -> AsyncIterator[MemoryQueue]:
-    made = MemoryQueue(learner.learn, on_processed, rest_s=lambda: rest_s, gap_s=0)
+async def queue(
+    learner: RecordingExtractor, rest_s: float, late_s: float = NEVER
+) -> AsyncIterator[MemoryQueue]:
+    made = MemoryQueue(learner.learn, on_processed, rest_s=lambda: rest_s, gap_s=0, late_s=late_s)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(made.run)
         yield made
@@ -164,6 +171,38 @@ async def test_what_comes_while_it_is_being_learnt_is_learnt_next_and_nothing_tw
         waiting.add(turn("b"))
         assert waiting.unprocessed == []
     assert "b" in learner.learnt[1]
+
+
+@pytest.mark.parametrize(("late_s", "at_once"), [(NEVER, 1), (0.0, LATE_CONCURRENCY)])
+async def test_late_conversations_are_learnt_from_side_by_side(late_s: float, at_once: int) -> None:
+    """One after the other, a slow model would let the queue grow forever."""
+    learner = RecordingExtractor()
+    learner.may_go_on = anyio.Event()
+    async with queue(learner, rest_s=NEVER, late_s=late_s) as waiting:
+        for number in range(20):
+            add_expedited(
+                waiting, turn(str(number), thread=f"t{number}", spot=MemoryScope(scope=str(number)))
+            )
+        await eventually(lambda: len(learner.active) == at_once)
+        await anyio.wait_all_tasks_blocked()
+        assert len(learner.active) == at_once
+        assert learner.active[0] == MemoryScope(scope="0")
+        learner.may_go_on.set()
+        await learner.until(lambda: len(learner.learnt) == 20)
+
+
+async def test_late_conversations_of_one_document_are_learnt_from_one_after_the_other() -> None:
+    learner = RecordingExtractor()
+    learner.may_go_on = anyio.Event()
+    async with queue(learner, rest_s=NEVER, late_s=0.0) as waiting:
+        for thread in ("t1", "t2", "t3"):
+            add_expedited(waiting, turn(thread, thread=thread))
+        await learner.begun.wait()
+        await anyio.wait_all_tasks_blocked()
+        assert learner.active == [MemoryScope()]
+        learner.may_go_on.set()
+        await learner.until(lambda: len(learner.learnt) == 3)
+    assert learner.learnt == [["t1"], ["t2"], ["t3"]]
 
 
 def test_joining_keeps_each_message_once_and_all_flags() -> None:
