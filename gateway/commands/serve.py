@@ -15,7 +15,7 @@ from gateway.auth import load_admin_token
 from gateway.command_errors import CommandFailed
 from gateway.config import Config, export_environment, load_config
 from gateway.serving import gc_tuning, startup_report
-from gateway.serving.lazy_packages import hidden_module, install_lazy_packages
+from gateway.serving.lazy_packages import hidden_modules, install_lazy_packages
 from gateway.serving.listener import open_listener
 from gateway.serving.startup_responder import StartupResponder
 from gateway.serving.thread_switching import shorten_switch_interval
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 def import_service() -> ModuleType:
     """Import what runs the service, without what it does not need."""
     install_lazy_packages()
-    with hidden_module():
+    with hidden_modules():
         return importlib.import_module(SERVICE_MODULE)
 
 

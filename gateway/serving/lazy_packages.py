@@ -7,14 +7,16 @@ submodules that they need.
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 
 from typing_extensions import override
 
 LAZY_PACKAGES = (
+    "charset_normalizer",  # requests asks it for the encoding of a text that names none: 3 MB
     "langsmith.types",  # 113 modules, of which langsmith.client needs one: 60 ms, 3 MB
     "openai.types",  # 460 modules, of which chat completions need 83: 250 ms, 10 MB
     "openai.types.responses",
@@ -26,21 +28,26 @@ def install_lazy_packages(names: Sequence[str] = LAZY_PACKAGES) -> None:
     sys.meta_path.insert(0, _LazyPackageFinder(names))
 
 
-UNUSED_MODULE = "opentelemetry.sdk.trace"
-"""langsmith imports it, where it is installed, for the type of an argument: 50 ms, 5 MB."""
+UNUSED_MODULES = (
+    "httpx2",  # langsmith prefers it to httpx, which is there anyway: 1 MB
+    "opentelemetry.sdk.trace",  # langsmith, for the type of an argument: 50 ms, 5 MB
+    "psutil",  # langsmith, to describe this machine in traces: 1 MB
+    "pygments",  # httpx, for its command: with rich 3 MB
+)
+"""Packages that are imported for something the service does not do, where they happen to be installed."""
 
 
 @contextmanager
-def hidden_module(name: str = UNUSED_MODULE) -> Iterator[None]:
-    """Inside the block, a module that was not imported yet cannot be: `import` raises ModuleNotFoundError."""
-    if name in sys.modules:
-        yield
-        return
-    sys.modules[name] = None  # type: ignore[assignment]  # as the import system documents it
+def hidden_modules(names: Sequence[str] = UNUSED_MODULES) -> Iterator[None]:
+    """Inside the block, modules that were not imported yet cannot be: `import` raises ModuleNotFoundError."""
+    hidden = [name for name in names if name not in sys.modules]
+    for name in hidden:
+        sys.modules[name] = None  # type: ignore[assignment]  # as the import system documents it
     try:
         yield
     finally:
-        del sys.modules[name]
+        for name in hidden:
+            del sys.modules[name]
 
 
 class LazyPackage(ModuleType):
@@ -56,8 +63,15 @@ class LazyPackage(ModuleType):
 
     @override
     def __getattr__(self, name: str) -> object:
-        """Run `__init__`, and return one of its names. Raises AttributeError: it has no such name."""
-        if name == "__all__" or not name.startswith("__"):  # others are asked for by inspection
+        """Run `__init__`, and return one of its names. Raises AttributeError: it has no such name.
+
+        The version is read from the metadata: packages ask others for it when they are imported.
+        """
+        if name == "__version__":
+            with suppress(PackageNotFoundError):
+                return version(self.__name__)
+        # Other names with underscores are asked for by inspection.
+        if name in ("__all__", "__version__") or not name.startswith("__"):
             with self._lock:
                 init, self._init = self._init, None
                 if init is not None:

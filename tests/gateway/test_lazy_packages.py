@@ -85,3 +85,26 @@ assert openai.AsyncOpenAI(api_key="x").responses.create
         [sys.executable, "-P", "-c", script], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_service_leaves_out_packages_that_others_import_if_they_are_there() -> None:
+    script = """
+import sys
+from gateway.commands.serve import import_service
+import_service()
+for name in ("httpx2", "opentelemetry.sdk.trace", "psutil", "pygments", "rich", "charset_normalizer.api"):
+    assert name not in sys.modules, name
+import httpx2, psutil, pygments, requests
+from charset_normalizer import __version__
+assert __version__ and "charset_normalizer.api" not in sys.modules
+answer = requests.Response()
+answer._content = "naïve café".encode("utf-16")
+assert answer.text == "naïve café"
+"""
+    done = subprocess.run(
+        [sys.executable, "-P", "-W", "error", "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
