@@ -27,7 +27,7 @@ FLUSH_CONCURRENCY = 8  # updates side by side while closing; one after another o
 GAP_S = 0.5  # between two updates: a background job must not use up a provider's rate
 
 LATE_S = 10.0
-"""A due entry that has waited so long is processed side by side with others, so that the queue cannot grow forever."""
+"""A due entry that has waited so long is processed without a pause, and side by side with others of other documents."""
 
 LATE_CONCURRENCY = 8
 """Late entries that are processed side by side, each of another document."""
@@ -183,7 +183,7 @@ class MemoryQueue:
     async def run(self) -> None:
         """Process due entries forever: one after another, or several at once when they are late."""
         while True:
-            entries = self._next_due()
+            entries, is_late = self._next_due()
             if not entries:
                 await self._wait_for_work()
                 continue
@@ -191,7 +191,8 @@ class MemoryQueue:
                 for entry in entries:
                     self._start(entry)
                     tasks.start_soon(self._finish, entry, None)
-            await anyio.sleep(self._gap_s)
+            if not is_late:
+                await anyio.sleep(self._gap_s)
 
     async def flush(self) -> None:
         """Process all entries without waiting for pauses.
@@ -210,10 +211,10 @@ class MemoryQueue:
             if self._busy and not self._waiting:
                 await changed.wait()
 
-    def _next_due(self) -> list[QueuedTurn]:
-        """Return the entry that is due first, and with a late one further late ones of other documents."""
+    def _next_due(self) -> tuple[list[QueuedTurn], bool]:
+        """Return the entry that is due first, or late entries of several documents, and whether they are late."""
         if self._is_closing:
-            return []
+            return [], False
         rest_s, now = self._rest_s(), anyio.current_time()
         ready = (
             (due, number, entry)
@@ -225,7 +226,7 @@ class MemoryQueue:
         for due, _, entry in first:
             if now - due >= self._late_s:
                 late.setdefault(entry.key.scope, entry)
-        return list(late.values()) or [entry for _, _, entry in first[:1]]
+        return list(late.values()) or [entry for _, _, entry in first[:1]], bool(late)
 
     async def _wait_for_work(self) -> None:
         changed = self._changed

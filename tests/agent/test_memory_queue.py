@@ -191,6 +191,17 @@ async def test_late_conversations_are_learnt_from_side_by_side(late_s: float, at
         await learner.until(lambda: len(learner.learnt) == 20)
 
 
+async def test_late_conversations_are_learnt_from_without_a_pause() -> None:
+    learner = RecordingExtractor()
+    made = MemoryQueue(learner.learn, on_processed, rest_s=lambda: NEVER, gap_s=NEVER, late_s=0.0)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(made.run)
+        for thread in ("t1", "t2", "t3"):
+            add_expedited(made, turn(thread, thread=thread))
+        await learner.until(lambda: len(learner.learnt) == 3)
+        tasks.cancel_scope.cancel()
+
+
 async def test_late_conversations_of_one_document_are_learnt_from_one_after_the_other() -> None:
     learner = RecordingExtractor()
     learner.may_go_on = anyio.Event()
