@@ -1,10 +1,13 @@
 """The OTLP exporters of a running service. Blocking imports: load this module in a worker thread."""
 
+import asyncio
 import logging
+import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -52,7 +55,7 @@ async def run_exporters(config: Config) -> AsyncIterator[Telemetry]:
         yield telemetry
     finally:
         with anyio.move_on_after(FLUSH_S, shield=True) as limit:
-            await anyio.to_thread.run_sync(telemetry.close, abandon_on_cancel=True)
+            await _run_in_daemon_thread(telemetry.close)
         if limit.cancelled_caught:
             log.warning("Some telemetry was not exported within %s seconds", FLUSH_S)
 
@@ -103,7 +106,7 @@ class OtlpTelemetry(Telemetry):
                 continue
             now_ns = time.time_ns()
             data = metrics_data(families, self._resource, started_ns=started_ns, now_ns=now_ns)
-            await anyio.to_thread.run_sync(self._metrics.export, data, abandon_on_cancel=True)
+            await _run_in_daemon_thread(partial(self._metrics.export, data))
 
     def _open_traces(self, config: Config) -> None:
         spans = TracerProvider(
@@ -123,6 +126,21 @@ class OtlpTelemetry(Telemetry):
         handler = OtlpLogHandler(records.get_logger(SCOPE, get_version()))
         add_log_handler(handler)
         self._stack.callback(logging.getLogger().removeHandler, handler)
+
+
+async def _run_in_daemon_thread(call: Callable[[], object]) -> None:
+    """Run a blocking call in a thread for which the end of the process does not wait: a dead collector takes 10 s."""
+    loop, done = asyncio.get_running_loop(), anyio.Event()
+
+    def run() -> None:
+        try:
+            call()
+        finally:
+            with suppress(RuntimeError):  # the event loop was closed meanwhile
+                loop.call_soon_threadsafe(done.set)
+
+    threading.Thread(target=run, name="telemetry", daemon=True).start()
+    await done.wait()
 
 
 def _resource(config: Config) -> Resource:

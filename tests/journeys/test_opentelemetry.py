@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ToolCall
 from tests.fakes.otlp_collector import OtlpCollector, ReceivedSpan, otlp_collector
@@ -194,15 +196,18 @@ async def test_runs_of_the_api_continue_the_traces_of_their_clients(tmp_path: Pa
             assert probes == []
 
 
-async def test_a_dead_collector_loses_only_what_it_misses(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_listening", [False, True], ids=["refuses", "never answers"])
+async def test_a_dead_collector_loses_only_what_it_misses(
+    tmp_path: Path, is_listening: bool
+) -> None:
     with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))  # bound, but not listening: connections are refused
+        nobody.bind(("127.0.0.1", 0))
+        if is_listening:
+            nobody.listen()
         dead = OtlpCollector(port=nobody.getsockname()[1])
         async with PlatformServers() as platforms, FakeModelServer() as model:
             config = {**with_model(model.base_url), "channels": platforms.channels}
-            async with serving(
-                tmp_path, config, "telegram", environment=exporting(dead)
-            ) as service:
+            async with serving(tmp_path, config, "telegram", environment=environment) as service:
                 user = next(one for one in platforms.users if one.channel == "telegram")
                 for number in range(3):
                     await user.send(f"hi {number}")
