@@ -15,6 +15,7 @@ from agent.sandbox.bubblewrap import probe_bubblewrap
 from gateway.cli import COMMANDS, main
 from gateway.command_errors import CommandFailed, flatten_errors, format_errors
 from store.errors import StoreLocked
+from tests.fork_server import run_parley
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,15 +26,7 @@ def parley(
     """Run a command in a process of its own; return exit code, stdout, stderr."""
     if config is not None:
         (folder / "config.yaml").write_text(config)
-    done = subprocess.run(
-        [sys.executable, "-m", "gateway", *arguments],
-        input=stdin.encode(),
-        capture_output=True,
-        cwd=folder,
-        env=environment(folder, **environ),
-        timeout=50,
-        check=False,
-    )
+    done = run_parley(arguments, environment(folder, **environ), folder, stdin.encode())
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 

@@ -48,7 +48,7 @@ async def test_a_refused_websocket_is_no_error_of_the_service(tmp_path: Path) ->
 
 
 async def test_start_talk_and_stop(tmp_path: Path) -> None:
-    async with serving(tmp_path, {}, "terminal") as service:
+    async with serving(tmp_path, {}, "terminal", fork=False) as service:
         banner = service.log.read_text()
         token = (service.home / "admin_token").read_text().strip()
         for part in (service.url, "demo", "slack", "telegram", "feishu", "terminal", "admin_token"):

@@ -3,18 +3,20 @@
 import os
 import signal
 import socket
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import httpx
 import yaml
 from anyio.abc import Process
 
 from tests.eventually import eventually
+from tests.fork_server import ParleyProcess, run_parley, start_parley
 
 ROOT = Path(__file__).parents[2]
 START_WITHIN_S = 30.0
@@ -29,11 +31,20 @@ def free_port() -> int:
 
 
 class Service:
-    """One data folder and configuration, with a `parley serve` that can be started, killed and stopped."""
+    """One data folder and configuration, with a `parley serve` that can be started, killed and stopped.
+
+    `fork`: see tests/fork_server.py.
+    """
 
     def __init__(
-        self, folder: Path, config: Mapping[str, Any], environment: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        config: Mapping[str, Any],
+        environment: Mapping[str, str] | None = None,
+        *,
+        fork: bool = True,
     ) -> None:
+        self._fork = fork
         self.home = folder / "home"
         shared = config.get("storage", {}).get("url")
         self.files = Path(shared.removeprefix("file://")) if shared else self.home
@@ -52,7 +63,7 @@ class Service:
             "PYTHONUNBUFFERED": "1",
             **(environment or {}),
         }
-        self._process: Process | None = None
+        self._process: Process | ParleyProcess | None = None
 
     @property
     def url(self) -> str:
@@ -67,10 +78,9 @@ class Service:
 
     async def command(self, *arguments: str, stdin: str = "") -> tuple[int, str, str]:
         """Run another `parley` command beside the service; return exit code, stdout and stderr."""
-        program = [sys.executable, "-m", "gateway", *arguments, "--config", str(self.config)]
-        done = await anyio.run_process(
-            program, input=stdin.encode(), env=self._environment, cwd=self.home.parent, check=False
-        )
+        arguments = (*arguments, "--config", str(self.config))
+        run = partial(run_parley, arguments, self._environment, self.home.parent, stdin.encode())
+        done = await anyio.to_thread.run_sync(run, abandon_on_cancel=True)
         return done.returncode, done.stdout.decode(), done.stderr.decode()
 
     async def start(self) -> None:
@@ -80,15 +90,10 @@ class Service:
 
     async def launch(self) -> None:
         """Start the process."""
-        program = [sys.executable, "-m", "gateway", "serve", "--config", str(self.config)]
+        arguments = ("serve", "--config", str(self.config))
         with self.log.open("ab") as log:
-            self._process = await anyio.open_process(
-                program,
-                stdin=None,
-                stdout=log,
-                stderr=log,
-                env=self._environment,
-                cwd=self.home.parent,
+            self._process = await start_parley(
+                arguments, self._environment, self.home.parent, log, fork=self._fork
             )
 
     async def kill(self) -> None:
@@ -192,9 +197,10 @@ async def serving(
     config: Mapping[str, Any],
     *channels: str,
     environment: Mapping[str, str] | None = None,
+    fork: bool = True,
 ) -> AsyncIterator[Service]:
     """Start a service, wait for its channels, and end it however the test left it."""
-    service = Service(folder, config, environment)
+    service = Service(folder, config, environment, fork=fork)
     await service.start()
     try:
         await service.until_connected(*channels)

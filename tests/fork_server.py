@@ -1,0 +1,355 @@
+"""Starts `parley` processes by forking one that has imported everything: an import takes more than a second of CPU.
+
+What starts is `python -m gateway` with a process, files, environment and signals of its own; only the imports are made
+beforehand. Pass `fork=False` where the start itself is tested.
+"""
+
+import atexit
+import gc
+import importlib
+import io
+import json
+import os
+import runpy
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import IO, NoReturn, Self
+
+import anyio
+from anyio.abc import Process
+
+ROOT = Path(__file__).parents[1]
+PROGRAM = (sys.executable, "-m", "gateway")
+MAX_REQUEST_BYTES = 100_000
+
+_MODULES = (
+    "gateway.cli", "gateway.commands.serve", "gateway.serving.event_loop", "gateway.commands.chat",
+    "gateway.commands.doctor", "gateway.commands.check", "gateway.commands.backup", "gateway.commands.token",
+    "langchain_openai", "agent.models.openai_client",
+    "bots.slack.adapter", "bots.telegram.adapter", "bots.feishu.adapter",
+)  # fmt: skip
+_OWN = {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
+"""The environment of the fork server: a process that wants another Python is started by itself."""
+
+_SET_AFTER_FORK = ("PATH", "HOME", "PYTHONUNBUFFERED", "PARLEY_")
+"""Beginnings of the variables that neither the interpreter nor a package reads while it is imported."""
+
+Files = tuple[int, int, int]
+"""File descriptors of standard input, output and error."""
+
+
+class ParleyProcess:
+    """A process that was forked; as much of `subprocess.Popen` as tests use.
+
+    Attributes:
+        pid: Its process ID.
+    """
+
+    def __init__(self, pid: int, status: socket.socket) -> None:
+        self.pid = pid
+        self._status = status
+        self._returncode: int | None = None
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit code, negative for a signal; None while the process runs."""
+        if self._returncode is None:
+            self._status.setblocking(False)
+            try:
+                self._read()
+            except BlockingIOError:
+                return None
+        return self._returncode
+
+    async def wait(self) -> int:
+        """Wait until the process has ended; return its exit code."""
+        while (code := self.returncode) is None:
+            await anyio.wait_readable(self._status)
+        return code
+
+    def wait_blocking(self, timeout_s: float) -> int:
+        """Wait for the exit code. Raises TimeoutError."""
+        if self._returncode is None:
+            self._status.settimeout(timeout_s)
+            self._read()
+        assert self._returncode is not None
+        return self._returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless the process has ended."""
+        if self.returncode is None:
+            os.kill(self.pid, number)
+
+    def _read(self) -> None:
+        code = self._status.recv(16)
+        assert code, "the fork server ended"
+        self._returncode = int(code)
+        self._status.close()
+
+
+def _can_fork(environment: Mapping[str, str]) -> bool:
+    """Return whether a process with this environment behaves as one that was started by itself.
+
+    Only the test suite forks: benchmarks, proofs and soaks start the program.
+    """
+    if "PYTEST_CURRENT_TEST" not in os.environ:
+        return False
+    others = environment.items() - _OWN.items()
+    return all(name.startswith(_SET_AFTER_FORK) for name, _ in others)
+
+
+async def start_parley(
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    folder: Path,
+    output: IO[bytes],
+    *,
+    fork: bool = True,
+) -> ParleyProcess | Process:
+    """Start `parley ARGUMENTS` in a folder, with its output in a file."""
+    if fork and _can_fork(environment):
+        with _Pipe() as nothing:
+            nothing.close_end(nothing.write_end)
+            files = (nothing.read_end, output.fileno(), output.fileno())
+            return _server().start(arguments, environment, folder, files)
+    program = [*PROGRAM, *arguments]
+    return await anyio.open_process(
+        program, stdin=None, stdout=output, stderr=output, env=environment, cwd=folder
+    )
+
+
+def run_parley(
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    folder: Path,
+    stdin: bytes = b"",
+    *,
+    timeout_s: float = 50.0,
+) -> subprocess.CompletedProcess[bytes]:
+    """Run `parley ARGUMENTS` in a folder; blocks. Raises TimeoutError, subprocess.TimeoutExpired."""
+    if not _can_fork(environment):
+        return subprocess.run(
+            [*PROGRAM, *arguments], input=stdin, capture_output=True, cwd=folder, env=dict(environment),
+            timeout=timeout_s, check=False,
+        )  # fmt: skip
+    with ExitStack() as stack:
+        given, out, err = (stack.enter_context(_Pipe()) for _ in range(3))
+        files = (given.read_end, out.write_end, err.write_end)
+        process = _server().start(arguments, environment, folder, files)
+        for pipe, end in zip((given, out, err), files, strict=True):
+            pipe.close_end(end)
+        threads = stack.enter_context(ThreadPoolExecutor(3))
+        threads.submit(given.write, stdin)
+        texts = [threads.submit(pipe.read) for pipe in (out, err)]
+        try:
+            code = process.wait_blocking(timeout_s)
+        except TimeoutError:
+            process.send_signal(signal.SIGKILL)
+            raise
+        return subprocess.CompletedProcess(arguments, code, *(text.result() for text in texts))
+
+
+class _Pipe:
+    """A pipe whose ends are closed at the end of the block at the latest."""
+
+    def __init__(self) -> None:
+        self.read_end, self.write_end = os.pipe()
+        self._open = {self.read_end, self.write_end}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for end in list(self._open):
+            self.close_end(end)
+
+    def close_end(self, end: int) -> None:
+        self._open.remove(end)
+        os.close(end)
+
+    def write(self, content: bytes) -> None:
+        """Write it, and close the pipe. Does nothing about a reader that is gone."""
+        try:
+            while content:
+                content = content[os.write(self.write_end, content) :]
+        except BrokenPipeError:
+            pass
+        finally:
+            self.close_end(self.write_end)
+
+    def read(self) -> bytes:
+        """Return everything until the pipe is closed."""
+        parts = []
+        while part := os.read(self.read_end, 65536):
+            parts.append(part)
+        return b"".join(parts)
+
+
+class _ForkServer:
+    """The process that forks, one for each process that runs tests; it ends with it."""
+
+    def __init__(self) -> None:
+        self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._lock = threading.Lock()
+        with other:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, str(other.fileno())],
+                env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", **_OWN},
+                pass_fds=[other.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+            )
+
+    def close(self) -> None:
+        """End it; what it has started goes on."""
+        self._socket.close()
+        self._process.wait()
+
+    def start(
+        self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path, files: Files
+    ) -> ParleyProcess:
+        ours, theirs = socket.socketpair()
+        request = json.dumps(
+            {
+                "arguments": list(arguments),
+                "environment": dict(environment),
+                "folder": str(folder),
+            }
+        )
+        with theirs, self._lock:
+            socket.send_fds(self._socket, [request.encode()], [*files, theirs.fileno()])
+            answer = self._socket.recv(16)
+        assert answer, "the fork server ended"
+        return ParleyProcess(int(answer), ours)
+
+
+@cache
+def _server() -> _ForkServer:
+    server = _ForkServer()
+    atexit.register(server.close)
+    return server
+
+
+@dataclass(frozen=True)
+class _Request:
+    arguments: list[str]
+    environment: dict[str, str]
+    folder: str
+
+
+def _serve(connection: socket.socket) -> _Request | None:
+    """Fork for each request; returns it in the process that was forked, and None in the server at the end."""
+    children: dict[int, socket.socket] = {}
+    wakeup, signaled = socket.socketpair()
+    for end in (wakeup, signaled):
+        end.setblocking(False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests
+    signal.set_wakeup_fd(signaled.fileno())
+    with selectors.DefaultSelector() as selector:
+        selector.register(connection, selectors.EVENT_READ)
+        selector.register(wakeup, selectors.EVENT_READ)
+        while True:
+            ready = [key.fileobj for key, _ in selector.select()]
+            if wakeup in ready:
+                wakeup.recv(4096)
+                _report_ended(children)
+            if connection not in ready:
+                continue
+            message, files, _, _ = socket.recv_fds(connection, MAX_REQUEST_BYTES, 4)
+            if not message:
+                return None
+            status = socket.socket(fileno=files.pop())
+            pid = os.fork()
+            if pid == 0:
+                inherited = (connection, wakeup, signaled, status, *children.values())
+                _take_files(files, inherited)
+                return _Request(**json.loads(message))
+            children[pid] = status
+            _close_files(files)
+            connection.send(str(pid).encode())
+
+
+def _take_files(files: list[int], inherited: Iterable[socket.socket]) -> None:
+    """Make files the standard ones, and close what a process that is forked has of its parent."""
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+    _close_files(files)
+    for one in inherited:
+        one.close()
+
+
+def _close_files(files: list[int]) -> None:
+    for file in files:
+        os.close(file)
+
+
+def _report_ended(children: dict[int, socket.socket]) -> None:
+    for pid in list(children):
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            with children.pop(pid) as connection, suppress(BrokenPipeError):
+                connection.send(str(os.waitstatus_to_exitcode(status)).encode())
+
+
+def _become(request: _Request) -> NoReturn:
+    """Be `python -m gateway`, as if it had just been started."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.clear()
+    os.environ.update(request.environment)
+    os.chdir(request.folder)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - as long as the process
+    is_unbuffered = "PYTHONUNBUFFERED" in request.environment
+    sys.stdout = _text_output(1, is_unbuffered=is_unbuffered)
+    sys.stderr = _text_output(2, is_unbuffered=is_unbuffered, is_stderr=True)
+    sys.argv = ["", *request.arguments]
+    runpy.run_module("gateway", run_name="__main__", alter_sys=True)
+    sys.exit()
+
+
+def _text_output(number: int, *, is_unbuffered: bool, is_stderr: bool = False) -> io.TextIOWrapper:
+    """Open standard output as Python does."""
+    raw = open(number, "wb", buffering=0 if is_unbuffered else -1, closefd=False)  # noqa: SIM115
+    is_line_buffered = is_stderr or os.isatty(number)
+    errors = "backslashreplace" if is_stderr else "strict"
+    return io.TextIOWrapper(
+        raw,
+        encoding="utf-8",
+        errors=errors,
+        line_buffering=is_line_buffered,
+        write_through=is_unbuffered,
+    )
+
+
+def _import_modules() -> None:
+    importlib.import_module("gateway.commands.serve").import_service()
+    for name in _MODULES:
+        importlib.import_module(name)
+    assert threading.active_count() == 1, "a process with threads cannot be forked"
+    gc.collect()
+    gc.freeze()
+
+
+def main() -> None:
+    """Serve the socket that the argument names."""
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    _import_modules()
+    request = _serve(connection)
+    if request is not None:
+        _become(request)
+
+
+if __name__ == "__main__":
+    main()

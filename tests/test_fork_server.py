@@ -1,0 +1,61 @@
+"""What is forked behaves as what is started: output, exit code, environment, folder, signals."""
+
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.eventually import eventually
+from tests.fork_server import PROGRAM, ParleyProcess, run_parley, start_parley
+from tests.gateway.test_cli import environment
+from tests.journeys.service import Service
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--version",), ("token", "list"), ("nonsense",), ("check", "--config", "missing.yaml")],
+    ids=" ".join,
+)
+def test_a_command_says_the_same(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    own = environment(tmp_path, PARLEY_LOG_LEVEL="info")
+    forked = run_parley(arguments, own, tmp_path)
+    started = subprocess.run(
+        [*PROGRAM, *arguments], capture_output=True, cwd=tmp_path, env=own, check=False
+    )
+    assert (forked.returncode, forked.stdout, forked.stderr) == (
+        started.returncode, started.stdout, started.stderr,
+    )  # fmt: skip
+
+
+def test_a_command_reads_its_input_and_its_environment(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("gateway: {port: $PARLEY_TEST_PORT}")
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        own = environment(tmp_path, PARLEY_TEST_PORT=str(nobody.getsockname()[1]))
+        done = run_parley(("chat",), own, tmp_path, "grüße\n".encode())
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "grüße" in done.stdout.decode()
+
+
+@pytest.mark.parametrize("fork", [True, False])
+async def test_a_service_ends_by_signals(tmp_path: Path, fork: bool) -> None:
+    service = Service(tmp_path, {}, fork=fork)
+    await service.start()
+    assert isinstance(service._process, ParleyProcess) == fork
+    assert await service.stop() == 0
+    assert not service.running
+    await service.start()
+    await service.kill()
+    assert service._process is not None
+    assert service._process.returncode == -signal.SIGKILL
+
+
+async def test_another_python_is_started_and_not_forked(tmp_path: Path) -> None:
+    own = environment(tmp_path, PYTHONDEVMODE="0")
+    with (tmp_path / "out").open("wb") as output:
+        process = await start_parley(("--version",), own, tmp_path, output)
+        assert not isinstance(process, ParleyProcess)
+        await eventually(lambda: process.returncode == 0)
+        await process.wait()
