@@ -207,7 +207,9 @@ async def test_a_dead_collector_loses_only_what_it_misses(
         dead = OtlpCollector(port=nobody.getsockname()[1])
         async with PlatformServers() as platforms, FakeModelServer() as model:
             config = {**with_model(model.base_url), "channels": platforms.channels}
-            async with serving(tmp_path, config, "telegram", environment=environment) as service:
+            async with serving(
+                tmp_path, config, "telegram", environment=exporting(dead)
+            ) as service:
                 user = next(one for one in platforms.users if one.channel == "telegram")
                 for number in range(3):
                     await user.send(f"hi {number}")
