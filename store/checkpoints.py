@@ -55,7 +55,7 @@ _PLAIN = "msgpack"
 _CHUNKED = "msgpack+chunks"
 """Type of a saved checkpoint with chunks: a reader that does not know them fails instead of losing messages."""
 
-_KNOWN_THREADS = 10_000
+_KNOWN_THREADS = 2_000
 """Threads whose checkpoint count is cached, so that short threads are not read to be trimmed."""
 
 _PRAGMAS = (

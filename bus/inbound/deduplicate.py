@@ -8,8 +8,8 @@ from bus.inbound.pipeline import InboundContext, Stage
 from bus.messages import InboundMessage
 from bus.platform import Disposition
 
-MAX_EVENTS = 10_000
-"""Events that are remembered: what platforms send twice within minutes."""
+MAX_EVENTS = 1_000
+"""Events that are remembered, 400 bytes each: most that platforms send twice come within seconds."""
 
 
 class DeduplicateStage(Stage):
