@@ -221,8 +221,12 @@ def _add_prove(prove: argparse.ArgumentParser) -> None:
     length = prove.add_mutually_exclusive_group()
     length.add_argument("--minutes", type=float, metavar="M", help="length (default: 3)")
     length.add_argument("--hours", type=float, metavar="H", help="length in hours")
-    prove.add_argument(
+    number = prove.add_mutually_exclusive_group()
+    number.add_argument(
         "--messages", type=int, metavar="N", help="number of messages (default: 63 a minute)"
+    )
+    number.add_argument(
+        "--rate", type=float, metavar="R", help="messages a second, from so many more people"
     )
     prove.add_argument(
         "--people", type=int, metavar="N", help="people in private with each bot (default: 2)"

@@ -29,6 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
         "--minutes": arguments.minutes,
         "--hours": arguments.hours,
         "--messages": arguments.messages,
+        "--rate": arguments.rate,
         "--people": arguments.people,
         "--bursts": arguments.bursts,
         "--fault-every": arguments.fault_every,

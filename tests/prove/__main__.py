@@ -36,12 +36,14 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     minutes = arguments.hours * 60 if arguments.hours else arguments.minutes
     seed = arguments.seed if arguments.seed is not None else random.randrange(MAX_SEED)  # noqa: S311
-    messages = arguments.messages or int(minutes * 60 * CHAOS_SHARE * MESSAGES_PER_S)
+    rate = arguments.rate or MESSAGES_PER_S
+    messages = arguments.messages or int(minutes * 60 * CHAOS_SHARE * rate)
     options = Options(
         seed=seed,
         minutes=minutes,
         messages=messages,
-        people=arguments.people,
+        people=arguments.people or max(PEOPLE, round(PEOPLE * rate / MESSAGES_PER_S)),
+        rate=arguments.rate,
         burst_share=arguments.bursts,
         fault_every_s=arguments.fault_every,
     )
@@ -85,8 +87,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--hours", type=float, default=0.0, help="length, instead of --minutes")
     parser.add_argument("--messages", type=int, default=0, help="number of messages")
     parser.add_argument(
-        "--people", type=int, default=PEOPLE, help="people in private with each bot"
+        "--rate", type=float, default=0.0, help="messages a second, instead of --messages"
     )
+    parser.add_argument("--people", type=int, default=0, help="people in private with each bot")
     parser.add_argument(
         "--bursts",
         type=float,

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 _INBOX = """
-SELECT inbox.*, channel, chat, topic, run.status AS run_status
+SELECT inbox.*, channel, chat, topic, run.status AS run_status,
+    json_extract(run.metadata, '$.message_id') AS run_version
 FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id
 LEFT JOIN run ON run.run_id = inbox.run_id
 ORDER BY inbox.conversation_id, inbox.seq
@@ -44,7 +45,11 @@ _WRONG = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboxRecord:
-    """An accepted message as the journal has it; `body` is its decoded JSON."""
+    """An accepted message as the journal has it; `body` is its decoded JSON.
+
+    Attributes:
+        run_version: The id in the thread of the version of the message that the run answers; None = no run.
+    """
 
     id: int
     conversation_id: int
@@ -60,6 +65,7 @@ class InboxRecord:
     thread_id: str | None
     run_id: str | None
     run_status: str | None
+    run_version: str | None
     has_question: bool
     received_at: float
     body: dict[str, Any]
@@ -152,7 +158,8 @@ def _damage(file: Path) -> list[str]:
 def _inbox_record(row: sqlite3.Row) -> InboxRecord:
     names = (
         "id", "conversation_id", "seq", "channel", "chat", "topic", "event_id", "message_id", "kind", "state",
-        "attempts", "thread_id", "run_id", "run_status", "received_at",
+        "attempts", "thread_id", "run_id", "run_status", "run_version",
+        "received_at",
     )  # fmt: skip
     plain: dict[str, Any] = {name: row[name] for name in names}
     return InboxRecord(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from bus.locales import LANGUAGES
 from tests.prove.plan import Action, ActionKind, MessageKind, Plan, PlannedMessage
-from tests.prove.platforms import Place, SentEvent, ShownMessage, pick
+from tests.prove.platforms import Arrival, Place, SentEvent, ShownMessage, pick
 from tests.prove.verdict import SentEdit, SentMessage
 
 _STOP = frozenset(words.button_stop for words in LANGUAGES.values())
@@ -35,6 +35,7 @@ class People:
         self._plan = plan
         self._places = places
         self._sent: dict[str, _Sent] = {}
+        self._waiting: list[SentEvent] = []
         self._seen: dict[str, list[ShownMessage]] = defaultdict(list)
         self.stops: dict[str, list[float]] = defaultdict(list)
         self.presses = 0
@@ -54,17 +55,16 @@ class People:
                 text = sent.planned.versions[action.version - 1]
                 event = await place.edit(sent.event.message_id, text)
                 sent.edits.append((action.version, time.time(), event))
+                self._waiting.append(event)
             case ActionKind.DELETE:
                 sent = self._sent[action.message]
                 sent.deletion = await place.delete(sent.event.message_id)
+                self._waiting.append(sent.deletion)
 
-    def events(self) -> list[SentEvent]:
-        """Return everything that people did to messages, for its arrival."""
-        found = []
-        for sent in self._sent.values():
-            found += [sent.event, *(event for _, _, event in sent.edits)]
-            found += [sent.deletion] if sent.deletion else []
-        return found
+    def count_waiting(self) -> int:
+        """Return how many of the things that people did to messages the bot has yet to acknowledge."""
+        self._waiting = [one for one in self._waiting if one.arrival() is Arrival.WAITING]
+        return len(self._waiting)
 
     def have_working_signs(self) -> bool:
         """Return whether a reaction on any message says that it is worked on."""
@@ -104,6 +104,7 @@ class People:
                 event = await place.say(text, aside=True)
             case _:
                 event = await place.say(text)
+        self._waiting.append(event)
         self._sent[message.id] = _Sent(planned=message, place=place, event=event, at=at)
 
     async def _press(self, place: Place, shown: Sequence[ShownMessage], share: float) -> None:

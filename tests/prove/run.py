@@ -20,7 +20,7 @@ from tests.prove.journal import count_open_rows, read_journal
 from tests.prove.model import HANG_TIMEOUT_S, ProofModel
 from tests.prove.people import People
 from tests.prove.plan import BURST_SHARE, Fault, Plan, make_plan
-from tests.prove.platforms import Arrival, SimulatedPlatform, interrupts
+from tests.prove.platforms import SimulatedPlatform, interrupts
 from tests.prove.service import ProvenService, SmallDisk, Timeline
 from tests.prove.slack import SlackPlatform
 from tests.prove.telegram import TelegramPlatform
@@ -50,6 +50,7 @@ class Options:
     """How large a proof is.
 
     Attributes:
+        rate: Messages a second for which the weights of the places are made; 0 = all as few messages allow.
         people: How many people write in private to each bot.
         burst_share: Share of messages that follow the previous one of the same place within a second.
         fault_every_s: A fault comes so often, on average.
@@ -58,6 +59,7 @@ class Options:
     seed: int
     minutes: float
     messages: int
+    rate: float = 0.0
     people: int = PEOPLE
     burst_share: float = BURST_SHARE
     fault_every_s: float = SECONDS_PER_FAULT
@@ -65,9 +67,8 @@ class Options:
     @property
     def command(self) -> str:
         """The command that runs the same plan again."""
-        text = (
-            f"parley prove --seed {self.seed} --minutes {self.minutes:g} --messages {self.messages}"
-        )
+        number = f"--rate {self.rate:g}" if self.rate else f"--messages {self.messages}"
+        text = f"parley prove --seed {self.seed} --minutes {self.minutes:g} {number}"
         given = {
             "--people": (self.people, PEOPLE),
             "--bursts": (self.burst_share, BURST_SHARE),
@@ -99,8 +100,12 @@ class Proof:
     notes: Sequence[str] = field(default=())
 
 
-def make_platforms(people: int) -> list[SimulatedPlatform]:
-    """Return several bots of each platform: with connections and webhooks, in all modes of a busy conversation."""
+def make_platforms(people: int, rate: float = 0.0) -> list[SimulatedPlatform]:
+    """Return several bots of each platform: with connections and webhooks, in all modes of a busy conversation.
+
+    At a high rate, fewer of the messages go to the bot that streams on Slack, which allows 20 streams a minute.
+    """
+    streams = min(1.0, MESSAGES_PER_S / rate) if rate else 1.0
     steer, interrupt = {"busy": "steer"}, {"busy": "interrupt"}
     return [
         TelegramPlatform("telegram", people=people, token="700700:fake-token"),
@@ -111,7 +116,14 @@ def make_platforms(people: int) -> list[SimulatedPlatform]:
             "telegram-news", people=people, token="800800:news", webhook=True, session=interrupt
         ),
         SlackPlatform("slack", people=people),
-        SlackPlatform("slack-support", people=people, webhook=True, streaming=True, session=steer),
+        SlackPlatform(
+            "slack-support",
+            people=people,
+            weight=streams,
+            webhook=True,
+            streaming=True,
+            session=steer,
+        ),
         FeishuPlatform("feishu", people=people, card_entities=True),
         FeishuPlatform("feishu-support", people=people, webhook=True, session=interrupt),
     ]
@@ -139,7 +151,7 @@ async def run_proof(
     duration_s = options.minutes * 60 * CHAOS_SHARE
     timeline = Timeline()
     async with AsyncExitStack() as stack:
-        platforms = make_platforms(options.people) if platforms is None else platforms
+        platforms = make_platforms(options.people, options.rate) if platforms is None else platforms
         port = free_port()
         for platform in platforms:
             await stack.enter_async_context(platform)
@@ -256,9 +268,10 @@ async def _wait_for_quiet(service: ProvenService, people: People) -> float:
     last: tuple[int, int] | None = None
     while (now := anyio.current_time()) - changed_at < MAX_STANDSTILL_S:
         open_rows = await to_thread.run_sync(count_open_rows, service.home)
-        waiting = sum(event.arrival() is Arrival.WAITING for event in people.events())
+        waiting = people.count_waiting()
         if (open_rows, waiting) != last:
             last, changed_at = (open_rows, waiting), now
+            service.timeline.add("waiting", f"{open_rows} rows, {waiting} events")
         if open_rows or waiting:
             quiet_since = signs_since = now
         if people.have_working_signs() and now - signs_since < MAX_SIGNS_WAIT_S:

@@ -166,11 +166,20 @@ class SlackPlatform(SimulatedPlatform):
     Args:
         channel: The app's name in the configuration.
         people: How many people write to it in private.
+        weight: The share of the messages that each of its places gets, relative to those of other bots.
         webhook: Whether Slack calls the service; otherwise the service connects to it.
         more: Further keys of the channel's section.
     """
 
-    def __init__(self, channel: str, *, people: int, webhook: bool = False, **more: object) -> None:
+    def __init__(
+        self,
+        channel: str,
+        *,
+        people: int,
+        weight: float = 1.0,
+        webhook: bool = False,
+        **more: object,
+    ) -> None:
         self.channel = channel
         self.calls_webhook = webhook
         self._more = more
@@ -179,7 +188,9 @@ class SlackPlatform(SimulatedPlatform):
         for number in range(1, people + 1):
             user = f"U{number}PROOF"
             name = f"{channel} private {number}"
-            traits = PlaceTraits(name=name, channel=channel, private=True, steers=steers(more))
+            traits = PlaceTraits(
+                name=name, channel=channel, private=True, steers=steers(more), weight=weight
+            )
             self.places.append(SlackPlace(self.server, f"D{user}", user, traits))
         self.server.person("U0STRANGER", is_restricted=True)
         stranger = SlackPlace(self.server, "DU0STRANGER", "U0STRANGER", stranger_traits(channel))
@@ -191,6 +202,7 @@ class SlackPlatform(SimulatedPlatform):
                 channel=channel,
                 private=False,
                 steers=steers(more),
+                weight=weight,
                 can_delete=False,
             )
             place = SlackPlace(

@@ -25,6 +25,9 @@ async def test_a_short_proof_accounts_for_every_message(tmp_path: Path) -> None:
     assert all(mark in page for mark in proof.plan.messages)
     assert "{{" not in page
 
+    dense = Options(seed=1, minutes=2, messages=1260, rate=15, people=20)
+    assert dense.command == "parley prove --seed 1 --minutes 2 --rate 15 --people 20"
+
     text = "</script><script>alert(1)</script>"
     violation = Violation(kind=ViolationKind.SILENT, text=text)
     first = replace(proof.verdict.histories[0], violations=[violation])

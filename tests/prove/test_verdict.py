@@ -61,6 +61,7 @@ def accepted(number: int = 1, **changes: Any) -> InboxRecord:  # noqa: ANN401
         thread_id="thread-1",
         run_id=f"run-{number}",
         run_status="success",
+        run_version=f"{CHANNEL}:{9000 + number}",
         has_question=False,
         received_at=1000.5 + number,
         body={"text": "hello"},
@@ -306,6 +307,17 @@ def test_a_turn_is_interrupted_by_a_later_message_only() -> None:
     assert (outcomes(found), kinds(found)) == ([Outcome.INTERRUPTED], [])
     assert kinds(verdict([sent(1)], [cancelled], interrupting=[CHANNEL])) == [ViolationKind.SILENT]
     found = verdict([sent(1)], both, *answer)
+    assert kinds(found) == [ViolationKind.SILENT]
+
+
+def test_the_run_of_a_former_version_is_not_the_one_that_was_interrupted() -> None:
+    edited = accepted(1, body={"text": "hello, edited", "edit_count": 1})
+    message = sent(1, versions=("m00001v1 hello", "m00001v2 hello, edited"))
+    rest = ([delivered(2)], [shown(2)])
+    found = verdict([message], [edited, accepted(2)], *rest, interrupting=[CHANNEL])
+    assert (outcomes(found), kinds(found)) == ([Outcome.INTERRUPTED], [])
+    complete = replace(edited, run_version=f"{CHANNEL}:9001#1")
+    found = verdict([message], [complete, accepted(2)], *rest, interrupting=[CHANNEL])
     assert kinds(found) == [ViolationKind.SILENT]
 
 

@@ -341,7 +341,7 @@ class _VerdictBuilder:
         own = history.inbox[0]
         return (
             history.sent.channel in self._evidence.interrupting
-            and own.run_status in (None, "interrupted")
+            and (own.run_status in (None, "interrupted") or _is_of_former_version(own))
             and any(
                 row.seq > own.seq and row.kind == "chat"
                 for row in self._by_conversation[own.conversation_id]
@@ -513,6 +513,12 @@ def _stop_commands(rows: Iterable[InboxRecord]) -> dict[tuple[str, str], list[In
         if row.kind == "command" and "/stop" in str(row.body.get("text")):
             found[row.channel, row.chat].append(row)
     return found
+
+
+def _is_of_former_version(row: InboxRecord) -> bool:
+    """Return whether the run of a message is that of its text before the last edit."""
+    edits = int(row.body.get("edit_count") or 0)
+    return edits > 0 and not str(row.run_version).endswith(f"#{edits}")
 
 
 def _sender(row: InboxRecord) -> object:
