@@ -94,7 +94,7 @@ class SlackWebhook(SignedWebhook[WebhookRequest]):
             return RETRY_LATER  # Without our own ids, mentions of the bot cannot be recognized.
         if reason := content.headers.get("x-slack-retry-reason"):
             _log.info("%s: Slack sends a request again: %.40r", self._channel, reason)
-        parsed = _parse(content)
+        parsed = parse_request(content)
         return self._respond(parsed, await self.app.async_dispatch(parsed), intake)
 
     def _respond(
@@ -111,7 +111,7 @@ class SlackWebhook(SignedWebhook[WebhookRequest]):
         return WebhookResponse(body=response.body.encode(), headers={"content-type": kind})
 
 
-def _parse(request: WebhookRequest) -> AsyncBoltRequest:
+def parse_request(request: WebhookRequest) -> AsyncBoltRequest:
     """Return a request as Bolt reads it. Raises WebhookRejected (400)."""
     headers = {
         name: request.headers[name] for name in _FORWARDED_HEADERS if name in request.headers

@@ -26,6 +26,7 @@ from bus.platform import Disposition, Intake
 
 _LOG = logging.getLogger(__name__)
 
+_DETAIL_CHARS = 80
 _MAX_MIGRATIONS = 100
 """Groups that became supergroups lately: Telegram may report them as groups that the bot was added to."""
 
@@ -98,7 +99,7 @@ class UpdateHandler:
             case BotAddedEvent():
                 await self._handle_bot_added(event, channel)
             case IgnoredEvent():
-                self._intake.report_ignored(channel, event.reason, event.detail)
+                self._intake.report_ignored(channel, event.reason, event.detail[:_DETAIL_CHARS])
             case _:
                 assert_never(event)
 

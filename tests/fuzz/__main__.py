@@ -11,10 +11,12 @@ import traceback
 import warnings
 from random import SystemRandom
 
-from tests.fuzz import content, platforms
+from tests.fuzz import content, platforms, webhooks
 from tests.fuzz.runner import fuzz
 
-TARGETS = {target.name: target for target in (*platforms.TARGETS, *content.TARGETS)}
+TARGETS = {
+    target.name: target for target in (*platforms.TARGETS, *webhooks.TARGETS, *content.TARGETS)
+}
 
 
 def main() -> int:

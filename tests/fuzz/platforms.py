@@ -261,7 +261,7 @@ def sealed(rng: Random, plain: bytes) -> bytes:
     return iv + cipher.encrypt(pad(plain, 16))
 
 
-def webhooks(rng: Random) -> str:
+def feishu_webhooks(rng: Random) -> str:
     """Bodies with and without a right signature; nothing but a refusal may come of them."""
     body = to_json(damage_json(rng, rng.choice(FEISHU_EVENTS)))
     if (kind := rng.random()) < 0.5:
@@ -300,5 +300,5 @@ TARGETS = (
     Target(name="telegram-updates", run=telegram_updates),
     Target(name="feishu-events", run=feishu_events),
     Target(name="feishu-frames", run=feishu_frames),
-    Target(name="webhooks", run=webhooks),
+    Target(name="feishu-webhooks", run=feishu_webhooks),
 )

@@ -6,13 +6,13 @@ from random import SystemRandom
 
 import pytest
 
-from tests.fuzz import content, platforms
+from tests.fuzz import content, platforms, webhooks
 from tests.fuzz.runner import Target, fuzz
 
 LONG = os.environ.get("PARLEY_TEST_LONG") == "1"
 COUNT = 20_000 if LONG else 150
 SEED = int(os.environ.get("PARLEY_FUZZ_SEED") or SystemRandom().randrange(10**6))
-TARGETS = (*platforms.TARGETS, *content.TARGETS)
+TARGETS = (*platforms.TARGETS, *webhooks.TARGETS, *content.TARGETS)
 
 
 @pytest.mark.timeout(3600 if LONG else 120)

@@ -103,9 +103,9 @@ class Proof:
 def make_platforms(people: int, rate: float = 0.0) -> list[SimulatedPlatform]:
     """Return several bots of each platform: with connections and webhooks, in all modes of a busy conversation.
 
-    At a high rate, fewer of the messages go to the bot that streams on Slack, which allows 20 streams a minute.
+    At a high rate, fewer of the messages go to Slack: a workspace allows 50 reactions and 20 streams a minute.
     """
-    streams = min(1.0, MESSAGES_PER_S / rate) if rate else 1.0
+    slack = min(1.0, MESSAGES_PER_S / rate) if rate else 1.0
     steer, interrupt = {"busy": "steer"}, {"busy": "interrupt"}
     return [
         TelegramPlatform("telegram", people=people, token="700700:fake-token"),
@@ -115,11 +115,11 @@ def make_platforms(people: int, rate: float = 0.0) -> list[SimulatedPlatform]:
         TelegramPlatform(
             "telegram-news", people=people, token="800800:news", webhook=True, session=interrupt
         ),
-        SlackPlatform("slack", people=people),
+        SlackPlatform("slack", people=people, weight=slack),
         SlackPlatform(
             "slack-support",
             people=people,
-            weight=streams,
+            weight=slack,
             webhook=True,
             streaming=True,
             session=steer,
