@@ -21,6 +21,7 @@ from store.database import Database
 from tests.eventually import eventually
 from tests.fakes.clock import OffsetClock
 from tests.fakes.langgraph import FakeLangGraph, Script
+from tests.fakes.migrated import place_database
 from tests.fakes.platform import FakePlatform
 
 OPEN = ChannelPolicy(dm_policy="open")
@@ -174,7 +175,7 @@ async def running_bus(
     async with (
         _served(server) as langgraph,
         _gateway(rest),
-        Database.open(StoreConfig(), home) as database,
+        Database.open(StoreConfig(), place_database(home)) as database,
     ):
         adapters: dict[str, Adapter] = {platform.name: platform, **(others or {})}
         async with (

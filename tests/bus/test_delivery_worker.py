@@ -23,6 +23,7 @@ from store.database import Database
 from store.outbox import NewOutboxRow, OutboxRow, OutboxStore
 from tests.eventually import eventually
 from tests.fakes.clock import OffsetClock
+from tests.fakes.migrated import place_database
 from tests.fakes.platform import CardPlatform, FakePlatform, FindingPlatform
 
 KEY = ConversationKey(channel="fake", workspace="w", chat="c", topic="t")
@@ -39,7 +40,7 @@ async def pump(
     timings: RetryTimings | None = None,
 ) -> AsyncIterator[DeliveryWorker]:
     async with (
-        Database.open(StoreConfig(), home) as database,
+        Database.open(StoreConfig(), place_database(home)) as database,
         httpx.AsyncClient(base_url=f"{gateway_url.rstrip('/')}/api/") as gateway,
     ):
         clock = clock or OffsetClock()

@@ -16,6 +16,7 @@ from store.conversations import ConversationKey
 from store.database import Database
 from store.inbox import InboxRow, InboxStore, NewInboxRow
 from store.outbox import OutboxStore
+from tests.fakes.migrated import place_database
 from tests.fakes.platform import CardPlatform
 
 KEY = ConversationKey(channel="cards", workspace="w", chat="c")
@@ -36,7 +37,7 @@ async def showing(platform: CardPlatform, home: Path) -> AsyncIterator[LiveReply
         is_addressed=True,
     )
     async with (
-        Database.open(StoreConfig(), home) as database,
+        Database.open(StoreConfig(), place_database(home)) as database,
         httpx.AsyncClient(base_url="http://127.0.0.1:9") as gateway,
     ):
         delivery = DeliveryWorker(

@@ -32,6 +32,7 @@ from store.message_history import MessageHistoryStore
 from store.outbox import OutboxStore
 from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph, Script
+from tests.fakes.migrated import place_database
 from tests.fakes.platform import CardPlatform, FakePlatform
 
 
@@ -108,7 +109,7 @@ async def turn_harness(
     platform = platform or FakePlatform()
     async with (
         FakeLangGraph(flavour) as server,
-        Database.open(StoreConfig(), home) as database,
+        Database.open(StoreConfig(), place_database(home)) as database,
         get_client(url=server.url, api_key=None) as client,
         httpx.AsyncClient(base_url=server.url) as gateway,
         anyio.create_task_group() as tasks,

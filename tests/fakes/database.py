@@ -11,6 +11,7 @@ from store.config import StoreConfig
 from store.database import Database, Params, Row, Transaction
 from store.errors import StoreUnavailable
 from store.transaction import T
+from tests.fakes.migrated import place_database
 
 
 class FailingDatabase(Database):
@@ -29,7 +30,7 @@ class FailingDatabase(Database):
     @classmethod
     @asynccontextmanager
     async def opened(cls, home: Path) -> AsyncIterator["FailingDatabase"]:
-        async with Database.open(StoreConfig(), home) as database:
+        async with Database.open(StoreConfig(), place_database(home)) as database:
             failing = cls(database.engine, retention_days=365)
             failing.writes, failing.reads, failing.is_down, failing.failures = (
                 deque(),

@@ -12,6 +12,7 @@ from gateway.app import network_app
 from gateway.compose import open_app
 from gateway.config import load_config
 from gateway.services import Services
+from tests.fakes.migrated import place_database
 
 TOKEN = "test-token-0123"
 
@@ -33,11 +34,10 @@ class ComposedService:
 @asynccontextmanager
 async def composed(folder: Path, text: str = "{}") -> AsyncIterator[ComposedService]:
     """Run the service that a configuration describes; `client` has the token, `stranger` has not."""
+    home = place_database(folder / "home")
     file = folder / "config.yaml"
     file.write_text(text)
-    config = load_config(
-        str(file), {"PARLEY_HOME": str(folder / "home"), "PARLEY_ADMIN_TOKEN": TOKEN}
-    )
+    config = load_config(str(file), {"PARLEY_HOME": str(home), "PARLEY_ADMIN_TOKEN": TOKEN})
     async with open_app(config) as app:
         transport = httpx.ASGITransport(network_app(app, config.gateway, token=TOKEN))
         base = "http://127.0.0.1:8001"

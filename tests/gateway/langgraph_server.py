@@ -34,6 +34,7 @@ from store.checkpoints import CheckpointSaver, open_checkpointer
 from store.config import StoreConfig
 from store.database import Database
 from tests.fakes.graphs import Graphs
+from tests.fakes.migrated import place_database
 
 Way = Literal["tcp", "process"]
 PREFIXES = ("/api", "/api/langgraph")
@@ -75,7 +76,9 @@ async def serving(
     """Serve the API from a data folder, with the test graphs or others."""
     graphs = Graphs()
     async with AsyncExitStack() as stack:
-        database = await stack.enter_async_context(Database.open(StoreConfig(), home))
+        database = await stack.enter_async_context(
+            Database.open(StoreConfig(), place_database(home))
+        )
         checkpointer = await stack.enter_async_context(open_checkpointer(home))
         runs = await stack.enter_async_context(
             RunManager(
