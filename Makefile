@@ -98,7 +98,7 @@ $(J)/node_modules/.ready: $(J)/package-lock.json
 test: $(V)/.dev
 	@test -e $(P)/.ready || echo "Left out: tests with LangGraph's own server (make peers installs it, 570 MB)."
 	@test -e $(J)/node_modules/.ready || echo "Left out: tests with the JavaScript clients (make peers installs them, 100 MB)."
-	env -u PYTHONDONTWRITEBYTECODE $(V)/bin/python -m pytest -n 3 --dist worksteal
+	env -u PYTHONDONTWRITEBYTECODE $(V)/bin/python -m pytest -n 4 --dist worksteal
 
 # Generated hostile input in volume: a million inputs for the parsers (COUNT, SEED), and 150 requests for each operation
 # of the API. About half an hour on two cores.
@@ -109,7 +109,7 @@ test-long: $(V)/.dev
 
 # The whole suite, with its 20 slowest tests at the end.
 test-slowest: $(V)/.dev
-	env -u PYTHONDONTWRITEBYTECODE $(V)/bin/python -m pytest -q -n 3 --dist worksteal --durations=20
+	env -u PYTHONDONTWRITEBYTECODE $(V)/bin/python -m pytest -q -n 4 --dist worksteal --durations=20
 
 lint: $(V)/.dev
 	$(V)/bin/ruff check .

@@ -45,10 +45,13 @@ TransitionPair = tuple[TurnState, TurnEvent]
 ANSWER, QUESTION = "Hello you", "Let me."
 STEER = OPEN.model_copy(update={"session": SessionConfig(busy="steer")})
 WORK_S = 0.1
-"""How long the agent works."""
+"""How long the agent works at least."""
 
 PATIENCE_S = 3.0
 """How much longer it works in a turn that never shows that it works, because a fault came before."""
+
+PEOPLE_S = 15.0
+"""How much longer it works if people do not do what it waits for: then the test fails."""
 
 
 ADAPTER_CALLS = frozenset(
@@ -163,8 +166,9 @@ class RealTurn:
 
     Attributes:
         act: Writes to the bot, one message after what the one before it brought; in a second process, what is left.
-        script: What the agent does; None = it answers after `work_s`.
+        script: What the agent does; None = it answers after `WORK_S`.
         least_answers, most_answers: How many answers that may bring.
+        until: The agent works until this transition was made, which is what people do meanwhile; or a process ended.
         refusals: What the agent's server answers to the first requests for a run.
     """
 
@@ -172,7 +176,7 @@ class RealTurn:
     script: Script | None = None
     least_answers: int = 1
     most_answers: int = 1
-    work_s: float = WORK_S
+    until: TransitionPair | None = None
     refusals: tuple[int, ...] = ()
     policy: ChannelPolicy = OPEN
 
@@ -196,6 +200,7 @@ class PlatformRig:
         self._chats = 0
         self._bus: BusHarness | None = None
         self._process = 0
+        self._transitions = AtTransition()
 
     async def __aenter__(self) -> Self:
         SERVICE.set(str(self._folder))
@@ -229,10 +234,12 @@ class PlatformRig:
             await eventually(lambda: adapter.health().state is ConnectionState.CONNECTED)
             self._bus = bus
             self._process += 1
-            try:
-                yield
-            finally:
-                self._bus = None
+            self._transitions = AtTransition()
+            with self._transitions.installed():
+                try:
+                    yield
+                finally:
+                    self._bus = None
 
     def begin(self, turn: RealTurn) -> None:
         """Forget the turns before, take another chat, and have the agent do what this one says."""
@@ -245,20 +252,27 @@ class PlatformRig:
         self._let_work(turn)
 
     def _let_work(self, turn: RealTurn) -> None:
-        """Have the agent work for its time, and until people were shown that it works, however slow the machine is."""
+        """Have the agent work until people were shown that it works, and have done what the turn says meanwhile."""
         gate = anyio.Event()
         loop = asyncio.get_running_loop()
-        give_up_at = loop.time() + turn.work_s + PATIENCE_S
+        began_at = loop.time()
+        made, process = self._transitions.made, self._process
+
+        def is_done() -> bool:
+            waited_s = loop.time() - began_at - WORK_S
+            is_shown = "show_working" in self._faults.methods or self._faults.happened.is_set()
+            have_acted = turn.until is None or turn.until in made
+            return self._process > process or (
+                (is_shown or waited_s > PATIENCE_S) and (have_acted or waited_s > PEOPLE_S)
+            )
 
         def end() -> None:
-            is_shown = "show_working" in self._faults.methods or self._faults.happened.is_set()
-            if is_shown or self._process > process or loop.time() > give_up_at:
+            if is_done():
                 gate.set()
             else:
                 loop.call_later(0.01, end)
 
-        process = self._process
-        loop.call_later(turn.work_s, end)
+        loop.call_later(WORK_S, end)
         self.server.scripts.append(turn.script or Script(gate=gate))
 
     async def say(self, text: str) -> SentEvent:
@@ -461,11 +475,14 @@ async def _edited(rig: PlatformRig) -> None:
 
 ASKS = Script(words=(QUESTION,), interrupts=(review(command="make release"),))
 
+INJECTED = (TurnState.STEERING, TurnEvent.INJECTED)
+CANCEL = (TurnState.RUNNING, TurnEvent.CANCEL)
+
 REAL_TURNS: Mapping[str, RealTurn] = {
     "file": RealTurn(_with_a_file),
     "approval": RealTurn(_approval, ASKS),
-    "steering": RealTurn(_two_messages, most_answers=2, work_s=2.0, policy=STEER),
-    "stopped": RealTurn(_stopped, least_answers=0, work_s=2.0),
-    "edited": RealTurn(_edited, work_s=2.0),
+    "steering": RealTurn(_two_messages, most_answers=2, until=INJECTED, policy=STEER),
+    "stopped": RealTurn(_stopped, least_answers=0, until=CANCEL),
+    "edited": RealTurn(_edited, until=CANCEL),
     "refused": RealTurn(_one_message, refusals=(503,)),
 }
