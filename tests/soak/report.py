@@ -15,12 +15,13 @@ def summary_rows(samples: Sequence[Sample]) -> list[tuple[str, str, str, str, st
     rows = []
     for name in samples[0].values:
         growth = growth_of(counted, name)
+        turns = per_thousand_turns(counted, growth)
         rows.append((
             name,
             f"{counted[0].values[name]:.1f}",
             f"{counted[-1].values[name]:.1f}",
             f"{growth.slope:+.2f} ± {growth.error:.2f}",
-            f"{per_thousand_turns(counted, growth):+.3f}",
+            f"{turns.slope:+.3f} ± {turns.error:.3f}",
         ))  # fmt: skip
     return rows
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 MB = 1_000_000
 
-WARM_UP_SHARE = 0.3
+WARM_UP_SHARE = 0.5
 """Share of the samples, the first ones, that no growth is computed from: caches and pools fill."""
 
 MAX_MB_AN_HOUR = 1.0
@@ -28,7 +28,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """A straight line through the samples: its slope, and the standard error of the slope; both in units an hour."""
+    """A straight line through the samples: its slope, and the standard error of the slope; both per hour or turns."""
 
     slope: float
     error: float
@@ -68,11 +68,12 @@ def growth_of(samples: Sequence[Sample], name: str) -> Growth:
     return Growth(slope, math.sqrt(rest / (count - 2) / spread))
 
 
-def per_thousand_turns(samples: Sequence[Sample], growth: Growth) -> float:
-    """Return a growth an hour as one per 1,000 turns, at the rate of these samples."""
+def per_thousand_turns(samples: Sequence[Sample], growth: Growth) -> Growth:
+    """Return a growth an hour, and its error, as one per 1,000 turns, at the rate of these samples."""
     hours = (samples[-1].at_s - samples[0].at_s) / 3600
     turns = samples[-1].turns - samples[0].turns
-    return growth.slope * hours / turns * 1000 if turns else math.nan
+    thousands = hours / turns * 1000 if turns else math.nan
+    return Growth(growth.slope * thousands, growth.error * thousands)
 
 
 def problems(samples: Sequence[Sample]) -> list[str]:
@@ -81,7 +82,11 @@ def problems(samples: Sequence[Sample]) -> list[str]:
     found = []
     rss = growth_of(counted, "RSS, MB")
     if rss.exceeds:
-        found.append(f"RSS grows by {rss.slope:.2f} ± {rss.error:.2f} MB an hour")
+        turns = per_thousand_turns(counted, rss)
+        found.append(
+            f"RSS grows by {rss.slope:.2f} ± {rss.error:.2f} MB an hour"
+            f" ({turns.slope:.3f} ± {turns.error:.3f} MB per 1,000 turns)"
+        )
     third = max(1, len(counted) // 3)
     for name, allowed in MAX_MORE.items():
         before = max(sample.values[name] for sample in counted[-2 * third : -third] or counted)
