@@ -14,7 +14,7 @@ from gateway import logs
 from gateway.auth import load_admin_token
 from gateway.command_errors import CommandFailed
 from gateway.config import Config, export_environment, load_config
-from gateway.serving import gc_tuning, startup_report
+from gateway.serving import gc_tuning, malloc_tuning, startup_report
 from gateway.serving.lazy_packages import hidden_modules, install_lazy_packages
 from gateway.serving.listener import open_listener
 from gateway.serving.startup_responder import StartupResponder
@@ -36,6 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     overrides = {"host": arguments.host, "port": arguments.port}
     overrides = {key: value for key, value in overrides.items() if value}
     config = load_config(arguments.config, gateway=overrides)
+    malloc_tuning.limit_arenas(config.environment)
     export_environment(config)
     _check_folders(config)
     with open_listener(config.gateway) as listener:

@@ -22,7 +22,7 @@ from gateway.config import Config
 from gateway.reload import ConfigReloader
 from gateway.routes.channels import channel_states
 from gateway.services import Services
-from gateway.serving import gc_tuning, startup_report
+from gateway.serving import gc_tuning, malloc_tuning, startup_report
 from gateway.serving.connections import RepeatedErrorFilter
 from gateway.serving.server import HttpServer, UvicornLogFilter
 from gateway.serving.shutdown import ShutdownSignal
@@ -102,6 +102,7 @@ async def run_service(
                 )
                 await server.ready.wait()
                 gc_tuning.freeze_and_enable_gc()
+                malloc_tuning.release_unused()
                 _announce(app.state.services, listener, token, has_chat=has_chat)
                 await _wait_for_stop(app, stop, reload, has_chat=has_chat)
                 _print("Stopping ...\n")
