@@ -33,7 +33,7 @@ from gateway.runtime.expiry import run_expiry_loop
 from gateway.runtime.runs import RunManager
 from gateway.services import Services
 from gateway.telemetry_port import Telemetry
-from gateway.transport import StreamingASGITransport
+from gateway.transport import InProcessClient
 from gateway.watchdog import Watchdog
 from store.api_tokens import ApiTokenStore
 from store.checkpoints import open_checkpointer
@@ -188,6 +188,4 @@ async def _gateway_client(stack: AsyncExitStack, config: Config, app: FastAPI) -
 
 
 def _internal_client(app: ASGIApp, timeout: httpx.Timeout) -> httpx.AsyncClient:
-    return httpx.AsyncClient(
-        transport=StreamingASGITransport(app), base_url=f"{INTERNAL_URL}/api", timeout=timeout
-    )
+    return InProcessClient(app, base_url=f"{INTERNAL_URL}/api", timeout=timeout)

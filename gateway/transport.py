@@ -1,18 +1,18 @@
-"""An HTTP transport that calls an ASGI application in this process and streams its responses.
+"""Calls of an ASGI application in this process: an HTTP transport that streams responses, and a client for it.
 
 httpx's own ASGI transport buffers the whole response, so a token stream would arrive only at its end.
 This one passes on each chunk as it is sent; the application blocks while the buffer is full.
 """
 
+import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self, cast
 
 import anyio
 import httpx
-from anyio.abc import TaskGroup
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from starlette.types import ASGIApp, Message, Scope
 from typing_extensions import override
 
@@ -24,6 +24,64 @@ CLOSE_TIMEOUT_S = 5.0
 
 _SPEC_VERSION = "2.3"
 """As in uvicorn: `receive` reports a disconnected client; `send` does not raise."""
+
+_DEFAULT = httpx.USE_CLIENT_DEFAULT
+_SIMPLE_OPTIONS = frozenset({"content", "headers", "timeout"})
+
+
+class InProcessClient(httpx.AsyncClient):
+    """An HTTP client of an application in this process, without what only a network needs.
+
+    Requests with a path and a body take the short way: no cookies, redirects, proxies or content encodings, and
+    no default headers. All other requests are made by httpx.
+
+    Args:
+        app: The application. It must be called from one event loop.
+        base_url: URL that paths are appended to.
+        timeout: Bounds of reading, as in httpx.
+    """
+
+    def __init__(self, app: ASGIApp, *, base_url: str, timeout: httpx.Timeout | float) -> None:
+        self._application = StreamingASGITransport(app)
+        super().__init__(transport=self._application, base_url=base_url, timeout=timeout)
+        self._prefix = base_url.rstrip("/")
+        self._extensions = {"timeout": self.timeout.as_dict()}
+
+    @override
+    def build_request(self, method: str, url: httpx.URL | str, **options: Any) -> httpx.Request:
+        given = {name for name, value in options.items() if value is not None}
+        simple = given <= _SIMPLE_OPTIONS and options.get("timeout", _DEFAULT) is _DEFAULT
+        if not (simple and isinstance(url, str) and url.startswith("/")):
+            return super().build_request(method, url, **options)
+        return httpx.Request(
+            method,
+            httpx.URL(self._prefix + url),
+            content=options.get("content"),
+            headers=options.get("headers"),
+            extensions=self._extensions,
+        )
+
+    @override
+    async def send(
+        self,
+        request: httpx.Request,
+        *,
+        stream: bool = False,
+        auth: Any = httpx.USE_CLIENT_DEFAULT,
+        follow_redirects: Any = httpx.USE_CLIENT_DEFAULT,
+    ) -> httpx.Response:
+        if auth is not _DEFAULT or follow_redirects is not _DEFAULT:
+            return await super().send(
+                request, stream=stream, auth=auth, follow_redirects=follow_redirects
+            )
+        response = await self._application.handle_async_request(request)
+        response.request = request
+        if not stream:
+            try:
+                await response.aread()
+            finally:
+                await response.aclose()
+        return response
 
 
 class StreamingASGITransport(httpx.AsyncBaseTransport):
@@ -41,7 +99,7 @@ class StreamingASGITransport(httpx.AsyncBaseTransport):
     def __init__(self, app: ASGIApp, *, client: tuple[str, int] = ("127.0.0.1", 0)) -> None:
         self._app = app
         self._client = client
-        self._tasks: TaskGroup | None = None
+        self._tasks: asyncio.TaskGroup | None = None
         self._entered = 0
         self._open: set[_AsgiExchange] = set()
 
@@ -49,7 +107,7 @@ class StreamingASGITransport(httpx.AsyncBaseTransport):
     async def __aenter__(self) -> Self:
         self._entered += 1
         if self._entered == 1:
-            self._tasks = anyio.create_task_group()
+            self._tasks = asyncio.TaskGroup()
             await self._tasks.__aenter__()
         return self
 
@@ -69,8 +127,10 @@ class StreamingASGITransport(httpx.AsyncBaseTransport):
         with anyio.move_on_after(CLOSE_TIMEOUT_S, shield=True):
             for exchange in list(self._open):
                 await exchange.done.wait()
-        tasks.cancel_scope.cancel()
-        await tasks.__aexit__(exc_type, exc_value, traceback)
+        for exchange in self._open:
+            exchange.cancel()
+        with anyio.CancelScope(shield=True):
+            await tasks.__aexit__(None, None, None)
 
     @override
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -80,7 +140,7 @@ class StreamingASGITransport(httpx.AsyncBaseTransport):
             _build_scope(request, self._client), _request_messages(request), _read_timeout(request)
         )
         self._open.add(exchange)
-        self._tasks.start_soon(self._serve, exchange)
+        exchange.task = self._tasks.create_task(self._serve(exchange))
         with ExitStack() as on_failure:
             on_failure.callback(exchange.disconnect)
             response = await exchange.response()
@@ -95,20 +155,26 @@ class StreamingASGITransport(httpx.AsyncBaseTransport):
 
 
 class _AsgiExchange:
-    """One request and its response."""
+    """One request and its response.
+
+    Attributes:
+        done: Set when the application returned.
+        task: Runs the application.
+    """
 
     def __init__(self, scope: Scope, body: AsyncIterator[Message], timeout: float | None) -> None:
-        self.done = anyio.Event()
+        self.done = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
         self._scope = scope
         self._request = body
         self._timeout = timeout
-        self._gone = anyio.Event()
-        self._started = anyio.Event()
+        self._gone = asyncio.Event()
         self._start: Message | None = None
         self._failure: Exception | None = None
-        self._send: MemoryObjectSendStream[bytes]
-        self._receive: MemoryObjectReceiveStream[bytes]
-        self._send, self._receive = anyio.create_memory_object_stream[bytes](MAX_BUFFERED_CHUNKS)
+        self._chunks: deque[bytes] = deque()
+        self._ended = False
+        self._readable = asyncio.Event()
+        self._writable = asyncio.Event()
 
     async def run(self, app: ASGIApp) -> None:
         """Call the application. Its exception is raised to the client, not in the task group."""
@@ -117,16 +183,22 @@ class _AsgiExchange:
         except Exception as error:  # noqa: BLE001 - HTTP handler: handed to whoever made the request
             self._failure = error
         finally:
-            self._started.set()
-            self._send.close()
+            self._ended = True
+            self._readable.set()
             self.done.set()
+
+    def cancel(self) -> None:
+        """Cancel the application."""
+        if self.task is not None:
+            self.task.cancel()
 
     async def response(self) -> httpx.Response:
         """Wait for the response to start."""
-        with anyio.move_on_after(self._timeout) as limit:
-            await self._started.wait()
-        if limit.cancelled_caught:
-            raise httpx.ReadTimeout(f"No response within {self._timeout} s.")
+        expired = False
+        while self._start is None and not self._ended:
+            if expired:
+                raise httpx.ReadTimeout(f"No response within {self._timeout} s.")
+            expired = await self._wait_for_application()
         if self._start is None:
             raise self._failure or httpx.RemoteProtocolError("The application sent no response.")
         return httpx.Response(
@@ -136,24 +208,46 @@ class _AsgiExchange:
         )
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield the body's chunks as they arrive."""
+        """Yield the body as it arrives: what was sent since the last chunk, together."""
         while True:
-            try:
-                with anyio.fail_after(self._timeout):
-                    chunk = await self._receive.receive()
-            except TimeoutError:
-                self.disconnect()
-                raise httpx.ReadTimeout(f"No data within {self._timeout} s.") from None
-            except anyio.EndOfStream:
+            expired = False
+            while not self._chunks and not self._ended:
+                if self._gone.is_set():
+                    raise httpx.ReadError("The response was closed.")
+                if expired:
+                    self.disconnect()
+                    raise httpx.ReadTimeout(f"No data within {self._timeout} s.")
+                expired = await self._wait_for_application()
+            if not self._chunks:
                 break
-            yield chunk
+            unread = b"".join(self._chunks)
+            self._chunks.clear()
+            self._writable.set()
+            yield unread
         if self._failure is not None:
             raise httpx.ReadError("The response ended early.") from self._failure
+
+    async def _wait_for_application(self) -> bool:
+        """Wait until the application sent something or ended. True if the time is over."""
+        self._readable.clear()
+        if self._timeout is None:
+            await self._readable.wait()
+            return False
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._timeout
+        timer = loop.call_at(until, self._readable.set)
+        try:
+            await self._readable.wait()
+        finally:
+            timer.cancel()
+        return loop.time() >= until
 
     def disconnect(self) -> None:
         """Disconnect the client: notify the application and drop what it still sends."""
         self._gone.set()
-        self._receive.close()
+        self._chunks.clear()
+        self._readable.set()
+        self._writable.set()
 
     async def _next_message(self) -> Message:
         async for message in self._request:
@@ -164,13 +258,21 @@ class _AsgiExchange:
     async def _send_message(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._start = message
-            self._started.set()
         elif message["type"] == "http.response.body":
             if message.get("body"):
-                with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                    await self._send.send(bytes(message["body"]))
-            if not message.get("more_body", False):
-                self._send.close()
+                await self._put(bytes(message["body"]))
+            self._ended = self._ended or not message.get("more_body", False)
+        self._readable.set()
+
+    async def _put(self, chunk: bytes) -> None:
+        """Buffer a chunk; wait while the buffer is full. After a disconnect, drop it and let others work."""
+        while len(self._chunks) >= MAX_BUFFERED_CHUNKS:
+            self._writable.clear()
+            await self._writable.wait()
+        if self._gone.is_set():
+            await asyncio.sleep(0)
+        else:
+            self._chunks.append(chunk)
 
 
 class _ResponseStream(httpx.AsyncByteStream):

@@ -27,7 +27,7 @@ from bus.service import Bus, run_bus
 from gateway.runtime.runs import RunManager
 from gateway.runtime.worker import Graph
 from gateway.serving import gc_tuning
-from gateway.transport import StreamingASGITransport
+from gateway.transport import InProcessClient
 from store.checkpoints import open_checkpointer
 from store.config import StoreConfig
 from store.conversations import ConversationKey
@@ -335,9 +335,7 @@ async def _commands_beside_hanging_runs() -> tuple[float, float]:
 
 @asynccontextmanager
 async def _client(runs: ASGIApp) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(
-        transport=StreamingASGITransport(runs), base_url="http://bench/api", timeout=300
-    ) as client:
+    async with InProcessClient(runs, base_url="http://bench/api", timeout=300) as client:
         yield client
 
 

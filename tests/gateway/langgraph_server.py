@@ -27,7 +27,7 @@ from gateway.runtime.runs import RunManager
 from gateway.runtime.settings import RuntimeSettings
 from gateway.runtime.webhooks import RunWebhooks
 from gateway.services import Services
-from gateway.transport import StreamingASGITransport
+from gateway.transport import InProcessClient
 from gateway.watchdog import Watchdog
 from store.api_tokens import ApiTokenStore
 from store.checkpoints import CheckpointSaver, open_checkpointer
@@ -103,9 +103,7 @@ async def serving(
             client = httpx.AsyncClient(base_url=url, timeout=20.0, trust_env=False)
         else:
             url = f"http://parley.internal{prefix}"
-            client = httpx.AsyncClient(
-                base_url=url, transport=StreamingASGITransport(app), timeout=20.0
-            )
+            client = InProcessClient(app, base_url=url, timeout=20.0)
         http = await stack.enter_async_context(client)
         yield ApiServer(
             sdk=LangGraphClient(http),

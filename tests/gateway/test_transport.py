@@ -1,12 +1,17 @@
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
 
 import anyio
+import anyio.lowlevel
 import httpx
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.transport import StreamingASGITransport
+from gateway.transport import MAX_BUFFERED_CHUNKS, InProcessClient, StreamingASGITransport
+from tests.eventually import eventually
+
+BASE_URL = "http://inside/api"
 
 
 class Chunks:
@@ -38,16 +43,30 @@ class Chunks:
         scope.cancel()
 
 
-@asynccontextmanager
-async def calling(app: ASGIApp, read_s: float = 20.0) -> AsyncIterator[httpx.AsyncClient]:
+class Calling(Protocol):
+    """Opens a client of an application."""
+
+    def __call__(
+        self, app: ASGIApp, read_s: float = 20.0
+    ) -> AbstractAsyncContextManager[httpx.AsyncClient]: ...
+
+
+def through_httpx(app: ASGIApp, read_s: float = 20.0) -> httpx.AsyncClient:
     transport = StreamingASGITransport(app)
-    async with httpx.AsyncClient(
-        transport=transport, base_url="http://inside/api", timeout=read_s
-    ) as client:
-        yield client
+    return httpx.AsyncClient(transport=transport, base_url=BASE_URL, timeout=read_s)
 
 
-async def test_chunks_arrive_while_the_application_still_works() -> None:
+def in_process(app: ASGIApp, read_s: float = 20.0) -> httpx.AsyncClient:
+    return InProcessClient(app, base_url=BASE_URL, timeout=read_s)
+
+
+@pytest.fixture(params=[through_httpx, in_process])
+def calling(request: pytest.FixtureRequest) -> Calling:
+    opened: Calling = request.param
+    return opened
+
+
+async def test_chunks_arrive_while_the_application_still_works(calling: Calling) -> None:
     app = Chunks()
     async with calling(app) as client, client.stream("GET", "/x") as response:
         assert response.status_code == 200
@@ -60,7 +79,7 @@ async def test_chunks_arrive_while_the_application_still_works() -> None:
     assert not app.left.is_set()
 
 
-async def test_the_application_waits_for_a_slow_reader() -> None:
+async def test_the_application_waits_for_a_slow_reader(calling: Calling) -> None:
     app = Chunks(chunks=50)
     for _ in range(50):
         app.permits.release()
@@ -71,7 +90,7 @@ async def test_the_application_waits_for_a_slow_reader() -> None:
         assert (await response.aread()).endswith(b"chunk49;")
 
 
-async def test_a_disconnect_is_reported_to_the_application() -> None:
+async def test_a_disconnect_is_reported_to_the_application(calling: Calling) -> None:
     app = Chunks()
     async with calling(app) as client:
         async with client.stream("GET", "/x") as response:
@@ -81,7 +100,7 @@ async def test_a_disconnect_is_reported_to_the_application() -> None:
             await app.left.wait()
 
 
-async def test_a_cancelled_caller_is_told_to_the_application() -> None:
+async def test_a_cancelled_caller_is_told_to_the_application(calling: Calling) -> None:
     app = Chunks()
     async with calling(app) as client:
         async with anyio.create_task_group() as tasks:
@@ -92,14 +111,14 @@ async def test_a_cancelled_caller_is_told_to_the_application() -> None:
             await app.left.wait()
 
 
-async def test_closing_the_client_ends_what_is_open() -> None:
+async def test_closing_the_client_ends_what_is_open(calling: Calling) -> None:
     app = Chunks()
     async with calling(app) as client:
         await client.send(client.build_request("GET", "/x"), stream=True)
     assert app.left.is_set()
 
 
-async def test_silence_is_a_read_timeout() -> None:
+async def test_silence_is_a_read_timeout(calling: Calling) -> None:
     app = Chunks()
     async with calling(app, read_s=0.01) as client:
         with pytest.raises(httpx.ReadTimeout):
@@ -116,7 +135,7 @@ async def test_silence_is_a_read_timeout() -> None:
             await client.get("/x")
 
 
-async def test_what_the_application_is_told_of_the_request() -> None:
+async def test_what_the_application_is_told_of_the_request(calling: Calling) -> None:
     seen: dict[str, object] = {}
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -134,7 +153,7 @@ async def test_what_the_application_is_told_of_the_request() -> None:
     assert (b"x-api-key", b"k") in seen["headers"]
 
 
-async def test_an_application_that_breaks() -> None:
+async def test_an_application_that_breaks(calling: Calling) -> None:
     async def early(scope: Scope, receive: Receive, send: Send) -> None:
         raise ValueError("early")
 
@@ -164,7 +183,7 @@ async def test_it_must_be_entered() -> None:
     await client.aclose()
 
 
-async def test_a_request_body_is_handed_over_as_it_is_read() -> None:
+async def test_a_request_body_is_handed_over_as_it_is_read(calling: Calling) -> None:
     taken: list[tuple[bytes, bool]] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -184,3 +203,51 @@ async def test_a_request_body_is_handed_over_as_it_is_read() -> None:
         await client.post("/x", content=body())
         await client.post("/x", content=b"whole")
     assert taken == [(b"one", True), (b"two", True), (b"", False), (b"whole", False)]
+
+
+async def test_chunks_that_were_sent_together_are_read_together(calling: Calling) -> None:
+    app = Chunks(chunks=MAX_BUFFERED_CHUNKS)
+    async with calling(app) as client, client.stream("GET", "/x") as response:
+        for _ in range(MAX_BUFFERED_CHUNKS):
+            app.permits.release()
+        await eventually(lambda: app.sent == MAX_BUFFERED_CHUNKS)
+        assert (await anext(response.aiter_bytes())).endswith(
+            b"chunk%d;" % (MAX_BUFFERED_CHUNKS - 1)
+        )
+
+
+async def test_an_application_that_never_waits_lets_others_work_after_a_disconnect(
+    calling: Calling,
+) -> None:
+    stopped = False
+
+    async def endless(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while not stopped:
+            await send({"type": "http.response.body", "body": b"more", "more_body": True})
+
+    async with calling(endless) as client:
+        async with client.stream("GET", "/x") as response:
+            assert (await anext(response.aiter_bytes())).startswith(b"more")
+        await anyio.lowlevel.checkpoint()
+        stopped = True
+
+
+async def test_options_of_httpx_work_in_process() -> None:
+    seen: list[tuple[str, bytes]] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append((scope["path"], scope["query_string"]))
+        moved = scope["path"].endswith("/old")
+        headers = [(b"location", b"/api/new")] if moved else []
+        status = 307 if moved else 200
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    async with in_process(app) as client:
+        found = await client.get("/x", params={"q": "1 2"}, timeout=5)
+        moved = await client.get("/old", follow_redirects=True)
+        absolute = await client.get("http://inside/other")
+    assert found.json() == {}
+    assert (moved.status_code, absolute.status_code) == (200, 200)
+    assert seen == [("/api/x", b"q=1+2"), ("/api/old", b""), ("/api/new", b""), ("/other", b"")]
