@@ -22,6 +22,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 PIXEL = b"\x89PNG\r\n\x1a\n" + b"\0" * 60
 
+ACCESS_TOKEN = "mcp-access-token-5be1-"
+"""What access tokens begin with; a number follows."""
+
 
 def haystack(half: int, needle: str) -> str:
     """Answer with a needle in the middle of 2 * half characters."""
@@ -107,7 +110,7 @@ class Tokens:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"].startswith("/guarded"):
             headers = dict(scope["headers"])
-            if headers.get(b"authorization") != f"Bearer t{self._count}".encode():
+            if headers.get(b"authorization") != f"Bearer {ACCESS_TOKEN}{self._count}".encode():
                 await PlainTextResponse("who are you?", 401)(scope, receive, send)
                 return
             path = scope["path"].removeprefix("/guarded")
@@ -118,8 +121,8 @@ class Tokens:
         form = dict(await request.form())
         self._asked.append(form)
         self._count += 1
-        answer = {"access_token": f"t{self._count}", "token_type": "bearer", "expires_in": 3600}
-        return JSONResponse(answer)
+        token = f"{ACCESS_TOKEN}{self._count}"
+        return JSONResponse({"access_token": token, "token_type": "bearer", "expires_in": 3600})
 
     async def asked(self, request: Request) -> Response:
         if request.method == "DELETE":

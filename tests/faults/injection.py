@@ -58,7 +58,8 @@ class Faults:
         calls: The sites that were called, in order, each once.
         happened: Set when the fault was injected.
         is_killed: Every call raises `Killed`.
-        outages: What the database's health said right after a store call failed; "" = nothing.
+        outages: What the database's health said right after a store call failed; "" = nothing. On a busy machine a
+            later transaction may be committed before anybody can look: then it says that.
         kill_at: An adapter's method, and whether the process is killed after it took effect, or before.
         methods: The adapter's methods that were called, in order, each once.
     """
@@ -69,6 +70,8 @@ class Faults:
         self.is_on = False
         self.is_killed = False
         self.outages: list[str] = []
+        self._begun = 0
+        self._begun_before_fault = sys.maxsize
         self.kill_at: tuple[str, bool] | None = None
         self.methods: dict[str, None] = {}
         self._site = site
@@ -83,13 +86,23 @@ class Faults:
                 try:
                     return await fail()
                 finally:
-                    self.outages.append(database.outage)
+                    is_over = self._begun > self._begun_before_fault
+                    self.outages.append(database.outage or ("over again" if is_over else ""))
             if self._mode is Mode.REFUSAL:
                 raise RowConflict("injected")
             if self._mode is Mode.TIMEOUT:
                 raise TimeoutError
             await self._other()
         return await call()
+
+    def transaction_begins(self) -> None:
+        """Note that a transaction begins, on the thread that writes."""
+        self._begun += 1
+
+    def transaction_fails(self, _: Transaction) -> NoReturn:
+        """Fail on the thread that writes, as a broken disk does."""
+        self._begun_before_fault = self._begun
+        raise sqlite3.OperationalError("disk I/O error")
 
     async def adapter_call(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ANN401 - any method
         self._check_alive()
@@ -238,8 +251,15 @@ class FaultyDatabase(Database):
     @override
     async def transaction(self, work: Callable[[Transaction], T], *, order: str = "") -> T:
         call = super().transaction
+
+        def counted(transaction: Transaction) -> T:
+            self._faults.transaction_begins()
+            return work(transaction)
+
         return await self._faults.store_call(
-            self, lambda: call(work, order=order), lambda: call(_fail)
+            self,
+            lambda: call(counted, order=order),
+            lambda: call(self._faults.transaction_fails),
         )
 
     @override
@@ -248,10 +268,6 @@ class FaultyDatabase(Database):
         return await self._faults.store_call(
             self, lambda: call(sql, params), lambda: call("SELECT * FROM injected")
         )
-
-
-def _fail(_: Transaction) -> NoReturn:
-    raise sqlite3.OperationalError("disk I/O error")
 
 
 def with_faults(platform: AnyAdapter, faults: Faults) -> AnyAdapter:

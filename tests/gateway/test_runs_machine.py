@@ -4,6 +4,7 @@ Hypothesis chooses the requests; `PARLEY_TEST_LONG=1` tries many more, and `PARL
 """
 
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
@@ -371,6 +372,7 @@ async def _read_events(answer: httpx.Response, events: list[tuple[int, str]]) ->
 
 @pytest.mark.timeout(7200 if LONG else 120)
 def test_any_order_of_requests_leaves_runs_and_threads_consistent() -> None:
+    sys.stdout.write(f"PARLEY_FUZZ_SEED={SEED}\n")  # shown if it fails
     run_state_machine_as_test(
         seed(SEED)(RunsMachine),
         settings=settings(
