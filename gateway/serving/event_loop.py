@@ -57,6 +57,8 @@ class FairEventLoop(asyncio.SelectorEventLoop):
         super().__init__()
         self._group_of = group_of
         self._clock = clock
+        # What asyncio's own call_soon appends to, after five calls that take as long as the callback's own.
+        self._ungrouped: deque[asyncio.Handle] = vars(self)["_ready"]
         self._queues: dict[Hashable, deque[asyncio.Handle]] = {}
         self._used: dict[Hashable, float] = {}
         self._last_used = 0.0
@@ -68,11 +70,15 @@ class FairEventLoop(asyncio.SelectorEventLoop):
         *args: *_Arguments,
         context: Context | None = None,
     ) -> asyncio.Handle:
-        context = context or copy_context()
+        if context is None:
+            context = copy_context()
         group = self._group_of(context)
-        if group is None or self.is_closed():
+        if self.is_closed():
             return super().call_soon(callback, *args, context=context)
         handle = asyncio.Handle(callback, args, self, context)
+        if group is None:
+            self._ungrouped.append(handle)
+            return handle
         queue = self._queues.get(group)
         if queue is None:
             queue = self._start_queue(group)

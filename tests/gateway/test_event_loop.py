@@ -1,6 +1,7 @@
 """The event loop's fairness: a group with much to do does not make others wait, and nobody starves."""
 
 import asyncio
+import sys
 from collections.abc import Callable, Iterator
 from contextvars import Context, ContextVar, copy_context
 from functools import partial
@@ -195,3 +196,36 @@ def test_an_endless_loop_of_one_group_does_not_keep_another_from_its_deadline() 
 
     with asyncio.Runner(loop_factory=FairEventLoop) as runner:
         assert runner.run(main()) == "done"
+
+
+def test_a_context_without_any_variable_is_kept(loop: FairEventLoop) -> None:
+    def note() -> None:
+        seen.append(GROUP.get())
+        loop.stop()
+
+    def schedule() -> None:
+        loop.call_soon(note, context=Context())
+
+    seen: list[object] = []
+    loop.call_soon(schedule, context=context_of("a"))
+    loop.run_forever()
+    assert seen == [None]
+
+
+def test_a_callback_without_a_group_takes_as_many_calls_as_in_asyncio() -> None:
+    def calls_of(loop: asyncio.AbstractEventLoop) -> int:
+        calls = 0
+
+        def count(_frame: object, event: str, _argument: object) -> None:
+            nonlocal calls
+            calls += event == "call"
+
+        sys.setprofile(count)
+        try:
+            loop.call_soon(str)
+        finally:
+            sys.setprofile(None)
+        loop.close()
+        return calls
+
+    assert calls_of(FairEventLoop()) <= calls_of(asyncio.SelectorEventLoop())
