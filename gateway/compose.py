@@ -27,6 +27,7 @@ from gateway.app import INTERNAL_URL, build_app
 from gateway.audit import AuditLog
 from gateway.config import Config
 from gateway.langgraph.run_webhooks import build_webhooks
+from gateway.lazy_packages import PLATFORM_UNUSED_MODULES, hidden_modules
 from gateway.request_stats import RequestStats
 from gateway.routes.metrics import METRICS_MODULE
 from gateway.runtime.expiry import run_expiry_loop
@@ -70,12 +71,13 @@ async def open_app(
         telemetry = await stack.enter_async_context(open_telemetry(config))
         app = await _open_embedded_app(stack, config, telemetry, ownership)
         services: Services = app.state.services
-        built = registry.build_adapters(
-            config.bots,
-            COMMANDS,
-            files=config.files / "terminal",
-            vault=CredentialStore(services.database, config.files),
-        )
+        with hidden_modules(PLATFORM_UNUSED_MODULES):
+            built = registry.build_adapters(
+                config.bots,
+                COMMANDS,
+                files=config.files / "terminal",
+                vault=CredentialStore(services.database, config.files),
+            )
         services = replace(services, webhooks=built.webhooks, installations=built.installations)
         policies: dict[str, ChannelPolicy] = {
             name: config.bots.sections[name] for name in built.adapters

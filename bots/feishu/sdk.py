@@ -2,8 +2,9 @@
 
 `import lark_oapi` runs 1,100 modules (2 s, 130 MB); the frame needs 30 of them (0.2 s). Empty
 packages with the right search path stand in for `lark_oapi` and `lark_oapi.ws`, so that their
-`__init__` never runs. They stay, because the vendored protobuf imports parts of itself by full
-name later. A test guards the names against upgrades of the SDK.
+`__init__` never runs, and for `google`, whose `__init__` imports pkg_resources where that is
+installed (6 MB). They stay, because the vendored protobuf imports parts of itself by full name
+later. A test guards the names against upgrades of the SDK.
 """
 
 import importlib
@@ -16,7 +17,7 @@ from types import ModuleType
 from typing import Any, Final
 
 _ROOT: Final = "lark_oapi"
-_PACKAGES: Final = ("", ".ws")
+_PACKAGES: Final = ("", ".ws", ".ws.pb.google")
 _FRAMES: Final = "lark_oapi.ws.pb.pbbp2_pb2"
 _MESSAGES: Final = "lark_oapi.ws.pb.google.protobuf.message"
 

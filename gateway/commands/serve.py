@@ -14,8 +14,8 @@ from gateway import logs
 from gateway.auth import load_admin_token
 from gateway.command_errors import CommandFailed
 from gateway.config import Config, export_environment, load_config
+from gateway.lazy_packages import UNUSED_MODULES, hidden_modules, install_lazy_packages
 from gateway.serving import gc_tuning, malloc_tuning, startup_report
-from gateway.serving.lazy_packages import hidden_modules, install_lazy_packages
 from gateway.serving.listener import open_listener
 from gateway.serving.startup_responder import StartupResponder
 from gateway.serving.thread_switching import shorten_switch_interval
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
 def import_service() -> ModuleType:
     """Import what runs the service, without what it does not need."""
     install_lazy_packages()
-    with hidden_modules():
+    with hidden_modules(UNUSED_MODULES):
         return importlib.import_module(SERVICE_MODULE)
 
 

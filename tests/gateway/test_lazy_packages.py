@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from gateway.serving.lazy_packages import install_lazy_packages
+from gateway.lazy_packages import install_lazy_packages
 
 INIT = """
 import time
@@ -71,7 +71,7 @@ def test_threads_wait_until_the_package_has_run(package: ModuleType) -> None:
 def test_the_service_leaves_out_types_that_it_does_not_use() -> None:
     script = """
 import sys
-from gateway.serving.lazy_packages import install_lazy_packages
+from gateway.lazy_packages import install_lazy_packages
 install_lazy_packages()
 import gateway.serving.service, langchain_openai, agent.models.openai_client
 for name in ("langsmith.types.run", "openai.types.responses.response", "openai.types.image"):
@@ -106,5 +106,30 @@ assert answer.text == "naïve café"
         capture_output=True,
         text=True,
         check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_adapters_leave_out_packages_that_other_threads_may_still_import() -> None:
+    script = """
+import sys, threading
+from bots.config import BotsConfig, TelegramConfig
+from bots.registry import build_adapters
+from gateway.lazy_packages import PLATFORM_UNUSED_MODULES, hidden_modules
+from pathlib import Path
+config = BotsConfig(telegram=TelegramConfig(enabled=True, bot_token="1:a"))
+with hidden_modules(PLATFORM_UNUSED_MODULES):
+    built = build_adapters(config, (), files=Path("unused"))
+    assert "telegram" in built.adapters and "telegram" in sys.modules, built
+    assert "cryptography" not in sys.modules
+    thread = threading.Thread(target=__import__, args=["cryptography.fernet"])
+    thread.start()
+    thread.join()
+    assert "cryptography.fernet" in sys.modules
+assert not any(type(finder).__name__ == "_HiddenModuleFinder" for finder in sys.meta_path)
+import cryptography.x509
+"""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")

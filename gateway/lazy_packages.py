@@ -37,17 +37,35 @@ UNUSED_MODULES = (
 """Packages that are imported for something the service does not do, where they happen to be installed."""
 
 
+PLATFORM_UNUSED_MODULES = ("cryptography",)
+"""The same for the adapters: python-telegram-bot imports it for Telegram Passport, 7 MB."""
+
+
 @contextmanager
-def hidden_modules(names: Sequence[str] = UNUSED_MODULES) -> Iterator[None]:
-    """Inside the block, modules that were not imported yet cannot be: `import` raises ModuleNotFoundError."""
-    hidden = [name for name in names if name not in sys.modules]
-    for name in hidden:
-        sys.modules[name] = None  # type: ignore[assignment]  # as the import system documents it
+def hidden_modules(names: Sequence[str]) -> Iterator[None]:
+    """Inside the block, this thread cannot import modules that were not imported yet: ModuleNotFoundError."""
+    finder = _HiddenModuleFinder(names)
+    sys.meta_path.insert(0, finder)
     try:
         yield
     finally:
-        for name in hidden:
-            del sys.modules[name]
+        sys.meta_path.remove(finder)
+
+
+class _HiddenModuleFinder(MetaPathFinder):
+    """Refuses some modules to one thread: another may need them, for instance for a model."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = frozenset(names)
+        self._thread_id = threading.get_ident()
+
+    @override
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname in self._names and threading.get_ident() == self._thread_id:
+            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
+        return None
 
 
 class LazyPackage(ModuleType):
