@@ -35,6 +35,9 @@ FORGET_S = 5.0
 MESSAGES_PER_S = 1.5
 SECONDS_PER_FAULT = 4.0
 PEOPLE = 2
+DENSE_RUNS = 64
+"""Runs at once where a rate is named: the model takes two seconds on average, so 16 answer eight messages a second."""
+
 QUIET_S = 3.0
 """How long nothing may be open before everything counts as quiet."""
 
@@ -129,7 +132,9 @@ def make_platforms(people: int, rate: float = 0.0) -> list[SimulatedPlatform]:
     ]
 
 
-def service_config(model_url: str, platforms: Sequence[SimulatedPlatform]) -> dict[str, Any]:
+def service_config(
+    model_url: str, platforms: Sequence[SimulatedPlatform], *, rate: float = 0.0
+) -> dict[str, Any]:
     """Return the configuration of the service."""
     config = with_model(model_url)
     config["models"][0] |= {"timeout": HANG_TIMEOUT_S, "max_retries": 1}
@@ -140,7 +145,10 @@ def service_config(model_url: str, platforms: Sequence[SimulatedPlatform]) -> di
         "circuit_breaker": {
             "failure_threshold": 0
         },  # the plan breaks each message's model by itself
-        "channels": {platform.channel: platform.section for platform in platforms},
+        "channels": {
+            **({"max_concurrent_runs": DENSE_RUNS} if rate else {}),
+            **{platform.channel: platform.section for platform in platforms},
+        },
     }
 
 
@@ -171,7 +179,9 @@ async def run_proof(
         server = await stack.enter_async_context(FakeModelServer(answer=model.answer))
         disk = stack.enter_context(SmallDisk(folder / "home"))
         clock = MovableClock(folder)
-        config = service_config(server.base_url, platforms) | {"gateway": {"port": port}}
+        config = service_config(server.base_url, platforms, rate=options.rate) | {
+            "gateway": {"port": port}
+        }
         service = ProvenService(folder, config, timeline, clock.environment)
         stack.push_async_callback(service.kill_at_exit)
         chaos = Chaos(service, {one.channel: one for one in platforms}, model, disk, clock)
