@@ -32,6 +32,7 @@ from tests.gateway.composed import composed
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
+FIRST_CHAT = ROOT / "docs/tutorials/first-chat.md"
 REFERENCE = ROOT / "docs" / "reference"
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
@@ -323,8 +324,8 @@ def test_the_readme_names_the_two_commands_and_the_five_folders_early() -> None:
 
 
 def transcript() -> tuple[list[str], str]:
-    """Return what the person in the README says, and what is answered."""
-    (text,) = blocks(README, "text")
+    """Return what the person in the first tutorial says, and what is answered."""
+    text = "\n".join(blocks(FIRST_CHAT, "text")[1:])
     said = re.findall(r"^you> (.*)$", text, re.M)
     return said, bare(re.sub(r"^you> .*\n", "", text, flags=re.M))
 
@@ -335,7 +336,7 @@ def bare(text: str) -> str:
     return re.sub(r"\n+", "\n", re.sub(r"/\S+(?=/terminal/)", "HOME", text)).strip()
 
 
-async def test_the_chat_in_the_readme_is_the_demos(tmp_path: Path) -> None:
+async def test_the_chat_in_the_first_tutorial_is_the_demos(tmp_path: Path) -> None:
     said, answers = transcript()
     assert bare(await chat(tmp_path, said)) == answers
 

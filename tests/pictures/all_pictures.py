@@ -6,6 +6,7 @@ from pathlib import Path
 from tests.pictures.architecture import architecture_diagram
 from tests.pictures.sequence import sequence_diagram
 from tests.pictures.state_diagram import state_diagram
+from tests.pictures.terminal import terminal_recording
 
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 
@@ -13,4 +14,5 @@ PICTURES: Mapping[str, Callable[[], str]] = {
     "architecture.svg": architecture_diagram,
     "message-path.svg": sequence_diagram,
     "turn-states.svg": state_diagram,
+    "terminal.svg": terminal_recording,
 }
