@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable
 from contextvars import Context, copy_context
+from threading import get_ident
 
 from typing_extensions import TypeVarTuple, Unpack, override
 
@@ -62,6 +63,7 @@ class FairEventLoop(asyncio.SelectorEventLoop):
         self._queues: dict[Hashable, deque[asyncio.Handle]] = {}
         self._used: dict[Hashable, float] = {}
         self._last_used = 0.0
+        self._slice_thread: int | None = None
 
     @override
     def call_soon(
@@ -85,6 +87,19 @@ class FairEventLoop(asyncio.SelectorEventLoop):
         queue.append(handle)
         return handle
 
+    @override
+    def call_soon_threadsafe(
+        self,
+        callback: Callable[[Unpack[_Arguments]], object],
+        *args: *_Arguments,
+        context: Context | None = None,
+    ) -> asyncio.Handle:
+        # LangGraph calls this for each token from the loop's own thread, which needs no write to a socket to wake up.
+        # Only inside a slice: a signal's handler may run in that thread while it waits for sockets.
+        if self._slice_thread == get_ident():
+            return self.call_soon(callback, *args, context=context)
+        return super().call_soon_threadsafe(callback, *args, context=context)
+
     def _start_queue(self, group: Hashable) -> deque[asyncio.Handle]:
         if not self._queues:
             super().call_soon(self._run_slice, context=_NO_GROUP)
@@ -94,6 +109,15 @@ class FairEventLoop(asyncio.SelectorEventLoop):
 
     def _run_slice(self) -> None:
         """Run callbacks for one slice, first of the group that used the least time."""
+        self._slice_thread = get_ident()
+        try:
+            self._run_queues()
+        finally:  # also after SystemExit, so that the end of the service does not wait for ever
+            self._slice_thread = None
+            if self._queues:
+                super().call_soon(self._run_slice, context=_NO_GROUP)
+
+    def _run_queues(self) -> None:
         now = self._clock()
         until = now + SLICE_S
         while self._queues and now < until:
@@ -108,8 +132,6 @@ class FairEventLoop(asyncio.SelectorEventLoop):
             self._last_used = self._used[group]
             if not queue:
                 del self._queues[group]
-        if self._queues:
-            super().call_soon(self._run_slice, context=_NO_GROUP)
 
 
 _NO_GROUP = Context()

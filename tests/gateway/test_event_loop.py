@@ -229,3 +229,54 @@ def test_a_callback_without_a_group_takes_as_many_calls_as_in_asyncio() -> None:
         return calls
 
     assert calls_of(FairEventLoop()) <= calls_of(asyncio.SelectorEventLoop())
+
+
+class WakeUpCountingLoop(FairEventLoop):
+    """Counts the writes to the socket that wakes it up."""
+
+    wake_ups = 0
+
+    def _write_to_self(self) -> None:
+        self.wake_ups += 1
+        super()._write_to_self()  # type: ignore[misc]
+
+
+def test_a_callback_for_its_own_loop_writes_to_no_socket_and_keeps_its_place() -> None:
+    async def main() -> tuple[list[int], int, int]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, WakeUpCountingLoop)
+        WORK_GROUP.set("telegram")
+        await asyncio.sleep(0)
+        before, seen, reached = loop.wake_ups, list[int](), asyncio.Event()
+        for number in range(0, 4, 2):
+            loop.call_soon(seen.append, number)
+            loop.call_soon_threadsafe(seen.append, number + 1)
+        loop.call_soon_threadsafe(reached.set)
+        await reached.wait()
+        own = loop.wake_ups - before
+        reached.clear()
+        await asyncio.to_thread(loop.call_soon_threadsafe, reached.set)
+        await reached.wait()
+        return seen, own, loop.wake_ups - before
+
+    with asyncio.Runner(loop_factory=WakeUpCountingLoop) as runner:
+        seen, own, with_thread = runner.run(main())
+    assert (seen, own) == ([0, 1, 2, 3], 0)
+    assert with_thread >= 1
+
+
+def test_groups_go_on_after_a_callback_that_ended_the_loop(loop: FairEventLoop) -> None:
+    def leave() -> None:
+        raise SystemExit(3)
+
+    seen: list[int] = []
+    for number in range(3):
+        loop.call_soon(
+            leave if number == 1 else partial(seen.append, number), context=context_of("a")
+        )
+    with pytest.raises(SystemExit):
+        loop.run_forever()
+    loop.call_soon(loop.stop, context=context_of("a"))
+    loop.call_later(5, loop.stop)
+    loop.run_forever()
+    assert seen == [0, 2]
