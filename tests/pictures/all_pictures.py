@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tests.pictures.architecture import architecture_diagram
+from tests.pictures.chats import CHAT_PICTURES
 from tests.pictures.sequence import sequence_diagram
 from tests.pictures.state_diagram import state_diagram
 from tests.pictures.terminal import terminal_recording
@@ -15,4 +16,5 @@ PICTURES: Mapping[str, Callable[[], str]] = {
     "message-path.svg": sequence_diagram,
     "turn-states.svg": state_diagram,
     "terminal.svg": terminal_recording,
+    **CHAT_PICTURES,
 }
