@@ -122,4 +122,5 @@ class IndicatorUpdater:
         if kind not in self._logged and len(self._logged) < MAX_LOGGED_KINDS:
             self._logged.add(kind)
             log.warning("indicator failed: %s", kind)
-        return error
+        # Its traceback refers to this frame, and the frame to it: both would stay until the next garbage collection.
+        return error.with_traceback(None)

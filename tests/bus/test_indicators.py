@@ -1,5 +1,6 @@
 """The done indicator appears although the platform refuses it for a while, or Parley is killed right before it."""
 
+import gc
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,6 +70,38 @@ async def test_an_outcome_that_is_rate_limited_survives_kills_and_holds_nothing_
     async with pump(platform, tmp_path, clock) as delivery:
         await eventually(lambda: platform.marks == {"a": "done", "b": "done"})
         await eventually(delivery._outbox.list_open, lambda rows: not rows)
+
+
+async def test_a_refusal_leaves_memory_without_a_garbage_collection(tmp_path: Path) -> None:
+    """Under load there are many; each held its message and the frames of the call until a collection of everything."""
+
+    class Refused(DeliveryError):
+        alive = 0
+
+        def __init__(self) -> None:
+            super().__init__("403")
+            Refused.alive += 1
+
+        def __del__(self) -> None:
+            Refused.alive -= 1
+
+    class RefusingPlatform(CardPlatform):
+        @override
+        async def show_finished(self, target: ReplyTarget, *, ok: bool) -> None:
+            self.calls.append("finished")
+            raise Refused
+
+    platform = RefusingPlatform()
+    gc.disable()
+    try:
+        async with pump(platform, tmp_path) as delivery:
+            row = answer("a")
+            await delivery.enqueue(row.conversation, [row])
+            await settle(delivery, "a")
+            await eventually(lambda: "finished" in platform.calls)
+            await eventually(lambda: Refused.alive == 0)
+    finally:
+        gc.enable()
 
 
 async def test_an_outcome_that_is_refused_for_good_is_left(tmp_path: Path) -> None:
