@@ -2,6 +2,8 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
+from typing import cast
 
 import anyio
 
@@ -46,10 +48,20 @@ async def show_live_reply(
 
 
 def _best_type(adapter: Adapter, inbound: InboundMessage) -> type[LiveReply]:
-    if isinstance(adapter, SupportsDrafts) and adapter.uses_drafts(inbound.reply_target):
+    drafts, streaming, removable = _supported_by(type(adapter))
+    if drafts and cast("SupportsDrafts", adapter).uses_drafts(inbound.reply_target):
         return DraftReply
     numbers = adapter.capabilities
-    if isinstance(adapter, SupportsStreaming) and numbers.streaming:
+    if streaming and numbers.streaming:
         return StreamingMessage
-    can_remove = isinstance(adapter, SupportsButtons) and isinstance(adapter, SupportsDeletion)
-    return ProgressNotice if numbers.progress_notice_after_s and can_remove else LiveReply
+    return ProgressNotice if numbers.progress_notice_after_s and removable else LiveReply
+
+
+@cache
+def _supported_by(kind: type[Adapter]) -> tuple[bool, bool, bool]:
+    """Return whether adapters of a class have drafts, streaming, and buttons in messages that they can delete.
+
+    A check of a protocol takes 50 function calls, so it is not made for each turn.
+    """
+    removable = issubclass(kind, SupportsButtons) and issubclass(kind, SupportsDeletion)
+    return issubclass(kind, SupportsDrafts), issubclass(kind, SupportsStreaming), removable

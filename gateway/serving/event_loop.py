@@ -9,10 +9,12 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Hashable
+from concurrent.futures import Executor
 from contextvars import Context, copy_context
 from threading import get_ident
 
-from typing_extensions import TypeVarTuple, Unpack, override
+import orjson
+from typing_extensions import TypeVar, TypeVarTuple, Unpack, override
 
 from bus.work_group import WORK_GROUP
 from gateway.runtime.log_context import CURRENT_RUN
@@ -24,6 +26,10 @@ CREDIT_S = 0.05
 """How far a group that rested may be behind the others: for so long it goes first when it has something to do."""
 
 _Arguments = TypeVarTuple("_Arguments")
+_Result = TypeVar("_Result")
+
+_KEEPS_LOCK: tuple[object, ...] = (orjson.dumps, orjson.loads)
+"""Functions that keep the interpreter's lock from start to end, so that a thread gains nothing."""
 
 GroupOf = Callable[[Context], Hashable]
 """Returns the group of a context; None = none, its callbacks are not held back."""
@@ -99,6 +105,24 @@ class FairEventLoop(asyncio.SelectorEventLoop):
         if self._slice_thread == get_ident():
             return self.call_soon(callback, *args, context=context)
         return super().call_soon_threadsafe(callback, *args, context=context)
+
+    @override
+    def run_in_executor(
+        self,
+        executor: Executor | None,
+        func: Callable[[Unpack[_Arguments]], _Result],
+        *args: *_Arguments,
+    ) -> asyncio.Future[_Result]:
+        # langgraph_sdk encodes and decodes each body in a thread: the loop waits all the same, and for two changes of
+        # threads besides.
+        if executor is not None or func not in _KEEPS_LOCK:
+            return super().run_in_executor(executor, func, *args)
+        future: asyncio.Future[_Result] = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:  # noqa: BLE001 - handed to the caller
+            future.set_exception(error)
+        return future
 
     def _start_queue(self, group: Hashable) -> deque[asyncio.Handle]:
         if not self._queues:
