@@ -1,5 +1,6 @@
 """A proof from start to end: servers, service, people and chaos, then quiet, then the verdict."""
 
+import resource
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -212,6 +213,8 @@ async def run_proof(
         "requests to the model": model.requests,
         "kills": service.kills,
         "starts": service.starts,
+        "seconds of CPU of the service": _cpu_s(resource.RUSAGE_CHILDREN),
+        "seconds of CPU of the harness": _cpu_s(resource.RUSAGE_SELF),
         **{f"fault: {kind}": count for kind, count in sorted(chaos.counts.items())},
     }
     return Proof(
@@ -225,6 +228,11 @@ async def run_proof(
         quiet_s=quiet_s,
         log=service.service.log,
     )
+
+
+def _cpu_s(who: int) -> int:
+    used = resource.getrusage(who)
+    return round(used.ru_utime + used.ru_stime)
 
 
 async def _perform(
