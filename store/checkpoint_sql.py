@@ -94,6 +94,10 @@ SELECT checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata, chunks F
 WHERE thread_id = :thread_id AND checkpoint_ns = :ns AND (CAST(:id AS TEXT) IS NULL OR checkpoint_id = :id)
 ORDER BY checkpoint_id DESC LIMIT 1
 """
+NEWEST_ID = """
+SELECT checkpoint_id FROM checkpoints WHERE thread_id = :thread_id AND checkpoint_ns = :ns
+ORDER BY checkpoint_id DESC LIMIT 1
+"""
 GET_WRITES = """
 SELECT task_id, task_path, idx, channel, type, value FROM writes
 WHERE thread_id = :thread_id AND checkpoint_ns = :ns AND checkpoint_id = :id

@@ -35,6 +35,7 @@ from typing_extensions import override
 
 from store import checkpoint_sql as sql
 from store.checkpoint_configs import has_metadata, row_config, row_key
+from store.checkpoint_ids import advance_checkpoint_ids
 from store.chunk_rows import SavedChunks, read_chunks, write_chunks
 from store.chunks import ChunkedValues, MessageChunker, StoredChunk
 from store.database import Database
@@ -106,7 +107,12 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
             return None
         whole, chunks = loaded
         if key["id"] is None:
+            advance_checkpoint_ids(whole.checkpoint["id"])
             self._chunks.keep(*where, chunks)
+        else:
+            # It may be forked: the fork becomes the newest one.
+            for row in await self._writer.submit(lambda tx: tx.run(sql.NEWEST_ID, key)):
+                advance_checkpoint_ids(str(row["checkpoint_id"]))
         return whole
 
     @override

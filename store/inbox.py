@@ -142,7 +142,7 @@ SELECT state, count(*) AS rows FROM inbox WHERE state IN ('new', 'running') GROU
 _RECENT = f"{SELECT_ROWS} WHERE inbox.id < :before ORDER BY inbox.id DESC LIMIT :limit"
 _MARK_RUNNING = """
 UPDATE inbox SET state = 'running', attempts = attempts + 1, thread_id = :thread_id,
-    run_id = CASE WHEN thread_id = :thread_id AND attempts > 0 THEN run_id END
+    run_id = CASE WHEN thread_id = :thread_id AND state = 'running' THEN run_id END
 WHERE id = :id AND state IN ('new', 'running')
 RETURNING id
 """

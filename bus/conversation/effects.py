@@ -330,7 +330,7 @@ class TurnEffects:
         if start is None:
             return None
         # As in the journal: before it begins, a row has the run that it was injected into, not one of its own.
-        run_id = row.run_id if row.attempts else None
+        run_id = row.run_id if row.state == "running" else None
         turn.row = replace(row, thread_id=thread_id, attempts=row.attempts + 1, run_id=run_id)
         return replace(start, has_new_thread=is_new)
 

@@ -345,7 +345,7 @@ class Turn:
             # Stopped before a restart: of other messages, it meant what the run consumed; later ones are answered.
             self.stopped_seq = self.row.seq
             self.cancel()
-        if self.row.attempts and self.row.start is None:
+        if self.row.state == "running" and self.row.start is None:
             return TurnEvent.TAKE
         if self._is_signalled:
             return TurnEvent.CANCEL

@@ -47,7 +47,7 @@ class InboundDispatcher:
         if row.kind == "command":
             self._running.add(row.id)
             self._tasks.start_soon(self._command, row, inbound)
-        elif inbound.album and not row.attempts and former_thread is None:
+        elif inbound.album and row.state == "new" and former_thread is None:
             self._albums.hold(row, inbound)
         else:
             self._workers.enqueue(row, inbound, former_thread=former_thread)

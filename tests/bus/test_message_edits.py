@@ -3,7 +3,7 @@
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +34,7 @@ from bus.platform import Disposition
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
-from store.inbox import InboxStore, NewInboxRow
+from store.inbox import InboxRow, InboxStore, NewInboxRow
 from tests.bus.harness import (
     OPEN,
     STEER,
@@ -352,6 +352,11 @@ async def test_an_edit_is_kept_over_a_crash(
             await harness.wait_until_finished()
 
 
+def has_run_of(server: FakeLangGraph) -> Callable[[Sequence[InboxRow]], bool]:
+    """Return whether the journal knows the server's last run."""
+    return lambda rows: [row.run_id for row in rows] == [server.runs[-1].run_id]
+
+
 async def leave(harness: BusHarness, text: str) -> None:
     """Note an edit of the first message as a process does that dies at once."""
     [row] = await harness.bus.inbox.list_unfinished()
@@ -359,20 +364,30 @@ async def leave(harness: BusHarness, text: str) -> None:
     assert await harness.bus.inbox.update_body(row.id, encode_inbound(edited))
 
 
-async def test_a_deletion_is_kept_over_a_crash(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_edited", [False, True])
+async def test_a_deletion_is_kept_over_a_crash(tmp_path: Path, *, is_edited: bool) -> None:
+    """The card says that it was stopped, also if the message was edited before: its starts count anew then."""
     async with FakeLangGraph() as server:
         platform = CardPlatform("fake")
         async with running_bus(tmp_path, server=server, platform=platform) as harness:
-            harness.server.scripts.append(Script(words=("Left", "!"), hang_after=1))
+            hanging = Script(words=("Left", "!"), hang_after=1)
+            harness.server.scripts.extend([hanging, hanging])
             await harness.send("left")
             await eventually(lambda: "Left" in harness.platform.texts)
+            if is_edited:
+                assert await edit(harness, "e1", "right", "edit") is Disposition.ACCEPTED
+                await harness.wait_for_runs(2)
+                await eventually(lambda: harness.thread_messages() == ["right"])
+                await eventually(lambda: "Left" in harness.platform.texts)
+                await eventually(harness.bus.inbox.list_unfinished, has_run_of(server))
             [row] = await harness.bus.inbox.list_unfinished()
             deleted = replace(decode_inbound(row.body), is_stopped=True)
             assert await harness.bus.inbox.update_body(row.id, encode_inbound(deleted))
         async with running_bus(tmp_path, server=server, platform=platform) as harness:
             await eventually(lambda: harness.platform.texts == ["⏹ Stopped."])
             await harness.wait_until_finished()
-            assert harness.prompts() == ["left"]
+            assert harness.prompts() == (["left", "right"] if is_edited else ["left"])
+            assert server.runs[-1].status == "interrupted"
 
 
 @pytest.mark.parametrize("is_deleted", [True, False], ids=["deleted", "stopped"])

@@ -5,6 +5,7 @@ import anyio
 import pytest
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.base.id import UUID
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
@@ -186,3 +187,34 @@ async def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="cannot be opened"):
         async with open_checkpointer(tmp_path):
             pass
+
+
+@pytest.mark.parametrize("is_forked", [False, True])
+async def test_the_newest_checkpoint_is_the_last_one_after_the_clock_was_set_back(
+    open_saver: SaverOpener, *, is_forked: bool
+) -> None:
+    """A process that is killed while the clock is ahead leaves a checkpoint of the future."""
+    async with open_saver() as saver:
+        graph = _graph(saver, "one")
+        await graph.ainvoke({"n": 1}, _thread("t"))
+        first = await saver.aget_tuple(_thread("t"))
+        assert first is not None
+        ahead = _an_hour_later(first.checkpoint["id"])
+        checkpoint = first.checkpoint.copy()
+        checkpoint["id"] = ahead
+        await saver.aput(_thread("t", checkpoint_ns=""), checkpoint, first.metadata, {})
+        if is_forked:
+            at = _thread("t", checkpoint_ns="", checkpoint_id=first.checkpoint["id"])
+            await graph.aupdate_state(at, {"n": 7})
+        else:
+            await graph.ainvoke({"n": 6}, _thread("t"))
+        assert (await graph.aget_state(_thread("t"))).values == {"n": 7}
+        assert (await _ids(saver, "t"))[0] > ahead
+
+
+def _an_hour_later(checkpoint_id: str) -> str:
+    known = UUID(hex=checkpoint_id)
+    time = known.time + 3600 * 10**7
+    high, low = time >> 12, time & 0xFFF
+    rest = known.int & ((1 << 64) - 1)
+    return str(UUID(int=high << 80 | low << 64 | rest, version=6))
