@@ -281,6 +281,16 @@ def test_one_notice_covers_as_many_refusals_as_it_names() -> None:
     assert kinds(found) == [ViolationKind.SILENT]
 
 
+def test_a_notice_of_unknown_outcome_leaves_what_it_names_uncertain() -> None:
+    more = LANGUAGES["en"].refused_more.format(count=2)
+    words = {"kind": "text", "markdown": more, "reply_target": {"reply_to": "103"}}
+    notice = delivered(5, key="full:1:9000", body=words, state="uncertain")
+    found = verdict([sent(1), sent(2), sent(3)], [], [notice])
+    assert outcomes(found) == [Outcome.UNCERTAIN] * 3
+    found = verdict([sent(1), sent(2), sent(3), sent(4)], [], [notice])
+    assert kinds(found) == [ViolationKind.SILENT]
+
+
 def test_a_stranger_is_told_and_not_answered() -> None:
     stranger = sent(kind=MessageKind.STRANGER)
     found = verdict([stranger], [], [], [shown(text="Your pairing code is 1234.")])

@@ -191,12 +191,14 @@ class _VerdictBuilder:
         self._of_row: dict[str, list[OutboxRecord]] = defaultdict(list)
         self._notices: dict[tuple[str, str], list[OutboxRecord]] = defaultdict(list)
         self._notices_left: Counter[tuple[str, str]] = Counter()
+        self._uncertain_left: Counter[tuple[str, str]] = Counter()
         for sent in evidence.journal.outbox:
             self._of_row[sent.key.partition(":")[0]].append(sent)
             if sent.key.startswith(("full:", "fast:", "more:")):
                 self._notices[sent.channel, sent.chat].append(sent)
-                if sent.state == "delivered":
-                    self._notices_left[sent.channel, sent.chat] += count_refused(sent.text)
+                counts = {"delivered": self._notices_left, "uncertain": self._uncertain_left}
+                if sent.state in counts:
+                    counts[sent.state][sent.channel, sent.chat] += count_refused(sent.text)
 
     def judge(self, sent: SentMessage) -> MessageHistory:
         """Find a message's history and its outcome."""
@@ -288,6 +290,8 @@ class _VerdictBuilder:
             return None
         if self._is_refusal_told(history) or sent.has_failed_sign:
             return Outcome.REFUSED
+        if self._is_notice_uncertain(history):
+            return Outcome.UNCERTAIN
         _violate(history, ViolationKind.SILENT, "acknowledged, and not in the inbox")
         return None
 
@@ -300,6 +304,15 @@ class _VerdictBuilder:
             return True
         self._notices_left[chat] -= 1
         return self._notices_left[chat] >= 0
+
+    def _is_notice_uncertain(self, history: MessageHistory) -> bool:
+        """Whether nobody knows if such a notice arrived; the outbox says so."""
+        chat = history.sent.channel, history.sent.chat
+        own = [one for one in self._notices[chat] if one.replies_to == history.sent.message_id]
+        if any(one.state == "uncertain" for one in own):
+            return True
+        self._uncertain_left[chat] -= 1
+        return self._uncertain_left[chat] >= 0
 
     def _outcome_of_answer(self, history: MessageHistory) -> Outcome:
         """Return the outcome of a message that has an answer: is it the answer to what it says now?"""
