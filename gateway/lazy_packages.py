@@ -30,7 +30,7 @@ def install_lazy_packages(names: Sequence[str] = LAZY_PACKAGES) -> None:
 
 UNUSED_MODULES = (
     "httpx2",  # langsmith prefers it to httpx, which is there anyway: 1 MB
-    "opentelemetry.sdk.trace",  # langsmith, for the type of an argument: 50 ms, 5 MB
+    "opentelemetry.sdk",  # langsmith, for the type of an argument: 50 ms, 5 MB
     "psutil",  # langsmith, to describe this machine in traces: 1 MB
     "pygments",  # httpx, for its command: with rich 3 MB
 )
