@@ -120,7 +120,7 @@ class FairEventLoop(asyncio.SelectorEventLoop):
         future: asyncio.Future[_Result] = self.create_future()
         try:
             future.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001 - handed to the caller
+        except (TypeError, ValueError) as error:  # what orjson raises
             future.set_exception(error)
         return future
 
