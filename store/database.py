@@ -15,6 +15,7 @@ from store.data_folder import lock_folder
 from store.engine import Engine
 from store.errors import StoreUnavailable
 from store.process_description import ProcessDescription
+from store.signals import Signals
 from store.sqlite_engine import open_sqlite
 from store.transaction import Params, Row, T, Transaction, Value
 
@@ -70,6 +71,11 @@ class Database:
             await anyio.to_thread.run_sync(held.enter_context, lock_folder(home))
             engine = await stack.enter_async_context(_open_engine(config, home, ownership))
             yield cls(engine, retention_days=config.retention_days)
+
+    @property
+    def signals(self) -> Signals:
+        """Short messages between the processes that use this database. Any of them may be lost."""
+        return self.engine.signals
 
     @property
     def outage(self) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
+from store.signals import Signals
 from store.transaction import Params, Row, T, Transaction
 
 
@@ -11,6 +12,9 @@ class Engine(Protocol):
 
     has_checkpoints: bool
     """The states of threads are tables of this database, not a file of their own."""
+
+    signals: Signals
+    """Between the processes that use this database."""
 
     @property
     def outage(self) -> str:

@@ -15,6 +15,7 @@ from typing_extensions import override
 from store.config import StoreConfig
 from store.engine import Engine
 from store.errors import StoreUnavailable
+from store.signals import LocalSignals
 from store.sqlite_file import connect, reader_pragmas
 from store.transaction import Params, Row, T, Transaction
 from store.writer import DatabaseWriter
@@ -38,6 +39,7 @@ class SqliteEngine(Engine):
         self, writer: DatabaseWriter, readers: list[aiosqlite.Connection], *, file: Path
     ) -> None:
         self._file = file
+        self.signals = LocalSignals()
         self._read_outage = ""
         self._writer = writer
         self._readers = readers
@@ -102,7 +104,9 @@ async def open_sqlite(config: StoreConfig, home: Path) -> AsyncIterator[SqliteEn
             await stack.enter_async_context(_reader(file, config.busy_timeout_ms))
             for _ in range(config.readers)
         ]
-        yield SqliteEngine(writer, readers, file=file)
+        engine = SqliteEngine(writer, readers, file=file)
+        stack.callback(engine.signals.close)
+        yield engine
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -19,10 +20,11 @@ from typing_extensions import override
 from store.config import StoreConfig
 from store.engine import Engine
 from store.errors import StoreUnavailable
-from store.postgres.connection import Connection, parse_url
+from store.postgres.connection import Connection, connect, parse_url
 from store.postgres.instance_lock import InstanceLock
 from store.postgres.schema import migrate
 from store.postgres.session import PostgresSession
+from store.postgres.signals import PostgresSignals
 from store.transaction import Params, Row, T, Transaction
 
 CONNECTIONS = 8
@@ -63,6 +65,7 @@ class PostgresEngine(Engine):
     def __init__(self, lock: InstanceLock, folder: Path) -> None:
         self._lock = lock
         self._folder = folder
+        self.signals = PostgresSignals(partial(connect, lock.parameters))
         self._loop = asyncio.get_running_loop()
         self._queue: SimpleQueue[_PostgresUnit | None] = SimpleQueue()
         self._orders: dict[str, tuple[anyio.Lock, int]] = {}
@@ -114,6 +117,7 @@ class PostgresEngine(Engine):
     async def close(self) -> None:
         """Run what was submitted, then close the connections."""
         self._closed = True
+        await anyio.to_thread.run_sync(self.signals.close)
         for _ in self._threads:
             self._queue.put(None)
         deadline = time.monotonic() + CLOSE_S

@@ -1,0 +1,180 @@
+"""Signals over LISTEN and NOTIFY, on one connection of their own with a thread."""
+
+import asyncio
+import json
+import logging
+import math
+import select
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+
+import psycopg
+from typing_extensions import override
+
+from store.errors import StoreUnavailable
+from store.postgres.connection import Connection
+from store.postgres.prepared import PreparedStatements
+from store.signals import Signals, TopicSubscribers, check_signal
+
+INTERVAL_S = 0.005
+"""Between two statements, seconds: what is published meanwhile goes out with the next one.
+
+A NOTIFY takes a lock of the whole server when it commits; one statement with many costs as much as one with one.
+"""
+
+MAX_PENDING = 10_000
+"""Signals that wait to be sent; older ones are lost."""
+
+MAX_BATCH = 500
+"""Signals in one statement."""
+
+RECONNECT_S = 0.5
+CLOSE_S = 5.0
+
+_CHANNEL = "parley:"
+_NOTIFY = (
+    "SELECT pg_notify(signal ->> 0, signal ->> 1) FROM jsonb_array_elements(:signals) AS signal"
+)
+
+_log = logging.getLogger(__name__)
+
+
+class PostgresSignals(Signals):
+    """Signals between the processes of a PostgreSQL database.
+
+    The connection is opened at the first use, and again when it breaks; meanwhile signals are lost.
+
+    Args:
+        connector: Returns a new connection, in autocommit mode; raises StoreUnavailable.
+    """
+
+    def __init__(self, connector: Callable[[], Connection]) -> None:
+        self._connector = connector
+        self._loop = asyncio.get_running_loop()
+        self._subscribers = TopicSubscribers()
+        self._pending: deque[tuple[str, str]] = deque(maxlen=MAX_PENDING)
+        self._topics: frozenset[str] = frozenset()
+        self._closed = threading.Event()
+        self._wake_end, self._wait_end = socket.socketpair()
+        self._wake_end.settimeout(0)
+        self._thread: threading.Thread | None = None
+
+    @override
+    def publish(self, topic: str, payload: str = "") -> None:
+        check_signal(topic, payload)
+        if not self._closed.is_set():
+            self._pending.append((_CHANNEL + topic, payload.replace("\0", "\ufffd")))
+            self._wake()
+
+    @override
+    def subscribe(self, topic: str) -> AbstractContextManager[AsyncIterator[str]]:
+        check_signal(topic)
+        return self._subscribe(topic)
+
+    @contextmanager
+    def _subscribe(self, topic: str) -> Iterator[AsyncIterator[str]]:
+        try:
+            with self._subscribers.subscribe(topic) as payloads:
+                self._update_topics()
+                yield payloads
+        finally:
+            self._update_topics()
+
+    def _update_topics(self) -> None:
+        topics = self._subscribers.topics()
+        if topics != self._topics and not self._closed.is_set():
+            self._topics = topics
+            self._wake()
+
+    def close(self) -> None:
+        """Send what was published, end every subscription, close the connection. Blocks for up to `CLOSE_S`."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        self._subscribers.close()
+        with suppress(BlockingIOError):
+            self._wake_end.send(b"\0")
+        if self._thread is not None:
+            self._thread.join(CLOSE_S)
+        if self._thread is None or not self._thread.is_alive():
+            self._wake_end.close()
+            self._wait_end.close()
+
+    def _wake(self) -> None:
+        """Let the thread look at what was published and subscribed."""
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._serve, name="database-signals", daemon=True
+            )
+            self._thread.start()
+        with suppress(BlockingIOError):  # enough wake-ups are under way
+            self._wake_end.send(b"\0")
+
+    def _serve(self) -> None:
+        """Exchange signals on a connection, and on a new one when it breaks, until `close`."""
+        is_told = False
+        while not self._closed.is_set():
+            try:
+                with closing(self._connector()) as connection:
+                    self._exchange(connection)
+                is_told = False
+            except (psycopg.Error, StoreUnavailable, OSError) as error:
+                if not is_told:
+                    _log.warning("Signals between processes are lost for now: %s", error)
+                is_told = True
+                self._pending.clear()
+                self._closed.wait(RECONNECT_S)
+
+    def _exchange(self, connection: Connection) -> None:
+        """Send and receive until `close`. Raises psycopg.Error and OSError when the connection breaks."""
+        statements = PreparedStatements(connection)
+        statements.command(b"SET synchronous_commit = off")
+        listening: frozenset[str] = frozenset()
+        sent_at = -math.inf
+        while True:
+            is_closed = self._closed.is_set()
+            # Topics first: who subscribes and then asks hears the answer.
+            topics = self._topics
+            for topic in listening ^ topics:
+                verb = "LISTEN" if topic in topics else "UNLISTEN"
+                statements.command(f'{verb} "{_CHANNEL}{topic}"'.encode())
+            listening = topics
+            pause = sent_at + INTERVAL_S - time.monotonic()
+            if self._pending and (pause <= 0 or is_closed):
+                self._send(statements)
+                sent_at, pause = time.monotonic(), INTERVAL_S
+            if is_closed:
+                return
+            self._receive(connection)
+            self._wait(connection, pause if self._pending else None)
+
+    def _send(self, statements: PreparedStatements) -> None:
+        batch = [self._pending.popleft() for _ in range(min(len(self._pending), MAX_BATCH))]
+        statements.run(_NOTIFY, {"signals": json.dumps(batch)})
+
+    def _receive(self, connection: Connection) -> None:
+        """Hand on what has arrived."""
+        received: list[tuple[str, str]] = []
+        while (notification := connection.pgconn.notifies()) is not None:
+            topic = notification.relname.decode().removeprefix(_CHANNEL)
+            received.append((topic, notification.extra.decode()))
+        if received:
+            with suppress(RuntimeError):  # the event loop is closed: nobody is left
+                self._loop.call_soon_threadsafe(self._subscribers.deliver, received)
+
+    def _wait(self, connection: Connection, timeout_s: float | None) -> None:
+        """Wait for a signal or a wake-up. `timeout_s`: None = for ever."""
+        poll = select.poll()
+        poll.register(connection.pgconn.socket, select.POLLIN)
+        poll.register(self._wait_end, select.POLLIN)
+        timeout_ms = None if timeout_s is None else math.ceil(max(timeout_s, 0) * 1000)
+        for descriptor, _ in poll.poll(timeout_ms):
+            if descriptor == self._wait_end.fileno():
+                self._wait_end.recv(4096)
+            else:
+                connection.pgconn.consume_input()
+        self._receive(connection)

@@ -1,0 +1,130 @@
+"""Signals: short messages between the processes that use one database.
+
+A signal reaches whoever subscribes to its topic at that moment, in every process, the sender's own included. Signals
+are never stored, and any of them may be lost: when a connection breaks, when a subscriber is too slow. So they only
+make things faster; what has to happen follows from rows.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
+
+import anyio
+from anyio.streams.memory import MemoryObjectSendStream
+from typing_extensions import override
+
+MAX_PAYLOAD_BYTES = 7_900
+"""PostgreSQL's NOTIFY takes 7,999 bytes."""
+
+BUFFER_SIZE = 4_096
+"""Signals that wait for a subscriber; later ones are lost to it."""
+
+_TOPIC = re.compile(r"[a-z0-9_.:-]{1,50}")
+
+
+class Signals(Protocol):
+    """Sends and receives signals. For the event loop's thread."""
+
+    def publish(self, topic: str, payload: str = "") -> None:
+        """Send a signal to all subscribers of `topic`; return at once. Those of a process arrive in their order.
+
+        Equal signals that are published within a few milliseconds may arrive as one.
+
+        Args:
+            topic: Up to 50 of a-z, 0-9, "_", ".", ":", "-".
+            payload: Up to `MAX_PAYLOAD_BYTES` of UTF-8. What is longer is stored, and told by its id.
+
+        Raises:
+            ValueError: The topic or the payload is not valid.
+        """
+        ...
+
+    def subscribe(self, topic: str) -> AbstractContextManager[AsyncIterator[str]]:
+        """Receive the payloads of a topic's signals, from now on; the iterator ends when the database is closed.
+
+        What this process publishes after the call, and what others publish because of that, is received unless it
+        is lost.
+
+        Raises:
+            ValueError: The topic is not valid.
+        """
+        ...
+
+
+class TopicSubscribers:
+    """The subscribers of this process, by topic."""
+
+    def __init__(self) -> None:
+        self._streams: dict[str, list[MemoryObjectSendStream[str]]] = defaultdict(list)
+
+    def topics(self) -> frozenset[str]:
+        """Return the topics that have subscribers."""
+        return frozenset(self._streams)
+
+    def deliver(self, signals: Iterable[tuple[str, str]]) -> None:
+        """Hand signals (topic, payload) to their subscribers; one whose buffer is full loses them."""
+        for topic, payload in signals:
+            for stream in self._streams.get(topic, ()):
+                try:
+                    stream.send_nowait(payload)
+                except anyio.WouldBlock:
+                    continue
+
+    @contextmanager
+    def subscribe(self, topic: str) -> Iterator[AsyncIterator[str]]:
+        """Receive the payloads of a topic until the context ends, or `close`."""
+        send, receive = anyio.create_memory_object_stream[str](BUFFER_SIZE)
+        streams = self._streams[topic]
+        streams.append(send)
+        try:
+            yield receive
+        finally:
+            streams.remove(send)
+            if not streams:
+                self._streams.pop(topic, None)
+            send.close()
+            receive.close()
+
+    def close(self) -> None:
+        """End every subscription, once what was delivered is read."""
+        for streams in self._streams.values():
+            for stream in streams:
+                stream.close()
+
+
+class LocalSignals(Signals):
+    """Signals inside one process: a SQLite file has no other."""
+
+    def __init__(self) -> None:
+        self._subscribers = TopicSubscribers()
+
+    @override
+    def publish(self, topic: str, payload: str = "") -> None:
+        check_signal(topic, payload)
+        self._subscribers.deliver([(topic, payload)])
+
+    @override
+    def subscribe(self, topic: str) -> AbstractContextManager[AsyncIterator[str]]:
+        check_signal(topic)
+        return self._subscribers.subscribe(topic)
+
+    def close(self) -> None:
+        """End every subscription."""
+        self._subscribers.close()
+
+
+def check_signal(topic: str, payload: str = "") -> None:
+    """Raise ValueError if a signal is not valid.
+
+    >>> check_signal("node:7", "{}")
+    >>> check_signal("Node 7")
+    Traceback (most recent call last):
+    ...
+    ValueError: 'Node 7' is no topic of signals
+    """
+    if _TOPIC.fullmatch(topic) is None:
+        raise ValueError(f"{topic!r} is no topic of signals")
+    if len(payload) > MAX_PAYLOAD_BYTES or len(payload.encode()) > MAX_PAYLOAD_BYTES:
+        raise ValueError(f"The payload of a signal takes at most {MAX_PAYLOAD_BYTES} bytes")
