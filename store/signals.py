@@ -44,6 +44,8 @@ class Signals(Protocol):
     def subscribe(self, topic: str) -> AbstractContextManager[AsyncIterator[str]]:
         """Receive the payloads of a topic's signals, from now on; the iterator ends when the database is closed.
 
+        After the connection broke and came back, there is one signal with the payload "": some may have been lost.
+
         What this process publishes after the call, and what others publish because of that, is received unless it
         is lost.
 

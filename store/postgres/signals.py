@@ -58,6 +58,7 @@ class PostgresSignals(Signals):
         self._subscribers = TopicSubscribers()
         self._pending: deque[tuple[str, str]] = deque(maxlen=MAX_PENDING)
         self._topics: frozenset[str] = frozenset()
+        self._missed: frozenset[str] = frozenset()
         self._closed = threading.Event()
         self._wake_end, self._wait_end = socket.socketpair()
         self._wake_end.settimeout(0)
@@ -127,6 +128,7 @@ class PostgresSignals(Signals):
                     _log.warning("Signals between processes are lost for now: %s", error)
                 is_told = True
                 self._pending.clear()
+                self._missed = self._topics
                 self._closed.wait(RECONNECT_S)
 
     def _exchange(self, connection: Connection) -> None:
@@ -134,6 +136,7 @@ class PostgresSignals(Signals):
         statements = PreparedStatements(connection)
         statements.command(b"SET synchronous_commit = off")
         listening: frozenset[str] = frozenset()
+        missed, self._missed = self._missed, frozenset[str]()
         sent_at = -math.inf
         while True:
             is_closed = self._closed.is_set()
@@ -143,6 +146,9 @@ class PostgresSignals(Signals):
                 verb = "LISTEN" if topic in topics else "UNLISTEN"
                 statements.command(f'{verb} "{_CHANNEL}{topic}"'.encode())
             listening = topics
+            if missed:
+                self._deliver([(topic, "") for topic in sorted(missed)])
+                missed = frozenset()
             pause = sent_at + INTERVAL_S - time.monotonic()
             if self._pending and (pause <= 0 or is_closed):
                 self._send(statements)
@@ -163,8 +169,11 @@ class PostgresSignals(Signals):
             topic = notification.relname.decode().removeprefix(_CHANNEL)
             received.append((topic, notification.extra.decode()))
         if received:
-            with suppress(RuntimeError):  # the event loop is closed: nobody is left
-                self._loop.call_soon_threadsafe(self._subscribers.deliver, received)
+            self._deliver(received)
+
+    def _deliver(self, signals: list[tuple[str, str]]) -> None:
+        with suppress(RuntimeError):  # the event loop is closed: nobody is left
+            self._loop.call_soon_threadsafe(self._subscribers.deliver, signals)
 
     def _wait(self, connection: Connection, timeout_s: float | None) -> None:
         """Wait for a signal or a wake-up. `timeout_s`: None = for ever."""
