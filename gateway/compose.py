@@ -2,7 +2,7 @@
 
 import importlib
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -41,11 +41,11 @@ from store.checkpoints import open_checkpointer
 from store.credentials import CredentialStore
 from store.database import Database
 from store.errors import StoreUnavailable
+from store.process_description import UNDESCRIBED, ProcessDescription
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric
 
-    from store.postgres.instance_lock import InstanceLock
 
 log = logging.getLogger(__name__)
 
@@ -58,18 +58,24 @@ RUN_TIMEOUT = httpx.Timeout(300.0, connect=5.0, pool=5.0)
 
 @asynccontextmanager
 async def open_app(
-    config: Config, ownership: "InstanceLock | None" = None
+    config: Config,
+    description: ProcessDescription = UNDESCRIBED,
+    on_lost: Callable[[], None] | None = None,
 ) -> AsyncIterator[FastAPI]:
     """Start all services of a configuration; yield the application for requests inside the process.
 
-    The services are `app.state.services`. Opens no port. `ownership`: what `wait_for_database` returned.
+    The services are `app.state.services`. Opens no port. `description`, `on_lost`: as of `Database.open`.
 
     Raises:
         StoreError: The data folder or a database in it cannot be used.
     """
     async with AsyncExitStack() as stack:
         telemetry = await stack.enter_async_context(open_telemetry(config))
-        app = await _open_embedded_app(stack, config, telemetry, ownership)
+        if problem := await anyio.to_thread.run_sync(config.storage.find_problem):
+            raise StoreUnavailable(problem)
+        opening = Database.open(config.database, config.home, description, on_lost)
+        database = await stack.enter_async_context(opening)
+        app = await _open_embedded_app(stack, config, telemetry, database)
         services: Services = app.state.services
         with hidden_modules(PLATFORM_UNUSED_MODULES):
             built = registry.build_adapters(
@@ -79,13 +85,10 @@ async def open_app(
                 vault=CredentialStore(services.database, config.files),
             )
         services = replace(services, webhooks=built.webhooks, installations=built.installations)
-        policies: dict[str, ChannelPolicy] = {
-            name: config.bots.sections[name] for name in built.adapters
-        }
         bus = await stack.enter_async_context(
             run_bus(
                 config=config.bus,
-                policies=policies,
+                policies=_policies(config, built.adapters),
                 adapters=built.adapters,
                 database=services.database,
                 langgraph=await _langgraph_client(stack, config, telemetry.trace_internal(app)),
@@ -105,6 +108,10 @@ async def open_app(
             app.state.services = services
 
 
+def _policies(config: Config, channels: Iterable[str]) -> dict[str, ChannelPolicy]:
+    return {name: config.bots.sections[name] for name in channels}
+
+
 @asynccontextmanager
 async def open_telemetry(config: Config) -> AsyncIterator[Telemetry]:
     """Yield what reports to OpenTelemetry; its packages are imported only if the configuration asks for them."""
@@ -120,13 +127,9 @@ async def _open_embedded_app(
     stack: AsyncExitStack,
     config: Config,
     telemetry: Telemetry,
-    ownership: "InstanceLock | None" = None,
+    database: Database,
 ) -> FastAPI:
-    """Open the store, the agent and the runtime; return their application."""
-    if problem := await anyio.to_thread.run_sync(config.storage.find_problem):
-        raise StoreUnavailable(problem)
-    opening = Database.open(config.database, config.home, ownership)
-    database = await stack.enter_async_context(opening)
+    """Open the agent and the runtime; return their application."""
     checkpointer = await stack.enter_async_context(open_checkpointer(config.home, database))
     agents = await stack.enter_async_context(
         open_agent_factory(agent_setup_from_config(config, telemetry.run_tracer), checkpointer)

@@ -25,6 +25,7 @@ from gateway.gateway_config import (
     MIN_TOKEN_CHARS,
     GatewayConfig,
 )
+from gateway.node_config import NodeConfig
 from gateway.storage_config import StorageConfig
 from gateway.telemetry_config import TelemetryConfig, load_telemetry_config
 from store.config import StoreConfig
@@ -69,6 +70,7 @@ class Config:
     agent: AgentConfig
     database: StoreConfig
     storage: StorageConfig = field(default_factory=StorageConfig)
+    node: NodeConfig = field(default_factory=NodeConfig)
     gateway: GatewayConfig
     bus: BusConfig
     bots: BotsConfig
@@ -206,12 +208,13 @@ class _ConfigBuilder:
         agent = self._validate(AgentConfig, "", _pick_fields(self._tree, AgentConfig))
         database = self._validate(StoreConfig, "database", self._tree.get("database"))
         storage = self._validate(StorageConfig, "storage", self._tree.get("storage"))
+        node = self._validate(NodeConfig, "node", self._tree.get("node"))
         gateway = self._validate(GatewayConfig, "gateway", self._tree.get("gateway"))
         channels = self._channels()
         bus = self._validate(BusConfig, "channels", _pick_fields(channels, BusConfig))
         bots = self._bots_config(channels)
         self._warn_unknown_keys()
-        if not (root and agent and database and storage and gateway and bus and bots):
+        if not (root and agent and database and storage and node and gateway and bus and bots):
             return None
         self._problems += [
             f"{self._label}: {line}" for line in _find_conflicts(gateway, database, bus)
@@ -235,6 +238,7 @@ class _ConfigBuilder:
             agent=agent,
             database=database,
             storage=storage,
+            node=node,
             gateway=gateway,
             bus=bus,
             bots=bots,
@@ -293,6 +297,7 @@ class _ConfigBuilder:
             *AgentConfig.model_fields,
             "database",
             "storage",
+            "node",
             "gateway",
             "channels",
         ]

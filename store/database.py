@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
@@ -14,13 +13,11 @@ from store.config import StoreConfig
 from store.data_folder import lock_folder
 from store.engine import Engine
 from store.errors import StoreUnavailable
-from store.process_description import ProcessDescription
+from store.nodes import Nodes
+from store.process_description import UNDESCRIBED, ProcessDescription
 from store.signals import Signals
 from store.sqlite_engine import open_sqlite
 from store.transaction import Params, Row, T, Transaction, Value
-
-if TYPE_CHECKING:
-    from store.postgres.instance_lock import InstanceLock
 
 __all__ = [
     "Database",
@@ -29,7 +26,6 @@ __all__ = [
     "Transaction",
     "Value",
     "migrate_schema",
-    "wait_for_database",
 ]
 
 _PROBE = """
@@ -54,14 +50,25 @@ class Database:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, config: StoreConfig, home: Path, ownership: "InstanceLock | None" = None
+        cls,
+        config: StoreConfig,
+        home: Path,
+        description: ProcessDescription = UNDESCRIBED,
+        on_lost: Callable[[], None] | None = None,
     ) -> AsyncIterator["Database"]:
         """Lock the data folder `home`; open (create, migrate) the database that `database.url` names.
 
-        `ownership`: what `wait_for_database` returned; it is released at the end.
+        On PostgreSQL this process becomes one of the nodes that share the database.
+
+        Args:
+            config: The `database` section.
+            home: The data folder.
+            description: What other nodes are told about this process.
+            on_lost: Called, once, on another thread if other nodes take over the work of this process, because it was
+                frozen or cut off. Every call fails from then on; the process should end at once.
 
         Raises:
-            StoreLocked: another process has the data folder, or the PostgreSQL database.
+            StoreLocked: another process has the data folder; a tool uses the PostgreSQL database alone.
             DatabaseCorrupt: the file is damaged; a copy named in the message was kept and nothing was changed.
             SchemaTooNew: a newer Parley wrote it.
             StoreUnavailable: the URL is wrong, the folder cannot be written, or PostgreSQL cannot be used.
@@ -69,13 +76,20 @@ class Database:
         async with AsyncExitStack() as stack:
             held = stack.enter_context(ExitStack())
             await anyio.to_thread.run_sync(held.enter_context, lock_folder(home))
-            engine = await stack.enter_async_context(_open_engine(config, home, ownership))
+            engine = await stack.enter_async_context(
+                _open_engine(config, home, description, on_lost)
+            )
             yield cls(engine, retention_days=config.retention_days)
 
     @property
     def signals(self) -> Signals:
         """Short messages between the processes that use this database. Any of them may be lost."""
         return self.engine.signals
+
+    @property
+    def nodes(self) -> Nodes:
+        """The processes that share the database."""
+        return self.engine.nodes
 
     @property
     def outage(self) -> str:
@@ -87,7 +101,7 @@ class Database:
 
     @property
     def is_owner(self) -> bool:
-        """Whether no other process can have taken the database over meanwhile. Costs nothing.
+        """Whether no other node can have ended this process meanwhile. Costs nothing.
 
         False for a moment after this process was frozen, or cut off from PostgreSQL: until it is confirmed again, or
         the process ends. What is sent without a row being written has to wait so long.
@@ -130,35 +144,6 @@ class Database:
         return await self.engine.read(sql, params or {})
 
 
-async def wait_for_database(
-    config: StoreConfig,
-    description: ProcessDescription,
-    *,
-    on_lost: Callable[[], None],
-    on_standby: Callable[[], None],
-) -> "InstanceLock | None":
-    """Wait until no other process uses the PostgreSQL database that `database.url` names; SQLite: return None.
-
-    Args:
-        config: The `database` section.
-        description: This process; what differs in the one that uses the database is logged.
-        on_lost: Called, once, on another thread if another process takes the database over later, because this one
-            was frozen or cut off. Every call fails from then on; the process should end at once.
-        on_standby: Called, once, if another process uses the database now: there is time to prepare.
-
-    Raises:
-        SchemaTooNew: a newer Parley uses it.
-        StoreUnavailable: the URL is wrong, or the server cannot be used.
-    """
-    if not config.is_postgres:
-        return None
-    module = _load_postgres("instance_lock")
-    ownership: InstanceLock = await module.wait_for_ownership(
-        config, description, on_lost, on_standby
-    )
-    return ownership
-
-
 def migrate_schema(config: StoreConfig) -> int:
     """Create or update the tables of a PostgreSQL database; return the version of the schema. Blocks.
 
@@ -171,16 +156,19 @@ def migrate_schema(config: StoreConfig) -> int:
 
 
 def _open_engine(
-    config: StoreConfig, home: Path, ownership: "InstanceLock | None"
+    config: StoreConfig,
+    home: Path,
+    description: ProcessDescription,
+    on_lost: Callable[[], None] | None,
 ) -> AbstractAsyncContextManager[Engine]:
     if config.is_sqlite:
-        return open_sqlite(config, home)
+        return open_sqlite(config, home, description.name)
     if not config.is_postgres:
         raise StoreUnavailable(
             "database.url must be sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE."
         )
     opening: AbstractAsyncContextManager[Engine]
-    opening = _load_postgres("engine").open_postgres(config, home, ownership)
+    opening = _load_postgres("engine").open_postgres(config, home, description, on_lost)
     return opening
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
+from store.nodes import Nodes
 from store.signals import Signals
 from store.transaction import Params, Row, T, Transaction
 
@@ -17,13 +18,18 @@ class Engine(Protocol):
     """Between the processes that use this database."""
 
     @property
+    def nodes(self) -> Nodes:
+        """The processes that share it."""
+        ...
+
+    @property
     def outage(self) -> str:
         """Why the database cannot be used now; "" while it can. Costs nothing."""
         ...
 
     @property
     def is_owner(self) -> bool:
-        """Whether no other process can have taken the database over. Costs nothing."""
+        """Whether no other node can have ended this process. Costs nothing."""
         ...
 
     async def submit(self, work: Callable[[Transaction], T], *, order: str = "") -> T:

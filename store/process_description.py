@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-_NAME = re.compile(r"parley (\S+) (\w*)")
+_NAME = re.compile(r"parley (\S+) (\w*) \d+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,28 +13,29 @@ class ProcessDescription:
     Attributes:
         version: The version of Parley, up to 40 characters, without spaces.
         configuration: A digest of its configuration file, up to 16 letters and digits; "" = it has none.
+        name: `node.name` of its configuration.
     """
 
-    version: str
-    configuration: str
+    version: str = ""
+    configuration: str = ""
+    name: str = ""
 
-    @property
-    def application_name(self) -> str:
-        """The name of its connection, as PostgreSQL shows it to other processes."""
-        return f"parley {self.version} {self.configuration}"
+    def application_name(self, number: int) -> str:
+        """Return the name of its connection as a node, as PostgreSQL shows it to other processes."""
+        return f"parley {self.version or '-'} {self.configuration} {number}"
 
     def differences(self, application_name: str) -> str:
-        """Return what differs in the process with a connection of that name, in sentences; "" = nothing known.
+        """Return what differs in the node with a connection of that name, in sentences; "" = nothing known.
 
         >>> mine = ProcessDescription(version="1.1.0", configuration="ab12")
-        >>> mine.differences("parley 1.0.0 ab12")
+        >>> mine.differences("parley 1.0.0 ab12 7")
         'It runs version 1.0.0, this process 1.1.0.'
-        >>> mine.differences("parley 1.1.0 cd34")
+        >>> mine.differences("parley 1.1.0 cd34 7")
         'Its configuration file differs.'
-        >>> mine.differences("parley 1.1.0 ab12"), mine.differences("psql")
+        >>> mine.differences("parley 1.1.0 ab12 7"), mine.differences("psql")
         ('', '')
         """
-        if (match := _NAME.fullmatch(application_name)) is None:
+        if not self.version or (match := _NAME.fullmatch(application_name)) is None:
             return ""
         sentences = []
         if match[1] != self.version:
@@ -42,3 +43,7 @@ class ProcessDescription:
         if match[2] != self.configuration:
             sentences.append("Its configuration file differs.")
         return " ".join(sentences)
+
+
+UNDESCRIBED = ProcessDescription()
+"""A process that tells others nothing."""

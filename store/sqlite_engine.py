@@ -15,6 +15,7 @@ from typing_extensions import override
 from store.config import StoreConfig
 from store.engine import Engine
 from store.errors import StoreUnavailable
+from store.nodes import Nodes, SingleNode
 from store.signals import LocalSignals
 from store.sqlite_file import connect, reader_pragmas
 from store.transaction import Params, Row, T, Transaction
@@ -36,7 +37,12 @@ class SqliteEngine(Engine):
     has_checkpoints = False
 
     def __init__(
-        self, writer: DatabaseWriter, readers: list[aiosqlite.Connection], *, file: Path
+        self,
+        writer: DatabaseWriter,
+        readers: list[aiosqlite.Connection],
+        *,
+        file: Path,
+        name: str = "",
     ) -> None:
         self._file = file
         self.signals = LocalSignals()
@@ -44,6 +50,12 @@ class SqliteEngine(Engine):
         self._writer = writer
         self._readers = readers
         self._free = anyio.Semaphore(len(readers))
+        self._nodes = SingleNode(name)
+
+    @property
+    @override
+    def nodes(self) -> Nodes:
+        return self._nodes
 
     @property
     @override
@@ -85,8 +97,10 @@ class SqliteEngine(Engine):
 
 
 @asynccontextmanager
-async def open_sqlite(config: StoreConfig, home: Path) -> AsyncIterator[SqliteEngine]:
-    """Open (create, migrate) the SQLite file of the data folder `home`.
+async def open_sqlite(
+    config: StoreConfig, home: Path, name: str = ""
+) -> AsyncIterator[SqliteEngine]:
+    """Open (create, migrate) the SQLite file of the data folder `home`. `name`: of this node.
 
     Raises:
         DatabaseCorrupt: the file is damaged; a copy named in the message was kept and nothing was changed.
@@ -104,7 +118,7 @@ async def open_sqlite(config: StoreConfig, home: Path) -> AsyncIterator[SqliteEn
             await stack.enter_async_context(_reader(file, config.busy_timeout_ms))
             for _ in range(config.readers)
         ]
-        engine = SqliteEngine(writer, readers, file=file)
+        engine = SqliteEngine(writer, readers, file=file, name=name)
         stack.callback(engine.signals.close)
         yield engine
 

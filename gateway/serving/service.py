@@ -1,15 +1,12 @@
 """The service behind `parley serve`: services, HTTP server, terminal chat, and shutdown."""
 
 import hashlib
-import importlib
 import logging
 import os
 import socket
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING
 
 import anyio
 from fastapi import FastAPI
@@ -31,7 +28,6 @@ from gateway.terminal.chat import run_chat
 from gateway.terminal.local_client import open_local_client
 from gateway.version import get_version
 from store.data_folder import record_address
-from store.database import wait_for_database
 from store.process_description import ProcessDescription
 
 STOP_TIMEOUT_S = 6.3
@@ -46,7 +42,7 @@ FOLDER_GONE = "the data folder is gone: restore it and start again"
 FILES_GONE = "storage.url: the folder is gone: mount it and start again"
 
 LOST_DATABASE = 75
-"""Exit code after another process took the database over: a temporary failure, start again."""
+"""Exit code after other nodes took over the work of this one: a temporary failure, start again."""
 
 EXPORTER_LOGGERS = tuple(
     f"opentelemetry.exporter.otlp.proto.http.{name}"
@@ -54,9 +50,6 @@ EXPORTER_LOGGERS = tuple(
 )
 EXPORT_ERROR_S = 60.0
 """How often a collector that cannot be reached is logged, seconds, for each signal."""
-
-if TYPE_CHECKING:
-    from store.postgres.instance_lock import InstanceLock
 
 log = logging.getLogger(__name__)
 
@@ -87,10 +80,8 @@ async def run_service(
     """
     _filter_logs()
     with ShutdownSignal(bound_s=config.bus.drain_s + STOP_TIMEOUT_S) as stop:
-        ownership = await _wait_for_database(config, stop)
-        if stop.is_requested:
-            return
-        async with open_app(config, ownership) as app:
+        description = await anyio.to_thread.run_sync(_describe, config, listener)
+        async with open_app(config, description, _end_at_once) as app:
             network = network_app(app, config.gateway, token=token.value if token else None)
             limits = config.gateway.connections
             server = HttpServer(network, listener, limits, earlier=earlier)
@@ -122,49 +113,19 @@ def _filter_logs() -> None:
         logger.addFilter(RepeatedErrorFilter(every_s=EXPORT_ERROR_S))
 
 
-async def _wait_for_database(config: Config, stop: ShutdownSignal) -> "InstanceLock | None":
-    """Wait, as a standby, while another process uses the PostgreSQL database; None also if the service is to stop."""
-    if not config.database.is_postgres:
-        return None
-    ownership = None
-    async with anyio.create_task_group() as tasks:
-
-        async def give_up() -> None:
-            await stop.wait()
-            tasks.cancel_scope.cancel()
-
-        tasks.start_soon(give_up)
-        ownership = await wait_for_database(
-            config.database,
-            await anyio.to_thread.run_sync(_describe, config),
-            on_lost=_end_at_once,
-            on_standby=partial(_import_packages, config),
-        )
-        tasks.cancel_scope.cancel()
-    return ownership
-
-
-def _describe(config: Config) -> ProcessDescription:
-    """Return what other processes of the database are told about this one. Blocking."""
+def _describe(config: Config, listener: socket.socket) -> ProcessDescription:
+    """Return what other nodes of the database are told about this one. Blocking."""
     digest = ""
     with suppress(OSError):
         if config.source is not None:
             digest = hashlib.sha256(config.source.read_bytes()).hexdigest()[:8]
-    return ProcessDescription(version=get_version(), configuration=digest)
-
-
-def _import_packages(config: Config) -> None:
-    """Import what the platforms and models need, so that a takeover does not wait for it."""
-    platforms = [one.platform for one in config.bots.platforms.values() if one.enabled]
-    models = [entry.use.partition(":")[0] for entry in config.agent.chat_models]
-    for name in (*(f"bots.{platform}.adapter" for platform in platforms), *models):
-        with suppress(ImportError):  # reported when it is used
-            importlib.import_module(name)
+    name = config.node.name or f"{socket.gethostname()}:{listener.getsockname()[1]}"
+    return ProcessDescription(version=get_version(), configuration=digest, name=name)
 
 
 def _end_at_once() -> None:
-    """End the process without another word to anybody: what it still had to say is said by the database's new owner."""
-    log.critical("Another process took the database over; this one ends.")
+    """End the process without another word to anybody: what it still had to say, another node says."""
+    log.critical("Other nodes took over the work of this one, which did not respond; it ends.")
     logging.shutdown()
     os._exit(LOST_DATABASE)
 

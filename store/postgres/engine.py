@@ -20,11 +20,14 @@ from typing_extensions import override
 from store.config import StoreConfig
 from store.engine import Engine
 from store.errors import StoreUnavailable
+from store.nodes import Nodes
 from store.postgres.connection import Connection, connect, parse_url
-from store.postgres.instance_lock import InstanceLock
+from store.postgres.node import MemberNode
+from store.postgres.nodes import PostgresNodes
 from store.postgres.schema import migrate
 from store.postgres.session import PostgresSession
 from store.postgres.signals import PostgresSignals
+from store.process_description import ProcessDescription
 from store.transaction import Params, Row, T, Transaction
 
 CONNECTIONS = 8
@@ -56,16 +59,18 @@ class PostgresEngine(Engine):
     locks them, or a name. A unit that loses against another one runs again.
 
     Args:
-        lock: The ownership of the database.
+        node: This process as a node.
         folder: Where files are stored.
+        name: `node.name` of the configuration.
     """
 
     has_checkpoints = True
 
-    def __init__(self, lock: InstanceLock, folder: Path) -> None:
-        self._lock = lock
+    def __init__(self, node: MemberNode, folder: Path, name: str) -> None:
+        self._node = node
+        self._nodes = PostgresNodes(node, name)
         self._folder = folder
-        self.signals = PostgresSignals(partial(connect, lock.parameters))
+        self.signals = PostgresSignals(partial(connect, node.parameters))
         self._loop = asyncio.get_running_loop()
         self._queue: SimpleQueue[_PostgresUnit | None] = SimpleQueue()
         self._orders: dict[str, tuple[anyio.Lock, int]] = {}
@@ -81,13 +86,18 @@ class PostgresEngine(Engine):
 
     @property
     @override
+    def nodes(self) -> Nodes:
+        return self._nodes
+
+    @property
+    @override
     def outage(self) -> str:
         return self._outage
 
     @property
     @override
     def is_owner(self) -> bool:
-        return self._lock.is_confirmed
+        return self._node.is_confirmed
 
     @override
     async def submit(self, work: Callable[[Transaction], T], *, order: str = "") -> T:
@@ -153,7 +163,7 @@ class PostgresEngine(Engine):
         if time.monotonic() < self._retry_at:
             raise StoreUnavailable(self._outage)
         try:
-            return self._lock.connect_worker()
+            return self._node.connect_worker()
         except StoreUnavailable as error:
             self._outage = str(error)
             self._retry_at = time.monotonic() + RECONNECT_S
@@ -171,30 +181,34 @@ def _resolve_future(unit: _PostgresUnit) -> None:
 
 @asynccontextmanager
 async def open_postgres(
-    config: StoreConfig, home: Path, lock: InstanceLock | None = None
+    config: StoreConfig,
+    home: Path,
+    description: ProcessDescription,
+    on_lost: Callable[[], None] | None = None,
 ) -> AsyncIterator[PostgresEngine]:
-    """Connect to the database that `database.url` names; create or migrate its tables.
+    """Connect to the database that `database.url` names, as one of its nodes; create or migrate its tables.
 
     Args:
         config: The `database` section.
         home: The data folder.
-        lock: The ownership of the database if this process has it already; it is released at the end.
+        description: What other nodes are told about this process.
+        on_lost: As of `Database.open`.
 
     Raises:
-        StoreLocked: another Parley uses the database.
+        StoreLocked: a tool uses the database alone.
         SchemaTooNew: a newer Parley wrote it.
         StoreUnavailable: the URL is wrong, or the server cannot be used.
     """
-    owned = lock or InstanceLock(parse_url(config.url))
+    parameters = parse_url(config.url)
+    await anyio.to_thread.run_sync(migrate, parameters)
+    node = MemberNode(parameters, description, on_lost)
     engine: PostgresEngine | None = None
     try:
-        if lock is None:
-            await anyio.to_thread.run_sync(owned.take)
-        await anyio.to_thread.run_sync(migrate, owned.parameters)
-        engine = PostgresEngine(owned, home)
+        await anyio.to_thread.run_sync(node.join)
+        engine = PostgresEngine(node, home, description.name)
         yield engine
     finally:
         with anyio.CancelScope(shield=True):
             if engine is not None:
                 await engine.close()
-            await anyio.to_thread.run_sync(owned.release)
+            await anyio.to_thread.run_sync(node.release)

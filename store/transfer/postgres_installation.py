@@ -11,7 +11,7 @@ from psycopg.rows import tuple_row
 from store.config import StoreConfig
 from store.errors import StoreUnavailable
 from store.postgres.connection import Connection, connect, parse_url, unavailable
-from store.postgres.instance_lock import InstanceLock
+from store.postgres.node_sessions import sole_use
 from store.postgres.schema import UNFINISHED_COPY, migrate
 from store.transfer.sqlite_installation import BATCH_ROWS, check_same_source
 from store.transfer.tables import TABLES, Cell, Cells
@@ -170,16 +170,12 @@ def open_postgres_target(
 @contextmanager
 def _opened(config: StoreConfig, *, allow_unfinished: bool) -> Iterator[tuple[Connection, str]]:
     parameters = parse_url(config.url)
-    lock = InstanceLock(parameters)
-    try:
-        lock.take()
+    with sole_use(parameters):
         migrate(parameters, allow_unfinished=allow_unfinished)
         with closing(connect(parameters)) as connection:
             info = connection.info
             connection.execute("SET statement_timeout = 0")
             yield connection, f"postgresql://{info.host}:{info.port}/{info.dbname}"
-    finally:
-        lock.release()
 
 
 def _names(columns: Sequence[str]) -> sql.Composed:

@@ -35,8 +35,8 @@ TABLES: Mapping[str, tuple[str, ...]] = {
 NUMBERED = ("conversation", "inbox", "outbox", "run")
 """Tables whose key is a number that the database assigns: it assigns none twice, also after the move."""
 
-DERIVED = frozenset({"thread_metadata", "schema_version"})
-"""Tables that are not moved: triggers and migrations fill them."""
+DERIVED = frozenset({"thread_metadata", "schema_version", "node", "chat_owner", "node_message"})
+"""Tables that are not moved: triggers, migrations and living nodes fill them."""
 
 
 class Installation(Protocol):

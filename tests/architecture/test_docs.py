@@ -26,6 +26,7 @@ from bus.platform import ConnectionState, Disposition
 from gateway.cli import build_parser
 from gateway.config import _TopLevelConfig, load_config
 from gateway.gateway_config import GatewayConfig
+from gateway.node_config import NodeConfig
 from gateway.storage_config import StorageConfig
 from store.config import StoreConfig
 from tests.gateway.composed import composed
@@ -123,6 +124,7 @@ def known_keys() -> dict[str, object]:
         **dict(fields(AgentConfig, "")),
         **dict(fields(StoreConfig, "database")),
         **dict(fields(StorageConfig, "storage")),
+        **dict(fields(NodeConfig, "node")),
         **dict(fields(GatewayConfig, "gateway")),
         **bus,
         **session,

@@ -38,6 +38,7 @@ BROAD_EXCEPTS = {
     "agent/suggestions.py": "suggestions: providers raise their own kinds, nobody waits for them",
     "agent/skills/scanner.py": "a model's judgement: whatever fails blocks the skill",
     "agent/subagents/executor.py": "a subagent: its error goes to the lead agent",
+    "store/postgres/node.py": "a heartbeat: without one the other nodes would end this process",
     "gateway/runtime/runs.py": "a run's record: one that cannot be finished must not end the others",
     "gateway/runtime/worker.py": "a run's worker: whatever a graph raises becomes the run's error",
     "agent/uploads/worker.py": "a document or image: every parser raises its own kinds, in a process of its own",

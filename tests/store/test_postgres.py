@@ -17,20 +17,17 @@ from psycopg.pq import ExecStatus
 
 from store.config import StoreConfig
 from store.conversations import ConversationKey
-from store.database import Database, Transaction, wait_for_database
-from store.errors import SchemaTooNew, StoreLocked, StoreUnavailable
+from store.database import Database, Transaction
+from store.errors import SchemaTooNew, StoreUnavailable
 from store.inbox import InboxRow, InboxStore, NewInboxRow, QueueFull, _accept
 from store.migrations import POSTGRES, scripts
 from store.pairings import Pairing, PairingStore
-from store.postgres.instance_lock import OWNER, WORKER
 from store.postgres.statements import translate
-from store.process_description import ProcessDescription
 from store.threads import ThreadStore
 from tests.eventually import eventually
 from tests.fakes.postgres import PostgresServer
 from tests.store.test_retention import STATEMENTS
 
-PROCESS = ProcessDescription(version="1.0.0", configuration="ab12")
 KEY = ConversationKey(channel="slack", workspace="T", chat="C", topic="1")
 
 
@@ -255,119 +252,6 @@ async def test_connections_that_were_closed_are_replaced_without_an_error(
         assert len(await inbox.list_unfinished()) == 40
 
 
-async def test_a_second_process_is_refused_until_the_first_one_is_gone(
-    url: str, tmp_path: Path
-) -> None:
-    config = StoreConfig(url=url)
-    async with Database.open(config, tmp_path / "one"):
-        with pytest.raises(StoreLocked, match="Another Parley uses this PostgreSQL database"):
-            async with Database.open(config, tmp_path / "two"):
-                pass
-    async with Database.open(config, tmp_path / "two"):
-        pass
-
-
-async def test_a_silent_owner_is_replaced_and_its_connections_are_ended(
-    url: str, tmp_path: Path
-) -> None:
-    with psycopg.connect(url, autocommit=True) as owner, psycopg.connect(url) as worker:
-        owner.execute("SELECT pg_advisory_lock(%s)", [OWNER])
-        worker.execute("SELECT pg_advisory_lock_shared(%s)", [WORKER])
-        with anyio.fail_after(30):
-            ownership = await wait_for_database(
-                StoreConfig(url=url), PROCESS, on_lost=lambda: None, on_standby=lambda: None
-            )
-        async with Database.open(StoreConfig(url=url), tmp_path, ownership) as database:
-            assert await database.read("SELECT 1 AS one") == [{"one": 1}]
-            for connection in (owner, worker):
-                with pytest.raises(psycopg.OperationalError):
-                    connection.execute("SELECT 1")
-
-
-async def test_an_owner_that_works_is_not_replaced(url: str, tmp_path: Path) -> None:
-    async with Database.open(StoreConfig(url=url), tmp_path) as database:
-        with anyio.move_on_after(6) as waited:
-            await wait_for_database(
-                StoreConfig(url=url), PROCESS, on_lost=lambda: None, on_standby=lambda: None
-            )
-        assert waited.cancelled_caught
-        assert await database.read("SELECT 1 AS one") == [{"one": 1}]
-
-
-async def until_standby(url: str, description: ProcessDescription) -> None:
-    """Start a process beside the owner; return once it stands by. It takes over nothing."""
-    with anyio.CancelScope() as scope:
-        await wait_for_database(
-            StoreConfig(url=url), description, on_lost=lambda: None, on_standby=scope.cancel
-        )
-
-
-@pytest.mark.parametrize(
-    ("version", "configuration", "told"),
-    [
-        ("1.0.0", "ab12", ""),
-        ("1.1.0", "ab12", "It runs version 1.0.0, this process 1.1.0."),
-        ("1.0.0", "cd34", "Its configuration file differs."),
-        ("1.1.0", "", "It runs version 1.0.0, this process 1.1.0. Its configuration file differs."),
-    ],
-)
-async def test_a_standby_tells_what_differs_from_the_owner(
-    url: str, version: str, configuration: str, told: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    owner = await wait_for_database(
-        StoreConfig(url=url), PROCESS, on_lost=lambda: None, on_standby=lambda: None
-    )
-    assert owner is not None
-    try:
-        standby = ProcessDescription(version=version, configuration=configuration)
-        await until_standby(url, standby)
-    finally:
-        await anyio.to_thread.run_sync(owner.release)
-    said = next(text for text in caplog.messages if "This process is a standby" in text)
-    assert said.endswith(
-        f" UTC). {told} This process is a standby: it takes over when that ends."
-        if told
-        else " UTC). This process is a standby: it takes over when that ends."
-    )
-
-
-async def test_a_standby_that_does_not_know_the_schema_is_refused_at_once(url: str) -> None:
-    owner = await wait_for_database(
-        StoreConfig(url=url), PROCESS, on_lost=lambda: None, on_standby=lambda: None
-    )
-    assert owner is not None
-    with psycopg.connect(url) as connection:
-        connection.execute("INSERT INTO schema_version VALUES (9999, 0)")
-    try:
-        with pytest.raises(SchemaTooNew, match="schema 9999"):
-            await until_standby(url, PROCESS)
-    finally:
-        await anyio.to_thread.run_sync(owner.release)
-
-
-async def test_a_process_that_lost_the_database_is_told_and_can_do_nothing(
-    url: str, tmp_path: Path
-) -> None:
-    lost = threading.Event()
-    ownership = await wait_for_database(
-        StoreConfig(url=url), PROCESS, on_lost=lost.set, on_standby=lambda: None
-    )
-    async with Database.open(StoreConfig(url=url), tmp_path, ownership) as database:
-        await InboxStore(database).accept(message(1), cap=9)
-        with psycopg.connect(url, autocommit=True) as thief:
-            thief.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
-            )
-            thief.execute("SELECT pg_advisory_lock(%s)", [OWNER])
-            assert await anyio.to_thread.run_sync(lost.wait, 10)
-            for number in range(2, 20):
-                with pytest.raises(StoreUnavailable):
-                    await InboxStore(database).accept(message(number), cap=99)
-            assert thief.execute("SELECT count(*) FROM inbox").fetchall() == [(1,)]
-            assert "Another Parley uses" in database.outage
-
-
 async def test_a_newer_schema_is_refused(url: str, tmp_path: Path) -> None:
     with psycopg.connect(url) as connection:
         connection.execute("INSERT INTO schema_version VALUES (9999, 0)")
@@ -383,18 +267,15 @@ async def test_processes_that_start_at_once_create_the_tables_once(
         results: list[str] = []
 
         async def start(number: int) -> None:
-            try:
-                async with Database.open(StoreConfig(url=url), tmp_path / str(number)) as database:
-                    rows = await database.read("SELECT version FROM schema_version")
-                    assert [row["version"] for row in rows] == list(scripts(POSTGRES))
-                    results.append("opened")
-            except StoreLocked:
-                results.append("refused")
+            async with Database.open(StoreConfig(url=url), tmp_path / str(number)) as database:
+                rows = await database.read("SELECT version FROM schema_version")
+                assert [row["version"] for row in rows] == list(scripts(POSTGRES))
+                results.append("opened")
 
         async with anyio.create_task_group() as group:
             for number in range(3):
                 group.start_soon(start, number)
-        assert "opened" in results
+        assert results == ["opened"] * 3
 
 
 async def test_a_role_without_rights_is_told_what_is_missing(

@@ -19,8 +19,9 @@ from cryptography.hazmat.primitives.serialization import (
 from store.config import StoreConfig
 from store.database import Database, migrate_schema
 from store.errors import StoreUnavailable
-from store.postgres.instance_lock import WORKER
+from store.postgres.node_sessions import WORK
 from store.threads import ThreadStore
+from tests.eventually import eventually
 from tests.fakes.postgres import MISSING, PostgresServer, tls_server
 
 PASSWORD = "correct horse"
@@ -160,15 +161,27 @@ async def test_sessions_of_another_role_that_are_ending_are_waited_for(
     )
     owner_url = server.url.replace("/postgres", "/parley_app")
     earlier = await psycopg.AsyncConnection.connect(owner_url, autocommit=True)
-    await earlier.execute("SELECT pg_advisory_lock_shared(%s)", [WORKER])
+    inserted = await earlier.execute(
+        "INSERT INTO node (name, started_at) VALUES ('earlier', 1.0) RETURNING number"
+    )
+    number = (await inserted.fetchall())[0][0]
+    await earlier.execute("SELECT pg_advisory_lock_shared(%s::int, %s::int)", [WORK, number])
 
     async def end_soon() -> None:
         await anyio.sleep(0.5)
         await earlier.close()
 
+    config = StoreConfig(url=url_of(server, "cert_user", options))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(end_soon)
-        assert await works(url_of(server, "cert_user", options), tmp_path)
+        async with Database.open(config, tmp_path) as database:
+            await eventually(
+                lambda: [node.number for node in database.nodes.living],
+                lambda living: living == [database.nodes.number],
+            )
+    with psycopg.connect(owner_url) as owner:
+        rows = owner.execute("SELECT ended_at FROM node WHERE number = %s", [number]).fetchall()
+        assert rows[0][0] is not None
 
 
 @pytest.mark.parametrize(

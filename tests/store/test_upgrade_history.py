@@ -62,6 +62,7 @@ ROWS: Mapping[int, str] = {
     12: "INSERT INTO message_topic VALUES ('slack', 'T1', 'C1', 'm10', '1.6', 50);",
     13: "INSERT INTO credential VALUES ('slack', 'T1', x'00ff', 60);",
     14: "INSERT INTO api_token VALUES ('ci', 'digest', 'thread', 't1', 70, NULL);",
+    15: "INSERT INTO chat_owner VALUES ('slack', 'T1', 'C1', 3);",
 }
 """What was written at each schema, in its own names. A new migration gets an entry, if only an empty one."""
 

@@ -1,0 +1,118 @@
+"""Nodes: the processes that share one database. A SQLite file has one, number 0."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Protocol
+
+import anyio
+from typing_extensions import override
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A process that shares the database.
+
+    Attributes:
+        number: Given when it starts, and never again. 0 = the only process of a SQLite file.
+        name: `node.name` of its configuration.
+        started_at: Unix seconds, by the database's clock.
+        is_leaving: It stops, and takes no more work.
+    """
+
+    number: int
+    name: str
+    started_at: float = 0.0
+    is_leaving: bool = False
+
+
+class Nodes(Protocol):
+    """The nodes of a database, as this process knows them. For the event loop's thread."""
+
+    @property
+    def number(self) -> int:
+        """The number of this process."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """`node.name` of its configuration."""
+        ...
+
+    @property
+    def living(self) -> Sequence[Node]:
+        """The nodes that live, this one among them, as of the last heartbeat. Costs nothing."""
+        ...
+
+    def exclusive(self, name: str) -> AbstractAsyncContextManager[None]:
+        """Run the block while no other node is inside a block of this name; wait for it.
+
+        The block is cancelled, and ends without an error, if the connection that shows it to other nodes breaks:
+        enter it again. Not to be entered twice at a time by one process.
+        """
+        ...
+
+    async def leave(self) -> None:
+        """Let the other nodes know that this one stops: they take its work. Raises StoreUnavailable."""
+        ...
+
+    async def wait_change(self) -> None:
+        """Wait until the list of living nodes changes. A node that is not in it any more can write nothing."""
+        ...
+
+
+class SingleNode(Nodes):
+    """The only process of a SQLite file."""
+
+    def __init__(self, name: str = "") -> None:
+        self._living = (Node(number=0, name=name),)
+
+    @property
+    @override
+    def number(self) -> int:
+        return 0
+
+    @property
+    @override
+    def name(self) -> str:
+        return self._living[0].name
+
+    @property
+    @override
+    def living(self) -> Sequence[Node]:
+        return self._living
+
+    @override
+    @asynccontextmanager
+    async def exclusive(self, name: str) -> AsyncIterator[None]:
+        yield
+
+    @override
+    async def leave(self) -> None:
+        return
+
+    @override
+    async def wait_change(self) -> None:
+        await anyio.sleep_forever()
+
+
+def preferred_node(living: Sequence[Node], key: str) -> int:
+    """Return the node that is to take the work of a name: every node says the same, and few names move with a change.
+
+    Rendezvous hashing over the nodes that are not leaving; the first node if all are.
+
+    >>> both = [Node(number=1, name="a"), Node(number=2, name="b")]
+    >>> {preferred_node(both, f"chat {n}") for n in range(20)} == {1, 2}
+    True
+    >>> preferred_node(both[:1], "chat 1")
+    1
+    """
+    staying = [node for node in living if not node.is_leaving] or list(living)
+    if len(staying) == 1:
+        return staying[0].number
+    return max(staying, key=lambda node: _weight(node.number, key)).number
+
+
+def _weight(number: int, key: str) -> bytes:
+    return blake2b(f"{number} {key}".encode(), digest_size=8).digest()

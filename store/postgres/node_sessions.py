@@ -1,0 +1,156 @@
+"""The sessions of nodes on a PostgreSQL server: who lives, and how sessions are ended. Blocking calls."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import errors
+
+from store.errors import StoreLocked, StoreUnavailable
+from store.nodes import Node
+from store.postgres.connection import Connection, connect, unavailable
+
+NODE, WORK = 0x5041524C, 0x5041524D
+"""First halves of the advisory locks of nodes ("PARL" and the next number); the second half is the node's number."""
+
+SHARED_USE = 0x5041524C4559_02
+"""Key of the advisory lock that every node holds shared; a tool that needs the database alone takes it."""
+
+ENDING_S = 5.0
+"""How long the sessions of another role may take to end by themselves: those of a process that ended just now."""
+
+AFTER_START_S = 2.0
+"""After a start of the server, seconds that nodes get to come back before they are ended."""
+
+_NODES = """
+SELECT node.number, node.name, node.started_at, node.is_leaving, coalesce(pid, 0) AS pid,
+    coalesce(application_name, '') AS application_name,
+    coalesce(extract(epoch FROM clock_timestamp() - state_change), 0)::float8 AS silent_s,
+    extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float8 AS server_s
+FROM node LEFT JOIN (
+    SELECT pid, objid, application_name, state_change FROM pg_locks JOIN pg_stat_activity USING (pid)
+    WHERE locktype = 'advisory' AND granted AND objsubid = 2 AND classid = %s
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+) AS holder ON objid = node.number
+WHERE ended_at IS NULL ORDER BY node.number
+"""
+_WORKING = """
+SELECT pid FROM pg_locks
+WHERE locktype = 'advisory' AND granted AND objsubid = 2 AND classid = %s AND objid = %s
+    AND pid <> pg_backend_pid() AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+_USERS = """
+SELECT client_addr, backend_start AT TIME ZONE 'UTC' AS since FROM pg_locks JOIN pg_stat_activity USING (pid)
+WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND pid <> pg_backend_pid()
+    AND (classid::bigint << 32) | objid::bigint = %s
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+ORDER BY backend_start LIMIT 1
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeState:
+    """A node that is not marked as ended.
+
+    Attributes:
+        pid: The server's process of its own connection; 0 = it has none.
+        application_name: Of that connection.
+        silent_s: Seconds since that connection was used.
+        may_be_ended: The server runs for long enough for nodes to have come back.
+    """
+
+    node: Node
+    pid: int
+    application_name: str
+    silent_s: float
+    may_be_ended: bool
+
+
+def list_nodes(connection: Connection) -> list[NodeState]:
+    """Return the nodes that are not marked as ended, by number."""
+    return [
+        NodeState(
+            node=Node(
+                number=row["number"],
+                name=row["name"],
+                started_at=row["started_at"],
+                is_leaving=bool(row["is_leaving"]),
+            ),
+            pid=row["pid"],
+            application_name=row["application_name"],
+            silent_s=row["silent_s"],
+            may_be_ended=row["server_s"] > AFTER_START_S,
+        )
+        for row in connection.execute(_NODES, [NODE])
+    ]
+
+
+def try_lock(connection: Connection, key: int, number: int) -> bool:
+    """Take one of a node's advisory locks; False if another session has it."""
+    locking = "SELECT pg_try_advisory_lock(%s::int, %s::int) AS is_mine"
+    return bool(connection.execute(locking, [key, number]).fetchall()[0]["is_mine"])
+
+
+def end_work(connection: Connection, number: int) -> None:
+    """End the sessions on which a node works and wait until they are gone. Raises StoreUnavailable."""
+    give_up_at = time.monotonic() + ENDING_S
+    while not try_lock(connection, WORK, number):
+        try:
+            terminate(
+                connection, [row["pid"] for row in connection.execute(_WORKING, [WORK, number])]
+            )
+        except StoreUnavailable:
+            if time.monotonic() > give_up_at:
+                raise
+        threading.Event().wait(0.01)
+    connection.execute("SELECT pg_advisory_unlock(%s::int, %s::int)", [WORK, number])
+
+
+def terminate(connection: Connection, pids: list[int]) -> None:
+    """End sessions. Raises StoreUnavailable: this role may not."""
+    try:
+        for pid in pids:
+            connection.execute("SELECT pg_terminate_backend(%s::int)", [pid])
+    except errors.InsufficientPrivilege as error:
+        raise StoreUnavailable(
+            "The sessions of another Parley hold the database and cannot be ended by this role. "
+            "Use the same role in every process."
+        ) from error
+
+
+def refuse_sole_use(connection: Connection) -> None:
+    """Return if no tool uses the database alone. Raises StoreLocked."""
+    locking = "SELECT pg_try_advisory_lock_shared(%s) AS is_shared"
+    if not connection.execute(locking, [SHARED_USE]).fetchall()[0]["is_shared"]:
+        raise StoreLocked(_used(connection))
+
+
+@contextmanager
+def sole_use(parameters: dict[str, Any]) -> Iterator[None]:
+    """Keep nodes away from a database inside the block.
+
+    Raises:
+        StoreLocked: a node, or another tool, uses it.
+        StoreUnavailable: the server cannot be used.
+    """
+    with closing(connect(parameters)) as connection:
+        try:
+            locking = "SELECT pg_try_advisory_lock(%s) AS is_mine"
+            if not connection.execute(locking, [SHARED_USE]).fetchall()[0]["is_mine"]:
+                raise StoreLocked(_used(connection))
+        except psycopg.Error as error:
+            raise unavailable(error) from error
+        yield
+
+
+def _used(connection: Connection) -> str:
+    user = next(iter(connection.execute(_USERS, [SHARED_USE])), None)
+    where = ""
+    if user is not None:
+        host = user["client_addr"] or "the database's machine"
+        where = f" (on {host}, since {user['since']:%Y-%m-%d %H:%M} UTC)"
+    return f"Another Parley uses this PostgreSQL database{where}."

@@ -1,0 +1,259 @@
+"""Nodes: who lives, who is ended and can write nothing more, and what one node does at a time."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import psycopg
+import pytest
+
+from store.config import StoreConfig
+from store.conversations import ConversationKey
+from store.database import Database
+from store.errors import StoreLocked, StoreUnavailable
+from store.inbox import InboxStore, NewInboxRow
+from store.nodes import Node, preferred_node
+from store.postgres.node_sessions import AFTER_START_S, NODE, WORK, sole_use
+from store.process_description import ProcessDescription
+from tests.eventually import eventually
+
+MINE = ProcessDescription(version="1.0.0", configuration="ab12", name="mine")
+KEY = ConversationKey(channel="slack", workspace="T", chat="C", topic="1")
+END_OTHERS = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
+
+
+def message(number: int) -> NewInboxRow:
+    return NewInboxRow(
+        key=KEY, event_id=f"e{number}", message_id="", kind="chat", body="{}", received_at=1.0
+    )
+
+
+def numbers(database: Database) -> list[int]:
+    return [node.number for node in database.nodes.living]
+
+
+@contextmanager
+def foreign_node(
+    url: str, *, beats: bool
+) -> Iterator[tuple[int, psycopg.Connection, psycopg.Connection]]:
+    """Yield the number and the two connections of a node; without `beats` it is silent from now on."""
+    with psycopg.connect(url, autocommit=True) as own, psycopg.connect(url) as work:
+        inserted = own.execute(
+            "INSERT INTO node (name, started_at) VALUES ('other', 1.0) RETURNING number"
+        )
+        number = inserted.fetchall()[0][0]
+        work.execute("SELECT pg_advisory_lock_shared(%s::int, %s::int)", [WORK, number])
+        own.execute("SELECT pg_advisory_lock(%s::int, %s::int)", [NODE, number])
+        stopped = threading.Event()
+        thread = threading.Thread(target=_beat, args=(own, stopped))
+        if beats:
+            thread.start()
+        try:
+            yield number, own, work
+        finally:
+            stopped.set()
+            if beats:
+                thread.join()
+
+
+def _beat(connection: psycopg.Connection, stopped: threading.Event) -> None:
+    while not stopped.wait(0.5):
+        connection.execute("SELECT 1")
+
+
+def is_ended(url: str, number: int) -> bool:
+    with psycopg.connect(url) as connection:
+        rows = connection.execute("SELECT ended_at FROM node WHERE number = %s", [number])
+        return rows.fetchall()[0][0] is not None
+
+
+async def test_processes_that_share_a_database_know_each_other(url: str, tmp_path: Path) -> None:
+    config = StoreConfig(url=url)
+    async with Database.open(config, tmp_path / "one", MINE) as one:
+        assert [node.name for node in one.nodes.living] == ["mine"]
+        async with Database.open(config, tmp_path / "two", replace(MINE, name="other")) as two:
+            assert [node.name for node in two.nodes.living] == ["mine", "other"]
+            await eventually(lambda: numbers(one), lambda found: found == numbers(two))
+            await two.nodes.leave()
+            await eventually(lambda: one.nodes.living[-1].is_leaving, bool)
+            assert preferred_node(one.nodes.living, "any") == one.nodes.number
+        await eventually(lambda: numbers(one), lambda found: found == [one.nodes.number])
+
+
+async def test_a_silent_node_is_ended_with_its_connections(url: str, tmp_path: Path) -> None:
+    with foreign_node(url, beats=False) as (number, own, work):
+        async with Database.open(StoreConfig(url=url), tmp_path, MINE) as database:
+            assert number in numbers(database)
+            await eventually(
+                lambda: numbers(database), lambda found: number not in found, within_s=30
+            )
+            for connection in (own, work):
+                with pytest.raises(psycopg.OperationalError):
+                    connection.execute("SELECT 1")
+            assert is_ended(url, number)
+
+
+async def test_a_node_whose_own_connection_is_gone_is_ended_with_the_others(
+    url: str, tmp_path: Path
+) -> None:
+    async with Database.open(StoreConfig(url=url), tmp_path, MINE) as database:
+        with foreign_node(url, beats=False) as (number, own, work):
+            await eventually(lambda: numbers(database), lambda found: number in found)
+            own.close()
+            await eventually(lambda: is_ended(url, number), bool, within_s=30)
+            with pytest.raises(psycopg.OperationalError):
+                work.execute("SELECT 1")
+
+
+async def test_a_node_that_works_is_not_ended(url: str, tmp_path: Path) -> None:
+    with foreign_node(url, beats=True) as (number, _, work):
+        async with Database.open(StoreConfig(url=url), tmp_path, MINE) as database:
+            await anyio.sleep(5)  # longer than a node may be silent
+            assert number in numbers(database)
+            work.execute("SELECT 1")
+
+
+async def test_a_node_that_was_ended_is_told_and_can_write_nothing(
+    url: str, tmp_path: Path
+) -> None:
+    lost = threading.Event()
+    async with Database.open(StoreConfig(url=url), tmp_path, MINE, lost.set) as database:
+        await InboxStore(database).accept(message(1), cap=9)
+        with psycopg.connect(url, autocommit=True) as other:
+            other.execute("UPDATE node SET ended_at = 1.0")
+            other.execute(END_OTHERS)
+            assert await anyio.to_thread.run_sync(lost.wait, 10)
+            for number in range(2, 20):
+                with pytest.raises(StoreUnavailable):
+                    await InboxStore(database).accept(message(number), cap=99)
+            assert other.execute("SELECT count(*) FROM inbox").fetchall() == [(1,)]
+            assert "Other nodes took over" in database.outage
+
+
+async def test_nodes_stay_nodes_when_their_connections_break(url: str, tmp_path: Path) -> None:
+    config = StoreConfig(url=url)
+    lost: list[str] = []
+    async with (
+        Database.open(config, tmp_path / "one", MINE, partial(lost.append, "one")) as one,
+        Database.open(config, tmp_path / "two", MINE, partial(lost.append, "two")) as two,
+    ):
+        await eventually(lambda: numbers(one), lambda found: found == numbers(two))
+        with psycopg.connect(url, autocommit=True) as other:
+            other.execute(END_OTHERS)
+        await eventually(lambda: one.is_owner and two.is_owner, bool)
+        await anyio.sleep(AFTER_START_S + 1)  # longer than nodes leave each other alone
+        for number, database in enumerate((one, two)):
+            await InboxStore(database).accept(message(number), cap=9)
+            assert numbers(database) == [one.nodes.number, two.nodes.number]
+    assert lost == []
+
+
+async def test_one_node_at_a_time_has_a_name(url: str, tmp_path: Path) -> None:
+    config = StoreConfig(url=url)
+    inside: list[str] = []
+
+    async def work(database: Database, name: str, hold: anyio.Event) -> None:
+        async with database.nodes.exclusive("job"):
+            inside.append(name)
+            await hold.wait()
+            inside.append(f"{name} ends")
+
+    async with (
+        Database.open(config, tmp_path / "one", MINE) as one,
+        Database.open(config, tmp_path / "two", MINE) as two,
+        anyio.create_task_group() as tasks,
+    ):
+        first, second = anyio.Event(), anyio.Event()
+        tasks.start_soon(work, one, "one", first)
+        await eventually(lambda: inside, lambda names: names == ["one"])
+        tasks.start_soon(work, two, "two", second)
+        await anyio.sleep(1)  # several attempts of the second
+        assert inside == ["one"]
+        first.set()
+        await eventually(lambda: inside, lambda names: names == ["one", "one ends", "two"])
+        second.set()
+
+
+async def test_a_name_is_lost_with_the_connection_and_can_be_taken_again(
+    url: str, tmp_path: Path
+) -> None:
+    times: list[int] = []
+
+    async def work(database: Database) -> None:
+        while True:
+            async with database.nodes.exclusive("job"):
+                times.append(len(times))
+                await anyio.sleep_forever()
+
+    async with (
+        Database.open(StoreConfig(url=url), tmp_path, MINE) as database,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(work, database)
+        await eventually(lambda: times, lambda found: found == [0])
+        with psycopg.connect(url, autocommit=True) as other:
+            other.execute(END_OTHERS)
+        await eventually(lambda: times, lambda found: found == [0, 1])
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("version", "configuration", "told"),
+    [
+        ("1.0.0", "ab12", None),
+        ("1.1.0", "ab12", "It runs version 1.0.0, this process 1.1.0."),
+        ("1.0.0", "cd34", "Its configuration file differs."),
+        ("1.1.0", "", "It runs version 1.0.0, this process 1.1.0. Its configuration file differs."),
+    ],
+)
+async def test_a_node_tells_what_differs_in_others(
+    url: str, tmp_path: Path, version: str, configuration: str, told: str | None,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    config = StoreConfig(url=url)
+    other = ProcessDescription(version=version, configuration=configuration, name="other")
+    async with (
+        Database.open(config, tmp_path / "one", MINE) as one,
+        Database.open(config, tmp_path / "two", other) as two,
+    ):
+        await eventually(lambda: numbers(one), lambda found: found == numbers(two))
+        said = [
+            text for text in caplog.messages if text.startswith(f"Node {one.nodes.number} (mine): ")
+        ]
+        assert said == ([f"Node {one.nodes.number} (mine): {told}"] if told else [])
+
+
+async def test_a_tool_that_needs_the_database_alone_waits_for_no_node(
+    url: str, tmp_path: Path
+) -> None:
+    parameters: dict[str, str] = {"conninfo": url}
+
+    def use() -> None:
+        with sole_use(parameters):
+            pass
+
+    async def refused(action: Callable[[], object]) -> None:
+        with pytest.raises(StoreLocked, match="Another Parley uses this PostgreSQL database"):
+            await anyio.to_thread.run_sync(action)
+
+    async with Database.open(StoreConfig(url=url), tmp_path, MINE):
+        await refused(use)
+    use()
+    with sole_use(parameters), pytest.raises(StoreLocked):
+        async with Database.open(StoreConfig(url=url), tmp_path, MINE):
+            pass
+
+
+async def test_a_sqlite_file_has_one_node(tmp_path: Path) -> None:
+    async with Database.open(StoreConfig(), tmp_path, MINE) as database:
+        assert list(database.nodes.living) == [Node(number=0, name="mine")]
+        async with database.nodes.exclusive("job"):
+            await database.nodes.leave()
