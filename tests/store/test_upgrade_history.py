@@ -133,6 +133,7 @@ CHECKS: Sequence[Check] = (
     (13, "SELECT name, secret FROM credential", [("T1", b"\x00\xff")]),
     (14, "SELECT name, digest, scope, thread_id, created_at, expires_at FROM api_token",
      [("ci", "digest", "thread", "t1", 70.0, None)]),
+    (15, "SELECT chat, node FROM chat_owner", [("C1", 3)]),
 )  # fmt: skip
 """Since which schema the rows are there, how they are read today, and what is read."""
 
