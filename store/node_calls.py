@@ -1,0 +1,239 @@
+"""Calls between the nodes that share a database: a question by signal, an answer by signal."""
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import uuid4
+
+import anyio
+import orjson
+from anyio.abc import TaskGroup
+
+from store.database import Database
+from store.errors import StoreUnavailable
+from store.signals import MAX_PAYLOAD_BYTES
+
+CallHandler = Callable[[str], Awaitable[str]]
+"""Takes the body of a call, returns that of its answer."""
+
+NoteHandler = Callable[[int, str], None]
+"""Takes the sender's number and the body of a note."""
+
+CHECK_S = 0.25
+"""How often it is checked that the called node still lives, seconds."""
+
+KEEP_S = 120.0
+"""How long a message is kept that was too long for a signal, seconds."""
+
+PRUNE_S = 30.0
+
+# For PostgreSQL: a SQLite file has one node. Only the database's clock counts.
+_INSERT = """
+INSERT INTO node_message (id, body, created_at) VALUES (:id, :body, extract(epoch FROM clock_timestamp()))
+"""
+_TAKE = "SELECT body FROM node_message WHERE id = :id"
+_PRUNE = """
+DELETE FROM node_message WHERE created_at < extract(epoch FROM clock_timestamp()) - CAST(:keep_s AS DOUBLE PRECISION)
+"""
+
+_log = logging.getLogger(__name__)
+
+
+class NodeCalls:
+    """Calls methods of other nodes, and serves calls of theirs. Made by `open_node_calls`.
+
+    A call is made once: when its answer does not come, whether it was carried out is not known.
+
+    Args:
+        database: The database that the nodes share.
+        tasks: Runs what is served.
+    """
+
+    def __init__(self, database: Database, tasks: TaskGroup) -> None:
+        self._database = database
+        self._tasks = tasks
+        self._handlers: dict[str, CallHandler] = {}
+        self._notes: dict[str, NoteHandler] = {}
+        self._waiting: dict[str, _Answer] = {}
+
+    @property
+    def node(self) -> int:
+        """The number of this node."""
+        return self._database.nodes.number
+
+    @property
+    def others(self) -> frozenset[int]:
+        """The numbers of the other nodes that live. Costs little."""
+        return frozenset(one.number for one in self._database.nodes.living) - {self.node}
+
+    def serve(self, method: str, handler: CallHandler) -> None:
+        """Answer calls of `method`, several at a time. An error of the handler is one of the caller."""
+        self._handlers[method] = handler
+
+    def receive(self, method: str, handler: NoteHandler) -> None:
+        """Take notes of `method`, in their order; `handler` runs in the event loop and must not block."""
+        self._notes[method] = handler
+
+    async def call(self, node: int, method: str, body: str, *, within_s: float = 5.0) -> str:
+        """Return the answer of a node. This node's own is asked directly.
+
+        Args:
+            node: Its number.
+            method: What it serves.
+            body: What its handler takes, up to some megabytes.
+            within_s: How long to wait for the answer, seconds.
+
+        Raises:
+            StoreUnavailable: The node does not live, does not answer in time, or its handler failed.
+        """
+        if node == self.node:
+            return await self._handle(method, body)
+        self._check_living(node)
+        number = uuid4().hex
+        answer = self._waiting[number] = _Answer()
+        try:
+            await self._post(node, {"id": number, "from": self.node, "method": method}, body)
+            with anyio.move_on_after(within_s):
+                while not answer.arrived.is_set():
+                    self._check_living(node)
+                    with anyio.move_on_after(CHECK_S):
+                        await answer.arrived.wait()
+        finally:
+            del self._waiting[number]
+        if not answer.arrived.is_set():
+            raise StoreUnavailable(f"Node {node} did not answer {method!r} within {within_s:g} s.")
+        if answer.error:
+            raise StoreUnavailable(f"Node {node}: {answer.error}")
+        return answer.body
+
+    def tell(self, node: int, method: str, body: str) -> None:
+        """Send a note, which has no answer and may be lost; return at once.
+
+        Args:
+            node: The number of another node.
+            method: What it receives.
+            body: Up to 7,500 bytes of JSON text.
+
+        Raises:
+            ValueError: The body is too long.
+        """
+        message = {"from": self.node, "note": method, "body": body}
+        self._database.signals.publish(_topic(node), orjson.dumps(message).decode())
+
+    async def take(self, payload: str) -> None:
+        """Handle a signal to this node."""
+        if not payload:
+            return  # some were lost: callers wait in vain, and say so
+        message: dict[str, Any] = orjson.loads(payload)
+        if note := message.get("note"):
+            handler = self._notes.get(note)
+            if handler is not None:
+                handler(message["from"], message["body"])
+            return
+        if stored := message.pop("stored", ""):
+            self._tasks.start_soon(self._take_stored, message, stored)
+        else:
+            self._dispatch(message)
+
+    def _check_living(self, node: int) -> None:
+        if node not in self.others:
+            raise StoreUnavailable(f"Node {node} does not live.")
+
+    async def _take_stored(self, message: dict[str, Any], stored: str) -> None:
+        try:
+            rows = await self._database.read(_TAKE, {"id": stored})
+        except StoreUnavailable as error:
+            _log.warning("A message of another node is lost: %s", error)
+            return
+        if rows:
+            self._dispatch({**message, "body": rows[0]["body"]})
+
+    def _dispatch(self, message: Mapping[str, Any]) -> None:
+        if "method" in message:
+            self._tasks.start_soon(self._answer, message)
+        elif answer := self._waiting.get(message["id"]):
+            answer.body, answer.error = message["body"], message["error"]
+            answer.arrived.set()
+
+    async def _answer(self, message: Mapping[str, Any]) -> None:
+        body = error = ""
+        try:
+            body = await self._handle(message["method"], message["body"])
+        except StoreUnavailable as failure:
+            error = str(failure)
+        try:
+            await self._post(message["from"], {"id": message["id"], "error": error}, body)
+        except StoreUnavailable as failure:
+            _log.warning("An answer to node %d is lost: %s", message["from"], failure)
+
+    async def _handle(self, method: str, body: str) -> str:
+        handler = self._handlers.get(method)
+        if handler is None:
+            raise StoreUnavailable(f"it does not serve {method!r} yet.")
+        try:
+            return await handler(body)
+        except StoreUnavailable:
+            raise
+        except Exception as error:
+            _log.exception("The call of %r failed.", method)
+            raise StoreUnavailable(f"{method!r} failed ({type(error).__name__}).") from error
+
+    async def _post(self, node: int, message: Mapping[str, Any], body: str) -> None:
+        """Send a message; store a body that is too long for a signal."""
+        payload = orjson.dumps({**message, "body": body})
+        if len(payload) > MAX_PAYLOAD_BYTES:
+            stored = uuid4().hex
+            await self._database.transaction(
+                lambda tx: tx.run(_INSERT, {"id": stored, "body": body})
+            )
+            payload = orjson.dumps({**message, "stored": stored})
+        self._database.signals.publish(_topic(node), payload.decode())
+
+    async def delete_old(self, *, keep_s: float = KEEP_S) -> None:
+        """Delete the stored messages that are older than `keep_s`. Raises StoreUnavailable."""
+        await self._database.transaction(lambda tx: tx.run(_PRUNE, {"keep_s": keep_s}))
+
+
+class _Answer:
+    """What a caller waits for."""
+
+    def __init__(self) -> None:
+        self.arrived = anyio.Event()
+        self.body = ""
+        self.error = ""
+
+
+@asynccontextmanager
+async def open_node_calls(database: Database) -> AsyncIterator[NodeCalls]:
+    """Yield calls to and from the other nodes of a database; those under way end with the block."""
+    if not database.nodes.number:
+        async with anyio.create_task_group() as tasks:
+            yield NodeCalls(database, tasks)
+            tasks.cancel_scope.cancel()
+        return
+    with database.signals.subscribe(_topic(database.nodes.number)) as payloads:
+        async with anyio.create_task_group() as tasks:
+            calls = NodeCalls(database, tasks)
+            tasks.start_soon(_receive, calls, payloads)
+            tasks.start_soon(_prune, calls)
+            yield calls
+            tasks.cancel_scope.cancel()
+
+
+async def _receive(calls: NodeCalls, payloads: AsyncIterator[str]) -> None:
+    async for payload in payloads:
+        await calls.take(payload)
+
+
+async def _prune(calls: NodeCalls) -> None:
+    while True:
+        await anyio.sleep(PRUNE_S)
+        try:
+            await calls.delete_old()
+        except StoreUnavailable as error:
+            _log.debug("Old messages of nodes stay for now: %s", error)
+
+
+def _topic(node: int) -> str:
+    return f"node:{node}"

@@ -1,0 +1,152 @@
+"""Calls between nodes: on both engines to the node itself, on PostgreSQL from one node to another."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import anyio
+import psycopg
+import pytest
+
+from store.config import StoreConfig
+from store.database import Database
+from store.errors import StoreUnavailable
+from store.node_calls import NodeCalls, open_node_calls
+from tests.eventually import eventually
+
+
+async def echo(body: str) -> str:
+    return f"{body}!"
+
+
+async def broken(body: str) -> str:
+    raise ValueError(body)
+
+
+@asynccontextmanager
+async def nodes(url: str, folder: Path, *names: str) -> AsyncIterator[list[NodeCalls]]:
+    """Yield the calls of nodes that know each other."""
+    async with AsyncExitStack() as stack:
+        opened = []
+        for name in names:
+            (folder / name).mkdir()
+            opening = Database.open(StoreConfig(url=url), folder / name)
+            database = await stack.enter_async_context(opening)
+            opened.append(await stack.enter_async_context(open_node_calls(database)))
+        for calls in opened:
+            await eventually(
+                lambda calls=calls: calls.others,  # type: ignore[misc]  # bound at once
+                lambda others: len(others) == len(names) - 1,
+                within_s=30,
+            )
+        yield opened
+
+
+async def test_a_node_calls_itself(database: Database) -> None:
+    async with open_node_calls(database) as calls:
+        calls.serve("echo", echo)
+        calls.serve("broken", broken)
+        assert await calls.call(calls.node, "echo", "你好") == "你好!"
+        with pytest.raises(StoreUnavailable, match="'broken' failed"):
+            await calls.call(calls.node, "broken", "")
+        with pytest.raises(StoreUnavailable, match="does not serve"):
+            await calls.call(calls.node, "other", "")
+        with pytest.raises(StoreUnavailable, match="does not live"):
+            await calls.call(4_711, "echo", "")
+
+
+@pytest.mark.parametrize("size", [1, 7_000, 9_000, 3_000_000])
+async def test_bodies_of_any_length_reach_another_node_and_come_back(
+    url: str, tmp_path: Path, size: int
+) -> None:
+    async with nodes(url, tmp_path, "a", "b") as (a, b):
+        b.serve("echo", echo)
+        body = '"\\\u4f60' * size
+        assert await a.call(b.node, "echo", body, within_s=60) == body + "!"
+
+
+async def test_calls_go_both_ways_at_once_and_errors_are_told(url: str, tmp_path: Path) -> None:
+    async with nodes(url, tmp_path, "a", "b") as (a, b):
+        for node in (a, b):
+            node.serve("echo", echo)
+            node.serve("broken", broken)
+        answers: dict[str, str] = {}
+
+        async def ask(here: NodeCalls, there: NodeCalls, number: int) -> None:
+            name = f"{here.node} {number}"
+            answers[name] = await here.call(there.node, "echo", name, within_s=60)
+
+        async with anyio.create_task_group() as group:
+            for number in range(50):
+                group.start_soon(ask, a, b, number)
+                group.start_soon(ask, b, a, number)
+        assert answers == {name: f"{name}!" for name in answers}
+        assert len(answers) == 100
+        with pytest.raises(StoreUnavailable, match=f"Node {b.node}: 'broken' failed"):
+            await a.call(b.node, "broken", "", within_s=60)
+
+
+async def test_a_call_that_is_not_answered_in_time_fails(url: str, tmp_path: Path) -> None:
+    async with nodes(url, tmp_path, "a", "b") as (a, b):
+
+        async def wait(body: str) -> str:
+            await anyio.sleep_forever()
+            return body
+
+        b.serve("wait", wait)
+        with pytest.raises(StoreUnavailable, match="did not answer 'wait' within"):
+            await a.call(b.node, "wait", "", within_s=0.3)
+
+
+async def test_a_call_to_a_node_that_ends_meanwhile_fails_at_once(url: str, tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        (a,) = await stack.enter_async_context(nodes(url, tmp_path, "a"))
+        asked = anyio.Event()
+
+        async def wait(body: str) -> str:
+            asked.set()
+            await anyio.sleep_forever()
+            return body
+
+        async def ask(node: int) -> None:
+            with pytest.raises(StoreUnavailable, match="does not live"):
+                await a.call(node, "wait", "", within_s=300)
+
+        async with anyio.create_task_group() as group:
+            (tmp_path / "b").mkdir()
+            async with (
+                Database.open(StoreConfig(url=url), tmp_path / "b") as database,
+                open_node_calls(database) as b,
+            ):
+                b.serve("wait", wait)
+                await eventually(lambda: a.others, bool, within_s=30)
+                group.start_soon(ask, b.node)
+                with anyio.fail_after(60):
+                    await asked.wait()
+
+
+async def test_notes_arrive_in_their_order(url: str, tmp_path: Path) -> None:
+    async with nodes(url, tmp_path, "a", "b") as (a, b):
+        received: list[tuple[int, str]] = []
+        b.receive("note", lambda sender, body: received.append((sender, body)))
+        for number in range(300):
+            a.tell(b.node, "note", str(number))
+        await eventually(lambda: received, lambda notes: len(notes) == 300, within_s=60)
+        assert received == [(a.node, str(number)) for number in range(300)]
+
+
+async def test_old_messages_are_deleted(url: str, tmp_path: Path) -> None:
+    async with nodes(url, tmp_path, "a", "b") as (a, b):
+        b.serve("echo", echo)
+        await a.call(b.node, "echo", "x" * 10_000, within_s=60)
+        with psycopg.connect(url, autocommit=True) as other:
+
+            def count() -> int:
+                rows = other.execute("SELECT count(*) FROM node_message").fetchall()
+                return int(rows[0][0])
+
+            assert count() == 2
+            await a.delete_old(keep_s=3_600)
+            assert count() == 2
+            await a.delete_old(keep_s=-1)
+            assert count() == 0
