@@ -25,6 +25,7 @@ from bus.inbound.build import build_inbound
 from bus.inbound.chat_migrations import ChatMigrations
 from bus.inbound.dispatcher import InboundDispatcher
 from bus.inbound.intake import BusIntake
+from bus.inbound.takeover import ChatTakeover
 from bus.outbound.retry_policy import RetryTimings
 from bus.outbound.worker import DeliveryWorker
 from bus.platform import Adapter, ChannelHealth, Clock, Disposition
@@ -64,7 +65,7 @@ class Bus:
     Attributes:
         intake: Where adapters hand messages over.
         dispatcher: Resumes messages that nobody works on.
-        inbox, outbox, conversations, pairings: The journal's stores.
+        owners, inbox, outbox, conversations, pairings: The journal's stores.
         channels: The platforms, by channel.
     """
 
@@ -78,6 +79,7 @@ class Bus:
     ) -> None:
         self.intake = intake
         self.dispatcher = dispatcher
+        self.owners = context.stores.owners
         self.inbox = context.stores.inbox
         self.conversations = context.stores.conversations
         self.pairings = context.stores.pairings
@@ -177,9 +179,8 @@ async def run_bus(
         await migrations.load()
         bus = _build(context, migrations)
         await tasks.start(context.delivery.run)
-        if resumed := await bus.dispatcher.resume():
-            log.info("%s unfinished messages of an earlier process are resumed", resumed)
-        tasks.start_soon(_run_housekeeping, bus, database, now)
+        await _take_up(context, bus.dispatcher, database)
+        tasks.start_soon(_take_housekeeping, bus, database, now)
         bus.connect(tasks)
         try:
             yield bus
@@ -187,6 +188,16 @@ async def run_bus(
             with anyio.move_on_after(config.drain_s + 2 * FLUSH_S, shield=True):
                 await bus.drain()
             tasks.cancel_scope.cancel()
+
+
+async def _take_up(context: BusContext, dispatcher: InboundDispatcher, database: Database) -> None:
+    """Take up what an earlier process left; where several nodes share the database, also from now on."""
+    if context.stores.owners.is_shared:
+        takeover = ChatTakeover(context, dispatcher, database.nodes)
+        await takeover.search()
+        context.tasks.start_soon(takeover.run)
+    elif resumed := await dispatcher.resume():
+        log.info("%s unfinished messages of an earlier process are resumed", resumed)
 
 
 def _build(context: BusContext, migrations: ChatMigrations) -> Bus:
@@ -240,6 +251,13 @@ def _delivery_worker(
     return DeliveryWorker(adapters, stores.outbox, gateway, now=now, timings=timings, tracer=tracer)
 
 
+async def _take_housekeeping(bus: Bus, database: Database, now: Clock) -> None:
+    """Do what one node at a time does, as long as this is that node."""
+    while True:
+        async with database.nodes.exclusive("housekeeping"):
+            await _run_housekeeping(bus, database, now)
+
+
 async def _run_housekeeping(bus: Bus, database: Database, now: Clock) -> None:
     """Prune the journal every hour, and look for messages that nobody works on."""
     sweeps, retention = 0, Retention(database)
@@ -248,8 +266,9 @@ async def _run_housekeeping(bus: Bus, database: Database, now: Clock) -> None:
             if sweeps % PRUNE_EVERY == 0:
                 await retention.prune(now=now())
             await anyio.sleep(SWEEP_S)
-            taken = await bus.dispatcher.resume(older_than=now() - SWEEP_S)
-            if taken:
+            if not bus.owners.is_shared and (
+                taken := await bus.dispatcher.resume(older_than=now() - SWEEP_S)
+            ):
                 log.warning("%s messages that nobody worked on are taken up again", taken)
         except StoreError as error:
             log.warning("housekeeping waits for the journal: %s", error)

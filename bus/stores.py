@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from bus.platform import Clock
 from store.chat_migrations import ChatMigrationStore
+from store.chat_owners import ChatOwners
 from store.conversation_settings import ConversationSettingsStore
 from store.conversations import ConversationStore
 from store.database import Database
@@ -18,6 +19,7 @@ from store.pairings import PairingStore
 class JournalStores:
     """One store for each table of the journal."""
 
+    owners: ChatOwners
     inbox: InboxStore
     outbox: OutboxStore
     conversations: ConversationStore
@@ -30,9 +32,11 @@ class JournalStores:
     @classmethod
     def from_database(cls, database: Database, *, now: Clock) -> "JournalStores":
         """Return the stores of an open database."""
+        owners = ChatOwners(database)
         return cls(
-            inbox=InboxStore(database, now=now),
-            outbox=OutboxStore(database, now=now),
+            owners=owners,
+            inbox=InboxStore(database, owners=owners, now=now),
+            outbox=OutboxStore(database, owners=owners, now=now),
             conversations=ConversationStore(database, now=now),
             topics=MessageTopicStore(database, now=now),
             history=MessageHistoryStore(database),

@@ -142,6 +142,13 @@ def ensure_conversation(tx: Transaction, key: ConversationKey, *, now: float) ->
         key = _migrated(key, migrated[0])
 
 
+def current_key_in(tx: Transaction, key: ConversationKey) -> ConversationKey:
+    """Return the key under which a conversation is stored now. For other stores' transactions."""
+    while migrated := tx.run(_MIGRATION, key_params(key)):
+        key = _migrated(key, migrated[0])
+    return key
+
+
 def _migrated(key: ConversationKey, row: Row) -> ConversationKey:
     migration = ChatMigration(
         channel=key.channel, workspace=key.workspace, old_chat=key.chat, new_chat=row["new_chat"]

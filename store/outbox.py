@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from store.chat_owners import ChatOwners
 from store.conversations import ConversationKey, ensure_conversation, key_from_row, key_params
 from store.database import Database, Params, Row, Transaction
 from store.errors import RowConflict, RowNotFound
@@ -95,6 +96,11 @@ _OPEN_CONVERSATIONS = """
 SELECT channel, workspace, chat, topic FROM conversation
 WHERE id IN (SELECT conversation_id FROM outbox WHERE state IN ('pending', 'sending'))
 """
+_OPEN_CONVERSATIONS_OWN = """
+SELECT channel, workspace, chat, topic FROM conversation JOIN chat_owner USING (channel, workspace, chat)
+WHERE chat_owner.node = :node
+AND conversation.id IN (SELECT conversation_id FROM outbox WHERE state IN ('pending', 'sending'))
+"""
 _MARK_SENDING = """
 UPDATE outbox SET state = 'sending', attempts = attempts + 1, last_sent_at = :now, updated_at = :now,
     first_sent_at = coalesce(first_sent_at, :now), uncertain_attempts = coalesce(:uncertain, uncertain_attempts)
@@ -137,9 +143,20 @@ WHERE state IN ('pending', 'sending', 'uncertain', 'failed') GROUP BY state
 
 
 class OutboxStore:
-    """The outbox table."""
+    """The outbox table.
 
-    def __init__(self, database: Database, *, now: Callable[[], float] = time.time) -> None:
+    Attributes:
+        owners: Which node works on which chat, as this process knows it.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        owners: ChatOwners | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.owners = owners or ChatOwners(database)
         self._database = database
         self._now = now
 
@@ -186,9 +203,12 @@ class OutboxStore:
         rows = await self._database.read(NEXT_OPEN, {**key_params(conversation), "now": now})
         return _outbox_row(rows[0]) if rows else None
 
-    async def list_open_conversations(self) -> list[ConversationKey]:
-        """Return the conversations that have pending or sending rows."""
-        return [key_from_row(row) for row in await self._database.read(_OPEN_CONVERSATIONS)]
+    async def list_open_conversations(self, *, node: int | None = None) -> list[ConversationKey]:
+        """Return the conversations that have pending or sending rows; `node`: those whose chats it owns."""
+        if node is None:
+            return [key_from_row(row) for row in await self._database.read(_OPEN_CONVERSATIONS)]
+        rows = await self._database.read(_OPEN_CONVERSATIONS_OWN, {"node": node})
+        return [key_from_row(row) for row in rows]
 
     async def mark_sending(
         self, row_id: int, *, now: float, uncertain_attempts: int | None = None

@@ -9,7 +9,13 @@ from bus.conversation.workers import ConversationWorkers
 from bus.errors import unwrapped
 from bus.inbound.album import AlbumCollector
 from bus.log_context import bind_conversation
-from bus.messages import InboundMessage, decode_inbound, decode_reply_target
+from bus.messages import (
+    ConversationKey,
+    InboundMessage,
+    chat_of,
+    decode_inbound,
+    decode_reply_target,
+)
 from store.errors import StoreError
 from store.inbox import InboxRow
 
@@ -17,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class InboundDispatcher:
-    """Dispatches accepted messages without waiting, and resumes what an earlier process left.
+    """Dispatches accepted messages without waiting, and resumes what an earlier process or another node left.
 
     Rows of a channel that does not run wait until it is enabled again.
     """
@@ -33,11 +39,23 @@ class InboundDispatcher:
         self._tasks = bus.tasks
         self._tracer, self._now = bus.tracer, bus.now
         self._inbox = bus.stores.inbox
+        self._owners = bus.stores.owners
         self._commands = commands
         self._workers = workers
         self._albums = albums
         self._channels = bus.adapters.keys()
         self._running: set[int] = set()
+        self._resuming: dict[ConversationKey, bool] = {}
+
+    def dispatch_accepted(self, row: InboxRow, inbound: InboundMessage) -> None:
+        """Dispatch a message that was accepted just now, or signal its chat's owner; returns at once."""
+        if row.owner != self._owners.number:
+            self._owners.signal(row.owner, row.key)
+        elif row.earlier_ids and not row.earlier_ids <= self._held():
+            # Another node accepted one before it, and its signal has not arrived yet.
+            self.resume_chat_soon(row.key)
+        else:
+            self.dispatch(row, inbound)
 
     def dispatch(
         self, row: InboxRow, inbound: InboundMessage, *, former_thread: str | None = None
@@ -72,6 +90,38 @@ class InboundDispatcher:
             self._resume_row(row, _former_thread(row))
             taken += 1
         return taken
+
+    def resume_chat_soon(self, key: ConversationKey) -> None:
+        """Dispatch the unfinished rows of a chat that nobody here works on, if it is this node's; returns at once."""
+        chat = chat_of(key)
+        if chat not in self._resuming:
+            self._tasks.start_soon(self._resume_chat, chat)
+        self._resuming[chat] = True
+
+    async def find_forgotten(self) -> set[ConversationKey]:
+        """Return the chats of this node with rows that nobody here works on: a signal was lost. Raises StoreError."""
+        busy = self._held()
+        rows = await self._owners.list_open_rows()
+        now_busy = self._held()
+        return {chat for row_id, chat in rows if row_id not in busy and row_id not in now_busy}
+
+    async def _resume_chat(self, chat: ConversationKey) -> None:
+        try:
+            while self._resuming[chat]:
+                self._resuming[chat] = False
+                busy = self._held()
+                rows = await self._inbox.list_own(chat)
+                if rows:
+                    self._owners.remember(chat)
+                # No message of the chat is being accepted here: what is dispatched was dispatched before.
+                busy |= self._held()
+                for row in rows:
+                    if row.id not in busy and row.key.channel in self._channels:
+                        self._resume_row(row, _former_thread(row))
+        except StoreError as error:
+            log.warning("messages of a chat wait for the journal: %s", error)
+        finally:
+            del self._resuming[chat]
 
     def _held(self) -> frozenset[int]:
         return self._workers.row_ids | self._albums.held | self._running

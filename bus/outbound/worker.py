@@ -22,7 +22,7 @@ import httpx
 from anyio.abc import TaskGroup, TaskStatus
 
 from bus.errors import unwrapped
-from bus.messages import OutboundIndicator, ReplyTarget, decode_outbound
+from bus.messages import OutboundIndicator, ReplyTarget, chat_of, decode_outbound
 from bus.outbound.attempts import ClosedRow, DeliveryAttempts
 from bus.outbound.indicators import IndicatorUpdater
 from bus.outbound.pacing import SendRateLimiter
@@ -70,6 +70,7 @@ class DeliveryWorker:
     ) -> None:
         self._adapters = adapters
         self._outbox = outbox
+        self._owners = outbox.owners
         self._limiter = SendRateLimiter()
         timings = timings or RetryTimings()
         self._indicators = IndicatorUpdater(credentials_after_s=timings.credentials_after_s)
@@ -96,9 +97,10 @@ class DeliveryWorker:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
                 try:
-                    await self._repeat_indicators()
-                    for key in await self._store.call(self._outbox.list_open_conversations):
-                        self.notify(key)
+                    await self.repeat_indicators()
+                    if not self._owners.is_shared:
+                        for key in await self._store.call(self._outbox.list_open_conversations):
+                            self.notify(key)
                     task_status.started()
                     await anyio.sleep_forever()
                 finally:
@@ -124,6 +126,14 @@ class DeliveryWorker:
         else:
             self._lanes[key] = anyio.Event()
             self._tasks.start_soon(self._run_lane, key)
+
+    async def send_own(self) -> set[ConversationKey]:
+        """Send what is open in the chats of this node and is not being sent; return those chats. Raises StoreError."""
+        conversations = await self._outbox.list_open_conversations(node=self._owners.number)
+        for key in conversations:
+            if key not in self._lanes:
+                self.notify(key)
+        return {chat_of(key) for key in conversations}
 
     async def find_row(self, row_key: str) -> OutboxRow | None:
         """Return the row with this key. Raises StoreError."""
@@ -219,11 +229,13 @@ class DeliveryWorker:
             await anyio.sleep(OWNER_POLL_S)
 
     async def _run_lane(self, key: ConversationKey) -> None:
-        """Send a conversation's rows in order; end when none is open."""
+        """Send a conversation's rows in order; end when none is open. Another node's chat: tell that node."""
         try:
             while True:
                 wake = self._lanes[key] = anyio.Event()
                 try:
+                    if not await self._is_own(key):
+                        return
                     row = await self._outbox.next_open(key, now=self._now())
                     if row is not None:
                         await self._advance(row, wake)
@@ -240,6 +252,15 @@ class DeliveryWorker:
             self._lanes.pop(key, None)
             if self.current_key(key) != key:
                 self.notify(key)  # it migrated while this lane was at work
+
+    async def _is_own(self, key: ConversationKey) -> bool:
+        """Return whether this node sends to a chat; if not, tell the node that does. Raises StoreError."""
+        if self._owners.is_own(key):
+            return True
+        owner = await self._owners.claim(key)
+        if owner != self._owners.number:
+            self._owners.signal(owner, key, is_delivery=True)
+        return owner == self._owners.number
 
     async def _advance(self, row: OutboxRow, wake: anyio.Event) -> None:
         """Take the first open row of a lane one step further. Raises StoreError."""
@@ -300,8 +321,11 @@ class DeliveryWorker:
         now = self._now()
         await self._outbox.reschedule(row.id, not_before=now + wait_s, error="refused", now=now)
 
-    async def _repeat_indicators(self) -> None:
-        """Store the indicators of the rows that were closed last: a kill may have come before they were shown."""
+    async def repeat_indicators(self) -> None:
+        """Store the indicators of the rows that were closed last: a kill may have come before they were shown.
+
+        Those of this node's chats, and of chats that nobody owns.
+        """
         states: tuple[DeliveryState, ...] = ("delivered", "uncertain", "failed")
         list_recent = partial(self._outbox.list_recent, states=states, limit=REPEATED_INDICATORS)
         closed = await self._store.call(list_recent)
@@ -313,6 +337,13 @@ class DeliveryWorker:
             if row.updated_at > last - REPEATED_INDICATORS_S:
                 with suppress(ValueError):  # a row that cannot be decoded was not sent
                     repeated += _indicator_rows(row)
+        if self._owners.is_shared:
+            owners = {
+                chat: await self._store.call(partial(self._owners.find, chat))
+                for chat in {chat_of(row.conversation) for row in repeated}
+            }
+            ours = (None, self._owners.number)
+            repeated = [row for row in repeated if owners[chat_of(row.conversation)] in ours]
         await self._store.call(lambda: self._outbox.enqueue(repeated))
 
     def _wake_waiters(self, row_key: str) -> None:

@@ -165,6 +165,7 @@ async def running_bus(
     config: BusConfig | None = None,
     others: Mapping[str, Adapter] | None = None,
     wrap: Callable[[Database], Database] | None = None,
+    store: StoreConfig | None = None,
 ) -> AsyncIterator[BusHarness]:
     """Run a bus; with a `server` passed in (already running), the same one survives a restart.
 
@@ -175,7 +176,7 @@ async def running_bus(
     async with (
         _served(server) as langgraph,
         _gateway(rest),
-        Database.open(StoreConfig(), place_database(home)) as database,
+        Database.open(store or StoreConfig(), place_database(home)) as database,
     ):
         adapters: dict[str, Adapter] = {platform.name: platform, **(others or {})}
         async with (

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -15,11 +16,13 @@ import psycopg
 import pytest
 from psycopg.pq import ExecStatus
 
+from store.chat_owners import ChatOwners
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database, Transaction
 from store.errors import SchemaTooNew, StoreUnavailable
-from store.inbox import InboxRow, InboxStore, NewInboxRow, QueueFull, _accept
+from store.inbox import InboxRow, InboxStore, NewInboxRow, QueueFull
+from store.inbox_accept import accept
 from store.migrations import POSTGRES, scripts
 from store.pairings import Pairing, PairingStore
 from store.postgres.statements import translate
@@ -82,13 +85,16 @@ async def test_the_cap_of_a_queue_holds_for_messages_at_once(url: str, tmp_path:
     async with Database.open(StoreConfig(url=url), tmp_path) as database:
         results: list[object] = []
 
-        async def accept(number: int) -> None:
+        owners = ChatOwners(database)
+
+        async def accept_one(number: int) -> None:
             # Without the order in which a process submits them: they may come from several.
-            results.append(await database.transaction(lambda tx: _accept(tx, message(number), 5)))
+            unit = partial(accept, new=message(number), cap=5, owners=owners)
+            results.append(await database.transaction(unit))
 
         async with anyio.create_task_group() as group:
             for number in range(30):
-                group.start_soon(accept, number)
+                group.start_soon(accept_one, number)
         assert sum(isinstance(one, InboxRow) for one in results) == 5
         assert sum(isinstance(one, QueueFull) for one in results) == 25
 

@@ -1,0 +1,127 @@
+"""Takes over the chats of nodes that are gone, and does what other nodes leave to this one.
+
+Only where several nodes share a PostgreSQL database. Signals make it quick; what they miss is found by searching.
+"""
+
+import logging
+from collections.abc import Collection
+
+import anyio
+
+from bus.context import BusContext
+from bus.inbound.dispatcher import InboundDispatcher
+from bus.messages import ConversationKey
+from store.chat_owners import MAX_CLAIMS, parse_signal
+from store.errors import StoreError
+from store.nodes import Nodes
+
+log = logging.getLogger(__name__)
+
+SEARCH_S = 0.5
+"""How often chats without an owner are searched for, seconds."""
+
+SEARCHES_OF_OWN = 4
+"""Searches between two for what is forgotten in this node's own chats."""
+
+PATIENCE = 3
+"""Searches after which a node also takes a chat that another one should take: that one may not run its channel."""
+
+
+class ChatTakeover:
+    """Finds the work that no node does.
+
+    Args:
+        bus: The bus.
+        dispatcher: Takes messages.
+        nodes: The nodes that share the database.
+    """
+
+    def __init__(self, bus: BusContext, dispatcher: InboundDispatcher, nodes: Nodes) -> None:
+        self._owners = bus.stores.owners
+        self._delivery = bus.delivery
+        self._channels = bus.adapters.keys()
+        self._dispatcher = dispatcher
+        self._nodes = nodes
+        self._seen: dict[ConversationKey, int] = {}
+        self._numbers = {node.number for node in nodes.living}
+        self._searches = 0
+
+    async def run(self) -> None:
+        """Look for work until cancelled; returns at once where there is one node only."""
+        if not self._owners.is_shared:
+            return
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._listen)
+            while True:
+                with anyio.move_on_after(SEARCH_S):
+                    await self._nodes.wait_change()
+                await self._try_search()
+
+    async def search(self) -> int:
+        """Take over chats that nobody owns, and find what is forgotten; return how many were taken.
+
+        Raises:
+            StoreError: the journal cannot be used.
+        """
+        taken = await self._take_orphans()
+        numbers = {node.number for node in self._nodes.living}
+        if not self._numbers <= numbers:
+            # What a node that is gone closed last may not be shown yet.
+            await self._delivery.repeat_indicators()
+        self._numbers = numbers
+        if taken:
+            await self._delivery.send_own()
+        self._searches += 1
+        if self._searches % SEARCHES_OF_OWN == 0:
+            await self._search_own()
+        return len(taken)
+
+    async def _try_search(self) -> None:
+        try:
+            if taken := await self.search():
+                log.info("%s chats that no node worked on are taken over", taken)
+        except StoreError as error:
+            log.debug("the search for chats without a node waits for the journal: %s", error)
+        except Exception:
+            log.exception("the search for chats without a node failed; it is tried again")
+
+    async def _listen(self) -> None:
+        """Do what other nodes signal, until the database is closed."""
+        with self._owners.listen() as payloads:
+            async for payload in payloads:
+                if not payload:
+                    self._searches = -1  # the next search looks at everything
+                    continue
+                key, is_delivery = parse_signal(payload)
+                if is_delivery:
+                    self._delivery.notify(key)
+                else:
+                    self._dispatcher.resume_chat_soon(key)
+
+    async def _take_orphans(self) -> set[ConversationKey]:
+        orphans = [
+            chat for chat in await self._owners.list_orphans() if chat.channel in self._channels
+        ]
+        self._seen = {chat: self._seen.get(chat, 0) + 1 for chat in orphans}
+        wanted = [
+            chat for chat in orphans if self._owners.prefers(chat) or self._seen[chat] > PATIENCE
+        ]
+        taken: set[ConversationKey] = set()
+        for start in range(0, len(wanted), MAX_CLAIMS):
+            claimed = await self._owners.take(wanted[start : start + MAX_CLAIMS])
+            self._resume(claimed)
+            taken.update(claimed)
+        return taken
+
+    def _resume(self, chats: Collection[ConversationKey]) -> None:
+        for chat in chats:
+            self._dispatcher.resume_chat_soon(chat)
+
+    async def _search_own(self) -> None:
+        """Find what is forgotten in this node's chats: a signal was lost, or the disk failed after a commit."""
+        forgotten = await self._dispatcher.find_forgotten()
+        self._resume(forgotten)
+        chats = forgotten | await self._delivery.send_own()
+        if foreign := [chat for chat in chats if chat.channel not in self._channels]:
+            # Nodes whose configurations differ: one that runs the channel takes them.
+            await self._owners.give_up(foreign)

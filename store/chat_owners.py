@@ -1,0 +1,192 @@
+"""Which node works on which chat, where several share a PostgreSQL database.
+
+A chat has an owner from its first message on: the node that runs its turns and sends to it. Only the owner itself gives
+a chat up; a node that is ended has none any more, whatever the table says. So an owner need not look its own chats up
+again: whoever takes one away has ended this process before. On SQLite every chat is the one node's, and nothing is
+stored.
+"""
+
+import json
+from collections.abc import AsyncIterator, Collection, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+
+from store.conversations import ConversationKey, current_key_in, key_from_row, key_params
+from store.database import Database
+from store.nodes import preferred_node
+from store.transaction import Params, Transaction
+
+MAX_KNOWN = 50_000
+"""Own chats that are kept in memory; others are looked up again."""
+
+MAX_CLAIMS = 32
+"""Chats that are claimed in one transaction."""
+
+LIVES = "EXISTS (SELECT 1 FROM node WHERE number = chat_owner.node AND ended_at IS NULL)"
+"""Condition on a row of chat_owner: its node was not ended."""
+
+_CLAIM = f"""
+INSERT INTO chat_owner (channel, workspace, chat, node) VALUES (:channel, :workspace, :chat, :node)
+ON CONFLICT (channel, workspace, chat)
+DO UPDATE SET node = CASE WHEN {LIVES} THEN chat_owner.node ELSE excluded.node END
+RETURNING node
+"""  # noqa: S608 - statements of this module only
+_FIND = f"""
+SELECT node FROM chat_owner
+WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND {LIVES}
+"""  # noqa: S608 - statements of this module only
+_HAVE_WORK = """
+SELECT DISTINCT channel, workspace, chat, '' AS topic FROM conversation WHERE id IN (
+    SELECT conversation_id FROM inbox WHERE state IN ('new', 'running')
+    UNION ALL SELECT conversation_id FROM outbox WHERE state IN ('pending', 'sending'))
+"""
+_ORPHANS = f"""
+SELECT channel, workspace, chat, topic FROM ({_HAVE_WORK}) AS found
+WHERE NOT EXISTS (
+    SELECT 1 FROM chat_owner WHERE chat_owner.channel = found.channel AND chat_owner.workspace = found.workspace
+    AND chat_owner.chat = found.chat AND {LIVES})
+"""  # noqa: S608 - statements of this module only
+_OPEN_ROWS = """
+SELECT inbox.id, channel, workspace, chat, '' AS topic
+FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id JOIN chat_owner USING (channel, workspace, chat)
+WHERE inbox.state IN ('new', 'running') AND chat_owner.node = :node
+"""
+_GIVE_UP = """
+DELETE FROM chat_owner
+WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND node = :node
+"""
+
+
+class ChatOwners:
+    """The chat_owner table. A chat is named by the key of any of its conversations.
+
+    Attributes:
+        is_shared: Several nodes may use the database: it is PostgreSQL.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._nodes = database.nodes
+        self.is_shared = database.nodes.number != 0
+        self._own: dict[ConversationKey, None] = {}
+
+    @property
+    def number(self) -> int:
+        """The number of this node."""
+        return self._nodes.number
+
+    def is_own(self, key: ConversationKey) -> bool:
+        """Whether a chat is known to be this node's. False = it is to be looked up. Costs nothing."""
+        return not self.is_shared or _chat(key) in self._own
+
+    def prefers(self, key: ConversationKey) -> bool:
+        """Whether a chat that nobody owns should be this node's, as far as it knows the others."""
+        return self._preferred(key) == self.number
+
+    def claim_in(self, tx: Transaction, key: ConversationKey) -> int:
+        """Return the node that owns a chat; one that nobody owns gets an owner. For other stores' transactions.
+
+        The first statements of a transaction: the chat's row stays locked.
+        """
+        chat = _chat(current_key_in(tx, key))
+        return int(tx.run(_CLAIM, {**key_params(chat), "node": self._preferred(chat)})[0]["node"])
+
+    async def claim(self, key: ConversationKey) -> int:
+        """Return the node that owns a chat; one that nobody owns gets an owner. Raises StoreError."""
+        if self.is_own(key):
+            return self.number
+        owner = await self._database.transaction(lambda tx: self.claim_in(tx, key))
+        if owner == self.number:
+            self.remember(key)
+        return owner
+
+    async def find(self, key: ConversationKey) -> int | None:
+        """Return the node that owns a chat; None = nobody. Raises StoreError."""
+        if self.is_own(key):
+            return self.number
+        rows = await self._database.read(_FIND, key_params(key))
+        return int(rows[0]["node"]) if rows else None
+
+    def remember(self, key: ConversationKey) -> None:
+        """Note that a chat is this node's: a committed transaction said so."""
+        if not self.is_shared:
+            return
+        self._own[_chat(key)] = None
+        if len(self._own) > MAX_KNOWN:
+            del self._own[next(iter(self._own))]
+
+    def signal(self, owner: int, key: ConversationKey, *, is_delivery: bool = False) -> None:
+        """Let the owner of a chat look at it: a message was accepted, or there are deliveries of a conversation."""
+        topic = key.topic if is_delivery else None
+        payload = json.dumps([key.channel, key.workspace, key.chat, topic], ensure_ascii=False)
+        self._database.signals.publish(f"chats:{owner}", payload)
+
+    def listen(self) -> AbstractContextManager[AsyncIterator[str]]:
+        """Receive what other nodes signal to this one (`parse_signal`); "" = some signals may have been lost."""
+        return self._database.signals.subscribe(f"chats:{self.number}")
+
+    async def list_orphans(self) -> list[ConversationKey]:
+        """Return the chats that have unfinished messages or open deliveries, and no owner. Raises StoreError."""
+        return [key_from_row(row) for row in await self._database.read(_ORPHANS)]
+
+    async def take(self, chats: Iterable[ConversationKey]) -> list[ConversationKey]:
+        """Own those of some chats, up to `MAX_CLAIMS`, that nobody owns by now; return them. Raises StoreError."""
+        # In one order in every node: two of them that take the same chats wait for each other only once.
+        wanted = sorted(map(_chat, chats), key=lambda key: (key.channel, key.workspace, key.chat))
+
+        def work(tx: Transaction) -> list[ConversationKey]:
+            mine: Params = {"node": self.number}
+            claims = [(chat, tx.run(_CLAIM, {**key_params(chat), **mine})) for chat in wanted]
+            return [chat for chat, rows in claims if rows[0]["node"] == self.number]
+
+        taken = await self._database.transaction(work)
+        for chat in taken:
+            self.remember(chat)
+        return taken
+
+    async def list_open_rows(self) -> list[tuple[int, ConversationKey]]:
+        """Return the unfinished inbox rows of this node's chats: their ids and chats. Raises StoreError."""
+        rows = await self._database.read(_OPEN_ROWS, {"node": self.number})
+        return [(int(row["id"]), key_from_row(row)) for row in rows]
+
+    def forget(self, chats: Collection[ConversationKey]) -> None:
+        """Look some chats up again before they count as this node's."""
+        for chat in chats:
+            self._own.pop(_chat(chat), None)
+
+    async def give_up(self, chats: Collection[ConversationKey]) -> None:
+        """Own some chats no more. Nothing may be going on in them. Raises StoreError."""
+        self.forget(chats)
+        mine: Params = {"node": self.number}
+
+        def work(tx: Transaction) -> None:
+            for chat in chats:
+                tx.run(_GIVE_UP, {**key_params(_chat(chat)), **mine})
+
+        await self._database.transaction(work)
+
+    def _preferred(self, key: ConversationKey) -> int:
+        chat = _chat(key)
+        return preferred_node(
+            self._nodes.living, "\0".join((chat.channel, chat.workspace, chat.chat))
+        )
+
+
+def parse_signal(payload: str) -> tuple[ConversationKey, bool]:
+    """Return the conversation or chat of a signal, and whether it is about deliveries.
+
+    >>> parse_signal('["telegram", "1", "5", null]')[1]
+    False
+    """
+    channel, workspace, chat, topic = json.loads(payload)
+    key = ConversationKey(channel=channel, workspace=workspace, chat=chat, topic=topic or "")
+    return key, topic is not None
+
+
+def chat_order(key: ConversationKey) -> str:
+    """Return what orders the units of a chat's messages (`Database.transaction`)."""
+    return f"{key.channel}/{key.workspace}/{key.chat}"
+
+
+def _chat(key: ConversationKey) -> ConversationKey:
+    return replace(key, topic="") if key.topic else key
