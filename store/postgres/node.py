@@ -108,9 +108,11 @@ class MemberNode:
             try:
                 self._connection = connect(self.parameters)
                 self._connection.execute(_FORGET)
-                inserted = self._connection.execute(_INSERT, [self._description.name])
-                self.number = inserted.fetchall()[0]["number"]
-                self._hold(self._connection)
+                # Others see the row together with its lock: a node without one is gone.
+                with self._connection.transaction():
+                    inserted = self._connection.execute(_INSERT, [self._description.name])
+                    self.number = inserted.fetchall()[0]["number"]
+                    self._hold(self._connection)
                 self._confirmed_at = time.monotonic()
                 self._look(self._connection)
             except psycopg.Error as error:

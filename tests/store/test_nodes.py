@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,9 @@ from store.database import Database
 from store.errors import StoreLocked, StoreUnavailable
 from store.inbox import InboxStore, NewInboxRow
 from store.nodes import Node, preferred_node
-from store.postgres.node_sessions import AFTER_START_S, NODE, WORK, sole_use
+from store.postgres.connection import connect, parse_url
+from store.postgres.node import MemberNode
+from store.postgres.node_sessions import AFTER_START_S, NODE, WORK, NodeState, list_nodes, sole_use
 from store.process_description import ProcessDescription
 from tests.eventually import eventually
 
@@ -257,3 +259,30 @@ async def test_a_sqlite_file_has_one_node(tmp_path: Path) -> None:
         assert list(database.nodes.living) == [Node(number=0, name="mine")]
         async with database.nodes.exclusive("job"):
             await database.nodes.leave()
+
+
+async def test_a_node_that_joins_is_not_taken_for_dead(url: str) -> None:
+    joins, ends = threading.Event(), threading.Event()
+    without_lock: list[NodeState] = []
+
+    def look() -> None:
+        # What every node's heartbeat does, as often as it can.
+        with closing(connect(parse_url(url))) as connection:
+            while not ends.is_set():
+                if joins.is_set():
+                    seen = [state for state in list_nodes(connection) if not state.pid]
+                    without_lock.extend(seen if joins.is_set() else [])
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        for _ in range(30):
+            member = MemberNode(parse_url(url), MINE)
+            joins.set()
+            await anyio.to_thread.run_sync(member.join)
+            joins.clear()
+            await anyio.to_thread.run_sync(member.release)
+    finally:
+        ends.set()
+        looking.join()
+    assert without_lock == []
