@@ -7,7 +7,7 @@ from typing import Any, Literal
 import orjson
 
 from store.database import Database, Row, Transaction, Value
-from store.errors import RowNotFound
+from store.errors import RowConflict, RowNotFound
 from store.rows import from_row
 from store.threads import ThreadStatus, encode, missing_thread
 
@@ -23,9 +23,9 @@ INSERT INTO thread (thread_id, created_at, updated_at, state_updated_at, metadat
 VALUES (:thread_id, :now, :now, :now, :tags, 'busy')
 """
 _INSERT = """
-INSERT INTO run (run_id, thread_id, assistant_id, status, metadata, kwargs, multitask_strategy,
+INSERT INTO run (run_id, thread_id, assistant_id, status, metadata, kwargs, multitask_strategy, node,
     created_at, updated_at)
-VALUES (:run_id, :thread_id, :assistant_id, :status, :metadata, :kwargs, :multitask, :now, :now)
+VALUES (:run_id, :thread_id, :assistant_id, :status, :metadata, :kwargs, :multitask, :node, :now, :now)
 """
 _RUNNING = "UPDATE run SET status = 'running', updated_at = :now WHERE run_id = :run_id"
 _BUSY_AGAIN = """
@@ -67,6 +67,41 @@ _LEFT_THREADS = """
 UPDATE thread SET status = CASE WHEN interrupts <> '{}' THEN 'interrupted' ELSE 'idle' END, updated_at = :now
 WHERE status = 'busy'
 """
+
+# Of several nodes, on PostgreSQL only.
+_LIVING = "(SELECT number FROM node WHERE ended_at IS NULL)"
+_FIND_OTHER_NODE = f"""
+SELECT node FROM run WHERE thread_id = :thread_id AND node <> :node AND status IN ('pending', 'running')
+    AND node IN {_LIVING} LIMIT 1
+"""  # noqa: S608 - literals only
+_FIND_THREAD_NODE = """
+SELECT node FROM run WHERE thread_id = :thread_id AND status IN ('pending', 'running') LIMIT 1
+"""
+_FIND_RUN_NODE = "SELECT node, status FROM run WHERE run_id = :run_id"
+_LOCK_THREADS_OF_ENDED_NODES = f"""
+SELECT thread_id FROM thread WHERE thread_id IN (
+    SELECT thread_id FROM run WHERE status IN ('pending', 'running') AND node NOT IN {_LIVING}
+) ORDER BY thread_id /* FOR UPDATE */
+"""  # noqa: S608 - literals only
+_LEFT_RUNS_OF_ENDED_NODES = f"""
+UPDATE run SET status = 'interrupted', error = :error, updated_at = :now
+WHERE status IN ('pending', 'running') AND node NOT IN {_LIVING} RETURNING run_id
+"""  # noqa: S608 - literals only
+_LEFT_THREAD = f"""{_LEFT_THREADS.rstrip()} AND thread_id = :thread_id
+    AND NOT EXISTS (SELECT 1 FROM run WHERE run.thread_id = :thread_id AND run.status IN ('pending', 'running'))
+"""  # noqa: S608 - literals only
+
+
+class ThreadElsewhere(RowConflict):
+    """Another node executes runs on this thread.
+
+    Attributes:
+        node: Its number.
+    """
+
+    def __init__(self, node: int) -> None:
+        super().__init__("Another node executes a run on this thread.")
+        self.node = node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +156,10 @@ class RunStore:
 
         Raises:
             RowNotFound: there is no such thread, and it was not to be made.
+            ThreadElsewhere: another node executes runs on this thread.
         """
-        params = _params(run)
+        node = self._database.nodes.number
+        params = {**_params(run), "node": node}
         thread: dict[str, Value] = {
             "thread_id": run.thread_id,
             "now": run.created_at,
@@ -134,6 +171,9 @@ class RunStore:
                 if not create_thread:
                     raise missing_thread(run.thread_id)
                 tx.run(_NEW_THREAD, thread)
+            # The thread's row is locked: two nodes cannot both find that no other one executes runs on it.
+            if node and (found := tx.run(_FIND_OTHER_NODE, params)):
+                raise ThreadElsewhere(found[0]["node"])
             tx.run(_INSERT, params)
 
         await self._database.transaction(work)
@@ -200,16 +240,45 @@ class RunStore:
         params: dict[str, Value] = {"run_id": run_id, "thread_id": thread_id}
         return bool(await self._database.transaction(lambda tx: tx.run(_DELETE, params)))
 
+    async def find_thread_node(self, thread_id: str) -> int | None:
+        """Return the number of the node that executes a thread's runs; None = there are none."""
+        rows = await self._database.read(_FIND_THREAD_NODE, {"thread_id": thread_id})
+        return int(rows[0]["node"]) if rows else None
+
+    async def check_thread(self, thread_id: str) -> None:
+        """Raise ThreadElsewhere if another node executes runs on a thread."""
+        if node := self._database.nodes.number:
+            params: dict[str, Value] = {"thread_id": thread_id, "node": node}
+            if found := await self._database.read(_FIND_OTHER_NODE, params):
+                raise ThreadElsewhere(found[0]["node"])
+
+    async def find_run_node(self, run_id: str) -> tuple[int, RunStatus] | None:
+        """Return the number of the node that executes or executed a run, and the run's status; None = unknown run."""
+        rows = await self._database.read(_FIND_RUN_NODE, {"run_id": run_id})
+        return (int(rows[0]["node"]), rows[0]["status"]) if rows else None
+
     async def interrupt_unfinished(self, *, now: float) -> int:
-        """Mark the runs of a dead process as interrupted and their threads as idle; return how many runs."""
+        """Mark the runs of dead processes as interrupted and their threads as idle; return how many runs.
+
+        SQLite: all unfinished runs, for this process has none yet. PostgreSQL: those of nodes that were ended.
+        """
         error = encode({"error": "Interrupted", "message": "The server stopped during this run."})
+        params: dict[str, Value] = {"error": error, "now": now}
 
         def work(tx: Transaction) -> int:
-            left = tx.run(_LEFT_RUNS, {"error": error, "now": now})
-            tx.run(_LEFT_THREADS, {"now": now})
+            left = tx.run(_LEFT_RUNS, params)
+            tx.run(_LEFT_THREADS, params)
             return len(left)
 
-        return await self._database.transaction(work)
+        def work_of_ended_nodes(tx: Transaction) -> int:
+            threads = tx.run(_LOCK_THREADS_OF_ENDED_NODES)
+            left = tx.run(_LEFT_RUNS_OF_ENDED_NODES, params)
+            for thread in threads:
+                tx.run(_LEFT_THREAD, {"now": now, "thread_id": thread["thread_id"]})
+            return len(left)
+
+        is_shared = self._database.nodes.number > 0
+        return await self._database.transaction(work_of_ended_nodes if is_shared else work)
 
 
 def _params(run: Run) -> dict[str, Value]:

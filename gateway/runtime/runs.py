@@ -23,6 +23,7 @@ from gateway.runtime.errors import InvalidRequest, RuntimeClosing, ThreadBusyErr
 from gateway.runtime.event_log import MAX_BYTES, EventLog
 from gateway.runtime.finalizer import RunFinalizer
 from gateway.runtime.finished_runs import FinishedRuns
+from gateway.runtime.left_runs import LeftRuns
 from gateway.runtime.lifecycle import CancelAction, RunResult
 from gateway.runtime.live_run import LiveRun
 from gateway.runtime.log_context import CURRENT_RUN, RunLogContext
@@ -56,7 +57,7 @@ _log = logging.getLogger(__name__)
 class RunManager:
     """Manages all runs of this process. An async context manager; it owns their tasks.
 
-    The entry closes what a dead process left open: its runs become `interrupted`, its threads idle.
+    The entry closes what a dead process left open: its runs become `interrupted`, its threads idle. So does its end.
     The exit starts nothing new and cancels active runs (they keep their last checkpoint), within `drain_s`.
 
     Args:
@@ -85,6 +86,7 @@ class RunManager:
     ) -> None:
         self.threads = ThreadStore(database)
         self.rows = RunStore(database)
+        self._left_runs = LeftRuns(self.rows, database.nodes, now)
         self.items = ItemStore(database, now=now)
         self.assistants = AssistantStore(database)
         self.subscribers = ThreadSubscribers()
@@ -104,12 +106,11 @@ class RunManager:
         self._tasks: TaskGroup | None = None
 
     async def __aenter__(self) -> Self:
-        left = await self.rows.interrupt_unfinished(now=self.now())
-        if left:
-            _log.warning("%d run(s) were interrupted when Parley last stopped.", left)
+        await self._left_runs.interrupt()
         tasks = anyio.create_task_group()
         await tasks.__aenter__()
         tasks.start_soon(self._sweep)
+        tasks.start_soon(self._left_runs.watch)
         self._tasks = tasks
         return self
 
@@ -139,7 +140,7 @@ class RunManager:
         """Start a run or queue it behind others of its thread. Its row is on disk when this returns.
 
         Raises:
-            RuntimeClosing, ThreadBusyError, UnknownAssistant, InvalidRequest: Nothing was started.
+            RuntimeClosing, ThreadBusyError, ThreadElsewhere, UnknownAssistant, InvalidRequest: Nothing was started.
             RowNotFound: The thread does not exist.
             StoreError: The row could not be written.
         """
@@ -203,9 +204,8 @@ class RunManager:
 
     def started_runs(self, thread_id: str) -> list[LiveRun]:
         """Return a thread's runs whose events are still in memory, in the order of their starts."""
-        running = [
-            live for live in self.active_on_thread(thread_id) if live.row.status != "pending"
-        ]
+        on_thread = self.active_on_thread(thread_id)
+        running = [live for live in on_thread if live.row.status != "pending"]
         return self._finished_runs.for_thread(thread_id) + running
 
     async def get(self, thread_id: str, run_id: str) -> Run:

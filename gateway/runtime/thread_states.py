@@ -108,6 +108,7 @@ class ThreadStates:
 
         Raises:
             ThreadBusyError: A run holds the thread.
+            ThreadElsewhere: A run of another node does.
             InvalidRequest: The graph rejects the update.
         """
         graph = await self._graph(thread)
@@ -115,6 +116,7 @@ class ThreadStates:
             raise InvalidRequest("The thread has no graph yet: start a run on it first.")
         config = _checkpoint_config(thread.thread_id, change.checkpoint)
         async with self._runs.lock_thread(thread.thread_id):
+            await self._runs.rows.check_thread(thread.thread_id)
             try:
                 written = await graph.aupdate_state(
                     config, parse_state_values(change.values), as_node=change.as_node
