@@ -15,6 +15,7 @@ from bus.settings.language import LanguageResolver
 from bus.settings.resolver import SettingsResolver
 from bus.stores import JournalStores
 from bus.tracing import NO_TRACER, MessageTracer
+from store.nodes import Nodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,7 @@ class BusContext:
         policies: Who may talk to the bot, by channel.
         adapters: The platforms to connect, by channel.
         stores: The journal.
+        nodes: The processes that share it.
         runs: Threads and runs at the agent's server.
         gateway: The gateway's REST API; its base URL ends in `/api`.
         delivery: Sends what is in the outbox.
@@ -42,6 +44,7 @@ class BusContext:
     policies: Mapping[str, ChannelPolicy]
     adapters: Mapping[str, Adapter]
     stores: JournalStores
+    nodes: Nodes
     runs: RunClient
     gateway: httpx.AsyncClient
     delivery: DeliveryWorker

@@ -1,7 +1,7 @@
 """The interfaces between the bus and platforms: `Adapter`, its optional `Supports...` protocols, and `Intake`."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -46,6 +46,26 @@ class Disposition(StrEnum):
 
 class Intake(Protocol):
     """Where adapters hand over events."""
+
+    @property
+    def node_count(self) -> int:
+        """How many processes use the same accounts now: they share what a platform allows. Costs nothing."""
+        return 1
+
+    def exclusive(
+        self,
+        name: str,  # noqa: ARG002 - for overrides
+        on_wait: Callable[[], None] | None = None,  # noqa: ARG002
+    ) -> AbstractAsyncContextManager[None]:
+        """Run the block while no other process of the service is inside a block of this name.
+
+        The block is cancelled, and ends without an error, if another process may have entered: enter it again.
+
+        Args:
+            name: Up to 100 characters.
+            on_wait: Called once if another process is inside now.
+        """
+        return nullcontext()
 
     async def receive(self, inbound: InboundMessage) -> Disposition:
         """Decide on one message and commit it. When this returns, the platform may be acknowledged.

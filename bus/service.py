@@ -165,6 +165,7 @@ async def run_bus(
             policies=policies,
             adapters=adapters,
             stores=stores,
+            nodes=database.nodes,
             runs=RunClient(langgraph),
             gateway=gateway,
             delivery=_delivery_worker(adapters, stores, gateway, database, now, tracer),

@@ -1,6 +1,6 @@
 """Nodes: the processes that share one database. A SQLite file has one, number 0."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -45,11 +45,14 @@ class Nodes(Protocol):
         """The nodes that live, this one among them, as of the last heartbeat. Costs nothing."""
         ...
 
-    def exclusive(self, name: str) -> AbstractAsyncContextManager[None]:
+    def exclusive(
+        self, name: str, on_wait: Callable[[], None] | None = None
+    ) -> AbstractAsyncContextManager[None]:
         """Run the block while no other node is inside a block of this name; wait for it.
 
         The block is cancelled, and ends without an error, if the connection that shows it to other nodes breaks:
-        enter it again. Not to be entered twice at a time by one process.
+        enter it again. Not to be entered twice at a time by one process. `on_wait` is called once if another node is
+        inside now.
         """
         ...
 
@@ -85,7 +88,9 @@ class SingleNode(Nodes):
 
     @override
     @asynccontextmanager
-    async def exclusive(self, name: str) -> AsyncIterator[None]:
+    async def exclusive(
+        self, name: str, on_wait: Callable[[], None] | None = None
+    ) -> AsyncIterator[None]:
         yield
 
     @override

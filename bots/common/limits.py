@@ -113,6 +113,7 @@ class AccountLimiter:
         learned: The calls a second of the account, besides `windows`; None = they need not be learned.
         max_wait_s: Longest wait of a required call; beyond, the caller decides.
         clock: Monotonic clock, seconds.
+        count_nodes: Returns how many processes share the account's windows.
     """
 
     def __init__(
@@ -123,10 +124,13 @@ class AccountLimiter:
         learned: LearnedRate | None = None,
         max_wait_s: float = 10.0,
         clock: Callable[[], float] | None = None,
+        count_nodes: Callable[[], int] = lambda: 1,
     ) -> None:
         self._clock = clock or anyio.current_time
         self._windows = windows
+        self._count_nodes = count_nodes
         self._learned = learned
+        self._nodes = 1
         self._account = RateLimiter(self._account_windows(), clock=self._clock)
         self._chat_windows = chat_windows
         self._max_wait_s = max_wait_s
@@ -146,6 +150,9 @@ class AccountLimiter:
             DeliveryError: not now; retryable, with the seconds to wait.
         """
         limiter = self._chat(chat)
+        if (nodes := self._count_nodes()) != self._nodes:
+            self._nodes = nodes
+            self._account.set_windows(self._account_windows())
         if self._first_call_at is None:
             self._first_call_at = self._clock()
         if share is not None:
@@ -190,9 +197,13 @@ class AccountLimiter:
         (self._chat(chat) if chat else self._account).pause(seconds)
 
     def _account_windows(self) -> Windows:
+        """Return this process's share. What is learned is its own already: other nodes' calls are refused too."""
+        shared = {
+            length_s: max(1, calls // self._nodes) for length_s, calls in self._windows.items()
+        }
         if self._learned is None:
-            return self._windows
-        return {**self._windows, 1.0: int(self._learned.per_s)}
+            return shared
+        return {**shared, 1.0: int(self._learned.per_s)}
 
     def _rise(self) -> None:
         if self._learned is not None and not self._account.is_paused and self._learned.rise():

@@ -63,8 +63,8 @@ class FeishuApi:
 
     def __init__(self, rest: FeishuRestClient) -> None:
         self._rest = rest
-        self._sends = call_limiter()
-        self._patches = call_limiter()
+        self._sends = call_limiter(rest)
+        self._patches = call_limiter(rest)
 
     async def get_bot(self) -> FeishuBot:
         """Return who we are."""
@@ -181,9 +181,13 @@ def dump_json(value: Mapping[str, object]) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def call_limiter() -> AccountLimiter:
+def call_limiter(rest: FeishuRestClient) -> AccountLimiter:
     """Return the limiter of one API."""
-    return AccountLimiter(CALL_WINDOWS, max_wait_s=_MAX_WAIT_S)
+    return AccountLimiter(
+        CALL_WINDOWS,
+        max_wait_s=_MAX_WAIT_S,
+        count_nodes=lambda: rest.count_nodes(),  # noqa: PLW0108 - it is set later
+    )
 
 
 @asynccontextmanager

@@ -32,7 +32,7 @@ class CardKitApi:
 
     def __init__(self, rest: FeishuRestClient) -> None:
         self._rest = rest
-        self._limiter = call_limiter()
+        self._limiter = call_limiter(rest)
 
     async def create(self, card: Card) -> CardEntity:
         """Make a card, to be sent once within 14 days. Nobody sees it before that."""

@@ -97,6 +97,9 @@ class FeishuRestClient:
     Failures that name no time to wait (unreachable, HTTP 5xx, unreadable responses) get one, `retry_after_s`: it grows
     with every further failure of any call until one succeeds, so that callers do not call a broken platform at full
     speed.
+
+    Attributes:
+        count_nodes: Returns how many processes share the app's limits.
     """
 
     def __init__(
@@ -113,6 +116,7 @@ class FeishuRestClient:
         self._token = ""
         self._renew_at = 0.0
         self._token_lock = anyio.Lock()
+        self.count_nodes: Callable[[], int] = lambda: 1
 
     @property
     def channel(self) -> str:

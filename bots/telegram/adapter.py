@@ -166,7 +166,7 @@ class TelegramAdapter(
                 return
             dispatcher = UpdateDispatcher(handler.handle, self._backoff)
             poller = UpdatePoller(
-                dispatcher, self.tracker, timing=self._timing, allowed=self._allowed
+                dispatcher, intake, self.tracker, timing=self._timing, allowed=self._allowed
             )
             async with dispatcher.running():
                 await self.connection.run(partial(self._connect, bot, handler, poller))

@@ -17,6 +17,7 @@ from bots.telegram.dispatcher import UpdateDispatcher
 from bots.telegram.errors import cause_name
 from bots.telegram.stall_check import StallCheck
 from bots.telegram.updates import update_id_of
+from bus.platform import Intake
 
 _LOG = logging.getLogger(__name__)
 
@@ -27,10 +28,11 @@ ones at once."""
 
 
 class UpdatePoller:
-    """Polls one bot.
+    """Polls one bot, in one process of the service at a time: Telegram lets no two poll.
 
     Args:
         dispatcher: Handles the updates.
+        intake: Knows of other processes.
         health: Shows the state of the connection.
         timing: Deadlines.
         allowed: Kinds of updates.
@@ -39,12 +41,14 @@ class UpdatePoller:
     def __init__(
         self,
         dispatcher: UpdateDispatcher,
+        intake: Intake,
         health: HealthTracker,
         *,
         timing: TelegramTimeouts,
         allowed: Sequence[str],
     ) -> None:
         self._dispatcher = dispatcher
+        self._intake = intake
         self._health = health
         self._timing = timing
         self._allowed = allowed
@@ -58,10 +62,16 @@ class UpdatePoller:
             _LOG.warning("telegram: deleteWebhook was refused: %s", cause_name(error))
 
     async def receive(self, bot: TelegramBot) -> None:
-        """Poll until something fails. The first poll returns at once, as a check of the connection.
+        """Poll until something fails, once no other process of the service does.
 
+        The first poll returns at once, as a check of the connection.
         While another process competes for the token, only a long poll that lasts proves the connection.
         """
+        account = bot.token.partition(":")[0]
+        async with self._intake.exclusive(f"telegram {account}", self._show_waiting):
+            await self._poll_on(bot)
+
+    async def _poll_on(self, bot: TelegramBot) -> None:
         hold_s = self._timing.poll_s if self._contested else 0
         recheck_s = _FIRST_RECHECK_S
         stall_check = StallCheck(bot, self._timing)
@@ -92,6 +102,9 @@ class UpdatePoller:
         if updates and not numbered:
             raise TelegramError("The updates have no ids")
         return numbered
+
+    def _show_waiting(self) -> None:
+        self._health.mark_connected("Another process of the service receives the messages.")
 
     def _show(self) -> None:
         refusal = self._dispatcher.refusal

@@ -71,5 +71,6 @@ def build_inbound(
         access=access,
         capacity=capacity,
         stats=bus.stats,
+        nodes=bus.nodes,
     )
     return intake, dispatcher

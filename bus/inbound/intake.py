@@ -1,7 +1,8 @@
 """The intake: where adapters hand over messages, button presses, edits, deletions and chat migrations."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 
 from typing_extensions import override
 
@@ -22,6 +23,7 @@ from bus.messages import (
 )
 from bus.platform import Disposition, Intake
 from store.conversations import ChatMigration
+from store.nodes import Nodes
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +44,7 @@ class BusIntake(Intake):
         access: AccessChecker,
         capacity: IntakeCapacity,
         stats: IntakeStats,
+        nodes: Nodes,
     ) -> None:
         self._pipeline = pipeline
         self._presses = presses
@@ -50,6 +53,7 @@ class BusIntake(Intake):
         self._access = access
         self._capacity = capacity
         self._stats = stats
+        self._nodes = nodes
 
     def close(self) -> None:
         """Accept nothing more."""
@@ -58,6 +62,17 @@ class BusIntake(Intake):
     def counters(self) -> Mapping[tuple[str, Disposition], int]:
         """Return how many events had which disposition, by channel, since the start."""
         return self._stats.counts()
+
+    @property
+    @override
+    def node_count(self) -> int:
+        return len(self._nodes.living)
+
+    @override
+    def exclusive(
+        self, name: str, on_wait: Callable[[], None] | None = None
+    ) -> AbstractAsyncContextManager[None]:
+        return self._nodes.exclusive(name, on_wait)
 
     @override
     async def receive(self, inbound: InboundMessage) -> Disposition:

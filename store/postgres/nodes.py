@@ -49,9 +49,14 @@ class PostgresNodes(Nodes):
 
     @override
     @asynccontextmanager
-    async def exclusive(self, name: str) -> AsyncIterator[None]:
+    async def exclusive(
+        self, name: str, on_wait: Callable[[], None] | None = None
+    ) -> AsyncIterator[None]:
         with anyio.CancelScope() as scope:
-            while not await self._try_name(name, scope):  # noqa: ASYNC110 - another process gives it
+            while not await self._try_name(name, scope):
+                if on_wait is not None:
+                    on_wait()
+                    on_wait = None
                 await anyio.sleep(NAME_POLL_S)
             try:
                 yield

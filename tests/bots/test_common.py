@@ -210,6 +210,20 @@ async def test_required_calls_are_spaced() -> None:
     assert anyio.current_time() - began >= 0.2
 
 
+async def test_processes_share_what_an_account_may_do() -> None:
+    nodes = 2
+    limiter = AccountLimiter({60.0: 10}, max_wait_s=0.0, count_nodes=lambda: nodes)
+    for _ in range(5):
+        await limiter.acquire()
+    with pytest.raises(DeliveryError):
+        await limiter.acquire()
+    nodes = 1  # the other one ended: all is ours
+    for _ in range(5):
+        await limiter.acquire()
+    with pytest.raises(DeliveryError):
+        await limiter.acquire()
+
+
 async def test_a_429_pauses_what_it_was_about() -> None:
     limiter = AccountLimiter({60.0: 40})
     with pytest.raises(DeliveryError):

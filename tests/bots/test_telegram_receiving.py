@@ -1,11 +1,13 @@
 """Receiving on Telegram: nothing is confirmed before it was kept, and the health tells the truth."""
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
 import anyio
 import pytest
+from typing_extensions import override
 
 from bots.config import TelegramConfig
 from bots.telegram.adapter import TelegramAdapter, build
@@ -483,3 +485,44 @@ async def test_a_group_that_the_bot_is_added_to_is_greeted(
         telegram.set_membership(GROUP, "member", before="left")
         await telegram.wait_for(lambda: telegram.backlog == 0)
     assert len(telegram.calls("sendMessage")) == 2
+
+
+class _NodeIntake(RecordingIntake):
+    """The intake of one of several processes, which share a lock."""
+
+    def __init__(self, lock: anyio.Lock) -> None:
+        super().__init__()
+        self.lock = lock
+        self.names: list[str] = []
+
+    @override
+    @asynccontextmanager
+    async def exclusive(
+        self, name: str, on_wait: Callable[[], None] | None = None
+    ) -> AsyncIterator[None]:
+        self.names.append(name)
+        if self.lock.locked() and on_wait is not None:
+            on_wait()
+        async with self.lock:
+            yield
+
+
+async def test_of_several_processes_one_polls_until_it_ends(telegram: TelegramServer) -> None:
+    lock = anyio.Lock()
+    first, second = _NodeIntake(lock), _NodeIntake(lock)
+    other = adapter_for(telegram)
+    async with AsyncExitStack() as stack:
+        adapter = adapter_for(telegram)
+        await stack.enter_async_context(running(adapter, first))
+        await eventually(lambda: adapter.health().state is ConnectionState.CONNECTED)
+        async with running(other, second):
+            await eventually(lambda: other.health().state is ConnectionState.CONNECTED)
+            assert other.health().detail == "Another process of the service receives the messages."
+            telegram.dm("one")
+            await eventually(lambda: first.texts == ["one"])
+            await stack.aclose()
+            telegram.dm("two")
+            await eventually(lambda: "two" in second.texts)
+            await eventually(lambda: other.health().detail == "")
+    assert first.names == second.names == [f"telegram {telegram.token.partition(':')[0]}"]
+    assert [text for text in second.texts if text != "one"] == ["two"]
