@@ -180,8 +180,7 @@ async def run_bus(
         await migrations.load()
         bus = _build(context, migrations)
         await tasks.start(context.delivery.run)
-        await _take_up(context, bus.dispatcher, database)
-        tasks.start_soon(_take_housekeeping, bus, database, now)
+        await _take_up(context, bus, database)
         bus.connect(tasks)
         try:
             yield bus
@@ -191,13 +190,14 @@ async def run_bus(
             tasks.cancel_scope.cancel()
 
 
-async def _take_up(context: BusContext, dispatcher: InboundDispatcher, database: Database) -> None:
+async def _take_up(context: BusContext, bus: Bus, database: Database) -> None:
     """Take up what an earlier process left; where several nodes share the database, also from now on."""
+    context.tasks.start_soon(_take_housekeeping, bus, database, context.now)
     if context.stores.owners.is_shared:
-        takeover = ChatTakeover(context, dispatcher, database.nodes)
+        takeover = ChatTakeover(context, bus.dispatcher, database.nodes)
         await takeover.search()
         context.tasks.start_soon(takeover.run)
-    elif resumed := await dispatcher.resume():
+    elif resumed := await bus.dispatcher.resume():
         log.info("%s unfinished messages of an earlier process are resumed", resumed)
 
 

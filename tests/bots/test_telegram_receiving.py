@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import anyio
@@ -510,17 +510,22 @@ class _NodeIntake(RecordingIntake):
 async def test_of_several_processes_one_polls_until_it_ends(telegram: TelegramServer) -> None:
     lock = anyio.Lock()
     first, second = _NodeIntake(lock), _NodeIntake(lock)
-    other = adapter_for(telegram)
-    async with AsyncExitStack() as stack:
-        adapter = adapter_for(telegram)
-        await stack.enter_async_context(running(adapter, first))
-        await eventually(lambda: adapter.health().state is ConnectionState.CONNECTED)
+    adapter, other = adapter_for(telegram), adapter_for(telegram)
+    ends = anyio.Event()
+
+    async def run_first() -> None:
+        async with running(adapter, first):
+            await ends.wait()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run_first)
+        await linked(adapter, ConnectionState.CONNECTED)
         async with running(other, second):
-            await eventually(lambda: other.health().state is ConnectionState.CONNECTED)
-            assert other.health().detail == "Another process of the service receives the messages."
+            detail = await linked(other, ConnectionState.CONNECTED)
+            assert detail == "Another process of the service receives the messages."
             telegram.dm("one")
             await eventually(lambda: first.texts == ["one"])
-            await stack.aclose()
+            ends.set()
             telegram.dm("two")
             await eventually(lambda: "two" in second.texts)
             await eventually(lambda: other.health().detail == "")
