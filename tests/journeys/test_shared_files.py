@@ -11,7 +11,6 @@ from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCal
 from tests.fakes.postgres import MISSING, PostgresServer
 from tests.journeys.chat_users import PlatformServers
 from tests.journeys.service import Service, serving, with_model
-from tests.journeys.test_standby import standing_by
 
 PLATFORMS = ("slack", "telegram", "feishu")
 OUTPUT = "/mnt/user-data/outputs/notes.txt"
@@ -56,7 +55,8 @@ async def test_the_process_that_takes_over_has_the_files(
     tmp_path: Path, database: dict[str, Any]
 ) -> None:
     shared = tmp_path / "shared"
-    await anyio.Path(shared).mkdir()
+    for folder in (shared, tmp_path / "second"):
+        await anyio.Path(folder).mkdir()
     async with PlatformServers() as platforms, FakeModelServer(answer=use_files) as model:
         config = {
             **with_model(model.base_url),
@@ -68,7 +68,7 @@ async def test_the_process_that_takes_over_has_the_files(
         users = platforms.private_users(1)
         async with (
             serving(tmp_path, config, *PLATFORMS) as first,
-            standing_by(tmp_path / "second", config) as second,
+            serving(tmp_path / "second", config, *PLATFORMS) as second,
         ):
             for user in users:
                 await user.send(f"notes of {user.name}")

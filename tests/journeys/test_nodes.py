@@ -1,0 +1,154 @@
+"""Two `parley serve` on one PostgreSQL database share the work; one takes over what the other one leaves."""
+
+import signal
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import psycopg
+import pytest
+
+from tests.eventually import eventually
+from tests.fakes.model import FakeModelServer
+from tests.fakes.postgres import MISSING, PostgresServer
+from tests.fakes.postgres_proxy import PostgresProxy
+from tests.journeys.chat_users import PlatformServers
+from tests.journeys.service import Service, serving, with_model
+
+PLATFORMS = ("slack", "telegram", "feishu")
+LOST_DATABASE = 75
+
+
+@pytest.fixture
+def database(postgres: PostgresServer | None) -> Iterator[dict[str, Any]]:
+    if postgres is None:
+        pytest.skip(MISSING)
+    with postgres.database() as url:
+        yield {"database": {"url": url}}
+
+
+@asynccontextmanager
+async def two_nodes(
+    folder: Path, config: Mapping[str, Any], other: Mapping[str, Any] | None = None
+) -> AsyncIterator[tuple[Service, Service]]:
+    """Run two services, connected to all platforms. `other`: configuration of the second one."""
+    await anyio.Path(folder / "second").mkdir()
+    async with (
+        serving(folder, config, *PLATFORMS) as first,
+        serving(folder / "second", other or config, *PLATFORMS) as second,
+    ):
+        yield first, second
+
+
+def slow_model() -> FakeModelServer:
+    """Return a model whose answers take some three seconds."""
+    return FakeModelServer(token_delay_s=0.5)
+
+
+async def write_all(platforms: PlatformServers, model: FakeModelServer) -> None:
+    """Everybody writes, and waits for an answer."""
+    for user in platforms.users:
+        await user.send(f"hi from {user.name}")
+    await model.until(lambda m: len(m.requests) == len(platforms.users), within_s=30)
+
+
+async def answers_go_on(platforms: PlatformServers) -> None:
+    """Everybody got one answer, writes again and gets one; nothing else has appeared."""
+    for user in platforms.users:
+        await user.expect_messages(f"You said: hi from {user.name}")
+    for user in platforms.users:
+        await user.send(f"again from {user.name}")
+    for user in platforms.users:
+        await user.expect_messages(
+            f"You said: hi from {user.name}", f"You said: again from {user.name}"
+        )
+        assert user.misplaced_messages() == []
+
+
+async def logged(service: Service, line: str) -> None:
+    """Wait until a service has logged something."""
+    await eventually(service.log.read_text, lambda text: line in text, within_s=30)
+
+
+def owners(url: str) -> set[int]:
+    """Return the nodes that have chats."""
+    with psycopg.connect(url) as connection:
+        rows = connection.execute("SELECT DISTINCT node FROM chat_owner").fetchall()
+        return {row[0] for row in rows}
+
+
+async def test_two_nodes_share_the_chats(tmp_path: Path, database: dict[str, Any]) -> None:
+    async with PlatformServers() as platforms, FakeModelServer() as model:
+        config = {**with_model(model.base_url), **database, "channels": platforms.channels}
+        async with two_nodes(tmp_path, config) as nodes:
+            await write_all(platforms, model)
+            await answers_go_on(platforms)
+            assert len(owners(database["database"]["url"])) == len(nodes)
+            for node in nodes:
+                assert await node.stop() == 0
+        assert platforms.violations == []
+
+
+@pytest.mark.parametrize("killed", [0, 1])
+async def test_a_node_answers_what_a_killed_one_left(
+    tmp_path: Path, database: dict[str, Any], killed: int
+) -> None:
+    async with PlatformServers() as platforms, slow_model() as model:
+        config = {**with_model(model.base_url), **database, "channels": platforms.channels}
+        async with two_nodes(tmp_path, config) as nodes:
+            await write_all(platforms, model)
+            await nodes[killed].kill()
+            await answers_go_on(platforms)
+            assert await nodes[1 - killed].stop() == 0
+        assert platforms.violations == []
+
+
+async def test_a_frozen_node_is_replaced_and_says_nothing_more(
+    tmp_path: Path, database: dict[str, Any]
+) -> None:
+    async with PlatformServers() as platforms, slow_model() as model:
+        config = {**with_model(model.base_url), **database, "channels": platforms.channels}
+        async with two_nodes(tmp_path, config) as (first, second):
+            await write_all(platforms, model)
+            first.send(signal.SIGSTOP)
+            await logged(second, "is gone; its work is taken over")
+            await answers_go_on(platforms)
+            first.send(signal.SIGCONT)
+            assert await first.ended() == LOST_DATABASE
+            assert "Other nodes took over the work of this one" in first.log.read_text()
+            for user in platforms.users:
+                assert user.misplaced_messages() == []
+            assert await second.stop() == 0
+
+
+async def test_a_node_cut_off_from_the_database_is_replaced_and_says_nothing_more(
+    tmp_path: Path, database: dict[str, Any]
+) -> None:
+    async with PlatformServers() as platforms, slow_model() as model:
+        config = {**with_model(model.base_url), **database, "channels": platforms.channels}
+        with PostgresProxy(database["database"]["url"]) as proxy:
+            cut_off = {**config, "database": {"url": proxy.url}}
+            async with two_nodes(tmp_path, cut_off, config) as (first, second):
+                await write_all(platforms, model)
+                proxy.block()
+                await logged(second, "is gone; its work is taken over")
+                await answers_go_on(platforms)
+                proxy.unblock()
+                assert await first.ended() == LOST_DATABASE
+                for user in platforms.users:
+                    assert user.misplaced_messages() == []
+
+
+async def test_a_node_hands_its_turns_over_when_it_is_stopped(
+    tmp_path: Path, database: dict[str, Any]
+) -> None:
+    async with PlatformServers() as platforms, slow_model() as model:
+        config = {**with_model(model.base_url), **database, "channels": platforms.channels}
+        async with two_nodes(tmp_path, config) as (first, second):
+            await write_all(platforms, model)
+            assert await first.stop() == 0
+            await answers_go_on(platforms)
+            assert await second.stop() == 0
+        assert platforms.violations == []
