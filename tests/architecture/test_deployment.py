@@ -104,7 +104,7 @@ def test_compose_runs_the_image_hardened() -> None:
     assert parley["ports"] == [f"127.0.0.1:{port}:{port}"]
     proxy = COMPOSE["services"]["proxy"]
     assert proxy["profiles"] == ["proxy"]
-    assert proxy["environment"]["PARLEY_UPSTREAM"] == f"parley:{port}"
+    assert proxy["environment"]["PARLEY_UPSTREAM"] == f"${{PARLEY_UPSTREAM:-parley:{port}}}"
     template = (ROOT / "deploy" / "nginx" / "parley.conf.template").read_text("utf-8")
     assert set(re.findall(r"\$\{(\w+)\}", template)) == {
         name for name in proxy["environment"] if name.startswith("PARLEY_")
@@ -119,3 +119,44 @@ def test_what_the_image_copies_is_in_its_context(name: str) -> None:
     for path in name.split():
         assert (ROOT / path).exists()
         assert path in allowed
+
+
+def test_the_nodes_of_compose_share_database_and_files_and_have_folders_of_their_own(
+    tmp_path: Path,
+) -> None:
+    services = COMPOSE["services"]
+    nodes = [services["node-1"], services["node-2"]]
+    assert [node["profiles"] for node in nodes] == [["scale"], ["scale"]]
+    homes, urls = (
+        {node["environment"][name] for node in nodes}
+        for name in ("PARLEY_HOME", "PARLEY_DATABASE_URL")
+    )
+    assert (len(homes), len(urls)) == (2, 1)
+    assert len({port for node in nodes for port in node["ports"]}) == len(nodes)
+    assert services["postgres"]["profiles"] == ["scale"]
+    file = ROOT / "deploy" / "compose" / "scale.yaml"
+    config = load_config(str(file), {**nodes[0]["environment"], "PARLEY_HOME": str(tmp_path)})
+    assert config.warnings == ()
+    assert config.database.url == urls.pop()
+    assert config.storage.folder == Path("/data")
+    assert all(str(config.storage.folder) in home for home in homes)
+    assert all(mount.endswith((":/data", ":ro")) for node in nodes for mount in node["volumes"])
+
+
+def test_pods_that_share_a_database_differ_in_what_they_must() -> None:
+    folder = ROOT / "deploy" / "kubernetes-nodes"
+    overlay = yaml.safe_load((folder / "kustomization.yaml").read_text("utf-8"))
+    assert overlay["resources"] == ["../kubernetes", "disruption.yaml"]
+    patches = {
+        one["kind"]: one for one in yaml.safe_load_all((folder / "nodes.yaml").read_text("utf-8"))
+    }
+    for kind, patch in patches.items():
+        assert patch["metadata"]["name"] == manifest(kind)["metadata"]["name"]
+    spec = patches["Deployment"]["spec"]
+    assert spec["replicas"] > 1
+    assert spec["strategy"]["type"] == "RollingUpdate"
+    assert patches["PersistentVolumeClaim"]["spec"]["accessModes"] == ["ReadWriteMany"]
+    config = yaml.safe_load(patches["ConfigMap"]["data"]["config.yaml"])
+    (container,) = spec["template"]["spec"]["containers"]
+    assert config["storage"]["url"] == f"file://{container['volumeMounts'][0]['mountPath']}"
+    assert config["database"]["url"] == "$PARLEY_DATABASE_URL"
