@@ -1,12 +1,10 @@
 """Two `parley serve` on one PostgreSQL database share the work; one takes over what the other one leaves."""
 
 import signal
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import anyio
 import psycopg
 import pytest
 
@@ -15,9 +13,9 @@ from tests.fakes.model import FakeModelServer
 from tests.fakes.postgres import MISSING, PostgresServer
 from tests.fakes.postgres_proxy import PostgresProxy
 from tests.journeys.chat_users import PlatformServers
-from tests.journeys.service import Service, serving, with_model
+from tests.journeys.nodes import answers_go_on, slow_model, two_nodes, write_all
+from tests.journeys.service import Service, with_model
 
-PLATFORMS = ("slack", "telegram", "feishu")
 LOST_DATABASE = 75
 
 
@@ -27,44 +25,6 @@ def database(postgres: PostgresServer | None) -> Iterator[dict[str, Any]]:
         pytest.skip(MISSING)
     with postgres.database() as url:
         yield {"database": {"url": url}}
-
-
-@asynccontextmanager
-async def two_nodes(
-    folder: Path, config: Mapping[str, Any], other: Mapping[str, Any] | None = None
-) -> AsyncIterator[tuple[Service, Service]]:
-    """Run two services, connected to all platforms. `other`: configuration of the second one."""
-    await anyio.Path(folder / "second").mkdir()
-    async with (
-        serving(folder, config, *PLATFORMS) as first,
-        serving(folder / "second", other or config, *PLATFORMS) as second,
-    ):
-        yield first, second
-
-
-def slow_model() -> FakeModelServer:
-    """Return a model whose answers take some three seconds."""
-    return FakeModelServer(token_delay_s=0.5)
-
-
-async def write_all(platforms: PlatformServers, model: FakeModelServer) -> None:
-    """Everybody writes, and waits for an answer."""
-    for user in platforms.users:
-        await user.send(f"hi from {user.name}")
-    await model.until(lambda m: len(m.requests) == len(platforms.users), within_s=30)
-
-
-async def answers_go_on(platforms: PlatformServers) -> None:
-    """Everybody got one answer, writes again and gets one; nothing else has appeared."""
-    for user in platforms.users:
-        await user.expect_messages(f"You said: hi from {user.name}")
-    for user in platforms.users:
-        await user.send(f"again from {user.name}")
-    for user in platforms.users:
-        await user.expect_messages(
-            f"You said: hi from {user.name}", f"You said: again from {user.name}"
-        )
-        assert user.misplaced_messages() == []
 
 
 async def logged(service: Service, line: str) -> None:

@@ -1,0 +1,52 @@
+"""Two `parley serve` on one PostgreSQL database, and people who wait for answers of whichever has their chat."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from tests.fakes.model import FakeModelServer
+from tests.journeys.chat_users import PlatformServers
+from tests.journeys.service import Service, serving
+
+PLATFORMS = ("slack", "telegram", "feishu")
+
+
+@asynccontextmanager
+async def two_nodes(
+    folder: Path, config: Mapping[str, Any], other: Mapping[str, Any] | None = None
+) -> AsyncIterator[tuple[Service, Service]]:
+    """Run two services, connected to all platforms. `other`: configuration of the second one."""
+    await anyio.Path(folder / "second").mkdir()
+    async with (
+        serving(folder, config, *PLATFORMS) as first,
+        serving(folder / "second", other or config, *PLATFORMS) as second,
+    ):
+        yield first, second
+
+
+def slow_model() -> FakeModelServer:
+    """Return a model whose answers take some three seconds."""
+    return FakeModelServer(token_delay_s=0.5)
+
+
+async def write_all(platforms: PlatformServers, model: FakeModelServer) -> None:
+    """Everybody writes, and waits for an answer."""
+    for user in platforms.users:
+        await user.send(f"hi from {user.name}")
+    await model.until(lambda m: len(m.requests) == len(platforms.users), within_s=30)
+
+
+async def answers_go_on(platforms: PlatformServers) -> None:
+    """Everybody got one answer, writes again and gets one; nothing else has appeared."""
+    for user in platforms.users:
+        await user.expect_messages(f"You said: hi from {user.name}")
+    for user in platforms.users:
+        await user.send(f"again from {user.name}")
+    for user in platforms.users:
+        await user.expect_messages(
+            f"You said: hi from {user.name}", f"You said: again from {user.name}"
+        )
+        assert user.misplaced_messages() == []
