@@ -26,6 +26,7 @@ from gateway.agent_setup import agent_setup_from_config
 from gateway.app import INTERNAL_URL, build_app
 from gateway.audit import AuditLog
 from gateway.config import Config
+from gateway.forwarding.routing import open_node_router
 from gateway.langgraph.run_webhooks import build_webhooks
 from gateway.lazy_packages import PLATFORM_UNUSED_MODULES, hidden_modules
 from gateway.request_stats import RequestStats
@@ -41,6 +42,7 @@ from store.checkpoints import open_checkpointer
 from store.credentials import CredentialStore
 from store.database import Database
 from store.errors import StoreUnavailable
+from store.node_calls import open_node_calls
 from store.process_description import UNDESCRIBED, ProcessDescription
 
 if TYPE_CHECKING:
@@ -144,6 +146,7 @@ async def _open_embedded_app(
     services = Services(
         config=config,
         database=database,
+        node_calls=await stack.enter_async_context(open_node_calls(database)),
         agents=agents,
         runs=runs,
         stats=RequestStats(),
@@ -154,6 +157,8 @@ async def _open_embedded_app(
     )
     warming.start_soon(run_expiry_loop, runs, services.delete_thread_files)
     app = build_app(services)
+    if database.nodes.number:
+        await stack.enter_async_context(open_node_router(app, runs, services.node_calls))
     warming.start_soon(telemetry.export_metrics, partial(_collect_metrics, app))
     return app
 

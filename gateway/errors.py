@@ -35,6 +35,7 @@ from gateway.runtime.errors import (
     UnknownAssistant,
 )
 from store.errors import RowConflict, RowNotFound, StoreError
+from store.runs import ThreadElsewhere
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +97,9 @@ LOGGED_ERRORS = (StoreError, AgentError, MemoryError)
 
 RETRY_AFTER_S = 1
 
+NODE_HEADER = "x-parley-node"
+"""Of a response that says 409 because of a run at another node: its number. `NodeRouter` passes the request on."""
+
 
 def error_response(error: Exception) -> JSONResponse:
     """Return the response for an error of the table; internal errors are logged with their traceback."""
@@ -108,6 +112,8 @@ def error_response(error: Exception) -> JSONResponse:
     if kind in LOGGED_ERRORS:
         log.error("request failed", exc_info=error)
     headers = {"Retry-After": str(RETRY_AFTER_S)} if status == SERVICE_UNAVAILABLE else None
+    if isinstance(error, ThreadElsewhere):
+        headers = {NODE_HEADER: str(error.node)}
     return JSONResponse({"detail": detail(error)}, status_code=status, headers=headers)
 
 

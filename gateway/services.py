@@ -23,6 +23,7 @@ from gateway.telemetry_port import Telemetry
 from gateway.watchdog import Watchdog
 from store.api_tokens import ApiTokenStore
 from store.database import Database
+from store.node_calls import NodeCalls
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ class Services:
     """What routes and commands use.
 
     Attributes:
+        node_calls: Calls to the other nodes of the database.
         agents: Builds the agent's graphs, and holds its services.
         runs: The embedded runtime: threads, runs and assistants.
         tokens: The named tokens of the API.
@@ -49,6 +51,7 @@ class Services:
 
     config: Config
     database: Database
+    node_calls: NodeCalls
     agents: AgentFactory
     runs: RunManager
     stats: RequestStats
@@ -80,7 +83,9 @@ class Services:
 
         Raises:
             OSError: The files could not be deleted; everything else is gone.
+            ThreadElsewhere: Another node executes runs on the thread.
         """
+        await self.runs.rows.check_thread(thread_id)
         is_known = await self.runs.delete_thread(thread_id)
         had_files = await to_thread.run_sync(self.agent.folders.delete, thread_id)
         return is_known or had_files

@@ -86,7 +86,7 @@ class RunManager:
     ) -> None:
         self.threads = ThreadStore(database)
         self.rows = RunStore(database)
-        self._left_runs = LeftRuns(self.rows, database.nodes, now)
+        self.left_runs = LeftRuns(self.rows, database.nodes, now)
         self.items = ItemStore(database, now=now)
         self.assistants = AssistantStore(database)
         self.subscribers = ThreadSubscribers()
@@ -106,11 +106,11 @@ class RunManager:
         self._tasks: TaskGroup | None = None
 
     async def __aenter__(self) -> Self:
-        await self._left_runs.interrupt()
+        await self.left_runs.interrupt()
         tasks = anyio.create_task_group()
         await tasks.__aenter__()
         tasks.start_soon(self._sweep)
-        tasks.start_soon(self._left_runs.watch)
+        tasks.start_soon(self.left_runs.watch)
         self._tasks = tasks
         return self
 

@@ -20,6 +20,7 @@ from agent.services import AgentSetup
 from gateway.app import Application
 from gateway.audit import AuditLog
 from gateway.config import load_config
+from gateway.forwarding.routing import open_node_router
 from gateway.langgraph import langgraph_routers
 from gateway.request_stats import RequestStats
 from gateway.runtime.assistants import GraphSource
@@ -33,6 +34,7 @@ from store.api_tokens import ApiTokenStore
 from store.checkpoints import CheckpointSaver, open_checkpointer
 from store.config import StoreConfig
 from store.database import Database
+from store.node_calls import NodeCalls, open_node_calls
 from tests.fakes.graphs import Graphs
 from tests.fakes.migrated import place_database
 
@@ -50,6 +52,7 @@ class ApiServer:
     runs: RunManager
     graphs: Graphs
     checkpointer: CheckpointSaver
+    database: Database
     url: str
 
 
@@ -72,14 +75,14 @@ async def serving(
     settings: RuntimeSettings | None = None,
     max_searched_threads: int = 5000,
     sources: Mapping[str, GraphSource] | None = None,
+    database_url: str = "",
 ) -> AsyncIterator[ApiServer]:
-    """Serve the API from a data folder, with the test graphs or others."""
+    """Serve the API from a data folder, or as a node of a PostgreSQL database; with the test graphs, or others."""
     graphs = Graphs()
     async with AsyncExitStack() as stack:
-        database = await stack.enter_async_context(
-            Database.open(StoreConfig(), place_database(home))
-        )
-        checkpointer = await stack.enter_async_context(open_checkpointer(home))
+        store = StoreConfig(url=database_url) if database_url else StoreConfig()
+        database = await stack.enter_async_context(Database.open(store, place_database(home)))
+        checkpointer = await stack.enter_async_context(open_checkpointer(home, database))
         runs = await stack.enter_async_context(
             RunManager(
                 database,
@@ -98,6 +101,9 @@ async def serving(
                 max_searched_threads=max_searched_threads,
             )
         )
+        if database.nodes.number:
+            calls: NodeCalls = app.state.services.node_calls
+            await stack.enter_async_context(open_node_router(app, runs, calls))
         if way == "tcp":
             url = await stack.enter_async_context(_listening(app)) + prefix
             client = httpx.AsyncClient(base_url=url, timeout=20.0, trust_env=False)
@@ -111,6 +117,7 @@ async def serving(
             runs=runs,
             graphs=graphs,
             checkpointer=checkpointer,
+            database=database,
             url=url,
         )
 
@@ -122,6 +129,7 @@ async def services_for(
     config = load_config(None, {"PARLEY_HOME": str(home)})
     setup = AgentSetup(config=config.agent, home=home)
     return Services(
+        node_calls=await stack.enter_async_context(open_node_calls(database)),
         config=config,
         database=database,
         agents=await stack.enter_async_context(open_agent_factory(setup)),

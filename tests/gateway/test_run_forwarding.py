@@ -1,0 +1,288 @@
+"""Runs of two nodes on one PostgreSQL database: whichever is asked, the one that executes the run answers."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from operator import lt
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import anyio
+import pytest
+
+from tests.eventually import eventually
+from tests.fakes.postgres import MISSING, PostgresServer
+from tests.gateway.langgraph_server import ApiServer, serving
+from tests.gateway.test_langgraph_runs import HELLO, collect, new_thread
+
+
+class TwoNodes(NamedTuple):
+    """Node `a`, where the runs are, and node `b`, which is asked for them."""
+
+    a: ApiServer
+    b: ApiServer
+
+
+@pytest.fixture
+def url(postgres: PostgresServer | None) -> Iterator[str]:
+    if postgres is None:
+        pytest.skip(MISSING)
+    with postgres.database() as created:
+        yield created
+
+
+@asynccontextmanager
+async def two_nodes(url: str, folder: Path) -> AsyncIterator[TwoNodes]:
+    """Serve as two nodes that know each other."""
+    async with AsyncExitStack() as stack:
+        servers = []
+        for name in ("a", "b"):
+            (folder / name).mkdir()
+            opening = serving(folder / name, way="tcp", database_url=url, heartbeat_s=1.0)
+            servers.append(await stack.enter_async_context(opening))
+        for server in servers:
+            nodes = server.database.nodes
+            await eventually(
+                lambda nodes=nodes: nodes.living,  # type: ignore[misc]  # bound at once
+                lambda living: len(living) == 2,
+                within_s=30,
+            )
+        yield TwoNodes(*servers)
+
+
+async def status(at: ApiServer, method: str, path: str, body: object = None) -> int:
+    return (await at.http.request(method, path, json=body)).status_code
+
+
+def shape(parts: list[Any]) -> list[tuple[Any, ...]]:
+    return [(part.id, part.event, part.data) for part in parts]
+
+
+def count_tokens(parts: list[Any]) -> int:
+    return sum(part.event == "messages" for part in parts)
+
+
+async def follow(stream: AsyncIterator[Any], seen: list[Any]) -> None:
+    """Add the parts of a stream as they arrive."""
+    async for part in stream:
+        seen += [part]
+
+
+async def test_a_run_is_streamed_and_resumed_at_another_node(url: str, tmp_path: Path) -> None:
+    async with two_nodes(url, tmp_path) as (a, b):
+        thread = await new_thread(a)
+        run = await a.sdk.runs.create(
+            thread, "paced", input=HELLO, stream_mode=["messages-tuple", "values"]
+        )
+        seen: list[Any] = []
+        stream = b.sdk.runs.join_stream(thread, run["run_id"])
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(follow, stream, seen)
+            for number in range(6):
+                a.graphs.tokens.release()
+                # Each token arrives while the model is held before the next one.
+                await eventually(partial(count_tokens, seen), partial(lt, number), within_s=60)
+        at_a = await collect(a.sdk.runs.join_stream(thread, run["run_id"]))
+        assert shape(seen) == shape(at_a)
+        assert [int(part.id) for part in seen] == list(range(1, len(seen) + 1))
+        rest = await collect(b.sdk.runs.join_stream(thread, run["run_id"], last_event_id="4"))
+        assert shape(rest) == shape(at_a[4:])
+        assert b.runs.active == []
+
+
+async def test_join_waits_at_another_node_and_returns_the_values(url: str, tmp_path: Path) -> None:
+    async with two_nodes(url, tmp_path) as (a, b):
+        thread = await new_thread(a)
+        run = await a.sdk.runs.create(thread, "slow", input={"n": 1})
+        await a.graphs.reached.wait()
+        values: list[Any] = []
+
+        async def join() -> None:
+            values.append(await b.sdk.runs.join(thread, run["run_id"]))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(join)
+            assert (await b.sdk.runs.get(thread, run["run_id"]))["status"] == "running"
+            assert (await b.sdk.threads.get(thread))["status"] == "busy"
+            assert await status(b, "DELETE", f"/threads/{thread}/runs/{run['run_id']}") == 409
+            assert values == []
+            a.graphs.gate.set()
+        assert values[0]["n"] == 102
+        assert (await b.sdk.threads.get_state(thread))["values"]["n"] == 102
+        assert len(await b.sdk.threads.get_history(thread)) == len(
+            await a.sdk.threads.get_history(thread)
+        )
+
+
+@pytest.mark.parametrize("wait", [False, True])
+async def test_a_run_is_canceled_at_another_node(url: str, tmp_path: Path, wait: bool) -> None:
+    async with two_nodes(url, tmp_path) as (a, b):
+        thread = await new_thread(a)
+        run = await a.sdk.runs.create(thread, "slow", input={"n": 1})
+        await a.graphs.reached.wait()
+        await b.sdk.runs.cancel(thread, run["run_id"], wait=wait)
+        with anyio.fail_after(60):
+            await a.graphs.stopped.wait()
+        await b.sdk.runs.join(thread, run["run_id"])
+        assert (await a.sdk.runs.get(thread, run["run_id"]))["status"] == "interrupted"
+        assert await status(b, "POST", f"/threads/{thread}/runs/{run['run_id']}/cancel") == 404
+
+
+@pytest.mark.parametrize("strategy", ["reject", "enqueue", "interrupt", "rollback"])
+async def test_multitask_strategies_hold_across_nodes(
+    url: str, tmp_path: Path, strategy: str
+) -> None:
+    async with two_nodes(url, tmp_path) as (a, b):
+        thread = await new_thread(a)
+        first = await a.sdk.runs.create(thread, "slow", input={"n": 1})
+        await a.graphs.reached.wait()
+        second = {"assistant_id": "instant", "input": {"n": 10}, "multitask_strategy": strategy}
+        response = await b.http.post(f"/threads/{thread}/runs", json=second)
+        if strategy == "reject":
+            assert response.status_code == 409
+            a.graphs.gate.set()
+            await b.sdk.runs.join(thread, first["run_id"])
+            return
+        assert response.status_code == 200, response.text
+        assert [live.run_id for live in b.runs.active] == []
+        if strategy == "enqueue":
+            assert not a.graphs.stopped.is_set()
+            a.graphs.gate.set()
+        await b.sdk.runs.join(thread, response.json()["run_id"])
+        assert (await b.sdk.threads.get_state(thread))["values"]["n"] == 11
+        listed = {run["run_id"]: run["status"] for run in await b.sdk.runs.list(thread)}
+        expected = {"enqueue": "success", "interrupt": "interrupted", "rollback": None}
+        assert listed.get(first["run_id"]) == expected[strategy]
+
+
+async def test_the_state_of_a_busy_thread_is_not_changed_at_another_node(
+    url: str, tmp_path: Path
+) -> None:
+    async with two_nodes(url, tmp_path) as (a, b):
+        thread = await new_thread(a)
+        await a.sdk.runs.create(thread, "slow", input={"n": 1})
+        await a.graphs.reached.wait()
+        assert await status(b, "POST", f"/threads/{thread}/state", {"values": {"n": 5}}) == 409
+        a.graphs.gate.set()
+        await eventually(lambda: a.runs.active, lambda active: not active, within_s=60)
+        await b.sdk.threads.update_state(thread, {"n": 5})
+        assert (await a.sdk.threads.get_state(thread))["values"]["n"] == 5
+        assert (await a.sdk.runs.wait(thread, "instant", input=None))["n"] == 5
+
+
+async def test_a_thread_is_deleted_at_another_node_while_a_run_is_on_it(
+    url: str, tmp_path: Path
+) -> None:
+    async with two_nodes(url, tmp_path) as (a, b):
+        thread = await new_thread(a)
+        await a.sdk.runs.create(thread, "slow", input={"n": 1})
+        await a.graphs.reached.wait()
+        await b.sdk.threads.delete(thread)
+        assert a.graphs.stopped.is_set()
+        for node in (a, b):
+            assert await status(node, "GET", f"/threads/{thread}") == 404
+
+
+async def test_stateless_runs_are_joined_and_canceled_at_another_node(
+    url: str, tmp_path: Path
+) -> None:
+    async with two_nodes(url, tmp_path) as (a, b):
+        created = await a.http.post("/runs", json={"assistant_id": "paced", "input": HELLO})
+        run_id = created.json()["run_id"]
+        for _ in range(6):
+            a.graphs.tokens.release()
+        response = await b.http.get(f"/runs/{run_id}/join")
+        assert response.json()["messages"][-1]["content"] == "tok0 tok1 tok2 tok3 tok4 tok5 "
+        missing = await b.http.get("/runs/9b2d7c1e-0000-4000-8000-000000000001/join")
+        assert missing.status_code == 404
+
+        await a.http.post("/runs", json={"assistant_id": "slow", "input": {}})
+        await a.graphs.reached.wait()
+        stopped = await b.http.post("/runs/cancel", json={"status": "running"})
+        assert stopped.status_code == 204
+        with anyio.fail_after(60):
+            await a.graphs.stopped.wait()
+        await eventually(lambda: a.runs.active, lambda active: not active, within_s=60)
+        again = await b.http.post("/runs/cancel", json={"status": "running"})
+        assert again.status_code == 404
+
+
+async def test_a_client_that_disconnects_cancels_its_run_at_another_node(
+    url: str, tmp_path: Path
+) -> None:
+    async with two_nodes(url, tmp_path) as (a, b):
+        thread = await new_thread(a)
+        run = await a.sdk.runs.create(thread, "slow", input={"n": 1})
+        await a.graphs.reached.wait()
+        where = f"/threads/{thread}/runs/{run['run_id']}/stream?cancel_on_disconnect=true"
+        async with b.http.stream("GET", where) as response:
+            await anext(response.aiter_bytes())
+            assert not a.graphs.stopped.is_set()
+        with anyio.fail_after(60):
+            await a.graphs.stopped.wait()
+
+
+async def test_what_is_lost_on_the_way_is_sent_again(url: str, tmp_path: Path) -> None:
+    async with two_nodes(url, tmp_path) as (a, b):
+        thread = await new_thread(a)
+        run = await a.sdk.runs.create(thread, "drip", input=HELLO, stream_mode=["messages-tuple"])
+        seen: list[Any] = []
+        stream = b.sdk.runs.join_stream(thread, run["run_id"])
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(follow, stream, seen)
+            await eventually(lambda: len(seen), lambda count: count > 20, within_s=60)
+            await a.database.transaction(
+                lambda tx: tx.run(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    "WHERE pid <> pg_backend_pid() AND query LIKE '%pg_notify%'"
+                )
+            )
+        at_a = await collect(a.sdk.runs.join_stream(thread, run["run_id"]))
+        assert len(at_a) > 200
+        assert shape(seen) == shape(at_a)
+
+
+async def test_large_responses_arrive_whole(url: str, tmp_path: Path) -> None:
+    async with two_nodes(url, tmp_path) as (a, b):
+        thread = await new_thread(a)
+        text = '\u4f60\U0001f600"\\' * 100_000
+        said = {"messages": [{"role": "user", "content": text, "id": "m"}]}
+        body = {"assistant_id": "slow", "input": said}
+        await a.http.post(f"/threads/{thread}/runs", json=body)
+        await a.graphs.reached.wait()
+        body = {"assistant_id": "instant", "input": said, "multitask_strategy": "enqueue"}
+        created = await b.http.post(f"/threads/{thread}/runs", json=body)
+        assert created.status_code == 200
+        a.graphs.gate.set()
+        state = await b.http.get(f"/threads/{thread}/runs/{created.json()['run_id']}/join")
+        assert state.json()["messages"][0]["content"] == text
+
+
+async def test_runs_of_a_node_that_ended_are_over_at_the_others(url: str, tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    async with serving(tmp_path / "b", way="tcp", database_url=url) as b:
+        async with two_nodes_beside(url, tmp_path, b) as a:
+            thread = await new_thread(a)
+            await a.sdk.runs.create(thread, "slow", input={"n": 1})
+            await a.graphs.reached.wait()
+            run = (await b.sdk.runs.list(thread))[0]
+            assert run["status"] == "running"
+        await b.sdk.runs.join(thread, run["run_id"])
+        assert (await b.sdk.runs.get(thread, run["run_id"]))["status"] == "interrupted"
+        assert (await b.sdk.runs.wait(thread, "instant", input={"n": 1}))["n"] == 2
+
+
+@asynccontextmanager
+async def two_nodes_beside(url: str, folder: Path, b: ApiServer) -> AsyncIterator[ApiServer]:
+    """Serve as another node, which `b` knows."""
+    (folder / "a").mkdir()
+    async with serving(folder / "a", way="tcp", database_url=url) as a:
+        await eventually(
+            lambda: b.database.nodes.living, lambda living: len(living) == 2, within_s=30
+        )
+        await eventually(
+            lambda: a.database.nodes.living, lambda living: len(living) == 2, within_s=30
+        )
+        yield a
