@@ -75,7 +75,7 @@ class MemberNode:
     Attributes:
         number: Of this node; 0 before `join`.
         living: The nodes that live, as of the last heartbeat.
-        on_change: Called on another thread when that list changes.
+        on_change: Called on another thread when that list changes, or this node has ended another one.
     """
 
     def __init__(
@@ -270,13 +270,16 @@ class MemberNode:
     def _look(self, connection: Connection) -> None:
         """Note which nodes live; end those that do not."""
         states = list_nodes(connection)
+        ended: list[NodeState] = []
         for state in states:
             if state.node.number != self.number:
                 self._tell(state)
         if time.monotonic() - self._connected_at > RETURN_S:
-            states = [state for state in states if not self._end_if_gone(connection, state)]
+            ended = [state for state in states if self._end_if_gone(connection, state)]
+            states = [state for state in states if state not in ended]
         living = tuple(state.node for state in states if state.pid)
-        if living != self.living:
+        # One that was not among the living any more: it died while the database was away.
+        if ended or living != self.living:
             self.living = living
             if self.on_change is not None:
                 self.on_change()

@@ -32,6 +32,12 @@ async def talk(user: ChatUser, asked: list[str], is_over: anyio.Event) -> None:
         await user.expect_messages(*(f"You said: {text}" for text in asked), within_s=60)
 
 
+async def begun(model: FakeModelServer) -> None:
+    """Wait until another turn runs."""
+    before = len(model.requests)
+    await model.until(lambda m: len(m.requests) > before, within_s=30)
+
+
 @asynccontextmanager
 async def talking(platforms: PlatformServers) -> AsyncIterator[dict[str, list[str]]]:
     """Let everybody talk with the bot; afterwards, wait for the last answers. Yields what they asked, by their name."""
@@ -63,8 +69,7 @@ async def test_all_nodes_are_replaced_while_everybody_talks(
         async with talking(platforms) as asked:
             for number in range(1, REPLACEMENTS + 1):
                 new = await start(number)
-                in_flight = len(model.requests)
-                await model.until(lambda m, n=in_flight: len(m.requests) > n, within_s=30)
+                await begun(model)
                 assert await old.stop() == 0
                 old = new
         for user in platforms.users:
@@ -88,4 +93,24 @@ async def test_both_nodes_go_on_after_a_restart_of_the_database(
                 await answers_go_on(platforms)
                 for node in nodes:
                     assert await node.stop() == 0
+        assert platforms.violations == []
+
+
+async def test_a_node_that_dies_in_an_outage_of_the_database_is_replaced_after_it(
+    tmp_path: Path, server: PostgresServer
+) -> None:
+    async with PlatformServers() as platforms, slow_model() as model:
+        with server.database() as url:
+            config = {
+                **with_model(model.base_url), "channels": platforms.channels, "database": {"url": url},
+            }  # fmt: skip
+            async with two_nodes(tmp_path, config) as (first, second):
+                await write_all(platforms, model)
+                await anyio.to_thread.run_sync(server.stop)
+                try:
+                    await first.kill()
+                finally:
+                    await anyio.to_thread.run_sync(server.start)
+                await answers_go_on(platforms)
+                assert await second.stop() == 0
         assert platforms.violations == []
