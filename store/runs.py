@@ -70,6 +70,9 @@ WHERE status = 'busy'
 
 # Of several nodes, on PostgreSQL only.
 _LIVING = "(SELECT number FROM node WHERE ended_at IS NULL)"
+_SHOWN = f"""
+SELECT *, CASE WHEN status IN ('pending', 'running') AND node NOT IN {_LIVING} THEN 'interrupted' ELSE status END
+    AS shown_status"""
 _FIND_OTHER_NODE = f"""
 SELECT node FROM run WHERE thread_id = :thread_id AND node <> :node AND status IN ('pending', 'running')
     AND node IN {_LIVING} LIMIT 1
@@ -218,7 +221,7 @@ class RunStore:
 
     async def get(self, thread_id: str, run_id: str) -> Run:
         """Return one run of a thread. Raises RowNotFound."""
-        rows = await self._database.read(_GET, {"run_id": run_id, "thread_id": thread_id})
+        rows = await self._read(_GET, {"run_id": run_id, "thread_id": thread_id})
         if not rows:
             raise RowNotFound(f"Run with ID {run_id} not found")
         return _run(rows[0])
@@ -233,7 +236,13 @@ class RunStore:
             "limit": limit,
             "offset": offset,
         }
-        return [_run(row) for row in await self._database.read(_LIST, params)]
+        return [_run(row) for row in await self._read(_LIST, params)]
+
+    async def _read(self, sql: str, params: dict[str, Value]) -> list[Row]:
+        """Read runs; those of a node that was ended are over, also before `interrupt_unfinished`."""
+        if self._database.nodes.number:
+            sql = sql.replace("SELECT *", _SHOWN, 1)
+        return await self._database.read(sql, params)
 
     async def delete(self, thread_id: str, run_id: str) -> bool:
         """Delete one run's row; False if there is none."""
@@ -297,4 +306,5 @@ def _params(run: Run) -> dict[str, Value]:
 def _run(row: Row) -> Run:
     error = orjson.loads(row["error"]) if row["error"] else None
     parsed = {name: orjson.loads(row[name]) for name in ("metadata", "kwargs")}
-    return from_row(Run, row, error=error, **parsed)
+    status = row.get("shown_status", row["status"])
+    return from_row(Run, row, error=error, status=status, **parsed)

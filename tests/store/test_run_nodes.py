@@ -97,6 +97,9 @@ async def test_runs_of_a_dead_node_are_interrupted_and_those_of_living_ones_go_o
             assert await rows.interrupt_unfinished(now=5.0) == 0
             assert await RunStore(b).interrupt_unfinished(now=5.0) == 0
         await eventually(lambda: a.nodes.living, lambda living: len(living) == 1, within_s=30)
+        assert (await rows.get("tb", "of-b")).status == "interrupted"
+        assert [run.status for run in await rows.list_by_thread("tb")] == ["interrupted"]
+        assert [run.status for run in await rows.list_by_thread("ta")] == ["pending"]
         assert await rows.interrupt_unfinished(now=6.0) == 1
         assert await rows.interrupt_unfinished(now=7.0) == 0
         left = await rows.get("tb", "of-b")
