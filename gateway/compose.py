@@ -155,7 +155,7 @@ async def _open_embedded_app(
         tokens=ApiTokenStore(database),
         telemetry=telemetry,
     )
-    warming.start_soon(run_expiry_loop, runs, services.delete_thread_files)
+    warming.start_soon(run_expiry_loop, runs, services.delete_thread_files, database.nodes)
     app = build_app(services)
     if database.nodes.number:
         await stack.enter_async_context(open_node_router(app, runs, services.node_calls))

@@ -7,6 +7,7 @@ import anyio
 
 from gateway.runtime.runs import RunManager
 from store.errors import StoreError
+from store.nodes import Nodes
 from store.threads import Thread
 
 EXPIRY_INTERVAL_S = 30.0
@@ -19,15 +20,21 @@ _log = logging.getLogger(__name__)
 
 
 async def run_expiry_loop(
-    runs: RunManager, discard: DeleteThreadFiles, *, every_s: float = EXPIRY_INTERVAL_S
+    runs: RunManager,
+    discard: DeleteThreadFiles,
+    nodes: Nodes,
+    *,
+    every_s: float = EXPIRY_INTERVAL_S,
 ) -> None:
-    """Delete what has expired, until cancelled."""
+    """Delete what has expired, until cancelled; of several nodes, one does."""
     while True:
-        try:
-            await expire_threads(runs, discard)
-        except StoreError:
-            _log.exception("Could not delete expired threads; retrying.")
-        await anyio.sleep(every_s)
+        async with nodes.exclusive("expiry"):
+            while True:
+                try:
+                    await expire_threads(runs, discard)
+                except StoreError:
+                    _log.exception("Could not delete expired threads; retrying.")
+                await anyio.sleep(every_s)
 
 
 async def expire_threads(runs: RunManager, discard: DeleteThreadFiles) -> int:

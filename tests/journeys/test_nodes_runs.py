@@ -1,0 +1,104 @@
+"""Two `parley serve` on one PostgreSQL database, and clients of the LangGraph API at both."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from langgraph_sdk import get_client
+from langgraph_sdk.client import LangGraphClient
+
+from tests.eventually import eventually
+from tests.fakes.model import FakeModelServer, ModelReply
+from tests.fakes.postgres import MISSING, PostgresServer
+from tests.journeys.service import Service, serving, with_model
+
+AGENT = "lead_agent"
+LONG = " ".join(f"word{number}" for number in range(60))
+MODES: Any = ["messages-tuple", "values"]
+
+
+@pytest.fixture
+def database(postgres: PostgresServer | None) -> Iterator[dict[str, Any]]:
+    if postgres is None:
+        pytest.skip(MISSING)
+    with postgres.database() as url:
+        yield {"database": {"url": url}}
+
+
+def said(text: str) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": text}]}
+
+
+def client(service: Service) -> LangGraphClient:
+    token = (service.files / "admin_token").read_text().strip()
+    headers = {"Authorization": f"Bearer {token}"}
+    return get_client(url=f"{service.url}/api", headers=headers, api_key=None)
+
+
+@asynccontextmanager
+async def two_services(
+    folder: Path, database: dict[str, Any], model: FakeModelServer
+) -> AsyncIterator[tuple[Service, Service]]:
+    """Run two nodes without channels."""
+    config = {**with_model(model.base_url), **database}
+    await anyio.Path(folder / "second").mkdir()
+    async with serving(folder, config) as first, serving(folder / "second", config) as second:
+        yield first, second
+
+
+async def test_a_run_is_followed_and_canceled_at_the_other_node(
+    tmp_path: Path, database: dict[str, Any]
+) -> None:
+    async with (
+        FakeModelServer() as model,
+        two_services(tmp_path, database, model) as (one, two),
+        client(one) as a,
+        client(two) as b,
+    ):
+        model.reply(ModelReply(text=LONG), ModelReply(text="never to be finished", hang_after=2))
+        thread = (await a.threads.create())["thread_id"]
+        run = await a.runs.create(thread, AGENT, input=said("hi"), stream_mode=MODES)
+        with anyio.fail_after(60):
+            there = [part async for part in b.runs.join_stream(thread, run["run_id"])]
+            here = [part async for part in a.runs.join_stream(thread, run["run_id"])]
+            rest = b.runs.join_stream(thread, run["run_id"], last_event_id="5")
+            later = [part async for part in rest]
+        assert [(part.id, part.event, part.data) for part in there] == [
+            (part.id, part.event, part.data) for part in here
+        ]
+        assert there[-1].data["status"] == "success"
+        assert later == there[5:]
+
+        run = await a.runs.create(thread, AGENT, input=said("again"))
+        await model.until(lambda m: len(m.requests) >= 2, within_s=30)
+        await b.runs.cancel(thread, run["run_id"], wait=True)
+        assert (await a.runs.get(thread, run["run_id"]))["status"] == "interrupted"
+
+
+@pytest.mark.filterwarnings("ignore:Reconnecting")
+async def test_runs_of_a_killed_node_are_over_and_their_threads_go_on_at_the_other(
+    tmp_path: Path, database: dict[str, Any]
+) -> None:
+    async with (
+        FakeModelServer() as model,
+        two_services(tmp_path, database, model) as (one, two),
+        client(one) as a,
+        client(two) as b,
+    ):
+        model.reply(ModelReply(text="never to be finished", hang_after=2))
+        thread = (await a.threads.create())["thread_id"]
+        run = await a.runs.create(thread, AGENT, input=said("hi"))
+        await model.until(lambda m: len(m.requests) >= 1, within_s=30)
+        await one.kill()
+
+        async def status() -> str:
+            return (await b.runs.get(thread, run["run_id"]))["status"]
+
+        await eventually(status, lambda found: found == "interrupted", within_s=30)
+        assert (await b.threads.get(thread))["status"] == "idle"
+        with anyio.fail_after(60):
+            values: Any = await b.runs.wait(thread, AGENT, input=said("again"))
+        assert values["messages"][-1]["content"] == "You said: again"
