@@ -128,8 +128,9 @@ prove: $(V)/.dev
 soak: $(V)/.dev
 	$(V)/bin/python -P -m tests.soak --hours $(or $(HOURS),2) --rate $(or $(RATE),20)
 
+# make bench BENCH=scale: one of them.
 bench: $(V)/.dev
-	$(V)/bin/python -m tests.benchmarks $(if $(RECORD),--record)
+	$(V)/bin/python -m tests.benchmarks $(BENCH) $(if $(RECORD),--record)
 
 # One round of what changes most, in two to three minutes.
 bench-quick: $(V)/.dev

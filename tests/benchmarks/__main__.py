@@ -28,10 +28,11 @@ BENCHMARKS = (
     "agent",
     "bursts",
     "memory",
+    "scale",
 )
 ROWS = "--rows"
 RECORD = "--record"
-LONGEST_S = 900
+LONGEST_S = 3_600
 
 
 def main(arguments: list[str]) -> int:
