@@ -3,8 +3,9 @@
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 
 import anyio
 import httpx
@@ -24,12 +25,13 @@ from bus.conversation.workers import ConversationWorkers
 from bus.inbound.build import build_inbound
 from bus.inbound.chat_migrations import ChatMigrations
 from bus.inbound.dispatcher import InboundDispatcher
+from bus.inbound.forwarding import ForwardingIntake
 from bus.inbound.intake import BusIntake
 from bus.inbound.takeover import ChatTakeover
 from bus.outbound.retry_policy import RetryTimings
 from bus.outbound.worker import DeliveryWorker
-from bus.platform import Adapter, ChannelHealth, Clock, Disposition
-from bus.retry import Backoff
+from bus.platform import Adapter, ChannelHealth, Clock, Disposition, Intake
+from bus.retry import Backoff, StoreRetry
 from bus.runs.client import RunClient
 from bus.runs.uploads import FileUploader
 from bus.settings.language import LanguageResolver
@@ -40,9 +42,11 @@ from bus.supervision import AdapterSupervisor
 from bus.tracing import NO_TRACER, MessageTracer
 from store.database import Database
 from store.errors import RowNotFound, StoreError
+from store.node_calls import NodeCalls
 from store.outbox import OutboxRow
 from store.pairings import Pairing
 from store.retention import Retention
+from store.signals import Signals
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +59,9 @@ RESTARTS = Backoff(first_s=1.0, cap_s=60.0)
 SWEEP_S = 30.0
 """How often the journal is searched for messages that nobody works on."""
 
+SETTINGS, MIGRATIONS = "settings", "migrations"
+"""Topics of signals between nodes: some of these changed."""
+
 PRUNE_EVERY = 120
 """Sweeps between two prunings: one hour."""
 
@@ -63,7 +70,9 @@ class Bus:
     """The running bus, as the gateway sees it.
 
     Attributes:
-        intake: Where adapters hand messages over.
+        intake: Where adapters hand over messages and other events.
+        local_intake: Handles those of this node's chats.
+        takeover: Takes what other nodes leave, and leaves what this one has.
         dispatcher: Resumes messages that nobody works on.
         owners, inbox, outbox, conversations, pairings: The journal's stores.
         channels: The platforms, by channel.
@@ -76,10 +85,13 @@ class Bus:
         intake: BusIntake,
         dispatcher: InboundDispatcher,
         workers: ConversationWorkers,
+        calls: NodeCalls,
     ) -> None:
-        self.intake = intake
-        self.dispatcher = dispatcher
         self.owners = context.stores.owners
+        self.intake: Intake = intake
+        if self.owners.is_shared:
+            self.intake = ForwardingIntake(intake, owners=self.owners, calls=calls)
+        self.dispatcher = dispatcher
         self.inbox = context.stores.inbox
         self.conversations = context.stores.conversations
         self.pairings = context.stores.pairings
@@ -88,7 +100,9 @@ class Bus:
             name: AdapterSupervisor(adapter, now=context.now, backoff=RESTARTS)
             for name, adapter in context.adapters.items()
         }
+        self.takeover = ChatTakeover(context, dispatcher, context.nodes)
         self._context = context
+        self.local_intake = intake
         self._workers = workers
 
     def health(self) -> dict[str, ChannelHealth]:
@@ -97,7 +111,7 @@ class Bus:
 
     def counters(self) -> Mapping[tuple[str, Disposition], int]:
         """Return how many messages had which fate, by channel, since the start."""
-        return self.intake.counters()
+        return self.local_intake.counters()
 
     def load(self) -> tuple[int, int]:
         """Return how many conversations have a turn at work, and how many messages wait behind these."""
@@ -129,13 +143,22 @@ class Bus:
     async def drain(self) -> None:
         """Accept nothing more; give running turns `drain_s` to finish, and their answers a moment to leave.
 
-        Turns that take longer, and messages that wait, are taken up at the next start.
+        Turns that take longer, and messages that wait, are taken up at the next start, or at once by another node.
         """
-        self.intake.close()
-        with anyio.move_on_after(self._context.config.drain_s):
-            await self._workers.close()
-        with anyio.move_on_after(FLUSH_S):
-            await self._context.delivery.wait_idle()
+        self.local_intake.close()
+        drain_s = self._context.config.drain_s
+        with anyio.move_on_after(drain_s + 2 * FLUSH_S, shield=True):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._hand_over)
+                with anyio.move_on_after(drain_s):
+                    await self._workers.close()
+                with anyio.move_on_after(FLUSH_S):
+                    await self._context.delivery.wait_idle()
+                tasks.cancel_scope.cancel()
+
+    async def _hand_over(self) -> None:
+        await self.local_intake.wait_idle()
+        await self.takeover.leave()
 
 
 @asynccontextmanager
@@ -144,7 +167,7 @@ async def run_bus(
     config: BusConfig,
     policies: Mapping[str, ChannelPolicy],
     adapters: Mapping[str, Adapter],
-    database: Database,
+    calls: NodeCalls,
     langgraph: LangGraphClient,
     gateway: httpx.AsyncClient,
     now: Clock = time.time,
@@ -154,11 +177,13 @@ async def run_bus(
 
     What an earlier process left is taken up before a channel connects. On exit no message is accepted any
     more, running turns get `config.drain_s`, and only then the channels are cut off, so that answers leave.
-    Args: see `BusContext`; `database` is the journal, open, and `langgraph` the client of the agent's server.
+    Args: see `BusContext`; `calls` go to other nodes of the journal, which is their database; `langgraph` is the
+    client of the agent's server.
     """
+    database = calls.database
     async with anyio.create_task_group() as tasks:
         stores = JournalStores.from_database(database, now=now)
-        settings = SettingsResolver(stores.settings)
+        settings = SettingsResolver(stores.settings, partial(database.signals.publish, SETTINGS))
         context = BusContext(
             tasks=tasks,
             config=config,
@@ -175,33 +200,47 @@ async def run_bus(
             now=now,
             tracer=tracer,
         )
-        migrations = ChatMigrations(context)
+        migrations = ChatMigrations(context, partial(database.signals.publish, MIGRATIONS))
         await settings.load()
         await migrations.load()
-        bus = _build(context, migrations)
+        bus = _build(context, migrations, calls)
         await tasks.start(context.delivery.run)
-        await _take_up(context, bus, database)
+        await _take_up(context, bus, migrations, database)
         bus.connect(tasks)
         try:
             yield bus
         finally:
-            with anyio.move_on_after(config.drain_s + 2 * FLUSH_S, shield=True):
-                await bus.drain()
+            await bus.drain()
             tasks.cancel_scope.cancel()
 
 
-async def _take_up(context: BusContext, bus: Bus, database: Database) -> None:
+async def _take_up(
+    context: BusContext,
+    bus: Bus,
+    migrations: ChatMigrations,
+    database: Database,
+) -> None:
     """Take up what an earlier process left; where several nodes share the database, also from now on."""
     context.tasks.start_soon(_take_housekeeping, bus, database, context.now)
     if context.stores.owners.is_shared:
-        takeover = ChatTakeover(context, bus.dispatcher, database.nodes)
-        await takeover.search()
-        context.tasks.start_soon(takeover.run)
+        context.tasks.start_soon(_reload, database.signals, SETTINGS, context.settings.load)
+        context.tasks.start_soon(_reload, database.signals, MIGRATIONS, migrations.reload)
+        await bus.takeover.search()
+        context.tasks.start_soon(bus.takeover.run)
     elif resumed := await bus.dispatcher.resume():
         log.info("%s unfinished messages of an earlier process are resumed", resumed)
 
 
-def _build(context: BusContext, migrations: ChatMigrations) -> Bus:
+async def _reload(signals: Signals, topic: str, load: Callable[[], Awaitable[None]]) -> None:
+    """Load what other nodes may have changed, whenever they signal it."""
+    store = StoreRetry(topic)
+    with signals.subscribe(topic) as payloads:
+        signals.publish(topic)  # what changed before this process received signals
+        async for _ in payloads:
+            await store.call(load)
+
+
+def _build(context: BusContext, migrations: ChatMigrations, calls: NodeCalls) -> Bus:
     """Put the parts together, bottom-up."""
     stores, runs, delivery = context.stores, context.runs, context.delivery
     questions = Questions(stores.history, delivery)
@@ -235,7 +274,7 @@ def _build(context: BusContext, migrations: ChatMigrations) -> Bus:
         workers=workers,
         commands=build_commands(context, workers),
     )
-    return Bus(context, intake=intake, dispatcher=dispatcher, workers=workers)
+    return Bus(context, intake=intake, dispatcher=dispatcher, workers=workers, calls=calls)
 
 
 def _delivery_worker(

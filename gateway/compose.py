@@ -92,7 +92,7 @@ async def open_app(
                 config=config.bus,
                 policies=_policies(config, built.adapters),
                 adapters=built.adapters,
-                database=services.database,
+                calls=services.node_calls,
                 langgraph=await _langgraph_client(stack, config, telemetry.trace_internal(app)),
                 gateway=await _gateway_client(stack, config, app),
                 tracer=telemetry.messages,

@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 
+from store.chat_owners import LIVES
 from store.conversations import ChatMigration
 from store.database import Database, Params, Transaction
 from store.rows import from_row
@@ -39,6 +40,14 @@ _MERGE = (
     "DELETE FROM conversation WHERE id = :old_id",
 )
 _MOVE = (
+    # The node that works on the old chat works on the new one.
+    f"""
+    INSERT INTO chat_owner (channel, workspace, chat, node)
+    SELECT channel, workspace, :new_chat, node FROM chat_owner
+    WHERE channel = :channel AND workspace = :workspace AND chat = :old_chat AND {LIVES}
+    ON CONFLICT (channel, workspace, chat)
+    DO UPDATE SET node = CASE WHEN {LIVES} THEN chat_owner.node ELSE excluded.node END
+    """,  # noqa: S608 - statements of this module only
     """
     UPDATE conversation SET chat = :new_chat,
         topic = CASE topic WHEN '' THEN '' ELSE :old_chat || ':' || topic END

@@ -10,6 +10,7 @@ import json
 from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 
 from store.conversations import ConversationKey, current_key_in, key_from_row, key_params
 from store.database import Database
@@ -55,6 +56,21 @@ _GIVE_UP = """
 DELETE FROM chat_owner
 WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND node = :node
 """
+_LOCK = """
+SELECT node FROM chat_owner
+WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND node = :node
+/* FOR UPDATE */
+"""
+_IS_IDLE = """
+NOT EXISTS (
+    SELECT 1 FROM conversation
+    WHERE conversation.channel = chat_owner.channel AND conversation.workspace = chat_owner.workspace
+    AND conversation.chat = chat_owner.chat AND (
+        EXISTS (SELECT 1 FROM inbox WHERE conversation_id = conversation.id AND state IN ('new', 'running'))
+        OR EXISTS (SELECT 1 FROM outbox WHERE conversation_id = conversation.id AND state IN ('pending', 'sending'))))
+"""
+_GIVE_UP_IDLE = f"{_GIVE_UP} AND {_IS_IDLE}"
+_GIVE_UP_ALL_IDLE = f"DELETE FROM chat_owner WHERE node = :node AND {_IS_IDLE}"  # noqa: S608 - of this module only
 
 
 class ChatOwners:
@@ -113,7 +129,7 @@ class ChatOwners:
             return
         self._own[_chat(key)] = None
         if len(self._own) > MAX_KNOWN:
-            del self._own[next(iter(self._own))]
+            self._own.pop(next(iter(self._own)), None)
 
     def signal(self, owner: int, key: ConversationKey, *, is_delivery: bool = False) -> None:
         """Let the owner of a chat look at it: a message was accepted, or there are deliveries of a conversation."""
@@ -155,7 +171,7 @@ class ChatOwners:
             self._own.pop(_chat(chat), None)
 
     async def give_up(self, chats: Collection[ConversationKey]) -> None:
-        """Own some chats no more. Nothing may be going on in them. Raises StoreError."""
+        """Own some chats no more. Nothing may be going on in them here. Raises StoreError."""
         self.forget(chats)
         mine: Params = {"node": self.number}
 
@@ -164,6 +180,31 @@ class ChatOwners:
                 tx.run(_GIVE_UP, {**key_params(_chat(chat)), **mine})
 
         await self._database.transaction(work)
+
+    def list_strays(self) -> list[ConversationKey]:
+        """Return the known chats of this node that another node should have. Reads no database."""
+        return [chat for chat in list(self._own) if not self.prefers(chat)]
+
+    async def give_up_strays(self, strays: Iterable[ConversationKey]) -> None:
+        """Let other nodes have those of some chats in which nothing waits. Raises StoreError."""
+        for chat in strays:
+            params: Params = {**key_params(chat), "node": self.number}
+            unit = partial(self._give_up_idle, chat, params)
+            # No message of the chat is being accepted by this process meanwhile; the next one asks who owns it.
+            await self._database.transaction(unit, order=chat_order(chat))
+
+    async def give_up_idle(self) -> None:
+        """Own no chat any more in which nothing waits. No message may be being accepted here. Raises StoreError."""
+        self._own.clear()
+        mine: Params = {"node": self.number}
+        await self._database.transaction(lambda tx: tx.run(_GIVE_UP_ALL_IDLE, mine))
+        self._own.clear()
+
+    def _give_up_idle(self, chat: ConversationKey, params: Params, tx: Transaction) -> None:
+        self.forget([chat])
+        # First the lock: what another node was just accepting is seen by the next statement.
+        tx.run(_LOCK, params)
+        tx.run(_GIVE_UP_IDLE, params)
 
     def _preferred(self, key: ConversationKey) -> int:
         chat = _chat(key)

@@ -48,10 +48,13 @@ class NodeCalls:
     Args:
         database: The database that the nodes share.
         tasks: Runs what is served.
+
+    Attributes:
+        database: As of the argument.
     """
 
     def __init__(self, database: Database, tasks: TaskGroup) -> None:
-        self._database = database
+        self.database = database
         self._tasks = tasks
         self._handlers: dict[str, CallHandler] = {}
         self._notes: dict[str, NoteHandler] = {}
@@ -60,12 +63,12 @@ class NodeCalls:
     @property
     def node(self) -> int:
         """The number of this node."""
-        return self._database.nodes.number
+        return self.database.nodes.number
 
     @property
     def others(self) -> frozenset[int]:
         """The numbers of the other nodes that live. Costs little."""
-        return frozenset(one.number for one in self._database.nodes.living) - {self.node}
+        return frozenset(one.number for one in self.database.nodes.living) - {self.node}
 
     def serve(self, method: str, handler: CallHandler) -> None:
         """Answer calls of `method`, several at a time. An error of the handler is one of the caller."""
@@ -119,7 +122,7 @@ class NodeCalls:
             ValueError: The body is too long.
         """
         message = {"from": self.node, "note": method, "body": body}
-        self._database.signals.publish(_topic(node), orjson.dumps(message).decode())
+        self.database.signals.publish(_topic(node), orjson.dumps(message).decode())
 
     async def take(self, payload: str) -> None:
         """Handle a signal to this node."""
@@ -142,7 +145,7 @@ class NodeCalls:
 
     async def _take_stored(self, message: dict[str, Any], stored: str) -> None:
         try:
-            rows = await self._database.read(_TAKE, {"id": stored})
+            rows = await self.database.read(_TAKE, {"id": stored})
         except StoreUnavailable as error:
             _log.warning("A message of another node is lost: %s", error)
             return
@@ -184,15 +187,15 @@ class NodeCalls:
         payload = orjson.dumps({**message, "body": body})
         if len(payload) > MAX_PAYLOAD_BYTES:
             stored = uuid4().hex
-            await self._database.transaction(
+            await self.database.transaction(
                 lambda tx: tx.run(_INSERT, {"id": stored, "body": body})
             )
             payload = orjson.dumps({**message, "stored": stored})
-        self._database.signals.publish(_topic(node), payload.decode())
+        self.database.signals.publish(_topic(node), payload.decode())
 
     async def delete_old(self, *, keep_s: float = KEEP_S) -> None:
         """Delete the stored messages that are older than `keep_s`. Raises StoreUnavailable."""
-        await self._database.transaction(lambda tx: tx.run(_PRUNE, {"keep_s": keep_s}))
+        await self.database.transaction(lambda tx: tx.run(_PRUNE, {"keep_s": keep_s}))
 
 
 class _Answer:

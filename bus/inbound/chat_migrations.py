@@ -1,7 +1,7 @@
 """Chat migrations: a chat gets another id while Parley runs, as a Telegram group that becomes a supergroup."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from bus.context import BusContext
@@ -11,9 +11,16 @@ log = logging.getLogger(__name__)
 
 
 class ChatMigrations:
-    """Re-keys what is stored under a chat's old id, reloads settings, and has what is pending sent to the new id."""
+    """Re-keys what is stored under a chat's old id, reloads settings, and has what is pending sent to the new id.
 
-    def __init__(self, bus: BusContext) -> None:
+    Args:
+        bus: The bus.
+        on_change: Called after a migration was stored: other nodes read the migrations again.
+    """
+
+    def __init__(self, bus: BusContext, on_change: Callable[[], None]) -> None:
+        self._on_change = on_change
+        self._owners = bus.stores.owners
         self._store = bus.stores.migrations
         self._settings = bus.settings
         self._delivery = bus.delivery
@@ -23,6 +30,10 @@ class ChatMigrations:
         """Read earlier migrations, before anything is sent. Raises StoreError."""
         if merged := await self._store.merge_leftovers():
             log.info("merged %s conversations of migrated chats", merged)
+        await self.reload()
+
+    async def reload(self) -> None:
+        """Read the migrations; another node may have added some. Raises StoreError."""
         for migration in await self._store.list_all():
             self._add(migration)
             self._delivery.add_migration(migration)
@@ -53,11 +64,14 @@ class ChatMigrations:
         log.info(
             "chat %r of %s is now %r", migration.old_chat, migration.channel, migration.new_chat
         )
+        self._on_change()
         await self._settings.load()
         await self._delivery.migrate_chat(migration)
 
     def _add(self, migration: ChatMigration) -> None:
+        """Know a migration. Twice is as once."""
         there = ConversationKey(
             channel=migration.channel, workspace=migration.workspace, chat=migration.new_chat
         )
         self._came_from[there] = migration.old_chat
+        self._owners.forget([replace(there, chat=migration.old_chat)])

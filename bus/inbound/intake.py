@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 
+import anyio
 from typing_extensions import override
 
 from bus.access.checker import AccessChecker
@@ -58,6 +59,11 @@ class BusIntake(Intake):
     def close(self) -> None:
         """Accept nothing more."""
         self._capacity.close()
+
+    async def wait_idle(self) -> None:
+        """Wait until no message is being accepted (when stopping)."""
+        while self._capacity.in_progress:  # noqa: ASYNC110 - only at shutdown, where 20 ms do not matter
+            await anyio.sleep(0.02)
 
     def counters(self) -> Mapping[tuple[str, Disposition], int]:
         """Return how many events had which disposition, by channel, since the start."""

@@ -65,6 +65,11 @@ class IntakeCapacity:
         self._in_progress = 0
         self._closed = False
 
+    @property
+    def in_progress(self) -> int:
+        """How many messages are being accepted."""
+        return self._in_progress
+
     def close(self) -> None:
         """Refuse everything from now on."""
         self._closed = True

@@ -23,6 +23,9 @@ SEARCH_S = 0.5
 SEARCHES_OF_OWN = 4
 """Searches between two for what is forgotten in this node's own chats."""
 
+MAX_STRAYS = 100
+"""Idle chats that are given to a node that came, in one search of this node's own chats."""
+
 PATIENCE = 3
 """Searches after which a node also takes a chat that another one should take: that one may not run its channel."""
 
@@ -45,6 +48,8 @@ class ChatTakeover:
         self._seen: dict[ConversationKey, int] = {}
         self._numbers = {node.number for node in nodes.living}
         self._searches = 0
+        self._strays: list[ConversationKey] = []
+        self._leaves = False
 
     async def run(self) -> None:
         """Look for work until cancelled; returns at once where there is one node only."""
@@ -55,7 +60,26 @@ class ChatTakeover:
             while True:
                 with anyio.move_on_after(SEARCH_S):
                     await self._nodes.wait_change()
-                await self._try_search()
+                if not self._leaves:
+                    await self._try_search()
+
+    async def leave(self) -> None:
+        """Let other nodes have the chats in which nothing waits, at once and as they become idle, until cancelled.
+
+        No message may be being accepted here any more. Returns at once if there is no other node.
+        """
+        self._leaves = True
+        if not self._owners.is_shared or len(self._nodes.living) == 1:
+            return
+        while True:
+            try:
+                await self._nodes.leave()
+                while True:
+                    await self._owners.give_up_idle()
+                    await anyio.sleep(SEARCH_S)
+            except StoreError as error:
+                log.debug("chats are given up later: %s", error)
+                await anyio.sleep(SEARCH_S)
 
     async def search(self) -> int:
         """Take over chats that nobody owns, and find what is forgotten; return how many were taken.
@@ -68,6 +92,8 @@ class ChatTakeover:
         if not self._numbers <= numbers:
             # What a node that is gone closed last may not be shown yet.
             await self._delivery.repeat_indicators()
+        if numbers != self._numbers:
+            self._strays = self._owners.list_strays()
         self._numbers = numbers
         if taken:
             await self._delivery.send_own()
@@ -122,6 +148,8 @@ class ChatTakeover:
         forgotten = await self._dispatcher.find_forgotten()
         self._resume(forgotten)
         chats = forgotten | await self._delivery.send_own()
+        batch, self._strays = self._strays[:MAX_STRAYS], self._strays[MAX_STRAYS:]
+        await self._owners.give_up_strays(batch)
         if foreign := [chat for chat in chats if chat.channel not in self._channels]:
             # Nodes whose configurations differ: one that runs the channel takes them.
             await self._owners.give_up(foreign)

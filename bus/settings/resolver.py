@@ -1,6 +1,6 @@
 """Settings that people chose by command: the model and agent of a conversation or its chat, and a language."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,18 +10,30 @@ from bus.messages import ConversationKey, chat_of
 from store.conversation_settings import ConversationSettings, ConversationSettingsStore
 
 
-class SettingsResolver:
-    """Holds all settings in memory, so that a turn reads none from disk; a change is stored before it applies."""
+def _ignore() -> None: ...
 
-    def __init__(self, store: ConversationSettingsStore) -> None:
+
+class SettingsResolver:
+    """Holds all settings in memory, so that a turn reads none from disk; a change is stored before it applies.
+
+    Args:
+        store: The settings.
+        on_change: Called after a change was stored: other nodes load the settings again.
+    """
+
+    def __init__(
+        self, store: ConversationSettingsStore, on_change: Callable[[], None] = _ignore
+    ) -> None:
         self._store = store
+        self._on_change = on_change
         self._settings: dict[ConversationKey, ConversationSettings] = {}
         # Commands run concurrently: an update must not undo another one.
         self._updating = anyio.Lock()
 
     async def load(self) -> None:
         """Read all settings from the store. Raises StoreError."""
-        self._settings = await self._store.list_all()
+        async with self._updating:
+            self._settings = await self._store.list_all()
 
     def resolve(self, key: ConversationKey) -> ConversationSettings:
         """Return a conversation's settings; those it lacks come from its chat."""
@@ -38,6 +50,7 @@ class SettingsResolver:
             changed = replace(self.get(key), **changes)
             await self._store.save(key, changed)
             self._settings[key] = changed
+            self._on_change()
 
 
 def run_context(settings: ConversationSettings) -> Mapping[str, Any]:

@@ -13,6 +13,7 @@ CREATE TABLE chat_owner (
     node INTEGER NOT NULL,
     PRIMARY KEY (channel, workspace, chat)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX chat_owner_by_node ON chat_owner (node);
 -- What a signal between nodes is too short for; rows live for minutes.
 CREATE TABLE node_message (
     id TEXT NOT NULL PRIMARY KEY,

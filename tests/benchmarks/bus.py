@@ -33,6 +33,7 @@ from store.checkpoints import open_checkpointer
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database, Transaction
+from store.node_calls import open_node_calls
 from tests.benchmarks.figures import Figure, paired, percentile, rounds
 from tests.benchmarks.instant_runs import InstantRuns, never
 from tests.benchmarks.service_loop import run_as_service
@@ -381,16 +382,19 @@ async def _running_bus(
             _client(runs) as client,
         ):
             await database.transaction(_mapper("c", 0, known))
-            async with run_bus(
-                config=BusConfig(
-                    drain_s=0.1, max_concurrent_runs=max_runs, rate_limit=RateLimit(messages=0)
-                ),
-                policies={platform.name: ChannelPolicy(dm_policy="open")},
-                adapters=adapters,
-                database=database,
-                langgraph=LangGraphClient(client),
-                gateway=client,
-            ) as bus:
+            async with (
+                open_node_calls(database) as calls,
+                run_bus(
+                    config=BusConfig(
+                        drain_s=0.1, max_concurrent_runs=max_runs, rate_limit=RateLimit(messages=0)
+                    ),
+                    policies={platform.name: ChannelPolicy(dm_policy="open")},
+                    adapters=adapters,
+                    calls=calls,
+                    langgraph=LangGraphClient(client),
+                    gateway=client,
+                ) as bus,
+            ):
                 group = WORK_GROUP.set(platform.name)  # as the adapters of the service do
                 yield _RunningBus(bus=bus, platform=platform)
                 WORK_GROUP.reset(group)

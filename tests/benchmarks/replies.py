@@ -22,6 +22,7 @@ from gateway.transport import StreamingASGITransport
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
+from store.node_calls import open_node_calls
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.instant_runs import InstantRuns
 from tests.eventually import eventually
@@ -141,6 +142,7 @@ async def _talk(platform: CardPlatform, runs: InstantRuns, cards: int, size: int
         async with (
             Database.open(StoreConfig(), Path(folder)) as database,
             httpx.AsyncClient(transport=transport, base_url="http://b/api", timeout=300) as client,
+            open_node_calls(database) as calls,
             run_bus(
                 config=BusConfig(
                     drain_s=0.1,
@@ -150,7 +152,7 @@ async def _talk(platform: CardPlatform, runs: InstantRuns, cards: int, size: int
                 ),
                 policies={platform.name: ChannelPolicy(dm_policy="open")},
                 adapters={platform.name: platform},
-                database=database,
+                calls=calls,
                 langgraph=LangGraphClient(client),
                 gateway=client,
             ) as bus,

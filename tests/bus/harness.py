@@ -18,6 +18,7 @@ from bus.service import Bus, run_bus
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
+from store.node_calls import open_node_calls
 from tests.eventually import eventually
 from tests.fakes.clock import OffsetClock
 from tests.fakes.langgraph import FakeLangGraph, Script
@@ -182,13 +183,14 @@ async def running_bus(
         async with (
             httpx.AsyncClient(base_url=langgraph.url, verify=NO_TLS, timeout=30) as wire,
             httpx.AsyncClient(base_url=rest.url, verify=NO_TLS) as gateway,
+            open_node_calls(wrap(database) if wrap else database) as calls,
             run_bus(
                 config=config or BusConfig(drain_s=0.2),
                 policies=dict.fromkeys(adapters, policy),
                 adapters=adapters,
-                database=wrap(database) if wrap else database,
                 langgraph=LangGraphClient(wire),
                 gateway=gateway,
+                calls=calls,
                 now=clock,
             ) as bus,
         ):

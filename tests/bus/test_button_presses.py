@@ -250,7 +250,7 @@ async def test_a_press_refused_for_load_is_delivered_again(tmp_path: Path) -> No
 async def test_a_press_while_parley_stops_is_not_taken(tmp_path: Path) -> None:
     async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
         await asked(h)
-        h.bus.intake.close()
+        h.bus.local_intake.close()
         with pytest.raises(IntakeClosed):
             await press(h, "red")
 

@@ -1,7 +1,7 @@
 """Two nodes on one PostgreSQL database: each chat has one of them, whichever accepts its messages."""
 
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +9,16 @@ from pathlib import Path
 import anyio
 import pytest
 
-from bus.messages import OutboundText, ReplyTarget, encode_inbound, encode_outbound
+from bus.config import BusConfig
+from bus.locales.en import ENGLISH
+from bus.messages import (
+    OutboundText,
+    PressResponse,
+    ReplyTarget,
+    decode_inbound,
+    encode_inbound,
+    encode_outbound,
+)
 from bus.platform import Disposition
 from store.chat_owners import ChatOwners
 from store.config import StoreConfig
@@ -18,10 +27,13 @@ from store.database import Database
 from store.inbox import InboxRow, InboxStore, NewInboxRow
 from store.nodes import preferred_node
 from store.outbox import NewOutboxRow, OutboxStore
-from tests.bus.harness import BusHarness, inbound_message, running_bus
+from tests.bus.harness import BusHarness, attachment, inbound_message, running_bus
+from tests.bus.test_button_presses import press_of, token_of
+from tests.bus.test_message_edits import delete, edit
+from tests.bus.test_uploads import DownloadingPlatform
 from tests.eventually import eventually
-from tests.fakes.langgraph import FakeLangGraph
-from tests.fakes.platform import FakePlatform
+from tests.fakes.langgraph import FakeLangGraph, Script
+from tests.fakes.platform import ButtonPlatform, FakePlatform
 from tests.fakes.postgres import MISSING, PostgresServer
 
 
@@ -69,12 +81,20 @@ def key_of(chat: str) -> ConversationKey:
 
 
 @asynccontextmanager
-async def two_nodes(store: StoreConfig, home: Path) -> AsyncIterator[TwoNodes]:
+async def two_nodes(
+    store: StoreConfig, home: Path, platform: Callable[[], FakePlatform] = FakePlatform
+) -> AsyncIterator[TwoNodes]:
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(FakeLangGraph())
         one, two = [
             await stack.enter_async_context(
-                running_bus(home / name, platform=FakePlatform(), server=server, store=store)
+                running_bus(
+                    home / name,
+                    platform=platform(),
+                    server=server,
+                    store=store,
+                    config=BusConfig(drain_s=0.2, max_queue=100),
+                )
             )
             for name in ("one", "two")
         ]
@@ -115,7 +135,7 @@ async def test_messages_accepted_by_both_at_once_are_answered_once_and_in_order(
         async def send(harness: BusHarness, sender: str) -> None:
             for number in range(8):
                 event = f"{sender}{number}"
-                await harness.send(event, event=event)
+                assert await harness.send(event, event=event) is Disposition.ACCEPTED
 
         async with anyio.create_task_group() as group:
             group.start_soon(send, nodes.one, "a")
@@ -235,3 +255,200 @@ async def test_new_chats_prefer_one_node_and_keep_it(store: StoreConfig, tmp_pat
         assert claimed == [
             preferred_node(two.nodes.living, f"fake\0w\0{chat.chat}") for chat in chats
         ]
+
+
+async def test_an_edit_at_the_other_node_changes_the_turn_that_runs(
+    store: StoreConfig, tmp_path: Path
+) -> None:
+    async with two_nodes(store, tmp_path) as nodes:
+        owner, other = nodes.owner_first("c")
+        owner.hold_next_run("wrong")
+        await other.send("wrogn", event="m")
+        await owner.wait_for_runs(1)
+        assert await edit(other, "m", "right", "edit") is Disposition.ACCEPTED
+        # Sent again by the platform, to the other one.
+        assert await edit(owner, "m", "right", "edit") is Disposition.UNCHANGED
+        await eventually(lambda: owner.platform.texts == ["Hello you"])
+        assert nodes.one.prompts()[-1] == "right"
+
+
+async def test_a_deletion_at_the_other_node_ends_the_turn(
+    store: StoreConfig, tmp_path: Path
+) -> None:
+    async with two_nodes(store, tmp_path) as nodes:
+        owner, other = nodes.owner_first("c")
+        owner.hold_next_run("never")
+        await owner.send("oops", event="m")
+        await owner.wait_for_runs(1)
+        assert await delete(other, "m") is Disposition.ACCEPTED
+        await owner.wait_until_finished()
+        assert nodes.texts() == []
+
+
+async def test_a_stop_button_works_at_the_other_node(store: StoreConfig, tmp_path: Path) -> None:
+    def platform() -> ButtonPlatform:
+        return ButtonPlatform("fake", notice_after_s=0.01)
+
+    async with two_nodes(store, tmp_path, platform) as nodes:
+        owner, other = nodes.owner_first("c")
+        owner.server.scripts.append(Script(hang_after=1))
+        await other.send("long work")
+        await owner.wait_for_runs(1)
+        await eventually(lambda: owner.platform.shown)
+        message = owner.platform.shown[0]
+        pressed = press_of(token_of(message.buttons, ENGLISH.button_stop), message)
+        response = await other.bus.intake.handle_button_press(pressed)
+        assert response == PressResponse(text=ENGLISH.press_stopping)
+        await eventually(lambda: owner.server.runs[0].status == "interrupted")
+
+
+async def test_files_of_an_album_that_come_to_both_nodes_are_one_turn(
+    store: StoreConfig, tmp_path: Path
+) -> None:
+    def platform() -> DownloadingPlatform:
+        made = DownloadingPlatform()
+        made.content = {"r": [b"x"]}
+        return made
+
+    async with two_nodes(store, tmp_path, platform) as nodes:
+        owner, other = nodes.owner_first("c")
+        for number, harness in enumerate((other, owner, other)):
+            sent = harness.send(
+                f"part {number}",
+                event=f"e{number}",
+                attachments=(attachment(f"{number}.pdf"),),
+                album="A",
+            )
+            assert await sent is Disposition.ACCEPTED
+        await eventually(lambda: owner.platform.texts == ["Hello you"])
+        assert owner.prompts() == ["part 0\npart 1\npart 2"]
+        assert other.platform.texts == []
+
+
+async def test_an_edit_waits_for_the_owner_that_takes_over(
+    store: StoreConfig, tmp_path: Path
+) -> None:
+    """The owner is ended while the edit is on its way to it."""
+    async with (
+        running_bus(tmp_path / "bus", store=store) as harness,
+        anyio.create_task_group() as group,
+    ):
+        results: list[Disposition] = []
+
+        async def send_edit() -> None:
+            results.append(await edit(harness, "e", "hello", "edit", chat=chat))
+
+        async with Database.open(store, tmp_path / "deaf") as database:
+            await eventually(lambda: len(harness.database.nodes.living) == 2)
+            owners = ChatOwners(database)
+            [chat, *_] = [
+                str(number) for number in range(100) if owners.prefers(key_of(str(number)))
+            ]
+            await InboxStore(database, owners=owners).accept(new_row(chat), cap=9)
+            group.start_soon(send_edit)
+            await anyio.sleep(0.5)
+            assert results == []
+        await eventually(lambda: results == [Disposition.ACCEPTED])
+        [row] = await harness.bus.inbox.list_recent()
+        assert decode_inbound(row.body).text == "hello"
+
+
+async def test_a_setting_made_at_one_node_holds_at_the_other(
+    store: StoreConfig, tmp_path: Path
+) -> None:
+    async with two_nodes(store, tmp_path) as nodes:
+        settings = [one.bus._context.settings for one in (nodes.one, nodes.two)]
+        await settings[0].update(key_of("c"), model="qwen")
+        await eventually(lambda: settings[1].get(key_of("c")).model == "qwen")
+
+
+async def test_a_chat_that_migrates_keeps_its_owner(store: StoreConfig, tmp_path: Path) -> None:
+    async with two_nodes(store, tmp_path) as nodes:
+        owner, other = nodes.owner_first("c")
+        gate = owner.hold_next_run("first", "answer")
+        await owner.send("first", event="e1")
+        await owner.wait_for_runs(1)
+        await other.bus.intake.migrate_chat("fake", "w", "c", "c2")
+        await eventually(lambda: owner.bus._context.delivery.current_key(key_of("c")).chat == "c2")
+        await other.send("second", chat="c2", event="e2")
+        gate.set()
+        await eventually(lambda: owner.platform.texts == ["firstanswer", "Hello you"])
+        assert other.platform.texts == []
+
+
+async def test_an_adapter_does_alone_what_one_node_does(store: StoreConfig, tmp_path: Path) -> None:
+    async with two_nodes(store, tmp_path) as nodes:
+        one, two = nodes.one.bus.intake, nodes.two.bus.intake
+        assert (one.node_count, two.node_count) == (2, 2)
+        waits, entered = anyio.Event(), anyio.Event()
+
+        async def enter() -> None:
+            async with two.exclusive("poll", waits.set):
+                entered.set()
+
+        async with anyio.create_task_group() as group:
+            async with one.exclusive("poll"):
+                group.start_soon(enter)
+                await waits.wait()
+                assert not entered.is_set()
+            await entered.wait()
+
+
+async def test_idle_chats_move_to_a_node_that_comes(store: StoreConfig, tmp_path: Path) -> None:
+    async with FakeLangGraph() as server, AsyncExitStack() as stack:
+        one = await stack.enter_async_context(
+            running_bus(tmp_path / "one", server=server, store=store)
+        )
+        chats = [f"c{number}" for number in range(12)]
+        for chat in chats:
+            await one.send("hi", chat=chat)
+        await eventually(lambda: len(one.platform.texts) == 12)
+        await one.wait_until_finished()
+        two = await stack.enter_async_context(
+            running_bus(tmp_path / "two", server=server, store=store)
+        )
+        await eventually(lambda: len(one.database.nodes.living) == 2)
+        moving = [chat for chat in chats if two.bus.owners.prefers(key_of(chat))]
+        assert moving
+        assert len(moving) < len(chats)
+
+        async def owners() -> list[int | None]:
+            return [await two.bus.owners.find(key_of(chat)) for chat in moving]
+
+        await eventually(owners, lambda found: one.database.nodes.number not in found)
+        for chat in chats:
+            await one.send("again", chat=chat, event=f"again {chat}")
+        await eventually(lambda: len(two.platform.texts) == len(moving))
+        await eventually(lambda: len(one.platform.texts) == 24 - len(moving))
+
+
+async def test_a_node_that_stops_gives_idle_chats_up_at_once_and_busy_ones_at_its_end(
+    store: StoreConfig, tmp_path: Path
+) -> None:
+    async with two_nodes(store, tmp_path) as nodes:
+        one, two = nodes.one, nodes.two
+        chats = [str(number) for number in range(100)]
+        busy, idle, *_ = [chat for chat in chats if one.bus.owners.prefers(key_of(chat))]
+        await one.send("hi", chat=idle, event="i1")
+        await eventually(lambda: one.platform.texts == ["Hello you"])
+        gate = one.hold_next_run("long", "answer")
+        await one.send("long work", chat=busy, event="b1")
+        await one.wait_for_runs(2)
+        async with anyio.create_task_group() as group:
+            group.start_soon(one.bus.takeover.leave)
+            await eventually(lambda: any(node.is_leaving for node in two.database.nodes.living))
+
+            async def owner_of_idle() -> int | None:
+                return await two.bus.owners.find(key_of(idle))
+
+            await eventually(owner_of_idle, lambda owner: owner is None)
+            await two.send("again", chat=idle, event="i2")
+            await eventually(lambda: two.platform.texts == ["Hello you"])
+            # Its turn goes on where it runs, and nobody else runs it.
+            await two.send("behind", chat=busy, event="b2")
+            gate.set()
+            await eventually(lambda: one.platform.texts[1:] == ["longanswer", "Hello you"])
+            assert await two.bus.owners.find(key_of(busy)) in (None, one.database.nodes.number)
+            group.cancel_scope.cancel()
+        assert two.platform.texts == ["Hello you"]
+        assert nodes.one.prompts() == ["hi", "long work", "again", "behind"]

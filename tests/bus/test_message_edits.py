@@ -788,5 +788,5 @@ async def test_a_closed_intake_keeps_no_change(tmp_path: Path) -> None:
 @asynccontextmanager
 async def closed(home: Path) -> AsyncIterator[BusHarness]:
     async with running_bus(home) as harness:
-        harness.bus.intake.close()
+        harness.bus.local_intake.close()
         yield harness

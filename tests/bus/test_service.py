@@ -551,7 +551,7 @@ async def test_a_run_that_ends_while_stopping_is_still_answered(tmp_path: Path) 
 
 
 async def _finish(harness: BusHarness, server: FakeLangGraph) -> None:
-    await eventually(lambda: harness.bus.intake._capacity._closed)
+    await eventually(lambda: harness.bus.local_intake._capacity._closed)
     with pytest.raises(IntakeClosed):
         await harness.send("too late")
     [run] = server.runs

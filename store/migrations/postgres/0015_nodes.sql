@@ -12,6 +12,7 @@ CREATE TABLE chat_owner (
     node BIGINT NOT NULL,
     PRIMARY KEY (channel, workspace, chat)
 );
+CREATE INDEX chat_owner_by_node ON chat_owner (node);
 CREATE TABLE node_message (
     id TEXT COLLATE "C" NOT NULL PRIMARY KEY,
     body TEXT COLLATE "C" NOT NULL,
