@@ -40,7 +40,6 @@ BROAD_EXCEPTS = {
     "agent/subagents/executor.py": "a subagent: its error goes to the lead agent",
     "store/node_calls.py": "a call of another node: whatever failed here, the caller is told",
     "gateway/forwarding/requests.py": "a forwarded request: whatever failed here, the node that forwarded it is told",
-    "gateway/serving/event_loop.py": "a quick function, called here and not on a thread: its error goes to the caller",
     "store/postgres/node.py": "a heartbeat: without one the other nodes would end this process",
     "gateway/runtime/runs.py": "a run's record: one that cannot be finished must not end the others",
     "gateway/runtime/worker.py": "a run's worker: whatever a graph raises becomes the run's error",
