@@ -253,6 +253,9 @@ class TurnEffects:
     async def commit(self, turn: Turn) -> TurnEvent:
         """Finish the row and enqueue its answer, in one transaction."""
         await turn.stack.aclose()
+        if turn.reason in (None, CancelReason.EDITED) and turn.newest(turn.message) != turn.message:
+            turn.reason = None  # it was edited after the run: that is offered to be answered
+            turn.outdated.append(turn.newest(turn.message))
         seen = turn.display.shown if turn.display is not None else LiveMessages()
         reply = turn.reply if turn.reason is None else cancelled_reply(turn, seen)
         turn.reply = reply

@@ -247,6 +247,10 @@ class Turn:
         if self.reason is None:
             self.cancel(CancelReason.EDITED)
 
+    def note_late_edit(self, message: QueuedMessage) -> None:
+        """Note an edit that is too late for the answer: if that is yet to be committed, so is an offer with it."""
+        self._edited = message
+
     def steer(self, message: QueuedMessage) -> None:
         """Inject a message into the run as soon as it listens; another version that waits for that is replaced."""
         self.withdraw(message.row.id)

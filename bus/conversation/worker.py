@@ -67,6 +67,7 @@ class ConversationWorker:
         turn, row_id = self.turn, message.row.id
         if turn is not None and turn.row.id == row_id:
             if turn.is_decided:
+                turn.note_late_edit(message)
                 return QueueState.FINISHING
             (turn.steer if steers else turn.edit)(message)
             return QueueState.RUNNING

@@ -35,6 +35,7 @@ from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
 from store.inbox import InboxRow, InboxStore, NewInboxRow
+from store.message_history import MessageHistoryStore, ReceivedEvent
 from tests.bus.harness import (
     OPEN,
     STEER,
@@ -49,6 +50,7 @@ from tests.bus.test_uploads import DownloadingPlatform
 from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.fakes.platform import PART_CHARS, ButtonPlatform, CardPlatform, FakePlatform
+from tests.faults.injection import Faults, FaultyDatabase, Mode
 
 KEY = ConversationKey(channel="fake", workspace="w", chat="c")
 OFFER = (
@@ -361,7 +363,9 @@ async def leave(harness: BusHarness, text: str) -> None:
     """Note an edit of the first message as a process does that dies at once."""
     [row] = await harness.bus.inbox.list_unfinished()
     edited = replace(decode_inbound(row.body), text=text, edit_count=1)
-    assert await harness.bus.inbox.update_body(row.id, encode_inbound(edited))
+    event = ReceivedEvent(key=row.key, event_id="edit", at=time.time())
+    history = MessageHistoryStore(harness.database)
+    assert await history.update_body(row.id, encode_inbound(edited), event, reset_attempts=True)
 
 
 @pytest.mark.parametrize("is_edited", [False, True])
@@ -482,6 +486,23 @@ async def test_an_edit_during_the_delivery_of_the_answer_is_offered_after_it(
             platform.cut.set()
         parts = [answer[:PART_CHARS], answer[PART_CHARS:]]
         await eventually(lambda: harness.platform.texts == [*parts, OFFER])
+
+
+@pytest.mark.parametrize("policy", [OPEN, STEER])
+async def test_an_edit_while_the_answer_waits_for_the_journal_is_offered(
+    tmp_path: Path, policy: ChannelPolicy
+) -> None:
+    faults = Faults("TurnEffects.commit > InboxStore.finish", Mode.ERROR)
+    async with running_bus(
+        tmp_path, policy=policy, wrap=lambda database: FaultyDatabase(database, faults)
+    ) as harness:
+        faults.is_on = True
+        await harness.send("left")
+        await faults.happened.wait()
+        assert await edit(harness, "e1", "right", "edit") is Disposition.ACCEPTED
+        await harness.expect_replies("Hello you", ENGLISH.rerun_offer_later)
+        assert harness.prompts() == ["left"]
+        await harness.wait_until_finished()
 
 
 async def test_an_edit_that_arrives_after_a_later_one_changes_nothing(tmp_path: Path) -> None:
