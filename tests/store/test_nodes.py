@@ -262,25 +262,27 @@ async def test_a_sqlite_file_has_one_node(tmp_path: Path) -> None:
 
 
 async def test_a_node_that_joins_is_not_taken_for_dead(url: str) -> None:
-    joins, ends = threading.Event(), threading.Event()
+    ends = threading.Event()
+    joining = 0  # the number of the attempt; 0 = none is joining now
     without_lock: list[NodeState] = []
 
     def look() -> None:
         # What every node's heartbeat does, as often as it can.
         with closing(connect(parse_url(url))) as connection:
             while not ends.is_set():
-                if joins.is_set():
-                    seen = [state for state in list_nodes(connection) if not state.pid]
-                    without_lock.extend(seen if joins.is_set() else [])
+                before = joining
+                seen = [state for state in list_nodes(connection) if not state.pid]
+                if before and before == joining:
+                    without_lock.extend(seen)
 
     looking = threading.Thread(target=look)
     looking.start()
     try:
-        for _ in range(30):
+        for attempt in range(1, 31):
             member = MemberNode(parse_url(url), MINE)
-            joins.set()
+            joining = attempt
             await anyio.to_thread.run_sync(member.join)
-            joins.clear()
+            joining = 0
             await anyio.to_thread.run_sync(member.release)
     finally:
         ends.set()
