@@ -71,8 +71,10 @@ WHERE status = 'busy'
 # Of several nodes, on PostgreSQL only.
 _LIVING = "(SELECT number FROM node WHERE ended_at IS NULL)"
 _SHOWN = f"""
-SELECT *, CASE WHEN status IN ('pending', 'running') AND node NOT IN {_LIVING} THEN 'interrupted' ELSE status END
+*, CASE WHEN status IN ('pending', 'running') AND node NOT IN {_LIVING} THEN 'interrupted' ELSE status END
     AS shown_status"""
+_GET_SHARED = _GET.replace("*", _SHOWN, 1)
+_LIST_SHARED = _LIST.replace("*", _SHOWN, 1)
 _FIND_OTHER_NODE = f"""
 SELECT node FROM run WHERE thread_id = :thread_id AND node <> :node AND status IN ('pending', 'running')
     AND node IN {_LIVING} LIMIT 1
@@ -221,7 +223,7 @@ class RunStore:
 
     async def get(self, thread_id: str, run_id: str) -> Run:
         """Return one run of a thread. Raises RowNotFound."""
-        rows = await self._read(_GET, {"run_id": run_id, "thread_id": thread_id})
+        rows = await self._read(_GET, _GET_SHARED, {"run_id": run_id, "thread_id": thread_id})
         if not rows:
             raise RowNotFound(f"Run with ID {run_id} not found")
         return _run(rows[0])
@@ -236,13 +238,14 @@ class RunStore:
             "limit": limit,
             "offset": offset,
         }
-        return [_run(row) for row in await self._read(_LIST, params)]
+        return [_run(row) for row in await self._read(_LIST, _LIST_SHARED, params)]
 
-    async def _read(self, sql: str, params: dict[str, Value]) -> list[Row]:
-        """Read runs; those of a node that was ended are over, also before `interrupt_unfinished`."""
-        if self._database.nodes.number:
-            sql = sql.replace("SELECT *", _SHOWN, 1)
-        return await self._database.read(sql, params)
+    async def _read(self, alone: str, shared: str, params: dict[str, Value]) -> list[Row]:
+        """Read runs; those of a node that was ended are over, also before `interrupt_unfinished`.
+
+        `alone`, `shared`: the statement where there is one process, and where several may share the database.
+        """
+        return await self._database.read(shared if self._database.nodes.number else alone, params)
 
     async def delete(self, thread_id: str, run_id: str) -> bool:
         """Delete one run's row; False if there is none."""

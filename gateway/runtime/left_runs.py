@@ -36,8 +36,8 @@ class LeftRuns:
             _log.warning("%d run(s) were interrupted when their process ended.", left)
 
     async def watch(self) -> None:
-        """Close what other nodes leave open, as soon as they are ended."""
-        while True:
+        """Close what other nodes leave open, as soon as they are ended. A SQLite file has no other nodes."""
+        while self._nodes.number:
             known = self._nodes.living
             try:
                 await self.interrupt()

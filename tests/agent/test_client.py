@@ -545,6 +545,14 @@ def test_a_stream_may_be_left_early(tmp_path: Path) -> None:
     left.close()  # type: ignore[attr-defined]  # it is a generator
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C interrupt the tests also where they run in the background: a shell's background jobs ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 class InterruptingMiddleware(AgentMiddleware[Any, Any]):
     """Sends the main thread a signal when the model is asked for the first time, and does not answer."""
 
@@ -565,6 +573,7 @@ class InterruptingMiddleware(AgentMiddleware[Any, Any]):
         return await handler(request)
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_breaks_a_turn_off_and_the_client_goes_on(tmp_path: Path) -> None:
     with (
         registered(ScriptedChatModel.playing("Here.")) as keys,
@@ -577,6 +586,7 @@ def test_ctrl_c_breaks_a_turn_off_and_the_client_goes_on(tmp_path: Path) -> None
         assert client.chat("again", "t1") == "Here."
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_ends_a_script(tmp_path: Path) -> None:
     with (
         pytest.raises(KeyboardInterrupt),

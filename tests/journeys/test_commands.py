@@ -36,6 +36,9 @@ async def test_commands_answer_at_once_while_a_run_hangs(tmp_path: Path) -> None
             for user in platforms.users:
                 await user.send("hang on")
             await model.until(lambda m: len(m.requests) == len(platforms.users), within_s=15)
+            for user in platforms.users:
+                if user.channel == "feishu":
+                    await user.wait_for_message("one")  # the growing card, before any other message
             async with service.client() as client, anyio.create_task_group() as people:
                 for user in platforms.users:
                     people.start_soon(_use_all_commands, user, client)
