@@ -25,6 +25,7 @@ from agent.config.subagents import INHERIT
 from agent.middleware import Middleware, chain_middleware, middleware_stack
 from agent.middleware.clarification import ClarificationMiddleware
 from agent.middleware.dangling_tool_calls import DanglingToolCallMiddleware
+from agent.middleware.file_storage import FileStorageMiddleware
 from agent.middleware.guardrails import guardrail_middleware
 from agent.middleware.llm_retry import LlmRetryMiddleware, fallback_order
 from agent.middleware.loop_detection import LoopDetectionMiddleware
@@ -111,8 +112,10 @@ class AgentFactory:
         Raises:
             ModelUnusable: The model's entry cannot be used.
             AgentNotFound, AgentInvalid: The requested custom agent cannot be used.
+            StoreError: The files cannot be brought to this node.
         """
         options = RunOptions.from_config(config)
+        await self.services.fetch_files(config)
         # A configuration that is replaced while we wait applies to the next run.
         files = await self._files()
         spec = await load_spec(
@@ -174,6 +177,7 @@ class AgentFactory:
             middleware=chain_middleware(
                 middleware_stack(
                     SteeringMiddleware(),
+                    FileStorageMiddleware(services.mirror) if services.mirror.is_remote else None,
                     *_shared_middleware(services, spec, spec.model_name, model, spec.skills),
                     UploadsMiddleware(
                         services.uploads.snapshot, supports_vision=spec.supports_vision

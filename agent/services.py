@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio.to_thread
+from langchain_core.runnables import RunnableConfig
 
 from agent.acp.tool import AcpAgentRunner
 from agent.background import background_tasks
@@ -28,6 +29,8 @@ from agent.summarizer import Summarizer, open_summarizer
 from agent.thread_storage import ThreadStorage
 from agent.tracing import HandlerFactory, Tracing, open_tracing
 from agent.uploads.service import UploadService
+from store.files.config import StorageConfig
+from store.files.mirror import SHARED_AREA, FileMirror, SharedFolder, thread_area
 
 
 class CurrentConfig:
@@ -52,7 +55,9 @@ class AgentSetup:
     Attributes:
         config: The initial configuration.
         home: The data folder.
-        extensions_path: The file with MCP servers and disabled skills; None = `extensions_config.json` in `home`.
+        storage: Where files are that all nodes need.
+        mirror: Copies them between nodes.
+        extensions_path: The file with MCP servers and disabled skills; None = `extensions_config.json` in `files`.
         sandboxes: The sandbox provider; None = as configured.
         base_dir: The base of relative paths in the configuration; None = the working directory.
         environment: Values for `$NAME` in the extensions file.
@@ -62,6 +67,8 @@ class AgentSetup:
 
     config: AgentConfig
     home: Path
+    storage: StorageConfig = field(default_factory=StorageConfig)
+    mirror: FileMirror = field(default_factory=SharedFolder)
     extensions_path: Path | None = None
     sandboxes: SandboxProvider | None = None
     base_dir: Path | None = None
@@ -70,9 +77,14 @@ class AgentSetup:
     run_tracer: HandlerFactory | None = None
 
     @property
+    def files(self) -> Path:
+        """The folder of the files that all nodes need, or of this node's copy of them."""
+        return self.storage.folder(self.home)
+
+    @property
     def extensions_file(self) -> Path:
         """The path of the extensions file."""
-        return self.extensions_path or self.home / "extensions_config.json"
+        return self.extensions_path or self.files / "extensions_config.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +93,8 @@ class AgentServices:
 
     Attributes:
         config: The current configuration.
+        home: The folder of all files.
+        mirror: Copies files between nodes.
         folders: The threads' folders.
         sandboxes: The sandboxes that tools work in.
         model_http_client: The HTTP client that models share.
@@ -101,6 +115,7 @@ class AgentServices:
 
     config: CurrentConfig
     home: Path
+    mirror: FileMirror
     folders: ThreadStorage
     sandboxes: SandboxProvider
     model_http_client: ModelHttpClient
@@ -118,6 +133,31 @@ class AgentServices:
     uploads: UploadService
     tracing: Tracing
 
+    async def fetch_files(self, config: RunnableConfig) -> None:
+        """Bring the files that a run may use to this node; store shared ones that were changed here.
+
+        Raises:
+            StoreError: They cannot be brought.
+        """
+        if not self.mirror.is_remote:
+            return
+        await self.mirror.store(SHARED_AREA)
+        thread_id = (config.get("configurable") or {}).get("thread_id")
+        if isinstance(thread_id, str) and thread_id:
+            self.folders.folders(thread_id)
+            await self.mirror.fetch(thread_area(thread_id))
+
+    async def delete_files(self, thread_id: str) -> bool:
+        """Delete the files of a thread; return whether this node had any.
+
+        Raises:
+            ThreadIdInvalid: The ID cannot be a folder name.
+            StoreError, OSError: They cannot be deleted.
+        """
+        self.folders.folders(thread_id)
+        await self.mirror.remove(thread_area(thread_id))
+        return await anyio.to_thread.run_sync(self.folders.delete, thread_id)
+
 
 @asynccontextmanager
 async def open_agent_services(setup: AgentSetup) -> AsyncIterator[AgentServices]:
@@ -127,12 +167,11 @@ async def open_agent_services(setup: AgentSetup) -> AsyncIterator[AgentServices]
         AgentError: The configuration names something that cannot be used.
     """
     config = CurrentConfig(setup.config)
-    folders = ThreadStorage(setup.home)
+    folders = ThreadStorage(setup.files)
     extensions = ExtensionsFile(setup.extensions_file)
-    skills = _skill_registry(setup, config, extensions)
-    await skills.load()
+    skills = await _load_skills(setup, config, extensions)
     sandboxes = setup.sandboxes or await _sandbox_provider(setup, folders, skills)
-    uploads = UploadService(folders, converts=lambda: config.get().uploads.auto_convert_documents)
+    uploads = _upload_service(setup, config, folders)
     http_client = ModelHttpClient()
     models = AuxiliaryModels(config.get, http_client)
     try:
@@ -140,7 +179,7 @@ async def open_agent_services(setup: AgentSetup) -> AsyncIterator[AgentServices]
             maintained(sandboxes),
             background_tasks() as tasks,
             open_tracing(setup.tracing, setup.run_tracer) as tracing,
-            open_memory(setup.home, config.get, models.get) as memory,
+            open_memory(setup.files, config.get, models.get, setup.mirror) as memory,
             open_subagent_executor() as subagents,
             open_summarizer(models.get) as summarizer,
             open_mcp(extensions, setup.environment, lambda: config.get().mcp, folders) as mcp,
@@ -148,7 +187,8 @@ async def open_agent_services(setup: AgentSetup) -> AsyncIterator[AgentServices]
             tasks.start_soon(anyio.to_thread.run_sync, uploads.sweep)
             yield AgentServices(
                 config=config,
-                home=setup.home,
+                home=setup.files,
+                mirror=setup.mirror,
                 folders=folders,
                 sandboxes=sandboxes,
                 model_http_client=http_client,
@@ -157,7 +197,7 @@ async def open_agent_services(setup: AgentSetup) -> AsyncIterator[AgentServices]
                 extensions=extensions,
                 skills=skills,
                 skill_installer=_skill_installer(skills, config, models),
-                custom_agents=CustomAgentStore(setup.home),
+                custom_agents=CustomAgentStore(setup.files),
                 acp_agents=AcpAgentRunner(folders),
                 subagents=subagents,
                 summarizer=summarizer,
@@ -179,6 +219,14 @@ async def _sandbox_provider(
     )
 
 
+def _upload_service(
+    setup: AgentSetup, config: CurrentConfig, folders: ThreadStorage
+) -> UploadService:
+    return UploadService(
+        folders, setup.mirror, converts=lambda: config.get().uploads.auto_convert_documents
+    )
+
+
 def _skill_installer(
     skills: SkillRegistry, config: CurrentConfig, models: AuxiliaryModels
 ) -> SkillInstaller:
@@ -186,9 +234,12 @@ def _skill_installer(
     return SkillInstaller(skills, skills.custom_folder, scanner)
 
 
-def _skill_registry(
+async def _load_skills(
     setup: AgentSetup, config: CurrentConfig, extensions: ExtensionsFile
 ) -> SkillRegistry:
-    return SkillRegistry(
-        lambda: config.get().skills, extensions, home=setup.home, base=setup.base_dir
+    await setup.mirror.fetch(SHARED_AREA)
+    skills = SkillRegistry(
+        lambda: config.get().skills, extensions, home=setup.files, base=setup.base_dir
     )
+    await skills.load()
+    return skills

@@ -1,10 +1,11 @@
 """What all parts of the bus share: configuration, platforms, journal, servers, delivery, settings, clock, tasks."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import httpx
 from anyio.abc import TaskGroup
+from langgraph_sdk.client import LangGraphClient
 
 from bus.access.intake_stats import IntakeStats
 from bus.config import BusConfig, ChannelPolicy
@@ -15,7 +16,23 @@ from bus.settings.language import LanguageResolver
 from bus.settings.resolver import SettingsResolver
 from bus.stores import JournalStores
 from bus.tracing import NO_TRACER, MessageTracer
+from store.node_calls import NodeCalls
 from store.nodes import Nodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentServer:
+    """Where the agents are.
+
+    Attributes:
+        langgraph: The client of its LangGraph API: threads and runs.
+        gateway: The client of its REST API; the base URL ends in `/api`.
+        graphs: The graphs besides Parley's agent, if it is the embedded runtime.
+    """
+
+    langgraph: LangGraphClient
+    gateway: httpx.AsyncClient
+    graphs: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +45,10 @@ class BusContext:
         policies: Who may talk to the bot, by channel.
         adapters: The platforms to connect, by channel.
         stores: The journal.
-        nodes: The processes that share it.
+        calls: Calls to and from the other processes that share it.
         runs: Threads and runs at the agent's server.
         gateway: The gateway's REST API; its base URL ends in `/api`.
+        graphs: The embedded runtime's graphs besides the agent.
         delivery: Sends what is in the outbox.
         settings: What people chose by command.
         languages: The language of each reply.
@@ -44,12 +62,18 @@ class BusContext:
     policies: Mapping[str, ChannelPolicy]
     adapters: Mapping[str, Adapter]
     stores: JournalStores
-    nodes: Nodes
+    calls: NodeCalls
     runs: RunClient
     gateway: httpx.AsyncClient
+    graphs: frozenset[str]
     delivery: DeliveryWorker
     settings: SettingsResolver
     languages: LanguageResolver
-    stats: IntakeStats
     now: Clock
+    stats: IntakeStats = field(default_factory=IntakeStats)
     tracer: MessageTracer = NO_TRACER
+
+    @property
+    def nodes(self) -> Nodes:
+        """The processes that share the journal."""
+        return self.calls.database.nodes

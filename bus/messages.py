@@ -362,8 +362,8 @@ class _Address:
 
 
 _ADDRESS: TypeAdapter[_Address] = TypeAdapter(_Address)
-_DELIVERY: TypeAdapter[OutboundMessage | OutboundIndicator] = TypeAdapter(
-    OutboundMessage | OutboundIndicator
+_DELIVERY: TypeAdapter[OutboundMessage | OutboundIndicator] = TypeAdapter(  # by kind: 3 us, not 15
+    Annotated[OutboundMessage | OutboundIndicator, Field(discriminator="kind")]
 )
 
 

@@ -329,8 +329,11 @@ class SupportsIndicators(Protocol):
         """Show or refresh the working indicator. Raises DeliveryError."""
         ...
 
-    async def show_finished(self, target: ReplyTarget, *, ok: bool) -> None:
-        """Remove the indicator, or turn it into a done or failed one. Raises DeliveryError."""
+    async def show_finished(self, target: ReplyTarget, *, ok: bool, was_shown: bool = True) -> None:
+        """Remove the indicator, or turn it into a done or failed one.
+
+        `was_shown`: False = no process has shown it for this message. Raises DeliveryError.
+        """
         ...
 
 

@@ -4,18 +4,16 @@ import logging
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 import anyio
 import httpx
 from anyio.abc import TaskGroup
-from langgraph_sdk.client import LangGraphClient
 
-from bus.access.intake_stats import IntakeStats
 from bus.commands.build import build_commands
 from bus.config import BusConfig, ChannelPolicy
-from bus.context import BusContext
+from bus.context import AgentServer, BusContext
 from bus.conversation.approvals import Questions
 from bus.conversation.effects import TurnEffects
 from bus.conversation.run_reader import RunReader
@@ -41,8 +39,8 @@ from bus.stores import JournalStores
 from bus.supervision import AdapterSupervisor
 from bus.tracing import NO_TRACER, MessageTracer
 from store.database import Database
-from store.errors import RowNotFound, StoreError
-from store.node_calls import NodeCalls
+from store.errors import RowNotFound, StoreError, StoreUnavailable
+from store.node_calls import HAND_OVER, NodeCalls
 from store.outbox import OutboxRow
 from store.pairings import Pairing
 from store.retention import Retention
@@ -85,12 +83,11 @@ class Bus:
         intake: BusIntake,
         dispatcher: InboundDispatcher,
         workers: ConversationWorkers,
-        calls: NodeCalls,
     ) -> None:
         self.owners = context.stores.owners
         self.intake: Intake = intake
         if self.owners.is_shared:
-            self.intake = ForwardingIntake(intake, owners=self.owners, calls=calls)
+            self.intake = ForwardingIntake(intake, owners=self.owners, calls=context.calls)
         self.dispatcher = dispatcher
         self.inbox = context.stores.inbox
         self.conversations = context.stores.conversations
@@ -143,7 +140,8 @@ class Bus:
     async def drain(self) -> None:
         """Accept nothing more; give running turns `drain_s` to finish, and their answers a moment to leave.
 
-        Turns that take longer, and messages that wait, are taken up at the next start, or at once by another node.
+        Where another node goes on, their runs end when the step that they are in is stored. Turns that did not finish,
+        and messages that wait, are taken up at once by that node, or at the next start.
         """
         self.local_intake.close()
         drain_s = self._context.config.drain_s
@@ -157,6 +155,13 @@ class Bus:
                 tasks.cancel_scope.cancel()
 
     async def _hand_over(self) -> None:
+        calls = self._context.calls
+        if calls.others:
+            self._workers.hand_over()
+            with suppress(
+                StoreUnavailable
+            ):  # the agent's server is another one: it goes on, and is joined
+                await calls.call(calls.node, HAND_OVER, "")
         await self.local_intake.wait_idle()
         await self.takeover.leave()
 
@@ -168,8 +173,7 @@ async def run_bus(
     policies: Mapping[str, ChannelPolicy],
     adapters: Mapping[str, Adapter],
     calls: NodeCalls,
-    langgraph: LangGraphClient,
-    gateway: httpx.AsyncClient,
+    server: AgentServer,
     now: Clock = time.time,
     tracer: MessageTracer = NO_TRACER,
 ) -> AsyncIterator[Bus]:
@@ -177,8 +181,7 @@ async def run_bus(
 
     What an earlier process left is taken up before a channel connects. On exit no message is accepted any
     more, running turns get `config.drain_s`, and only then the channels are cut off, so that answers leave.
-    Args: see `BusContext`; `calls` go to other nodes of the journal, which is their database; `langgraph` is the
-    client of the agent's server.
+    Args: see `BusContext`; `calls` go to other nodes of the journal.
     """
     database = calls.database
     async with anyio.create_task_group() as tasks:
@@ -190,20 +193,20 @@ async def run_bus(
             policies=policies,
             adapters=adapters,
             stores=stores,
-            nodes=database.nodes,
-            runs=RunClient(langgraph),
-            gateway=gateway,
-            delivery=_delivery_worker(adapters, stores, gateway, database, now, tracer),
+            calls=calls,
+            runs=RunClient(server.langgraph),
+            gateway=server.gateway,
+            graphs=server.graphs,
+            delivery=_delivery_worker(adapters, stores, server.gateway, database, now, tracer),
             settings=settings,
             languages=LanguageResolver(config, policies, settings),
-            stats=IntakeStats(),
             now=now,
             tracer=tracer,
         )
         migrations = ChatMigrations(context, partial(database.signals.publish, MIGRATIONS))
         await settings.load()
         await migrations.load()
-        bus = _build(context, migrations, calls)
+        bus = _build(context, migrations)
         await tasks.start(context.delivery.run)
         await _take_up(context, bus, migrations, database)
         bus.connect(tasks)
@@ -240,7 +243,7 @@ async def _reload(signals: Signals, topic: str, load: Callable[[], Awaitable[Non
             await store.call(load)
 
 
-def _build(context: BusContext, migrations: ChatMigrations, calls: NodeCalls) -> Bus:
+def _build(context: BusContext, migrations: ChatMigrations) -> Bus:
     """Put the parts together, bottom-up."""
     stores, runs, delivery = context.stores, context.runs, context.delivery
     questions = Questions(stores.history, delivery)
@@ -261,7 +264,9 @@ def _build(context: BusContext, migrations: ChatMigrations, calls: NodeCalls) ->
     workers = ConversationWorkers(
         tasks=context.tasks,
         handlers=effects.handlers(),
-        sessions=SessionResolver(context.config, context.policies, context.settings),
+        sessions=SessionResolver(
+            context.config, context.policies, context.settings, context.graphs
+        ),
         inbox=stores.inbox,
         conversations=stores.conversations,
         tracer=context.tracer,
@@ -274,7 +279,7 @@ def _build(context: BusContext, migrations: ChatMigrations, calls: NodeCalls) ->
         workers=workers,
         commands=build_commands(context, workers),
     )
-    return Bus(context, intake=intake, dispatcher=dispatcher, workers=workers, calls=calls)
+    return Bus(context, intake=intake, dispatcher=dispatcher, workers=workers)
 
 
 def _delivery_worker(

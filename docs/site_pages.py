@@ -1,4 +1,4 @@
-"""What the documentation site adds to `docs/`: the pages at the root of the repository, and links to them."""
+"""What the documentation site adds to `docs/`: the pages at the root of the repository; links to them and pictures."""
 
 import re
 from pathlib import Path
@@ -11,6 +11,8 @@ ROOT = Path(__file__).parents[1]
 ROOT_PAGES = ("CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "CHANGELOG.md", "LICENSE")
 _TO_ROOT = re.compile(rf"\]\((?:\.\./)+({'|'.join(map(re.escape, ROOT_PAGES))})")
 
+_PICTURE = re.compile(r"^(!\[[^\]]*\]\(([^)]+\.svg)\))$", re.MULTILINE)
+
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages at the root."""
@@ -21,6 +23,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:  # noqa: ANN401 - MkDocs' interface
-    """Make links to the root's pages links to those of the site."""
+    """Make links to the root's pages links to those of the site, and pictures links to themselves."""
     above = "../" * page.file.src_uri.count("/")
+    markdown = _PICTURE.sub(r"[\1](\2)", markdown)
     return _TO_ROOT.sub(lambda link: f"]({above}{link[1]}", markdown)

@@ -9,7 +9,8 @@ def agent_setup_from_config(config: Config, run_tracer: HandlerFactory | None = 
     """Return the agent's settings, folders and environment; `run_tracer` records runs beside the configured tracers."""
     return AgentSetup(
         config=config.agent,
-        home=config.files,
+        home=config.home,
+        storage=config.storage,
         extensions_path=config.extensions,
         base_dir=config.source.parent if config.source else None,
         environment=config.environment,

@@ -6,6 +6,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from typing_extensions import override
 
@@ -73,6 +74,9 @@ class ErrorMiddleware:
 
         try:
             await self._app(scope, receive, noted)
+        except ClientDisconnect:
+            # Within its body: there is nobody to answer, and anybody could fill the log with it.
+            log.debug("the client of %s %s left", scope.get("method", ""), scope.get("path", ""))
         except Exception:
             log.exception("%s %s failed", scope.get("method", ""), scope.get("path", ""))
             if has_started:

@@ -201,7 +201,7 @@ def _add_migrate(command: Callable[[str, str], argparse.ArgumentParser]) -> None
     migrate = command("migrate", "Move a stopped installation from SQLite to PostgreSQL, or back.")
     migrate.add_argument(
         "databases",
-        nargs="+",
+        nargs="*",
         metavar="DATABASE",
         help="source and target: sqlite, sqlite:///FILE, postgresql://..., or '$NAME' of a variable with a URL",
     )
@@ -211,6 +211,11 @@ def _add_migrate(command: Callable[[str, str], argparse.ArgumentParser]) -> None
     migrate.add_argument("--json", action="store_true", help="print the result as JSON")
     migrate.add_argument(
         "--schema", action="store_true", help="only create or update the tables of one database"
+    )
+    migrate.add_argument(
+        "--files",
+        metavar="FOLDER",
+        help="only store the files of a data folder or shared folder in the bucket of storage.url",
     )
 
 
@@ -242,6 +247,17 @@ def _add_prove(prove: argparse.ArgumentParser) -> None:
         type=float,
         metavar="SECONDS",
         help="average time between faults (default: 4)",
+    )
+    prove.add_argument(
+        "--nodes",
+        type=int,
+        metavar="N",
+        help="processes of the service; several share a PostgreSQL database (default: 1)",
+    )
+    prove.add_argument(
+        "--fork",
+        action="store_true",
+        help="start the service with everything imported: more messages for the same CPU time",
     )
     prove.add_argument(
         "--report",

@@ -21,12 +21,14 @@ from agent.factory import AgentFactory, open_agent_factory
 from bots import registry
 from bus.commands import COMMANDS
 from bus.config import ChannelPolicy
+from bus.context import AgentServer
 from bus.service import run_bus
 from gateway.agent_setup import agent_setup_from_config
 from gateway.app import INTERNAL_URL, build_app
 from gateway.audit import AuditLog
 from gateway.config import Config
 from gateway.forwarding.routing import open_node_router
+from gateway.graphs import LEAD_ASSISTANT, load_graphs
 from gateway.langgraph.run_webhooks import build_webhooks
 from gateway.lazy_packages import PLATFORM_UNUSED_MODULES, hidden_modules
 from gateway.request_stats import RequestStats
@@ -42,6 +44,8 @@ from store.checkpoints import open_checkpointer
 from store.credentials import CredentialStore
 from store.database import Database
 from store.errors import StoreUnavailable
+from store.files.housekeeping import run_housekeeping
+from store.files.opening import open_mirror
 from store.node_calls import open_node_calls
 from store.process_description import UNDESCRIBED, ProcessDescription
 
@@ -51,7 +55,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LEAD_ASSISTANT = "lead_agent"
 EXPORTERS_MODULE = "gateway.telemetry.exporters"
 REST_TIMEOUT = httpx.Timeout(30.0)
 RUN_TIMEOUT = httpx.Timeout(300.0, connect=5.0, pool=5.0)
@@ -73,7 +76,7 @@ async def open_app(
     """
     async with AsyncExitStack() as stack:
         telemetry = await stack.enter_async_context(open_telemetry(config))
-        if problem := await anyio.to_thread.run_sync(config.storage.find_problem):
+        if problem := await anyio.to_thread.run_sync(config.storage.find_folder_problem):
             raise StoreUnavailable(problem)
         opening = Database.open(config.database, config.home, description, on_lost)
         database = await stack.enter_async_context(opening)
@@ -93,8 +96,7 @@ async def open_app(
                 policies=_policies(config, built.adapters),
                 adapters=built.adapters,
                 calls=services.node_calls,
-                langgraph=await _langgraph_client(stack, config, telemetry.trace_internal(app)),
-                gateway=await _gateway_client(stack, config, app),
+                server=await _agent_server(stack, config, app, telemetry),
                 tracer=telemetry.messages,
             )
         )
@@ -133,13 +135,16 @@ async def _open_embedded_app(
 ) -> FastAPI:
     """Open the agent and the runtime; return their application."""
     checkpointer = await stack.enter_async_context(open_checkpointer(config.home, database))
+    setup = agent_setup_from_config(config, telemetry.run_tracer)
+    mirror = await open_mirror(config.storage, config.home, database)
     agents = await stack.enter_async_context(
-        open_agent_factory(agent_setup_from_config(config, telemetry.run_tracer), checkpointer)
+        open_agent_factory(replace(setup, mirror=mirror), checkpointer)
     )
     warming = await stack.enter_async_context(anyio.create_task_group())
     stack.callback(warming.cancel_scope.cancel)
     warming.start_soon(_warm_up, agents)
-    graphs = {LEAD_ASSISTANT: agents.graph_for}
+    own = await anyio.to_thread.run_sync(load_graphs, config.graphs, config.folder)
+    graphs = {LEAD_ASSISTANT: agents.graph_for, **own}
     runs = await stack.enter_async_context(
         RunManager(database, graphs, checkpointer, webhooks=build_webhooks(config))
     )
@@ -155,6 +160,7 @@ async def _open_embedded_app(
         tokens=ApiTokenStore(database),
         telemetry=telemetry,
     )
+    warming.start_soon(run_housekeeping, agents.services.mirror, database.nodes)
     warming.start_soon(run_expiry_loop, runs, services.delete_thread_files, database.nodes)
     app = build_app(services)
     if database.nodes.number:
@@ -175,6 +181,17 @@ async def _warm_up(agents: AgentFactory) -> None:
         await agents.warm_up()
     except AgentError as error:
         log.error("the default model cannot be used: %s", error.user_message)  # noqa: TRY400
+
+
+async def _agent_server(
+    stack: AsyncExitStack, config: Config, app: FastAPI, telemetry: Telemetry
+) -> AgentServer:
+    services: Services = app.state.services
+    return AgentServer(
+        langgraph=await _langgraph_client(stack, config, telemetry.trace_internal(app)),
+        gateway=await _gateway_client(stack, config, app),
+        graphs=frozenset(services.runs.graphs) - {LEAD_ASSISTANT},
+    )
 
 
 async def _langgraph_client(stack: AsyncExitStack, config: Config, app: ASGIApp) -> LangGraphClient:

@@ -7,35 +7,40 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
-from agent.config import AgentConfig
+from agent.config import PARTIAL, AgentConfig
 from agent.config.tracing import TracingConfig, is_langsmith_enabled, load_tracing_config
 from bots.config import BotsConfig, find_shared_accounts, is_instance, section_model
 from bus.config import BusConfig, ChannelPolicy
 from gateway.config_file import ConfigError, find_config, read_dotenv, read_yaml
 from gateway.config_validation import (
+    drop_invalid,
     find_unknown_keys,
     format_validation_error,
     normalize,
     unknown_key_warning,
 )
-from gateway.config_variables import MIN_SECRET_CHARS, resolve_variables
+from gateway.config_variables import MIN_SECRET_CHARS, join_path, resolve_variables
 from gateway.gateway_config import (
     MIN_TOKEN_CHARS,
     GatewayConfig,
 )
 from gateway.node_config import NodeConfig
-from gateway.storage_config import StorageConfig
 from gateway.telemetry_config import TelemetryConfig, load_telemetry_config
 from store.config import StoreConfig
+from store.files.config import StorageConfig
 
 CONFIG_VERSION = 1
 DEFAULT_HOME = ".parley"
+WEBHOOK_KEY_FILE = "webhook_key"
 TOKEN_FILE = "admin_token"  # noqa: S105 - the name of a file
 EXTENSIONS_FILE = "extensions_config.json"
 EXTENSIONS_VARIABLE = "PARLEY_EXTENSIONS_CONFIG_PATH"
 TOKEN_VARIABLE = "PARLEY_ADMIN_TOKEN"  # noqa: S105 - the name of a variable
+
+MAX_INVALID_ROUNDS = 5
+"""How often invalid keys are dropped from a section until the rest of it is valid."""
 
 SectionT = TypeVar("SectionT", bound=BaseModel)
 VariablesT = TypeVar("VariablesT")
@@ -47,6 +52,7 @@ class _TopLevelConfig(BaseModel):
     config_version: int = CONFIG_VERSION
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "console", "json"] = "auto"
+    graphs: dict[str, str] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +64,11 @@ class Config:
         home: The data folder, absolute.
         extensions: The file of MCP servers and disabled skills, absolute.
         warnings: Unknown keys and the like, one line each.
+        graphs: LangGraph graphs that are assistants beside the agent: names to `./file.py:graph` or `module:graph`.
         secrets: Values to redact in logs.
         environment: All variables, including those of the `.env` file; the extensions file refers to them.
+        dropped: Keys of which something was dropped because it is invalid, as `models`, `channels.slack`: such a
+            configuration is only for further checks (`ConfigError.partial`).
     """
 
     source: Path | None
@@ -74,16 +83,23 @@ class Config:
     gateway: GatewayConfig
     bus: BusConfig
     bots: BotsConfig
+    graphs: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     tracing: TracingConfig = field(default_factory=TracingConfig)
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
+    dropped: frozenset[str] = frozenset()
 
     @property
     def files(self) -> Path:
-        """The folder of the files that every process of the service needs: `storage.url`, else the data folder."""
-        return self.storage.folder or self.home
+        """The folder of the files that every process of the service needs, or of this node's copy of them."""
+        return self.storage.folder(self.home)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the configuration file; without one, the working directory."""
+        return (self.source.parent if self.source else Path()).absolute()
 
     @property
     def token_file(self) -> Path:
@@ -199,11 +215,12 @@ class _ConfigBuilder:
         self._warnings = warnings
         self._problems = problems
         self._label = label
+        self._dropped: set[str] = set()
 
     def build(
         self, source: Path | None, environ: Mapping[str, str], secrets: frozenset[str]
     ) -> Config | None:
-        """Return the validated configuration, or None (see `problems`)."""
+        """Return the configuration, without what is invalid (see `problems`); None if nothing can be made of it."""
         root = self._validate(_TopLevelConfig, "", _pick_fields(self._tree, _TopLevelConfig))
         agent = self._validate(AgentConfig, "", _pick_fields(self._tree, AgentConfig))
         database = self._validate(StoreConfig, "database", self._tree.get("database"))
@@ -233,6 +250,7 @@ class _ConfigBuilder:
             environment=dict(environ),
             tracing=self._from_environment(load_tracing_config, environ),
             telemetry=self._from_environment(load_telemetry_config, environ),
+            graphs=root.graphs,
             log_level=root.log_level,
             log_format=root.log_format,
             agent=agent,
@@ -243,19 +261,34 @@ class _ConfigBuilder:
             bus=bus,
             bots=bots,
             warnings=tuple(self._warnings),
-            secrets=secrets | set(_passwords(gateway, database)),
+            secrets=secrets | set(_passwords(gateway, database, storage)),
+            dropped=frozenset(self._dropped),
         )
 
     def _validate(self, model: type[SectionT], path: str, data: object) -> SectionT | None:
         for line in find_unknown_keys(model, data, path):
             self._warn(line)
+        data = normalize(model, data)
         try:
-            return model.model_validate(normalize(model, data))
+            return model.model_validate(data)
         except ValidationError as error:
             self._problems += [
                 f"{self._label}: {line}" for line in format_validation_error(error, path)
             ]
-            return None
+            return self._validate_rest(model, path, data, error)
+
+    def _validate_rest(
+        self, model: type[SectionT], path: str, data: object, error: ValidationError
+    ) -> SectionT | None:
+        """Return a section without what is invalid, so that the rest of it can be checked in the same round."""
+        for _ in range(MAX_INVALID_ROUNDS):
+            data, dropped = drop_invalid(data, error)
+            self._dropped |= {join_path(path, key) for key in dropped} or {path}
+            try:
+                return model.model_validate({} if data is None else data, context=PARTIAL)
+            except ValidationError as another:
+                error = another
+        return None
 
     def _bots_config(self, channels: Mapping[str, Any]) -> BotsConfig | None:
         """Return the channel sections; each instance is validated under its own path."""
@@ -324,12 +357,16 @@ class _ConfigBuilder:
         self._warnings.append(f"{self._label}: {line}")
 
 
-def _passwords(gateway: GatewayConfig, database: StoreConfig) -> Iterator[str]:
+def _passwords(
+    gateway: GatewayConfig, database: StoreConfig, storage: StorageConfig
+) -> Iterator[str]:
     """Yield the secrets that are not values of variables."""
     if gateway.admin_token:
         yield gateway.admin_token
     if len(database.password) >= MIN_SECRET_CHARS:
         yield database.password
+    if storage.secret_access_key:
+        yield storage.secret_access_key
 
 
 def _pick_fields(tree: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:

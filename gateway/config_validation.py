@@ -1,7 +1,7 @@
 """Validation messages for configuration trees: readable errors, unknown keys with the nearest known name. Pure."""
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -37,10 +37,36 @@ def format_validation_error(error: ValidationError, path: str) -> list[str]:
         what = _MESSAGES.get(item["type"]) or _plain_message(item["msg"])
         if item["type"] == "string_too_short" and item["ctx"]["min_length"] == 1:
             what = "must not be empty"
-        line = f"{where}: {what}" if where else what
-        if line not in lines:
-            lines.append(line)
+        for part in what.splitlines():  # a validator may have found several problems
+            line = f"{where}: {part}" if where else part
+            if line not in lines:
+                lines.append(line)
     return lines
+
+
+def drop_invalid(data: object, error: ValidationError) -> tuple[object, set[str]]:
+    """Return `data` without what the errors name, for further checks, and the first keys of what was dropped.
+
+    Of a list of which an entry has to go, nothing is left: the others would be known by wrong numbers.
+    """
+    dropped = set[str]()
+    for item in error.errors(include_url=False, include_context=False, include_input=False):
+        if item["loc"]:
+            dropped.add(str(item["loc"][0]))
+            data = _without(data, item["loc"])
+    return data, dropped
+
+
+def _without(data: object, path: Sequence[int | str]) -> object:
+    """Return `data` without the value at a path, or without the section that lacks it; None = nothing is left."""
+    if isinstance(data, Mapping) and path and path[0] in data:
+        below = _without(data[path[0]], path[1:])
+        rest = {key: value for key, value in data.items() if key != path[0]}
+        return rest if below is None else {**rest, path[0]: below}
+    if isinstance(data, list) and path and isinstance(path[0], int):
+        below = _without(data[path[0]], path[1:])
+        return None if below is None else [*data[: path[0]], below, *data[path[0] + 1 :]]
+    return None
 
 
 def _plain_message(message: str) -> str:

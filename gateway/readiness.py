@@ -50,6 +50,7 @@ async def check_readiness(services: Services) -> Mapping[str, ReadinessCheck]:
         "store": await _check_store(services),
         "channels": _check_channels(services, now=time.time()),
         "model": await _check_models(services),
+        **await _check_files(services),
     }
 
 
@@ -71,6 +72,21 @@ async def _check_store(services: Services) -> ReadinessCheck:
     if free < LOW_FREE_BYTES:
         return ReadinessCheck(ok=True, state="low", detail=left)
     return ReadinessCheck(ok=True)
+
+
+async def _check_files(services: Services) -> Mapping[str, ReadinessCheck]:
+    """Check the bucket, if files are in one. Messages without files are answered also while it cannot be reached."""
+    mirror = services.agent.mirror
+    if not mirror.is_remote:
+        return {}
+    try:
+        with anyio.fail_after(CHECK_TIMEOUT_S):
+            await mirror.check()
+    except TimeoutError:
+        return {"files": ReadinessCheck(ok=True, state="degraded", detail=TIMED_OUT)}
+    except StoreError as error:
+        return {"files": ReadinessCheck(ok=True, state="degraded", detail=str(error))}
+    return {"files": ReadinessCheck(ok=True)}
 
 
 def _check_channels(services: Services, *, now: float) -> ReadinessCheck:

@@ -5,8 +5,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from anyio import to_thread
-
 from agent.factory import AgentFactory
 from agent.services import AgentServices
 from bots.common.installation import InstallationEndpoint
@@ -23,7 +21,15 @@ from gateway.telemetry_port import Telemetry
 from gateway.watchdog import Watchdog
 from store.api_tokens import ApiTokenStore
 from store.database import Database
+from store.errors import StoreError
 from store.node_calls import NodeCalls
+from store.runs import ThreadElsewhere
+
+DELETE_THREAD = "thread.delete"
+"""The call that deletes a thread at the node that executes its runs; the answer is empty if there was none."""
+
+DELETE_S = 15.0
+"""How long such a call may take, seconds: its runs are ended first."""
 
 log = logging.getLogger(__name__)
 
@@ -87,12 +93,27 @@ class Services:
         """
         await self.runs.rows.check_thread(thread_id)
         is_known = await self.runs.delete_thread(thread_id)
-        had_files = await to_thread.run_sync(self.agent.folders.delete, thread_id)
+        had_files = await self.agent.delete_files(thread_id)
         return is_known or had_files
+
+    async def delete_thread_anywhere(self, thread_id: str) -> bool:
+        """Delete a thread as `delete_thread` does, at the node that executes its runs.
+
+        Raises:
+            OSError: The files could not be deleted; everything else is gone.
+            StoreUnavailable: That node does not answer.
+        """
+        try:
+            return await self.delete_thread(thread_id)
+        except ThreadElsewhere as error:
+            answer = await self.node_calls.call(
+                error.node, DELETE_THREAD, thread_id, within_s=DELETE_S
+            )
+            return bool(answer)
 
     async def delete_thread_files(self, thread_id: str) -> None:
         """Delete the files of a thread; files that cannot be deleted are logged and kept."""
         try:
-            await to_thread.run_sync(self.agent.folders.delete, thread_id)
-        except OSError:
+            await self.agent.delete_files(thread_id)
+        except (StoreError, OSError):
             log.exception("the files of thread %s could not be deleted", thread_id)

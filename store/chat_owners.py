@@ -7,8 +7,8 @@ stored.
 """
 
 import json
-from collections.abc import AsyncIterator, Collection, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -85,11 +85,17 @@ class ChatOwners:
         self._nodes = database.nodes
         self.is_shared = database.nodes.number != 0
         self._own: dict[ConversationKey, None] = {}
+        self._given_up = 0
 
     @property
     def number(self) -> int:
         """The number of this node."""
         return self._nodes.number
+
+    @property
+    def given_up(self) -> int:
+        """How often this node gave chats up: what was looked up before the last time may not hold any more."""
+        return self._given_up
 
     def is_own(self, key: ConversationKey) -> bool:
         """Whether a chat is known to be this node's. False = it is to be looked up. Costs nothing."""
@@ -97,7 +103,14 @@ class ChatOwners:
 
     def prefers(self, key: ConversationKey) -> bool:
         """Whether a chat that nobody owns should be this node's, as far as it knows the others."""
-        return self._preferred(key) == self.number
+        return self.preferred(key) == self.number
+
+    def preferred(self, key: ConversationKey) -> int:
+        """Return the node that should get a chat that nobody owns, as far as this one knows the others."""
+        chat = _chat(key)
+        return preferred_node(
+            self._nodes.living, "\0".join((chat.channel, chat.workspace, chat.chat))
+        )
 
     def claim_in(self, tx: Transaction, key: ConversationKey) -> int:
         """Return the node that owns a chat; one that nobody owns gets an owner. For other stores' transactions.
@@ -105,15 +118,16 @@ class ChatOwners:
         The first statements of a transaction: the chat's row stays locked.
         """
         chat = _chat(current_key_in(tx, key))
-        return int(tx.run(_CLAIM, {**key_params(chat), "node": self._preferred(chat)})[0]["node"])
+        return int(tx.run(_CLAIM, {**key_params(chat), "node": self.preferred(chat)})[0]["node"])
 
     async def claim(self, key: ConversationKey) -> int:
         """Return the node that owns a chat; one that nobody owns gets an owner. Raises StoreError."""
         if self.is_own(key):
             return self.number
+        since = self._given_up
         owner = await self._database.transaction(lambda tx: self.claim_in(tx, key))
         if owner == self.number:
-            self.remember(key)
+            self.remember(key, since=since)
         return owner
 
     async def find(self, key: ConversationKey) -> int | None:
@@ -123,9 +137,13 @@ class ChatOwners:
         rows = await self._database.read(_FIND, key_params(key))
         return int(rows[0]["node"]) if rows else None
 
-    def remember(self, key: ConversationKey) -> None:
-        """Note that a chat is this node's: a committed transaction said so."""
-        if not self.is_shared:
+    def remember(self, key: ConversationKey, *, since: int) -> None:
+        """Note that a chat is this node's: a committed transaction said so.
+
+        `since`: `given_up` before that transaction. If chats were given up meanwhile, this one may be among them, so
+        it is looked up again.
+        """
+        if not self.is_shared or since != self._given_up:
             return
         self._own[_chat(key)] = None
         if len(self._own) > MAX_KNOWN:
@@ -155,9 +173,10 @@ class ChatOwners:
             claims = [(chat, tx.run(_CLAIM, {**key_params(chat), **mine})) for chat in wanted]
             return [chat for chat, rows in claims if rows[0]["node"] == self.number]
 
+        since = self._given_up
         taken = await self._database.transaction(work)
         for chat in taken:
-            self.remember(chat)
+            self.remember(chat, since=since)
         return taken
 
     async def list_open_rows(self) -> list[tuple[int, ConversationKey]]:
@@ -172,14 +191,14 @@ class ChatOwners:
 
     async def give_up(self, chats: Collection[ConversationKey]) -> None:
         """Own some chats no more. Nothing may be going on in them here. Raises StoreError."""
-        self.forget(chats)
         mine: Params = {"node": self.number}
 
         def work(tx: Transaction) -> None:
             for chat in chats:
                 tx.run(_GIVE_UP, {**key_params(_chat(chat)), **mine})
 
-        await self._database.transaction(work)
+        with self._giving_up(chats):
+            await self._database.transaction(work)
 
     def list_strays(self) -> list[ConversationKey]:
         """Return the known chats of this node that another node should have. Reads no database."""
@@ -191,26 +210,32 @@ class ChatOwners:
             params: Params = {**key_params(chat), "node": self.number}
             unit = partial(self._give_up_idle, chat, params)
             # No message of the chat is being accepted by this process meanwhile; the next one asks who owns it.
-            await self._database.transaction(unit, order=chat_order(chat))
+            with self._giving_up([chat]):
+                await self._database.transaction(unit, order=chat_order(chat))
 
     async def give_up_idle(self) -> None:
         """Own no chat any more in which nothing waits. No message may be being accepted here. Raises StoreError."""
-        self._own.clear()
         mine: Params = {"node": self.number}
-        await self._database.transaction(lambda tx: tx.run(_GIVE_UP_ALL_IDLE, mine))
-        self._own.clear()
+        with self._giving_up(list(self._own)):
+            await self._database.transaction(lambda tx: tx.run(_GIVE_UP_ALL_IDLE, mine))
+            self._own.clear()
+
+    @contextmanager
+    def _giving_up(self, chats: Collection[ConversationKey]) -> Iterator[None]:
+        """Look some chats up again from now on, and once more after the block: it may have given them up."""
+        self.forget(chats)
+        try:
+            yield
+        finally:
+            # What was looked up inside the block either comes before this, or is not remembered.
+            self._given_up += 1
+            self.forget(chats)
 
     def _give_up_idle(self, chat: ConversationKey, params: Params, tx: Transaction) -> None:
         self.forget([chat])
         # First the lock: what another node was just accepting is seen by the next statement.
         tx.run(_LOCK, params)
         tx.run(_GIVE_UP_IDLE, params)
-
-    def _preferred(self, key: ConversationKey) -> int:
-        chat = _chat(key)
-        return preferred_node(
-            self._nodes.living, "\0".join((chat.channel, chat.workspace, chat.chat))
-        )
 
 
 def parse_signal(payload: str) -> tuple[ConversationKey, bool]:

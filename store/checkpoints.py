@@ -56,7 +56,7 @@ _PLAIN = "msgpack"
 _CHUNKED = "msgpack+chunks"
 """Type of a saved checkpoint with chunks: a reader that does not know them fails instead of losing messages."""
 
-_KNOWN_THREADS = 2_000
+_KNOWN_THREADS = 500
 """Threads whose checkpoint count is cached, so that short threads are not read to be trimmed."""
 
 _PRAGMAS = (
@@ -234,8 +234,7 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
             rows.append(key | {"idx": index, "channel": channel, "type": kind, "value": blob})
 
         def work(tx: Transaction) -> None:
-            for row in rows:
-                tx.run(put, row)
+            tx.run_all([(put, row) for row in rows])
 
         await submit_with_retry(self._writer, work)
 

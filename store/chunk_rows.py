@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from store import checkpoint_sql as sql
 from store.chunks import StoredChunk
-from store.transaction import Transaction
+from store.transaction import Params, Transaction
 
 _ZLIB = "+zlib"
 """End of the type of a compressed chunk; those of older versions are not compressed."""
@@ -27,17 +27,17 @@ def write_chunks(
     tx: Transaction, thread_id: str, names: str, chunks: Mapping[str, StoredChunk]
 ) -> None:
     """Write the chunks that are not saved yet. `names` is the JSON list of all of them."""
-    for row in tx.run(sql.MISSING_CHUNKS, {"thread_id": thread_id, "names": names}):
-        chunk = chunks[row["name"]]
-        tx.run(
-            sql.PUT_CHUNK,
-            {
-                "thread_id": thread_id,
-                "name": chunk.name,
-                "type": chunk.kind + _ZLIB,
-                "value": zlib.compress(chunk.blob, level=1),
-            },
-        )
+    missing = tx.run(sql.MISSING_CHUNKS, {"thread_id": thread_id, "names": names})
+    tx.run_all([(sql.PUT_CHUNK, _params(thread_id, chunks[row["name"]])) for row in missing])
+
+
+def _params(thread_id: str, chunk: StoredChunk) -> Params:
+    return {
+        "thread_id": thread_id,
+        "name": chunk.name,
+        "type": chunk.kind + _ZLIB,
+        "value": zlib.compress(chunk.blob, level=1),
+    }
 
 
 def _decompressed(kind: str, blob: bytes) -> tuple[str, bytes]:

@@ -66,12 +66,16 @@ class _Held:
     """The chunks of one namespace's newest checkpoint. `used_at` is monotonic, seconds."""
 
     chunks: tuple[StoredChunk, ...] = ()
-    by_first: dict[int, StoredChunk] = field(default_factory=dict)
+    by_first: dict[int, StoredChunk] = field(init=False)
+    bytes: int = field(init=False)
     used_at: float = 0.0
 
-    @property
-    def bytes(self) -> int:
-        return sum(len(chunk.blob) for chunk in self.chunks)
+    def __post_init__(self) -> None:
+        self.by_first = {id(chunk.messages[0]): chunk for chunk in self.chunks}
+        self.bytes = sum([len(chunk.blob) for chunk in self.chunks])
+
+    def has(self, chunks: Sequence[StoredChunk]) -> bool:
+        return len(chunks) == len(self.chunks) and all(map(is_, chunks, self.chunks))
 
 
 class MessageChunker:
@@ -231,11 +235,14 @@ class MessageChunker:
         places = self._threads.setdefault(thread_id, {})
         before = places.get(namespace)
         now = self._clock()
-        held = _Held(tuple(chunks), {id(chunk.messages[0]): chunk for chunk in chunks}, now)
-        if held.bytes > self._max_bytes:
-            held = _Held(used_at=now)
-        self.bytes += held.bytes - (before.bytes if before else 0)
-        places[namespace] = held
+        if before is not None and before.has(chunks):
+            before.used_at = now
+        else:
+            held = _Held(tuple(chunks), used_at=now)
+            if held.bytes > self._max_bytes:
+                held = _Held(used_at=now)
+            self.bytes += held.bytes - (before.bytes if before else 0)
+            places[namespace] = held
         self._threads.move_to_end(thread_id)
         self._evict(now)
 

@@ -89,6 +89,11 @@ class CredentialStore:
         return cipher
 
 
+def new_key() -> bytes:
+    """Return a new key."""
+    return secrets.token_bytes(_KEY_BYTES)
+
+
 def load_key(home: Path) -> bytes:
     """Return the key of a data folder; make one if there is none.
 
@@ -97,7 +102,7 @@ def load_key(home: Path) -> bytes:
     """
     path = home / KEY_FILE
     try:
-        key, _ = read_or_create_key(path, secrets.token_bytes(_KEY_BYTES))
+        key, _ = read_or_create_key(path, new_key())
     except OSError as error:
         raise StoreError(f"{path} cannot be used ({error.strerror})") from error
     if len(key) != _KEY_BYTES:

@@ -1,6 +1,6 @@
 """What a database engine does for `Database`: SQLite or PostgreSQL."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from store.nodes import Nodes
@@ -41,6 +41,12 @@ class Engine(Protocol):
         Raises:
             StoreUnavailable: nothing can be written, or the database was closed.
         """
+        ...
+
+    async def execute(
+        self, sql: str, params: Params | Callable[[], Params], *, order: str = ""
+    ) -> Sequence[Row]:
+        """Run one statement as `submit` does a unit; return its rows. As of `Database.execute`."""
         ...
 
     async def read(self, sql: str, params: Params) -> list[Row]:

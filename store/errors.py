@@ -5,6 +5,8 @@ StoreError
 │   ├── StoreLocked      another process holds the data folder
 │   ├── DatabaseCorrupt  the file is damaged; a copy was kept
 │   └── SchemaTooNew     written by a newer Parley
+├── FilesUnavailable     the object storage of files cannot be used
+│   └── ObjectMissing        an object that a row names is not there
 ├── RowNotFound          no such row
 └── RowConflict          the row is in another state than the caller expects
 """
@@ -34,6 +36,19 @@ class DatabaseCorrupt(StoreUnavailable):
 
 class SchemaTooNew(StoreUnavailable):
     """The database was written by a newer Parley."""
+
+
+class FilesUnavailable(StoreError):
+    """The storage of files cannot be used."""
+
+    @property
+    def user_message(self) -> str:
+        """Return what people and the model may read."""
+        return "The storage of files cannot be reached. Try again later."
+
+
+class ObjectMissing(FilesUnavailable):
+    """A stored file is missing in the bucket."""
 
 
 class RowNotFound(StoreError):

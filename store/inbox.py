@@ -4,9 +4,10 @@ import time
 from collections.abc import Callable, Sequence
 
 from store.chat_owners import ChatOwners, chat_order
-from store.conversations import ConversationKey, key_params
+from store.conversations import ConversationKey, key_from_row, key_params
 from store.database import Database, Params, Transaction
 from store.inbox_accept import accept
+from store.inbox_accept_shared import accept_at_once
 from store.inbox_rows import (
     SELECT_ROWS,
     DuplicateMessage,
@@ -67,13 +68,18 @@ AND seq < (SELECT seq FROM inbox WHERE id = :id)
 """
 _FINISH = """
 UPDATE inbox SET state = :state, question = :question WHERE id = :id AND state IN ('new', 'running')
-RETURNING conversation_id, kind
+RETURNING conversation_id, kind, body
 """
 _RELEASE = """
 UPDATE inbox SET run_id = NULL WHERE run_id = :run_id AND state = 'new'
 AND conversation_id = (SELECT conversation_id FROM inbox WHERE id = :id)
 """
-_DECREMENT_PENDING = "UPDATE conversation SET pending = pending - 1 WHERE id = :id"
+OffersFor = Callable[[int, str], Sequence[NewOutboxRow]]
+"""Makes further outbox rows for a row that ends, by its id and the body that is stored then. It must not block."""
+
+_DECREMENT_PENDING = """
+UPDATE conversation SET pending = pending - 1 WHERE id = :id RETURNING id, channel, workspace, chat, topic
+"""
 
 
 class InboxStore:
@@ -125,9 +131,14 @@ class InboxStore:
                 insert_outbox_rows(tx, [notice(result)], now=new.received_at)
             return result
 
-        result = await self._database.transaction(work, order=chat_order(new.key))
+        since = self._owners.given_up
+        result: InboxRow | DuplicateMessage | QueueFull | None = None
+        if self._owners.is_shared:
+            result = await accept_at_once(self._database, new, cap, self._owners)
+        if result is None:
+            result = await self._database.transaction(work, order=chat_order(new.key))
         if isinstance(result, InboxRow) and result.owner == self._owners.number:
-            self._owners.remember(new.key)
+            self._owners.remember(new.key, since=since)
         return result
 
     async def mark_running(self, inbox_id: int, *, thread_id: str) -> TurnStart | None:
@@ -137,22 +148,21 @@ class InboxStore:
         """
 
         def work(tx: Transaction) -> TurnStart | None:
-            if not tx.run(_MARK_RUNNING, {"id": inbox_id, "thread_id": thread_id}):
-                return None
-            has_question = bool(tx.run(_HAS_EARLIER_QUESTION, {"id": inbox_id}))
-            return TurnStart(follows_question=has_question)
+            mine: Params = {"id": inbox_id, "thread_id": thread_id}
+            started, questions = tx.run_all([(_MARK_RUNNING, mine), (_HAS_EARLIER_QUESTION, mine)])
+            return TurnStart(follows_question=bool(questions)) if started else None
 
         return await self._database.transaction(work)
 
     async def set_run(self, inbox_id: int, run_id: str) -> None:
         """Store the run that answers the row."""
         params: Params = {"id": inbox_id, "run_id": run_id}
-        await self._database.transaction(lambda tx: tx.run(_SET_RUN, params))
+        await self._database.execute(_SET_RUN, params)
 
     async def update_body(self, inbox_id: int, body: str) -> bool:
         """Replace the encoded message of a row. False if the row is already done or dead."""
         params: Params = {"id": inbox_id, "body": body}
-        return bool(await self._database.transaction(lambda tx: tx.run(_UPDATE_BODY, params)))
+        return bool(await self._database.execute(_UPDATE_BODY, params))
 
     async def assign_thread(self, inbox_id: int, *, thread_id: str) -> None:
         """Assign the queued chat rows before a row of their conversation to a thread that is about to be replaced."""
@@ -168,11 +178,13 @@ class InboxStore:
         question: str | None = None,
         answered_ids: Sequence[int] = (),
         released_run_id: str | None = None,
+        offers: OffersFor | None = None,
     ) -> bool:
         """Mark a row done (or dead), store its question and insert its outbox rows, in one transaction.
 
         `answered_ids`: rows that the same turn answered; they are marked done as well.
         `released_run_id`: a run that answers nothing any more; queued rows that were injected into it forget it.
+        `offers`: called for each of these rows: a body that was replaced until now is known to the transaction alone.
 
         False, and nothing is written, if the row is finished already: the caller must then send nothing.
         """
@@ -184,13 +196,20 @@ class InboxStore:
                 "state": "dead" if dead else "done",
                 "question": question,
             }
-            if not _finish(tx, ending):
+            known: dict[ConversationKey, int] = {}
+            body = _finish(tx, ending, known)
+            if body is None:
                 return False
+            bodies = {inbox_id: body}
             for other in answered_ids:
-                _finish(tx, {"id": other, "state": "done", "question": None})
+                ended = _finish(tx, {"id": other, "state": "done", "question": None}, known)
+                bodies |= {} if ended is None else {other: ended}
             if released_run_id is not None:
                 tx.run(_RELEASE, {"id": inbox_id, "run_id": released_run_id})
-            insert_outbox_rows(tx, deliveries, now=now)
+            insert_outbox_rows(tx, deliveries, now=now, known=known)
+            if offers is not None:
+                late = [row for ended_id, body in bodies.items() for row in offers(ended_id, body)]
+                insert_outbox_rows(tx, late, now=now, known=known)
             return True
 
         return await self._database.transaction(work)
@@ -206,10 +225,10 @@ class InboxStore:
         Only where several nodes share the database.
         """
         params: Params = {**key_params(chat), "node": self._owners.number}
-        order = chat_order(chat)
-        rows = await self._database.transaction(
-            lambda tx: tx.run(_UNFINISHED_OWN, params), order=order
-        )
+        order, since = chat_order(chat), self._owners.given_up
+        rows = await self._database.execute(_UNFINISHED_OWN, params, order=order)
+        if rows:
+            self._owners.remember(chat, since=since)
         return [inbox_row_from(row) for row in rows]
 
     async def count_by_state(self) -> dict[str, int]:
@@ -223,8 +242,10 @@ class InboxStore:
         return [inbox_row_from(row) for row in await self._database.read(_RECENT, params)]
 
 
-def _finish(tx: Transaction, ending: Params) -> bool:
+def _finish(tx: Transaction, ending: Params, known: dict[ConversationKey, int]) -> str | None:
+    """Finish a row; return its body. None if it is finished already. Adds its conversation's id to `known`."""
     rows = tx.run(_FINISH, ending)
     if rows and rows[0]["kind"] == "chat":
-        tx.run(_DECREMENT_PENDING, {"id": rows[0]["conversation_id"]})
-    return bool(rows)
+        for locked in tx.run(_DECREMENT_PENDING, {"id": rows[0]["conversation_id"]}):
+            known[key_from_row(locked)] = int(locked["id"])
+    return str(rows[0]["body"]) if rows else None

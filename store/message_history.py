@@ -36,6 +36,7 @@ _CLEAR_QUESTION = "UPDATE inbox SET question = NULL WHERE id = :id"
 _UPDATE_BODY = """
 UPDATE inbox SET body = :body, attempts = CASE WHEN :reset_attempts = 1 THEN 0 ELSE attempts END
 WHERE id = :id
+RETURNING state
 """
 _ASSIGN_RUN = """
 UPDATE inbox SET thread_id = :thread_id, run_id = :run_id WHERE id = :id AND state = 'new'
@@ -108,9 +109,11 @@ class MessageHistoryStore:
         event: ReceivedEvent,
         *,
         reset_attempts: bool = False,
-        deliveries: Sequence[NewOutboxRow] = (),
+        offers: Sequence[NewOutboxRow] = (),
     ) -> bool:
-        """Replace a row's body and insert outbox rows, once per event; False if the event was received before.
+        """Replace a row's body, once per event; False if the event was received before.
+
+        `offers` are inserted if the row is finished. If it is not, whoever finishes it finds the new body.
 
         `reset_attempts`: the message is a different one now; earlier attempts do not count.
         """
@@ -119,8 +122,9 @@ class MessageHistoryStore:
         def work(tx: Transaction) -> bool:
             if not mark_received(tx, event.key, event.event_id, at=event.at):
                 return False
-            tx.run(_UPDATE_BODY, params)
-            insert_outbox_rows(tx, deliveries, now=event.at)
+            rows = tx.run(_UPDATE_BODY, params)
+            if rows and rows[0]["state"] in ("done", "dead"):
+                insert_outbox_rows(tx, offers, now=event.at)
             return True
 
         return await self._database.transaction(work)
@@ -128,7 +132,7 @@ class MessageHistoryStore:
     async def assign_run(self, inbox_id: int, *, thread_id: str, run_id: str) -> bool:
         """Assign a queued row to the run it is about to be injected into. False if it is not queued any more."""
         params: Params = {"id": inbox_id, "thread_id": thread_id, "run_id": run_id}
-        return bool(await self._database.transaction(lambda tx: tx.run(_ASSIGN_RUN, params)))
+        return bool(await self._database.execute(_ASSIGN_RUN, params))
 
     async def _first(self, statement: str, params: Params) -> InboxRow | None:
         rows = await self._database.read(statement, params)

@@ -28,6 +28,9 @@ KEEP_S = 120.0
 
 PRUNE_S = 30.0
 
+HAND_OVER = "runs.hand_over"
+"""The call that has the runs of a node end before their next step: other nodes continue them."""
+
 # For PostgreSQL: a SQLite file has one node. Only the database's clock counts.
 _INSERT = """
 INSERT INTO node_message (id, body, created_at) VALUES (:id, :body, extract(epoch FROM clock_timestamp()))
@@ -128,16 +131,27 @@ class NodeCalls:
         """Handle a signal to this node."""
         if not payload:
             return  # some were lost: callers wait in vain, and say so
-        message: dict[str, Any] = orjson.loads(payload)
+        try:
+            message = _parse(payload)
+        except ValueError:
+            _log.warning("A message of another node cannot be read; it is dropped: %.200r", payload)
+            return
         if note := message.get("note"):
-            handler = self._notes.get(note)
-            if handler is not None:
-                handler(message["from"], message["body"])
+            self._take_note(note, message)
             return
         if stored := message.pop("stored", ""):
             self._tasks.start_soon(self._take_stored, message, stored)
         else:
             self._dispatch(message)
+
+    def _take_note(self, note: str, message: Mapping[str, Any]) -> None:
+        handler = self._notes.get(note)
+        if handler is None:
+            return
+        try:
+            handler(message["from"], message["body"])
+        except (ValueError, KeyError, TypeError):
+            _log.warning("A note of node %d cannot be read: %s", message["from"], note)
 
     def _check_living(self, node: int) -> None:
         if node not in self.others:
@@ -236,6 +250,27 @@ async def _prune(calls: NodeCalls) -> None:
             await calls.delete_old()
         except StoreUnavailable as error:
             _log.debug("Old messages of nodes stay for now: %s", error)
+
+
+def _parse(payload: str) -> dict[str, Any]:
+    """Return a message that has all that belongs to its kind. Raises ValueError.
+
+    >>> _parse('{"from": 1, "note": "n", "body": ""}')["note"]
+    'n'
+    """
+    loaded = orjson.loads(payload)
+    message: dict[str, Any] = loaded if isinstance(loaded, dict) else {}
+    # An answer does not say whose it is; what is too long is stored.
+    kinds = (
+        ("from", "note", "body"),
+        *(("from", "id", "method", body) for body in ("body", "stored")),
+        *(("id", "error", body) for body in ("body", "stored")),
+    )
+    texts = {name for name, value in message.items() if isinstance(value, str)} | {"from"}
+    is_complete = any(message.keys() >= set(kind) <= texts for kind in kinds)
+    if not is_complete or not isinstance(message.get("from", 0), int):
+        raise ValueError(payload)
+    return message
 
 
 def _topic(node: int) -> str:

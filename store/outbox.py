@@ -1,13 +1,13 @@
 """The outbox: one row per platform message, written before the first attempt and updated after each."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from store.chat_owners import ChatOwners
 from store.conversations import ConversationKey, ensure_conversation, key_from_row, key_params
-from store.database import Database, Params, Row, Transaction
+from store.database import Database, Params, Row, Statement, Transaction
 from store.errors import RowConflict, RowNotFound
 from store.message_topics import insert_message_topic
 from store.rows import from_row
@@ -166,12 +166,16 @@ class OutboxStore:
         return self._database.is_owner
 
     async def enqueue(self, rows: Sequence[NewOutboxRow]) -> list[OutboxRow]:
-        """Insert rows; a key that exists already is left alone. Returns the rows as they are now."""
+        """Insert rows; a key that exists already is left alone. Returns the rows as they are now.
+
+        A row that existed is missing in the result if another node discarded it meanwhile.
+        """
         now = self._now()
 
         def work(tx: Transaction) -> list[OutboxRow]:
             insert_outbox_rows(tx, rows, now=now)
-            return [_outbox_row(tx.run(_BY_KEY, {"key": new.key})[0]) for new in rows]
+            found = tx.run_all([(_BY_KEY, {"key": new.key}) for new in rows])
+            return [_outbox_row(row) for stored in found for row in stored]
 
         return await self._database.transaction(work)
 
@@ -221,7 +225,7 @@ class OutboxStore:
             uncertain_attempts: Replaces the row's counter; None = leave it.
         """
         params: Params = {"id": row_id, "now": now, "uncertain": uncertain_attempts}
-        return bool(await self._database.transaction(lambda tx: tx.run(_MARK_SENDING, params)))
+        return bool(await self._database.execute(_MARK_SENDING, params))
 
     async def mark_delivered(
         self,
@@ -249,23 +253,16 @@ class OutboxStore:
             "now": now,
         }
 
-        def work(tx: Transaction) -> None:
-            if tx.run(_CLOSE, params) and message_id:
-                _insert_topic(tx, row_id, message_id, now)
-
-        await self._database.transaction(work)
+        close = _CLOSE, params
+        await self._database.transaction(lambda tx: _change(tx, close, row_id, message_id, now))
 
     async def start_part(self, row_id: int, body: str, *, now: float, message_id: str = "") -> None:
         """Set a row to the next of its messages, as if it was new; store the sent message's topic.
 
         `message_id`: the message that was sent for the row; "" = none.
         """
-
-        def work(tx: Transaction) -> None:
-            if tx.run(_START_PART, {"id": row_id, "body": body, "now": now}) and message_id:
-                _insert_topic(tx, row_id, message_id, now)
-
-        await self._database.transaction(work)
+        start: Statement = _START_PART, {"id": row_id, "body": body, "now": now}
+        await self._database.transaction(lambda tx: _change(tx, start, row_id, message_id, now))
 
     async def reschedule(
         self,
@@ -290,7 +287,7 @@ class OutboxStore:
             "unknown": int(outcome_unknown),
             "not_sent": int(not_sent),
         }
-        await self._database.transaction(lambda tx: tx.run(_RESCHEDULE, params))
+        await self._database.execute(_RESCHEDULE, params)
 
     async def mark_failed(
         self, row_id: int, *, error: str, now: float, uncertain: bool = False
@@ -303,7 +300,7 @@ class OutboxStore:
             "error": error,
             "now": now,
         }
-        await self._database.transaction(lambda tx: tx.run(_CLOSE, params))
+        await self._database.execute(_CLOSE, params)
 
     async def resend(self, row_id: int, *, now: float) -> OutboxRow:
         """Set a failed or uncertain row back to pending. Raises RowNotFound, RowConflict (state differs)."""
@@ -347,24 +344,44 @@ class OutboxStore:
         return {str(row["state"]): int(str(row["rows"])) for row in rows}
 
 
-def insert_outbox_rows(tx: Transaction, rows: Sequence[NewOutboxRow], *, now: float) -> None:
-    """Insert rows inside another store's transaction; a key that exists already is left alone."""
+def insert_outbox_rows(
+    tx: Transaction,
+    rows: Sequence[NewOutboxRow],
+    *,
+    now: float,
+    known: Mapping[ConversationKey, int] | None = None,
+) -> None:
+    """Insert rows inside another store's transaction; a key that exists already is left alone.
+
+    `known`: ids of conversations that the transaction has locked.
+    """
+    ids = {
+        key: (known or {}).get(key) or ensure_conversation(tx, key, now=now)
+        for key in dict.fromkeys(new.conversation for new in rows)
+    }
+    statements: list[Statement] = []
     for new in rows:
         if new.supersedes:
-            tx.run(_SUPERSEDE, {"key": new.supersedes})
+            statements.append((_SUPERSEDE, {"key": new.supersedes}))
         row: Params = {
             "key": new.key,
-            "conversation_id": ensure_conversation(tx, new.conversation, now=now),
+            "conversation_id": ids[new.conversation],
             "body": new.body,
             "not_before": new.not_before,
             "now": now,
         }
-        tx.run(_INSERT, row)
+        statements.append((_INSERT, row))
+    if statements:
+        tx.run_all(statements)
 
 
-def _insert_topic(tx: Transaction, row_id: int, message_id: str, now: float) -> None:
-    key = key_from_row(tx.run(_BY_ID, {"id": row_id})[0])
-    if key.topic:
+def _change(
+    tx: Transaction, statement: Statement, row_id: int, message_id: str, now: float
+) -> None:
+    """Change an open row; if it was open, store the topic of the message that was sent for it ("" = none)."""
+    found, changed = tx.run_all([(_BY_ID, {"id": row_id}), statement])
+    key = key_from_row(found[0]) if changed and message_id else None
+    if key is not None and key.topic:
         insert_message_topic(tx, key, message_id, now=now)
 
 

@@ -6,9 +6,10 @@ from typing import Any, Literal
 
 import orjson
 
-from store.database import Database, Row, Transaction, Value
+from store.database import Database, Params, Row, Statement, Transaction, Value
 from store.errors import RowConflict, RowNotFound
 from store.rows import from_row
+from store.run_webhooks import RunWebhook, RunWebhookStore
 from store.threads import ThreadStatus, encode, missing_thread
 
 RunStatus = Literal["pending", "running", "success", "error", "timeout", "interrupted"]
@@ -132,6 +133,7 @@ class RunOutcome:
     Attributes:
         delete_run: Delete the run's row.
         keep_thread: The thread is what it was before the run: its error, its title and what it asks stay.
+        webhook: To be posted; it is stored together with the outcome.
     """
 
     run_id: str
@@ -143,13 +145,19 @@ class RunOutcome:
     title: str | None = None
     delete_run: bool = False
     keep_thread: bool = False
+    webhook: RunWebhook | None = None
 
 
 class RunStore:
-    """The run table, and the columns of threads that runs change."""
+    """The run table, and the columns of threads that runs change.
+
+    Attributes:
+        webhooks: What is to be posted about runs that have ended.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.webhooks = RunWebhookStore(database)
 
     async def create(self, run: Run, *, tags: Mapping[str, str], create_thread: bool) -> None:
         """Add a run and mark its thread busy, in one transaction.
@@ -188,8 +196,7 @@ class RunStore:
         params: dict[str, Value] = {"run_id": run_id, "now": now}
 
         def work(tx: Transaction) -> None:
-            tx.run(_RUNNING, params)
-            tx.run(_BUSY_AGAIN, params)
+            tx.run_all([(_RUNNING, params), (_BUSY_AGAIN, params)])
 
         await self._database.transaction(work)
 
@@ -212,12 +219,13 @@ class RunStore:
         }
 
         def work(tx: Transaction) -> None:
+            statements: list[Statement] = [(_END, run)]
             if end.delete_run:
-                tx.run(_DELETE, {"run_id": end.run_id, "thread_id": end.thread_id})
-                tx.run(_TAGS_BACK, thread)
-            else:
-                tx.run(_END, run)
-            tx.run(_UNTOUCHED if end.keep_thread else _END_THREAD, thread)
+                deleted: Params = {"run_id": end.run_id, "thread_id": end.thread_id}
+                statements = [(_DELETE, deleted), (_TAGS_BACK, thread)]
+            if end.webhook is not None:
+                statements.append(self.webhooks.insert_statement(end.webhook))
+            tx.run_all([*statements, (_UNTOUCHED if end.keep_thread else _END_THREAD, thread)])
 
         await self._database.transaction(work)
 

@@ -3,7 +3,7 @@
 import logging
 import shutil
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -30,8 +30,8 @@ _log = logging.getLogger(__name__)
 class SqliteEngine(Engine):
     """A SQLite file.
 
-    Writes run on one thread, the units of many callers in one commit (group commit), each in a savepoint:
-    a unit that raises undoes only itself. `submit` returns after the commit is on disk (WAL, synchronous=FULL).
+    Writes run on one thread, the units of many callers in one commit (group commit): a unit that
+    raises undoes only itself. `submit` returns after the commit is on disk (WAL, synchronous=FULL).
     """
 
     has_checkpoints = False
@@ -71,6 +71,14 @@ class SqliteEngine(Engine):
     @override
     async def submit(self, work: Callable[[Transaction], T], *, order: str = "") -> T:
         return await self._writer.submit(work)
+
+    @override
+    async def execute(
+        self, sql: str, params: Params | Callable[[], Params], *, order: str = ""
+    ) -> Sequence[Row]:
+        return await self._writer.submit(
+            lambda tx: tx.run(sql, params() if callable(params) else params)
+        )
 
     @override
     async def read(self, sql: str, params: Params) -> list[Row]:

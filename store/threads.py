@@ -124,7 +124,7 @@ class ThreadStore:
             "minutes": ttl.minutes if ttl else None,
             "strategy": ttl.strategy if ttl else None,
         }
-        rows = await self._database.transaction(lambda tx: tx.run(_INSERT, params))
+        rows = await self._database.execute(_INSERT, params)
         if not rows:
             raise RowConflict(f"Thread with ID {thread_id} already exists")
         return _thread(rows[0])
@@ -156,7 +156,7 @@ class ThreadStore:
             "strategy": ttl.strategy,
             "now": now,
         }
-        rows = await self._database.transaction(lambda tx: tx.run(_SET_TTL, params))
+        rows = await self._database.execute(_SET_TTL, params)
         if not rows:
             raise missing_thread(thread_id)
         return _thread(rows[0])
@@ -169,7 +169,7 @@ class ThreadStore:
     async def restart_ttl(self, thread_id: str, *, now: float) -> None:
         """Restart the TTL of an expired thread whose old state was deleted."""
         params: dict[str, Value] = {"thread_id": thread_id, "now": now}
-        await self._database.transaction(lambda tx: tx.run(_RESTART_TTL, params))
+        await self._database.execute(_RESTART_TTL, params)
 
     async def mark_state_changed(
         self,
@@ -188,7 +188,7 @@ class ThreadStore:
             "title": title,
             "now": now,
         }
-        await self._database.transaction(lambda tx: tx.run(_STATE_CHANGED, params))
+        await self._database.execute(_STATE_CHANGED, params)
 
     async def search(self, query: ThreadQuery) -> list[Thread]:
         """Return the threads that match a query."""

@@ -7,10 +7,14 @@ T = TypeVar("T")
 Value = str | int | float | bytes | None
 Params = Mapping[str, Value]
 Row = Mapping[str, Any]
+Statement = tuple[str, Params]
+"""A statement with `:name` parameters, and their values."""
 
 
 class Transaction(Protocol):
     """What a unit of work may do. Valid only inside `Database.transaction`.
+
+    A unit may run several times, of which only the last one counts: it changes nothing but rows.
 
     On PostgreSQL, units run side by side: one that depends on rows it read locks them with `/* FOR UPDATE */`
     at the end of the SELECT, the conversation's row first, or takes a named lock.
@@ -18,6 +22,13 @@ class Transaction(Protocol):
 
     def run(self, sql: str, params: Params | None = None) -> Sequence[Row]:
         """Execute one statement with `:name` parameters; rows of a SELECT or RETURNING, else empty."""
+        ...
+
+    def run_all(self, statements: Sequence[Statement]) -> list[Sequence[Row]]:
+        """Execute statements in their order, of which none needs the rows of another; the rows of each.
+
+        PostgreSQL gets them in one trip.
+        """
         ...
 
     def lock(self, name: str) -> None:

@@ -4,17 +4,16 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from threading import Thread
-from typing import Any
 
 import anyio.to_thread
 from typing_extensions import override
 
 from store.errors import StoreError, StoreUnavailable
-from store.transaction import Params, Row, T, Transaction
+from store.transaction import Params, Row, Statement, T, Transaction
+from store.units import UnitOfWork, report_results, take_batch
 
 MAX_BATCH = 512
 """Units per commit. With 100 callers a commit holds about 100; a larger number only delays the first."""
@@ -35,25 +34,19 @@ class _SqliteTransaction(Transaction):
         return [dict(zip(names, values, strict=True)) for values in cursor.fetchall()]
 
     @override
+    def run_all(self, statements: Sequence[Statement]) -> list[Sequence[Row]]:
+        return [self.run(sql, params) for sql, params in statements]
+
+    @override
     def lock(self, name: str) -> None:
         """Do nothing: this is the only writer."""
-
-
-@dataclass(slots=True, eq=False)
-class _Unit:
-    """A unit of work, its waiting caller, and its result."""
-
-    work: Callable[[Transaction], Any]
-    future: asyncio.Future[Any]
-    value: Any = None
-    error: Exception | None = None
 
 
 class DatabaseWriter:
     """The writing connection and its thread.
 
-    Units that are queued when the thread is free go into one transaction, each in its own savepoint. After
-    the commit, one call into the event loop wakes all callers of the batch.
+    Units that are queued when the thread is free go into one transaction. One that raises undoes only itself; the
+    others may run twice. After the commit, one call into the event loop wakes all callers of the batch.
 
     Args:
         connection: The connection.
@@ -71,7 +64,7 @@ class DatabaseWriter:
         self._connection = connection
         self._transaction = _SqliteTransaction(connection)
         self._loop = asyncio.get_running_loop()
-        self._queue: SimpleQueue[_Unit | None] = SimpleQueue()
+        self._queue: SimpleQueue[UnitOfWork | None] = SimpleQueue()
         self._closed = False
         self._thread = Thread(target=self._serve, name="database-writer", daemon=True)
         self._thread.start()
@@ -87,7 +80,7 @@ class DatabaseWriter:
         if self._closed:
             raise StoreUnavailable("The database is closed.")
         future: asyncio.Future[T] = self._loop.create_future()
-        self._queue.put(_Unit(work, future))
+        self._queue.put(UnitOfWork(work, future))
         return await future
 
     async def close(self, *, timeout_s: float) -> bool:
@@ -101,31 +94,19 @@ class DatabaseWriter:
     def _serve(self) -> None:
         running = True
         while running:
-            batch = self._next_batch()
+            batch = take_batch(self._queue, MAX_BATCH)
             running = batch[-1] is not None
             units = [unit for unit in batch if unit is not None]
             if units:
                 self._commit(units)
-                self._report(units)
+                report_results(self._loop, units)
         self._connection.close()
 
-    def _next_batch(self) -> list[_Unit | None]:
-        """Wait for a unit and take all that are queued. None, which ends the thread, is always the last."""
-        batch = [self._queue.get()]
-        try:
-            while batch[-1] is not None and len(batch) < MAX_BATCH:
-                batch.append(self._queue.get_nowait())
-        except Empty:
-            pass
-        return batch
-
-    def _commit(self, units: Sequence[_Unit]) -> None:
+    def _commit(self, units: Sequence[UnitOfWork]) -> None:
         changes = self._connection.total_changes
         try:
             self._check_file()
-            self._connection.execute("BEGIN IMMEDIATE")
-            for unit in units:
-                self._run(unit)
+            self._run_together(units)
             self._connection.execute("COMMIT")
             self._check_file()
         except (sqlite3.Error, StoreUnavailable) as error:
@@ -145,7 +126,31 @@ class DatabaseWriter:
                 "Stop Parley, restore the file from a backup, and start again."
             )
 
-    def _run(self, unit: _Unit) -> None:
+    def _run_together(self, units: Sequence[UnitOfWork]) -> None:
+        """Begin a transaction and run units; if one of them raises, all again, each in a savepoint.
+
+        A savepoint takes two calls of SQLite, a unit often two more, and each call waits for the interpreter's lock
+        while the event loop is busy.
+
+        Raises:
+            sqlite3.Error: The whole transaction is lost.
+        """
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            self._run_plainly(units)
+        except Exception:  # noqa: BLE001 - a unit of work: the second run hands its error to the caller
+            self._connection.rollback()
+            self._connection.execute("BEGIN IMMEDIATE")
+            for unit in units:
+                self._run(unit)
+
+    def _run_plainly(self, units: Sequence[UnitOfWork]) -> None:
+        for unit in units:
+            unit.value = unit.work(self._transaction)
+            if not self._connection.in_transaction:
+                raise sqlite3.OperationalError("A unit lost the transaction.")
+
+    def _run(self, unit: UnitOfWork) -> None:
         """Run one unit in its savepoint. Raises sqlite3.Error if the whole transaction is lost."""
         self._connection.execute("SAVEPOINT unit")
         try:
@@ -156,23 +161,6 @@ class DatabaseWriter:
                 raise sqlite3.OperationalError(str(error)) from error
             self._connection.execute("ROLLBACK TO unit")
         self._connection.execute("RELEASE unit")
-
-    def _report(self, units: Sequence[_Unit]) -> None:
-        try:
-            self._loop.call_soon_threadsafe(_resolve_futures, units)
-        except RuntimeError:
-            # The event loop is closed: no caller is left. What was committed stays committed.
-            return
-
-
-def _resolve_futures(units: Sequence[_Unit]) -> None:
-    for unit in units:
-        if unit.future.done():
-            continue
-        if unit.error is None:
-            unit.future.set_result(unit.value)
-        else:
-            unit.future.set_exception(unit.error)
 
 
 def _is_outage(error: Exception) -> bool:

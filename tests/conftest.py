@@ -6,7 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.fakes.postgres import PostgresServer, postgres_server
+from tests.blocking import BlockingReport, report_file, watch_event_loop
+from tests.fakes.postgres import MISSING, PostgresServer, postgres_server
+from tests.fakes.s3 import MISSING as MISSING_S3
+from tests.fakes.s3 import S3Bucket, S3Server, s3_server
+
+watch_event_loop(report_file(), with_libraries=False)
+_blocking = BlockingReport(report_file())
 
 gc.disable()  # imports leave almost no garbage, and looking for it takes half of the time of the collection
 
@@ -43,6 +49,30 @@ def postgres() -> Iterator[PostgresServer | None]:
         yield server
 
 
+@pytest.fixture
+def url(postgres: PostgresServer | None) -> Iterator[str]:
+    """Yield the URL of a PostgreSQL database of this test; without a server the test is left out."""
+    if postgres is None:
+        pytest.skip(MISSING)
+    with postgres.database() as created:
+        yield created
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server | None]:
+    """Yield an S3-compatible server; None where there is none."""
+    with s3_server() as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(s3: S3Server | None) -> S3Bucket:
+    """Return a new bucket; without a server the test is left out."""
+    if s3 is None:
+        pytest.skip(MISSING_S3)
+    return s3.bucket()
+
+
 @pytest.fixture(autouse=True)
 def restored_logging() -> Iterator[None]:
     """Undo what a command that runs in this process does to the root logger: later tests read log records."""
@@ -51,3 +81,11 @@ def restored_logging() -> Iterator[None]:
     yield
     root.setLevel(level)
     root.handlers[:] = handlers
+
+
+@pytest.fixture(autouse=True)
+def free_event_loop() -> Iterator[None]:
+    """Fail a test in which the event loop was blocked: its own, or that of a service that it started."""
+    yield
+    found = _blocking.read_new()
+    assert found == set(), "blocks the event loop; tests/blocking.py lists what may"

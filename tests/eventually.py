@@ -1,4 +1,7 @@
-"""Wait for a condition that no event announces: `eventually` asks until it holds, or fails with what it last saw."""
+"""Wait for what no event announces: `eventually` asks until a condition holds, or fails with what it last saw.
+
+That a call does *not* return is `is_waiting`, which needs no time.
+"""
 
 import ast
 import inspect
@@ -69,6 +72,25 @@ async def eventually(
             await anyio.sleep(every_s)
     values = "".join(f"\n  {line}" for line in _compared_values(probe))
     raise AssertionError(f"not within {within_s:g} s; last seen: {_shown(seen)}{values}")
+
+
+async def is_waiting(call: Callable[[], Awaitable[object]]) -> bool:
+    """Return whether a call waits: it has not returned, and no task of the event loop can go on. Cancels it then.
+
+    For calls that wait for a timer or another task, not for a thread or a socket: those may be about to go on.
+    """
+    has_returned = False
+
+    async def run() -> None:
+        nonlocal has_returned
+        await call()
+        has_returned = True
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run)
+        await anyio.wait_all_tasks_blocked()
+        tasks.cancel_scope.cancel()
+    return not has_returned
 
 
 def _shown(value: object) -> str:

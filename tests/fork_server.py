@@ -17,16 +17,18 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import IO, NoReturn, Self
+from typing import IO, Any, NoReturn, Self
 
 import anyio
 from anyio.abc import Process
+
+from tests.blocking import report_file, watch_event_loop
 
 ROOT = Path(__file__).parents[1]
 PROGRAM = (sys.executable, "-m", "gateway")
@@ -41,7 +43,10 @@ _MODULES = (
 _OWN = {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
 """The environment of the fork server: a process that wants another Python is started by itself."""
 
-_SET_AFTER_FORK = ("PATH", "HOME", "PYTHONUNBUFFERED", "PARLEY_")
+_BEFORE_IMPORTS = frozenset({"LD_PRELOAD", "PROVE_CLOCK"})
+"""Variables that the process that forks is started with: what the dynamic linker loads, and what that reads."""
+
+_SET_AFTER_FORK = ("PATH", "HOME", "PYTHONUNBUFFERED", "PARLEY_", "COVERAGE_", "OTEL_")
 """Beginnings of the variables that neither the interpreter nor a package reads while it is imported."""
 
 Files = tuple[int, int, int]
@@ -97,15 +102,15 @@ class ParleyProcess:
         self._status.close()
 
 
-def _can_fork(environment: Mapping[str, str]) -> bool:
-    """Return whether a process with this environment behaves as one that was started by itself.
+def is_test_suite() -> bool:
+    """Return whether a test runs. Benchmarks, soaks and most proofs start the program."""
+    return "PYTEST_CURRENT_TEST" in os.environ
 
-    Only the test suite forks: benchmarks, proofs and soaks start the program.
-    """
-    if "PYTEST_CURRENT_TEST" not in os.environ:
-        return False
+
+def can_fork(environment: Mapping[str, str]) -> bool:
+    """Return whether a process with this environment behaves as one that was started by itself."""
     others = environment.items() - _OWN.items()
-    return all(name.startswith(_SET_AFTER_FORK) for name, _ in others)
+    return all(name in _BEFORE_IMPORTS or name.startswith(_SET_AFTER_FORK) for name, _ in others)
 
 
 async def start_parley(
@@ -114,14 +119,14 @@ async def start_parley(
     folder: Path,
     output: IO[bytes],
     *,
-    fork: bool = True,
+    fork: bool | None = None,
 ) -> ParleyProcess | Process:
-    """Start `parley ARGUMENTS` in a folder, with its output in a file."""
-    if fork and _can_fork(environment):
+    """Start `parley ARGUMENTS` in a folder, with its output in a file. `fork`: None = if a test runs."""
+    if (is_test_suite() if fork is None else fork) and can_fork(environment):
         with _Pipe() as nothing:
             nothing.close_end(nothing.write_end)
             files = (nothing.read_end, output.fileno(), output.fileno())
-            return _server().start(arguments, environment, folder, files)
+            return fork_parley(arguments, environment, folder, files)
     program = [*PROGRAM, *arguments]
     return await anyio.open_process(
         program, stdin=None, stdout=output, stderr=output, env=environment, cwd=folder
@@ -137,7 +142,7 @@ def run_parley(
     timeout_s: float = 50.0,
 ) -> subprocess.CompletedProcess[bytes]:
     """Run `parley ARGUMENTS` in a folder; blocks. Raises TimeoutError, subprocess.TimeoutExpired."""
-    if not _can_fork(environment):
+    if not (is_test_suite() and can_fork(environment)):
         return subprocess.run(
             [*PROGRAM, *arguments], input=stdin, capture_output=True, cwd=folder, env=dict(environment),
             timeout=timeout_s, check=False,
@@ -145,7 +150,7 @@ def run_parley(
     with ExitStack() as stack:
         given, out, err = (stack.enter_context(_Pipe()) for _ in range(3))
         files = (given.read_end, out.write_end, err.write_end)
-        process = _server().start(arguments, environment, folder, files)
+        process = fork_parley(arguments, environment, folder, files)
         for pipe, end in zip((given, out, err), files, strict=True):
             pipe.close_end(end)
         threads = stack.enter_context(ThreadPoolExecutor(3))
@@ -196,15 +201,20 @@ class _Pipe:
 
 
 class _ForkServer:
-    """The process that forks, one for each process that runs tests; it ends with it."""
+    """The process that forks, one for each process that runs tests; it ends with it.
 
-    def __init__(self) -> None:
+    Args:
+        environment: What it is started with, besides what each has.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
         self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lock = threading.Lock()
         with other:
+            report = str(report_file()) if is_test_suite() else ""
             self._process = subprocess.Popen(
-                [sys.executable, __file__, str(other.fileno())],
-                env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", **_OWN},
+                [sys.executable, __file__, str(other.fileno()), report],
+                env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", **_OWN, **environment},
                 pass_fds=[other.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -233,11 +243,29 @@ class _ForkServer:
         return ParleyProcess(int(answer), ours)
 
 
-@cache
-def _server() -> _ForkServer:
-    server = _ForkServer()
-    atexit.register(server.close)
-    return server
+_servers: dict[frozenset[tuple[str, str]], _ForkServer] = {}
+
+
+def fork_parley(
+    arguments: Sequence[str], environment: Mapping[str, str], folder: Path, files: Files
+) -> ParleyProcess:
+    """Fork `parley ARGUMENTS` with these standard files. The environment is one of which `can_fork` is true."""
+    return _server_for(environment).start(arguments, environment, folder, files)
+
+
+def _server_for(environment: Mapping[str, str]) -> _ForkServer:
+    early = {name: value for name, value in environment.items() if name in _BEFORE_IMPORTS}
+    key = frozenset(early.items())
+    if key not in _servers:
+        _servers[key] = _ForkServer(early)
+    return _servers[key]
+
+
+@atexit.register
+def close_servers() -> None:
+    """End what forks. From then on its CPU time, and that of what it forked and has ended, is that of children."""
+    while _servers:
+        _servers.popitem()[1].close()
 
 
 @dataclass(frozen=True)
@@ -314,9 +342,22 @@ def _become(request: _Request) -> NoReturn:
     is_unbuffered = "PYTHONUNBUFFERED" in request.environment
     sys.stdout = _text_output(1, is_unbuffered=is_unbuffered)
     sys.stderr = _text_output(2, is_unbuffered=is_unbuffered, is_stderr=True)
+    if sys.argv[2] and request.arguments[:1] == ["serve"]:  # other commands serve nobody
+        watch_event_loop(Path(sys.argv[2]), with_libraries=True)
+    if (coverage := sys.modules.get("coverage")) is not None:
+        threading.Thread(
+            target=_save_coverage, args=[coverage.Coverage.current()], daemon=True
+        ).start()
     sys.argv = ["", *request.arguments]
     runpy.run_module("gateway", run_name="__main__", alter_sys=True)
     sys.exit()
+
+
+def _save_coverage(measured: Any) -> NoReturn:  # noqa: ANN401 - coverage has not been imported otherwise
+    """Save what `make coverage` measures each second: many services end by kill -9."""
+    while True:
+        time.sleep(1)
+        measured.save()
 
 
 def _text_output(number: int, *, is_unbuffered: bool, is_stderr: bool = False) -> io.TextIOWrapper:
@@ -337,6 +378,7 @@ def _import_modules() -> None:
     importlib.import_module("gateway.commands.serve").import_service()
     for name in _MODULES:
         importlib.import_module(name)
+    assert "opentelemetry.sdk" not in sys.modules, "it reads OTEL_ variables while it is imported"
     assert threading.active_count() == 1, "a process with threads cannot be forked"
     gc.collect()
     gc.freeze()

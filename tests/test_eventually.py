@@ -1,9 +1,10 @@
 """The waiting helper: what it returns, what it says when the condition never holds."""
 
 import anyio
+import anyio.lowlevel
 import pytest
 
-from tests.eventually import eventually
+from tests.eventually import eventually, is_waiting
 
 
 async def test_the_first_result_that_holds_is_returned() -> None:
@@ -37,3 +38,21 @@ async def test_a_failed_assertion_of_the_probe_is_what_was_seen() -> None:
 async def test_a_probe_that_hangs_is_given_up() -> None:
     with pytest.raises(AssertionError, match="did not return"):
         await eventually(anyio.sleep_forever, within_s=0.01)
+
+
+async def test_a_call_that_waits_is_cancelled_and_one_that_returns_does_not_wait() -> None:
+    ended = []
+
+    async def sleep() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.append("sleep")
+
+    async def yield_often() -> None:
+        for _ in range(20):
+            await anyio.lowlevel.checkpoint()
+
+    assert await is_waiting(sleep)
+    assert ended == ["sleep"]
+    assert not await is_waiting(yield_often)

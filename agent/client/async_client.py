@@ -24,6 +24,7 @@ from agent.services import AgentSetup
 from store.checkpoints import open_checkpointer
 from store.config import StoreConfig
 from store.database import Database
+from store.files.opening import open_mirror
 from store.threads import ThreadStore
 
 DEFAULT_HOME = ".parley"
@@ -98,6 +99,7 @@ async def open_client(
     defaults = TurnSettings(**turn_options)
     async with AsyncExitStack() as stack:
         db = await stack.enter_async_context(Database.open(database or StoreConfig(), setup.home))
+        setup = replace(setup, mirror=await open_mirror(setup.storage, setup.home, db))
         index: ThreadIndex
         if checkpointer is None:
             checkpoints = await stack.enter_async_context(open_checkpointer(setup.home, db))

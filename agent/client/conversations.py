@@ -116,7 +116,7 @@ class ConversationsApi(ClientApi):
         try:
             await ticket.ready.wait()
             await self._threads.delete(thread_id)
-            await anyio.to_thread.run_sync(folders.delete, thread_id)
+            await self._services.delete_files(thread_id)
         finally:
             self._queue.leave(ticket)
         return {"success": True, "message": f"Deleted thread {thread_id}"}

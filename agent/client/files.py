@@ -14,6 +14,7 @@ from agent.thread_storage import ThreadStorage
 from agent.uploads.batch import IncomingFile, file_from_path
 from agent.uploads.names import suffix_of
 from agent.uploads.service import StoredUpload, UploadResult
+from store.files.mirror import thread_area
 
 
 class FilesApi(ClientApi):
@@ -89,6 +90,9 @@ class FilesApi(ClientApi):
             FileNotFoundError: There is no such file.
             ValueError: The path is not allowed, is not a file, or is too large a file in an archive.
         """
+        services = self._services
+        services.folders.folders(thread_id)  # judges the id
+        await services.mirror.fetch(thread_area(thread_id))
         try:
             return await anyio.to_thread.run_sync(
                 _read_artifact, self._services.folders, thread_id, path

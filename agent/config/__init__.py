@@ -1,6 +1,6 @@
 """The agent's sections of config.yaml. Secrets are plain strings here; the gateway substitutes `$NAME` before."""
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, model_validator
 
 from agent.config.acp import AcpAgentConfig
 from agent.config.agents import AgentsApiConfig
@@ -29,6 +29,7 @@ __all__ = [
     "DEMO_MODEL",
     "DEMO_MODEL_CLASS",
     "DEMO_MODEL_NAME",
+    "PARTIAL",
     "AcpAgentConfig",
     "AgentConfig",
     "AgentsApiConfig",
@@ -56,6 +57,10 @@ __all__ = [
 ]
 
 
+PARTIAL = "partial"
+"""Context of a validation whose references were checked before: parts of the configuration were left out since."""
+
+
 class AgentConfig(Section):
     """The agent's part of config.yaml: flat sections at its top level."""
 
@@ -80,20 +85,25 @@ class AgentConfig(Section):
     uploads: UploadsConfig = Field(default_factory=UploadsConfig)
 
     @model_validator(mode="after")
-    def _names_make_sense(self) -> "AgentConfig":
+    def _names_make_sense(self, info: ValidationInfo) -> "AgentConfig":
+        if info.context == PARTIAL:
+            return self
         names = [model.name for model in self.models]
         twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"models: the name {twice[0]!r} is used twice")
-        for key, name in (
-            ("title.model_name", self.title.model_name),
-            ("memory.model_name", self.memory.model_name),
-            ("skills.scan_model_name", self.skills.scan_model_name),
-            ("summarization.model_name", self.summarization.model_name),
-            *(("subagents", name) for name in self.subagents.models_named),
-        ):
-            if name is not None and self.model_named(name) is None:
-                raise ValueError(f"{key}: there is no model named {name!r}")
+        problems = [f"models: the name {name!r} is used twice" for name in twice]
+        problems += [
+            f"{key}: there is no model named {name!r}"
+            for key, name in (
+                ("title.model_name", self.title.model_name),
+                ("memory.model_name", self.memory.model_name),
+                ("skills.scan_model_name", self.skills.scan_model_name),
+                ("summarization.model_name", self.summarization.model_name),
+                *(("subagents", name) for name in self.subagents.models_named),
+            )
+            if name is not None and self.model_named(name) is None
+        ]
+        if problems:
+            raise ValueError("\n".join(problems))
         return self
 
     @property

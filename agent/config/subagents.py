@@ -75,7 +75,8 @@ class SubagentsConfig(Section):
         known = {*BUILT_IN_SUBAGENTS, *self.custom_agents}
         strangers = sorted(set(self.agents) - known)
         if strangers:
-            raise ValueError(f"agents: there is no kind of subagent named {strangers[0]!r}")
+            lines = [f"agents: there is no kind of subagent named {name!r}" for name in strangers]
+            raise ValueError("\n".join(lines))
         return self
 
     @property

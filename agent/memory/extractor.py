@@ -99,6 +99,11 @@ def new_fact_id() -> str:
     return f"fact_{uuid4().hex[:8]}"
 
 
+def utc_now() -> datetime:
+    """Return the time, with zone."""
+    return datetime.now(UTC)
+
+
 def format_utc(moment: datetime) -> str:
     """Return a time in the form documents use.
 

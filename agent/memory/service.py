@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from langchain_core.messages import BaseMessage
 from agent.background import background_tasks
 from agent.config import AgentConfig, MemoryConfig
 from agent.errors import FactNotFound, MemoryInvalid, MemoryServiceError
-from agent.memory.extractor import MemoryExtractor, format_utc, new_fact_id
+from agent.memory.extractor import MemoryExtractor, format_utc, new_fact_id, utc_now
 from agent.memory.pending import PendingTurns
 from agent.memory.prompt_block import memory_block
 from agent.memory.queue import MemoryQueue, MemoryQueueKey
@@ -35,10 +35,12 @@ from agent.memory.schema import (
     document_from_json,
 )
 from agent.memory.scope import MemoryScope, memory_scope
+from agent.memory.shared import shared_memory
 from agent.memory.store import MemoryScopeInfo, MemoryStore
 from agent.memory.turns import extract_turn
 from agent.models.auxiliary import ModelSource
 from agent.options import RunContext
+from store.files.mirror import FileMirror
 
 logger = logging.getLogger(__name__)
 
@@ -55,10 +57,6 @@ _CachedBlock = tuple[datetime, int, str]
 """When it was last used, the token limit, and the block."""
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 class MemoryService:
     """Extracts memory in the background; opened by `open_memory`.
 
@@ -67,6 +65,7 @@ class MemoryService:
         config: Returns the current configuration. `memory.storage_path` is read once, here.
         models: Provides the extraction model.
         now: Returns the current time, with zone.
+        mirror: Copies the documents between nodes; None = nothing has to.
     """
 
     def __init__(
@@ -74,12 +73,13 @@ class MemoryService:
         home: Path,
         config: Callable[[], AgentConfig],
         models: ModelSource,
-        now: Callable[[], datetime] = _utc_now,
+        now: Callable[[], datetime] = utc_now,
+        mirror: FileMirror | None = None,
     ) -> None:
         root = home / (config().memory.storage_path or "memory")
         self._config = config
         self._now = now
-        self._store = MemoryStore(root)
+        self._store = MemoryStore(root, shared_memory(mirror, home, root))
         self._pending = PendingTurns(root)
         self._saving = anyio.Lock()
         self._unsaved: dict[MemoryQueueKey, object] = {}
@@ -334,15 +334,16 @@ async def open_memory(
     home: Path,
     config: Callable[[], AgentConfig],
     models: ModelSource,
+    mirror: FileMirror | None = None,
     *,
-    now: Callable[[], datetime] = _utc_now,
+    now: Callable[[], datetime] = utc_now,
     flush_s: float = FLUSH_S,
 ) -> AsyncIterator[MemoryService]:
     """Open the memory. The exit processes queued turns within `flush_s` seconds; the next start processes the rest.
 
     Args as MemoryService's.
     """
-    memory = MemoryService(home, config, models, now)
+    memory = MemoryService(home, config, models, now, mirror)
     async with background_tasks() as tasks:
         await memory.start(tasks)
         try:

@@ -19,6 +19,7 @@ from agent.atomic_write import write_atomically
 from agent.errors import MemoryInvalid, MemoryUnavailable
 from agent.memory.schema import EMPTY_DOCUMENT, MemoryDocument, document_from_json, document_to_json
 from agent.memory.scope import MemoryScope, is_agent_name
+from agent.memory.shared import SharedMemory
 
 logger = logging.getLogger(__name__)
 
@@ -45,10 +46,12 @@ class MemoryStore:
 
     Args:
         root: The folder; created on the first write.
+        shared: Copies it between nodes; None = nothing has to.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, shared: SharedMemory | None = None) -> None:
         self._root = root
+        self._shared = shared
         self._cache: OrderedDict[Path, tuple[_FileVersion, MemoryDocument]] = OrderedDict()
         self._changing = threading.Lock()
         self._looking = threading.Lock()
@@ -60,6 +63,7 @@ class MemoryStore:
             MemoryUnavailable: A disk error.
         """
         path = self._path(scope)
+        self._fetch(scope)
         try:
             return self._read(path)
         except MemoryInvalid:
@@ -78,10 +82,12 @@ class MemoryStore:
         """
         path = self._path(scope)
         with self._changing:
+            self._fetch(scope)
             before = self._read_or_move_aside(path)
             after = change(before)
             if after is not before:
                 self._write(scope, path, after)
+                self._store(scope)
             return after
 
     def delete(self, scope: MemoryScope) -> None:
@@ -91,10 +97,12 @@ class MemoryStore:
             MemoryUnavailable: A disk error.
         """
         with self._changing, _log_disk_errors("removed"):
+            self._fetch(scope)
             if scope.agent is None:
                 self._remove_scope(scope)
             else:
                 self._path(scope).unlink(missing_ok=True)
+            self._store(scope)
 
     def clear_cache(self) -> None:
         """Clear the cache."""
@@ -107,10 +115,20 @@ class MemoryStore:
         Raises:
             MemoryUnavailable: A disk error.
         """
+        if self._shared is not None:
+            self._shared.fetch_all()
         with _log_disk_errors("listed"):
             folders = list(self._root.iterdir()) if self._root.is_dir() else []
         found = [info for folder in folders for info in self._scope_info(folder)]
         return sorted(found, key=lambda info: info.scope)
+
+    def _fetch(self, scope: MemoryScope) -> None:
+        if self._shared is not None:
+            self._shared.fetch(scope)
+
+    def _store(self, scope: MemoryScope) -> None:
+        if self._shared is not None:
+            self._shared.store(scope)
 
     def _scope_info(self, folder: Path) -> Iterator[MemoryScopeInfo]:
         try:

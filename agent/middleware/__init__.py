@@ -13,6 +13,7 @@ from langchain.agents.middleware import AgentMiddleware
 from agent.middleware.chain import MiddlewareChain
 from agent.middleware.clarification import ClarificationMiddleware
 from agent.middleware.dangling_tool_calls import DanglingToolCallMiddleware
+from agent.middleware.file_storage import FileStorageMiddleware
 from agent.middleware.guardrails import GuardrailMiddleware
 from agent.middleware.llm_retry import LlmRetryMiddleware
 from agent.middleware.loop_detection import LoopDetectionMiddleware
@@ -38,6 +39,7 @@ Middleware = AgentMiddleware[Any, Any]
 
 MIDDLEWARE_ORDER: tuple[type[Middleware], ...] = (
     SteeringMiddleware,
+    FileStorageMiddleware,
     ToolOutputBudgetMiddleware,
     SanitizationMiddleware,
     ThreadDataMiddleware,

@@ -116,7 +116,11 @@ def _with_valid_calls(message: AnyMessage) -> AnyMessage:
 
 
 def _may_call(message: AIMessage) -> bool:
-    return bool(message.tool_calls or message.invalid_tool_calls or message.additional_kwargs)
+    return bool(
+        message.tool_calls
+        or message.invalid_tool_calls
+        or message.additional_kwargs.get("tool_calls")
+    )
 
 
 def _results_by_caller(messages: Sequence[AnyMessage]) -> dict[int, dict[str, ToolMessage]]:

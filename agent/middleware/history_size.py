@@ -18,6 +18,10 @@ WINDOW_SHARE = 0.8
 """The share of the model's context size that always triggers a summary."""
 
 
+WHOLE_CHARS = 1_000
+"""A text of up to so many characters is never shortened: its words are worth more than its share of a window."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistorySize:
     """A size of a history, in messages or tokens."""
@@ -118,7 +122,7 @@ def shorten_message(message: AnyMessage, max_tokens: int) -> AnyMessage:
 
 
 def _shorten(text: str, max_tokens: int) -> str:
-    limit = chars_for_tokens(text, max_tokens)
+    limit = max(chars_for_tokens(text, max_tokens), WHOLE_CHARS)
     if len(text) <= limit:
         return text
     half = limit // 2

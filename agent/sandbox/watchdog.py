@@ -7,6 +7,7 @@ what fits between two checks, and the slack.
 
 import os
 import signal
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -98,9 +99,10 @@ class CommandWatchdog:
     def _disk_reason(self, pid: int, before: DiskUsage) -> str:
         with _frozen(pid):
             usage = self.meter.count()
+            size = usage.size + _deleted_size(pid, self.meter.folder)
         limits = self.meter.limits
         is_over = (
-            usage.size > _limit(limits.quota_mb * _MIB, before.size, SLACK.size)
+            size > _limit(limits.quota_mb * _MIB, before.size, SLACK.size)
             or usage.entries > _limit(limits.entries, before.entries, SLACK.entries)
             or (usage.is_deep and not before.is_deep)
         )
@@ -171,6 +173,19 @@ def _temporary_entries(pid: int) -> int:
                 status = os.statvfs(path)
                 found = max(found, status.f_files - status.f_ffree)
     return found
+
+
+def _deleted_size(pid: int, folder: Path) -> int:
+    """Return the bytes on the folder's disk of files that were deleted and that processes keep open."""
+    disk = folder.stat().st_dev
+    sizes: dict[int, int] = {}
+    for one in _process_tree(pid):
+        for name in _names(Path(f"/proc/{one}/fd")):
+            with suppress(OSError):  # closed, or the process has ended
+                status = Path(f"/proc/{one}/fd/{name}").stat()
+                if stat.S_ISREG(status.st_mode) and not status.st_nlink and status.st_dev == disk:
+                    sizes[status.st_ino] = status.st_blocks * 512
+    return sum(sizes.values())
 
 
 def _field(file: Path, name: str) -> int:

@@ -10,6 +10,8 @@ from agent.custom_agents import CustomAgent, CustomAgentStore, normalize_agent_n
 from agent.errors import AgentExists, AgentInvalid, AgentNotFound, CustomAgentError
 from agent.options import RunContext
 
+NAME: Final = "setup_agent"
+
 NAMELESS: Final = (
     "Error: this conversation uses the lead agent, which cannot be overwritten. Follow the user's wishes for the rest "
     "of the conversation. Tell them that a custom agent needs a name first: the bot's operator sets it in the "
@@ -41,7 +43,7 @@ def setup_agent_tool(agents: CustomAgentStore) -> BaseTool:
 
     return StructuredTool.from_function(
         coroutine=setup_agent,
-        name="setup_agent",
+        name=NAME,
         description=(
             "Save the agent that this conversation sets up. Call it with the complete text once the user has said "
             "what they want; calling it again replaces the text."

@@ -5,8 +5,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import AsyncIterable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -22,6 +22,8 @@ from agent.uploads.images import ModelImages
 from agent.uploads.names import CONVERTIBLE, is_basename, suffix_of
 from agent.uploads.snapshot import UploadSnapshot
 from agent.uploads.store import ConversionRecord, UploadEntry, UploadStore
+from store.errors import StoreError
+from store.files.mirror import FileMirror, SharedFolder, stored_after, thread_area
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +71,7 @@ class UploadService:
 
     Args:
         folders: Threads' folders.
+        mirror: Copies them between nodes.
         converts: Whether documents are converted; called for each request.
         converter: Converts documents.
         limits: Limits of one request.
@@ -77,12 +80,14 @@ class UploadService:
     def __init__(
         self,
         folders: ThreadStorage,
+        mirror: FileMirror | None = None,
         *,
         converts: Callable[[], bool],
         converter: DocumentConverter | None = None,
         limits: UploadRequestLimits | None = None,
     ) -> None:
         self._folders = folders
+        self._mirror = mirror or SharedFolder()
         self._converts = converts
         self._converter = converter or DocumentConverter()
         self.limits = limits or UploadRequestLimits()
@@ -101,6 +106,10 @@ class UploadService:
             UploadError: They cannot be written; nothing more is stored.
         """
         store = self._store(thread_id)
+        async with self._shared(thread_id):
+            return await self._accept(store, files)
+
+    async def _accept(self, store: UploadStore, files: AsyncIterable[IncomingFile]) -> UploadResult:
         batch = UploadBatch(store, self.limits)
         try:
             with _os_errors_explained():
@@ -136,7 +145,9 @@ class UploadService:
         Raises:
             ThreadIdInvalid: The id cannot be a folder name.
         """
-        return await anyio.to_thread.run_sync(_list_store, self._store(thread_id))
+        store = self._store(thread_id)
+        await self._mirror.fetch(thread_area(thread_id))
+        return await anyio.to_thread.run_sync(_list_store, store)
 
     async def delete(self, thread_id: str, filename: str) -> None:
         """Delete a file, and the text version made from it.
@@ -149,8 +160,20 @@ class UploadService:
         if not is_basename(filename):
             raise UploadNotAllowed("This is a path, not a file name.")
         store = self._store(thread_id)
-        with _os_errors_explained():
-            await anyio.to_thread.run_sync(self._delete, store, filename)
+        async with self._shared(thread_id):
+            with _os_errors_explained():
+                await anyio.to_thread.run_sync(self._delete, store, filename)
+
+    @asynccontextmanager
+    async def _shared(self, thread_id: str) -> AsyncIterator[None]:
+        """Bring the files up to date before the block, and store what it changed. Raises UploadError."""
+        try:
+            async with stored_after(self._mirror, thread_area(thread_id)):
+                yield
+        except StoreError as error:
+            logger.warning("cannot store uploads: %s", error)
+            text = "The files could not be saved: the storage of files cannot be reached."
+            raise UploadError(text) from error
 
     def _store(self, thread_id: str) -> UploadStore:
         return UploadStore(self._folders.folders(thread_id))

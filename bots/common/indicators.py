@@ -44,13 +44,13 @@ class ReactionIndicator:
         if target.reply_to and message not in self._shown:
             self._shown[message] = await self._add(target, self._working)
 
-    async def show_finished(self, target: ReplyTarget, *, ok: bool) -> None:
+    async def show_finished(self, target: ReplyTarget, *, ok: bool, was_shown: bool = True) -> None:
         """Show the outcome and remove the working reaction. May be repeated. Raises DeliveryError."""
         if not target.reply_to:
             return
         message = (target.chat, target.reply_to)
         shown: Sequence[str] = [self._shown[message]] if message in self._shown else []
-        if not shown and self._find is not None:  # shown before a restart, or never
+        if not shown and was_shown and self._find is not None:  # shown before a restart
             shown = await self._find(target, self._working)
         for reaction in shown:
             await self._remove(target, reaction)

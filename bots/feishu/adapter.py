@@ -210,8 +210,8 @@ class FeishuAdapter(
         await self._indicator.show_working(target)
 
     @override
-    async def show_finished(self, target: ReplyTarget, *, ok: bool) -> None:
-        await self._indicator.show_finished(target, ok=ok)
+    async def show_finished(self, target: ReplyTarget, *, ok: bool, was_shown: bool = True) -> None:
+        await self._indicator.show_finished(target, ok=ok, was_shown=was_shown)
 
     @override
     async def show_refused(self, target: ReplyTarget) -> None:

@@ -23,8 +23,8 @@ _log: Final = logging.getLogger(__name__)
 RENEW_S: Final = 500.0
 """A stream is opened anew after this time: the platform closes it after 600 s."""
 
-_KEPT: Final = 1000
-"""Cards that are remembered; of an older one the next change replaces the whole card."""
+_KEPT: Final = 200
+"""Cards that are remembered, 1.5 KB each; of an older one the next change replaces the whole card."""
 
 _EPOCH: Final = 1_735_689_600
 """Start of 2025, from which sequences are counted, five a second: they rise over restarts, until 2038."""

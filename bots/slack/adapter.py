@@ -273,9 +273,9 @@ class SlackAdapter(
             await self._indicator.working(target)
 
     @override
-    async def show_finished(self, target: ReplyTarget, *, ok: bool) -> None:
+    async def show_finished(self, target: ReplyTarget, *, ok: bool, was_shown: bool = True) -> None:
         async with self._calling(target):
-            await self._indicator.finished(target, ok=ok)
+            await self._indicator.finished(target, ok=ok, was_shown=was_shown)
 
     @override
     async def show_refused(self, target: ReplyTarget) -> None:

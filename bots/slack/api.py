@@ -77,6 +77,11 @@ class SlackApi:
         return self._accounts.get(_WORKSPACE.get(), self._accounts[""])
 
     @property
+    def workspace(self) -> str:
+        """The workspace whose token calls use now; "" = the configured one."""
+        return _WORKSPACE.get()
+
+    @property
     def bot_token(self) -> str:
         """The bot token of the current workspace; "" if it has none."""
         return self._account.token

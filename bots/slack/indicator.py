@@ -5,13 +5,16 @@ An agent's thread has one status, which two methods write: `agents.sessions.setS
 """
 
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final, Protocol
 
 from bots.common.bounded import BoundedDict
+from bots.common.limits import RateLimiter
 from bots.slack.api import SlackApi
 from bots.slack.errors import SlackError
 from bots.slack.payload import is_private
+from bots.slack.reserved_calls import ReactionBudget
 from bus.locales.en import Messages
 from bus.messages import InboundMessage, ReplyTarget
 
@@ -49,6 +52,7 @@ class SlackIndicator:
         self._concluded = BoundedDict[ReplyTarget, bool](
             _KEPT
         )  # outcome shown, working reaction still there
+        self._budgets: dict[str, ReactionBudget] = {}  # by workspace
         self._titles = BoundedDict[tuple[str, str], str](_KEPT)
         self._greeted = BoundedDict[tuple[str, str], None](_KEPT)
 
@@ -58,43 +62,49 @@ class SlackIndicator:
             return
         before = self._active.get(target)
         agents = await self._set_agent_status(target) if before is None or before[0] else ""
-        ways: tuple[str, ...] = (agents,)
+        has_reaction = before is not None and _REACTION in before
+        self._active[target] = (agents, _REACTION) if has_reaction else (agents,)
         # In a channel people look at the message, not into its thread.
-        if not agents or not is_private(target.chat):
-            ways = (agents, _REACTION)
-            if before is None or _REACTION not in before:
-                await self._react(target, WORKING)
-        self._active[target] = ways
+        needs_reaction = not agents or not is_private(target.chat)
+        if needs_reaction and not has_reaction and await self._react_working(target):
+            self._active[target] = (agents, _REACTION)
 
-    async def finished(self, target: ReplyTarget, *, ok: bool) -> None:
-        """Take the sign away; a reaction also says how it ended.
+    async def finished(self, target: ReplyTarget, *, ok: bool, was_shown: bool = True) -> None:
+        """Take the sign away; a reaction also says how it ended, unless there were too many in the last minute.
 
         The status of a thread stays while another message there is being answered.
+
+        Args:
+            target: The message.
+            ok: Whether it was answered.
+            was_shown: False = no process has shown that it works on it.
         """
         if not target.reply_to:
             return
         shown = self._active.pop(target, None)
-        if shown is None:
+        if shown is None and was_shown:
             await self._api.identity()  # After a restart this may come before the connection.
         way = shown[0] if shown else next(iter(self._status_methods(target)), "")
         try:
-            if way and not self._is_busy(target):
+            if way and was_shown and not self._is_busy(target):
                 await self._status_methods(target)[way](target, over=True)
         except (KeyError, SlackError) as error:
             _log.info("%s: a status could not be cleared; it expires: %s", self._api.channel, error)
             way = way if shown else ""  # Before a restart it may have been a reaction.
         if way and is_private(target.chat):
             return
-        # In this order: fewer reactions can be removed than added (20 and 50 a minute), and the outcome is the news.
-        if target not in self._concluded:
+        # In this order: fewer reactions can be removed than added, and the outcome is the news.
+        if target not in self._concluded and not self._budget.additions.try_acquire():
             await self._react(target, DONE if ok else FAILED)
             self._concluded[target] = ok
-        await self._unreact(target, WORKING)
+        may_have_reaction = was_shown if shown is None else _REACTION in shown
+        if may_have_reaction or self._budget.removals.has_reserved(target):
+            await self._unreact_working(target)
         self._concluded.pop(target, None)
 
     async def refused(self, target: ReplyTarget) -> None:
         """Mark a message that was not accepted; its thread may have the status of another one."""
-        if target.reply_to:
+        if target.reply_to and not self._budget.additions.try_acquire():
             await self._react(target, FAILED)
 
     def remember_title(self, inbound: InboundMessage) -> None:
@@ -173,33 +183,68 @@ class SlackIndicator:
             )
         )
 
-    async def _react(self, target: ReplyTarget, name: str) -> None:
+    @property
+    def _budget(self) -> ReactionBudget:
+        return self._budgets.setdefault(self._api.workspace, ReactionBudget())
+
+    async def _react_working(self, target: ReplyTarget) -> bool:
+        """Add the working reaction unless it could not be taken away soon; return whether it is there."""
+        budget = self._budget
+        if not budget.removals.has_reserved(target) and not budget.reserve(target):
+            return False
         try:
+            await self._react(target, WORKING)
+        except SlackError as error:
+            if not error.ambiguous:
+                budget.removals.release(target)
+            raise
+        return True
+
+    async def _unreact_working(self, target: ReplyTarget) -> None:
+        budget = self._budget
+        if wait_s := budget.removals.try_acquire(target):
+            raise SlackError("Too many reactions.", retryable=True, retry_after_s=wait_s)
+        try:
+            await self._unreact(target, WORKING)
+        except SlackError as error:
+            if not error.retryable:
+                budget.removals.release(target)
+            raise
+        budget.removals.release(target)
+
+    async def _react(self, target: ReplyTarget, name: str) -> None:
+        with _noting_limits(self._budget.additions, "already_reacted"):
             await self._api.call(
                 lambda web: web.reactions_add(
                     channel=target.chat, timestamp=target.reply_to, name=name
                 )
             )
-        except SlackError as error:
-            if error.code != "already_reacted":
-                raise
 
     async def _unreact(self, target: ReplyTarget, name: str) -> None:
-        try:
+        with _noting_limits(self._budget.removals.made, "no_reaction"):
             await self._api.call(
                 lambda web: web.reactions_remove(
                     channel=target.chat, timestamp=target.reply_to, name=name
                 )
             )
-        except SlackError as error:
-            if error.code != "no_reaction":
-                raise
 
 
 class _StatusMethod(Protocol):
     """Shows a status, or that it is over."""
 
     def __call__(self, target: ReplyTarget, *, over: bool) -> Awaitable[None]: ...
+
+
+@contextmanager
+def _noting_limits(limiter: RateLimiter, harmless: str) -> Iterator[None]:
+    """Pause the calls that Slack says are too many; a refusal with the code `harmless` is none."""
+    try:
+        yield
+    except SlackError as error:
+        if error.retry_after_s and not error.credentials_refused:
+            limiter.pause(error.retry_after_s)
+        if error.code != harmless:
+            raise
 
 
 def _thread(target: ReplyTarget) -> str:

@@ -19,6 +19,7 @@ from bots.slack.errors import SlackError
 from bots.slack.format import ROOM, render
 from bots.slack.outbound import SlackMessages, message_id
 from bots.slack.payload import is_private, split_recipient
+from bots.slack.reserved_calls import ReservedCalls
 from bots.slack.stream_text import escape_stream_text, strip_progress_lines
 from bots.text.markdown import close_open
 from bots.text.worker import process_text
@@ -60,6 +61,8 @@ class StreamingLimits:
             the rest is kept for the ends of answers.
         appends_per_minute: Calls of chat.appendStream, likewise. Tier 4 grants 100.
         updates_per_minute: Calls of chat.update, likewise. Tier 3 grants 50.
+        ends_per_minute: Calls of chat.update that end answers. Beyond, answers do not grow: they are sent when they
+            are complete, for which Slack has no limit but a message a second in each channel.
     """
 
     max_stream_s: float = 240.0
@@ -67,6 +70,7 @@ class StreamingLimits:
     starts_per_minute: int = 18
     appends_per_minute: int = 90
     updates_per_minute: int = 30
+    ends_per_minute: int = 20
 
 
 @dataclass(slots=True, kw_only=True)
@@ -138,17 +142,23 @@ class SlackStreamingMessages:
         self._starts = RateLimiter({_MINUTE_S: limits.starts_per_minute})
         self._appends = _with_burst(limits.appends_per_minute)
         self._updates = _with_burst(limits.updates_per_minute)
+        self._ends = ReservedCalls(limits.ends_per_minute)
 
     async def start(
         self, target: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
-        """Start an answer; return "" where none can grow: behind a command, which only its author sees."""
-        if target.response_url:
+        """Start an answer.
+
+        Return "" where none can grow: behind a command, which only its author sees, and while so many do that their
+        ends would have to wait.
+        """
+        if target.response_url or not self._ends.has_room:
             return MessageId("")
         ts = await self._start_stream(target)
         is_streaming = bool(ts)
         if not is_streaming:
             ts = await self._outbound.send(target, markdown, key=key, buttons=buttons)
+        self._ends.reserve((target.chat, ts))
         self._messages[target.chat, ts] = _StreamingMessage(
             target=target, id=ts, key=key, stop_token=_token(buttons), is_streaming=is_streaming
         )
@@ -182,10 +192,13 @@ class SlackStreamingMessages:
         growing = self._messages.get((target.chat, message))
         if growing is None or not await self._finish_stream(growing, markdown, buttons):
             await self._outbound.edit(target, message, markdown, buttons)
+            self._ends.made.record()
+        self._ends.release((target.chat, message))
         self._messages.pop((target.chat, message), None)
 
     async def end_stream(self, target: ReplyTarget, message: MessageId) -> None:
         """End a stream before its message is edited or deleted otherwise."""
+        self._ends.release((target.chat, message))
         growing = self._messages.get((target.chat, message))
         if growing is not None and growing.is_streaming:
             await self._stop_stream(growing)

@@ -293,7 +293,7 @@ class TelegramAdapter(
                 await send_typing(bot, target, within_s=self._timing.sign_s)
 
     @override
-    async def show_finished(self, target: ReplyTarget, *, ok: bool) -> None:
+    async def show_finished(self, target: ReplyTarget, *, ok: bool, was_shown: bool = True) -> None:
         """Do nothing: typing ends by itself, with the answer or after 5 seconds."""
 
     async def _send_text(

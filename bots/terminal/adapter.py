@@ -237,7 +237,13 @@ class TerminalAdapter:
         if target.chat in self._attached:
             self._show(target, TerminalIndicator(state="working"))
 
-    async def show_finished(self, target: ReplyTarget, *, ok: bool) -> None:
+    async def show_finished(
+        self,
+        target: ReplyTarget,
+        *,
+        ok: bool,
+        was_shown: bool = True,  # noqa: ARG002 - the terminal shows every end
+    ) -> None:
         """Show that it was answered, if somebody is there to see it."""
         if target.chat in self._attached:
             self._show(target, TerminalIndicator(state="ok" if ok else "failed"))

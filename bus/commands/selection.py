@@ -39,6 +39,7 @@ class SelectionCommands:
         self._settings = bus.settings
         self._conversations = bus.stores.conversations
         self._gateway = gateway
+        self._graphs = sorted(bus.graphs)
 
     async def model(self, context: CommandContext) -> str:
         """Show or choose the model."""
@@ -48,11 +49,11 @@ class SelectionCommands:
         return await self._choose(context, _MODEL, found)
 
     async def agent(self, context: CommandContext) -> str:
-        """Show or choose the custom agent."""
+        """Show or choose the custom agent or graph."""
         found = await self._gateway.names("agents", "agents")
         if found is None:
             return context.texts.agents_failed
-        return await self._choose(context, _AGENT, found)
+        return await self._choose(context, _AGENT, [*found, *self._graphs])
 
     async def skills(self, context: CommandContext) -> str:
         """List the enabled skills."""

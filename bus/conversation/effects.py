@@ -18,7 +18,7 @@ from bus.conversation.machine import CancelReason, EffectHandler, QueuedMessage,
 from bus.conversation.run_reader import RunReader
 from bus.conversation.run_slots import RunSlots
 from bus.conversation.states import Effect, TurnEvent
-from bus.conversation.steering import Steering, rerun_offers
+from bus.conversation.steering import Steering, late_edit_offers, rerun_offers
 from bus.errors import (
     AgentThreadBusy,
     AgentThreadNotFound,
@@ -128,7 +128,7 @@ class TurnEffects:
         """Finish the row without an answer: it was stopped before it began, or another turn answered it."""
         outcomes = {turn.message.inbound.reply_target: True} if turn.reason is None else {}
         rows = [*self._indicator_rows(turn.row, outcomes), *rerun_offers(turn)]
-        await self._inbox.finish(turn.row.id, rows)
+        await self._inbox.finish(turn.row.id, rows, offers=late_edit_offers(turn))
         self._delivery.notify(turn.row.key)
 
     async def begin(self, turn: Turn) -> TurnEvent:
@@ -281,6 +281,7 @@ class TurnEffects:
             question=question,
             answered_ids=answered,
             released_run_id=turn.released_run_id,
+            offers=late_edit_offers(turn),
         )
         self._delivery.notify(row.key)
         waits = reply is not None and bool(reply.question.interrupts)
@@ -304,7 +305,9 @@ class TurnEffects:
         answered = [message.row.id for message in turn.consumed]
         outcomes = {message.inbound.reply_target: False for message in turn.consumed}
         rows += self._indicator_rows(row, outcomes)
-        await self._inbox.finish(row.id, rows, dead=True, answered_ids=answered)
+        await self._inbox.finish(
+            row.id, rows, dead=True, answered_ids=answered, offers=late_edit_offers(turn)
+        )
         self._delivery.notify(row.key)
 
     async def close(self, turn: Turn) -> None:

@@ -144,6 +144,7 @@ class Turn:
         outdated: Those of them that were edited too late for the run.
         released_run_id: The run that answers nothing any more, because the message was deleted; None = there is none.
         stopped_seq: A stop means messages up to this place in the conversation's order.
+        is_handed_over, is_left: Another node continues it if its run is stopped; that has happened.
         finished: Set when the turn is over.
         stack: Holds what is shown while the turn runs; closed before the answer is committed.
         run_tasks: Tasks beside the run's stream; None = nothing is read.
@@ -172,6 +173,8 @@ class Turn:
         self.to_inject: deque[QueuedMessage] = deque()
         self.injected: dict[int, QueuedMessage] = {}
         self.consumed: list[QueuedMessage] = []
+        self.is_handed_over = False
+        self.is_left = False
         self.finished = anyio.Event()
         self.stack = AsyncExitStack()
         self.display: LiveReply | None = None
@@ -247,10 +250,6 @@ class Turn:
         if self.reason is None:
             self.cancel(CancelReason.EDITED)
 
-    def note_late_edit(self, message: QueuedMessage) -> None:
-        """Note an edit that is too late for the answer: if that is yet to be committed, so is an offer with it."""
-        self._edited = message
-
     def steer(self, message: QueuedMessage) -> None:
         """Inject a message into the run as soon as it listens; another version that waits for that is replaced."""
         self.withdraw(message.row.id)
@@ -306,6 +305,11 @@ class Turn:
         """Wait, but no longer than until somebody cancels the turn."""
         with anyio.move_on_after(wait_s):
             await self._changed.wait()
+
+    async def leave(self) -> None:
+        """Do nothing more until the process ends: another node continues the turn from the state of its thread."""
+        self.is_left = True
+        await anyio.sleep_forever()
 
     async def run(self) -> None:
         """Take the turn to its end. Raises nothing but cancellation, after which a restart takes it up again."""

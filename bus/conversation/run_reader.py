@@ -203,14 +203,15 @@ class RunReader:
     async def _conclude(self, turn: Turn) -> Reply:
         """Return the answer when the stream is over; a stream that just stopped is asked after."""
         attempt, fold = turn.attempt, turn.attempt.fold
-        if fold.failure is None and not fold.ended and attempt.run_id is not None:
+        status = fold.ended
+        if fold.failure is None and not status and attempt.run_id is not None:
             status = await self._runs.get_status(attempt.thread_id, attempt.run_id)
-            if status in FAILED_STATUSES:
-                fold.failure = RunFailed(status, "")
-        if fold.failure is not None or fold.ended in FAILED_STATUSES:
-            return _failed_reply(turn, fold.failure or RunFailed(fold.ended, ""))
+        if fold.failure is not None or status in FAILED_STATUSES:
+            return _failed_reply(turn, fold.failure or RunFailed(status, ""))
         if fold.is_interrupted:
             return fold.reply(turn.texts)
+        if status == "interrupted" and turn.is_handed_over:
+            await turn.leave()
         if fold.ended == "interrupted":
             return Reply(markdown=f"{fold.text}\n\n{turn.texts.stopped}".strip())
         messages = turn_messages(fold.values, attempt.message_id)

@@ -8,15 +8,17 @@ from itertools import count
 import anyio
 
 from bus.conversation.machine import CancelReason, QueuedMessage, RunAttempt, Turn
-from bus.conversation.states import TurnEvent
+from bus.conversation.states import TurnEvent, TurnState
 from bus.errors import AgentThreadBusy, RewindUnsupported, RunError, SteeringUnsupported
 from bus.history.rewind import ThreadRewinder
 from bus.history.versions import message_ids, trace_message
+from bus.messages import decode_inbound
 from bus.outbound.rows import rerun_offer_row
 from bus.outbound.worker import DeliveryWorker
 from bus.retry import Backoff
 from bus.runs.client import RunClient, SteeringMessage
 from bus.runs.uploads import AttachmentUploadResult, FileUploader
+from store.inbox import OffersFor
 from store.message_history import MessageHistoryStore
 from store.outbox import NewOutboxRow
 
@@ -254,7 +256,37 @@ def rerun_offers(turn: Turn) -> list[NewOutboxRow]:
     """Return offers to answer again what was edited too late for the run, until now."""
     newer = [one for one in map(turn.newest, turn.consumed) if one not in turn.consumed]
     late = {one.row.id: one for one in (*turn.outdated, *newer)}
-    return [rerun_offer_row(one.row, one.inbound, 0, takes_more=True) for one in late.values()]
+    is_alone = turn.state is TurnState.DELIVERING and not turn.consumed
+    return [
+        rerun_offer_row(one.row, one.inbound, 0, takes_more=not is_alone) for one in late.values()
+    ]
+
+
+def late_edit_offers(turn: Turn) -> OffersFor:
+    """Return what offers to answer again the messages that end with a turn and have an edit that it knows nothing of.
+
+    An edit may be stored while the answer is: only the transaction that stores the answer can tell.
+    """
+    ending = {one.row.id: turn.newest(one) for one in (turn.message, *turn.consumed)}
+    known = {
+        row_id: max(one.inbound.edit_count for one in (message, turn.injected.get(row_id)) if one)
+        for row_id, message in ending.items()
+    }
+
+    def offers(row_id: int, body: str) -> list[NewOutboxRow]:
+        row = ending[row_id].row
+        if body == row.body:
+            return []
+        try:
+            stored = decode_inbound(body)
+        except ValueError:  # damaged since it was accepted: its answer is stored without an offer
+            return []
+        if stored.is_stopped or stored.edit_count <= known[row_id]:
+            return []
+        takes_more = any(one.row.seq > row.seq for one in turn.consumed)
+        return [rerun_offer_row(row, stored, 0, takes_more=takes_more)]
+
+    return offers
 
 
 def _cancel_instead(turn: Turn, message: QueuedMessage) -> None:

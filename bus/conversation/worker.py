@@ -2,23 +2,12 @@
 
 from collections import deque
 from dataclasses import replace
-from enum import Enum, auto
 
 import anyio
 
 from bus.conversation.machine import CancelReason, QueuedMessage, Turn
 from bus.messages import ConversationKey
 from store.inbox import InboxRow
-
-
-class QueueState(Enum):
-    """Where an accepted message is."""
-
-    WAITING = auto()
-    RUNNING = auto()
-    FINISHING = auto()
-    """Its answer is decided and being committed."""
-    FINISHED = auto()
 
 
 class ConversationWorker:
@@ -43,6 +32,11 @@ class ConversationWorker:
         """Whether a turn runs or waits."""
         return self.turn is not None or bool(self.waiting)
 
+    @property
+    def is_left(self) -> bool:
+        """Whether another node continues the turn that runs."""
+        return self.turn is not None and self.turn.is_left
+
     def find(self, row_id: int) -> QueuedMessage | None:
         """Return the message of a row, if it runs or waits here."""
         running = [self.turn.message] if self.turn is not None else []
@@ -52,42 +46,32 @@ class ConversationWorker:
         """Return whether the turn that runs is that of a row."""
         return self.turn is not None and self.turn.row.id == row_id
 
-    def turn_with(self, row_id: int) -> Turn | None:
-        """Return the turn that runs, if a row is its own or injected into it."""
-        has_row = self.is_running(row_id) or (
-            self.turn is not None and self.turn.has_injected(row_id)
-        )
-        return self.turn if has_row else None
-
-    def edit(self, message: QueuedMessage, *, steers: bool) -> QueueState:
+    def edit(self, message: QueuedMessage, *, steers: bool) -> None:
         """Let a message that runs or waits here be what it was edited to.
 
-        One that runs is injected into its run (`steers`), or run again.
+        One that runs is injected into its run (`steers`), or run again. Once its answer is decided, the edit is found
+        by the transaction that stores the answer.
         """
         turn, row_id = self.turn, message.row.id
-        if turn is not None and turn.row.id == row_id:
-            if turn.is_decided:
-                turn.note_late_edit(message)
-                return QueueState.FINISHING
+        if turn is None or turn.row.id != row_id:
+            self._replace(message)
+        if turn is None or turn.is_decided:
+            return
+        if turn.row.id == row_id:
             (turn.steer if steers else turn.edit)(message)
-            return QueueState.RUNNING
-        self._replace(message)
-        if turn is not None and turn.has_injected(row_id):
-            if turn.is_decided:
-                return QueueState.FINISHING
+        elif turn.has_injected(row_id):
             turn.steer(message)
-        return QueueState.WAITING
 
-    def delete(self, message: QueuedMessage) -> QueueState:
-        """Give a message that was deleted no turn, or cancel the one that it has."""
+    def delete(self, message: QueuedMessage) -> bool:
+        """Give a message that was deleted no turn, or cancel the one that it has; return whether it waited."""
         turn, row_id = self.turn, message.row.id
         if turn is not None and turn.row.id == row_id:
             turn.cancel(CancelReason.DELETED)
-            return QueueState.RUNNING
+            return False
         self._replace(message)
         if turn is not None:
             turn.withdraw(row_id)
-        return QueueState.WAITING
+        return True
 
     def take_after(self, seq: int) -> list[QueuedMessage]:
         """Remove and return what came after a place in the conversation's order and was not injected yet."""

@@ -16,7 +16,7 @@ from anyio.abc import TaskGroup
 
 from bus.config import SessionConfig
 from bus.conversation.machine import CancelReason, Handlers, QueuedMessage, Turn
-from bus.conversation.worker import ConversationWorker, QueueState
+from bus.conversation.worker import ConversationWorker
 from bus.log_context import bind_conversation
 from bus.messages import ConversationKey, InboundMessage, ReplyTarget, Sender, encode_inbound
 from bus.platform import Clock
@@ -59,7 +59,6 @@ class ConversationWorkers:
         self._active: set[ConversationWorker] = set()
         self._row_ids: set[int] = set()
         self._closed = False
-        self._idle = anyio.Event()
 
     @property
     def row_ids(self) -> frozenset[int]:
@@ -117,28 +116,20 @@ class ConversationWorkers:
             turn.stop(before=row.seq if turn.row.key == row.key else None)
         return here
 
-    def edit(self, row_id: int, inbound: InboundMessage) -> QueueState:
+    def edit(self, row_id: int, inbound: InboundMessage) -> None:
         """Let a message be what it was edited to; a turn that runs is steered, or run again."""
-        found = self._find(row_id)
-        if found is None:
-            return QueueState.FINISHED
-        worker, message = found
-        steers = self._sessions.busy_mode(inbound) == "steer"
-        return worker.edit(replace(message, inbound=inbound, text=inbound.text), steers=steers)
+        if (found := self._find(row_id)) is not None:
+            worker, message = found
+            steers = self._sessions.busy_mode(inbound) == "steer"
+            worker.edit(replace(message, inbound=inbound, text=inbound.text), steers=steers)
 
-    def delete(self, row_id: int, inbound: InboundMessage) -> QueueState:
-        """Give a message that was deleted no turn, or cancel the one that it has."""
+    def delete(self, row_id: int, inbound: InboundMessage) -> bool:
+        """Give a message that was deleted no turn, or cancel the one that it has; return whether it waited."""
         found = self._find(row_id)
         if found is None:
-            return QueueState.FINISHED
+            return False
         worker, message = found
         return worker.delete(replace(message, inbound=inbound))
-
-    async def wait_finished(self, row_id: int) -> None:
-        """Wait until the turn that a message has, or that it was injected into, is over."""
-        found = self._find(row_id)
-        if found is not None and (turn := found[0].turn_with(row_id)) is not None:
-            await turn.finished.wait()
 
     async def stop_message(self, row_id: int) -> bool:
         """Cancel the turn of a message, whether it runs or waits; return whether there was one. Raises StoreError."""
@@ -222,12 +213,18 @@ class ConversationWorkers:
         self._row_ids.add(row.id)
         worker.waiting.appendleft(QueuedMessage(row=row, inbound=inbound, text=text))
 
-    async def close(self) -> None:
-        """Start no further turn and wait until those that run are over. The caller bounds it."""
+    def hand_over(self) -> None:
+        """Start no further turn; leave those to another node whose runs are stopped from now on."""
         self._closed = True
-        while self._active:
-            self._idle = anyio.Event()
-            await self._idle.wait()
+        for worker in self._active:
+            if worker.turn is not None:
+                worker.turn.is_handed_over = True
+
+    async def close(self) -> None:
+        """Start no further turn and wait until those that run are over, or left. The caller bounds it."""
+        self._closed = True
+        while not all(worker.is_left for worker in self._active):  # noqa: ASYNC110 - only when stopping: 20 ms are short
+            await anyio.sleep(0.02)
 
     def _find(self, row_id: int) -> tuple[ConversationWorker, QueuedMessage] | None:
         for worker in self._active:
@@ -354,8 +351,6 @@ class ConversationWorkers:
             del self._present[worker.key]
         if self._former.get((worker.key, worker.thread_id or "")) is worker:
             del self._former[worker.key, worker.thread_id or ""]
-        if not self._active:
-            self._idle.set()
 
 
 def _is_near(turn: Turn, key: ConversationKey, inbound: InboundMessage) -> bool:

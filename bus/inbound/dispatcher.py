@@ -1,5 +1,6 @@
 """Dispatcher: runs an accepted command at once, or queues an accepted message in its conversation."""
 
+import json
 import logging
 from dataclasses import replace
 
@@ -16,8 +17,11 @@ from bus.messages import (
     decode_inbound,
     decode_reply_target,
 )
-from store.errors import StoreError
+from store.errors import StoreError, StoreUnavailable
 from store.inbox import InboxRow
+
+HELD = "bus.held"
+"""The call that asks a node which of some rows it works on."""
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +44,8 @@ class InboundDispatcher:
         self._tracer, self._now = bus.tracer, bus.now
         self._inbox = bus.stores.inbox
         self._owners = bus.stores.owners
+        self._calls = bus.calls
+        self._calls.serve(HELD, self._list_held_of)
         self._commands = commands
         self._workers = workers
         self._albums = albums
@@ -111,10 +117,11 @@ class InboundDispatcher:
                 self._resuming[chat] = False
                 busy = self._held()
                 rows = await self._inbox.list_own(chat)
-                if rows:
-                    self._owners.remember(chat)
                 # No message of the chat is being accepted here: what is dispatched was dispatched before.
                 busy |= self._held()
+                if migrated := [row.id for row in rows if row.id not in busy and _was_moved(row)]:
+                    busy |= await self._list_held_elsewhere(migrated)
+                    busy |= self._held()
                 for row in rows:
                     if row.id not in busy and row.key.channel in self._channels:
                         self._resume_row(row, _former_thread(row))
@@ -122,6 +129,24 @@ class InboundDispatcher:
             log.warning("messages of a chat wait for the journal: %s", error)
         finally:
             del self._resuming[chat]
+
+    async def _list_held_elsewhere(self, row_ids: list[int]) -> frozenset[int]:
+        """Return those of some rows that other nodes work on, or may work on as they do not answer.
+
+        A chat that migrated into a chat of this node may have been another node's, which answers what it has begun.
+        """
+        held: set[int] = set()
+        for node in self._calls.others:
+            try:
+                held.update(json.loads(await self._calls.call(node, HELD, json.dumps(row_ids))))
+            except StoreUnavailable as error:
+                if node in self._calls.others:
+                    log.warning("messages of a chat that migrated wait: %s", error)
+                    return frozenset(row_ids)
+        return frozenset(held)
+
+    async def _list_held_of(self, row_ids: str) -> str:
+        return json.dumps(sorted(self._held().intersection(json.loads(row_ids))))
 
     def _held(self) -> frozenset[int]:
         return self._workers.row_ids | self._albums.held | self._running
@@ -174,3 +199,11 @@ def _former_thread(row: InboxRow) -> str | None:
     if row.kind == "command" or row.thread_id == row.current_thread_id:
         return None
     return row.thread_id
+
+
+def _was_moved(row: InboxRow) -> bool:
+    """Return whether a row was accepted in a chat that had another id then."""
+    try:
+        return decode_inbound(row.body).key.chat != row.key.chat
+    except ValueError:
+        return False

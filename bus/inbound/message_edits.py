@@ -7,7 +7,6 @@ import anyio
 from bus.access.checker import AccessChecker
 from bus.commands import parse_command
 from bus.context import BusContext
-from bus.conversation.worker import QueueState
 from bus.conversation.workers import ConversationWorkers
 from bus.inbound.clean import clean_change
 from bus.inbound.rerun_offers import OPEN_STATES, RerunOffers
@@ -24,9 +23,6 @@ from store.message_history import ReceivedEvent
 
 ADDRESSED_BY_EDIT_S = 600.0
 """How long after it was sent an edit may address a message to the bot: people add the mention they forgot."""
-
-TURN_END_S = 2.0
-"""How long an edit waits for an answer that is being stored: the platform wants to hear that the edit arrived."""
 
 MAX_EDITS = 50
 """Edits of one message that are acted on: each may start a run."""
@@ -120,7 +116,7 @@ class MessageEditHandler:
         body, event = encode_inbound(deleted), self._event(deletion)
         if not await self._history.update_body(row.id, body, event):
             return Disposition.DUPLICATE
-        if self._workers.delete(row.id, deleted) is QueueState.WAITING:
+        if self._workers.delete(row.id, deleted):
             await self._inbox.finish(row.id, [])
         return Disposition.ACCEPTED
 
@@ -134,25 +130,18 @@ class MessageEditHandler:
             edit_count=before.edit_count + 1,
             edited_at=edit.edited.edited_at,
         )
-        # Together with the edit: the platform may hang up, or the process die, before anything else happens.
-        offer = await self._reruns.new_offer(row, after)
+        # Answered, it is offered together with the edit: the platform may hang up, or the process die, at any moment.
+        # While it is open, the transaction that stores its answer makes the offer, unless the turn takes the edit.
         if not await self._history.update_body(
             row.id,
             encode_inbound(after),
             self._event(edit),
             reset_attempts=True,
-            deliveries=offer,
+            offers=await self._reruns.new_offer(row, after),
         ):
             return Disposition.DUPLICATE
-        if offer:
-            self._delivery.notify(row.key)
-            return Disposition.ACCEPTED
-        state = self._workers.edit(row.id, after)
-        if state is QueueState.FINISHING:
-            with anyio.move_on_after(TURN_END_S):
-                await self._workers.wait_finished(row.id)
-        if state in (QueueState.FINISHING, QueueState.FINISHED):
-            await self._reruns.offer(row.id, after)
+        self._delivery.notify(row.key)
+        self._workers.edit(row.id, after)
         return Disposition.ACCEPTED
 
     def _event(self, change: MessageEdit | MessageDeletion) -> ReceivedEvent:

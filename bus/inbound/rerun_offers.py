@@ -27,15 +27,9 @@ class RerunOffers:
         self._delivery = bus.delivery
         self._now = bus.now
 
-    async def offer(self, row_id: int, inbound: InboundMessage) -> None:
-        """Offer to answer a message again, unless it is open or too old. Raises StoreError."""
-        row = await self._history.find(row_id)
-        if row is not None and (offer := await self.new_offer(row, inbound)):
-            await self._delivery.enqueue(row.key, offer)
-
     async def new_offer(self, row: InboxRow, inbound: InboundMessage) -> list[NewOutboxRow]:
-        """Return what offers to answer a message again; nothing if it is open or too old. Raises StoreError."""
-        if row.state in OPEN_STATES or self._now() - row.received_at > RERUN_OFFER_S:
+        """Return what offers to answer a message again; nothing if it is too old. Raises StoreError."""
+        if self._now() - row.received_at > RERUN_OFFER_S:
             return []
         later = await self._history.list_after(row, limit=MAX_LATER_ROWS)
         reruns = _reruns(row, later)

@@ -118,7 +118,11 @@ class ChatTakeover:
                 if not payload:
                     self._searches = -1  # the next search looks at everything
                     continue
-                key, is_delivery = parse_signal(payload)
+                try:
+                    key, is_delivery = parse_signal(payload)
+                except (ValueError, TypeError):
+                    log.warning("a signal of another node cannot be read: %.200r", payload)
+                    continue
                 if is_delivery:
                     self._delivery.notify(key)
                 else:

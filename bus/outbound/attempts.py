@@ -311,7 +311,9 @@ class DeliveryAttempts:
         if error.retry_after_s is not None:
             chat = (decoded.body.channel, decoded.body.reply_target.chat)
             self._limiter.pause(chat, decision.wait_s)
-        not_before, outcome_unknown = since + decision.wait_s, decision.outcome_unknown
+        # A send that an earlier process noted in the future shows that the clock was set back since.
+        not_before = min(since, now) + decision.wait_s
+        outcome_unknown = decision.outcome_unknown
         await self._store.call(
             lambda: self._outbox.reschedule(
                 row.id,

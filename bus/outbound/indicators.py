@@ -1,6 +1,7 @@
 """Working, done and failure indicators: reactions, typing, statuses."""
 
 import logging
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -28,8 +29,15 @@ SHOW_AFTER_S = 0.05
 MAX_WORKING = 64
 """Working indicators of one channel that are shown at once; those of further messages are shown as these end."""
 
+MAX_REMEMBERED = 1_000
+"""Messages of which is known that no indicator was shown; of others it is assumed."""
+
 MAX_LOGGED_KINDS = 100
 """Kinds of failure that are logged, once each."""
+
+
+_Message = tuple[str, ReplyTarget]
+"""The channel and the message that is being answered."""
 
 
 class IndicatorUpdater:
@@ -43,19 +51,28 @@ class IndicatorUpdater:
         self._credentials_after_s = credentials_after_s
         self._logged: set[str] = set()
         self._rooms: dict[str, anyio.Semaphore] = {}
+        self._was_shown: OrderedDict[_Message, bool] = OrderedDict()
 
     @asynccontextmanager
-    async def working(self, adapter: Adapter, place: ReplyTarget) -> AsyncIterator[None]:
-        """Show the working indicator inside the block, after `SHOW_AFTER_S`; after it no call is made any more."""
+    async def working(
+        self, adapter: Adapter, place: ReplyTarget, *, is_first: bool = False
+    ) -> AsyncIterator[None]:
+        """Show the working indicator inside the block, after `SHOW_AFTER_S`; after it no call is made any more.
+
+        `is_first`: No other process has worked on the message at `place`.
+        """
         if not isinstance(adapter, SupportsIndicators):
             yield
             return
         # Without a bound, a burst of messages makes more calls for typing than for answers.
-        room = self._rooms.setdefault(adapter.name, anyio.Semaphore(MAX_WORKING, fast_acquire=True))
+        self._rooms.setdefault(adapter.name, anyio.Semaphore(MAX_WORKING, fast_acquire=True))
+        message = (adapter.name, place)
+        if is_first and message not in self._was_shown:
+            self._remember(message, was_shown=False)
         with unwrapped():
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(
-                    self._refresh, room, adapter, place, adapter.capabilities.indicator_refresh_s
+                    self._refresh, adapter, message, adapter.capabilities.indicator_refresh_s
                 )
                 try:
                     yield
@@ -72,8 +89,13 @@ class IndicatorUpdater:
         """
         if not isinstance(adapter, SupportsIndicators):
             return None
-        error = await self._call(adapter, lambda: adapter.show_finished(place, ok=ok))
+        message = (adapter.name, place)
+        was_shown = self._was_shown.get(message, True)
+        error = await self._call(
+            adapter, lambda: adapter.show_finished(place, ok=ok, was_shown=was_shown)
+        )
         if error is None or not error.retryable:
+            self._was_shown.pop(message, None)
             return None
         if age_s > (self._credentials_after_s if error.credentials_refused else RETRY_S):
             return None
@@ -86,15 +108,18 @@ class IndicatorUpdater:
         if isinstance(adapter, SupportsRefusalIndicator):
             await self._call(adapter, lambda: adapter.show_refused(place))
 
+    def _remember(self, message: _Message, *, was_shown: bool) -> None:
+        self._was_shown[message] = was_shown
+        if len(self._was_shown) > MAX_REMEMBERED:
+            self._was_shown.popitem(last=False)
+
     async def _refresh(
-        self,
-        room: anyio.Semaphore,
-        adapter: SupportsIndicators,
-        place: ReplyTarget,
-        refresh_s: float,
+        self, adapter: SupportsIndicators, message: _Message, refresh_s: float
     ) -> None:
+        channel, place = message
         await anyio.sleep(SHOW_AFTER_S)
-        async with room:
+        async with self._rooms[channel]:
+            self._remember(message, was_shown=True)
             while True:
                 error = await self._call(adapter, lambda: adapter.show_working(place))
                 if refresh_s <= 0 or (error is not None and not error.retryable):

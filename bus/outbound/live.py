@@ -34,9 +34,11 @@ async def show_live_reply(
     """
     adapter = delivery.adapter(row.key.channel)
     live_reply = _best_type(adapter, inbound)(delivery, row, inbound)
+    # With a run, it was injected into that of another message, and shown as being worked on.
+    is_first = live_reply.is_first_attempt and row.run_id is None
     with unwrapped():
         async with (
-            delivery.show_working(row.key.channel, inbound.reply_target),
+            delivery.show_working(row.key.channel, inbound.reply_target, is_first=is_first),
             anyio.create_task_group() as tasks,
         ):
             await live_reply.open()

@@ -80,7 +80,7 @@ class LiveReply:
         return stop_button(self._row.id, self._texts.button_stop)
 
     @property
-    def _is_first_attempt(self) -> bool:
+    def is_first_attempt(self) -> bool:
         """Whether no earlier process can have shown anything of this turn. An edit resets the row's attempts."""
         return self._row.attempts <= 1 and not self._inbound.edit_count
 

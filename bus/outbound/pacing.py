@@ -17,12 +17,10 @@ class SendRateLimiter:
 
     Args:
         clock: A monotonic clock, seconds.
-        keep: Idle chats remembered before the oldest are forgotten.
     """
 
-    def __init__(self, *, clock: Callable[[], float] | None = None, keep: int = 4096) -> None:
+    def __init__(self, *, clock: Callable[[], float] | None = None) -> None:
         self._clock = clock or anyio.current_time
-        self._keep = keep
         self._schedule: OrderedDict[ChatKey, float] = OrderedDict()
         self._paused: dict[ChatKey, float] = {}
 
@@ -54,8 +52,6 @@ class SendRateLimiter:
         return max(self._schedule.get(chat, now) - ahead_s, paused or now) - now
 
     def _forget(self, now: float) -> None:
-        while len(self._schedule) > self._keep:
-            oldest = next(iter(self._schedule))
-            if self._schedule[oldest] > now:
-                break
-            del self._schedule[oldest]
+        # A schedule that is over says as much as none. Each growing message is a lane: they are many.
+        while self._schedule and next(iter(self._schedule.values())) <= now:
+            self._schedule.popitem(last=False)

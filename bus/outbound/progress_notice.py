@@ -13,7 +13,7 @@ class ProgressNotice(LiveReply):
     @override
     async def open(self) -> None:
         """Find the notice of an earlier process."""
-        if self._is_first_attempt:
+        if self.is_first_attempt:
             return
         if await self._store.call(lambda: self._delivery.find_row(self._key)) is not None:
             self.shown = LiveMessages(notice_key=self._key)

@@ -36,7 +36,7 @@ class StreamingMessage(LiveReply):
     async def open(self) -> None:
         """Enqueue the first message; after a restart, take over those that exist."""
         self._patches, self._ids = {}, {}
-        while not self._is_first_attempt and await self._exists(self.shown.streaming_count):
+        while not self.is_first_attempt and await self._exists(self.shown.streaming_count):
             self._count()
         if self.shown.streaming_count == 0:
             await self._open_message()

@@ -197,9 +197,11 @@ class DeliveryWorker:
             key = migration.apply(key)
         return key
 
-    def show_working(self, channel: str, place: ReplyTarget) -> AbstractAsyncContextManager[None]:
-        """Show the working indicator inside the block. Raises nothing of its own."""
-        return self._indicators.working(self._adapters[channel], place)
+    def show_working(
+        self, channel: str, place: ReplyTarget, *, is_first: bool = False
+    ) -> AbstractAsyncContextManager[None]:
+        """Show the working indicator inside the block (see `IndicatorUpdater.working`). Raises nothing of its own."""
+        return self._indicators.working(self._adapters[channel], place, is_first=is_first)
 
     async def show_finished(self, key: ConversationKey, place: ReplyTarget, *, ok: bool) -> None:
         """Replace the working indicator with a done or failure indicator. Raises nothing.
@@ -237,7 +239,8 @@ class DeliveryWorker:
                     if not await self._is_own(key):
                         return
                     row = await self._outbox.next_open(key, now=self._now())
-                    if row is not None:
+                    # Given up while the row was read, a chat may be another node's.
+                    if row is not None and self._owners.is_own(row.conversation):
                         await self._advance(row, wake)
                 except StoreError as error:
                     await self._store.wait(error)

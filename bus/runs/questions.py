@@ -61,7 +61,7 @@ class Question:
     """The question that a turn ended with; stored with its inbox row.
 
     Attributes:
-        options: The answers that a clarification question offers, whole.
+        options: The answers that a question offers, whole.
         interrupts: What the thread is interrupted by: it goes on when that is answered.
     """
 
@@ -142,6 +142,16 @@ def pending_interrupts(interrupts: Sequence[Mapping[str, Any]]) -> tuple[Pending
         )
         for one in interrupts
     )
+
+
+def interrupt_options(interrupts: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return the answers that a graph's own question offers: under `options`, if it is the only one.
+
+    >>> interrupt_options([{"value": {"question": "Which?", "options": ["red", "blue"]}}])
+    ('red', 'blue')
+    """
+    values = [one.get("value") for one in interrupts]
+    return parse_options(values[0]) if len(values) == 1 and _shape(values[0]) == "other" else ()
 
 
 def question_text(interrupts: Sequence[Mapping[str, Any]], texts: Messages) -> str:

@@ -9,6 +9,7 @@ from bus.runs.progress import RunProgress
 from bus.runs.questions import (
     NO_QUESTION,
     Question,
+    interrupt_options,
     parse_options,
     pending_interrupts,
     question_text,
@@ -134,7 +135,9 @@ class ReplyFold:
             words = [*before, question_text(asked, texts)]
             return Reply(
                 markdown="\n\n".join(part for part in words if _is_readable(part)),
-                question=Question(interrupts=pending_interrupts(asked)),
+                question=Question(
+                    options=interrupt_options(asked), interrupts=pending_interrupts(asked)
+                ),
             )
         streamed = self.text if _is_readable(self.text) else texts.no_answer
         return Reply(

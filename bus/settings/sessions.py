@@ -2,7 +2,7 @@
 
 import copy
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from bus.access.policy import is_admin
@@ -13,7 +13,7 @@ from bus.settings.memory_scope import global_user_id, memory_scope
 from bus.settings.resolver import SettingsResolver, run_context
 
 LEAD_AGENT = "lead_agent"
-"""The only assistant of the embedded runtime; other names select a custom agent in it."""
+"""The embedded runtime's agent; names that are no graph select a custom agent in it."""
 
 _EMPTY = SessionConfig()
 _NAME = re.compile(r"[a-z0-9-]{1,64}")
@@ -32,15 +32,24 @@ class InvalidSession(BusError):
 
 
 class SessionResolver:
-    """Merges the configuration's sessions with what people chose by command."""
+    """Merges the configuration's sessions with what people chose by command.
+
+    Args:
+        config: The default session.
+        policies: Those of the channels.
+        settings: What people chose.
+        graphs: The embedded runtime's graphs besides the agent. They are chosen as agents are.
+    """
 
     def __init__(
         self,
         config: BusConfig,
         policies: Mapping[str, ChannelPolicy],
         settings: SettingsResolver,
+        graphs: Collection[str] = (),
     ) -> None:
         self._config = config
+        self._graphs = graphs
         self._policies = policies
         self._settings = settings
         self._merged: dict[tuple[int, ...], tuple[SessionConfig, list[SessionConfig]]] = {}
@@ -48,9 +57,15 @@ class SessionResolver:
     def resolve(self, message: InboundMessage) -> SessionConfig:
         """Return the session for a message, not to be changed. Raises InvalidSession."""
         session = self._configured(message)
+        chosen = dict(run_context(self._settings.resolve(message.key)))
+        assistant_id = session.assistant_id
+        if chosen.get("agent_name") in self._graphs:
+            assistant_id = chosen.pop("agent_name")
+        elif "agent_name" in chosen and assistant_id in self._graphs:
+            assistant_id = LEAD_AGENT
         context = {
             **session.context,
-            **run_context(self._settings.resolve(message.key)),
+            **chosen,
             "channel_user_id": message.sender.user_id,
             "user_id": global_user_id(message),
             "memory_scope": memory_scope(message),
@@ -58,7 +73,7 @@ class SessionResolver:
         }
         # Every field is given: pydantic is slow at looking up defaults.
         return SessionConfig.model_construct(
-            assistant_id=session.assistant_id,
+            assistant_id=assistant_id,
             config=session.config,
             context=context,
             busy=session.busy,
@@ -82,7 +97,7 @@ class SessionResolver:
         if name not in self._merged:
             session = _merge(layers)
             is_embedded = self._config.langgraph_url is None
-            session = for_embedded_runtime(session) if is_embedded else session
+            session = for_embedded_runtime(session, self._graphs) if is_embedded else session
             self._merged[name] = session, layers  # kept, so that no other layer gets their ids
         return self._merged[name][0]
 
@@ -133,8 +148,10 @@ def _merge(layers: Sequence[SessionConfig]) -> SessionConfig:
     )
 
 
-def for_embedded_runtime(session: SessionConfig) -> SessionConfig:
+def for_embedded_runtime(session: SessionConfig, graphs: Collection[str] = ()) -> SessionConfig:
     """Return the session for the embedded runtime, where a custom agent is a name in the context.
+
+    `graphs`: the graphs besides the agent; each is an assistant of its own.
 
     Raises:
         InvalidSession: the agent's name is invalid.
@@ -143,6 +160,8 @@ def for_embedded_runtime(session: SessionConfig) -> SessionConfig:
     {'agent_name': 'code-review'}
     """
     wanted = session.assistant_id or LEAD_AGENT
+    if wanted in graphs:
+        return session
     if wanted == LEAD_AGENT:
         return session.model_copy(update={"assistant_id": LEAD_AGENT})
     name = wanted.strip().lower().replace("_", "-")

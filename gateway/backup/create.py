@@ -32,6 +32,9 @@ MAX_DEPTH = 100
 MAX_PATH_BYTES = 3000
 """Of a path in the data folder: a longer one may be too long for the system where it is restored."""
 
+MAX_HOLES = 4 * 2**30
+"""Bytes of holes in all sparse files of threads, which cost time in a backup. Files with more are skipped."""
+
 _GONE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
 """Deleted, or replaced by something else, since the folder was read."""
 
@@ -86,6 +89,7 @@ def _add_files(archive: ArchiveWriter, home: Path, journal: Path) -> Iterator[st
     The walk goes from open folder to open folder: one that a command replaces by a link meanwhile leads nowhere.
     """
     skipped: list[str] = []
+    holes = 0
     own = os.path.relpath(journal, home)
 
     def skip_folder(error: OSError) -> None:
@@ -100,18 +104,19 @@ def _add_files(archive: ArchiveWriter, home: Path, journal: Path) -> Iterator[st
                 folders[:] = [folder for folder in folders if folder != name]
                 continue
             try:
-                _add_path(archive, path, handle)
+                holes += _add_path(archive, path, handle, MAX_HOLES - holes)
             except OSError as error:
                 skipped += _skipped(path, error)
         folders[:] = sorted(folders) if len(below.parts) < MAX_DEPTH else []
     yield from sorted(skipped)
 
 
-def _add_path(archive: ArchiveWriter, path: str, folder: int) -> None:
-    """Add what an open folder contains under the last part of a path.
+def _add_path(archive: ArchiveWriter, path: str, folder: int, max_holes: int) -> int:
+    """Add what an open folder contains under the last part of a path; return the bytes of its holes.
 
     Raises:
-        OSError: It cannot be read, or is nothing that can be restored (a socket, a very long path).
+        OSError: It cannot be read, or is nothing that can be restored (a socket, a very long path, a thread's file
+            with more holes than `max_holes`).
     """
     if path.count("/") >= MAX_DEPTH or len(os.fsencode(path)) > MAX_PATH_BYTES:
         raise OSError(errno.ENAMETOOLONG, "the path is too long")
@@ -124,9 +129,33 @@ def _add_path(archive: ArchiveWriter, path: str, folder: int) -> None:
     elif stat.S_ISREG(mode):
         handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
         with os.fdopen(handle, "rb") as opened:
+            holes = _hole_bytes(handle) if path.startswith(f"{THREADS}/") else 0
+            if holes > max_holes:
+                raise OSError(errno.ENOTSUP, "its holes are too large")
             archive.add_file(f"{HOME}{path}", opened)
+            return holes
     else:
         raise OSError(errno.ENOTSUP, "not a file")
+    return 0
+
+
+def _hole_bytes(file: int) -> int:
+    """Return how many bytes of an open file are not on the disk; 0 if the file system does not tell."""
+    status = os.fstat(file)
+    if status.st_blocks * 512 >= status.st_size:
+        return 0
+    data = at = 0
+    while at < status.st_size:
+        try:
+            at = os.lseek(file, at, os.SEEK_DATA)
+            end = os.lseek(file, at, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                return 0
+            break  # the rest is a hole
+        data, at = data + end - at, end
+    os.lseek(file, 0, os.SEEK_SET)
+    return max(0, status.st_size - data)
 
 
 def _skipped(path: str, error: OSError) -> Iterator[str]:

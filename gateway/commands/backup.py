@@ -28,5 +28,5 @@ def files_outside(config: Config) -> list[Path]:
     """Return what a service needs that is not in its data folder."""
     source = config.source or Path("config.yaml").absolute()
     memory = config.files / (config.agent.memory.storage_path or "memory")
-    needed = [source, source.with_name(".env"), config.extensions, memory, config.storage.folder]
+    needed = [source, source.with_name(".env"), config.extensions, memory, config.files]
     return [path for path in needed if path is not None and not path.is_relative_to(config.home)]

@@ -29,9 +29,11 @@ from bots.terminal.adapter import TERMINAL
 from gateway.command_errors import EXIT_BAD_CONFIG, EXIT_FAILED
 from gateway.config import EXTENSIONS_FILE, Config, load_config
 from gateway.config_file import ConfigError
+from gateway.graphs import GraphUnusable, load_graphs
 from gateway.serving import startup_report
 from gateway.setup.reference_checks import find_reference_problems
 from gateway.setup.system_checks import check_data_folder
+from store.files.opening import find_storage_problem
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -77,6 +79,10 @@ def find_config_problems(config: Config) -> Iterator[str]:
             yield f"{label}: {path}: {error.user_message}"
     for fault in _find_agent_problems(config.agent):
         yield f"{label}: {fault}"
+    try:
+        load_graphs(config.graphs, config.folder)
+    except GraphUnusable as error:
+        yield f"{label}: {error.user_message}"
     yield from _find_mcp_problems(config)
     for fault in find_reference_problems(config):
         yield f"{label}: {fault}"
@@ -88,7 +94,7 @@ def find_config_problems(config: Config) -> Iterator[str]:
 def _find_folder_problems(config: Config) -> Iterator[str]:
     if fault := find_folder_problem(config.home):
         yield f"{config.home}: the data folder {fault}: correct its permissions, or set PARLEY_HOME to another folder"
-    if fault := config.storage.find_problem():
+    if fault := find_storage_problem(config.storage):
         yield f"{config.source or '(built-in defaults)'}: {fault}"
 
 

@@ -4,11 +4,16 @@ import argparse
 import json
 import sys
 import time
+from pathlib import Path
+
+import anyio
 
 from gateway.command_errors import CommandFailed
 from gateway.config import Config, load_config
 from store.config import StoreConfig
-from store.database import migrate_schema
+from store.database import Database, migrate_schema
+from store.errors import FilesUnavailable
+from store.files.importing import MEMORY, import_files
 from store.transfer.tables import TableChecksum
 from store.transfer.transfer import TransferProgress, transfer
 
@@ -16,6 +21,8 @@ from store.transfer.transfer import TransferProgress, transfer
 def run(arguments: argparse.Namespace) -> int:
     """Move all rows and compare both sides. Called again after an interruption, go on."""
     config = load_config(arguments.config)
+    if arguments.files:
+        return _import_files(config, Path(arguments.files))
     databases = [_database(text, config) for text in arguments.databases]
     if arguments.schema:
         return _migrate_schema(databases)
@@ -32,6 +39,31 @@ def run(arguments: argparse.Namespace) -> int:
         _write_json(checksums, seconds)
     else:
         _write_report(checksums, seconds, target)
+    return 0
+
+
+def _import_files(config: Config, source: Path) -> int:
+    if not config.storage.is_bucket:
+        raise CommandFailed(
+            "--files stores files in a bucket: set storage.url to s3://BUCKET/PREFIX"
+        )
+    if not source.is_dir():
+        raise CommandFailed(f"{source} is not a folder")
+    memory = config.agent.memory.storage_path or MEMORY
+
+    async def work() -> int:
+        async with Database.open(config.database, config.home) as database:
+            return await import_files(config.storage, config.home, database, source, memory)
+
+    try:
+        threads = anyio.run(work)
+    except FilesUnavailable as error:
+        raise CommandFailed(f"storage.url: {error}") from None
+    except OSError as error:
+        raise CommandFailed(f"{error.filename or source}: {error.strerror}") from None
+    sys.stdout.write(
+        f"Stored the files of {threads} threads, memory, skills, agents and keys in the bucket.\n"
+    )
     return 0
 
 

@@ -33,10 +33,12 @@ def run(arguments: argparse.Namespace) -> int:
         "--people": arguments.people,
         "--bursts": arguments.bursts,
         "--fault-every": arguments.fault_every,
+        "--nodes": arguments.nodes,
         "--report": Path(arguments.report).absolute(),
     }
     given = [
         text for name, value in options.items() if value is not None for text in (name, str(value))
     ]
+    given += ["--fork"] if arguments.fork else []
     program = [sys.executable, "-P", "-m", "tests.prove", *given]
     return subprocess.run(program, cwd=CHECKOUT, check=False).returncode  # noqa: S603 - our own program

@@ -19,6 +19,7 @@ from gateway.serving import gc_tuning, malloc_tuning, startup_report
 from gateway.serving.listener import open_listener
 from gateway.serving.startup_responder import StartupResponder
 from gateway.serving.thread_switching import shorten_switch_interval
+from gateway.storage import prepare_storage
 
 MIN_FREE_BYTES = 2_000_000
 """Free disk space without which the databases cannot be created."""
@@ -36,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     overrides = {"host": arguments.host, "port": arguments.port}
     overrides = {key: value for key, value in overrides.items() if value}
     config = load_config(arguments.config, gateway=overrides)
-    malloc_tuning.limit_arenas(config.environment)
+    malloc_tuning.tune_allocator(config.environment)
     export_environment(config)
     _check_folders(config)
     with open_listener(config.gateway) as listener:
@@ -70,7 +71,7 @@ def import_service() -> ModuleType:
 
 
 def _check_folders(config: Config) -> None:
-    if problem := config.storage.find_problem():
+    if problem := prepare_storage(config):
         raise CommandFailed(problem)
     existing = next(path for path in (config.home, *config.home.parents) if path.exists())
     free = shutil.disk_usage(existing).free

@@ -11,10 +11,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gateway.app import Application
 from gateway.errors import NODE_HEADER, error_response
 from gateway.forwarding.requests import HOPS, NodeRequests, open_node_requests
+from gateway.forwarding.watched_threads import WatchedThreads
+from gateway.langgraph.protocol_commands import EXECUTE_COMMAND, execute_called
 from gateway.runtime.lifecycle import is_final
 from gateway.runtime.runs import RunManager
+from gateway.runtime.stopping import hand_over
+from gateway.services import DELETE_THREAD, Services
 from store.errors import StoreUnavailable
-from store.node_calls import NodeCalls
+from store.node_calls import HAND_OVER, NodeCalls
 
 MAX_HOPS = 4
 """How often a request is passed on, when the runs of its thread end and begin elsewhere meanwhile."""
@@ -69,6 +73,7 @@ class NodeRouter:
         self._calls = calls
         self._requests = requests
         calls.serve("run.find", self._find_here)
+        calls.serve(HAND_OVER, self._hand_over)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, here or elsewhere."""
@@ -163,6 +168,10 @@ class NodeRouter:
     async def _find_here(self, run_id: str) -> str:
         return "here" if self._runs.find(None, run_id) is not None else ""
 
+    async def _hand_over(self, _body: str) -> str:
+        hand_over(self._runs.active)
+        return ""
+
     async def _ask_all(self, run_id: str) -> int | None:
         """Return the node that has a run without a row: one with a thread of its own."""
         having: list[int] = []
@@ -208,10 +217,29 @@ async def open_node_router(
     app: Application, runs: RunManager, calls: NodeCalls
 ) -> AsyncIterator[None]:
     """Let an application answer for the runs of all nodes of the database, until the block ends."""
-    async with open_node_requests(calls, app) as requests:
+    async with open_node_requests(calls, app) as requests, anyio.create_task_group() as tasks:
+        watched = WatchedThreads(runs.subscribers, calls, requests, tasks)
+        tasks.start_soon(watched.run)
+        runs.subscribers.elsewhere = watched
         app.by_node = NodeRouter(app.answer, runs, calls, requests)
+        _serve_calls(app, calls)
         yield
-        app.by_node = None
+        runs.subscribers.elsewhere = app.by_node = None
+        tasks.cancel_scope.cancel()
+
+
+def _serve_calls(app: Application, calls: NodeCalls) -> None:
+    """Answer the calls of other nodes about threads whose runs are here."""
+
+    async def delete_thread(thread_id: str) -> str:
+        services: Services = app.state.services
+        return "deleted" if await services.delete_thread(thread_id) else ""
+
+    async def execute(body: str) -> str:
+        return await execute_called(app.state.services, body)
+
+    calls.serve(DELETE_THREAD, delete_thread)
+    calls.serve(EXECUTE_COMMAND, execute)
 
 
 class _CapturedResponse:

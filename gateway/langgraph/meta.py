@@ -3,6 +3,7 @@
 from importlib.metadata import version
 from typing import Any
 
+from anyio import to_thread
 from fastapi import APIRouter
 
 from gateway.langgraph.route import WireRoute
@@ -24,7 +25,7 @@ async def info() -> dict[str, Any]:
     """Return which LangGraph Server this API follows, and which features it has."""
     return {
         "version": LANGGRAPH_SERVER_VERSION,
-        "langgraph_py_version": version("langgraph"),
+        "langgraph_py_version": await to_thread.run_sync(version, "langgraph"),
         "flags": {"assistants": True, "crons": False, "langsmith": False},
         "host": {"kind": "parley"},
     }

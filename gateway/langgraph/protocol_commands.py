@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+import orjson
 from fastapi import HTTPException
 
 from gateway.langgraph import protocol_state
@@ -13,8 +14,12 @@ from gateway.langgraph.route import parse_id, validate_body
 from gateway.langgraph.run_requests import build_run_request
 from gateway.runtime.errors import RunRequestError
 from gateway.runtime.protocol import PROTOCOL_STREAM_MODES
+from gateway.runtime.serialization import dumps
 from gateway.services import Services
 from store.errors import RowConflict, RowNotFound
+
+EXECUTE_COMMAND = "thread.command"
+"""The call that has the node that executes a thread's runs execute a command."""
 
 Json = dict[str, Any]
 Handler = Callable[[Services, str, Json], Awaitable[Json]]
@@ -61,6 +66,37 @@ async def execute_command(
     }
 
 
+async def execute_elsewhere(services: Services, thread_id: str, body: object) -> Json | None:
+    """Have the other node that executes a thread's runs execute a command; None = this one is to do it.
+
+    Raises:
+        StoreUnavailable: That node does not answer.
+    """
+    calls = services.node_calls
+    if not calls.others or services.runs.active_on_thread(thread_id):
+        return None
+    node = await services.runs.rows.find_thread_node(thread_id)
+    if node is None or node not in calls.others:
+        return None
+    asked = dumps({"thread_id": thread_id, "command": body}).decode()
+    reply: Json = orjson.loads(await calls.call(node, EXECUTE_COMMAND, asked))
+    if "meta" in reply:
+        # Each node numbers the events of a thread by itself.
+        applied = services.event_logs.for_thread(thread_id).last_seq
+        reply["meta"] = {"applied_through_seq": applied}
+    return reply
+
+
+async def execute_called(services: Services, asked: str) -> str:
+    """Execute a command that another node passes on; return the reply."""
+    given = orjson.loads(asked)
+    try:
+        reply = await execute_command(services, given["thread_id"], given["command"], {})
+    except HTTPException as error:
+        reply = error_reply(None, "invalid_argument", error.detail)
+    return dumps(reply).decode()
+
+
 def error_reply(number: int | None, code: str, message: str) -> Json:
     """Return an error reply of the protocol."""
     return {"type": "error", "id": number, "error": code, "message": message}
@@ -68,7 +104,7 @@ def error_reply(number: int | None, code: str, message: str) -> Json:
 
 async def _get_tree(services: Services, thread_id: str, params: Json) -> Json:
     """Return the graphs of a run, by default of the latest one."""
-    begun = services.runs.started_runs(thread_id)
+    begun = services.runs.subscribers.runs(thread_id)
     wanted = params.get("run_id")
     if wanted is not None:
         wanted = parse_id(str(wanted), "run")
@@ -76,7 +112,7 @@ async def _get_tree(services: Services, thread_id: str, params: Json) -> Json:
     if not begun:
         raise ProtocolError("no_such_run", "The thread has no run with available events.")
     sequence = services.event_logs.for_thread(thread_id)
-    sequence.advance(services.runs.started_runs(thread_id))
+    sequence.advance(services.runs.subscribers.runs(thread_id))
     tree = sequence.tree(begun[-1].run_id)
     if tree is None:
         raise ProtocolError("no_such_run", "The run was canceled before it started.")

@@ -64,11 +64,9 @@ async def stream_thread_events(request: Request, thread_id: str, services: Servi
     """Stream the subscribed events of a thread until the client disconnects."""
     thread_id = parse_id(thread_id, "thread")
     body = await _read_json(request)
-    return EventStreamResponse(
-        _event_frames(services, thread_id, parse_event_filter(body), parse_since(body)),
-        headers={},
-        heartbeat_s=services.heartbeat_s,
-    )
+    frames = _event_frames(services, thread_id, parse_event_filter(body), parse_since(body))
+    await anext(frames)  # what begins once the client has the response's head is in the stream
+    return EventStreamResponse(frames, headers={}, heartbeat_s=services.heartbeat_s)
 
 
 async def _event_frames(
@@ -76,9 +74,10 @@ async def _event_frames(
 ) -> AsyncGenerator[bytes]:
     runs = services.runs
     sequence = services.event_logs.for_thread(thread_id)
-    with runs.subscribers.subscribe(thread_id) as following:
+    async with runs.subscribers.subscribe(thread_id) as following:
+        yield b""  # what begins from here on is heard of
         while True:
-            sequence.advance(runs.started_runs(thread_id))
+            sequence.advance(runs.subscribers.runs(thread_id))
             if sequence.has_gap_after(since):
                 yield b"event: error\ndata: %b\n\n" % RESUME_GAP
             found = sequence.read(since)
@@ -94,7 +93,9 @@ async def wait_for_events(
     runs: RunManager, thread_id: str, begins: Callable[[], Awaitable[Any]]
 ) -> bool:
     """Wait for new events of a thread; False = the service is stopping."""
-    speaking = next((live for live in runs.started_runs(thread_id) if not live.is_finished), None)
+    speaking = next(
+        (live for live in runs.subscribers.runs(thread_id) if not live.is_finished), None
+    )
     if speaking is None:
         return await begins() is not None
     if not speaking.log.closed:

@@ -13,7 +13,12 @@ from fastapi import APIRouter, HTTPException
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from gateway.langgraph.event_filters import EventFilter, Json, parse_event_filter, parse_since
-from gateway.langgraph.protocol_commands import Handler, error_reply, execute_command
+from gateway.langgraph.protocol_commands import (
+    Handler,
+    error_reply,
+    execute_command,
+    execute_elsewhere,
+)
 from gateway.langgraph.protocol_state import ProtocolError
 from gateway.langgraph.protocol_stream import RESUME_GAP, wait_for_events
 from gateway.langgraph.route import parse_id, parse_json
@@ -120,7 +125,7 @@ class ProtocolConnection:
     async def send_events(self) -> None:
         """Send subscribed events until the service stops."""
         runs, thread_id = self._services.runs, self._thread_id
-        with runs.subscribers.subscribe(thread_id) as following:
+        async with runs.subscribers.subscribe(thread_id) as following:
             await self._subscribed.wait()
             while True:
                 async with self._write_lock:
@@ -152,6 +157,11 @@ class ProtocolConnection:
     async def _execute(self, frame: str | bytes) -> Json:
         try:
             body = parse_json(frame)
+            is_own = isinstance(body, dict) and body.get("method") in self._handlers
+            if not is_own:
+                reply = await execute_elsewhere(self._services, self._thread_id, body)
+                if reply is not None:
+                    return reply
             return await execute_command(self._services, self._thread_id, body, self._handlers)
         except orjson.JSONDecodeError:
             return error_reply(None, "invalid_argument", "Each frame must be one command, as JSON.")
@@ -161,7 +171,7 @@ class ProtocolConnection:
             return error_reply(None, "unknown_error", "The database is not available.")
 
     def _advance(self) -> None:
-        self._sequence.advance(self._services.runs.started_runs(self._thread_id))
+        self._sequence.advance(self._services.runs.subscribers.runs(self._thread_id))
 
     async def _subscribe(self, _services: Services, _thread: str, params: Json) -> Json:
         """Subscribe to events; earlier events are replayed first."""

@@ -4,17 +4,15 @@ import secrets
 from pathlib import Path
 
 from agent.network.url_guard import UrlGuard
-from gateway.config import Config
+from gateway.config import WEBHOOK_KEY_FILE, Config
 from gateway.runtime.webhooks import RunWebhooks
 from store.data_folder import read_or_create_key
-
-KEY_FILE = "webhook_key"
 
 
 def build_webhooks(config: Config) -> RunWebhooks:
     """Return the webhook sender; it creates the key when it sends the first webhook."""
     guard = UrlGuard(allow_private_hosts=config.gateway.webhook_hosts)
-    return RunWebhooks(guard, lambda: webhook_key(config.files / KEY_FILE))
+    return RunWebhooks(guard, lambda: webhook_key(config.files / WEBHOOK_KEY_FILE))
 
 
 def webhook_key(file: Path) -> bytes:

@@ -46,11 +46,9 @@ async def stream_thread(
             f"There is no stream mode {min(unknown)!r}; available: {', '.join(THREAD_STREAM_MODES)}.",
         )
     position = StreamPosition.parse(last_event_id)
-    return EventStreamResponse(
-        _stream_frames(services.runs, thread.thread_id, position, whole="run_modes" in modes),
-        headers={},
-        heartbeat_s=services.heartbeat_s,
-    )
+    frames = _stream_frames(services.runs, thread.thread_id, position, whole="run_modes" in modes)
+    await anext(frames)  # what begins once the client has the response's head is in the stream
+    return EventStreamResponse(frames, headers={}, heartbeat_s=services.heartbeat_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +74,8 @@ class StreamPosition:
 async def _stream_frames(
     runs: RunManager, thread_id: str, place: StreamPosition, *, whole: bool
 ) -> AsyncGenerator[bytes]:
-    with runs.subscribers.subscribe(thread_id) as following:
-        backlog = _backlog(runs.started_runs(thread_id), place)
+    async with runs.subscribers.subscribe(thread_id) as following:
+        backlog = _backlog(await runs.subscribers.runs_since(thread_id, place.run_id), place)
         seen = {live.run_id for live, _ in backlog}
         yield b""  # what begins from here on is heard of
         for live, after in backlog:

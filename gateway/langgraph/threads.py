@@ -43,6 +43,7 @@ from gateway.runtime.errors import InvalidRequest
 from gateway.runtime.thread_states import SuperstepUpdate, ThreadStateUpdate
 from gateway.services import Services
 from store.errors import RowConflict, RowNotFound
+from store.runs import ThreadElsewhere
 from store.threads import Thread, ThreadExpiry, ThreadQuery, TtlStrategy, missing_thread
 
 log = logging.getLogger(__name__)
@@ -264,10 +265,11 @@ async def _search_result(services: Services, thread: Thread, body: ThreadSearch)
 
 async def _prune_thread(services: Services, thread_id: str, strategy: TtlStrategy) -> bool:
     if strategy == "delete":
-        return await services.delete_thread(thread_id)
+        return await services.delete_thread_anywhere(thread_id)
     try:
         await services.runs.threads.get(thread_id)
-    except RowNotFound:
+        await services.runs.rows.check_thread(thread_id)
+    except (RowNotFound, ThreadElsewhere):
         return False
     # A run trims its own old checkpoints when it ends.
     if services.runs.active_on_thread(thread_id):

@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 from agent.custom_agents import MAX_SOUL_CHARS, CustomAgent, normalize_agent_name, require_known
 from gateway.dependencies import AgentServicesDep
 from gateway.openapi import error_responses
+from gateway.shared_files import SharedFilesRoute
 
 
 async def _require_enabled(agent_services: AgentServicesDep) -> None:
@@ -16,7 +17,9 @@ async def _require_enabled(agent_services: AgentServicesDep) -> None:
 
 
 router = APIRouter(
-    dependencies=[Depends(_require_enabled)], responses=error_responses(403, 404, 409, 500)
+    route_class=SharedFilesRoute,
+    dependencies=[Depends(_require_enabled)],
+    responses=error_responses(403, 404, 409, 500),
 )
 
 

@@ -14,6 +14,7 @@ from agent.errors import ArchiveMemberTooLarge, PathNotAllowed, ThreadIdInvalid
 from agent.paths import USER_DATA
 from gateway.dependencies import AgentServicesDep
 from gateway.openapi import error_responses
+from store.files.mirror import thread_area
 
 router = APIRouter(responses=error_responses(400, 403, 404, 413))
 
@@ -63,6 +64,8 @@ async def get_artifact(
 ) -> Response:
     """Return a file, or a file inside a `.skill` archive; `path` is its virtual path without the leading slash."""
     try:
+        agent_services.folders.folders(thread_id)  # judges the id
+        await agent_services.mirror.fetch(thread_area(thread_id))
         found = await to_thread.run_sync(
             open_artifact, agent_services.folders, thread_id, f"/{path}"
         )

@@ -8,8 +8,9 @@ from pydantic import BaseModel, JsonValue
 from agent.mcp.settings import McpServerUpdate
 from gateway.dependencies import AgentServicesDep
 from gateway.openapi import error_responses
+from gateway.shared_files import SharedFilesRoute
 
-router = APIRouter(responses=error_responses(400, 404, 500))
+router = APIRouter(route_class=SharedFilesRoute, responses=error_responses(400, 404, 500))
 
 
 class McpServerView(BaseModel):

@@ -16,8 +16,10 @@ from agent.paths import USER_DATA, normalize_path, relative_parts
 from agent.skills.loader import Skill
 from gateway.dependencies import AgentServicesDep
 from gateway.openapi import error_responses
+from gateway.shared_files import SharedFilesRoute
+from store.files.mirror import thread_area
 
-router = APIRouter(responses=error_responses(400, 403, 404, 409, 500))
+router = APIRouter(route_class=SharedFilesRoute, responses=error_responses(400, 403, 404, 409, 500))
 
 
 class SkillView(BaseModel):
@@ -196,6 +198,7 @@ async def _open_archive(
     agent_services: AgentServicesDep, body: SkillInstallRequest
 ) -> ArtifactFile:
     opening = _archive_opener(agent_services, body)
+    await agent_services.mirror.fetch(thread_area(body.thread_id))
     try:
         return await to_thread.run_sync(opening)
     except FileNotFoundError:

@@ -1,13 +1,14 @@
 """Events stored as differences: large events that repeat most of an earlier one keep only what changed.
 
 Examples are the state after each step (`values`) and the message so far (`messages/partial`). Without this, the memory
-of an answer would grow with the square of its length.
+of an answer would grow with the square of its length, and a thread's runs would each hold all of its messages.
 """
 
 import zlib
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 from gateway.runtime.events import RunEvent
 
@@ -25,10 +26,11 @@ _Value = TypeVar("_Value")
 
 @dataclass(slots=True, eq=False)
 class EventDiff:
-    """An event as a change of the previous event with the same key.
+    """A large event, mostly as a change of the previous event with the same key.
 
     Attributes:
-        base: The previous event; None = `middle` is the whole data.
+        base: The event that it changes: the previous one, or a later one (see `rebase`); None = `middle` is the
+            whole data.
         start: Bytes of the base that are kept at its start.
         end: Bytes of the base that are kept at its end.
         middle: The bytes between them.
@@ -38,7 +40,7 @@ class EventDiff:
     id: int
     name: str
     key: str
-    base: "StoredEvent | None"
+    base: "EventDiff | None"
     start: int
     end: int
     middle: bytes
@@ -61,23 +63,23 @@ class DiffEncoder:
     """
 
     def __init__(self) -> None:
-        self._last: OrderedDict[str, tuple[StoredEvent, bytes, int]] = OrderedDict()
+        self._last: OrderedDict[str, tuple[EventDiff, bytes, int]] = OrderedDict()
 
     def encode(self, event: RunEvent, key: str) -> StoredEvent:
         """Return the stored form of an event; `key` names the sequence it belongs to."""
         data = event.data
         if len(data) < MIN_DIFF_BYTES:
             return event
-        stored: StoredEvent = event
+        stored = EventDiff(event.id, event.name, key, None, 0, 0, data)
         changed = 0
         if (known := self._last.get(key)) is not None:
             base, before, changed = known
             start, end = _common_parts(before, data, base)
-            middle = data[start : len(data) - end]
-            changed += len(middle)
+            changed += len(data) - start - end
             if changed < len(data):
+                middle = data[start : len(data) - end]
                 stored = EventDiff(event.id, event.name, key, base, start, end, middle)
-        _remember(self._last, key, (stored, data, 0 if stored is event else changed))
+        _remember(self._last, key, (stored, data, changed if stored.base else 0))
         return stored
 
 
@@ -91,14 +93,14 @@ class DiffDecoder:
         """Return the whole event."""
         if isinstance(stored, RunEvent):
             return stored
+        if stored.base is None and not stored.is_compressed:
+            return RunEvent(stored.id, stored.name, stored.middle)
         known, data = self._last.get(stored.key, (None, bytearray()))
         steps: list[EventDiff] = []
-        step: StoredEvent | None = stored
-        while isinstance(step, EventDiff) and step is not known:
+        step: EventDiff | None = stored
+        while step is not None and step is not known:
             steps.append(step)
             step = step.base
-        if isinstance(step, RunEvent):
-            data = bytearray(step.data)
         for one in reversed(steps):
             middle = zlib.decompress(one.middle) if one.is_compressed else one.middle
             data[one.start : len(data) - one.end] = middle
@@ -106,24 +108,39 @@ class DiffDecoder:
         return RunEvent(stored.id, stored.name, bytes(data))
 
 
-def compress(events: list[StoredEvent]) -> None:
+def compress(events: Iterable[StoredEvent]) -> None:
     """Compress large whole events in place. Takes about 1 ms per 100 kB."""
-    compressed: dict[int, EventDiff] = {}
-    for index, event in enumerate(events):
-        if isinstance(event, RunEvent):
-            if len(event.data) >= MIN_COMPRESSED_BYTES:
-                data = zlib.compress(event.data, level=1)
-                small = EventDiff(
-                    event.id, event.name, event.name, None, 0, 0, data, is_compressed=True
-                )
-                events[index] = compressed[id(event)] = small
-        elif id(event.base) in compressed:
-            event.base = compressed[id(event.base)]
+    for event in events:
+        if _is_whole(event, MIN_COMPRESSED_BYTES):
+            event.middle, event.is_compressed = zlib.compress(event.middle, level=1), True
+
+
+def rebase(events: Iterable[StoredEvent], later: Iterable[StoredEvent]) -> None:
+    """Store large whole events as differences from whole ones of a later run on the same thread, in place.
+
+    The states of a thread repeat each other, so all but the newest take little memory.
+    """
+    bases = {event.key: event for event in reversed([*later]) if _is_whole(event, MIN_DIFF_BYTES)}
+    for event in events:
+        if _is_whole(event, MIN_COMPRESSED_BYTES) and (base := bases.get(event.key)):
+            start, end = _common_parts(base.middle, event.middle, base)
+            if start + end > len(event.middle) // 2:
+                event.base, event.start, event.end = base, start, end
+                event.middle = event.middle[start : len(event.middle) - end]
+
+
+def _is_whole(event: StoredEvent, min_bytes: int) -> TypeGuard[EventDiff]:
+    return (
+        isinstance(event, EventDiff)
+        and event.base is None
+        and not event.is_compressed
+        and len(event.middle) >= min_bytes
+    )
 
 
 def detach(event: EventDiff) -> None:
     """Store a difference as whole data, so that the events before it can be dropped."""
-    event.middle = DiffDecoder().decode(event).data
+    event.middle, event.is_compressed = DiffDecoder().decode(event).data, False
     event.base, event.start, event.end = None, 0, 0
 
 
@@ -134,13 +151,13 @@ def _remember(last: OrderedDict[str, _Value], key: str, value: _Value) -> None:
         last.popitem(last=False)
 
 
-def _common_parts(before: bytes, after: bytes, base: StoredEvent) -> tuple[int, int]:
+def _common_parts(before: bytes, after: bytes, base: EventDiff) -> tuple[int, int]:
     """Return how many bytes two events have in common at the start and, after that, at the end.
 
     A growing text changes where it changed last, so that place is tried first.
     """
     start = end = 0
-    if isinstance(base, EventDiff):
+    if base.base is not None:
         start, end = base.start + len(base.middle), base.end
     limit = min(len(before), len(after))
     if not (start + end <= limit and end and before[:start] == after[:start]):

@@ -12,6 +12,7 @@ from gateway.runtime.event_diffs import (
     StoredEvent,
     compress,
     detach,
+    rebase,
     stored_size,
 )
 from gateway.runtime.events import RunEvent
@@ -86,7 +87,7 @@ class EventLog:
         self._wake()
 
     def close(self, state: bytes | None = None) -> None:
-        """End the log: no more events follow. Compresses large events: a long thread's state is in each run's first.
+        """End the log: no more events follow.
 
         Args:
             state: The final state, for readers who missed events; None = that of the last `values` event.
@@ -94,10 +95,17 @@ class EventLog:
         self.closed = True
         self._state, self._final_state = None, state
         self._encoder = DiffEncoder()
-        self.bytes -= sum(map(stored_size, self._events))
-        compress(self._events)
-        self.bytes += sum(map(stored_size, self._events))
         self._wake()
+
+    def compress(self) -> None:
+        """Compress the large events of a closed log."""
+        compress(self._events)
+        self._count_bytes()
+
+    def rebase(self, later: "EventLog") -> None:
+        """Store the events of a closed log as differences from those of a later run on the same thread."""
+        rebase(self._events, later._events)  # noqa: SLF001 - the same class
+        self._count_bytes()
 
     def last_data(self, name: str) -> bytes | None:
         """Return the data of the newest event with this name, or None."""
@@ -144,6 +152,9 @@ class EventLog:
         if self._changed is not None:
             self._changed.set()
             self._changed = None
+
+    def _count_bytes(self) -> None:
+        self.bytes = sum(map(stored_size, self._events)) + _OVERHEAD * len(self._events)
 
     def _drop_oldest(self) -> None:
         """Drop the older half: dropping in bulk is cheap per event."""

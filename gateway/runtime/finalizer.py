@@ -1,4 +1,4 @@
-"""RunFinalizer: writes the end of a run to disk, and prunes its checkpoints."""
+"""RunFinalizer: writes the end of a run to disk, prunes its checkpoints, and posts its webhook."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -8,8 +8,10 @@ import anyio
 
 from gateway.runtime.lifecycle import RunResult
 from gateway.runtime.live_run import LiveRun
+from gateway.runtime.webhook_delivery import WebhookDelivery
 from store.checkpoints import CheckpointSaver
 from store.errors import StoreError, StoreUnavailable
+from store.run_webhooks import RunWebhook
 from store.runs import RunOutcome, RunStore
 from store.threads import ThreadStatus
 
@@ -23,6 +25,7 @@ class RunFinalizer:
         rows: The runs' rows.
         checkpointer: The threads' states.
         now: Returns the time, Unix seconds.
+        delivery: Posts webhooks; None = nothing does.
         write_s: Time limit of a write, seconds.
     """
 
@@ -31,18 +34,20 @@ class RunFinalizer:
         rows: RunStore,
         checkpointer: CheckpointSaver,
         now: Callable[[], float],
+        delivery: WebhookDelivery | None,
         *,
         write_s: float,
     ) -> None:
         self._rows = rows
         self._checkpointer = checkpointer
         self._now = now
+        self._delivery = delivery
         self._write_s = write_s
         self._unsaved: list[RunOutcome] = []
 
     async def finish(
         self, live: LiveRun, outcome: RunResult, *, goes_on: Callable[[], bool]
-    ) -> None:
+    ) -> RunWebhook | None:
         """Write the end to disk, then publish it: whoever is notified finds it on disk.
 
         The end of a canceled run is published also if it cannot be written; see `save_unsaved`.
@@ -51,21 +56,28 @@ class RunFinalizer:
             live: The run.
             outcome: Its result.
             goes_on: Returns whether another run waits for the thread.
+
+        Returns:
+            What is to be posted, by `clean_up`. It was stored together with the end.
         """
+        webhook = live.webhook(outcome, now=self._now())
         if outcome.status == "success" and outcome.thread_status == "idle":
             # A run that failed may have changed messages in place after its last checkpoint.
             self._checkpointer.mark_unchanged(live.thread_id)
 
         async def save() -> None:
-            await self._save(_run_outcome(live, outcome, goes_on=goes_on()))
+            end = _run_outcome(live, outcome, goes_on=goes_on())
+            await self._save(replace(end, webhook=webhook))
 
         try:
-            if not live.temporary:
+            if webhook is not None or not live.temporary:
                 await live.write_retry(save)
         except StoreError:
             _log.exception("Could not save the end of run %s.", live.run_id)
+            # Without the webhook: it is about to be posted.
             self._unsaved.append(_run_outcome(live, outcome, goes_on=goes_on()))
         live.finish(outcome, now=self._now())
+        return webhook
 
     async def save_unsaved(self, active_runs: Callable[[str], Sequence[LiveRun]]) -> None:
         """Write the ends that could not be written before, if the database works again.
@@ -95,8 +107,8 @@ class RunFinalizer:
         except StoreError:
             _log.exception("Could not roll back run %s.", live.run_id)
 
-    async def prune_checkpoints(self, live: LiveRun) -> None:
-        """Delete the checkpoints that are not kept."""
+    async def clean_up(self, live: LiveRun, webhook: RunWebhook | None) -> None:
+        """Delete the checkpoints that are not kept, and post the webhook."""
         try:
             with anyio.move_on_after(self._write_s, shield=True):
                 if live.temporary:
@@ -105,6 +117,8 @@ class RunFinalizer:
                     await self._checkpointer.trim_thread(live.thread_id)
         except StoreError:
             _log.exception("Could not prune the checkpoints of thread %s.", live.thread_id)
+        if webhook is not None and self._delivery is not None:
+            await self._delivery.deliver(webhook)
 
 
 def _run_outcome(live: LiveRun, outcome: RunResult, *, goes_on: bool) -> RunOutcome:

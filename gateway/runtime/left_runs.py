@@ -1,7 +1,8 @@
 """LeftRuns: closes the runs of processes that ended without closing them."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import NoReturn
 
 import anyio
 
@@ -37,12 +38,18 @@ class LeftRuns:
 
     async def watch(self) -> None:
         """Close what other nodes leave open, as soon as they are ended. A SQLite file has no other nodes."""
-        while self._nodes.number:
-            known = self._nodes.living
-            try:
-                await self.interrupt()
-            except StoreUnavailable:
-                await anyio.sleep(RETRY_S)
-                continue
-            if self._nodes.living == known:
-                await self._nodes.wait_change()
+        if self._nodes.number:
+            await on_each_change(self._nodes, self.interrupt)
+
+
+async def on_each_change(nodes: Nodes, work: Callable[[], Awaitable[None]]) -> NoReturn:
+    """Do something now, whenever the list of living nodes changes, and again after the database could not be used."""
+    while True:
+        known = nodes.living
+        try:
+            await work()
+        except StoreUnavailable:
+            await anyio.sleep(RETRY_S)
+            continue
+        if nodes.living == known:
+            await nodes.wait_change()

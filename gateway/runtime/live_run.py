@@ -6,13 +6,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
+from langgraph.runtime import RunControl
 
 from agent.langgraph_internals import node_tasks
 from agent.thread_queue import QueueTicket
 from gateway.runtime.event_log import EventLog
 from gateway.runtime.lifecycle import CancelAction, RunResult, can_transition, is_final
 from gateway.runtime.serialization import dumps
+from gateway.runtime.webhooks import webhook_body
 from gateway.runtime.write_retry import WriteRetry
+from store.run_webhooks import RunWebhook
 from store.runs import Run, RunStatus
 
 CANCEL_RETRY_S = 1.0
@@ -31,10 +34,13 @@ class LiveRun:
     Attributes:
         row: The run's row, with its current status.
         temporary: The thread exists for this run only and has no rows.
+        webhook_url: Where its end is posted to; None = nowhere.
+        started_at: When it began to wait for its thread, Unix seconds.
         cancel_action: How to cancel it; None = nobody cancelled it.
         values: The thread's values so far; None after the end.
         encoded_values: The same as JSON, if they were sent: long threads are not encoded twice.
         result: See `result`; None = the data of the last `values` event.
+        control: Has the graph end before its next step.
         in_graph: The graph has started: from then on its own tasks may lose a cancellation.
         unconsumed_ids: Ids of steering messages that the agent never took.
         write_retry: Repeats its writes while the database cannot be written.
@@ -45,12 +51,15 @@ class LiveRun:
     graph_id: str
     ticket: QueueTicket
     temporary: bool
+    webhook_url: str | None = None
+    started_at: float = 0.0
     log: EventLog = field(default_factory=EventLog)
     values: Mapping[str, Any] | None = None
     encoded_values: bytes | None = None
     _result: bytes | None = _LOST
     cancel_action: CancelAction | None = None
     task: asyncio.Task[Any] | None = None
+    control: RunControl = field(default_factory=RunControl)
     in_graph: bool = False
     unconsumed_ids: tuple[str, ...] = ()
     write_retry: WriteRetry = field(init=False)
@@ -100,17 +109,27 @@ class LiveRun:
         Thousands of finished runs are kept; as bytes they cost the garbage collector nothing.
         """
         failure = outcome.failure.as_dict() if outcome.failure else None
-        if (
-            failure is None
-            and outcome.values
-            and outcome.values is self.values
-            and self.encoded_values
-        ):
+        if failure is None and self._has_encoded(outcome):
             self._result = None
         else:
             self._result = dumps({"__error__": failure} if failure else outcome.values or {})
         self.transition_to(outcome.status, now=now, failure=failure)
         self.values = self.encoded_values = None
+
+    def webhook(self, outcome: RunResult, *, now: float) -> RunWebhook | None:
+        """Return what is to be posted about a result; None = nothing. To be called before `finish`."""
+        if self.webhook_url is None:
+            return None
+        failure = outcome.failure.as_dict() if outcome.failure else None
+        ended = replace(self.row, status=outcome.status, updated_at=now, error=failure)
+        values = self.encoded_values if self._has_encoded(outcome) else None
+        body = webhook_body(
+            ended, values or dumps(outcome.values or {}), started_at=self.started_at
+        )
+        return RunWebhook(run_id=self.run_id, url=self.webhook_url, body=body)
+
+    def _has_encoded(self, outcome: RunResult) -> bool:
+        return bool(outcome.values and outcome.values is self.values and self.encoded_values)
 
     def close_log(self) -> None:
         """Add the `end` event, and end the event log.

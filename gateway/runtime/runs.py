@@ -4,9 +4,8 @@ import logging
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
 from types import TracebackType
 from typing import Self
 from uuid import uuid4
@@ -15,41 +14,39 @@ import anyio
 from anyio.abc import TaskGroup
 from langchain_core.runnables import RunnableConfig
 
-from agent.options import STEERING_SOURCE_KEY
 from agent.thread_queue import QueueTicket, ThreadQueue
 from gateway.runtime.assistants import GraphSource, assistant_id_for_graph, resolve_graph_id
 from gateway.runtime.counters import RunCounters
 from gateway.runtime.errors import InvalidRequest, RuntimeClosing, ThreadBusyError
 from gateway.runtime.event_log import MAX_BYTES, EventLog
+from gateway.runtime.executor import RunExecutor
 from gateway.runtime.finalizer import RunFinalizer
 from gateway.runtime.finished_runs import FinishedRuns
 from gateway.runtime.left_runs import LeftRuns
-from gateway.runtime.lifecycle import CancelAction, RunResult
+from gateway.runtime.lifecycle import CancelAction
 from gateway.runtime.live_run import LiveRun
-from gateway.runtime.log_context import CURRENT_RUN, RunLogContext
-from gateway.runtime.loop_budget import LoopBudget, ModelPacer
 from gateway.runtime.request import (
     GraphRunRequest,
     graph_input,
     new_run_row,
     parse_messages,
     request_options,
-    runnable_config,
 )
 from gateway.runtime.serialization import dumps
 from gateway.runtime.settings import RuntimeSettings
 from gateway.runtime.steering import SteeringQueue
+from gateway.runtime.stopping import stop_runs
 from gateway.runtime.subscribers import ThreadSubscribers
-from gateway.runtime.webhooks import RunWebhooks, webhook_body
-from gateway.runtime.worker import Graph, PreparedRun, address_resume, execute_run
+from gateway.runtime.webhook_delivery import WebhookDelivery
+from gateway.runtime.webhooks import RunWebhooks
+from gateway.runtime.worker import Graph
 from store.assistants import AssistantStore
 from store.checkpoints import CheckpointSaver
 from store.database import Database
-from store.errors import RowNotFound, StoreUnavailable
+from store.errors import RowNotFound
 from store.items import ItemStore
 from store.runs import Run, RunStatus, RunStore
 from store.threads import ThreadStore
-from store.write_retry import WRITE_RETRY
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +55,8 @@ class RunManager:
     """Manages all runs of this process. An async context manager; it owns their tasks.
 
     The entry closes what a dead process left open: its runs become `interrupted`, its threads idle. So does its end.
-    The exit starts nothing new and cancels active runs (they keep their last checkpoint), within `drain_s`.
+    The exit starts nothing new and ends active runs within `drain_s`: where other nodes can continue them, after the
+    step that they are in; else at once (they keep their last checkpoint).
 
     Args:
         database: Stores threads, runs and items.
@@ -86,31 +84,39 @@ class RunManager:
     ) -> None:
         self.threads = ThreadStore(database)
         self.rows = RunStore(database)
-        self.left_runs = LeftRuns(self.rows, database.nodes, now)
+        self._nodes = database.nodes
+        self.left_runs = LeftRuns(self.rows, self._nodes, now)
         self.items = ItemStore(database, now=now)
         self.assistants = AssistantStore(database)
-        self.subscribers = ThreadSubscribers()
+        self.subscribers = ThreadSubscribers(self._started_runs)
         self.graphs = graphs
         self.checkpointer = checkpointer
         self.now = now
         self.counters = RunCounters()
         self._steering = SteeringQueue()
         self._settings = settings = settings or RuntimeSettings()
-        self._finalizer = RunFinalizer(self.rows, checkpointer, now, write_s=settings.write_s)
         self._webhooks = webhooks
         self._queue = ThreadQueue()
-        self._budget = LoopBudget()
-        self._pacer = ModelPacer(self._budget)
         self._active: dict[str, LiveRun] = {}
         self._finished_runs = FinishedRuns(keep_s=settings.keep_s, keep_bytes=settings.keep_bytes)
+        self._delivery = (
+            None if webhooks is None else WebhookDelivery(self.rows.webhooks, webhooks, self._nodes)
+        )
+        self._finalizer = RunFinalizer(
+            self.rows, checkpointer, now, self._delivery, write_s=settings.write_s
+        )
+        self._executor = RunExecutor(self, self._queue, self._steering, self._finalizer)
         self._tasks: TaskGroup | None = None
 
     async def __aenter__(self) -> Self:
         await self.left_runs.interrupt()
+        left = await self._delivery.take_left() if self._delivery else ()
         tasks = anyio.create_task_group()
         await tasks.__aenter__()
         tasks.start_soon(self._sweep)
         tasks.start_soon(self.left_runs.watch)
+        if self._delivery:
+            tasks.start_soon(self._delivery.watch, left)
         self._tasks = tasks
         return self
 
@@ -123,12 +129,8 @@ class RunManager:
         tasks, self._tasks = self._tasks, None
         if tasks is None:
             return None
-        with anyio.move_on_after(self._settings.drain_s, shield=True):
-            running = list(self._active.values())
-            for live in running:
-                live.request_cancel("interrupt")
-            for live in running:
-                await live.finished.wait()
+        has_others = len(self._nodes.living) > 1
+        await stop_runs(self.active, self._settings.drain_s, may_go_on=has_others)
         self.subscribers.close()
         tasks.cancel_scope.cancel()
         result = await tasks.__aexit__(kind, error, trace)
@@ -160,7 +162,7 @@ class RunManager:
             for other in self.active_on_thread(live.thread_id):
                 if other is not live:
                     other.request_cancel(request.multitask)
-        self._tasks.start_soon(self._run, live, request)
+        self._tasks.start_soon(self._executor.run, live, request)
         return live
 
     async def validate(self, request: GraphRunRequest) -> None:
@@ -202,8 +204,7 @@ class RunManager:
         """Return a thread's pending and running runs, oldest first."""
         return [live for live in self._active.values() if live.thread_id == thread_id]
 
-    def started_runs(self, thread_id: str) -> list[LiveRun]:
-        """Return a thread's runs whose events are still in memory, in the order of their starts."""
+    def _started_runs(self, thread_id: str) -> list[LiveRun]:
         on_thread = self.active_on_thread(thread_id)
         running = [live for live in on_thread if live.row.status != "pending"]
         return self._finished_runs.for_thread(thread_id) + running
@@ -304,6 +305,7 @@ class RunManager:
             # A delayed run is not queued until its time has come.
             ticket=QueueTicket(thread_id) if request.after_seconds else self._queue.join(thread_id),
             temporary=request.thread_id is None and not request.keep_thread,
+            webhook_url=request.webhook,
         )
         live.log = EventLog(state=live.values_json, max_bytes=self._max_log_bytes)
         live.log.append("metadata", dumps({"run_id": run_id, "attempt": 1, "thread_id": thread_id}))
@@ -326,66 +328,8 @@ class RunManager:
                 create_thread=request.create_thread or request.thread_id is None,
             )
 
-    async def _run(self, live: LiveRun, request: GraphRunRequest) -> None:
-        """Wait for the thread, execute the run, and record its end."""
-        CURRENT_RUN.set(RunLogContext(thread_id=live.thread_id, run_id=live.run_id))
-        WRITE_RETRY.set(live.write_retry)
-        started_at = self.now()
-        try:
-            outcome = await self._execute(live, request)
-            goes_on = partial(self._queue.has_others, live.ticket)
-            await self._finalizer.finish(live, outcome, goes_on=goes_on)
-        except Exception:  # noqa: BLE001 - a run's worker: its trouble must not end the others
-            _log.exception("Could not finish run %s.", live.run_id)
-            live.row = replace(live.row, status="error", updated_at=self.now())
-        finally:
-            self._finish(live)
-        await self._finalizer.prune_checkpoints(live)
-        if request.webhook is not None and self._webhooks is not None:
-            body = webhook_body(live, started_at=started_at, now=self.now())
-            await self._webhooks.send(request.webhook, body)
-
-    async def _execute(self, live: LiveRun, request: GraphRunRequest) -> RunResult:
-        waited = not live.ticket.ready.is_set()
-        if request.after_seconds:
-            with anyio.move_on_after(request.after_seconds):
-                await live.ticket.ready.wait()
-            if live.cancel_action is None:
-                self._queue.enter(live.ticket)
-        await live.ticket.ready.wait()
-        if waited and live.cancel_action is None and not live.temporary:
-            with suppress(StoreUnavailable):  # canceled meanwhile
-                await live.write_retry(partial(self.rows.mark_running, live.run_id, now=self.now()))
-        if live.cancel_action is not None:
-            return RunResult(status="interrupted", thread_unchanged=True)
-        live.transition_to("running", now=self.now())
-        self.subscribers.publish(live)
-        self._steering.open(live.run_id)
-        prepare = partial(self._prepare, live, request)
-        roll_back = partial(self._finalizer.roll_back, live)
-        try:
-            return await execute_run(live, prepare, roll_back, self._budget)
-        finally:
-            left = self._steering.close(live.run_id)
-            live.unconsumed_ids = tuple(str(message.id) for message in left)
-
-    async def _prepare(self, live: LiveRun, request: GraphRunRequest) -> PreparedRun:
-        config = runnable_config(
-            request, run_id=live.run_id, thread_id=live.thread_id, graph_id=live.graph_id
-        )
-        config["callbacks"] = [self._pacer]
-        config["configurable"][STEERING_SOURCE_KEY] = partial(self._steering.take, live.run_id)
-        if live.temporary and request.durability is None:
-            request = replace(request, durability="exit")
-        prepared = PreparedRun(
-            request=request,
-            graph=await self.graph(live.graph_id, config),
-            input=graph_input(request),
-            config=config,
-        )
-        return await address_resume(prepared)
-
-    def _finish(self, live: LiveRun) -> None:
+    def close(self, live: LiveRun) -> None:
+        """Let those who wait for a run know that it has ended."""
         live.close_log()
         self.counters.record_finished(live.row.status, live.row.updated_at - live.row.created_at)
         del self._active[live.run_id]

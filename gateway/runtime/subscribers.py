@@ -1,8 +1,9 @@
 """ThreadSubscribers: notifies subscribers of a thread about each run that starts on it."""
 
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Protocol
 
 import anyio
 
@@ -40,27 +41,88 @@ class ThreadSubscription:
         return self._runs.popleft()
 
 
-class ThreadSubscribers:
-    """The subscribers of all threads."""
+class RunsElsewhere(Protocol):
+    """The runs of other nodes, where several share the database."""
 
-    def __init__(self) -> None:
+    async def watch(self, thread_id: str) -> None:
+        """Publish the runs that other nodes start on a thread from now on, while it has subscribers."""
+        ...
+
+    def announce(self, live: LiveRun) -> None:
+        """Tell the nodes that watch its thread of a run of this node."""
+        ...
+
+    async def fetch_ended(self, thread_id: str) -> list[LiveRun]:
+        """Return the runs on a thread that ended at other nodes, and whose events these still have."""
+        ...
+
+    def copies(self, thread_id: str) -> list[LiveRun]:
+        """Return the copies of other nodes' runs on a thread."""
+        ...
+
+
+class ThreadSubscribers:
+    """The subscribers of all threads.
+
+    Args:
+        own_runs: Returns the runs of this node on a thread whose events are in memory.
+
+    Attributes:
+        own_runs: As of the argument.
+        elsewhere: The runs of other nodes; None = there are no other nodes.
+    """
+
+    def __init__(self, own_runs: Callable[[str], list[LiveRun]]) -> None:
+        self.own_runs = own_runs
+        self.elsewhere: RunsElsewhere | None = None
         self._followers: dict[str, set[ThreadSubscription]] = {}
 
-    @contextmanager
-    def subscribe(self, thread_id: str) -> Iterator[ThreadSubscription]:
-        """Subscribe to a thread's runs from now on."""
+    def has(self, thread_id: str) -> bool:
+        """Whether a thread has subscribers."""
+        return thread_id in self._followers
+
+    @asynccontextmanager
+    async def subscribe(self, thread_id: str) -> AsyncIterator[ThreadSubscription]:
+        """Subscribe to a thread's runs from now on, whichever node starts them."""
         follower = ThreadSubscription()
         followers = self._followers.setdefault(thread_id, set())
         followers.add(follower)
         try:
+            if self.elsewhere is not None:
+                await self.elsewhere.watch(thread_id)
             yield follower
         finally:
             followers.discard(follower)
-            if not followers:
-                self._followers.pop(thread_id, None)
+            if not followers and self._followers.get(thread_id) is followers:
+                del self._followers[thread_id]
+
+    def runs(self, thread_id: str) -> list[LiveRun]:
+        """Return the runs on a thread whose events are in memory, in the order of their starts."""
+        own = self.own_runs(thread_id)
+        if self.elsewhere is None:
+            return own
+        begun = own + self.elsewhere.copies(thread_id)
+        return sorted(begun, key=lambda live: live.row.created_at)
+
+    async def runs_since(self, thread_id: str, run_id: str) -> list[LiveRun]:
+        """Return the runs on a thread whose events some node has in memory, in the order of their starts.
+
+        `run_id`: The run of which a client has seen something last. If it is known here, nobody else is asked.
+        """
+        known = {live.run_id: live for live in self.runs(thread_id)}
+        if self.elsewhere is not None and run_id and run_id not in known:
+            ended = await self.elsewhere.fetch_ended(thread_id)
+            known = {live.run_id: live for live in ended} | known
+        return sorted(known.values(), key=lambda live: live.row.created_at)
 
     def publish(self, live: LiveRun) -> None:
-        """Notify a thread's subscribers of a new run."""
+        """Notify a thread's subscribers of a new run of this node."""
+        self.publish_here(live)
+        if self.elsewhere is not None:
+            self.elsewhere.announce(live)
+
+    def publish_here(self, live: LiveRun) -> None:
+        """Notify a thread's subscribers at this node of a new run."""
         for follower in self._followers.get(live.thread_id, ()):
             follower.add(live)
 

@@ -13,9 +13,9 @@ import httpx
 from agent.errors import UnknownHost, UrlNotAllowed
 from agent.network.url_guard import UrlGuard, guarded_client
 from gateway.runtime.errors import InvalidRequest
-from gateway.runtime.live_run import LiveRun
 from gateway.runtime.serialization import dumps
 from gateway.runtime.wire import format_timestamp, run_to_wire
+from store.runs import Run
 
 SIGNATURE = "X-Parley-Signature"
 """`t=<Unix seconds>,v1=<hex>`: HMAC-SHA256 of `<t>.<body>`."""
@@ -43,16 +43,30 @@ def sign_webhook(key: bytes, body: bytes, *, seconds: int) -> str:
     return f"t={seconds},v1={digest}"
 
 
-def webhook_body(live: LiveRun, *, started_at: float, now: float) -> bytes:
-    """Return the body for a finished run: its fields, its times, and the thread's values or the error."""
-    fields = run_to_wire(live.row) | {
+def webhook_body(run: Run, values: bytes, *, started_at: float) -> str:
+    """Return the body for a run that has ended: its fields, its times, and the thread's values or the error.
+
+    Args:
+        run: As it is stored.
+        values: JSON.
+        started_at: Unix seconds.
+    """
+    fields = run_to_wire(run) | {
         "run_started_at": format_timestamp(started_at),
-        "run_ended_at": format_timestamp(live.row.updated_at),
-        "webhook_sent_at": format_timestamp(now),
-        "error": live.row.error,
+        "run_ended_at": format_timestamp(run.updated_at),
+        "error": run.error,
     }
-    values = b"null" if live.row.error else live.result
-    return b'%b,"values":%b}' % (dumps(fields)[:-1], values)
+    body = b'%b,"values":%b}' % (dumps(fields)[:-1], b"null" if run.error else values)
+    return body.decode()
+
+
+def _add_time(body: str, now: float) -> bytes:
+    """Return a body with the time at which it is sent.
+
+    >>> _add_time('{"run_id":"r"}', 0.0)
+    b'{"run_id":"r","webhook_sent_at":"1970-01-01T00:00:00.000000+00:00"}'
+    """
+    return f'{body[:-1]},"webhook_sent_at":"{format_timestamp(now)}"}}'.encode()
 
 
 class RunWebhooks:
@@ -81,13 +95,17 @@ class RunWebhooks:
         except UrlNotAllowed as error:
             raise InvalidRequest(f"webhook: {error.user_message}", malformed=True) from error
 
-    async def send(self, url: str, body: bytes) -> bool:
-        """Post a body; return whether it was accepted. Follows no redirects. Raises only on cancellation."""
+    async def send(self, url: str, body: str) -> bool:
+        """Post a body, a JSON object; return whether it was accepted. Follows no redirects.
+
+        Raises only on cancellation.
+        """
         key, client = await self._open_client()
         for number in range(MAX_ATTEMPTS):
             if number:
                 await anyio.sleep(self._pause_s * 2 ** (number - 1))
-            if (verdict := await _post(client, url, body, key)) is not None:
+            content = _add_time(body, time.time())
+            if (verdict := await _post(client, url, content, key)) is not None:
                 return verdict
         return False
 

@@ -2,15 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import anyio
 from langchain_core.runnables import RunnableConfig
+from langgraph.errors import GraphDrained
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, StateSnapshot
+from pydantic import BaseModel
 
 from agent.options import STEERING_SOURCE_KEY
 from agent.streaming import stream_graph
@@ -25,6 +27,7 @@ from gateway.runtime.loop_budget import LoopBudget
 from gateway.runtime.request import GraphRunRequest
 from gateway.runtime.serialization import dumps
 from gateway.runtime.stream_modes import StreamEncoder
+from store.errors import StoreError
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 
@@ -58,7 +61,7 @@ async def execute_run(
     roll_back: Callable[[], Awaitable[None]],
     budget: LoopBudget,
 ) -> RunResult:
-    """Run a graph until it ends or is cancelled. Its events go to the run's log.
+    """Run a graph until it ends, is cancelled, or is to end before its next step. Its events go to the run's log.
 
     Args:
         live: The run.
@@ -71,6 +74,8 @@ async def execute_run(
     try:
         prepared = await prepare()
         return await _run_with_timeout(live, prepared, budget)
+    except GraphDrained:
+        _log.info("Run %s ends before its next step: this process stops.", live.run_id)
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if live.cancel_action is None or task is None:
@@ -115,6 +120,20 @@ async def _run_with_timeout(live: LiveRun, prepared: PreparedRun, budget: LoopBu
     return await _success_result(live, prepared)
 
 
+def _context_for(graph: Graph, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that a graph takes as its context: all, unless its schema is a class with fields."""
+    # A graph may copy its context into the state, so what cannot be saved stays out.
+    context = {k: v for k, v in options.items() if k != STEERING_SOURCE_KEY}
+    schema = graph.context_schema
+    if isinstance(schema, type) and is_dataclass(schema):
+        known: Collection[str] = {field.name for field in fields(schema)}
+    elif isinstance(schema, type) and issubclass(schema, BaseModel):
+        known = schema.model_fields
+    else:
+        return context
+    return {key: value for key, value in context.items() if key in known}
+
+
 async def _stream(live: LiveRun, prepared: PreparedRun, budget: LoopBudget) -> None:
     live.in_graph = True
     request, options = prepared.request, prepared.config["configurable"]
@@ -123,11 +142,11 @@ async def _stream(live: LiveRun, prepared: PreparedRun, budget: LoopBudget) -> N
         prepared.graph,
         prepared.input,
         prepared.config,
-        # A graph may copy its context into the state, so what cannot be saved stays out.
-        context={k: v for k, v in options.items() if k != STEERING_SOURCE_KEY},
+        context=_context_for(prepared.graph, options),
         modes=request.modes.graph_modes(),
         subgraphs=request.modes.subgraphs,
         durability=request.durability,
+        control=live.control,
         with_events="events" in request.modes.requested,
         interrupt_before=request.interrupt_before,
         interrupt_after=request.interrupt_after,
@@ -159,14 +178,18 @@ async def _success_result(live: LiveRun, prepared: PreparedRun) -> RunResult:
 async def _cancelled_result(
     live: LiveRun, prepared: PreparedRun | None, roll_back: Callable[[], Awaitable[None]]
 ) -> RunResult:
-    """Return the result of a cancelled run: the thread is `interrupted` if steps remain."""
+    """Return the result of a run that was cancelled, or ended early: the thread is `interrupted` if steps remain."""
     if prepared is None:
         return RunResult(status="interrupted", thread_unchanged=True)
     back = live.cancel_action == "rollback"
     with anyio.move_on_after(STATE_S, shield=True):
         if back:
             await roll_back()
-        state = await prepared.graph.aget_state(prepared.thread_config)
+        try:
+            state = await prepared.graph.aget_state(prepared.thread_config)
+        except StoreError as error:
+            _log.warning("Run %s: what is left of it cannot be read: %s", live.run_id, error)
+            return RunResult(status="interrupted", thread_unchanged=back)
         return RunResult(
             status="interrupted",
             thread_status="interrupted" if state.next else "idle",

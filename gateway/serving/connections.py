@@ -1,7 +1,8 @@
 """Limits of network connections: how many, how long a request may take to arrive, and how long a client may not read.
 
 A connection is either waiting (no complete request head yet, or idle between requests) or serving. If there are too
-many, waiting ones are closed first, oldest first: half-open connections cannot keep others out.
+many, waiting ones are closed first, then those whose client is slow (its body has not arrived, or it does not read),
+oldest first: half-open connections cannot keep others out.
 """
 
 import logging
@@ -32,6 +33,12 @@ MAX_DESCRIPTORS = 65_536
 MIN_CONNECTIONS = 16
 """Connections that are allowed however few file descriptors there are."""
 
+MAX_HEAD_BYTES = 65_536
+"""Bytes without a complete head or a piece of a body before a connection is closed: uvicorn would keep them all."""
+
+MAX_PIPELINED = 16
+"""Requests that may wait for the one before on the same connection."""
+
 _SWEEP_S = 1.0
 
 
@@ -41,6 +48,7 @@ class Connection:
     Attributes:
         is_serving: A request is being answered, or the connection is a WebSocket.
         head_started_at: When a request started to arrive, and its head is incomplete; None = none is arriving.
+        awaits_body: Whether the body of the request that is answered is incomplete.
         write_paused_at: When the client stopped reading; None = it reads.
     """
 
@@ -49,7 +57,13 @@ class Connection:
         self.client = client
         self.is_serving = False
         self.head_started_at: float | None = now
+        self.awaits_body = False
         self.write_paused_at: float | None = None
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether a request is being answered and its client is what that waits for."""
+        return self.is_serving and (self.awaits_body or self.write_paused_at is not None)
 
 
 class ConnectionLimiter:
@@ -76,7 +90,7 @@ class ConnectionLimiter:
         self.clock = clock
 
     def open(self, transport: Transport) -> Connection:
-        """Register a connection; closes the oldest waiting one if there are too many."""
+        """Register a connection; closes the oldest waiting or slow one if there are too many."""
         peer = transport.get_extra_info("peername")
         client = client_key(str(peer[0])) if isinstance(peer, tuple) else ""
         connection = Connection(transport, client, self.clock())
@@ -126,9 +140,14 @@ class ConnectionLimiter:
 
     def _make_room(self, newcomer: Connection, wanted: Callable[[Connection], bool]) -> None:
         waiting = (one for one in self._open.values() if not one.is_serving and wanted(one))
-        victim = next(waiting, newcomer)
+        slow = (one for one in self._open.values() if one.is_slow and wanted(one))
+        victim = next(waiting, None) or next(slow, newcomer)
         victim.transport.abort()
         self.close(victim.transport)
+
+
+class TooManyPipelined(Exception):
+    """A client sends requests without end and waits for no response. The parser answers it with 400."""
 
 
 class LimitedHttpProtocol(HttpToolsProtocol):
@@ -138,6 +157,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         super().__init__(**options)
         self._limiter = limiter
         self._connection: Connection | None = None
+        self._head_bytes = 0
 
     @override
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
@@ -154,7 +174,15 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         connection = self._connection
         if connection and not connection.is_serving and connection.head_started_at is None:
             connection.head_started_at = self._limiter.clock()
+        self._head_bytes += len(data)
         super().data_received(data)
+        if self._head_bytes > MAX_HEAD_BYTES:  # of a head, or of trailers
+            self.transport.abort()
+
+    @override
+    def on_body(self, body: bytes) -> None:
+        self._head_bytes = 0
+        super().on_body(body)
 
     @override
     def on_message_begin(self) -> None:
@@ -164,16 +192,22 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     @override
     def on_headers_complete(self) -> None:
+        self._head_bytes = 0
         if self._connection is not None:
             self._connection.head_started_at = None
+            self._connection.awaits_body = True
             self._limiter.set_serving(self._connection, serving=True)
         super().on_headers_complete()
+        if len(self.pipeline) > MAX_PIPELINED:
+            raise TooManyPipelined
 
     @override
     def on_message_complete(self) -> None:
+        self._head_bytes = 0
         super().on_message_complete()
         if self._connection is not None:
             self._connection.head_started_at = None
+            self._connection.awaits_body = False
 
     @override
     def on_response_complete(self) -> None:

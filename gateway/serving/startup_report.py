@@ -78,6 +78,9 @@ def config_hints(config: Config) -> Iterator[str]:
     if config.agent.sandbox.use == "local" and config.agent.sandbox.allow_host_bash:
         yield HOST_BASH_HINT
     yield from _webhook_host_hints(config)
+    for name, section in config.bots.platforms.items():
+        if section.enabled and section.dm_policy == "allowlist" and not section.allowed_users:
+            yield f"channels.{name}.dm_policy is allowlist and allowed_users is empty: nobody gets answers in private"
     yield from config.warnings
 
 

@@ -1,6 +1,7 @@
 """Checks of a configuration's references and credentials: assistants, models, agents, context keys, tokens, keys."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields
 from uuid import UUID
 
@@ -11,6 +12,7 @@ from bots.config import FeishuConfig, PlatformConfig, SlackConfig, TelegramConfi
 from bus.config import DEFAULT_SESSION, SessionConfig
 from gateway.config import Config
 from gateway.config_validation import closest_match
+from gateway.graphs import GraphUnusable, find_graphs
 
 CONTEXT_KEYS = [field.name for field in fields(RunOptions)]
 _TYPO_CUTOFF = 0.8
@@ -29,6 +31,15 @@ _KINDS = {
 }
 """Prefixes of credentials."""
 
+_TELEGRAM_TOKEN = re.compile(r"[0-9]+:\S+|\$.*")  # a token, or a variable that is not set
+
+_USER_IDS = {
+    SlackConfig: ("[UW][A-Z0-9]+", "U012AB3CD"),
+    TelegramConfig: ("-?[0-9]+", "123456789"),
+    FeishuConfig: ("ou_.+", "ou_7d8a6e6df7621556ce0d21922b676706"),
+}
+"""The form of people's IDs on each platform, and an example."""
+
 
 def find_reference_problems(config: Config) -> Iterator[str]:
     """Yield one line for each reference that leads nowhere and each credential of the wrong kind."""
@@ -37,15 +48,22 @@ def find_reference_problems(config: Config) -> Iterator[str]:
     for name, section in config.bots.platforms.items():
         if section.enabled:
             yield from _find_credential_problems(f"channels.{name}", section)
-    yield from _find_missing_keys(config.agent, config.environment)
-    enabled = {name for name, section in config.bots.sections.items() if section.enabled}
-    for name in config.gateway.required_channels:
-        if name not in enabled:
-            yield f"gateway.required_channels: there is no enabled channel {name!r}{_guess(name, enabled)}"
+            yield from _find_access_problems(f"channels.{name}", section)
+    if "models" not in config.dropped:
+        yield from _find_missing_keys(config.agent, config.environment)
+    yield from _find_missing_channels(config)
     groups = {group.name for group in config.agent.tool_groups}
     for index, tool in enumerate(config.agent.tools):
-        if groups and tool.group not in groups:
+        if groups and tool.group not in groups and "tool_groups" not in config.dropped:
             yield f"tools[{index}].group: there is no tool group {tool.group!r}{_guess(tool.group, groups)}"
+
+
+def _find_missing_channels(config: Config) -> Iterator[str]:
+    enabled = {name for name, section in config.bots.sections.items() if section.enabled}
+    for name in config.gateway.required_channels:
+        is_dropped = any(f"{key}.".startswith(f"channels.{name}.") for key in config.dropped)
+        if name not in enabled and not is_dropped:
+            yield f"gateway.required_channels: there is no enabled channel {name!r}{_guess(name, enabled)}"
 
 
 def _sessions(config: Config) -> Iterator[tuple[str, SessionConfig]]:
@@ -63,6 +81,13 @@ def _sessions(config: Config) -> Iterator[tuple[str, SessionConfig]]:
         open_sessions += [(f"{path}.users.{key}", one) for key, one in session.users.items()]
 
 
+def _graph_names(config: Config) -> Collection[str]:
+    try:
+        return find_graphs(config.graphs, config.folder)
+    except GraphUnusable:
+        return config.graphs  # told by the check of the graphs themselves
+
+
 def _find_session_problems(config: Config, path: str, session: SessionConfig) -> Iterator[str]:
     is_remote = (
         config.bus.langgraph_url is not None
@@ -70,7 +95,7 @@ def _find_session_problems(config: Config, path: str, session: SessionConfig) ->
     agents = CustomAgentStore(config.files).stored_names()
     assistant = session.assistant_id
     if assistant and not is_remote and not _is_uuid(assistant):
-        known = {str(DEFAULT_SESSION.assistant_id), *agents}
+        known = {str(DEFAULT_SESSION.assistant_id), *agents, *_graph_names(config)}
         if assistant not in known and _stored_name(assistant) not in agents:
             yield (
                 f"{path}.assistant_id: there is no assistant {assistant!r}{_guess(assistant, known)}"
@@ -81,7 +106,8 @@ def _find_session_problems(config: Config, path: str, session: SessionConfig) ->
         if key not in CONTEXT_KEYS and guess:
             yield f"{path}.context.{key}: unknown key; did you mean `{guess}`?"
     model, agent = context.get("model_name"), context.get("agent_name")
-    if isinstance(model, str) and not is_remote and config.agent.model_named(model) is None:
+    is_known = "models" in config.dropped or is_remote
+    if isinstance(model, str) and not is_known and config.agent.model_named(model) is None:
         models = {entry.name for entry in config.agent.chat_models}
         yield f"{path}.context.model_name: there is no model {model!r}{_guess(model, models)}"
     if isinstance(agent, str) and not is_remote and _stored_name(agent) not in agents:
@@ -104,6 +130,19 @@ def _find_credential_problems(path: str, section: PlatformConfig) -> Iterator[st
         if kind is not None and kind != prefix:
             wanted = f", not {_KINDS[prefix]} ({prefix}...)" if prefix else ""
             yield f"{path}.{key}: is {_KINDS[kind]} ({kind}...){wanted}"
+        elif isinstance(section, TelegramConfig) and value and not _TELEGRAM_TOKEN.fullmatch(value):
+            yield f"{path}.{key}: is not a bot token (123456789:...), as @BotFather gives it"
+
+
+def _find_access_problems(path: str, section: PlatformConfig) -> Iterator[str]:
+    """Yield people who cannot be recognized: platforms tell IDs, not names."""
+    for kind, (form, example) in _USER_IDS.items():
+        if isinstance(section, kind):
+            lists = {"allowed_users": section.allowed_users, "admin_users": section.admin_users}
+            for key, people in lists.items():
+                for one in people:
+                    if re.fullmatch(form, one) is None:
+                        yield f"{path}.{key}: {one!r} is not a user ID, like {example}"
 
 
 def _find_missing_keys(config: AgentConfig, environment: Mapping[str, str]) -> Iterator[str]:

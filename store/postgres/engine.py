@@ -5,9 +5,8 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -27,11 +26,13 @@ from store.postgres.nodes import PostgresNodes
 from store.postgres.schema import migrate
 from store.postgres.session import PostgresSession
 from store.postgres.signals import PostgresSignals
+from store.postgres.statement_batches import StatementBatches, StatementUnit
 from store.process_description import ProcessDescription
 from store.transaction import Params, Row, T, Transaction
+from store.units import UnitOfWork, report_results
 
-CONNECTIONS = 8
-"""Connections of a process, besides the one that holds its lock."""
+CONNECTIONS = 7
+"""Connections for units and reads. Besides there are those of the node, of signals, and of single statements."""
 
 RECONNECT_S = 0.5
 """After a failed connection attempt, seconds in which calls fail at once instead of trying again."""
@@ -41,22 +42,12 @@ CLOSE_S = 5.0
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True, eq=False)
-class _PostgresUnit:
-    """A unit of work, its waiting caller, and its result."""
-
-    work: Callable[[Transaction], Any]
-    future: asyncio.Future[Any]
-    is_read: bool
-    value: Any = None
-    error: Exception | None = None
-
-
 class PostgresEngine(Engine):
     """A PostgreSQL database.
 
     Units run side by side, each in a transaction of its own (READ COMMITTED). One that depends on rows it read
-    locks them, or a name. A unit that loses against another one runs again.
+    locks them, or a name. A unit that loses against another one runs again. Single statements have a connection of
+    their own, on which those of many callers run in one transaction (store/postgres/statement_batches.py).
 
     Args:
         node: This process as a node.
@@ -72,7 +63,8 @@ class PostgresEngine(Engine):
         self._folder = folder
         self.signals = PostgresSignals(partial(connect, node.parameters))
         self._loop = asyncio.get_running_loop()
-        self._queue: SimpleQueue[_PostgresUnit | None] = SimpleQueue()
+        self._queue: SimpleQueue[UnitOfWork | None] = SimpleQueue()
+        self._statements = StatementBatches(self._connect, self._report, self._queue.put)
         self._orders: dict[str, tuple[anyio.Lock, int]] = {}
         self._outage = ""
         self._retry_at = 0.0
@@ -103,11 +95,24 @@ class PostgresEngine(Engine):
     async def submit(self, work: Callable[[Transaction], T], *, order: str = "") -> T:
         if not order:
             return await self._put(work)
+        async with self._turn(order):
+            return await self._put(work)
+
+    @override
+    async def execute(
+        self, sql: str, params: Params | Callable[[], Params], *, order: str = ""
+    ) -> Sequence[Row]:
+        async with self._turn(order) if order else nullcontext():
+            return await self._put_statement(sql, params() if callable(params) else params)
+
+    @asynccontextmanager
+    async def _turn(self, order: str) -> AsyncIterator[None]:
+        """Wait until the earlier units of an order are done; later ones wait for the end of the block."""
         lock, callers = self._orders.get(order) or (anyio.Lock(fast_acquire=True), 0)
         self._orders[order] = lock, callers + 1
         try:
             async with lock:
-                return await self._put(work)
+                yield
         finally:
             lock, callers = self._orders.pop(order)
             if callers > 1:
@@ -128,6 +133,8 @@ class PostgresEngine(Engine):
         """Run what was submitted, then close the connections."""
         self._closed = True
         await anyio.to_thread.run_sync(self.signals.close)
+        # Statements that cannot be run together are handed to the other threads.
+        await anyio.to_thread.run_sync(self._statements.close, CLOSE_S)
         for _ in self._threads:
             self._queue.put(None)
         deadline = time.monotonic() + CLOSE_S
@@ -137,11 +144,19 @@ class PostgresEngine(Engine):
             _log.error("The database connections did not close within %s s.", CLOSE_S)
 
     async def _put(self, work: Callable[[Transaction], T], *, is_read: bool = False) -> T:
+        future: asyncio.Future[T] = self._new_future()
+        self._queue.put(UnitOfWork(work, future, is_read=is_read))
+        return await future
+
+    async def _put_statement(self, sql: str, params: Params) -> Sequence[Row]:
+        future: asyncio.Future[Sequence[Row]] = self._new_future()
+        self._statements.put(StatementUnit((sql, params), future))
+        return await future
+
+    def _new_future(self) -> asyncio.Future[Any]:
         if self._closed:
             raise StoreUnavailable("The database is closed.")
-        future: asyncio.Future[T] = self._loop.create_future()
-        self._queue.put(_PostgresUnit(work, future, is_read))
-        return await future
+        return self._loop.create_future()
 
     def _serve(self) -> None:
         """Run units on a connection of this thread until the engine is closed."""
@@ -149,15 +164,17 @@ class PostgresEngine(Engine):
         while (unit := self._queue.get()) is not None:
             try:
                 unit.value = session.run(unit.work, is_read=unit.is_read)
-                self._outage = ""
-            except StoreUnavailable as error:
-                unit.error, self._outage = error, str(error)
             except Exception as error:  # noqa: BLE001 - a unit of work: its error goes to whoever sent it
                 unit.error = error
-            # RuntimeError: the event loop is closed, no caller is left. What was committed stays committed.
-            with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(_resolve_future, unit)
+            self._report([unit])
         session.close()
+
+    def _report(self, units: Sequence[UnitOfWork]) -> None:
+        """Hand results to those who wait for them; note whether the database can be used."""
+        outages = [str(one.error) for one in units if isinstance(one.error, StoreUnavailable)]
+        if outages or any(one.error is None for one in units):
+            self._outage = next(iter(outages), "")
+        report_results(self._loop, units)
 
     def _connect(self) -> Connection:
         if time.monotonic() < self._retry_at:
@@ -168,15 +185,6 @@ class PostgresEngine(Engine):
             self._outage = str(error)
             self._retry_at = time.monotonic() + RECONNECT_S
             raise
-
-
-def _resolve_future(unit: _PostgresUnit) -> None:
-    if unit.future.done():
-        return
-    if unit.error is None:
-        unit.future.set_result(unit.value)
-    else:
-        unit.future.set_exception(unit.error)
 
 
 @asynccontextmanager

@@ -3,20 +3,25 @@
 Values are integers, floats, text, bytes and None; rows come in PostgreSQL's binary format. Blocking calls.
 """
 
+import select
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import psycopg
 from psycopg import errors
-from psycopg.pq import DiagnosticField, ExecStatus, Format, abc
+from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus, Format, abc
 
 from store.postgres.connection import Connection
 from store.postgres.statements import translate
-from store.transaction import Params, Row, Value
+from store.transaction import Params, Row, Statement, Value
 
-_BEGIN = b"BEGIN; SELECT pg_current_xact_id()"
-"""One trip. The number tells later whether the transaction was committed, if its connection breaks meanwhile."""
+_BEGIN: Sequence[Statement] = (
+    ("BEGIN", {}),
+    ("SELECT CAST(pg_current_xact_id() AS text) AS number", {}),
+)
+"""The number tells later whether the transaction was committed, if its connection breaks meanwhile."""
 
 _FLOAT = struct.Struct("!d")
 
@@ -34,6 +39,9 @@ _DECODERS: Mapping[int, Callable[[bytes], Any]] = {
 }
 """By the number of the type (pg_type.oid)."""
 
+_Bound = tuple[bytes, list[Any], list[Format]]
+"""A prepared statement's name, its values, and their formats."""
+
 _Columns = tuple[tuple[str, Callable[[bytes], Any]], ...]
 
 
@@ -49,27 +57,73 @@ class PreparedStatements:
         """Execute a statement without parameters and rows: BEGIN and the like. Raises psycopg.Error."""
         _check(self._pgconn, self._pgconn.exec_(sql))
 
-    def begin(self) -> str:
-        """Begin a transaction; return its number. Raises psycopg.Error."""
-        result = self._pgconn.exec_(_BEGIN)
-        _check(self._pgconn, result)
-        return (result.get_value(0, 0) or b"").decode()
+    def begin(self, statements: Sequence[Statement]) -> tuple[str, list[Sequence[Row]]]:
+        """Begin a transaction with some statements; return its number, and their rows. Raises psycopg.Error."""
+        _, numbers, *rows = self.run_all([*_BEGIN, *statements])
+        return str(numbers[0]["number"]), rows
 
     def run(self, sql: str, params: Params) -> Sequence[Row]:
         """Execute a statement of the store; return its rows. Raises psycopg.Error."""
-        translated, names = translate(sql)
-        encoded = [_encode(params[name]) for name in names]
-        values: list[Any] = [item[1] for item in encoded]
-        types = tuple(item[0] for item in encoded)
-        name = self._names.get((sql, types)) or self._prepare(sql, translated, types)
-        result = self._pgconn.exec_prepared(
-            name,
-            values,
-            [Format.BINARY if item[0] == _BYTEA else Format.TEXT for item in encoded],
-            Format.BINARY,
-        )
+        name, values, formats = self._bind(sql, params)
+        result = self._pgconn.exec_prepared(name, values, formats, Format.BINARY)
         _check(self._pgconn, result)
         return self._rows(name, result) if result.ntuples else ()
+
+    def run_all(self, statements: Sequence[Statement]) -> list[Sequence[Row]]:
+        """Execute statements in one trip; return the rows of each. Raises psycopg.Error."""
+        bound = [self._bind(sql, params) for sql, params in statements]
+        self._pgconn.enter_pipeline_mode()
+        try:
+            for name, values, formats in bound:
+                self._pgconn.send_query_prepared(name, values, formats, Format.BINARY)
+            self._pgconn.pipeline_sync()
+            results = self._exchange()
+        finally:
+            with suppress(psycopg.Error):  # the connection broke
+                self._pgconn.exit_pipeline_mode()
+        for result in results:
+            _check(self._pgconn, result)
+        return [
+            self._rows(name, result) if result.ntuples else ()
+            for (name, _, _), result in zip(bound, results, strict=True)
+        ]
+
+    def _exchange(self) -> list[abc.PGresult]:
+        """Send what is queued; return the results of its statements. Raises psycopg.OperationalError.
+
+        Only the waiting lets other threads run: each call that does is paid with the interpreter's lock, for which a
+        busy event loop makes this thread wait up to 5 ms.
+        """
+        poll = select.poll()
+        poll.register(self._pgconn.socket, select.POLLIN | select.POLLOUT)
+        while self._pgconn.flush():
+            if poll.poll()[0][1] & ~select.POLLOUT:
+                self._pgconn.consume_input()
+        poll.modify(self._pgconn.socket, select.POLLIN)
+        results: list[abc.PGresult] = []
+        while True:
+            while self._pgconn.is_busy():
+                poll.poll()
+                self._pgconn.consume_input()
+            result = self._pgconn.get_result()
+            if result is None:  # after each statement
+                if self._pgconn.status != ConnStatus.OK:
+                    raise psycopg.OperationalError("the connection was lost")
+            elif result.status == ExecStatus.PIPELINE_SYNC:
+                return results
+            else:
+                results.append(result)
+
+    def _bind(self, sql: str, params: Params) -> _Bound:
+        """Prepare a statement, unless it is; return its name, its values and their formats. Raises psycopg.Error."""
+        translated, names = translate(sql)
+        encoded = [_encode(params[name]) for name in names]
+        types = tuple(item[0] for item in encoded)
+        return (
+            self._names.get((sql, types)) or self._prepare(sql, translated, types),
+            [item[1] for item in encoded],
+            [Format.BINARY if item[0] == _BYTEA else Format.TEXT for item in encoded],
+        )
 
     def _prepare(self, sql: str, translated: str, types: tuple[int, ...]) -> bytes:
         name = f"s{len(self._names)}".encode()

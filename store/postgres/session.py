@@ -11,7 +11,7 @@ from typing_extensions import override
 from store.errors import StoreError, StoreUnavailable
 from store.postgres.connection import Connection, unavailable
 from store.postgres.prepared import PreparedStatements
-from store.transaction import Params, Row, T, Transaction
+from store.transaction import Params, Row, Statement, T, Transaction
 
 MAX_ATTEMPTS = 10
 """How often a unit runs that loses against others."""
@@ -43,10 +43,19 @@ class _PostgresTransaction(Transaction):
 
     @override
     def run(self, sql: str, params: Params | None = None) -> Sequence[Row]:
-        if not self._has_begun:
-            self._has_begun = True
-            self.number = self._statements.begin()
-        return self._statements.run(sql, params or {})
+        if self._has_begun:
+            return self._statements.run(sql, params or {})
+        return self.run_all([(sql, params or {})])[0]
+
+    @override
+    def run_all(self, statements: Sequence[Statement]) -> list[Sequence[Row]]:
+        if not statements:
+            return []
+        if self._has_begun:
+            return self._statements.run_all(statements)
+        self._has_begun = True
+        self.number, rows = self._statements.begin(statements)
+        return rows
 
     @override
     def lock(self, name: str) -> None:

@@ -26,9 +26,12 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "chat_migration": ("channel", "workspace", "old_chat"),
     "credential": ("channel", "name"),
     "api_token": ("name",),
+    "file_area": ("area",),
+    "stored_file": ("area", "path"),
     "checkpoints": ("thread_id", "checkpoint_ns", "checkpoint_id"),
     "writes": ("thread_id", "checkpoint_ns", "checkpoint_id", "task_id", "idx"),
     "message_chunks": ("thread_id", "name"),
+    "run_webhook": ("run_id",),
 }
 """Primary keys. A table comes after those that it refers to."""
 

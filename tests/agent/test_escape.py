@@ -435,6 +435,27 @@ async def test_the_limit_of_files_holds_at_once(tmp_path: Path, command: str, en
     assert await cell.use("write_file", path="new.txt", content="x") == "OK"
 
 
+async def test_a_file_has_one_name(cell: SandboxHarness) -> None:
+    """Hard links take no inode, so a limit of files would be noticed too late."""
+    said = await cell.bash("echo x > a; ln a b; ln -s a c; cat c; ls")
+    assert "Operation not permitted" in said
+    assert said.startswith("x\na\nc\n")
+
+
+@needs_python
+async def test_deleted_files_that_are_open_count(tmp_path: Path) -> None:
+    cell = SandboxHarness(tmp_path, disk=DiskLimits(quota_mb=50, free_mb=1))
+    hiding = (
+        "import os, sys, time\nfiles = []\nfor n in range(80):\n"
+        "    files.append(open('f', 'wb'))\n    os.unlink('f')\n"
+        "    files[-1].write(b'x' * 5_000_000)\n    files[-1].flush()\n"
+        "    print(n, flush=True)\n    time.sleep(0.02)"
+    )
+    said = await cell.bash(f'python3 -c "{hiding}"')
+    assert "reached a limit of disk space" in said
+    assert "\n40\n" not in said
+
+
 async def test_the_limit_of_bytes_holds_at_once(tmp_path: Path) -> None:
     cell = SandboxHarness(tmp_path, disk=DiskLimits(quota_mb=100, free_mb=1))
     assert "more than the limit of 100 MB" in await cell.bash(creating("f", "printf %01000000d 0"))

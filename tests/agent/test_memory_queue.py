@@ -25,7 +25,7 @@ from agent.memory.queue import (
 )
 from agent.memory.scope import MemoryScope
 from agent.memory.turns import MemoryMessage, MemoryTurn
-from tests.eventually import eventually
+from tests.eventually import eventually, is_waiting
 
 NEVER = 1000.0  # seconds of rest that no test waits for
 
@@ -275,8 +275,7 @@ async def test_closing_waits_for_what_is_under_way_and_gives_up_when_told(*, is_
         if is_busy:
             waiting.expedite(key_of(turn("a")))
             await learner.begun.wait()
-        with anyio.move_on_after(0.05):
-            await waiting.flush()
+        assert await is_waiting(waiting.flush)
         assert [one.text for exchange in waiting.unprocessed for one in exchange.messages] == ["a"]
 
 

@@ -32,6 +32,7 @@ NODES = ("before_agent", "before_model", "after_model", "after_agent")
 def test_the_order_is_pinned() -> None:
     assert [kind.__name__.removesuffix("Middleware") for kind in MIDDLEWARE_ORDER] == [
         "Steering",
+        "FileStorage",
         "ToolOutputBudget",
         "Sanitization",
         "ThreadData",

@@ -454,6 +454,7 @@ async def test_the_whole_agent_repeats_a_request_that_is_too_long(tmp_path: Path
     async with open_agent(tmp_path, model) as harness:
         messages = await harness.say("hello")
     assert [message.text for message in messages] == ["hello", "Answer."]
+    assert seen(model.prompts[-1])[-1] == "hello"  # of a few words none are left out
 
 
 async def test_a_single_message_that_is_too_long_is_shortened_with_a_note() -> None:

@@ -138,8 +138,8 @@ def test_the_nodes_of_compose_share_database_and_files_and_have_folders_of_their
     config = load_config(str(file), {**nodes[0]["environment"], "PARLEY_HOME": str(tmp_path)})
     assert config.warnings == ()
     assert config.database.url == urls.pop()
-    assert config.storage.folder == Path("/data")
-    assert all(str(config.storage.folder) in home for home in homes)
+    assert config.files == Path("/data")
+    assert all(str(config.files) in home for home in homes)
     assert all(mount.endswith((":/data", ":ro")) for node in nodes for mount in node["volumes"])
 
 
@@ -160,3 +160,26 @@ def test_pods_that_share_a_database_differ_in_what_they_must() -> None:
     (container,) = spec["template"]["spec"]["containers"]
     assert config["storage"]["url"] == f"file://{container['volumeMounts'][0]['mountPath']}"
     assert config["database"]["url"] == "$PARLEY_DATABASE_URL"
+
+
+def test_the_docker_sandbox_of_compose_maps_what_is_mounted(tmp_path: Path) -> None:
+    file = ROOT / "deploy" / "compose" / "docker-sandbox.yaml"
+    parley = yaml.safe_load(file.read_text("utf-8"))["services"]["parley"]
+    assert "/var/run/docker.sock:/var/run/docker.sock" in parley["volumes"]
+    assert "${PARLEY_HOST_DATA}:/data" in parley["volumes"]
+    dockerfile = (ROOT / parley["build"]["dockerfile"]).read_text("utf-8")
+    assert f"FROM {COMPOSE['services']['parley']['image']}\n" in dockerfile
+    page = (ROOT / "docs" / "howto" / "sandbox-in-docker.md").read_text("utf-8")
+    (section,) = (
+        block for block in re.findall(r"```yaml\n(.*?)```", page, re.S) if "path_map" in block
+    )
+    (tmp_path / "config.yaml").write_text(section)
+    environment = {"PARLEY_HOST_DATA": "/srv/parley", "PARLEY_HOST_SKILLS": "/src/skills"}
+    assert environment.keys() <= parley["environment"].keys()
+    config = load_config(
+        str(tmp_path / "config.yaml"), {**environment, "PARLEY_HOME": str(tmp_path)}
+    )
+    assert config.agent.sandbox.docker.path_map == {
+        "/data": "/srv/parley",
+        "/app/skills": "/src/skills",
+    }

@@ -27,8 +27,8 @@ from gateway.cli import build_parser
 from gateway.config import _TopLevelConfig, load_config
 from gateway.gateway_config import GatewayConfig
 from gateway.node_config import NodeConfig
-from gateway.storage_config import StorageConfig
 from store.config import StoreConfig
+from store.files.config import StorageConfig
 from tests.gateway.composed import composed
 
 ROOT = Path(__file__).parents[2]
@@ -45,6 +45,17 @@ PROGRAMS = {
     "parley", "python", "systemctl", "tar", "umask", "uv",
 }  # fmt: skip
 """What a reader may be asked to type."""
+
+OTHER_SITES = {
+    "https://agentclientprotocol.com",
+    "https://docs.astral.sh/uv/",
+    "https://docs.langchain.com/langgraph-platform/why-langgraph",
+    "https://github.com/microsoft/markitdown",
+    "https://mermaid.js.org",
+    "https://semver.org/",
+    "https://www.contributor-covenant.org/version/2/1/code_of_conduct/",
+}
+"""Links that no test follows: whoever adds one opens it."""
 
 
 def name_of(path: Path) -> str:
@@ -237,6 +248,15 @@ def test_links_lead_somewhere(page: Path) -> None:
         goal = (page.parent / file).resolve() if file else page
         assert goal.exists(), target
         assert not anchor or anchor in anchors(goal), target
+
+
+def test_links_to_other_sites_are_listed() -> None:
+    linked = {
+        target
+        for page in PAGES
+        for target in re.findall(r"\]\((\w+://[^)\s]+)\)", page.read_text("utf-8"))
+    }
+    assert linked == OTHER_SITES
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

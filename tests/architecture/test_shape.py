@@ -27,6 +27,7 @@ BROAD_EXCEPTS = {
     "agent/memory/extractor.py": "learning from a conversation: providers raise their own kinds, nobody waits for it",
     "agent/mcp/adapter.py": "a call of an MCP tool: a server may fail in any way; the model is told",
     "agent/mcp/server.py": "loading an MCP server: a broken one must not harm the others",
+    "gateway/graphs.py": "the file of somebody's graph may raise anything when it is imported",
     "agent/mcp/session.py": "a connection to an MCP server: whatever ends it is told to those who use it",
     "agent/middleware/guardrails.py": "a guardrail's decision: one that fails must not be a way round it",
     "agent/middleware/llm_retry.py": "a model's call: what a provider raises is told apart, the rest goes on",
@@ -41,7 +42,8 @@ BROAD_EXCEPTS = {
     "store/node_calls.py": "a call of another node: whatever failed here, the caller is told",
     "gateway/forwarding/requests.py": "a forwarded request: whatever failed here, the node that forwarded it is told",
     "store/postgres/node.py": "a heartbeat: without one the other nodes would end this process",
-    "gateway/runtime/runs.py": "a run's record: one that cannot be finished must not end the others",
+    "gateway/runtime/executor.py": "a run's worker: one that cannot be finished must not end the others",
+    "gateway/runtime/runs.py": "a run whose row could not be written leaves its queue",
     "gateway/runtime/worker.py": "a run's worker: whatever a graph raises becomes the run's error",
     "agent/uploads/worker.py": "a document or image: every parser raises its own kinds, in a process of its own",
     "bots/feishu/receiver.py": "a handed-over event: whatever failed, it is not acknowledged",
@@ -57,6 +59,7 @@ BROAD_EXCEPTS = {
     "bus/supervision.py": "an adapter: it is started again, the others go on",
     "store/writer.py": "a unit of work: its error goes to whoever sent it",
     "store/postgres/engine.py": "a unit of work: its error goes to whoever sent it",
+    "store/postgres/statement_batches.py": "a batch of statements: those who sent them get the error",
     "bus/conversation/machine.py": "a turn: the person is told, the next message works",
     "bus/conversation/workers.py": "what a turn shows: the row is taken up again, the next message works",
     "bus/errors.py": "a decoration: it is logged, and never worth a turn",
@@ -172,3 +175,9 @@ def test_locks_pin_by_hash_and_name_no_host() -> None:
         assert "://" not in text
         assert all("--hash=" in block or "==" not in block for block in text.split("\n\n"))
         assert text.count("==") <= text.count("--hash=sha256:")
+
+
+def test_every_migration_has_a_number_of_its_own() -> None:
+    for folder in (ROOT / "store/migrations", ROOT / "store/migrations/postgres"):
+        numbers = [path.name[:4] for path in folder.glob("[0-9]*.sql")]
+        assert sorted(numbers) == sorted(set(numbers)), folder

@@ -20,6 +20,7 @@ from langgraph_sdk.client import LangGraphClient
 from starlette.types import ASGIApp
 
 from bus.config import BusConfig, ChannelPolicy, RateLimit
+from bus.context import AgentServer
 from bus.messages import InboundMessage, ReplyTarget, Sender
 from bus.platform import Adapter
 from bus.runs.client import NEWER_OPTIONS, STREAM_MODES
@@ -52,6 +53,7 @@ HANGING = 50
 COMMANDS = 40
 ROUNDS = rounds(5)
 PACED_ROUNDS = rounds(2)
+SQLITE = StoreConfig()
 
 _MAP = """
 INSERT INTO conversation (channel, workspace, chat, thread_id, created_at, updated_at)
@@ -64,7 +66,9 @@ DEERFLOW = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _RunningBus:
+class RunningBus:
+    """A bus, and the platform that it answers on."""
+
     bus: Bus
     platform: FakePlatform
 
@@ -85,7 +89,7 @@ async def _measure() -> list[Figure]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Load:
+class Load:
     """Messages per second, and CPU milliseconds of one."""
 
     rate: float
@@ -106,21 +110,21 @@ class _Round:
         embedded_turn: Whole turns of the embedded runtime: the SDK's call alone, and a message.
     """
 
-    known: _Load
-    known_full: _Load
-    new: _Load
-    new_full: _Load
-    turn: _Load
-    embedded: tuple[_Load, _Load]
-    embedded_turn: tuple[_Load, _Load]
+    known: Load
+    known_full: Load
+    new: Load
+    new_full: Load
+    turn: Load
+    embedded: tuple[Load, Load]
+    embedded_turn: tuple[Load, Load]
 
 
 async def _round(full: Path) -> _Round:
     return _Round(
-        known=await _starts(None, known=MESSAGES),
-        known_full=await _starts(full, known=MESSAGES),
-        new=await _starts(None, known=0),
-        new_full=await _starts(full, known=0),
+        known=await starts(None, known=MESSAGES),
+        known_full=await starts(full, known=MESSAGES),
+        new=await starts(None, known=0),
+        new_full=await starts(full, known=0),
         turn=await _turns(),
         embedded=(await _sdk_alone(hangs=True), await _through_bus(hangs=True)),
         embedded_turn=(await _sdk_alone(hangs=False), await _through_bus(hangs=False)),
@@ -133,7 +137,7 @@ def _rates(measured: list[_Round]) -> list[Figure]:
         strict=True,
     )
     sdk, mapped = ("the SDK's call alone", "Parley"), ("none mapped", "1,000,000 mapped")
-    starts = [_cpu(*one.embedded) for one in measured]
+    steps = [_cpu(*one.embedded) for one in measured]
     whole = [_cpu(*one.embedded_turn) for one in measured]
     return [
         Figure("bus: inbound to run start, durable", _rate(known), "msg/s", ">= 1500", DEERFLOW),
@@ -142,26 +146,26 @@ def _rates(measured: list[_Round]) -> list[Figure]:
         Figure("bus: whole turns, answer delivered, durable", _rate(turns), "turns/s"),
         *paired("bus: CPU", "ms", "<= 1.1", list(map(_cpu, known, full)), sides=mapped),
         *paired("bus: CPU, new", "ms", "<= 1.1", list(map(_cpu, new, new_full)), sides=mapped),
-        *paired("bus and runtime: CPU up to a graph's step", "ms", "<= 1.3", starts, sides=sdk),
+        *paired("bus and runtime: CPU up to a graph's step", "ms", "<= 1.3", steps, sides=sdk),
         *paired("bus and runtime: CPU of a turn", "ms", "<= 1.8", whole, sides=sdk),
     ]
 
 
-def _rate(loads: Iterable[_Load]) -> float:
+def _rate(loads: Iterable[Load]) -> float:
     return statistics.median(one.rate for one in loads)
 
 
-def _cpu(reference: _Load, own: _Load) -> tuple[float, float]:
+def _cpu(reference: Load, own: Load) -> tuple[float, float]:
     return reference.cpu_ms, own.cpu_ms
 
 
 async def _latencies(full: Path) -> list[Figure]:
-    paced = [await _paced(None) for _ in range(PACED_ROUNDS)]
-    paced_full = [await _paced(full) for _ in range(PACED_ROUNDS)]
+    empty = [await paced(None) for _ in range(PACED_ROUNDS)]
+    mapped = [await paced(full) for _ in range(PACED_ROUNDS)]
     saturated = (await _through_bus(hangs=False)).rate
     half, embedded = await _paced_embedded(int(saturated / 2)), await _paced_embedded(RATE)
-    p50, p99 = (min(percentile(p, share) for p in paced) * 1000 for share in (0.5, 0.99))
-    p99_full = min(percentile(p, 0.99) for p in paced_full) * 1000
+    p50, p99 = (min(percentile(p, share) for p in empty) * 1000 for share in (0.5, 0.99))
+    p99_full = min(percentile(p, 0.99) for p in mapped) * 1000
     p99_half, p99_embedded = (percentile(p.seconds, 0.99) * 1000 for p in (half, embedded))
     return [
         Figure("bus: inbound to run start at 200/s, p50", p50, "ms"),
@@ -182,10 +186,10 @@ async def _commands() -> list[Figure]:
     ]
 
 
-async def _starts(full: Path | None, *, known: int) -> _Load:
+async def starts(full: Path | None, *, known: int, store: StoreConfig = SQLITE) -> Load:
     """Measure from the first receive to the last run's start; the runs themselves wait."""
     runs = InstantRuns(said=never)
-    async with _running_bus(runs, full=full, known=known) as harness:
+    async with running_bus(runs, full=full, known=known, store=store) as harness:
         cpu, began = time.process_time(), time.perf_counter()
         async with anyio.create_task_group() as tasks:
             for talker in range(TALKERS):
@@ -195,7 +199,7 @@ async def _starts(full: Path | None, *, known: int) -> _Load:
         return _load(MESSAGES, max(runs.started.values()) - began, cpu)
 
 
-async def _sdk_alone(*, hangs: bool) -> _Load:
+async def _sdk_alone(*, hangs: bool) -> Load:
     """Start runs of the embedded runtime with the SDK; up to the graph's step if it hangs, else to their end."""
     started: dict[str, float] = {}
     async with _runtime(started, hangs=hangs) as app, _client(app) as client:
@@ -218,13 +222,13 @@ async def _sdk_alone(*, hangs: bool) -> _Load:
         return _load(MESSAGES, ended - began, cpu)
 
 
-async def _through_bus(*, hangs: bool) -> _Load:
+async def _through_bus(*, hangs: bool) -> Load:
     """Start the same runs by messages; up to the graph's step if it hangs, else up to the delivered answer."""
     started: dict[str, float] = {}
     async with (
         _runtime(started, hangs=hangs) as app,
         _client(app) as client,
-        _running_bus(app, known=MESSAGES) as harness,
+        running_bus(app, known=MESSAGES) as harness,
     ):
         await _create_threads(LangGraphClient(client))
         cpu, began = time.process_time(), time.perf_counter()
@@ -259,9 +263,9 @@ async def _bare_run(client: LangGraphClient, number: int) -> None:
         pass
 
 
-async def _turns() -> _Load:
+async def _turns() -> Load:
     """Measure from the first receive to the last answer."""
-    async with _running_bus(InstantRuns(), known=CHATS) as harness:
+    async with running_bus(InstantRuns(), known=CHATS) as harness:
         cpu, began = time.process_time(), time.perf_counter()
         async with anyio.create_task_group() as tasks:
             for talker in range(TALKERS):
@@ -271,26 +275,26 @@ async def _turns() -> _Load:
         return _load(MESSAGES, time.perf_counter() - began, cpu)
 
 
-def _load(messages: int, took_s: float, cpu_before: float) -> _Load:
+def _load(messages: int, took_s: float, cpu_before: float) -> Load:
     cpu_ms = (time.process_time() - cpu_before) * 1000 / messages
-    return _Load(rate=messages / took_s, cpu_ms=cpu_ms)
+    return Load(rate=messages / took_s, cpu_ms=cpu_ms)
 
 
 async def _talk(bus: Bus, numbers: range, chats: int) -> None:
     for number in numbers:
-        await bus.intake.receive(_inbound_message(f"m{number}", chat=f"c{number % chats}"))
+        await bus.intake.receive(inbound_message(f"m{number}", chat=f"c{number % chats}"))
 
 
 async def _say_all(bus: Bus, texts: list[str]) -> None:
     for text in texts:
-        await bus.intake.receive(_inbound_message(text, chat=text))
+        await bus.intake.receive(inbound_message(text, chat=text))
 
 
-async def _paced(full: Path | None) -> list[float]:
+async def paced(full: Path | None, *, store: StoreConfig = SQLITE) -> list[float]:
     """Return the seconds from receive to run start of messages that come at a steady rate."""
     runs = InstantRuns()
-    async with _running_bus(runs, full=full, known=CHATS) as harness:
-        sent = await _at_rate(harness.bus)
+    async with running_bus(runs, full=full, known=CHATS, store=store) as harness:
+        sent = await at_rate(harness.bus)
         await runs.until(len(sent))
         await harness.platform.until(len(sent), within_s=30)
     return [runs.started[text] - at for text, at in sent.items()][RATE:]
@@ -312,26 +316,29 @@ class _Paced:
 async def _paced_embedded(rate: int) -> _Paced:
     """Measure messages that a real graph behind the runs API answers."""
     started: dict[str, float] = {}
-    async with _runtime(started) as app, _running_bus(app) as harness:
+    async with _runtime(started) as app, running_bus(app) as harness:
         await _say_all(harness.bus, [f"warm {n}" for n in range(50)])
         await harness.platform.until(50, within_s=30)
         cpu, began = time.process_time(), time.perf_counter()
-        sent = await _at_rate(harness.bus, rate=rate)
+        sent = await at_rate(harness.bus, rate=rate)
         await harness.platform.until(50 + len(sent), within_s=90)
         load = (time.process_time() - cpu) / (time.perf_counter() - began)
     seconds = [started[text] - at for text, at in sent.items()]
     return _Paced(seconds=seconds[rate:], load=load)
 
 
-async def _at_rate(bus: Bus, rate: int = RATE) -> dict[str, float]:
+async def at_rate(
+    bus: Bus, rate: int = RATE, *, seconds: float = PACED_S, prefix: str = "p"
+) -> dict[str, float]:
+    """Receive messages at a steady rate; return when each was received, by its text: `prefix` and its number."""
     sent: dict[str, float] = {}
     async with anyio.create_task_group() as tasks:
         began = time.perf_counter()
-        for number in range(rate * PACED_S):
+        for number in range(round(rate * seconds)):
             due = began + number / rate
             await anyio.sleep(max(0.0, due - time.perf_counter()))
-            text = f"p{number}"
-            message = _inbound_message(text, chat=f"c{number % CHATS}")
+            text = f"{prefix}{number}"
+            message = inbound_message(text, chat=f"c{number % CHATS}")
             sent[text] = time.perf_counter()
             tasks.start_soon(bus.intake.receive, message)
     return sent
@@ -341,13 +348,13 @@ async def _commands_beside_hanging_runs() -> tuple[float, float]:
     """Return the median and the longest seconds from a command to its answer, in busy conversations."""
     times: list[float] = []
     runs = InstantRuns(said=never)
-    async with _running_bus(runs, max_runs=16) as harness:
+    async with running_bus(runs, max_runs=16) as harness:
         for number in range(HANGING):
-            await harness.bus.intake.receive(_inbound_message(f"hang {number}", chat=f"c{number}"))
+            await harness.bus.intake.receive(inbound_message(f"hang {number}", chat=f"c{number}"))
         await runs.until(16)
         for number in range(COMMANDS):
             began = time.perf_counter()
-            message = _inbound_message("/help", chat=f"c{number}", event=f"h{number}")
+            message = inbound_message("/help", chat=f"c{number}", event=f"h{number}")
             await harness.bus.intake.receive(message)
             await harness.platform.until(number + 1, within_s=30)
             times.append(time.perf_counter() - began)
@@ -361,9 +368,14 @@ async def _client(runs: ASGIApp) -> AsyncIterator[httpx.AsyncClient]:
 
 
 @asynccontextmanager
-async def _running_bus(
-    runs: ASGIApp, *, full: Path | None = None, known: int = 0, max_runs: int = MESSAGES
-) -> AsyncIterator[_RunningBus]:
+async def running_bus(
+    runs: ASGIApp,
+    *,
+    full: Path | None = None,
+    known: int = 0,
+    max_runs: int = MESSAGES,
+    store: StoreConfig = SQLITE,
+) -> AsyncIterator[RunningBus]:
     """Run a bus between a platform in memory and a runs API in this process.
 
     Args:
@@ -371,6 +383,7 @@ async def _running_bus(
         full: A folder whose database it begins with; None = an empty one.
         known: Conversations "c0", "c1", ... that are mapped before it starts.
         max_runs: Runs at once.
+        store: The database.
     """
     platform = FakePlatform()
     adapters: dict[str, Adapter] = {platform.name: platform}
@@ -378,7 +391,7 @@ async def _running_bus(
         if full is not None:
             shutil.copytree(full, folder, dirs_exist_ok=True)
         async with (
-            Database.open(StoreConfig(), Path(folder)) as database,
+            Database.open(store, Path(folder)) as database,
             _client(runs) as client,
         ):
             await database.transaction(_mapper("c", 0, known))
@@ -391,12 +404,11 @@ async def _running_bus(
                     policies={platform.name: ChannelPolicy(dm_policy="open")},
                     adapters=adapters,
                     calls=calls,
-                    langgraph=LangGraphClient(client),
-                    gateway=client,
+                    server=AgentServer(langgraph=LangGraphClient(client), gateway=client),
                 ) as bus,
             ):
                 group = WORK_GROUP.set(platform.name)  # as the adapters of the service do
-                yield _RunningBus(bus=bus, platform=platform)
+                yield RunningBus(bus=bus, platform=platform)
                 WORK_GROUP.reset(group)
 
 
@@ -443,7 +455,8 @@ def _mapper(prefix: str, first: int, count: int) -> Callable[[Transaction], None
     return work
 
 
-def _inbound_message(text: str, *, chat: str, event: str = "") -> InboundMessage:
+def inbound_message(text: str, *, chat: str, event: str = "") -> InboundMessage:
+    """Return a message of a private chat."""
     event = event or text
     return InboundMessage(
         event_id=event,

@@ -78,7 +78,7 @@ def run() -> list[Figure]:
 
 
 async def _measure() -> list[Figure]:
-    async with _server("bare") as bare, _server("ours") as ours:
+    async with served("bare") as bare, served("ours") as ours:
         pairs = [(await _round(*bare), await _round(*ours)) for _ in range(ROUNDS)]
     return [
         *_figures(pairs, "thread and run, 16 clients", "runs/s", ">= 3", lambda r: r.busy.rate),
@@ -110,9 +110,19 @@ async def _round(session: aiohttp.ClientSession, process: psutil.Process) -> _Ro
 
 
 @asynccontextmanager
-async def _server(kind: str) -> AsyncIterator[tuple[aiohttp.ClientSession, psutil.Process]]:
+async def served(
+    kind: str, *arguments: str
+) -> AsyncIterator[tuple[aiohttp.ClientSession, psutil.Process]]:
+    """Run a server (tests/benchmarks/langgraph_served.py); yield a client and its process."""
     with TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "tests.benchmarks.langgraph_served", kind, folder]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.benchmarks.langgraph_served",
+            kind,
+            folder,
+            *arguments,
+        ]
         root = Path(__file__).parents[2]
         process = await anyio.open_process(command, stdout=subprocess.PIPE, stderr=None, cwd=root)
         try:
@@ -135,14 +145,15 @@ async def _until_up(session: aiohttp.ClientSession) -> None:
     with anyio.fail_after(30):
         while True:
             try:
-                await _thread(session)
+                await create_thread(session)
             except aiohttp.ClientConnectionError:
                 await anyio.sleep(0.05)
             else:
                 return
 
 
-async def _thread(session: aiohttp.ClientSession) -> str:
+async def create_thread(session: aiohttp.ClientSession) -> str:
+    """Create a thread; return its id."""
     async with session.post("/api/threads", json={}) as response:
         thread_id: str = (await response.json())["thread_id"]
         return thread_id
@@ -155,7 +166,7 @@ async def _runs(
 
     async def client() -> None:
         for _ in range(count // clients):
-            thread_id = await _thread(session)
+            thread_id = await create_thread(session)
             start = time.perf_counter()
             async with session.post(f"/api/threads/{thread_id}/runs/wait", json=_RUN) as response:
                 if (await response.json())["n"] != 2:
@@ -179,7 +190,7 @@ async def _streams(session: aiohttp.ClientSession, process: psutil.Process) -> f
     frames = 0
     before = _cpu(process)
     for _ in range(STREAMS):
-        thread_id = await _thread(session)
+        thread_id = await create_thread(session)
         url = f"/api/threads/{thread_id}/runs/stream"
         async with session.post(url, json=_STREAM) as response:
             whole = await response.read()
@@ -196,7 +207,7 @@ async def _drips(session: aiohttp.ClientSession) -> tuple[float, float]:
     rates: list[float] = []
 
     async def client() -> None:
-        thread_id = await _thread(session)
+        thread_id = await create_thread(session)
         url, body = f"/api/threads/{thread_id}/runs/stream", {**_STREAM, "assistant_id": "drip"}
         start = time.perf_counter()
         first = 0.0

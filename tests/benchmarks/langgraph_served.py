@@ -1,6 +1,6 @@
 """The servers that tests/benchmarks/langgraph.py loads: ours, and the least that FastAPI and LangGraph allow.
 
-Run as `python -m tests.benchmarks.langgraph_served ours|bare FOLDER`; prints its port.
+Run as `python -m tests.benchmarks.langgraph_served ours|bare FOLDER [URL]`; prints its port. URL: of a database.
 """
 
 import socket
@@ -16,8 +16,10 @@ import orjson
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import StreamingResponse
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.graph import START, MessagesState, StateGraph
 
 from gateway.runtime.runs import RunManager
 from gateway.runtime.worker import Graph
@@ -29,15 +31,27 @@ from tests.benchmarks.service_loop import run_as_service
 from tests.fakes.graphs import Graphs
 from tests.gateway.langgraph_server import build_app, services_for
 
+WAITS = "waits"
+"""A graph whose runs take a second, and nothing else."""
+
 
 @asynccontextmanager
-async def ours(folder: Path) -> AsyncIterator[FastAPI]:
+async def ours(folder: Path, store: StoreConfig) -> AsyncIterator[FastAPI]:
     """Our routers, runtime and store."""
+    sources = {**Graphs().sources, WAITS: _waits}
     async with AsyncExitStack() as stack:
-        database = await stack.enter_async_context(Database.open(StoreConfig(), folder))
-        checkpointer = await stack.enter_async_context(open_checkpointer(folder))
-        runs = await stack.enter_async_context(RunManager(database, Graphs().sources, checkpointer))
+        database = await stack.enter_async_context(Database.open(store, folder))
+        checkpointer = await stack.enter_async_context(open_checkpointer(folder, database))
+        runs = await stack.enter_async_context(RunManager(database, sources, checkpointer))
         yield build_app(await services_for(stack, folder, database, runs))
+
+
+async def _waits(_: RunnableConfig) -> Graph:
+    async def wait(state: MessagesState) -> MessagesState:
+        await anyio.sleep(1)
+        return {"messages": [AIMessage("ok")]}
+
+    return StateGraph(MessagesState).add_node("wait", wait).add_edge(START, "wait").compile()
 
 
 @asynccontextmanager
@@ -88,12 +102,12 @@ def _json(value: object) -> Response:
     return Response(orjson.dumps(value, default=str), media_type="application/json")
 
 
-async def serve(kind: str, folder: Path) -> None:
+async def serve(kind: str, folder: Path, store: StoreConfig) -> None:
     """Serve until killed."""
     # The protocol is named because asyncio turns Nagle's algorithm off only where it is.
     with socket.socket(proto=socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", 0))
-        async with ours(folder) if kind == "ours" else bare(folder) as app:
+        async with ours(folder, store) if kind == "ours" else bare(folder) as app:
             if kind == "ours":
                 gc_tuning.freeze_and_enable_gc()  # as the service does
             config = uvicorn.Config(
@@ -105,4 +119,5 @@ async def serve(kind: str, folder: Path) -> None:
 
 if __name__ == "__main__":
     run = run_as_service if sys.argv[1] == "ours" else anyio.run
-    run(serve, sys.argv[1], Path(sys.argv[2]))
+    store = StoreConfig(url=sys.argv[3]) if len(sys.argv) > 3 else StoreConfig()
+    run(serve, sys.argv[1], Path(sys.argv[2]), store)

@@ -13,6 +13,7 @@ from langgraph_sdk.client import LangGraphClient
 from typing_extensions import override
 
 from bus.config import BusConfig, ChannelPolicy, RateLimit
+from bus.context import AgentServer
 from bus.locales.en import ENGLISH
 from bus.messages import InboundMessage, ReplyTarget, Sender
 from bus.runs.replies import ReplyFold
@@ -153,8 +154,7 @@ async def _talk(platform: CardPlatform, runs: InstantRuns, cards: int, size: int
                 policies={platform.name: ChannelPolicy(dm_policy="open")},
                 adapters={platform.name: platform},
                 calls=calls,
-                langgraph=LangGraphClient(client),
-                gateway=client,
+                server=AgentServer(langgraph=LangGraphClient(client), gateway=client),
             ) as bus,
         ):
             for number in range(cards):

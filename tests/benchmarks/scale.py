@@ -2,31 +2,27 @@
 
 One node on SQLite and `NODES` nodes on PostgreSQL run as real processes, one after the other, against the same platform
 and model servers. CPU is what the processes have used, PostgreSQL's apart. The variable `PARLEY_BENCH_REPLACEMENTS`
-says how often all nodes are replaced while people talk; the bar asks for 100.
+says how often all nodes are replaced while people talk; the bar asks for 100. `PARLEY_BENCH_SNAPSHOT_S` says for how
+long a snapshot is held open; the bar asks for 600.
 """
 
 import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from collections import defaultdict
 
 import anyio
-import psutil
 import psycopg
 
+from tests.benchmarks import scale_bus, scale_runs
 from tests.benchmarks.figures import Figure, paired, percentile, rounds
+from tests.benchmarks.scale_cluster import NODES, Cluster, running_cluster, server_cpu_s
 from tests.benchmarks.turns import WORDS, Telegram
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
 from tests.fakes.postgres import PostgresServer, postgres_server
 from tests.fakes.telegram import TelegramServer
-from tests.journeys.service import Service, with_model
 
-NODES = 2
 ROUNDS = rounds(3)
 REPLACEMENTS = int(os.environ.get("PARLEY_BENCH_REPLACEMENTS", "3"))
 PEOPLE = 50
@@ -36,52 +32,31 @@ MESSAGES = 4
 TALKERS = 20
 """People who talk while nodes are replaced."""
 
+THINKING_S = 1.0
+"""How long they think about an answer: two processors have to do for nodes that start, too."""
+
+CALM_S = 10.0
+"""For so long they talk before the first node is replaced."""
+
 SLOW = "slowly"
 """A message with this word is answered in two seconds."""
 
 
-class Cluster:
-    """Nodes with the same configuration, each with a folder of its own.
-
-    Args:
-        folder: Where their folders are made.
-        config: Their configuration.
+class SlowModel(FakeModelServer):
+    """Answers with twenty words.
 
     Attributes:
-        nodes: Those that were not stopped, oldest first.
+        asked_at: When it was asked for each message (`time.perf_counter`).
     """
 
-    def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
-        self.nodes: list[Service] = []
-        self._folder = folder
-        self._config = config
-        self._started = 0
+    def __init__(self) -> None:
+        super().__init__(answer=self._reply)
+        self.asked_at: defaultdict[str, list[float]] = defaultdict(list)
 
-    async def add(self) -> None:
-        """Start a node, and wait until it is connected."""
-        self._started += 1
-        folder = anyio.Path(self._folder / f"node {self._started}")
-        await folder.mkdir()
-        node = Service(Path(folder), self._config)
-        self.nodes.append(node)
-        await node.start()
-        await node.until_connected("telegram")
-
-    async def replace(self) -> None:
-        """Start a node, then stop the oldest. Raises ValueError: that one did not end well."""
-        await self.add()
-        if code := await self.nodes.pop(0).stop():
-            raise ValueError(f"a node that was stopped ended with code {code}")
-
-    async def close(self) -> None:
-        """Kill all nodes."""
-        for node in self.nodes:
-            if node.running:
-                await node.kill()
-
-    def cpu_s(self) -> float:
-        """Return the CPU seconds that the present nodes have used."""
-        return sum(_cpu_s(psutil.Process(node.pid)) for node in self.nodes)
+    def _reply(self, request: ModelRequest) -> ModelReply:
+        self.asked_at[request.last_user_text].append(time.perf_counter())
+        delay_s = 0.1 if SLOW in request.last_user_text else None
+        return ModelReply(text=WORDS, token_delay_s=delay_s)
 
 
 def run() -> list[Figure]:
@@ -90,13 +65,17 @@ def run() -> list[Figure]:
         if server is None or not server.control:
             print("scale: left out, PostgreSQL is not installed", file=sys.stderr)
             return []
-        return anyio.run(_measure, server)
+        return [
+            *scale_bus.measure(server),
+            *scale_runs.measure(server),
+            *anyio.run(_measure, server),
+        ]
 
 
 async def _measure(server: PostgresServer) -> list[Figure]:
     figures: list[Figure] = []
     async with (
-        FakeModelServer(answer=_reply) as model,
+        SlowModel() as model,
         TelegramServer() as telegram,
         anyio.create_task_group() as tasks,
     ):
@@ -104,54 +83,27 @@ async def _measure(server: PostgresServer) -> list[Figure]:
         tasks.start_soon(platform.count)
         figures += await _costs(platform, model, server)
         with server.database() as url:
-            async with _cluster(platform, model, url) as cluster:
+            async with running_cluster(platform, model, url) as cluster:
                 figures += await _ends(platform, model, cluster)
                 figures += await _replacements(platform, telegram, cluster)
         tasks.cancel_scope.cancel()
     return figures
 
 
-def _reply(request: ModelRequest) -> ModelReply:
-    delay_s = 0.1 if SLOW in request.last_user_text else None
-    return ModelReply(text=WORDS, token_delay_s=delay_s)
-
-
-@asynccontextmanager
-async def _cluster(
-    platform: Telegram, model: FakeModelServer, url: str | None
-) -> AsyncIterator[Cluster]:
-    """Run `NODES` nodes on a database of PostgreSQL; None = one on SQLite."""
-    config = {**with_model(model.base_url), "channels": {platform.name: platform.channel()}}
-    if url is not None:
-        config["database"] = {"url": url}
-    with TemporaryDirectory() as folder:
-        cluster = Cluster(Path(folder), config)
-        try:
-            for _ in range(1 if url is None else NODES):
-                await cluster.add()
-            await platform.ask(999, "are you there")
-            yield cluster
-        finally:
-            with anyio.CancelScope(shield=True):
-                await cluster.close()
-
-
-async def _costs(
-    platform: Telegram, model: FakeModelServer, server: PostgresServer
-) -> list[Figure]:
+async def _costs(platform: Telegram, model: SlowModel, server: PostgresServer) -> list[Figure]:
     """Compare whole turns of both engines, and those beside a snapshot that is held open with the others."""
     engines: list[tuple[float, float]] = []
     snapshots: list[tuple[float, float]] = []
     rates: list[tuple[float, float]] = []
     servers: list[float] = []
     for _ in range(ROUNDS):
-        async with _cluster(platform, model, None) as cluster:
+        async with running_cluster(platform, model, None) as cluster:
             sqlite_ms, sqlite_rate = await _load(platform, cluster)
         with server.database() as url:
-            async with _cluster(platform, model, url) as cluster:
-                before = _server_cpu_s(server)
+            async with running_cluster(platform, model, url) as cluster:
+                before = server_cpu_s(server)
                 own_ms, own_rate = await _load(platform, cluster)
-                servers.append((_server_cpu_s(server) - before) * 1000 / (PEOPLE * MESSAGES))
+                servers.append((server_cpu_s(server) - before) * 1000 / (PEOPLE * MESSAGES))
                 # Other people: the threads of the first ones have grown.
                 with psycopg.connect(url) as snapshot:
                     snapshot.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
@@ -186,16 +138,22 @@ async def _talk(platform: Telegram, person: int, messages: int) -> None:
         await platform.ask(person, f"hello {number}")
 
 
-async def _ends(platform: Telegram, model: FakeModelServer, cluster: Cluster) -> list[Figure]:
-    """Measure how much later the slowest answer comes if a node ends while everybody waits for one."""
-    usual = await _slowest(platform, model)
+async def _ends(platform: Telegram, model: SlowModel, cluster: Cluster) -> list[Figure]:
+    """Let a node end while everybody waits for an answer; measure when another one goes on with its turns.
+
+    A turn goes on when the model is asked for it again: what the dead node had of its answer is lost.
+    """
+    usual, _, _ = await _ask_slowly(platform, model, "as usual")
     figures: list[Figure] = []
-    for what, how in (("kill -9", signal.SIGKILL), ("SIGSTOP", signal.SIGSTOP)):
-        slowest = await _slowest(platform, model, cluster, how)
-        # A part of what the dead node had asked the model is asked again: up to two seconds of this are not its end.
-        figures.append(
-            Figure(f"nodes: {what}, the slowest answer is later by", slowest - usual, "s")
-        )
+    for what, how, bar in (("kill -9", signal.SIGKILL, "< 1"), ("SIGSTOP", signal.SIGSTOP, "< 6")):
+        slowest, ended_at, asked = await _ask_slowly(platform, model, what, cluster, how)
+        again = [at - ended_at for at in asked if at > ended_at]
+        figures += [
+            Figure(f"nodes: {what}, turns that another node goes on with", len(again), ""),
+            Figure(f"nodes: {what}, until it goes on with the first", min(again), "s"),
+            Figure(f"nodes: {what}, until it goes on with the last", max(again), "s", bar),
+            Figure(f"nodes: {what}, the slowest answer is later by", slowest - usual, "s"),
+        ]
         gone = cluster.nodes.pop(0)
         if gone.running:
             await gone.kill()
@@ -203,26 +161,32 @@ async def _ends(platform: Telegram, model: FakeModelServer, cluster: Cluster) ->
     return figures
 
 
-async def _slowest(
+async def _ask_slowly(
     platform: Telegram,
-    model: FakeModelServer,
+    model: SlowModel,
+    text: str,
     cluster: Cluster | None = None,
     how: signal.Signals = signal.SIGKILL,
-) -> float:
-    """Return the seconds of the slowest answer; the oldest node ends while the model speaks to everybody."""
+) -> tuple[float, float, list[float]]:
+    """Let everybody ask for a slow answer; the oldest node of `cluster` ends while the model speaks to everybody.
+
+    Return the seconds of the slowest answer, when the node ended, and when the model was asked.
+    """
     waits: list[float] = []
+    texts = [f"{SLOW} please, {person}, {text}" for person in range(TALKERS)]
 
     async def ask(person: int) -> None:
-        waits.append(await platform.ask(person, f"{SLOW} please"))
+        waits.append(await platform.ask(person, texts[person]))
 
-    before = len(model.requests)
+    ended_at = time.perf_counter()
     async with anyio.create_task_group() as tasks:
         for person in range(TALKERS):
             tasks.start_soon(ask, person)
         if cluster is not None:
-            await model.until(lambda m: len(m.requests) >= before + TALKERS, within_s=60)
+            await model.until(lambda _: all(one in model.asked_at for one in texts), within_s=60)
+            ended_at = time.perf_counter()
             cluster.nodes[0].send(how)
-    return max(waits)
+    return max(waits), ended_at, [at for one in texts for at in model.asked_at[one]]
 
 
 async def _replacements(
@@ -236,11 +200,14 @@ async def _replacements(
     async def talk(person: int) -> None:
         while not is_over.is_set():
             waits.append(await platform.ask(person, "hello"))
+            await anyio.sleep(THINKING_S)
 
     before = sum(platform.answered[person] for person in people)
     async with anyio.create_task_group() as tasks:
         for person in people:
             tasks.start_soon(talk, person)
+        await anyio.sleep(CALM_S)
+        calm = list(waits)
         for _ in range(REPLACEMENTS * NODES):
             await cluster.replace()
         is_over.set()
@@ -248,24 +215,16 @@ async def _replacements(
     answers = sum(platform.answered[person] for person in people) - before
     texts = [message.text for person in people for message in telegram.answers(5000 + person)]
     name = f"nodes: all replaced {REPLACEMENTS} times"
+    usual, replaced = percentile(calm, 0.5), waits[len(calm) :]
     return [
         Figure(f"{name}, turns", len(waits), ""),
         Figure(f"{name}, doubled answers", answers - len(waits), "", "<= 0"),
         Figure(f"{name}, aborted answers", sum(text != WORDS for text in texts), "", "<= 0"),
-        Figure(f"{name}, an answer takes, p50", percentile(waits, 0.5), "s"),
-        Figure(f"{name}, an answer takes, p99", percentile(waits, 0.99), "s"),
+        Figure(f"{name}, before: an answer takes, p50", usual, "s"),
+        Figure(f"{name}, before: p99", percentile(calm, 0.99), "s"),
+        Figure(f"{name}, meanwhile: an answer takes, p50", percentile(replaced, 0.5), "s"),
+        Figure(f"{name}, meanwhile: p99", percentile(replaced, 0.99), "s"),
+        Figure(
+            f"{name}, pause (p99 less p50 before)", percentile(replaced, 0.99) - usual, "s", "< 1"
+        ),
     ]
-
-
-def _server_cpu_s(server: PostgresServer) -> float:
-    """Return the CPU seconds of PostgreSQL's processes, those that have ended too."""
-    data = Path(server.control[server.control.index("-D") + 1])
-    main = psutil.Process(int((data / "postmaster.pid").read_text().split("\n", 1)[0]))
-    ended = main.cpu_times()
-    children = sum(_cpu_s(child) for child in main.children())
-    return _cpu_s(main) + ended.children_user + ended.children_system + children
-
-
-def _cpu_s(process: psutil.Process) -> float:
-    used = process.cpu_times()
-    return used.user + used.system

@@ -1,11 +1,13 @@
-"""Runs a benchmark as `parley serve` runs the service: with its event loop, and its turns between threads."""
+"""Runs a benchmark as `parley serve` runs the service: its event loop, its turns between threads, its allocator."""
 
+import os
 from collections.abc import Awaitable, Callable
 
 import anyio
 from typing_extensions import TypeVar, TypeVarTuple, Unpack
 
 from gateway.serving.event_loop import FairEventLoop
+from gateway.serving.malloc_tuning import tune_allocator
 from gateway.serving.thread_switching import shorten_switch_interval
 
 _Arguments = TypeVarTuple("_Arguments")
@@ -16,5 +18,6 @@ def run_as_service(
     main: Callable[[Unpack[_Arguments]], Awaitable[_Result]], *args: *_Arguments
 ) -> _Result:
     """Run a coroutine function to its end, and return its result."""
+    tune_allocator(os.environ)
     shorten_switch_interval()
     return anyio.run(main, *args, backend_options={"loop_factory": FairEventLoop})

@@ -380,6 +380,25 @@ async def test_additions_and_changes_are_paced() -> None:
         assert answer.message.words == "some text still"
 
 
+async def test_no_more_answers_grow_than_can_be_ended() -> None:
+    """Slack takes 50 changes a minute: of more answers, the ends would wait longer and longer."""
+    pace = StreamingLimits(ends_per_minute=2)
+    async with fast_slack() as slack, streaming(slack, pace=pace) as adapter:
+        slack.fail("chat.startStream", error="channel_type_not_supported")
+        asked = [slack.mention("hi") for _ in range(3)]
+        answers = [Answer(adapter, slack, one) for one in asked[:2]]
+        for answer in answers:
+            await answer.open()
+        place = place_of(asked[2])
+        assert await adapter.start_streaming(place, "...", key="3:card:0") == ""
+        for answer in answers:
+            await answer.finish("It is done.")
+            assert answer.message.words == "It is done."
+        assert await adapter.start_streaming(place, "...", key="3:card:1") == ""
+        assert slack.replies(asked[2]) == []
+    assert slack.violations == []
+
+
 async def test_lines_that_go_again_are_never_streamed() -> None:
     async with fast_slack() as slack, streaming(slack) as adapter:
         answer = Answer(adapter, slack, slack.mention("hi"))

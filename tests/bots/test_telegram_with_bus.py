@@ -71,6 +71,7 @@ async def test_the_working_message_goes_when_the_answer_comes(
         harness.server.scripts.append(Script(words=("Done.",), gate=gate))
         telegram.mention(GROUP, "work")
         await telegram.wait_for(lambda: said(telegram, GROUP) == [WORDS.working])
+        await telegram.wait_for(lambda: any(what == "typing" for what, _, _ in telegram.log))
         gate.set()
         await telegram.wait_for(lambda: said(telegram, GROUP) == ["Done."])
     (answer,) = telegram.answers(GROUP)

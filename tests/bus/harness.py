@@ -12,6 +12,7 @@ from aiohttp import BodyPartReader, web
 from langgraph_sdk.client import LangGraphClient
 
 from bus.config import BusConfig, ChannelPolicy, SessionConfig
+from bus.context import AgentServer
 from bus.messages import Attachment, InboundMessage, ReplyTarget, Sender
 from bus.platform import Adapter, Disposition
 from bus.service import Bus, run_bus
@@ -188,8 +189,7 @@ async def running_bus(
                 config=config or BusConfig(drain_s=0.2),
                 policies=dict.fromkeys(adapters, policy),
                 adapters=adapters,
-                langgraph=LangGraphClient(wire),
-                gateway=gateway,
+                server=AgentServer(langgraph=LangGraphClient(wire), gateway=gateway),
                 calls=calls,
                 now=clock,
             ) as bus,

@@ -12,7 +12,6 @@ from typing_extensions import override
 
 from bus.errors import DeliveryError, MessageTooLong
 from bus.messages import Button, MessageId, OutboundText, ReplyTarget, encode_outbound
-from bus.outbound.indicators import SHOW_AFTER_S
 from bus.outbound.retry_policy import RetryTimings
 from bus.outbound.worker import DeliveryWorker
 from bus.platform import Capabilities
@@ -468,6 +467,8 @@ async def test_two_waiters_for_one_row_are_both_woken(tmp_path: Path) -> None:
 class FailingIndicatorsPlatform(CardPlatform):
     """Fails at every decoration with an exception that no adapter should raise."""
 
+    has_failed = False
+
     @override
     async def update_streaming(
         self,
@@ -482,10 +483,11 @@ class FailingIndicatorsPlatform(CardPlatform):
 
     @override
     async def show_working(self, place: ReplyTarget) -> None:
+        self.has_failed = True
         raise ExceptionGroup("bugs", [OSError("a bug")])
 
     @override
-    async def show_finished(self, place: ReplyTarget, *, ok: bool) -> None:
+    async def show_finished(self, place: ReplyTarget, *, ok: bool, was_shown: bool = True) -> None:
         raise OSError("a bug")
 
     @override
@@ -494,13 +496,14 @@ class FailingIndicatorsPlatform(CardPlatform):
 
 
 async def test_failing_indicators_raise_nothing(tmp_path: Path) -> None:
+    platform = FailingIndicatorsPlatform("fake")
     async with (
         Database.open(StoreConfig(), tmp_path) as database,
-        delivering(database, FailingIndicatorsPlatform("fake")) as worker,
+        delivering(database, platform) as worker,
     ):
         place = ReplyTarget(chat="c")
         async with worker.show_working("fake", place):
-            await anyio.sleep(2 * SHOW_AFTER_S)
+            await eventually(lambda: platform.has_failed)
         await worker.show_finished(KEY, place, ok=True)
         await worker.show_finished(replace(KEY, channel="gone"), place, ok=True)
         await worker.show_refused("fake", place)

@@ -121,6 +121,19 @@ async def test_a_clock_that_is_set_back_prolongs_no_wait_for_an_unknown_outcome(
     assert (row.state, row.attempts, platform.texts) == ("delivered", 2, ["first"])
 
 
+async def test_a_kill_while_the_clock_was_ahead_prolongs_no_wait(tmp_path: Path) -> None:
+    """The send is noted in the future: what follows from its unknown outcome is due soon all the same."""
+    platform, clock = FakePlatform(), OffsetClock()
+    async with Database.open(StoreConfig(), tmp_path) as database:
+        outbox = OutboxStore(database, now=clock)
+        [row] = await outbox.enqueue([text("a", "first")])
+        await outbox.mark_sending(row.id, now=clock() + 3600)
+    async with pump(platform, tmp_path, clock, timings=FAST) as delivery:
+        delivery.notify(KEY)
+        row = await settle(delivery, "a")
+    assert (row.state, platform.texts) == ("delivered", ["first"])
+
+
 async def test_server_errors_are_tried_again_until_it_is_out(tmp_path: Path) -> None:
     platform = FakePlatform()
     platform.fail("send", DeliveryError("503", retryable=True), times=4)

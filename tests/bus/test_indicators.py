@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from bus.errors import DeliveryError
 from bus.messages import OutboundText, ReplyTarget, encode_outbound
-from bus.outbound.indicators import MAX_WORKING, SHOW_AFTER_S, IndicatorUpdater
+from bus.outbound.indicators import MAX_WORKING, IndicatorUpdater
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
@@ -87,7 +87,9 @@ async def test_a_refusal_leaves_memory_without_a_garbage_collection(tmp_path: Pa
 
     class RefusingPlatform(CardPlatform):
         @override
-        async def show_finished(self, target: ReplyTarget, *, ok: bool) -> None:
+        async def show_finished(
+            self, target: ReplyTarget, *, ok: bool, was_shown: bool = True
+        ) -> None:
             self.calls.append("finished")
             raise Refused
 
@@ -212,10 +214,12 @@ async def test_the_indicators_of_a_burst_are_bounded() -> None:
         for number in range(len(scopes)):
             tasks.start_soon(show, number)
         await eventually(lambda: len(platform.typing) >= MAX_WORKING)
-        await anyio.sleep(2 * SHOW_AFTER_S)  # time for those behind them
-        assert len(platform.typing) == MAX_WORKING
-        scopes[0].cancel()
-        await eventually(lambda: platform.typing[MAX_WORKING:] == [f"{MAX_WORKING}"])
+        for number in range(2):  # each that ends lets exactly one of those behind show itself
+            scopes[number].cancel()
+            shown = MAX_WORKING + number + 1
+            await eventually(lambda: len(platform.typing), shown.__le__)
+            await anyio.wait_all_tasks_blocked()
+            assert platform.typing[MAX_WORKING:] == [str(n) for n in range(MAX_WORKING, shown)]
         tasks.cancel_scope.cancel()
 
 
@@ -225,3 +229,35 @@ async def test_an_answer_that_comes_at_once_has_no_working_indicator_in_its_way(
         await anyio.wait_all_tasks_blocked()
     async with indicators.working(platform, ReplyTarget(chat="slow")):
         await eventually(lambda: platform.typing == ["slow"])
+
+
+class NotingPlatform(TypingPlatform):
+    """Notes what it is told about the working indicator at the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: dict[str, bool] = {}
+
+    @override
+    async def show_finished(self, target: ReplyTarget, *, ok: bool, was_shown: bool = True) -> None:
+        self.told[target.chat] = was_shown
+
+
+async def test_the_end_tells_whether_work_was_shown() -> None:
+    """What was never shown need not be taken away; on Slack, few reactions a minute can be."""
+    platform, indicators = NotingPlatform(), IndicatorUpdater()
+    quick, slow, again, unknown = (
+        ReplyTarget(chat=chat) for chat in ("quick", "slow", "again", "unknown")
+    )
+    async with indicators.working(platform, quick, is_first=True):
+        await anyio.wait_all_tasks_blocked()
+    for place in (slow, again):
+        async with indicators.working(platform, place, is_first=True):
+            await eventually(lambda: platform.typing, lambda shown: place.chat in shown)  # noqa: B023
+    async with indicators.working(platform, again, is_first=True):
+        await anyio.wait_all_tasks_blocked()
+    async with indicators.working(platform, unknown):  # an earlier process may have shown it
+        await anyio.wait_all_tasks_blocked()
+    for place in (quick, slow, again, unknown):
+        assert await indicators.finished(platform, place, ok=True) is None
+    assert platform.told == {"quick": False, "slow": True, "again": True, "unknown": True}

@@ -471,7 +471,7 @@ class SlowSplitPlatform(ButtonPlatform):
         return super().split(markdown)
 
 
-async def test_an_edit_during_the_delivery_of_the_answer_is_offered_after_it(
+async def test_an_edit_while_the_answer_is_stored_is_offered_with_it_however_long_that_takes(
     tmp_path: Path,
 ) -> None:
     platform = SlowSplitPlatform()
@@ -480,12 +480,13 @@ async def test_an_edit_during_the_delivery_of_the_answer_is_offered_after_it(
         harness.hold_next_run(answer).set()
         await harness.send("one")
         await eventually(platform.cutting.is_set)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(edit, harness, "e1", "two", "c1")
-            await anyio.wait_all_tasks_blocked()
-            platform.cut.set()
+        assert await edit(harness, "e1", "two", "c1") is Disposition.ACCEPTED
+        assert await edit(harness, "e1", "three", "c2") is Disposition.ACCEPTED
+        platform.cut.set()
         parts = [answer[:PART_CHARS], answer[PART_CHARS:]]
-        await eventually(lambda: harness.platform.texts == [*parts, OFFER])
+        await harness.expect_replies(*parts, OFFER)
+        assert (await rerun(harness, await row_id(harness, "e1"))).text == ""
+        await eventually(lambda: harness.prompts() == ["one", "three"])
 
 
 @pytest.mark.parametrize("policy", [OPEN, STEER])
@@ -500,7 +501,7 @@ async def test_an_edit_while_the_answer_waits_for_the_journal_is_offered(
         await harness.send("left")
         await faults.happened.wait()
         assert await edit(harness, "e1", "right", "edit") is Disposition.ACCEPTED
-        await harness.expect_replies("Hello you", ENGLISH.rerun_offer_later)
+        await harness.expect_replies("Hello you", OFFER)
         assert harness.prompts() == ["left"]
         await harness.wait_until_finished()
 

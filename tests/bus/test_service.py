@@ -330,6 +330,20 @@ async def test_lookups_ask_the_gateway(
         assert await state_of(harness, "e1") == "done"
 
 
+async def test_a_command_that_meets_a_bug_says_that_it_failed(tmp_path: Path) -> None:
+    async with running_bus(tmp_path) as harness:
+        harness.platform.fail("split", RuntimeError("a bug"))
+        await harness.send("/help", event="e1")
+        await harness.expect_replies(ENGLISH.command_failed)
+        assert await state_of(harness, "e1") == "dead"
+        # If not even that can be said, the next command is answered all the same.
+        harness.platform.fail("split", RuntimeError("a bug"), times=2)
+        await harness.send("/help", event="e2")
+        await eventually(lambda: not harness.platform._failures["split"])
+        await harness.send("/memory", event="e3")
+        await harness.expect_replies(ENGLISH.command_failed, "Memory contains 2 fact(s).")
+
+
 def test_help_is_made_from_the_table() -> None:
     lines = help_text(ENGLISH).splitlines()
     assert lines[0] == "Available commands:"

@@ -1,7 +1,9 @@
 """The image: read-only, unprivileged, healthy at any port; answers, runs commands where it may, stops cleanly.
 
 `.ci/container` builds an image and runs these tests with it: PARLEY_TEST_IMAGE names the image, PARLEY_TEST_ENGINE the
-command of the container engine with the options that this machine needs, such as `podman --runtime runc`.
+command of the container engine with the options that this machine needs, such as `podman --runtime runc`. For the
+Docker sandbox, PARLEY_TEST_SOCKET is the engine's socket, PARLEY_TEST_DOCKER a program `docker` that runs in the image,
+and PARLEY_TEST_SANDBOX_IMAGE an image with bash.
 """
 
 import os
@@ -21,11 +23,16 @@ import yaml
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ToolCall
 from tests.journeys.chat_users import ChatUser, PlatformServers
-from tests.journeys.service import free_port, with_model
+from tests.journeys.service import ROOT, free_port, with_model
 
 IMAGE = os.environ.get("PARLEY_TEST_IMAGE", "")
 ENGINE = shlex.split(os.environ.get("PARLEY_TEST_ENGINE", "docker"))
 RUN_OPTIONS = shlex.split(os.environ.get("PARLEY_TEST_RUN_OPTIONS", ""))
+
+SOCKET = os.environ.get("PARLEY_TEST_SOCKET", "")
+DOCKER = os.environ.get("PARLEY_TEST_DOCKER", "")
+SOCKET_GROUP = str(Path(SOCKET).stat().st_gid) if SOCKET else ""
+SANDBOX_IMAGE = os.environ.get("PARLEY_TEST_SANDBOX_IMAGE", "")
 
 pytestmark = pytest.mark.skipif(
     not IMAGE, reason="PARLEY_TEST_IMAGE names no image: .ci/container builds one"
@@ -36,8 +43,9 @@ HARDENED = (
 )  # fmt: skip
 """As in docker-compose.yaml."""
 
-RELAXED = ("--security-opt", "seccomp=unconfined", "--security-opt", "unmask=ALL")
-"""What bubblewrap needs (podman's words; Docker's is `systempaths=unconfined`)."""
+UNMASKED = "systempaths=unconfined" if Path(ENGINE[0]).name == "docker" else "unmask=ALL"
+RELAXED = ("--security-opt", "seccomp=unconfined", "--security-opt", UNMASKED)
+"""What bubblewrap needs, in the words of Docker or podman."""
 
 
 class Container:
@@ -148,4 +156,56 @@ async def test_commands_run_in_bubblewrap_where_the_profile_allows_it(tmp_path: 
             # It sees neither the container's data nor its processes.
             assert "No such file" in result
             assert int(result.split()[1]) < 10
+        assert platforms.violations == []
+
+
+@pytest.mark.skipif(
+    not (SOCKET and DOCKER and SANDBOX_IMAGE),
+    reason="PARLEY_TEST_SOCKET, PARLEY_TEST_DOCKER and PARLEY_TEST_SANDBOX_IMAGE are not set",
+)
+async def test_commands_run_in_containers_that_the_container_starts(tmp_path: Path) -> None:
+    """As in deploy/compose/docker-sandbox.yaml, without its image: the program is mounted."""
+    data = tmp_path / "data"
+    data.mkdir()
+    os.chown(data, 10001, 10001)
+    options = (
+        *("--group-add", SOCKET_GROUP),
+        *("--volume", f"{SOCKET}:/var/run/docker.sock"),
+        *("--volume", f"{DOCKER}:/usr/local/bin/docker:ro"),
+        *("--volume", f"{data}:/data"),
+    )
+    sandbox = {
+        "use": "docker",
+        "docker": {
+            "image": SANDBOX_IMAGE,
+            "path_map": {"/data": str(data), "/app/skills": str(ROOT / "skills")},
+        },
+    }
+    async with PlatformServers() as platforms, FakeModelServer() as model:
+        config = {
+            **with_model(model.base_url),
+            "channels": platforms.channels,
+            "sandbox": sandbox,
+        }
+        async with container(tmp_path, config, *options) as running:
+            command = "id -u; ls /data /mnt/skills; echo kept > kept.txt; hostname"
+            model.reply(
+                ModelReply(calls=(ToolCall("bash", {"command": command, "description": "look"}),)),
+                ModelReply(calls=(ToolCall("read_file", {"path": "/mnt/user-data/workspace/kept.txt",
+                                                         "description": "read"}),)),
+                ModelReply(text="Looked."),
+            )  # fmt: skip
+            user = telegram_user(platforms)
+            await user.send("look around")
+            await user.expect_messages("Looked.", within_s=60)
+            result = str(model.requests[1].body["messages"][-1]["content"])
+            assert result.splitlines()[0] == "1000", result
+            assert "No such file" in result  # Parley's data
+            assert "public" in result
+            assert "kept" in str(model.requests[2].body["messages"][-1]["content"])
+            started = await engine("ps", "--quiet", "--filter", f"ancestor={SANDBOX_IMAGE}")
+            assert started.stdout.strip()
+            assert (await engine("stop", "--time", "15", running.name)).returncode == 0
+            left = await engine("ps", "--quiet", "--filter", f"ancestor={SANDBOX_IMAGE}")
+            assert not left.stdout.strip()
         assert platforms.violations == []

@@ -9,7 +9,9 @@ from bots.telegram.adapter import TelegramAdapter
 from bus.platform import Adapter
 from tests.bots import feishu_rig, slack_rig, telegram_rig
 from tests.contracts.adapter_rig import RETRY_AFTER_S, RemoteRig, Trouble
+from tests.eventually import eventually
 from tests.fakes.feishu import FakeFeishu
+from tests.fakes.intake import RecordingIntake
 from tests.fakes.slack import FakeSlack
 from tests.fakes.telegram import TelegramServer
 
@@ -51,8 +53,8 @@ class SlackRig(RemoteRig):
         self._slack.say(text)
 
     @override
-    def acknowledged(self) -> bool:
-        return all(envelope.acked for envelope in self._slack.sockets.envelopes)
+    def unacknowledged(self) -> int:
+        return sum(not envelope.acked for envelope in self._slack.sockets.envelopes)
 
     @override
     def seen(self) -> list[str]:
@@ -122,8 +124,15 @@ class TelegramRig(RemoteRig):
         self._telegram.say(GROUP, text)
 
     @override
-    def acknowledged(self) -> bool:
-        return self._telegram.backlog == 0
+    def unacknowledged(self) -> int:
+        return self._telegram.backlog
+
+    @override
+    async def overtake(self, recorder: RecordingIntake) -> None:
+        """Let a later poll bring a message. A poll acknowledges what came before its offset: nothing, as yet."""
+        await self.say_in_room("later")
+        await eventually(lambda: "later" in recorder.texts)
+        assert self.unacknowledged() == 2
 
     @override
     def seen(self) -> list[str]:
@@ -190,8 +199,8 @@ class FeishuRig(RemoteRig):
         await self._feishu.say(text, chat="oc_room")
 
     @override
-    def acknowledged(self) -> bool:
-        return all(event.acked for event in self._feishu.state.events)
+    def unacknowledged(self) -> int:
+        return sum(not event.acked for event in self._feishu.state.events)
 
     @override
     def seen(self) -> list[str]:

@@ -17,6 +17,7 @@ from tests.contracts.adapter import AdapterContract, RemoteContract
 from tests.contracts.adapter_rig import RemoteRig, Rig
 from tests.contracts.rigs import FeishuRig, SlackRig, TelegramRig
 from tests.contracts.webhook_rig import FeishuWebhookRig, SlackHttpRig, TelegramWebhookRig
+from tests.fakes.intake import RecordingIntake
 
 
 class TerminalRig(Rig):
@@ -57,8 +58,12 @@ class TerminalRig(Rig):
                 return
 
     @override
-    def acknowledged(self) -> bool:
-        return self._taken == self._said
+    def unacknowledged(self) -> int:
+        return self._said - self._taken
+
+    @override
+    async def overtake(self, recorder: RecordingIntake) -> None:
+        await self.say("later")
 
     @override
     def seen(self) -> list[str]:

@@ -16,6 +16,7 @@ from gateway.routes import webhooks
 from tests.bots import feishu_rig, slack_rig, telegram_rig
 from tests.contracts.rigs import FeishuRig, SlackRig, TelegramRig
 from tests.fakes.feishu import FakeFeishu
+from tests.fakes.intake import RecordingIntake
 from tests.fakes.slack import FakeSlack
 from tests.fakes.telegram import TelegramServer
 
@@ -94,6 +95,11 @@ class TelegramWebhookRig(TelegramRig):
         self._telegram.pusher.caller.transport = self._doors.transport
         async with self._telegram:
             yield self._telegram
+
+    @override
+    async def overtake(self, recorder: RecordingIntake) -> None:
+        """Let a request without the secret be answered: this stand-in delivers one update after the other."""
+        assert (await self._telegram.pusher.caller.post(b"{}", {})).status == 401
 
     def _made(self, token: str | None = None) -> Adapter:
         settings = {

@@ -74,6 +74,8 @@ class FakePlatform:
         return ChannelHealth(state=ConnectionState.CONNECTED)
 
     def split(self, markdown: str) -> Sequence[str]:
+        if failures := self._failures.get("split"):
+            raise failures.popleft().error
         pieces = [markdown[i : i + PART_CHARS] for i in range(0, len(markdown), PART_CHARS)]
         return pieces or [""]
 
@@ -221,7 +223,7 @@ class CardPlatform(FakePlatform):
         self.indicators.append("working")
         self.marks[place.reply_to] = "working"
 
-    async def show_finished(self, place: ReplyTarget, *, ok: bool) -> None:
+    async def show_finished(self, place: ReplyTarget, *, ok: bool, was_shown: bool = True) -> None:
         self._raise(self._called("finished"))
         self.indicators.append("done" if ok else "failed")
         self.marks[place.reply_to] = self.indicators[-1]

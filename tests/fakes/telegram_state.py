@@ -287,6 +287,11 @@ class TelegramState:
     def forget_updates(self) -> None:
         self._updates.clear()
 
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether a poll waits for updates, and has all that came before."""
+        return self._poller is not None and not self._updates
+
     async def poll(self, timeout_s: float, limit: int) -> list[Json]:
         """Wait for updates; a later poll ends this one."""
         if self._poller is not None:

@@ -4,7 +4,7 @@ import inspect
 import logging
 import sqlite3
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -260,6 +260,14 @@ class FaultyDatabase(Database):
             self,
             lambda: call(counted, order=order),
             lambda: call(self._faults.transaction_fails),
+        )
+
+    @override
+    async def execute(
+        self, sql: str, params: Params | Callable[[], Params], *, order: str = ""
+    ) -> Sequence[Row]:
+        return await self.transaction(
+            lambda tx: tx.run(sql, params() if callable(params) else params), order=order
         )
 
     @override

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,7 @@ class ReferenceTurn:
         policy: The channel's policy.
         refusals: What the server answers to the first requests for a run.
         work_s: How long the agent works: long enough for what people do meanwhile.
+        is_under_way: Whether the agent may end its work: nothing that is to happen before is yet to happen.
     """
 
     platform: Callable[[], FakePlatform]
@@ -67,6 +68,7 @@ class ReferenceTurn:
     policy: ChannelPolicy = OPEN
     work_s: float = WORK_S
     refusals: tuple[int, ...] = ()
+    is_under_way: Callable[[FakeLangGraph], bool] = lambda server: bool(server.runs)
 
     async def send(self, harness: BusHarness) -> None:
         await self.messages(harness)
@@ -104,7 +106,7 @@ async def record(turn: ReferenceTurn, folder: Path) -> RecordedCalls:
             nonlocal seen
             before, seen = seen, len(faults.calls)
             early.update(faults.calls)
-            return before == seen
+            return before == seen and turn.is_under_way(server)
 
         _let_work(turn, server, is_quiet, every_s=turn.work_s)
         faults.is_on = True
@@ -178,7 +180,8 @@ async def survive(
 ) -> list[FakeRun]:
     """Run a turn with one fault, and look whether everything is as it has to be afterwards.
 
-    The agent works until an early call has failed; if a later one is to fail, until all early ones were made.
+    The agent works until an early call has failed; if a later one is to fail, until all early ones were made and the
+    turn is under way.
 
     Returns the runs of the turn and of the message after it.
 
@@ -189,7 +192,9 @@ async def survive(
 
     def is_enough() -> bool:
         return faults.happened.is_set() or (
-            site not in calls.early and calls.early <= faults.calls.keys()
+            site not in calls.early
+            and calls.early <= faults.calls.keys()
+            and turn.is_under_way(server)
         )
 
     platform = _platform(turn, faults)
@@ -239,19 +244,23 @@ def _platform(turn: ReferenceTurn, faults: Faults) -> FakePlatform:
 def _let_work(
     turn: ReferenceTurn,
     server: FakeLangGraph,
-    is_enough: Callable[[], bool] = lambda: True,
+    is_enough: Callable[[], bool] | None = None,
     *,
     every_s: float = 0.01,
 ) -> None:
-    """Have the agent do what the turn says: work for its time, and on until it is enough, asked every so often."""
+    """Have the agent do what the turn says: work for its time, and on until it is enough, asked every so often.
+
+    Without `is_enough`, that is when the turn is under way.
+    """
     server.accepts_injection = True
     server.refusals.extend(turn.refusals)
     gate = anyio.Event()
+    may_end = is_enough or (lambda: turn.is_under_way(server))
     loop = asyncio.get_running_loop()
     give_up_at = loop.time() + turn.work_s + PATIENCE_S
 
     def end() -> None:
-        if (server.runs and is_enough()) or loop.time() > give_up_at:
+        if (server.runs and may_end()) or loop.time() > give_up_at:
             gate.set()
         else:
             loop.call_later(every_s, end)
@@ -369,6 +378,10 @@ async def _run_started(harness: BusHarness) -> None:
             await anyio.sleep(0.005)
 
 
+def _was_injected(server: FakeLangGraph) -> bool:
+    return any(run.injection_arrived.is_set() for run in server.runs)
+
+
 WHICH = Script(words=(), question="Which?", options=("red", "green"))
 ASKS = Script(words=(QUESTION,), interrupts=(review(command="make release"),))
 
@@ -378,14 +391,19 @@ REFERENCE_TURNS = {
     "draft": ReferenceTurn(DraftPlatform, _one_message),
     "album": ReferenceTurn(NoticePlatform, _album),
     "approval": ReferenceTurn(lambda: StreamingPlatform("fake"), _approval, ASKS),
-    "steering": ReferenceTurn(NoticePlatform, _two_messages, most_answers=2, policy=STEER),
+    "steering": ReferenceTurn(
+        NoticePlatform,
+        _two_messages,
+        most_answers=2,
+        policy=STEER,
+        is_under_way=_was_injected,
+    ),
     "clarification": ReferenceTurn(lambda: StreamingPlatform("fake"), _clarification, WHICH),
 }
 """By name: one for each way in which a turn shows that it works; one that waits first, two that ask, a steered one."""
 
 KILLED_TURNS = {
     **REFERENCE_TURNS,
-    "steering": replace(REFERENCE_TURNS["steering"], work_s=2.0),
     "stopped": ReferenceTurn(NoticePlatform, _stopped, least_answers=0, work_s=2.0),
     "edited": ReferenceTurn(NoticePlatform, _edited, work_s=2.0),
     "refused": ReferenceTurn(NoticePlatform, _one_message, refusals=(503,)),

@@ -122,6 +122,23 @@ async def test_a_journal_elsewhere_goes_where_the_configuration_says(tmp_path: P
         await in_thread(lambda: restore_backup(source, file, replace=False))
 
 
+async def test_holes_in_files_do_not_hold_up_a_backup(tmp_path: Path) -> None:
+    """They take no disk space: a thousand files of 200 MB are within a conversation's limit."""
+    config = config_of(tmp_path / "a")
+    await fill(config)
+    workspace = config.home / "threads" / "t1" / "user-data" / "workspace"
+    for name, size in (("large", 40 * 2**30), ("small", 3_000_000)):
+        with (workspace / name).open("wb") as file:
+            file.write(b"begin")
+            file.truncate(size)
+    manifest = await in_thread(lambda: write_backup(config, tmp_path / "backup.tar.gz"))
+    assert manifest.skipped == ("threads/t1/user-data/workspace/large (its holes are too large)",)
+    target = config_of(tmp_path / "b")
+    await in_thread(lambda: restore_backup(target, tmp_path / "backup.tar.gz", replace=False))
+    small = target.home / "threads" / "t1" / "user-data" / "workspace" / "small"
+    assert small.read_bytes() == b"begin" + b"\0" * 2_999_995
+
+
 async def test_what_cannot_be_restored_is_skipped_and_named(tmp_path: Path) -> None:
     config = config_of(tmp_path / "a")
     await fill(config)

@@ -91,6 +91,18 @@ SLACK = "channels: {slack: {enabled: true, bot_token: BOT, app_token: APP}}"
             "channels.telegram.bot_token: is a bot token (xoxb-...)",
         ),
         (
+            "channels: {telegram: {enabled: true, bot_token: 'bot1:secret'}}",
+            "channels.telegram.bot_token: is not a bot token (123456789:...)",
+        ),
+        (
+            "channels: {telegram: {enabled: true, bot_token: '1:secret', allowed_users: ['@bob', 7]}}",
+            "channels.telegram.allowed_users: '@bob' is not a user ID, like 123456789",
+        ),
+        (
+            SLACK.replace("BOT", "xoxb-1-secret").replace("APP", "xapp-1, admin_users: [bob, U7]"),
+            "channels.slack.admin_users: 'bob' is not a user ID, like U012AB3CD",
+        ),
+        (
             "models: [{name: gpt, use: 'langchain_openai:ChatOpenAI', model: gpt-5}]",
             "models[0].api_key: the model gpt has no key: set it, or OPENAI_API_KEY",
         ),
@@ -134,6 +146,10 @@ def test_a_custom_agent_can_be_an_assistant(tmp_path: Path) -> None:
     [
         ("sandbox: {use: local, allow_host_bash: true}", "can run any command on this machine"),
         ("gateway: {admin_token: nineteen-characters}", "fewer than 20 characters"),
+        (
+            "channels: {telegram: {enabled: true, bot_token: '1:a', dm_policy: allowlist}}",
+            "nobody gets answers in private",
+        ),
         ("sandbox: {use: local}", None),
         ("gateway: {admin_token: twenty-characters-ok}", None),
     ],
@@ -159,6 +175,65 @@ channels: {session: {assistant_id: lead_agnet}, telegram: {enabled: true, bot_to
     assert (code, err, report["healthy"], len(report["problems"])) == (2, "", False, 3)
     code, out, _ = parley(tmp_path, "check", "--json", config="{}")
     assert (code, json.loads(out)["problems"]) == (0, [])
+
+
+WRONG_EVERYWHERE = """
+log_level: loud
+models:
+  - {name: a, use: "langchain_openai:ChatOpenAl", model: x, api_key: $NO_SUCH_KEY}
+  - {name: a, use: "agent.models.demo:DemoChatModel", model: x, supports_vision: perhaps}
+title: {model_name: nobody, max_chars: many}
+memory: often
+guardrails: {ask: [bash]}
+subagents: {agents: {basch: {}, genral: {}}}
+tool_groups: [{name: web}]
+tools: [{name: web_fetch, group: wob, use: "agent.tools.web:fetch_page"}]
+sandbox: {mounts: [{host_path: /no/such/folder, container_path: /mnt/docs}]}
+gateway: {port: 99999, auth: none, host: 0.0.0.0, required_channels: [slack, telgram]}
+database: {url: "mysql://elsewhere"}
+channels:
+  max_concurrent_runs: many
+  session: {assistant_id: lead_agnet, context: {model_name: a}}
+  slack: {enabled: ture, bot_token: xapp-1, app_token: xoxb-1}
+  telegram: {enabled: true, bot_token: xoxb-1, dm_policy: everyone, allowed_users: [bob]}
+  second: {platform: telegram, enabled: true, bot_token: xapp-1, group_policy: everyone}
+"""
+SEEN_AT_ONCE = """
+log_level: must be
+models[0].api_key: the environment variable NO_SUCH_KEY
+models[0].use: ChatOpenAl
+models[1].supports_vision: must be
+title.max_chars: must be
+memory: must be a section
+guardrails: ask has no effect
+subagents: agents: there is no kind of subagent named 'basch'
+subagents: agents: there is no kind of subagent named 'genral'
+tools[0].group: there is no tool group 'wob'
+sandbox.mounts[0]: /mnt/docs is not mounted
+gateway.port: must be
+gateway.required_channels: there is no enabled channel 'telgram'
+gateway.auth: `none` would open
+database.url: must look like
+channels.max_concurrent_runs: must be
+channels.session.assistant_id: there is no assistant
+channels.slack.enabled: must be
+channels.telegram.bot_token: is a bot token
+channels.telegram.dm_policy: must be
+channels.telegram.allowed_users: 'bob'
+channels.second.bot_token: is an app-level token
+channels.second.group_policy: must be
+"""
+
+
+def test_invalid_keys_hide_no_other_problem(tmp_path: Path) -> None:
+    code, out, _ = parley(tmp_path, "check", "--json", config=WRONG_EVERYWHERE)
+    problems = json.loads(out)["problems"]
+    assert code == 2
+    for line in SEEN_AT_ONCE.split("\n")[1:-1]:
+        key, _, words = line.partition(": ")
+        found = [one for one in problems if f" {key}: " in one and words in one]
+        assert len(found) == 1, (line, problems)
+    assert len(problems) == len(SEEN_AT_ONCE.split("\n")[1:-1]), problems
 
 
 @contextmanager

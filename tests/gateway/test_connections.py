@@ -147,6 +147,14 @@ async def health(_request: Request) -> PlainTextResponse:
     return PlainTextResponse("ok")
 
 
+async def read_body(request: Request) -> PlainTextResponse:
+    return PlainTextResponse(f"{len(await request.body())} bytes")
+
+
+async def wait(_request: Request) -> None:
+    await anyio.sleep_forever()
+
+
 async def echo(websocket: WebSocket) -> None:
     await websocket.accept()
     async for text in websocket.iter_text():
@@ -156,7 +164,10 @@ async def echo(websocket: WebSocket) -> None:
 @asynccontextmanager
 async def limited(**limits: float) -> AsyncIterator[tuple[Starlette, int, HttpServer]]:
     """Serve an application with limits; yield it, its port and the server."""
-    routes = [Route("/health", health), Route("/endless", endless), WebSocketRoute("/echo", echo)]
+    routes = [
+        *(Route("/health", health), Route("/endless", endless), Route("/wait", wait)),
+        *(Route("/read", read_body, methods=["POST"]), WebSocketRoute("/echo", echo)),
+    ]
     app = Starlette(routes=routes)
     app.state.ended = anyio.Event()
     with open_listener(GatewayConfig(port=0)) as listener:
@@ -196,6 +207,86 @@ async def test_a_client_that_does_not_read_is_disconnected() -> None:
     ):
         await connection.send(b"GET /endless HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         await app.state.ended.wait()
+
+
+async def send_repeatedly(stream: anyio.abc.SocketStream, start: bytes, more: bytes) -> None:
+    """Send far more than what the kernel buffers."""
+    await stream.send(start)
+    for _ in range(1000):
+        await stream.send(more)
+
+
+CHUNKED_START = b"POST /read HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"
+
+
+@pytest.mark.parametrize(
+    ("start", "more"),
+    [
+        pytest.param(HEAD_START + b"X: ", b"x" * 65_536, id="one header"),
+        pytest.param(HEAD_START, b"X: x\r\n" * 10_000, id="many headers"),
+        pytest.param(b"GET /", b"x" * 65_536, id="the path"),
+        pytest.param(CHUNKED_START + b"0\r\n", b"X: x\r\n" * 10_000, id="trailers"),
+        pytest.param(CHUNKED_START + b"0\r\nX: ", b"x" * 65_536, id="one trailer"),
+        pytest.param(CHUNKED_START + b"1;", b"x" * 65_536, id="a chunk's extensions"),
+    ],
+)
+async def test_a_head_without_end_is_not_kept(start: bytes, more: bytes) -> None:
+    async with (
+        limited() as (_, port, _),
+        await anyio.connect_tcp("127.0.0.1", port) as connection,
+    ):
+        with pytest.raises(anyio.BrokenResourceError):
+            await send_repeatedly(connection, start, more)
+
+
+async def test_a_long_head_and_a_long_body_are_read() -> None:
+    long = {"X": "x" * 60_000}
+    async with (
+        limited() as (_, port, _),
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
+    ):
+        assert (await client.get("/health", headers=long)).text == "ok"
+        whole = await client.post("/read", headers=long, content=b"x" * 1_000_000)
+        assert whole.text == "1000000 bytes"
+
+        async def pieces() -> AsyncIterator[bytes]:
+            for _ in range(1000):
+                yield b"xyz" * 100
+
+        assert (await client.post("/read", content=pieces())).text == "300000 bytes"
+
+
+async def test_requests_that_wait_for_no_response_are_not_kept() -> None:
+    request = HEAD_START + b"\r\n"
+    async with limited() as (_, port, _):
+        async with await anyio.connect_tcp("127.0.0.1", port) as connection:
+            await connection.send(request * 10)
+            received = b""
+            while received.count(b"ok") < 10:
+                received += await connection.receive()
+        async with await anyio.connect_tcp("127.0.0.1", port) as connection:
+            await connection.send(b"GET /wait HTTP/1.1\r\nHost: a\r\n\r\n" + request * 100)
+            assert (await read_to_the_end(connection)).startswith(b"HTTP/1.1 400")
+
+
+async def test_slow_clients_make_room_and_those_that_are_served_stay() -> None:
+    incomplete = b"POST /read HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nx"
+    async with (
+        limited(max_total=16, max_per_client=8) as (app, port, _),
+        connect(f"ws://127.0.0.1:{port}/echo") as websocket,
+        await anyio.connect_tcp("127.0.0.1", port) as unread,
+    ):
+        await unread.send(b"GET /endless HTTP/1.1\r\nHost: a\r\n\r\n")
+        with ExitStack() as stack:
+            while not app.state.ended.is_set():
+                address = ("127.0.0.1", port)
+                slow = stack.enter_context(socket.create_connection(address, timeout=LONG_S))
+                slow.sendall(incomplete)
+                await anyio.sleep(0.01)
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+                assert (await client.get("/health")).text == "ok"
+        await websocket.send("still here")
+        assert await websocket.recv() == "still here"
 
 
 async def test_the_oldest_waiting_connection_makes_room_and_serving_ones_stay() -> None:

@@ -11,7 +11,7 @@ from uuid import UUID
 import httpx
 import pytest
 from fastapi import FastAPI
-from starlette.types import ASGIApp, Scope
+from starlette.types import ASGIApp, Message, Scope
 
 from gateway.app import LANGGRAPH_PREFIXES, Application
 from gateway.langgraph import langgraph_routers
@@ -103,6 +103,29 @@ async def test_requests_are_answered_as_by_fastapi(tmp_path: Path, prefix: str) 
     for request, one, other in zip(REQUESTS, direct, expected, strict=True):
         assert one == other, request
     assert {status for status, _, _ in direct} == {200, 400, 404, 405, 409, 422}
+
+
+@pytest.mark.parametrize("path", ["/api/threads", "/api/threads/search"])
+async def test_a_client_that_leaves_within_its_body_is_no_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, path: str
+) -> None:
+    arriving: list[Message] = [
+        {"type": "http.request", "body": b"{", "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+    answered: list[Message] = []
+
+    async def receive() -> Message:
+        return arriving.pop(0)
+
+    async def send(message: Message) -> None:
+        answered.append(message)
+
+    scope = {**_scope("POST", path), "headers": [], "query_string": b"", "state": {}}
+    async with _application(tmp_path) as app:
+        await app(scope, receive, send)
+    assert answered == []
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 async def _answers(app: ASGIApp, prefix: str) -> list[tuple[int, dict[str, str], str]]:

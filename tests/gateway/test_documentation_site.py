@@ -1,5 +1,6 @@
 """The documentation as a site: built without a dead link, and served without the token."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,14 @@ def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
     start = (site / "index.html").read_text("utf-8")
     assert 'href="http' not in start.replace('href="https://squidfunk.github.io', "")
     assert 'src="http' not in start
+
+
+def test_a_picture_opens_alone_and_the_copy_button_leaves_the_prompt_out(site: Path) -> None:
+    page = (site / "explanation/message-path.html").read_text("utf-8")
+    assert re.search(r'<a href="(\.\./pictures/[\w-]+\.svg)"><img [^>]*src="\1"', page)
+    assert '<span class="gp">$ </span>' in (site / "howto/install.html").read_text("utf-8")
+    assert 'href="../site.css"' in page
+    assert "[data-md-copying] .gp" in (site / "site.css").read_text("utf-8")
 
 
 def test_the_site_is_served_and_relative_links_work(site: Path) -> None:

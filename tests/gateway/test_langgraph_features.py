@@ -2,7 +2,7 @@
 
 import hmac
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -94,7 +94,7 @@ async def test_a_delayed_run_is_ended_visibly_by_a_restart(tmp_path: Path) -> No
 
 
 class Receiver:
-    """A web server that takes one request a connection and answers as told."""
+    """A web server that takes one request a connection and answers as told: "" = not at all."""
 
     def __init__(self, answers: list[bytes]) -> None:
         self.taken: list[tuple[str, dict[str, str], bytes]] = []
@@ -124,10 +124,14 @@ class Receiver:
                 body += await stream.receive()
             answer = self._answers[min(len(self.taken), len(self._answers) - 1)]
             self.taken.append((first, headers, body))
+            self.more.set()
+            if not answer:
+                with suppress(anyio.EndOfStream):
+                    await stream.receive()  # until the caller hangs up
+                return
             await stream.send(
                 b"HTTP/1.1 %b\r\nContent-Length: 0\r\nConnection: close\r\n\r\n" % answer
             )
-        self.more.set()
 
     async def wait_for(self, count: int) -> None:
         with anyio.fail_after(10):

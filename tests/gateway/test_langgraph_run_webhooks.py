@@ -2,18 +2,14 @@
 
 from pathlib import Path
 
-from gateway.config import load_config
-from gateway.langgraph.run_webhooks import (
-    KEY_FILE,
-    build_webhooks,
-    webhook_key,
-)
+from gateway.config import WEBHOOK_KEY_FILE, load_config
+from gateway.langgraph.run_webhooks import build_webhooks, webhook_key
 from gateway.runtime.expiry import expire_threads
 from tests.gateway.composed import composed
 
 
 def test_a_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
-    file = tmp_path / KEY_FILE
+    file = tmp_path / WEBHOOK_KEY_FILE
     key = webhook_key(file)
     assert len(key) > 30
     assert file.stat().st_mode & 0o777 == 0o600

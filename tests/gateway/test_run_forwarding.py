@@ -1,6 +1,6 @@
 """Runs of two nodes on one PostgreSQL database: whichever is asked, the one that executes the run answers."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from operator import lt
@@ -11,7 +11,6 @@ import anyio
 import pytest
 
 from tests.eventually import eventually
-from tests.fakes.postgres import MISSING, PostgresServer
 from tests.gateway.langgraph_server import ApiServer, serving
 from tests.gateway.test_langgraph_runs import HELLO, collect, new_thread
 
@@ -21,14 +20,6 @@ class TwoNodes(NamedTuple):
 
     a: ApiServer
     b: ApiServer
-
-
-@pytest.fixture
-def url(postgres: PostgresServer | None) -> Iterator[str]:
-    if postgres is None:
-        pytest.skip(MISSING)
-    with postgres.database() as created:
-        yield created
 
 
 @asynccontextmanager
@@ -182,6 +173,22 @@ async def test_a_thread_is_deleted_at_another_node_while_a_run_is_on_it(
         assert a.graphs.stopped.is_set()
         for node in (a, b):
             assert await status(node, "GET", f"/threads/{thread}") == 404
+
+
+async def test_threads_are_pruned_wherever_their_runs_are(url: str, tmp_path: Path) -> None:
+    async with two_nodes(url, tmp_path) as (a, b):
+        threads = [await new_thread(a), await new_thread(a)]
+        await a.sdk.runs.create(threads[0], "slow", input={"n": 1})
+        await a.graphs.reached.wait()
+        body = {"thread_ids": threads, "strategy": "keep_latest"}
+        kept = await b.http.post("/threads/prune", json=body)
+        assert (kept.status_code, kept.json()) == (200, {"pruned_count": 1})
+        assert not a.graphs.stopped.is_set()
+        deleted = await b.http.post("/threads/prune", json={"thread_ids": threads})
+        assert (deleted.status_code, deleted.json()) == (200, {"pruned_count": 2})
+        assert a.graphs.stopped.is_set()
+        for thread in threads:
+            assert await status(b, "GET", f"/threads/{thread}") == 404
 
 
 async def test_stateless_runs_are_joined_and_canceled_at_another_node(

@@ -9,7 +9,9 @@ from pathlib import Path
 import anyio
 import pytest
 from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.graph import END, START, StateGraph
+from typing_extensions import override
 
 from gateway.runtime.live_run import LiveRun
 from gateway.runtime.request import Durability, GraphRunRequest
@@ -17,9 +19,10 @@ from gateway.runtime.runs import RunManager
 from gateway.runtime.settings import RuntimeSettings
 from gateway.runtime.stream_modes import parse_stream_modes
 from gateway.runtime.worker import Graph
-from store.checkpoints import open_checkpointer
+from store.checkpoints import CheckpointSaver, open_checkpointer
 from store.config import StoreConfig
 from store.database import Database
+from store.errors import StoreUnavailable
 from tests.eventually import eventually
 from tests.fakes.graphs import Node, State
 
@@ -159,6 +162,38 @@ async def test_a_run_that_waits_for_room_can_be_canceled(
             assert (await runs.rows.get(THREAD, live.run_id)).status == "running"
         await eventually(partial(_has_status, runs, live, "interrupted"))
         assert (await runs.threads.get(THREAD)).status == "interrupted"
+
+
+class UnreadableSaver(CheckpointSaver):
+    """A saver whose reads share a transaction that fails, while `fails` is set."""
+
+    def __init__(self, saver: CheckpointSaver) -> None:
+        vars(self).update(vars(saver))
+        self.fails = False
+
+    @override
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        if self.fails:
+            raise StoreUnavailable("The database could not be written (disk full).")
+        return await super().aget_tuple(config)
+
+
+async def test_a_canceled_run_ends_though_its_state_cannot_be_read(tmp_path: Path) -> None:
+    gate = Gate()
+    async with (
+        Database.open(StoreConfig(), tmp_path) as database,
+        open_checkpointer(tmp_path) as opened,
+    ):
+        saver = UnreadableSaver(opened)
+        async with RunManager(database, {"large": gate.source}, saver) as runs:
+            live = await start(runs, "sync")
+            await gate.reached.wait()
+            saver.fails = True
+            await runs.cancel(THREAD, live.run_id)
+            await live.finished.wait()
+            saver.fails = False
+            assert (await runs.rows.get(THREAD, live.run_id)).status == "interrupted"
+            assert live.row.status == "interrupted"
 
 
 async def _has_status(runs: RunManager, live: LiveRun, status: str) -> bool:

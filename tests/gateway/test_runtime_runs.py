@@ -1,6 +1,7 @@
 """The run manager by itself: restarts, kills, stopping, what it keeps."""
 
 import gc
+import random
 import signal
 import subprocess
 import sys
@@ -16,9 +17,11 @@ import orjson
 import pytest
 from langchain_core.messages import HumanMessage
 
+from agent.thread_queue import QueueTicket
 from gateway.runtime.errors import RuntimeClosing, ThreadBusyError
-from gateway.runtime.finished_runs import FinishedRuns
-from gateway.runtime.request import GraphRunRequest
+from gateway.runtime.finished_runs import FRESH_BYTES, FinishedRuns
+from gateway.runtime.live_run import LiveRun
+from gateway.runtime.request import GraphRunRequest, new_run_row
 from gateway.runtime.runs import RunManager
 from gateway.runtime.settings import RuntimeSettings
 from gateway.runtime.stream_modes import parse_stream_modes
@@ -237,6 +240,50 @@ async def test_ended_runs_are_kept_for_a_while(tmp_path: Path) -> None:
     assert [recent.find(live.run_id) for live in lives] == [None, None, lives[2]]
     recent.remove_thread(THREAD)
     assert recent.find(lives[2].run_id) is None
+
+
+def ended_run(thread_id: str, state: bytes) -> LiveRun:
+    """Return a run that sent `state` and ended."""
+    row = new_run_row(
+        asking("instant", thread_id=thread_id),
+        run_id=str(uuid4()),
+        thread_id=thread_id,
+        graph_id="instant",
+        assistant_id="instant",
+        now=0.0,
+    )
+    live = LiveRun(row=row, graph_id="instant", ticket=QueueTicket(thread_id), temporary=False)
+    live.log.append("values", state)
+    live.row = replace(row, status="success")
+    live.close_log()
+    return live
+
+
+def test_the_runs_of_a_long_thread_share_its_state() -> None:
+    recent = FinishedRuns(keep_s=60, keep_bytes=10_000_000)
+    texts = random.Random(7).randbytes(150_000).hex().encode()  # noqa: S311
+    states = [b'{"messages":"%b"}' % texts[: 200_000 + 1_000 * n] for n in range(20)]
+    lives = [ended_run(THREAD, state) for state in states]
+    for second, live in enumerate(lives):
+        recent.add(live, now=float(second))
+    assert recent.bytes == sum(live.stored_bytes for live in lives)
+    assert recent.bytes < 300_000
+    assert [live.log.last_data("values") for live in lives] == states
+    recent.evict(now=100.0)
+    assert recent.bytes == 0
+
+
+def test_of_many_long_threads_the_oldest_are_compressed() -> None:
+    recent = FinishedRuns(keep_s=60, keep_bytes=100_000_000)
+    states = [b'"%b"' % (b"%06d" % n * 200_000) for n in range(40)]
+    lives = [ended_run(str(uuid4()), state) for state in states]
+    for live in lives:
+        recent.add(live, now=0.0)
+    assert recent.bytes == sum(live.stored_bytes for live in lives)
+    assert recent.bytes <= FRESH_BYTES + 40 * len(states[0]) / 50
+    assert lives[0].stored_bytes < len(states[0]) / 50
+    assert lives[-1].stored_bytes > len(states[0])
+    assert [live.log.last_data("values") for live in lives] == states
 
 
 async def test_checkpoints_of_a_long_conversation_stay_few(tmp_path: Path) -> None:

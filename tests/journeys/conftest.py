@@ -17,3 +17,9 @@ def with_database(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
         pytest.skip(MISSING)
     with server.database(migrated=False) as url:
         yield {"database": {"url": url}}
+
+
+@pytest.fixture
+def database(url: str) -> dict[str, Any]:
+    """Return the configuration of PostgreSQL, a new database."""
+    return {"database": {"url": url}}

@@ -42,12 +42,15 @@ class Service:
         config: Mapping[str, Any],
         environment: Mapping[str, str] | None = None,
         *,
-        fork: bool = True,
+        fork: bool | None = None,
     ) -> None:
         self._fork = fork
         self.home = folder / "home"
         shared = config.get("storage", {}).get("url")
-        self.files = Path(shared.removeprefix("file://")) if shared else self.home
+        if shared and shared.startswith("s3:"):
+            self.files = self.home / "files"
+        else:
+            self.files = Path(shared.removeprefix("file://")) if shared else self.home
         self.config = folder / "config.yaml"
         self.log = folder / "service.log"
         gateway = {"port": free_port(), **config.get("gateway", {})}
@@ -197,7 +200,7 @@ async def serving(
     config: Mapping[str, Any],
     *channels: str,
     environment: Mapping[str, str] | None = None,
-    fork: bool = True,
+    fork: bool | None = None,
 ) -> AsyncIterator[Service]:
     """Start a service, wait for its channels, and end it however the test left it."""
     service = Service(folder, config, environment, fork=fork)

@@ -87,7 +87,9 @@ async def _gets_the_file(platforms: PlatformServers, user: ChatUser) -> None:
 
 async def _takes_the_conversation_home(platforms: PlatformServers, user: ChatUser) -> None:
     await user.send("plan.csv")
-    await user.wait_for_message("Here is plan.csv.")
+    await eventually(
+        lambda: received(platforms, user)
+    )  # sent once the answer is stored, while a card shows it before
     await user.send("/export")
     await eventually(lambda: len(received(platforms, user)) >= 2)
     name, content = next(file for file in received(platforms, user) if file[0] != "plan.csv")

@@ -1,7 +1,7 @@
 """Two `parley serve` on one PostgreSQL database share the work; one takes over what the other one leaves."""
 
 import signal
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,22 +9,13 @@ import psycopg
 import pytest
 
 from tests.eventually import eventually
-from tests.fakes.model import FakeModelServer
-from tests.fakes.postgres import MISSING, PostgresServer
+from tests.fakes.model import FakeModelServer, ModelReply, ToolCall
 from tests.fakes.postgres_proxy import PostgresProxy
 from tests.journeys.chat_users import PlatformServers
 from tests.journeys.nodes import answers_go_on, slow_model, two_nodes, write_all
 from tests.journeys.service import Service, with_model
 
 LOST_DATABASE = 75
-
-
-@pytest.fixture
-def database(postgres: PostgresServer | None) -> Iterator[dict[str, Any]]:
-    if postgres is None:
-        pytest.skip(MISSING)
-    with postgres.database() as url:
-        yield {"database": {"url": url}}
 
 
 async def logged(service: Service, line: str) -> None:
@@ -37,6 +28,15 @@ def owners(url: str) -> set[int]:
     with psycopg.connect(url) as connection:
         rows = connection.execute("SELECT DISTINCT node FROM chat_owner").fetchall()
         return {row[0] for row in rows}
+
+
+def running_node(url: str) -> str:
+    """Return the name of the node that executes a run; "" if none does."""
+    with psycopg.connect(url) as connection:
+        rows = connection.execute(
+            "SELECT name FROM node JOIN run ON run.node = node.number WHERE run.status = 'running'"
+        ).fetchall()
+        return str(rows[0][0]) if rows else ""
 
 
 async def test_two_nodes_share_the_chats(tmp_path: Path, database: dict[str, Any]) -> None:
@@ -72,13 +72,20 @@ async def test_a_frozen_node_is_replaced_and_says_nothing_more(
         config = {**with_model(model.base_url), **database, "channels": platforms.channels}
         async with two_nodes(tmp_path, config) as (first, second):
             await write_all(platforms, model)
+            await eventually(lambda: platforms.telegram.is_waited_for)
             first.send(signal.SIGSTOP)
             await logged(second, "is gone; its work is taken over")
             await answers_go_on(platforms)
+            # The poll of the frozen node was ended with 409; its answer waits for it to wake.
+            assert platforms.telegram.conflicts == 1
+            for user in platforms.users:
+                await user.send(f"awake, {user.name}?")
             first.send(signal.SIGCONT)
             assert await first.ended() == LOST_DATABASE
             assert "Other nodes took over the work of this one" in first.log.read_text()
             for user in platforms.users:
+                names = (f"hi from {user.name}", f"again from {user.name}", f"awake, {user.name}?")
+                await user.expect_messages(*(f"You said: {text}" for text in names))
                 assert user.misplaced_messages() == []
             assert await second.stop() == 0
 
@@ -111,4 +118,29 @@ async def test_a_node_hands_its_turns_over_when_it_is_stopped(
             assert await first.stop() == 0
             await answers_go_on(platforms)
             assert await second.stop() == 0
+        assert platforms.violations == []
+
+
+async def test_a_turn_goes_on_at_its_next_step_when_its_node_is_stopped(
+    tmp_path: Path, database: dict[str, Any]
+) -> None:
+    async with PlatformServers() as platforms, FakeModelServer() as model:
+        channels = {**platforms.channels, "drain_s": 60}
+        config = {**with_model(model.base_url), **database, "channels": channels}
+        looking = ToolCall("ls", {"path": "/mnt/user-data/workspace"})
+        model.reply(
+            ModelReply(calls=(looking,), first_token_delay_s=2.0),
+            ModelReply(text="Nothing there"),
+        )
+        [user, *_] = platforms.users
+        async with two_nodes(tmp_path, config) as nodes:
+            await user.send("look around")
+            await model.until(lambda m: len(m.requests) == 1, within_s=30)
+            name = await eventually(partial(running_node, database["database"]["url"]))
+            at_work, other = sorted(nodes, key=lambda node: not name.endswith(str(node.port)))
+            assert await at_work.stop() == 0
+            await user.expect_messages("Nothing there")
+            # No step was done again.
+            assert len(model.requests) == 2
+            assert await other.stop() == 0
         assert platforms.violations == []

@@ -1,6 +1,6 @@
 """Two `parley serve` on one PostgreSQL database, and clients of the LangGraph API at both."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,20 +12,11 @@ from langgraph_sdk.client import LangGraphClient
 
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply
-from tests.fakes.postgres import MISSING, PostgresServer
 from tests.journeys.service import Service, serving, with_model
 
 AGENT = "lead_agent"
 LONG = " ".join(f"word{number}" for number in range(60))
 MODES: Any = ["messages-tuple", "values"]
-
-
-@pytest.fixture
-def database(postgres: PostgresServer | None) -> Iterator[dict[str, Any]]:
-    if postgres is None:
-        pytest.skip(MISSING)
-    with postgres.database() as url:
-        yield {"database": {"url": url}}
 
 
 def said(text: str) -> dict[str, Any]:
@@ -102,3 +93,36 @@ async def test_runs_of_a_killed_node_are_over_and_their_threads_go_on_at_the_oth
         with anyio.fail_after(60):
             values: Any = await b.runs.wait(thread, AGENT, input=said("again"))
         assert values["messages"][-1]["content"] == "You said: again"
+
+
+async def test_a_quiet_thread_is_watched_at_the_other_node(
+    tmp_path: Path, database: dict[str, Any]
+) -> None:
+    async with (
+        FakeModelServer() as model,
+        two_services(tmp_path, database, model) as (one, two),
+        client(one) as a,
+        client(two) as b,
+    ):
+        model.reply(ModelReply(text=LONG), ModelReply(text="short"))
+        thread = (await a.threads.create())["thread_id"]
+        opened = b.http.client.stream("GET", f"/threads/{thread}/stream")
+        async with opened as response, anyio.create_task_group() as tasks:
+            seen: list[str] = []
+
+            async def watch() -> None:
+                async for line in response.aiter_lines():
+                    seen[len(seen) :] = [line]
+
+            def ended() -> int:
+                return sum('"run_done"' in line for line in seen)
+
+            tasks.start_soon(watch)
+            begun = [await a.runs.create(thread, AGENT, input=said("hi"), stream_mode=MODES)]
+            await eventually(lambda: ended() == 1, within_s=60)
+            begun.append(await b.runs.create(thread, AGENT, input=said("you"), stream_mode=MODES))
+            await eventually(lambda: ended() == 2, within_s=60)
+            tasks.cancel_scope.cancel()
+        ids = [line.removeprefix("id: ").split(":")[0] for line in seen if line.startswith("id: ")]
+        assert list(dict.fromkeys(ids)) == [run["run_id"] for run in begun]
+        assert seen.count("event: messages") > 5

@@ -1,6 +1,5 @@
 """`storage.url`: the process that takes over sees the files, memory, skills and agents of the one that was killed."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,21 +7,13 @@ import anyio
 import pytest
 
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
-from tests.fakes.postgres import MISSING, PostgresServer
+from tests.fakes.s3 import S3Bucket
 from tests.journeys.chat_users import PlatformServers
 from tests.journeys.service import Service, serving, with_model
 
 PLATFORMS = ("slack", "telegram", "feishu")
 OUTPUT = "/mnt/user-data/outputs/notes.txt"
 AGENT = {"name": "reviewer", "soul": "You review.", "description": "reviews"}
-
-
-@pytest.fixture
-def database(postgres: PostgresServer | None) -> Iterator[dict[str, Any]]:
-    if postgres is None:
-        pytest.skip(MISSING)
-    with postgres.database() as url:
-        yield {"database": {"url": url}}
 
 
 def use_files(request: ModelRequest) -> ModelReply:
@@ -51,19 +42,27 @@ async def described(service: Service) -> dict[str, Any]:
         return {"files": outputs, "agent": agents}
 
 
+@pytest.fixture(params=["folder", "bucket"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
+    """Return a `storage` section: a folder that both nodes see, or a bucket."""
+    if request.param == "bucket":
+        bucket: S3Bucket = request.getfixturevalue("bucket")
+        return bucket.storage()
+    (tmp_path / "shared").mkdir()
+    return {"url": (tmp_path / "shared").as_uri()}
+
+
 async def test_the_process_that_takes_over_has_the_files(
-    tmp_path: Path, database: dict[str, Any]
+    tmp_path: Path, database: dict[str, Any], storage: dict[str, Any]
 ) -> None:
-    shared = tmp_path / "shared"
-    for folder in (shared, tmp_path / "second"):
-        await anyio.Path(folder).mkdir()
+    await anyio.Path(tmp_path / "second").mkdir()
     async with PlatformServers() as platforms, FakeModelServer(answer=use_files) as model:
         config = {
             **with_model(model.base_url),
             **database,
             "channels": platforms.channels,
             "agents_api": {"enabled": True},
-            "storage": {"url": shared.as_uri()},
+            "storage": storage,
         }
         users = platforms.private_users(1)
         async with (
@@ -91,7 +90,7 @@ async def test_the_process_that_takes_over_has_the_files(
                 await user.send("show it")
                 await user.wait_for_message("Done: ", f"notes of {user.name}")
             own = {path.name for path in second.home.iterdir()}
-            assert own <= {"parley.lock", "audit.log"}
+            assert own <= {"parley.lock", "audit.log", "files"}
         assert platforms.violations == []
 
 
@@ -118,9 +117,7 @@ async def test_a_folder_that_disappears_stops_the_service_with_one_line(tmp_path
     assert "Traceback" not in text
 
 
-@pytest.mark.parametrize(
-    "url", ["s3://bucket/prefix", "/mnt/shared", "file://host/mnt", "file:///"]
-)
+@pytest.mark.parametrize("url", ["s3:bucket", "/mnt/shared", "file://host/mnt", "file:///"])
 async def test_a_wrong_url_is_told(tmp_path: Path, url: str) -> None:
     service = Service(tmp_path, {"storage": {"url": url}})
     code, _, errors = await service.command("serve", "--no-chat")

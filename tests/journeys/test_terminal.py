@@ -1,5 +1,6 @@
 """`parley chat` and `parley serve` at a real terminal: what a person types, sees, and how they get out."""
 
+import codecs
 import os
 import pty
 import re
@@ -43,6 +44,8 @@ class Terminal:
         self._process = process
         self.read = ""
         self._pending = ""
+        # What is read at once may end in the middle of a character.
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
 
     def type(self, text: str) -> None:
         os.write(self._descriptor, text.encode())
@@ -67,7 +70,7 @@ class Terminal:
     async def _more(self) -> None:
         await anyio.wait_readable(self._descriptor)
         try:
-            self._pending += os.read(self._descriptor, 65536).decode("utf-8", "replace")
+            self._pending += self._decode(os.read(self._descriptor, 65536))
         except OSError as error:  # EIO: the program has ended
             raise AssertionError(f"ended after {self.read!r}") from error
         half = _HALF_ESCAPE.search(self._pending)

@@ -21,6 +21,7 @@ from tests.prove.run import (
     SECONDS_PER_FAULT,
     Options,
     Proof,
+    ServerMissing,
     run_proof,
 )
 
@@ -46,11 +47,17 @@ def main() -> int:
         rate=arguments.rate,
         burst_share=arguments.bursts,
         fault_every_s=arguments.fault_every,
+        nodes=arguments.nodes,
+        forks=arguments.fork,
     )
     sys.stdout.write(f"Seed {seed}. {messages} messages in {minutes:g} minutes.\n")
     sys.stdout.flush()
     folder = Path(arguments.folder or tempfile.mkdtemp(prefix="parley-prove-"))
-    proof = anyio.run(partial(run_proof, options, folder))
+    try:
+        proof = anyio.run(partial(run_proof, options, folder))
+    except ServerMissing as reason:
+        sys.stderr.write(f"parley prove: {reason}\n")
+        return 2
     report = Path(arguments.report)
     write_report(proof, report)
     sys.stdout.write(summary(proof, report))
@@ -103,6 +110,17 @@ def _parser() -> argparse.ArgumentParser:
         default=SECONDS_PER_FAULT,
         metavar="SECONDS",
         help="average time between faults",
+    )
+    parser.add_argument(
+        "--nodes",
+        type=int,
+        default=1,
+        help="processes of the service; several share a PostgreSQL database (default: 1, with SQLite)",
+    )
+    parser.add_argument(
+        "--fork",
+        action="store_true",
+        help="start the service with everything imported: more messages for the same CPU time",
     )
     parser.add_argument(
         "--report", default="prove-report.html", metavar="FILE", help="HTML page to write"

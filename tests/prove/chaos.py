@@ -1,16 +1,16 @@
 """Breaks the service, its disk, its database, the platforms and the model, as the plan says."""
 
-import sqlite3
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 import anyio
 
 from tests.prove.clock import MovableClock
+from tests.prove.databases import DatabaseNotBroken, ProvenDatabase
 from tests.prove.plan import ONE_PLATFORM, Fault, FaultKind
 from tests.prove.platforms import SimulatedPlatform
-from tests.prove.service import ProvenService, SmallDisk
+from tests.prove.service import ProvenService, SmallDisk, Timeline
 
 CLOCK_SHIFTS_S = (-3600, -60, -5, -2, 2, 5, 60, 3600)
 
@@ -24,6 +24,10 @@ class OfflineSwitch(Protocol):
 class Chaos:
     """Carries out faults.
 
+    Args:
+        nodes: The processes of the service; a fault of a process hits one of them.
+        clock: Of the first node.
+
     Attributes:
         counts: How often each kind was carried out.
         left_out: Kinds that this machine cannot do, with the reason.
@@ -31,13 +35,17 @@ class Chaos:
 
     def __init__(
         self,
-        service: ProvenService,
+        nodes: Sequence[ProvenService],
+        timeline: Timeline,
+        database: ProvenDatabase,
         platforms: Mapping[str, SimulatedPlatform],
         model: OfflineSwitch,
-        disk: SmallDisk,
+        disk: SmallDisk | None,
         clock: MovableClock,
     ) -> None:
-        self._service = service
+        self._nodes = nodes
+        self._timeline = timeline
+        self._database = database
         self._platforms = platforms
         self._model = model
         self._disk = disk
@@ -47,7 +55,9 @@ class Chaos:
         self.left_out: dict[str, str] = {}
         if not clock.is_movable:
             self.left_out[FaultKind.CLOCK_MOVED] = "no C compiler"
-        if not disk.is_mounted:
+        if disk is None:
+            self.left_out[FaultKind.DISK_FULL] = "several nodes have no disk in common"
+        elif not disk.is_mounted:
             self.left_out[FaultKind.DISK_FULL] = "no right to mount a small disk (tmpfs)"
 
     async def carry_out(self, fault: Fault) -> None:
@@ -65,7 +75,7 @@ class Chaos:
             case FaultKind.DISK_FULL:
                 await self._fill_disk(fault)
             case FaultKind.DATABASE_LOCKED:
-                await self._lock_database(fault)
+                await self._break_database(fault)
             case FaultKind.CLOCK_MOVED:
                 await self._move_clock(fault)
             case FaultKind.MODEL_OFFLINE:
@@ -74,20 +84,21 @@ class Chaos:
                 await self._break_process(fault)
 
     async def _break_process(self, fault: Fault) -> None:
+        node = self._nodes[int(fault.at_s * 1000) % len(self._nodes)]
         match fault.kind:
             case FaultKind.KILL_TWICE:
-                await self._service.kill_twice(fault.pick * 2.5)
+                await node.kill_twice(fault.pick * 2.5)
             case FaultKind.KILL_WHILE_STOPPING:
-                await self._service.kill_while_stopping(fault.pick)
+                await node.kill_while_stopping(fault.pick)
             case FaultKind.RESTART:
-                await self._service.restart()
+                await node.restart()
             case FaultKind.FREEZE:
-                await self._service.freeze(fault.seconds)
+                await node.freeze(fault.seconds)
             case _:
-                await self._service.kill()
+                await node.kill()
 
     async def _break_platform(self, fault: Fault) -> None:
-        platform, timeline = self._platforms[fault.channel], self._service.timeline
+        platform, timeline = self._platforms[fault.channel], self._timeline
         match fault.kind:
             case FaultKind.CONNECTIONS_CUT:
                 timeline.add(fault.kind, fault.channel)
@@ -107,54 +118,53 @@ class Chaos:
     def _outage(self) -> Iterator[None]:
         """While its disk is full or its database locked, the service may end when it starts."""
         self._outages += 1
-        self._service.may_end = True
+        self._let_end()
         try:
             yield
         finally:
             self._outages -= 1
-            self._service.may_end = self._outages > 0
+            self._let_end()
+
+    def _let_end(self) -> None:
+        for node in self._nodes:
+            node.may_end = self._outages > 0
 
     async def _fill_disk(self, fault: Fault) -> None:
+        assert self._disk is not None
         with self._outage():
-            self._service.timeline.add(fault.kind, f"for {fault.seconds:.1f} s")
+            self._timeline.add(fault.kind, f"for {fault.seconds:.1f} s")
             self._disk.fill()
             with anyio.CancelScope(shield=True):
                 await anyio.sleep(fault.seconds)
             self._disk.make_room()
-            self._service.timeline.add("room on the disk again")
+            self._timeline.add("room on the disk again")
             await anyio.sleep(2.0)  # a start that failed meanwhile is noticed a moment later
 
-    async def _lock_database(self, fault: Fault) -> None:
-        file = self._service.home / "parley.db"
-        if not file.exists():
-            return
-        with (
-            self._outage(),
-            closing(sqlite3.connect(file, timeout=5, isolation_level=None)) as other,
-        ):
+    async def _break_database(self, fault: Fault) -> None:
+        with self._outage():
             try:
-                other.execute("BEGIN IMMEDIATE")
-            except sqlite3.Error as error:
-                self._service.timeline.add("database not locked", str(error))
+                async with self._database.broken():
+                    self._timeline.add(self._database.fault, f"for {fault.seconds:.1f} s")
+                    with anyio.CancelScope(shield=True):
+                        await anyio.sleep(fault.seconds)
+            except DatabaseNotBroken as reason:
+                self._timeline.add(f"not: {self._database.fault}", str(reason))
                 return
-            self._service.timeline.add(fault.kind, f"for {fault.seconds:.1f} s")
-            with anyio.CancelScope(shield=True):
-                await anyio.sleep(fault.seconds)
-            other.execute("ROLLBACK")
-            self._service.timeline.add("database free again")
+            self._timeline.add("database usable again")
+            await anyio.sleep(2.0)  # a start that failed meanwhile is noticed a moment later
 
     async def _move_clock(self, fault: Fault) -> None:
         shift_s = CLOCK_SHIFTS_S[int(fault.pick * len(CLOCK_SHIFTS_S))]
-        self._service.timeline.add(fault.kind, f"by {shift_s} s, for {fault.seconds:.1f} s")
+        self._timeline.add(fault.kind, f"by {shift_s} s, for {fault.seconds:.1f} s")
         self._clock.shift(shift_s)
         with anyio.CancelScope(shield=True):
             await anyio.sleep(fault.seconds)
         self._clock.shift(0)
-        self._service.timeline.add("clock right again")
+        self._timeline.add("clock right again")
 
     async def _stop_model(self, fault: Fault) -> None:
-        self._service.timeline.add(fault.kind, f"for {fault.seconds:.1f} s")
+        self._timeline.add(fault.kind, f"for {fault.seconds:.1f} s")
         self._model.is_offline = True
         await anyio.sleep(fault.seconds)
         self._model.is_offline = False
-        self._service.timeline.add("model back")
+        self._timeline.add("model back")

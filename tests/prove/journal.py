@@ -1,16 +1,16 @@
-"""What the service's databases hold when it has ended, read with plain SQL, and whether they are whole."""
+"""What the service's journal holds, read with plain SQL, and whether it is whole."""
 
 import json
-import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+Row = Mapping[str, Any]
+Query = Callable[[str], Iterable[Row]]
+"""Carries out a statement and returns its rows."""
+
 _INBOX = """
-SELECT inbox.*, channel, chat, topic, run.status AS run_status,
-    json_extract(run.metadata, '$.message_id') AS run_version
+SELECT inbox.*, channel, chat, topic, run.status AS run_status, run.metadata AS run_metadata
 FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id
 LEFT JOIN run ON run.run_id = inbox.run_id
 ORDER BY inbox.conversation_id, inbox.seq
@@ -115,59 +115,40 @@ class Journal:
     problems: tuple[str, ...] = ()
 
 
-def read_journal(home: Path) -> Journal:
-    """Read the journal in a data folder, and check every database there."""
-    problems = [problem for file in sorted(home.glob("*.db")) for problem in _damage(file)]
-    with _open(home / "parley.db") as connection:
-        inbox = [_inbox_record(row) for row in connection.execute(_INBOX)]
-        outbox = [_outbox_record(row) for row in connection.execute(_OUTBOX)]
-        for description, query in _WRONG.items():
-            found = [str(row[0]) for row in connection.execute(query)]
-            if found:
-                problems.append(f"{len(found)} {description}: {', '.join(found[:5])}")
-    return Journal(inbox=tuple(inbox), outbox=tuple(outbox), problems=tuple(problems))
-
-
-def count_open_rows(home: Path) -> int:
-    """Return how many messages wait to be answered or sent, while the service runs; -1 if it cannot be read."""
-    try:
-        with _open(home / "parley.db") as connection:
-            return int(connection.execute(_OPEN).fetchone()["rows"])
-    except sqlite3.Error:
-        return -1
-
-
-@contextmanager
-def _open(file: Path) -> Iterator[sqlite3.Connection]:
-    with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-        connection.row_factory = sqlite3.Row
-        yield connection
-
-
-def _damage(file: Path) -> list[str]:
-    with _open(file) as connection:
-        checks = [str(row[0]) for row in connection.execute("PRAGMA integrity_check")]
-        orphans = connection.execute("PRAGMA foreign_key_check").fetchall()
-    problems = [f"{file.name}: {check}" for check in checks if check != "ok"]
-    if orphans:
-        tables = sorted({str(row["table"]) for row in orphans})
-        problems.append(f"{file.name}: {len(orphans)} orphan rows in {', '.join(tables)}")
-    return problems
-
-
-def _inbox_record(row: sqlite3.Row) -> InboxRecord:
-    names = (
-        "id", "conversation_id", "seq", "channel", "chat", "topic", "event_id", "message_id", "kind", "state",
-        "attempts", "thread_id", "run_id", "run_status", "run_version",
-        "received_at",
-    )  # fmt: skip
-    plain: dict[str, Any] = {name: row[name] for name in names}
-    return InboxRecord(
-        **plain, has_question=row["question"] is not None, body=json.loads(row["body"])
+def read_journal(query: Query) -> Journal:
+    """Read the journal, and look for rows that contradict each other."""
+    problems = []
+    for description, statement in _WRONG.items():
+        found = [str(value) for row in query(statement) for value in dict(row).values()]
+        if found:
+            problems.append(f"{len(found)} {description}: {', '.join(found[:5])}")
+    return Journal(
+        inbox=tuple(_inbox_record(row) for row in query(_INBOX)),
+        outbox=tuple(_outbox_record(row) for row in query(_OUTBOX)),
+        problems=tuple(problems),
     )
 
 
-def _outbox_record(row: sqlite3.Row) -> OutboxRecord:
+def count_open_rows(query: Query) -> int:
+    """Return how many messages wait to be answered or sent."""
+    return sum(int(row["rows"]) for row in query(_OPEN))
+
+
+def _inbox_record(row: Row) -> InboxRecord:
+    names = (
+        "id", "conversation_id", "seq", "channel", "chat", "topic", "event_id", "message_id", "kind", "state",
+        "attempts", "thread_id", "run_id", "run_status", "received_at",
+    )  # fmt: skip
+    plain: dict[str, Any] = {name: row[name] for name in names}
+    return InboxRecord(
+        **plain,
+        run_version=json.loads(row["run_metadata"] or "{}").get("message_id"),
+        has_question=row["question"] is not None,
+        body=json.loads(row["body"]),
+    )
+
+
+def _outbox_record(row: Row) -> OutboxRecord:
     names = (
         "id", "key", "conversation_id", "channel", "chat", "topic", "state", "attempts", "uncertain_attempts",
         "created_at", "updated_at",

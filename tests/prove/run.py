@@ -13,11 +13,14 @@ import anyio
 from anyio import to_thread
 
 from tests.fakes.model import FakeModelServer
+from tests.fakes.postgres import MISSING, postgres_server
+from tests.fork_server import close_servers
 from tests.journeys.service import free_port, with_model
+from tests.prove.balancer import LoadBalancer
 from tests.prove.chaos import Chaos
 from tests.prove.clock import MovableClock
+from tests.prove.databases import PostgresDatabase, ProvenDatabase, SqliteDatabase
 from tests.prove.feishu import FeishuPlatform
-from tests.prove.journal import count_open_rows, read_journal
 from tests.prove.model import HANG_TIMEOUT_S, ProofModel
 from tests.prove.people import People
 from tests.prove.plan import BURST_SHARE, Fault, Plan, make_plan
@@ -49,6 +52,10 @@ MAX_STANDSTILL_S = 300.0
 """How long nothing may be done before what is open counts as stuck: the last repetitions and retries."""
 
 
+class ServerMissing(Exception):
+    """There is no PostgreSQL server for several nodes."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """How large a proof is.
@@ -58,6 +65,9 @@ class Options:
         people: How many people write in private to each bot.
         burst_share: Share of messages that follow the previous one of the same place within a second.
         fault_every_s: A fault comes so often, on average.
+        nodes: Processes of the service: one with SQLite, or several with a PostgreSQL server that is started for them.
+        forks: Whether the service is forked from a process that has imported everything: a start takes little CPU
+            time, and no kill falls into the imports.
     """
 
     seed: int
@@ -67,6 +77,8 @@ class Options:
     people: int = PEOPLE
     burst_share: float = BURST_SHARE
     fault_every_s: float = SECONDS_PER_FAULT
+    nodes: int = 1
+    forks: bool = False
 
     @property
     def command(self) -> str:
@@ -77,9 +89,10 @@ class Options:
             "--people": (self.people, PEOPLE),
             "--bursts": (self.burst_share, BURST_SHARE),
             "--fault-every": (self.fault_every_s, SECONDS_PER_FAULT),
+            "--nodes": (self.nodes, 1),
         }
         more = [f"{name} {value:g}" for name, (value, usual) in given.items() if value != usual]
-        return " ".join([text, *more])
+        return " ".join([text, *more, *(["--fork"] if self.forks else [])])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +115,21 @@ class Proof:
     quiet_s: float
     log: Path
     notes: Sequence[str] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """The service that is proven.
+
+    Attributes:
+        disk: Of the data folder; None = there are several folders.
+        clock: Of the first node.
+    """
+
+    nodes: Sequence[ProvenService]
+    database: ProvenDatabase
+    disk: SmallDisk | None
+    clock: MovableClock
 
 
 def make_platforms(people: int, rate: float = 0.0) -> list[SimulatedPlatform]:
@@ -156,7 +184,7 @@ def service_config(
 async def run_proof(
     options: Options, folder: Path, platforms: Sequence[SimulatedPlatform] | None = None
 ) -> Proof:
-    """Run a proof in an empty folder, on all platforms unless some are named."""
+    """Run a proof in an empty folder, on all platforms unless some are named. Raises ServerMissing."""
     duration_s = options.minutes * 60 * CHAOS_SHARE
     timeline = Timeline()
     async with AsyncExitStack() as stack:
@@ -178,19 +206,22 @@ async def run_proof(
         steered = [name for name, place in places.items() if place.traits.steers]
         model = ProofModel(plan.messages, steered)
         server = await stack.enter_async_context(FakeModelServer(answer=model.answer))
-        disk = stack.enter_context(SmallDisk(folder / "home"))
-        clock = MovableClock(folder)
-        config = service_config(server.base_url, platforms, rate=options.rate) | {
-            "gateway": {"port": port}
-        }
-        service = ProvenService(folder, config, timeline, clock.environment)
-        stack.push_async_callback(service.kill_at_exit)
-        chaos = Chaos(service, {one.channel: one for one in platforms}, model, disk, clock)
+        config = service_config(server.base_url, platforms, rate=options.rate)
+        system = await _start_system(stack, options, folder, config, timeline, port)
+        chaos = Chaos(
+            system.nodes,
+            timeline,
+            system.database,
+            {one.channel: one for one in platforms},
+            model,
+            system.disk,
+            system.clock,
+        )
         people = People(plan, places)
         records = [server.requests.clear, *(one.forget_requests for one in platforms)]
-        quiet_s = await _perform(plan, service, chaos, people, records)
-        journal = await to_thread.run_sync(read_journal, service.home)
-        for file in service.home.glob("*.db"):
+        quiet_s = await _perform(plan, system, timeline, chaos, people, records)
+        journal = await to_thread.run_sync(system.database.read)
+        for file in (folder / "home").glob("*.db"):
             shutil.copy(file, folder)  # the small disk goes away
         evidence = Evidence(
             messages=people.sent_messages(),
@@ -202,8 +233,10 @@ async def run_proof(
             platform_violations=[
                 f"{one.channel}: {text}" for one in platforms for text in one.violations
             ],
-            service_failures=service.failures,
+            service_failures=[failure for node in system.nodes for failure in node.failures],
         )
+    if options.forks:
+        await to_thread.run_sync(close_servers)  # the CPU time of what they forked counts now
     verdict = judge(evidence)
     counts = {
         "messages sent": len(evidence.messages),
@@ -211,8 +244,9 @@ async def run_proof(
         "deletions": sum(message.deletion is not None for message in evidence.messages),
         "buttons pressed": people.presses,
         "requests to the model": model.requests,
-        "kills": service.kills,
-        "starts": service.starts,
+        "kills": sum(node.kills for node in system.nodes),
+        "starts": sum(node.starts for node in system.nodes),
+        "replaced by other nodes": sum(node.replacements for node in system.nodes),
         "seconds of CPU of the service": _cpu_s(resource.RUSAGE_CHILDREN),
         "seconds of CPU of the harness": _cpu_s(resource.RUSAGE_SELF),
         **{f"fault: {kind}": count for kind, count in sorted(chaos.counts.items())},
@@ -226,8 +260,50 @@ async def run_proof(
         left_out=chaos.left_out,
         seconds=time.time() - timeline.started_at,
         quiet_s=quiet_s,
-        log=service.service.log,
+        log=system.nodes[0].service.log,
     )
+
+
+async def _start_system(
+    stack: AsyncExitStack,
+    options: Options,
+    folder: Path,
+    config: Mapping[str, Any],
+    timeline: Timeline,
+    port: int,
+) -> System:
+    """Prepare the service; its processes are started later. Webhooks are called at `port`."""
+    if options.nodes == 1:
+        disk, clock = stack.enter_context(SmallDisk(folder / "home")), MovableClock(folder)
+        whole = {**config, "gateway": {"port": port}}
+        fork = options.forks or None
+        service = ProvenService(folder, whole, timeline, clock.environment, fork=fork)
+        stack.push_async_callback(service.kill_at_exit)
+        return System([service], SqliteDatabase(service.home), disk, clock)
+    server = stack.enter_context(postgres_server())
+    if server is None:
+        raise ServerMissing(MISSING)
+    url = stack.enter_context(server.database(migrated=False))
+    database = PostgresDatabase(server, url)
+    names = [f"node{number}" for number in range(1, options.nodes + 1)]
+    clock = MovableClock(folder / names[0])
+    nodes: list[ProvenService] = []
+    (folder / "files").mkdir()
+    for name in names:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        whole = {
+            **config,
+            "database": {"url": url},
+            "storage": {"url": f"file://{folder / 'files'}"},
+            "node": {"name": name},
+        }
+        environment = clock.environment if name == names[0] else {}
+        fork = options.forks or None
+        nodes.append(ProvenService(folder / name, whole, timeline, environment, name, fork=fork))
+        stack.push_async_callback(nodes[-1].kill_at_exit)
+    ports = [node.service.port for node in nodes]
+    await stack.enter_async_context(LoadBalancer(port, ports))
+    return System(nodes, database, None, clock)
 
 
 def _cpu_s(who: int) -> int:
@@ -237,7 +313,8 @@ def _cpu_s(who: int) -> int:
 
 async def _perform(
     plan: Plan,
-    service: ProvenService,
+    system: System,
+    timeline: Timeline,
     chaos: Chaos,
     people: People,
     records: Sequence[Callable[[], None]],
@@ -246,11 +323,14 @@ async def _perform(
 
     `records` drop what nobody reads, from time to time.
     """
-    await service.kill_while_migrating(plan.first_kills)
+    nodes, database = system.nodes, system.database
+    await nodes[0].kill_while_migrating(database.is_created, plan.first_kills)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_forget_records, records)
-        tasks.start_soon(service.supervise)
-        await service.until_healthy()
+        for node in nodes:
+            tasks.start_soon(node.supervise)
+        for node in nodes:
+            await node.until_healthy()
         started = anyio.current_time()
         async with anyio.create_task_group() as faults:
             for fault in plan.faults:
@@ -258,14 +338,25 @@ async def _perform(
             for action in plan.actions:
                 await anyio.sleep_until(started + action.at_s)
                 await people.carry_out(action)
-        service.timeline.add("all people and faults are done")
-        await service.until_healthy()
-        quiet_s = await _wait_for_quiet(service, people)
-        service.timeline.add("quiet", f"after {quiet_s:.0f} s")
-        await service.check_quiet()
+        timeline.add("all people and faults are done")
+        for node in nodes:
+            await node.until_healthy()
+        quiet_s = await _wait_for_quiet(database, timeline, people)
+        timeline.add("quiet", f"after {quiet_s:.0f} s")
+        for node in nodes:
+            await node.check_quiet()
         tasks.cancel_scope.cancel()
-    await service.end()
+    await _end(system, timeline, people)
     return quiet_s
+
+
+async def _end(system: System, timeline: Timeline, people: People) -> None:
+    """Stop the nodes one after the other."""
+    for node in system.nodes:
+        await node.end()
+        if node is not system.nodes[-1]:
+            # The others show the reactions of its last turns again: they cannot know that they were shown.
+            await _wait_for_quiet(system.database, timeline, people)
 
 
 async def _forget_records(records: Sequence[Callable[[], None]]) -> None:
@@ -280,16 +371,16 @@ async def _break_at(chaos: Chaos, fault: Fault, moment: float) -> None:
     await chaos.carry_out(fault)
 
 
-async def _wait_for_quiet(service: ProvenService, people: People) -> float:
+async def _wait_for_quiet(database: ProvenDatabase, timeline: Timeline, people: People) -> float:
     """Wait until nothing is open for a while, or nothing is done any more; return how long that took, seconds."""
     started = quiet_since = signs_since = changed_at = anyio.current_time()
     last: tuple[int, int] | None = None
     while (now := anyio.current_time()) - changed_at < MAX_STANDSTILL_S:
-        open_rows = await to_thread.run_sync(count_open_rows, service.home)
+        open_rows = await to_thread.run_sync(database.count_open_rows)
         waiting = people.count_waiting()
         if (open_rows, waiting) != last:
             last, changed_at = (open_rows, waiting), now
-            service.timeline.add("waiting", f"{open_rows} rows, {waiting} events")
+            timeline.add("waiting", f"{open_rows} rows, {waiting} events")
         if open_rows or waiting:
             quiet_since = signs_since = now
         if people.have_working_signs() and now - signs_since < MAX_SIGNS_WAIT_S:

@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,9 @@ EMPTY_GAUGES = (
     "parley_busy_conversations", "parley_queued_messages", "parley_inbox_rows", "parley_runs_in_progress",
 )  # fmt: skip
 """Metrics that are 0 when everything is answered."""
+
+REPLACED = 75
+"""Exit code of a node whose work others have taken over."""
 
 STOP_S = 15.0
 """How long an orderly stop may take before it counts as stuck, seconds."""
@@ -100,21 +103,31 @@ def _used_bytes(folder: Path) -> int:
     return (usage.f_blocks - usage.f_bfree) * usage.f_frsize
 
 
+NOT_CALLED = re.compile(r"Waiting for \w+'s first request: ")
+"""The detail of a webhook channel before the platform, or the load balancer, first calls this process."""
+
+
 async def _broken_channels(client: httpx.AsyncClient) -> dict[str, str]:
+    """Return the channels that do not run; a webhook that nobody has called since the start cannot know."""
     channels = (await client.get("/api/channels")).json()["channels"]
     return {
         name: f"{state['state']}: {state['detail']}"
         for name, state in channels.items()
-        if state["enabled"] and not state["running"]
+        if state["enabled"] and not state["running"] and not NOT_CALLED.match(state["detail"] or "")
     }
 
 
 class ProvenService:
     """`parley serve` under a supervisor: when the process ends, it is started again.
 
+    Args:
+        node: Its name among several on one database; "" = it is the only one.
+        fork: Whether it is forked from a process that has imported everything (tests/fork_server.py).
+
     Attributes:
         kills: How often the process was killed.
         starts: How often it was started.
+        replacements: How often it ended because other nodes had taken over its work.
         failures: Ends of the process that nobody caused, with the exit code; what it says of itself that is not so.
     """
 
@@ -124,10 +137,15 @@ class ProvenService:
         config: Mapping[str, Any],
         timeline: Timeline,
         environment: Mapping[str, str] | None = None,
+        node: str = "",
+        *,
+        fork: bool | None = None,
     ) -> None:
-        self.service = Service(folder, config, environment)
-        self.timeline = timeline
+        self.service = Service(folder, config, environment, fork=fork)
+        self._timeline = timeline
+        self._node = node
         self.kills = 0
+        self.replacements = 0
         self.starts = 0
         self.failures: list[str] = []
         self.may_end = False
@@ -146,13 +164,14 @@ class ProvenService:
                     await self._launch()
             await anyio.sleep(RESTART_PAUSE_S)
 
-    async def kill_while_migrating(self, pauses_s: Sequence[float]) -> None:
-        """Start the service, and kill -9 it so long after its database file was made; for each pause."""
+    async def kill_while_migrating(
+        self, is_created: Callable[[], bool], pauses_s: Sequence[float]
+    ) -> None:
+        """Start the service, and kill -9 it so long after its database was created; for each pause."""
         async with self._lock:
             for pause_s in pauses_s:
                 await self._launch()
-                file = self.home / "parley.db"
-                await eventually(file.exists, within_s=START_S, every_s=0.005)
+                await eventually(is_created, within_s=START_S, every_s=0.005)
                 await anyio.sleep(pause_s)
                 await self._kill("kill while migrating")
             await self._launch()
@@ -176,7 +195,7 @@ class ProvenService:
         """SIGTERM, and kill -9 while it stops."""
         async with self._lock:
             if self.service.running:
-                self.timeline.add("stop")
+                self._note("stop")
                 self.service.send(signal.SIGTERM)
                 await anyio.sleep(pause_s)
             await self._kill("kill while stopping")
@@ -193,11 +212,11 @@ class ProvenService:
         async with self._lock:
             if not self.service.running:
                 return
-            self.timeline.add("freeze", f"for {seconds:.1f} s")
+            self._note("freeze", f"for {seconds:.1f} s")
             self.service.send(signal.SIGSTOP)
             await anyio.sleep(seconds)
             self.service.send(signal.SIGCONT)
-            self.timeline.add("continue")
+            self._note("continue")
 
     async def end(self) -> None:
         """Stop the service for good; the supervisor must have ended."""
@@ -224,12 +243,12 @@ class ProvenService:
                 await self._check_channels(client)
                 metrics = (await client.get("/metrics")).raise_for_status().text
         except httpx.HTTPError as error:
-            self.failures.append(f"all is quiet, and the service does not answer: {error!r}")
+            self._fail(f"all is quiet, and the service does not answer: {error!r}")
             return
         for name in EMPTY_GAUGES:
             found = re.findall(rf"^{name}(?:{{.*}})? (\S+)$", metrics, re.MULTILINE)
             if not found or any(float(value) for value in found):
-                self.failures.append(f"all is quiet, and {name} is {', '.join(found) or 'missing'}")
+                self._fail(f"all is quiet, and {name} is {', '.join(found) or 'missing'}")
 
     async def _check_channels(self, client: httpx.AsyncClient) -> None:
         try:
@@ -241,12 +260,13 @@ class ProvenService:
             )
         except AssertionError:
             broken = await _broken_channels(client)
-            self.failures += [f"channel {name} is {state}" for name, state in broken.items()]
+            for name, state in broken.items():
+                self._fail(f"channel {name} is {state}")
 
     async def _kill(self, what: str) -> None:
         if not self.service.running:
             return
-        self.timeline.add(what)
+        self._note(what)
         self.kills += 1
         await self.service.kill()
 
@@ -254,28 +274,36 @@ class ProvenService:
         if not self.service.running:
             return
         had_started = await self.service.has_started()
-        self.timeline.add("stop")
+        self._note("stop")
         self.service.send(signal.SIGTERM)
         try:
             code = await self.service.ended(STOP_S)
         except TimeoutError:
-            self.failures.append(f"not stopped within {STOP_S:.0f} s of SIGTERM")
+            self._fail(f"not stopped within {STOP_S:.0f} s of SIGTERM")
             await self._kill("kill: it did not stop")
         else:
-            self.timeline.add("stopped", f"exit code {code}")
+            self._note("stopped", f"exit code {code}")
             # Before the service handles signals, SIGTERM ends the process as any other.
             if code != 0 and not (code == -signal.SIGTERM and not had_started):
-                self.failures.append(f"exit code {code} after SIGTERM")
+                self._fail(f"exit code {code} after SIGTERM")
 
     async def _launch(self) -> None:
         self.starts += 1
-        self.timeline.add("start")
+        self._note("start")
         await self.service.launch()
 
     async def _note_end(self) -> None:
         if self.starts == 0:
             return
         code = await self.service.ended()
-        self.timeline.add("ended by itself", f"exit code {code}")
-        if not self.may_end:
-            self.failures.append(f"ended by itself with exit code {code}")
+        self._note("ended by itself", f"exit code {code}")
+        if self._node and code == REPLACED:
+            self.replacements += 1
+        elif not self.may_end:
+            self._fail(f"ended by itself with exit code {code}")
+
+    def _note(self, what: str, detail: str = "") -> None:
+        self._timeline.add(what, " ".join(part for part in (self._node, detail) if part))
+
+    def _fail(self, failure: str) -> None:
+        self.failures.append(f"{self._node}: {failure}" if self._node else failure)

@@ -3,8 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tests.prove.report import broken_histories, write_report
-from tests.prove.run import Options, run_proof
+from tests.prove.run import Options, ServerMissing, run_proof
 from tests.prove.telegram import TelegramPlatform
 from tests.prove.verdict import Violation, ViolationKind
 
@@ -40,3 +42,19 @@ async def test_a_short_proof_accounts_for_every_message(tmp_path: Path) -> None:
     page = report.read_text("utf-8")
     assert text not in page
     assert page.count("</script>") == 2
+
+
+async def test_a_short_proof_of_two_nodes_accounts_for_every_message(tmp_path: Path) -> None:
+    platforms = [
+        TelegramPlatform("telegram", people=2, token="700700:fake-token"),
+        TelegramPlatform("telegram-news", people=2, token="800800:news", webhook=True),
+    ]
+    options = Options(seed=SEED, minutes=0.15, messages=12, people=2, nodes=2)
+    try:
+        proof = await run_proof(options, tmp_path, platforms)
+    except ServerMissing as reason:
+        pytest.skip(str(reason))
+    assert proof.verdict.violations == []
+    assert len(proof.verdict.histories) == 12
+    assert proof.counts["starts"] >= 2
+    assert options.command.endswith("--nodes 2")

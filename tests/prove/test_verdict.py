@@ -11,7 +11,8 @@ import pytest
 
 from bus.locales import LANGUAGES
 from store.sqlite_file import connect
-from tests.prove.journal import InboxRecord, Journal, OutboxRecord, read_journal
+from tests.prove.databases import SqliteDatabase
+from tests.prove.journal import InboxRecord, Journal, OutboxRecord
 from tests.prove.model import TOOL_FAILED, answer_text
 from tests.prove.plan import MessageKind, ModelBehavior
 from tests.prove.platforms import Arrival, ShownMessage
@@ -316,6 +317,13 @@ def test_a_turn_is_interrupted_by_a_later_message_only() -> None:
     found = verdict([sent(1)], both, *answer, interrupting=[CHANNEL])
     assert (outcomes(found), kinds(found)) == ([Outcome.INTERRUPTED], [])
     assert kinds(verdict([sent(1)], [cancelled], interrupting=[CHANNEL])) == [ViolationKind.SILENT]
+    failed = [accepted(1, run_status="error"), accepted(2)]
+    found = verdict([sent(1)], failed, *answer, interrupting=[CHANNEL])
+    assert kinds(found) == [ViolationKind.SILENT]
+    told = shown(1, text="Stopped: I am answering your newer message first.")
+    rows = [delivered(1), *answer[0]]
+    found = verdict([sent(1)], failed, rows, [told, *answer[1]], interrupting=[CHANNEL])
+    assert (outcomes(found), kinds(found)) == ([Outcome.INTERRUPTED], [])
     found = verdict([sent(1)], both, *answer)
     assert kinds(found) == [ViolationKind.SILENT]
 
@@ -371,7 +379,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def test_a_whole_journal_has_no_problems(home: Path) -> None:
-    assert read_journal(home).problems == ()
+    assert SqliteDatabase(home).read().problems == ()
 
 
 def test_orphans_and_wrong_counts_in_the_journal_are_found(home: Path) -> None:
@@ -382,7 +390,7 @@ def test_orphans_and_wrong_counts_in_the_journal_are_found(home: Path) -> None:
             " VALUES ('1:reply:0', 77, '{}', 1.0, 1.0)"
         )
         connection.commit()
-    problems = " ".join(read_journal(home).problems)
+    problems = " ".join(SqliteDatabase(home).read().problems)
     assert "orphan rows in outbox" in problems
     assert "count of pending messages is wrong: 1" in problems
 
@@ -394,6 +402,16 @@ def test_an_answer_to_a_later_message_may_cover_an_earlier_one_again() -> None:
     found = verdict([sent(1), sent(2)], rows, sent_rows, [shown(1), shown(2, text=both)])
     assert (outcomes(found), kinds(found)) == ([Outcome.ANSWERED] * 2, [])
     found = verdict([sent(1), sent(2)], rows, sent_rows, [shown(1, text=both), shown(2, text=both)])
+    assert kinds(found) == [ViolationKind.DOUBLED]
+
+
+def test_a_message_is_answered_again_with_one_that_its_run_answered_too() -> None:
+    rows = [accepted(1), accepted(2, run_id="run-1"), accepted(3, event_id="rerun:2:1")]
+    seen = [shown(1), shown(2), shown(3, text=shown(1).text)]
+    found = verdict([sent(1), sent(2)], rows, [delivered(1), delivered(2), delivered(3)], seen)
+    assert kinds(found) == []
+    apart = [accepted(1), accepted(2), accepted(3, event_id="rerun:2:1")]
+    found = verdict([sent(1), sent(2)], apart, [delivered(1), delivered(2), delivered(3)], seen)
     assert kinds(found) == [ViolationKind.DOUBLED]
 
 

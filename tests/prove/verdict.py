@@ -350,11 +350,15 @@ class _VerdictBuilder:
         )
 
     def _was_interrupted(self, history: MessageHistory) -> bool:
-        """Whether a later message ended its turn."""
+        """Whether a later message ended its turn.
+
+        If its run had failed before, and a kill came before it was told, the person reads that it was ended.
+        """
         own = history.inbox[0]
+        is_over = own.run_status == "error" and bool(history.shown)
         return (
             history.sent.channel in self._evidence.interrupting
-            and (own.run_status in (None, "interrupted") or _is_of_former_version(own))
+            and (own.run_status in (None, "interrupted") or is_over or _is_of_former_version(own))
             and any(
                 row.seq > own.seq and row.kind == "chat"
                 for row in self._by_conversation[own.conversation_id]
@@ -367,12 +371,21 @@ class _VerdictBuilder:
         later = (row for row in self._by_conversation[own.conversation_id] if row.seq > own.seq)
         return sum("/retry" in str(row.body.get("text")) for row in later)
 
+    def _count_reruns(self, history: MessageHistory) -> int:
+        """How often another message that its run answered too was run again after an edit: both are answered anew."""
+        runs = {row.run_id for row in history.inbox} - {None}
+        own = {row.id for row in history.inbox}
+        rows = self._by_conversation[history.inbox[0].conversation_id]
+        others = {str(row.id) for row in rows if row.run_id in runs and row.id not in own}
+        reruns = (row.event_id.split(":") for row in rows if row.event_id.startswith("rerun:"))
+        return sum(of in others for _, of, *_ in reruns)
+
     def _check_repeats(self, history: MessageHistory) -> None:
         """A version is answered once, and once more for each attempt whose outcome the platform hid."""
         uncertain = sum(one.uncertain_attempts for one in history.outbox)
         uncertain += sum(one.state == "uncertain" for one in history.outbox)
         again = len(history.inbox) - 1
-        again += self._count_retries(history) if history.inbox else 0
+        again += self._count_retries(history) + self._count_reruns(history) if history.inbox else 0
         firsts = [row for row in history.inbox if not row.event_id.startswith(("press:", "rerun:"))]
         if len(firsts) > 1:
             _violate(history, ViolationKind.DOUBLED, f"accepted {len(firsts)} times")

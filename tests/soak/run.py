@@ -14,6 +14,7 @@ from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCal
 from tests.journeys.service import free_port
 from tests.prove.chaos import Chaos
 from tests.prove.clock import MovableClock
+from tests.prove.databases import SqliteDatabase
 from tests.prove.plan import ONE_PLATFORM, Fault, FaultKind
 from tests.prove.platforms import Place, SimulatedPlatform
 from tests.prove.run import FORGET_S, make_platforms, service_config
@@ -81,7 +82,9 @@ async def run_soak(
         service = ProvenService(folder, config, timeline, environment)
         stack.push_async_callback(service.kill_at_exit)
         channels = {platform.channel: platform for platform in platforms}
-        chaos = Chaos(service, channels, model, SmallDisk(folder / "home"), MovableClock(None))
+        disk, clock = SmallDisk(service.home), MovableClock(None)
+        database = SqliteDatabase(service.home)
+        chaos = Chaos([service], timeline, database, channels, model, disk, clock)
         await service.service.start()
         places = [place for one in platforms for place in one.places if not place.traits.stranger]
         async with anyio.create_task_group() as tasks:

@@ -20,24 +20,13 @@ def server(postgres: PostgresServer | None) -> PostgresServer:
     return postgres
 
 
-@pytest.fixture
-def url(server: PostgresServer) -> Iterator[str]:
-    """Yield the URL of a PostgreSQL database of this test."""
-    with server.database() as created:
-        yield created
-
-
 @pytest.fixture(params=["sqlite", "postgres"])
 def store_config(request: pytest.FixtureRequest) -> Iterator[StoreConfig]:
     """Yield the `database` section of either engine."""
     if request.param == "sqlite":
         yield StoreConfig()
         return
-    server: PostgresServer | None = request.getfixturevalue("postgres")
-    if server is None:
-        pytest.skip(MISSING)
-    with server.database() as url:
-        yield StoreConfig(url=url)
+    yield StoreConfig(url=request.getfixturevalue("url"))
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 import shutil
 import sqlite3
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import anyio
@@ -13,6 +13,7 @@ from store.config import StoreConfig
 from store.database import Database, Transaction
 from store.errors import DatabaseCorrupt, SchemaTooNew, StoreLocked, StoreUnavailable
 from store.migrations import migrate, scripts
+from store.writer import DatabaseWriter
 
 CONFIG = StoreConfig()
 
@@ -91,6 +92,35 @@ async def test_a_unit_that_raises_undoes_only_itself(tmp_path: Path) -> None:
                 group.start_soon(attempt, index)
         assert len(caught) == 30
         assert sorted(await texts(database)) == [f"{i:03}" for i in range(90) if i % 3]
+
+
+async def test_a_unit_alone_costs_three_calls_of_sqlite(tmp_path: Path) -> None:
+    """Each call waits for the interpreter's lock while the event loop is busy."""
+    file = tmp_path / "notes.db"
+    connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+    statements: list[str] = []
+    writer = DatabaseWriter(connection, file)
+    await writer.submit(make_table)
+    connection.set_trace_callback(statements.append)
+    await writer.submit(lambda tx: tx.run("INSERT INTO note (text) VALUES (:a)", {"a": "x"}))
+    assert statements == [
+        "BEGIN IMMEDIATE",
+        "INSERT INTO note (text) VALUES ('x')",
+        "COMMIT",
+    ]
+    await writer.close(timeout_s=5)
+
+
+async def test_a_unit_that_hides_the_loss_of_the_transaction_fails(tmp_path: Path) -> None:
+    def hide(tx: Transaction) -> None:
+        with suppress(sqlite3.IntegrityError):
+            tx.run("INSERT OR ROLLBACK INTO note VALUES (1, NULL)")
+
+    async with Database.open(CONFIG, tmp_path) as database:
+        await database.transaction(make_table)
+        with pytest.raises(StoreUnavailable):
+            await database.transaction(hide)
+        await database.transaction(lambda tx: write("later", tx))
 
 
 async def test_errors_of_sql_reach_the_caller_and_the_next_unit_works(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from store.database import Database
 from store.inbox import DuplicateMessage, InboxStore
 from store.message_history import MessageHistoryStore, ReceivedEvent
+from store.outbox import NewOutboxRow, OutboxStore
 from tests.store.test_inbox import KEY, accept, new
 
 
@@ -89,3 +90,31 @@ async def test_rows_that_one_turn_answered_end_with_it(database: Database) -> No
     assert [row.id for row in await inbox.list_unfinished()] == [third.id]
     assert not await inbox.finish(first.id, [], answered_ids=[third.id])
     assert [row.id for row in await inbox.list_unfinished()] == [third.id]
+
+
+async def test_the_transaction_that_finishes_a_row_makes_offers_from_the_body_as_it_is_then(
+    database: Database,
+) -> None:
+    inbox, revisions = InboxStore(database), MessageHistoryStore(database)
+    own, other, finished = [
+        await accept(inbox, replace(new(number), message_id=f"m{number}")) for number in (1, 2, 3)
+    ]
+    await inbox.finish(finished.id, [])
+    assert await revisions.update_body(own.id, "edited", event("e1"), offers=[offer("too early")])
+    seen: dict[int, str] = {}
+
+    def offers(row_id: int, body: str) -> list[NewOutboxRow]:
+        seen[row_id] = body
+        return [offer(f"{row_id}")]
+
+    answered = [other.id, finished.id]
+    assert await inbox.finish(own.id, [offer("answer")], answered_ids=answered, offers=offers)
+    assert seen == {own.id: "edited", other.id: other.body}
+    assert not await inbox.finish(own.id, [offer("again")], offers=offers)
+    assert await revisions.update_body(own.id, "later", event("e2"), offers=[offer("after it")])
+    keys = [row.key for row in await OutboxStore(database).list_open()]
+    assert sorted(keys) == sorted(["answer", f"{own.id}", f"{other.id}", "after it"])
+
+
+def offer(key: str) -> NewOutboxRow:
+    return NewOutboxRow(key=key, conversation=KEY, body="{}")

@@ -86,6 +86,34 @@ async def test_calls_go_both_ways_at_once_and_errors_are_told(url: str, tmp_path
             await a.call(b.node, "broken", "", within_s=60)
 
 
+MALFORMED = [
+    "not JSON",
+    "[]",
+    "7",
+    "{}",
+    '{"note": "n"}',
+    '{"from": "one", "note": "n", "body": ""}',
+    '{"from": 1, "note": "n", "body": 5}',
+    '{"from": 1, "note": "strict", "body": "no number"}',
+    '{"id": "x", "method": "echo"}',
+    '{"from": 1, "id": [], "method": "echo", "body": ""}',
+    '{"from": 1, "id": "x", "method": "echo", "stored": {}}',
+    '{"from": 1, "id": "x", "method": "echo", "stored": "unknown"}',
+    '{"id": "nobody waits", "error": "", "body": ""}',
+    '{"id": "x", "body": ""}',
+]
+
+
+async def test_what_cannot_be_read_is_dropped(url: str, tmp_path: Path) -> None:
+    async with nodes(url, tmp_path, "a", "b") as (a, b):
+        b.serve("echo", echo)
+        numbers: list[int] = []
+        b.receive("strict", lambda _node, body: numbers.append(int(body)))
+        for payload in MALFORMED:
+            a.database.signals.publish(f"node:{b.node}", payload)
+        assert await a.call(b.node, "echo", "still there", within_s=60) == "still there!"
+
+
 async def test_a_call_that_is_not_answered_in_time_fails(url: str, tmp_path: Path) -> None:
     async with nodes(url, tmp_path, "a", "b") as (a, b):
 

@@ -20,7 +20,7 @@ from store.inbox import InboxStore, NewInboxRow
 from store.nodes import Node, preferred_node
 from store.postgres.connection import connect, parse_url
 from store.postgres.node import MemberNode
-from store.postgres.node_sessions import AFTER_START_S, NODE, WORK, NodeState, list_nodes, sole_use
+from store.postgres.node_sessions import NODE, WORK, NodeState, list_nodes, sole_use
 from store.process_description import ProcessDescription
 from tests.eventually import eventually
 
@@ -77,6 +77,13 @@ def is_ended(url: str, number: int) -> bool:
         return rows.fetchall()[0][0] is not None
 
 
+async def see_a_silent_node_ended(url: str) -> None:
+    with foreign_node(url, beats=False) as (number, own, work):
+        await eventually(lambda: is_ended(url, number), bool, within_s=30)
+        own.close()
+        work.close()
+
+
 async def test_processes_that_share_a_database_know_each_other(url: str, tmp_path: Path) -> None:
     config = StoreConfig(url=url)
     async with Database.open(config, tmp_path / "one", MINE) as one:
@@ -118,7 +125,7 @@ async def test_a_node_whose_own_connection_is_gone_is_ended_with_the_others(
 async def test_a_node_that_works_is_not_ended(url: str, tmp_path: Path) -> None:
     with foreign_node(url, beats=True) as (number, _, work):
         async with Database.open(StoreConfig(url=url), tmp_path, MINE) as database:
-            await anyio.sleep(5)  # longer than a node may be silent
+            await see_a_silent_node_ended(url)  # judged by the same looks
             assert number in numbers(database)
             work.execute("SELECT 1")
 
@@ -151,7 +158,8 @@ async def test_nodes_stay_nodes_when_their_connections_break(url: str, tmp_path:
         with psycopg.connect(url, autocommit=True) as other:
             other.execute(END_OTHERS)
         await eventually(lambda: one.is_owner and two.is_owner, bool)
-        await anyio.sleep(AFTER_START_S + 1)  # longer than nodes leave each other alone
+        await see_a_silent_node_ended(url)  # judged by the same looks
+        await eventually(lambda: (numbers(one), numbers(two)), lambda found: found[0] == found[1])
         for number, database in enumerate((one, two)):
             await InboxStore(database).accept(message(number), cap=9)
             assert numbers(database) == [one.nodes.number, two.nodes.number]
@@ -161,9 +169,10 @@ async def test_nodes_stay_nodes_when_their_connections_break(url: str, tmp_path:
 async def test_one_node_at_a_time_has_a_name(url: str, tmp_path: Path) -> None:
     config = StoreConfig(url=url)
     inside: list[str] = []
+    waits = {"one": anyio.Event(), "two": anyio.Event()}
 
     async def work(database: Database, name: str, hold: anyio.Event) -> None:
-        async with database.nodes.exclusive("job"):
+        async with database.nodes.exclusive("job", waits[name].set):
             inside.append(name)
             await hold.wait()
             inside.append(f"{name} ends")
@@ -177,7 +186,7 @@ async def test_one_node_at_a_time_has_a_name(url: str, tmp_path: Path) -> None:
         tasks.start_soon(work, one, "one", first)
         await eventually(lambda: inside, lambda names: names == ["one"])
         tasks.start_soon(work, two, "two", second)
-        await anyio.sleep(1)  # several attempts of the second
+        await waits["two"].wait()  # it has tried
         assert inside == ["one"]
         first.set()
         await eventually(lambda: inside, lambda names: names == ["one", "one ends", "two"])

@@ -176,6 +176,14 @@ async def test_text_with_nul_is_stored_without_it(url: str, tmp_path: Path) -> N
         assert thread.metadata == {"a\0": "b\0", "c": "\\u0000"}
 
 
+async def is_writable(database: Database) -> bool:
+    try:
+        await database.check_writable()
+    except StoreUnavailable:
+        return False
+    return True
+
+
 async def test_calls_fail_while_the_server_is_gone_and_work_when_it_is_back(
     server: PostgresServer, url: str, tmp_path: Path
 ) -> None:
@@ -192,8 +200,7 @@ async def test_calls_fail_while_the_server_is_gone_and_work_when_it_is_back(
             assert database.outage
         finally:
             await anyio.to_thread.run_sync(server.start)
-        await anyio.sleep(0.6)
-        await database.check_writable()
+        await eventually(lambda: is_writable(database))
         assert not database.outage
         await inbox.accept(message(2), cap=9)
         assert [row.event_id for row in await inbox.list_unfinished()] == ["e1", "e2"]

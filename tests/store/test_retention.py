@@ -125,8 +125,9 @@ SMALL_TABLES = {
     "conversation_settings": "one row per chat with a setting; read at the start",
     "node": "one row per process of the last 30 days; read four times a second anyway",
     "pairing": "people and groups that were approved, and 100 open requests",
+    "run_webhook": "what is to be posted about runs of the API: deleted when that is done, or given up",
 }
-"""Tables that may be read whole, and why: no message adds a row to them."""
+"""Tables that may be read whole, and why: no message adds a row that stays."""
 
 
 def statements() -> Iterator[tuple[str, str, str]]:
@@ -143,8 +144,8 @@ def statements() -> Iterator[tuple[str, str, str]]:
 FRAGMENTS = {"_SELECT", "SELECT_ROWS", "_JOINED", "_PUT_WRITE", "LIST"}
 """Statements that are used with more text only; and LIST, which LangGraph's `alist(None)` needs: all threads."""
 STATEMENTS = [one for one in statements() if one[1] not in FRAGMENTS]
-POSTGRES_ONLY = {"node_calls"}
-"""Modules whose statements SQLite never runs, and does not understand: they read rows by their id."""
+POSTGRES_ONLY = {"node_calls", "inbox_accept_shared"}
+"""Modules whose statements SQLite never runs, and does not understand: they read rows by their id or key."""
 OF_SQLITE = [one for one in STATEMENTS if one[0] not in POSTGRES_ONLY]
 
 

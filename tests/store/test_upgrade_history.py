@@ -63,6 +63,13 @@ ROWS: Mapping[int, str] = {
     13: "INSERT INTO credential VALUES ('slack', 'T1', x'00ff', 60);",
     14: "INSERT INTO api_token VALUES ('ci', 'digest', 'thread', 't1', 70, NULL);",
     15: "INSERT INTO chat_owner VALUES ('slack', 'T1', 'C1', 3);",
+    16: "",
+    17: """
+        INSERT INTO file_area VALUES ('threads/t1', 1700000000000000000);
+        INSERT INTO stored_file VALUES
+            ('threads/t1', 'user-data/a%20b', 'file', 'threads/t1/00ff', 3, 420, 1700000000000000001, '');
+    """,
+    18: "INSERT INTO run_webhook VALUES ('r1', 'https://example.org', '{}', 0);",
 }
 """What was written at each schema, in its own names. A new migration gets an entry, if only an empty one."""
 
@@ -134,6 +141,9 @@ CHECKS: Sequence[Check] = (
     (14, "SELECT name, digest, scope, thread_id, created_at, expires_at FROM api_token",
      [("ci", "digest", "thread", "t1", 70.0, None)]),
     (15, "SELECT chat, node FROM chat_owner", [("C1", 3)]),
+    (17, "SELECT path, object, modified_ns FROM stored_file",
+     [("user-data/a%20b", "threads/t1/00ff", 1700000000000000001)]),
+    (18, "SELECT run_id, url, body, node FROM run_webhook", [("r1", "https://example.org", "{}", 0)]),
 )  # fmt: skip
 """Since which schema the rows are there, how they are read today, and what is read."""
 

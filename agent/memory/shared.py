@@ -1,0 +1,57 @@
+"""SharedMemory: copies memory documents between nodes. Blocking: for anyio's worker threads."""
+
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import anyio.from_thread
+
+from agent.errors import MemoryUnavailable
+from agent.memory.scope import MemoryScope
+from store.errors import StoreError
+from store.files.mirror import FileArea, FileMirror
+
+_AREAS = "memory/"
+
+
+class SharedMemory:
+    """The memory of each scope is an area of its own.
+
+    Args:
+        mirror: Copies them.
+        folder: The folder of the documents, relative to the folder of the files.
+    """
+
+    def __init__(self, mirror: FileMirror, folder: Path) -> None:
+        self._mirror = mirror
+        self._folder = folder
+
+    def fetch(self, scope: MemoryScope) -> None:
+        """Bring a scope's documents up to date. Raises MemoryUnavailable."""
+        _run(self._mirror.fetch, self._area(scope.folder))
+
+    def store(self, scope: MemoryScope) -> None:
+        """Store a scope's documents. Raises MemoryUnavailable."""
+        _run(self._mirror.store, self._area(scope.folder))
+
+    def fetch_all(self) -> None:
+        """Bring the documents of all scopes up to date. Raises MemoryUnavailable."""
+        for area in anyio.from_thread.run(self._mirror.list_areas, _AREAS):
+            _run(self._mirror.fetch, self._area(area.removeprefix(_AREAS)))
+
+    def _area(self, name: str) -> FileArea:
+        return FileArea(name=f"{_AREAS}{name}", folder=f"{self._folder}/{name}")
+
+
+def shared_memory(mirror: FileMirror | None, home: Path, root: Path) -> SharedMemory | None:
+    """Return what copies the documents in `root`; None if nothing has to, or `root` is outside `home`."""
+    if mirror is None or not mirror.is_remote or not root.is_relative_to(home):
+        return None
+    return SharedMemory(mirror, root.relative_to(home))
+
+
+def _run(copy: Callable[[FileArea], Coroutine[Any, Any, None]], area: FileArea) -> None:
+    try:
+        anyio.from_thread.run(copy, area)
+    except StoreError as error:
+        raise MemoryUnavailable from error

@@ -1,0 +1,151 @@
+"""Graphs of your own: LangGraph graphs that are assistants of the embedded runtime, beside the agent."""
+
+import importlib.util
+import inspect
+import json
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.graph.state import CompiledStateGraph, StateGraph
+
+from agent.errors import AgentError, ObjectNotImportable
+from agent.importer import import_object
+from gateway.runtime.assistants import GraphSource
+from gateway.runtime.worker import Graph
+
+LEAD_ASSISTANT: Final = "lead_agent"
+"""Parley's own agent. A `langgraph.json` may name it too, for a LangGraph Server; here it is always there."""
+
+LANGGRAPH_FILE: Final = "langgraph.json"
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+class GraphUnusable(AgentError):
+    """A graph of the configuration cannot be loaded, or what it names is no graph."""
+
+
+def find_graphs(configured: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Return the graphs of the configuration, then those that only a `langgraph.json` in `folder` names.
+
+    Args:
+        configured: The `graphs` of the configuration: names to `path/to/file.py:attribute` or `module:attribute`.
+        folder: The folder of the configuration.
+
+    Raises:
+        GraphUnusable: The `langgraph.json` or a name is invalid.
+    """
+    file = folder / LANGGRAPH_FILE
+    further: dict[str, str] = {}
+    if file.is_file():
+        for name, given in _read_graphs(file).items():
+            use = given.get("path") if isinstance(given, dict) else given
+            if not isinstance(use, str):
+                raise GraphUnusable(f"{file}: graphs.{name}: must be text like ./file.py:graph")
+            if name != LEAD_ASSISTANT:
+                further[name] = use
+    if LEAD_ASSISTANT in configured:
+        raise GraphUnusable(f"graphs.{LEAD_ASSISTANT}: is Parley's own agent: choose another name")
+    found = {**further, **configured}
+    for name in found:
+        if not _NAME.fullmatch(name):
+            raise GraphUnusable(f"graphs: {name!r} is no name: letters, digits, - and _ only")
+    return found
+
+
+def load_graphs(configured: Mapping[str, str], folder: Path) -> dict[str, GraphSource]:
+    """Import the graphs that `find_graphs` returns; return what gives each of them to a run.
+
+    A compiled graph is used as it is, a `StateGraph` is compiled, a function is called for each run, with the run's
+    config if it takes an argument, and may be asynchronous. Modules in `folder` can be imported by the graphs' files.
+
+    Args:
+        configured: The `graphs` of the configuration.
+        folder: The folder of the configuration, and the base of relative paths.
+
+    Raises:
+        GraphUnusable: As `find_graphs`, or one cannot be imported, or is no graph.
+    """
+    uses = find_graphs(configured, folder)
+    if uses and str(folder) not in sys.path:
+        sys.path.append(str(folder))
+    return {name: _source(name, use, folder) for name, use in uses.items()}
+
+
+def _source(name: str, use: str, folder: Path) -> GraphSource:
+    found = _import(name, use, folder)
+    if not callable(found) or isinstance(found, CompiledStateGraph | StateGraph):
+        graph = _compiled(name, found)
+
+        async def same(_config: RunnableConfig) -> Graph:
+            return graph
+
+        return same
+    takes_config = bool(inspect.signature(found).parameters)
+
+    async def made(config: RunnableConfig) -> Graph:
+        result = found(config) if takes_config else found()
+        return _compiled(name, await result if inspect.isawaitable(result) else result)
+
+    return made
+
+
+def _compiled(name: str, found: object) -> Graph:
+    if isinstance(found, StateGraph):
+        return found.compile()
+    if isinstance(found, CompiledStateGraph):
+        return found
+    kind = type(found).__name__
+    raise GraphUnusable(
+        f"graphs.{name}: names a {kind}: must be a LangGraph graph, or a function that returns one"
+    )
+
+
+def _import(name: str, use: str, folder: Path) -> object:
+    place, _, attribute = use.rpartition(":")
+    if not place.endswith(".py"):
+        try:
+            return import_object(use)
+        except ObjectNotImportable as error:
+            raise GraphUnusable(f"graphs.{name}: {error.user_message}") from error
+    module = _load_file(name, (folder / place).resolve())
+    try:
+        return getattr(module, attribute)
+    except AttributeError:
+        raise GraphUnusable(f"graphs.{name}: {place} has no attribute {attribute!r}") from None
+
+
+def _load_file(name: str, file: Path) -> ModuleType:
+    if not file.is_file():
+        raise GraphUnusable(f"graphs.{name}: there is no file {file}")
+    module_name = f"parley_graph_{name.replace('-', '_')}"
+    spec = importlib.util.spec_from_file_location(module_name, file)
+    if spec is None or spec.loader is None:
+        raise GraphUnusable(f"graphs.{name}: {file} is no module")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module  # dataclasses and annotations look for it there
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        sys.modules.pop(module_name, None)
+        text = f"graphs.{name}: {file} cannot be imported: {type(error).__name__}: {error}"
+        raise GraphUnusable(text) from error
+    return module
+
+
+def _read_graphs(file: Path) -> dict[str, object]:
+    try:
+        document = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise GraphUnusable(f"{file}: cannot be read: {error}") from error
+    graphs = document.get("graphs") if isinstance(document, dict) else None
+    if graphs is None:
+        return {}
+    if not isinstance(graphs, dict):
+        raise GraphUnusable(f"{file}: graphs: must name graphs")
+    return graphs

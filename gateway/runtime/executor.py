@@ -1,0 +1,135 @@
+"""RunExecutor: takes one run from its place in the queue to its recorded end."""
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Protocol
+
+import anyio
+from langchain_core.runnables import RunnableConfig
+
+from agent.options import STEERING_SOURCE_KEY
+from agent.thread_queue import ThreadQueue
+from gateway.runtime.finalizer import RunFinalizer
+from gateway.runtime.lifecycle import RunResult
+from gateway.runtime.live_run import LiveRun
+from gateway.runtime.log_context import CURRENT_RUN, RunLogContext
+from gateway.runtime.loop_budget import LoopBudget, ModelPacer
+from gateway.runtime.request import GraphRunRequest, graph_input, runnable_config
+from gateway.runtime.steering import SteeringQueue
+from gateway.runtime.subscribers import ThreadSubscribers
+from gateway.runtime.worker import Graph, PreparedRun, address_resume, execute_run
+from store.errors import StoreUnavailable
+from store.runs import RunStore
+from store.write_retry import WRITE_RETRY
+
+_log = logging.getLogger(__name__)
+
+
+class RunOwner(Protocol):
+    """The manager of the runs, as their executor needs it.
+
+    Attributes:
+        now: Returns the time, Unix seconds.
+        rows: The runs' rows.
+        subscribers: Who is notified of runs on which thread.
+    """
+
+    now: Callable[[], float]
+    rows: RunStore
+    subscribers: ThreadSubscribers
+
+    async def graph(self, graph_id: str, config: RunnableConfig) -> Graph:
+        """Return a graph with a checkpointer and a key-value store."""
+        ...
+
+    def close(self, live: LiveRun) -> None:
+        """Let those who wait for a run know that it has ended."""
+        ...
+
+
+class RunExecutor:
+    """Executes runs.
+
+    Args:
+        runs: Their manager.
+        queue: Runs on one thread, one after the other.
+        steering: Messages for active runs.
+        finalizer: Writes their ends.
+    """
+
+    def __init__(
+        self,
+        runs: RunOwner,
+        queue: ThreadQueue,
+        steering: SteeringQueue,
+        finalizer: RunFinalizer,
+    ) -> None:
+        self._runs = runs
+        self._queue = queue
+        self._steering = steering
+        self._finalizer = finalizer
+        self._budget = LoopBudget()
+        self._pacer = ModelPacer(self._budget)
+
+    async def run(self, live: LiveRun, request: GraphRunRequest) -> None:
+        """Wait for the thread, execute the run, and record its end."""
+        CURRENT_RUN.set(RunLogContext(thread_id=live.thread_id, run_id=live.run_id))
+        WRITE_RETRY.set(live.write_retry)
+        live.started_at = self._runs.now()
+        webhook = None
+        try:
+            outcome = await self._execute(live, request)
+            goes_on = partial(self._queue.has_others, live.ticket)
+            webhook = await self._finalizer.finish(live, outcome, goes_on=goes_on)
+        except Exception:  # noqa: BLE001 - a run's worker: its trouble must not end the others
+            _log.exception("Could not finish run %s.", live.run_id)
+            live.row = replace(live.row, status="error", updated_at=self._runs.now())
+        finally:
+            self._runs.close(live)
+        await self._finalizer.clean_up(live, webhook)
+
+    async def _execute(self, live: LiveRun, request: GraphRunRequest) -> RunResult:
+        now = self._runs.now
+        waited = not live.ticket.ready.is_set()
+        if request.after_seconds:
+            with anyio.move_on_after(request.after_seconds):
+                await live.ticket.ready.wait()
+            if live.cancel_action is None:
+                self._queue.enter(live.ticket)
+        await live.ticket.ready.wait()
+        if waited and live.cancel_action is None and not live.temporary:
+            with suppress(StoreUnavailable):  # canceled meanwhile
+                await live.write_retry(
+                    partial(self._runs.rows.mark_running, live.run_id, now=now())
+                )
+        if live.cancel_action is not None:
+            return RunResult(status="interrupted", thread_unchanged=True)
+        live.transition_to("running", now=now())
+        self._runs.subscribers.publish(live)
+        self._steering.open(live.run_id)
+        prepare = partial(self._prepare, live, request)
+        roll_back = partial(self._finalizer.roll_back, live)
+        try:
+            return await execute_run(live, prepare, roll_back, self._budget)
+        finally:
+            left = self._steering.close(live.run_id)
+            live.unconsumed_ids = tuple(str(message.id) for message in left)
+
+    async def _prepare(self, live: LiveRun, request: GraphRunRequest) -> PreparedRun:
+        config = runnable_config(
+            request, run_id=live.run_id, thread_id=live.thread_id, graph_id=live.graph_id
+        )
+        config["callbacks"] = [self._pacer]
+        config["configurable"][STEERING_SOURCE_KEY] = partial(self._steering.take, live.run_id)
+        if live.temporary and request.durability is None:
+            request = replace(request, durability="exit")
+        prepared = PreparedRun(
+            request=request,
+            graph=await self._runs.graph(live.graph_id, config),
+            input=graph_input(request),
+            config=config,
+        )
+        return await address_resume(prepared)

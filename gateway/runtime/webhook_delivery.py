@@ -1,0 +1,67 @@
+"""WebhookDelivery: posts what is stored about runs that have ended, also what dead processes did not post."""
+
+import logging
+from collections.abc import Sequence
+
+import anyio
+from anyio.abc import TaskGroup
+
+from gateway.runtime.left_runs import on_each_change
+from gateway.runtime.webhooks import RunWebhooks
+from store.errors import StoreUnavailable
+from store.nodes import Nodes
+from store.run_webhooks import RunWebhook, RunWebhookStore
+
+MAX_LEFT = 8
+"""Webhooks of dead processes that are posted at a time."""
+
+_log = logging.getLogger(__name__)
+
+
+class WebhookDelivery:
+    """Posts stored webhooks, each at least once. What was accepted, or refused too often, is deleted.
+
+    Args:
+        rows: The stored webhooks.
+        sender: Posts them.
+        nodes: The processes that share the database.
+    """
+
+    def __init__(self, rows: RunWebhookStore, sender: RunWebhooks, nodes: Nodes) -> None:
+        self._rows = rows
+        self._sender = sender
+        self._nodes = nodes
+        self._left = anyio.CapacityLimiter(MAX_LEFT)
+
+    async def deliver(self, webhook: RunWebhook) -> None:
+        """Post one that is stored. Raises only on cancellation: then it stays, for another process."""
+        if not await self._sender.send(webhook.url, webhook.body):
+            _log.warning("Run %s: its webhook was given up.", webhook.run_id)
+        try:
+            await self._rows.delete(webhook.run_id)
+        except StoreUnavailable as error:
+            _log.warning("Run %s: its webhook may be repeated: %s", webhook.run_id, error)
+
+    async def take_left(self) -> Sequence[RunWebhook]:
+        """Return what dead processes did not post; before this one has stored any. Raises StoreUnavailable."""
+        return await self._rows.take_left()
+
+    async def watch(self, left: Sequence[RunWebhook]) -> None:
+        """Post `left`, and what other nodes leave, as soon as they are ended."""
+        async with anyio.create_task_group() as tasks:
+            self._start(tasks, left)
+            if not self._nodes.number:
+                return
+
+            async def take() -> None:
+                self._start(tasks, await self.take_left())
+
+            await on_each_change(self._nodes, take)
+
+    def _start(self, tasks: TaskGroup, left: Sequence[RunWebhook]) -> None:
+        for webhook in left:
+            tasks.start_soon(self._deliver_left, webhook)
+
+    async def _deliver_left(self, webhook: RunWebhook) -> None:
+        async with self._left:
+            await self.deliver(webhook)

@@ -1,0 +1,31 @@
+"""SharedFilesRoute: brings custom skills and agents up to date before a request, and stores what it changed."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+from typing_extensions import override
+
+from agent.services import AgentServices
+from store.files.mirror import SHARED_AREA
+
+_READING = frozenset({"GET", "HEAD"})
+
+
+class SharedFilesRoute(APIRoute):
+    """A route about files that all nodes need. Other nodes see the change when the response is sent."""
+
+    @override
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handle_shared(request: Request) -> Response:
+            services: AgentServices = request.app.state.agent_services
+            await services.mirror.fetch(SHARED_AREA)
+            response = await handle(request)
+            if request.method not in _READING:
+                await services.mirror.store(SHARED_AREA)
+            return response
+
+        return handle_shared

@@ -1,0 +1,103 @@
+"""The `storage` section of the configuration: where files are that every process of the service needs."""
+
+import os
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+LOCAL_COPY = "files"
+"""Folder of the data folder with this node's copy of the files in a bucket."""
+
+_EXPECTED = "must look like file:///mnt/parley, a folder that all machines mount, or like s3://bucket/prefix"
+
+
+class StorageConfig(BaseModel):
+    """The `storage` section.
+
+    Attributes:
+        url: `file:///FOLDER`, a folder that all machines mount; `s3://BUCKET/PREFIX`, the prefix being optional;
+            None = the data folder.
+        endpoint: Of the S3-compatible service, `https://HOST:PORT`; None = $AWS_ENDPOINT_URL, else Amazon's.
+        region: None = $AWS_REGION, else us-east-1.
+        access_key_id: With `secret_access_key`; None = $AWS_ACCESS_KEY_ID, else what the machine or pod may use.
+        secret_access_key: None = $AWS_SECRET_ACCESS_KEY.
+        retry_s: How long a request is repeated while the bucket does not answer, seconds; 0 = it is sent once.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    url: str | None = None
+    endpoint: str | None = None
+    region: str | None = None
+    access_key_id: str | None = None
+    secret_access_key: str | None = None
+    retry_s: float = Field(
+        default=20.0,
+        ge=0,
+        le=300,
+        description="how long a bucket that does not answer is asked again, seconds",
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _names_a_place(cls, url: str | None) -> str | None:
+        if url is not None:
+            parts = urlsplit(url)
+            names_folder = parts.scheme == "file" and not parts.netloc and len(parts.path) > 1
+            if not names_folder and not (parts.scheme == "s3" and parts.netloc):
+                raise ValueError(_EXPECTED)
+        return url
+
+    @field_validator("endpoint")
+    @classmethod
+    def _is_http(cls, endpoint: str | None) -> str | None:
+        if endpoint is not None and not endpoint.startswith(("http://", "https://")):
+            raise ValueError("must start with http:// or https://")
+        return endpoint
+
+    @property
+    def is_bucket(self) -> bool:
+        """Whether `url` names a bucket."""
+        return self.url is not None and self.url.startswith("s3:")
+
+    @property
+    def bucket(self) -> str:
+        """The bucket that `url` names."""
+        return urlsplit(self.url or "").netloc
+
+    @property
+    def prefix(self) -> str:
+        """What the names of all objects begin with, without slashes at its ends.
+
+        >>> StorageConfig(url="s3://files/parley/").prefix
+        'parley'
+        """
+        return unquote(urlsplit(self.url or "").path).strip("/")
+
+    def folder(self, home: Path) -> Path:
+        """Return the folder in which this process finds the files. `home`: the data folder.
+
+        >>> StorageConfig(url="file:///mnt/my%20files").folder(Path("/data")).as_posix()
+        '/mnt/my files'
+        >>> StorageConfig(url="s3://bucket").folder(Path("/data")).as_posix()
+        '/data/files'
+        """
+        if self.is_bucket:
+            return home / LOCAL_COPY
+        return Path(unquote(urlsplit(self.url).path)) if self.url else home
+
+    def find_folder_problem(self) -> str | None:
+        """Return why the shared folder cannot be used, or None. It is not created: a mount may be missing. Blocking."""
+        if self.url is None or self.is_bucket:
+            return None
+        folder = self.folder(Path())
+        if not folder.is_dir():
+            return f"storage.url: the folder {folder} does not exist: mount it, or create it"
+        try:
+            probe = folder / f".parley-probe-{os.getpid()}"
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            return f"storage.url: the folder {folder} cannot be written ({error.strerror})"
+        return None

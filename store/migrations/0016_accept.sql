@@ -1,0 +1,1 @@
+-- PostgreSQL gets a function that accepts a message in one trip; SQLite has no trips.

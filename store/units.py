@@ -1,0 +1,50 @@
+"""Units of work on their way from callers on the event loop to a database's threads, and back with their results."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+from store.transaction import Transaction
+
+
+@dataclass(slots=True, eq=False)
+class UnitOfWork:
+    """A unit of work, its waiting caller, and its result."""
+
+    work: Callable[[Transaction], Any]
+    future: asyncio.Future[Any]
+    is_read: bool = False
+    value: Any = None
+    error: Exception | None = None
+
+
+UnitT = TypeVar("UnitT", bound=UnitOfWork)
+
+
+def take_batch(queue: SimpleQueue[UnitT | None], most: int) -> list[UnitT | None]:
+    """Wait for a unit and take all that are queued, up to `most`. None, which ends a thread, is always the last."""
+    batch = [queue.get()]
+    with suppress(Empty):
+        while batch[-1] is not None and len(batch) < most:
+            batch.append(queue.get_nowait())
+    return batch
+
+
+def report_results(loop: asyncio.AbstractEventLoop, units: Sequence[UnitOfWork]) -> None:
+    """Hand the results of units to their callers on the event loop; called on any thread."""
+    # RuntimeError: the event loop is closed, no caller is left. What was committed stays committed.
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(_resolve_futures, units)
+
+
+def _resolve_futures(units: Sequence[UnitOfWork]) -> None:
+    for unit in units:
+        if unit.future.done():
+            continue
+        if unit.error is None:
+            unit.future.set_result(unit.value)
+        else:
+            unit.future.set_exception(unit.error)

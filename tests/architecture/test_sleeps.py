@@ -1,0 +1,88 @@
+"""Tests wait for what must happen, and prove by what follows, not by a pause, that something does not happen."""
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+MEASURING = ("benchmarks", "prove", "soak")
+"""What runs for a time that its caller chooses."""
+
+SERVERS = ("fakes", "fuzz")
+"""Their pauses are the latency and the patience of a platform."""
+
+ALLOWED = {
+    "faults/platform_turns.py": "whatever runs on after a kill meets calls that fail",
+    "faults/turns.py": "whatever runs on after a kill meets calls that fail",
+    "bots/test_telegram_limits.py": "virtual time",
+    "bus/test_delivery_worker.py": "the latency of a platform",
+    "bus/test_delivery_faults.py": "the lane sleeps before the row is sent again, or the test proves less",
+    "bus/test_full_disk.py": "the time is over after which a start would be given up",
+    "bus/test_moving_chats.py": "people write, and nodes come and go, as fast as this",
+    "bus/test_intake.py": "the reply looks its message up before the send returns, or the test proves less",
+    "bus/test_streaming_message.py": "the first frame waits for its time, or the test proves less",
+    "gateway/test_connections.py": "the event loop tries again each second; a body that trickles in",
+    "journeys/test_backup.py": "people write as fast as this",
+    "journeys/test_faults.py": "the order in which a platform tells of two messages is its own",
+    "store/test_postgres_access.py": "an earlier process ends while the new one waits for it",
+    "agent/escape_attempts.py": "runs inside the sandbox, where a signal would take a moment",
+    "faults/injection.py": "a call that fails after a stop fails while the service stops",
+    "faults/test_turn_matrix.py": "a run takes a moment to start",
+    "journeys/test_all_platforms.py": "the order in which a platform tells of two messages is its own",
+    "agent/test_subagent_executor.py": "work takes a moment",
+}
+"""Modules with a sleep that is not zero, outside a loop that asks for something, and why."""
+
+
+def test_only_listed_modules_sleep() -> None:
+    """A new one: wait for what must happen (`eventually`), or for what passes the same way later."""
+    assert {name for name, tree in _modules().items() if any(_sleeps(tree))} == set(ALLOWED)
+
+
+def test_no_call_is_proved_to_wait_by_a_timeout() -> None:
+    """`is_waiting` needs no time."""
+    found = {
+        f"{name}:{node.lineno}"
+        for name, tree in _modules().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.With | ast.AsyncWith)
+        for item in node.items
+        if _called(item.context_expr) == "move_on_after" and item.optional_vars is not None
+        if not _is_zero(item.context_expr)
+    }
+    assert found == set()
+
+
+@cache
+def _modules() -> dict[str, ast.Module]:
+    return {
+        path.relative_to(TESTS).as_posix(): ast.parse(path.read_text("utf-8"))
+        for path in TESTS.rglob("*.py")
+        if path.relative_to(TESTS).parts[0] not in {*MEASURING, *SERVERS}
+    }
+
+
+def _called(node: ast.AST) -> str:
+    match node:
+        case ast.Call(
+            func=ast.Attribute(value=ast.Name(id="anyio" | "asyncio" | "time"), attr=name)
+        ):
+            return name
+    return ""
+
+
+def _sleeps(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield sleeps, but for those of loops that ask for something (`while`)."""
+    for node in ast.iter_child_nodes(tree):
+        if _called(node) == "sleep" and not _is_zero(node):
+            yield node
+        if not isinstance(node, ast.While):
+            yield from _sleeps(node)
+
+
+def _is_zero(call: ast.AST) -> bool:
+    match call:
+        case ast.Call(args=[ast.Constant(value=0)]):
+            return True
+    return False

@@ -1,0 +1,175 @@
+"""The bus of nodes on PostgreSQL: messages a second, from one node to another, and beside a snapshot that is held."""
+
+import os
+import statistics
+import time
+from functools import partial
+
+import anyio
+import psycopg
+
+from gateway.serving import gc_tuning
+from store.config import StoreConfig
+from tests.benchmarks.bus import (
+    CHATS,
+    MAPPED,
+    TALKERS,
+    RunningBus,
+    at_rate,
+    inbound_message,
+    paced,
+    running_bus,
+    starts,
+)
+from tests.benchmarks.bus import MESSAGES as BUS_MESSAGES
+from tests.benchmarks.figures import Figure, paired, percentile, rounds
+from tests.benchmarks.instant_runs import InstantRuns
+from tests.benchmarks.scale_cluster import server_cpu_s
+from tests.benchmarks.service_loop import run_as_service
+from tests.eventually import eventually
+from tests.fakes.postgres import PostgresServer
+
+ROUNDS = rounds(3)
+SNAPSHOT_S = float(os.environ.get("PARLEY_BENCH_SNAPSHOT_S", "20"))
+SNAPSHOT_RATE = 50
+"""Messages a second while a snapshot is held."""
+
+BURSTS = 5
+
+_OF_THE_OTHER = "SELECT chat FROM chat_owner WHERE node = (SELECT max(number) FROM node)"
+_MAP = """
+INSERT INTO conversation (channel, workspace, chat, thread_id, created_at, updated_at)
+SELECT 'fake', 'w', 'old' || n, lpad(to_hex(n + 10000), 32, '0')::uuid::text, %(at)s, %(at)s
+FROM generate_series(0, %(last)s::int) AS n
+"""
+
+
+def measure(server: PostgresServer) -> list[Figure]:
+    """Measure and return the figures."""
+    return run_as_service(partial(_measure, server))
+
+
+async def _measure(server: PostgresServer) -> list[Figure]:
+    gc_tuning.freeze_and_enable_gc()  # as the service does
+    return [*await _buses(server), *await _wakeups(server), *await _snapshot(server)]
+
+
+async def _buses(server: PostgresServer) -> list[Figure]:
+    """Measure one node's bus on both engines, and with `MAPPED` conversations in PostgreSQL."""
+    engines: list[tuple[float, float]] = []
+    mapped: list[tuple[float, float]] = []
+    rates: list[tuple[float, float]] = []
+    servers: list[float] = []
+    waits: list[float] = []
+    for _ in range(ROUNDS):
+        sqlite = await starts(None, known=BUS_MESSAGES)
+        with server.database() as url:
+            before = server_cpu_s(server)
+            empty = await starts(None, known=BUS_MESSAGES, store=StoreConfig(url=url))
+            servers.append((server_cpu_s(server) - before) * 1000 / BUS_MESSAGES)
+        with server.database() as url:
+            _map_conversations(url)
+            full = await starts(None, known=BUS_MESSAGES, store=StoreConfig(url=url))
+        with server.database() as url:
+            waits.append(percentile(await paced(None, store=StoreConfig(url=url)), 0.99))
+        engines.append((sqlite.cpu_ms, empty.cpu_ms))
+        mapped.append((empty.cpu_ms, full.cpu_ms))
+        rates.append((sqlite.rate, empty.rate))
+    sides = ("SQLite", "PostgreSQL")
+    return [
+        *paired("nodes: inbound to run start", "msg/s", "", rates, sides=sides),
+        Figure(
+            "nodes: inbound to run start, bar",
+            statistics.median(own for _, own in rates),
+            "msg/s",
+            ">= 1000",
+        ),
+        Figure("nodes: CPU up to a run's start in PostgreSQL", statistics.median(servers), "ms"),
+        Figure("nodes: inbound to run start at 200/s, p99", min(waits) * 1000, "ms", "< 15"),
+        *paired("nodes: CPU up to a run's start", "ms", "", engines, sides=sides),
+        *paired(
+            "nodes: the same, 1,000,000 conversations mapped",
+            "ms",
+            "<= 1.1",
+            mapped,
+            sides=("none", "1,000,000"),
+        ),
+    ]
+
+
+def _map_conversations(url: str) -> None:
+    with psycopg.connect(url) as connection:
+        connection.execute(_MAP, {"last": MAPPED - 1, "at": time.time()})
+        connection.commit()
+        connection.autocommit = True
+        connection.execute("VACUUM ANALYZE conversation")  # as the server does by itself, later
+
+
+async def _wakeups(server: PostgresServer) -> list[Figure]:
+    """Let one node receive everything; measure what the other one starts runs for."""
+    with server.database() as url:
+        store, runs = StoreConfig(url=url), InstantRuns()
+        async with (
+            running_bus(runs, known=CHATS, store=store) as one,
+            running_bus(runs, store=store) as other,
+        ):
+            sent = await at_rate(one.bus)
+            await runs.until(len(sent))
+            platforms = (one.platform, other.platform)
+            await eventually(
+                lambda: sum(len(platform.shown) for platform in platforms),
+                lambda shown: shown == len(sent),
+                within_s=30,
+            )
+            with psycopg.connect(url) as connection:
+                chats = {row[0] for row in connection.execute(_OF_THE_OTHER)}
+    waits = [
+        (runs.started[text] - at) * 1000
+        for number, (text, at) in enumerate(sent.items())
+        if f"c{number % CHATS}" in chats and number >= CHATS
+    ]
+    name = "nodes: accepted at one, run started at another, 200/s"
+    return [
+        Figure(f"{name}, p50", percentile(waits, 0.5), "ms"),
+        Figure(f"{name}, p99", percentile(waits, 0.99), "ms", "< 15"),
+    ]
+
+
+async def _snapshot(server: PostgresServer) -> list[Figure]:
+    """Hold a snapshot for `SNAPSHOT_S` while people write; compare whole turns before, at its end, and after it."""
+    with server.database() as url:
+        async with running_bus(InstantRuns(), known=CHATS, store=StoreConfig(url=url)) as harness:
+            await _burst(harness, "warm")
+            before = [await _burst(harness, f"before{number} ") for number in range(BURSTS)]
+            with psycopg.connect(url) as snapshot:
+                snapshot.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+                snapshot.execute("SELECT count(*) FROM inbox")
+                sent = await at_rate(
+                    harness.bus, SNAPSHOT_RATE, seconds=SNAPSHOT_S, prefix="meanwhile"
+                )
+                held = [await _burst(harness, f"held{number} ") for number in range(BURSTS)]
+            after = [await _burst(harness, f"after{number} ") for number in range(BURSTS)]
+    rates = [statistics.median(one) for one in (before, held, after)]
+    name = f"nodes: snapshot held for {SNAPSHOT_S:.0f} s and {len(sent)} messages"
+    return [
+        Figure(f"{name}, turns before", rates[0], "/s"),
+        Figure(f"{name}, turns at its end", rates[1], "/s"),
+        Figure(f"{name}, turns after it", rates[2], "/s"),
+        Figure(f"{name}, at its end to before", rates[1] / rates[0], "x", ">= 0.9"),
+    ]
+
+
+async def _burst(harness: RunningBus, prefix: str) -> float:
+    """Let people write as fast as they can; return answers per second."""
+    before, began = len(harness.platform.shown), time.perf_counter()
+
+    async def talk(numbers: range) -> None:
+        for number in numbers:
+            message = inbound_message(f"{prefix}{number}", chat=f"c{number % CHATS}")
+            await harness.bus.intake.receive(message)
+
+    async with anyio.create_task_group() as tasks:
+        for talker in range(TALKERS):
+            tasks.start_soon(talk, range(talker, BUS_MESSAGES, TALKERS))
+        await harness.platform.until(before + BUS_MESSAGES, within_s=120)
+    return BUS_MESSAGES / (time.perf_counter() - began)

@@ -1,0 +1,200 @@
+"""Chats that move from node to node while messages arrive: each message is answered once, in order.
+
+Nodes join and leave at random; PARLEY_TEST_LONG=1 tries more orders of events.
+"""
+
+import os
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import anyio
+import pytest
+from anyio.abc import TaskGroup
+
+from bus.config import BusConfig
+from bus.errors import IntakeClosed
+from bus.inbound.takeover import SEARCHES_OF_OWN
+from bus.platform import Disposition
+from store.config import StoreConfig
+from store.errors import StoreUnavailable
+from tests.bus.harness import BusHarness, inbound_message, running_bus
+from tests.bus.test_chats_of_nodes import key_of, two_nodes
+from tests.eventually import eventually
+from tests.fakes.langgraph import FakeLangGraph, Script
+from tests.fakes.platform import CardPlatform, ShownMessage
+
+CHATS = [f"c{number}" for number in range(8)]
+MESSAGES = 160
+SEEDS = range(1, 21 if os.environ.get("PARLEY_TEST_LONG") == "1" else 2)
+CONFIG = BusConfig(drain_s=1.0, max_queue=1000)
+
+
+@dataclass
+class Cluster:
+    """Buses that join and leave.
+
+    Attributes:
+        all: Every bus that ever was, also those that have left.
+        living: Those that take messages.
+    """
+
+    store: StoreConfig
+    home: Path
+    server: FakeLangGraph
+    tasks: TaskGroup
+    all: list[BusHarness] = field(default_factory=list)
+    living: dict[int, tuple[BusHarness, anyio.Event]] = field(default_factory=dict)
+    over: anyio.Event = field(default_factory=anyio.Event)
+
+    async def join(self) -> BusHarness:
+        number = len(self.all)
+        ready, left = anyio.Event(), anyio.Event()
+
+        async def run() -> None:
+            home = self.home / f"node{number}"
+            async with running_bus(
+                home, server=self.server, store=self.store, config=CONFIG
+            ) as harness:
+                self.all.append(harness)
+                self.living[number] = harness, left
+                ready.set()
+                if not self.over.is_set():
+                    await left.wait()
+
+        self.tasks.start_soon(run)
+        await ready.wait()
+        return self.living[number][0]
+
+    def leave(self, number: int) -> None:
+        _, left = self.living.pop(number)
+        left.set()
+
+    async def send(self, random: Random, chat: str, text: str) -> None:
+        """Hand a message to any node, to another one if that stops, as a platform does."""
+        while True:
+            harness, _ = random.choice(list(self.living.values()))
+            try:
+                result = await harness.bus.intake.receive(inbound_message(text, text, chat=chat))
+            except (IntakeClosed, StoreUnavailable):
+                await anyio.sleep(0.01)
+            else:
+                assert result in (Disposition.ACCEPTED, Disposition.DUPLICATE)
+                return
+
+    def answers(self) -> Counter[str]:
+        """How many answers each chat has had."""
+        return Counter(shown.chat for one in self.all for shown in one.platform.shown)
+
+
+@asynccontextmanager
+async def cluster(store: StoreConfig, home: Path) -> AsyncIterator[Cluster]:
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(FakeLangGraph())
+        tasks = await stack.enter_async_context(anyio.create_task_group())
+        made = Cluster(store, home, server, tasks)
+        try:
+            yield made
+        finally:
+            made.over.set()
+            for number in list(made.living):
+                made.leave(number)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_messages_of_chats_that_move_are_answered_once_and_in_order(
+    store: StoreConfig, tmp_path: Path, seed: int
+) -> None:
+    random = Random(seed)  # noqa: S311 - which node and when, no secret
+    async with cluster(store, tmp_path) as nodes:
+        await nodes.join()
+        await nodes.join()
+
+        async def change() -> None:
+            while True:
+                await nodes.join()
+                await anyio.sleep(random.uniform(0.1, 1.0))
+                nodes.leave(random.choice(list(nodes.living)))
+                await anyio.sleep(random.uniform(0.0, 0.3))
+
+        async def talk(chat: str) -> None:
+            for number in range(MESSAGES // len(CHATS)):
+                await nodes.send(random, chat, f"{chat} {number:03}")
+                await anyio.sleep(random.choice((0.0, 0.05, 0.4)))
+
+        async with anyio.create_task_group() as changes:
+            changes.start_soon(change)
+            async with anyio.create_task_group() as talks:
+                for chat in CHATS:
+                    talks.start_soon(talk, chat)
+            changes.cancel_scope.cancel()
+        await eventually(lambda: sum(nodes.answers().values()) >= MESSAGES, within_s=60)
+        [[harness, _], *_] = nodes.living.values()
+        await harness.wait_until_finished()
+        assert nodes.answers() == Counter(dict.fromkeys(CHATS, MESSAGES // len(CHATS)))
+        prompts = harness.prompts()
+        for chat in CHATS:
+            told = [prompt for prompt in prompts if prompt.startswith(f"{chat} ")]
+            assert told == sorted(set(told)), chat
+            assert len(told) == MESSAGES // len(CHATS)
+
+
+async def test_a_chat_that_migrates_into_one_of_another_node_is_answered_once(
+    store: StoreConfig, tmp_path: Path
+) -> None:
+    shown: list[ShownMessage] = []
+
+    def platform() -> CardPlatform:
+        made = CardPlatform("fake")
+        made.shown = shown  # the nodes see one platform: whichever ends the growing answer edits the same message
+        return made
+
+    def greetings() -> int:
+        return sum(message.text == "Hello you" for message in shown)
+
+    async with two_nodes(store, tmp_path, platform) as nodes:
+        names = [str(number) for number in range(100)]
+        old = next(name for name in names if nodes.owner_first(name)[0] is nodes.one)
+        new = next(name for name in names if nodes.owner_first(name)[0] is nodes.two)
+        gate = anyio.Event()
+        nodes.server.scripts.append(Script(words=("first", "answer"), ends=gate))
+        await nodes.one.send("first", chat=old, event="e1")
+        await nodes.one.wait_for_runs(1)
+        await nodes.two.send("hi", chat=new, event="e2")
+        await eventually(lambda: greetings() == 1)
+        await nodes.two.bus.intake.migrate_chat("fake", "w", old, new)
+        await nodes.one.send("second", chat=new, event="e3")
+        await eventually(lambda: greetings() == 2)
+        # The owner of the new chat has looked at what it owns twice, and found a message that it does not answer.
+        for _ in range(2 * SEARCHES_OF_OWN):
+            await nodes.two.bus.takeover.search()
+        assert nodes.two.bus.load() == (0, 0)
+        gate.set()
+        await nodes.one.wait_until_finished()
+        assert nodes.one.prompts() == ["first", "hi", "second"]
+        expected = ["Hello you", "Hello you", "firstanswer"]
+        await eventually(lambda: sorted(message.text for message in shown) == expected)
+
+
+async def test_what_a_dead_node_held_of_a_chat_that_migrated_is_answered(
+    store: StoreConfig, tmp_path: Path
+) -> None:
+    async with cluster(store, tmp_path) as nodes:
+        one, two = await nodes.join(), await nodes.join()
+        await eventually(lambda: len(one.database.nodes.living) == 2)
+        names = [str(number) for number in range(100)]
+        old = next(name for name in names if one.bus.owners.prefers(key_of(name)))
+        new = next(name for name in names if two.bus.owners.prefers(key_of(name)))
+        gate = one.hold_next_run("first", "answer")
+        await one.send("first", chat=old, event="e1")
+        await one.wait_for_runs(1)
+        await two.send("hi", chat=new, event="e2")
+        await two.expect_replies("Hello you")
+        await two.bus.intake.migrate_chat("fake", "w", old, new)
+        nodes.leave(0)
+        gate.set()
+        await two.expect_replies("Hello you", "firstanswer")
+        await two.wait_until_finished()
