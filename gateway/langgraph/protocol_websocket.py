@@ -106,6 +106,7 @@ class ProtocolConnection:
         self._sequence = services.event_logs.for_thread(thread_id)
         self._subscriptions: dict[str, EventFilter] = {}
         self._last_seq = 0
+        self._follows = anyio.Event()
         self._subscribed = anyio.Event()
         self._write_lock = anyio.Lock()
         self._replay: list[ProtocolEvent] = []
@@ -126,6 +127,7 @@ class ProtocolConnection:
         """Send subscribed events until the service stops."""
         runs, thread_id = self._services.runs, self._thread_id
         async with runs.subscribers.subscribe(thread_id) as following:
+            self._follows.set()
             await self._subscribed.wait()
             while True:
                 async with self._write_lock:
@@ -181,6 +183,9 @@ class ProtocolConnection:
                 "invalid_argument",
                 f"A connection can have up to {MAX_SUBSCRIPTIONS} subscriptions.",
             )
+        await (
+            self._follows.wait()
+        )  # what begins after the reply is heard of, whichever node starts it
         self._advance()
         if not self._subscriptions:
             self._last_seq = self._sequence.last_seq

@@ -23,8 +23,10 @@ def count_ends(parts: list[Any]) -> int:
 
 
 async def watching(at: ApiServer, thread: str) -> None:
-    """Wait until a client is subscribed to a thread at a node."""
+    """Wait until a client is subscribed to a thread at a node, and the other nodes know of it."""
     await eventually(lambda: at.runs.subscribers.has(thread))
+    assert at.runs.subscribers.elsewhere is not None
+    await at.runs.subscribers.elsewhere.watch(thread)
 
 
 async def test_a_thread_is_watched_at_a_node_that_does_not_run_it(url: str, tmp_path: Path) -> None:
@@ -33,6 +35,7 @@ async def test_a_thread_is_watched_at_a_node_that_does_not_run_it(url: str, tmp_
         seen: list[Any] = []
         async with anyio.create_task_group() as group:
             group.start_soon(follow, await b.sdk.threads.join_stream(thread), seen)
+            await watching(b, thread)
             for number, node in enumerate((a, b, a), 1):
                 run = await node.sdk.runs.create(thread, "agent", input=HELLO)
                 await eventually(partial(count_ends, seen), partial(eq, number))
@@ -110,9 +113,6 @@ async def test_the_event_stream_hears_a_run_that_another_node_starts(
         async with anyio.create_task_group() as group:
             group.start_soon(listen)
             await watching(b, thread)
-            # Not before the other node knows of it.
-            assert b.runs.subscribers.elsewhere is not None
-            await b.runs.subscribers.elsewhere.watch(thread)
             await command(a, thread, "run.start", assistant_id="agent", input=HELLO)
         assert [event["seq"] for event in found] == list(range(1, len(found) + 1))
 
