@@ -1,24 +1,24 @@
 """An S3-compatible server for tests: moto of `make peers-python`, with a bucket for each test."""
 
 import os
-import select
 import shutil
 import socket
 import subprocess
 import tempfile
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 import httpx
 import obstore
 from obstore.store import S3Store
+
+from tests.fakes.proxy import TcpProxy
 
 ROOT = Path(__file__).parents[2]
 PEERS = ROOT / ".venv-peers"
@@ -124,82 +124,14 @@ def s3_server(environment: dict[str, str] | None = None) -> Iterator[S3Server | 
         shutil.rmtree(folder, ignore_errors=True)
 
 
-class S3Proxy:
-    """A network between Parley and the server that fails, on threads; use it as a context manager.
+class S3Proxy(TcpProxy):
+    """A network between Parley and the server.
 
     Attributes:
         url: Of the server, through the proxy.
-        held: How often something arrived that was not carried on.
     """
 
     def __init__(self, endpoint: str) -> None:
         target = urlsplit(endpoint)
-        self._target = (str(target.hostname), int(target.port or 0))
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self.held = 0
-        self._refuses = False
-        self._flows = threading.Event()
-        self._flows.set()
-        self._clients: set[socket.socket] = set()
-        self._threads = [threading.Thread(target=self._accept, daemon=True)]
-
-    def __enter__(self) -> Self:
-        self._threads[0].start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.refuse()
-        self._flows.set()
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads:
-            thread.join(10)
-        self._listener.close()
-
-    def hold(self) -> None:
-        """Carry nothing from now on, and close nothing: as if packets were dropped."""
-        self._flows.clear()
-
-    def refuse(self) -> None:
-        """Close connections, and each new one at once."""
-        self._refuses = True
-        for client in tuple(self._clients):
-            with suppress(OSError):
-                client.shutdown(socket.SHUT_RDWR)
-
-    def release(self) -> None:
-        """Carry everything again, also what was sent meanwhile."""
-        self._refuses = False
-        self._flows.set()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                if self._refuses:
-                    client.close()
-                    continue
-                self._clients.add(client)
-                thread = threading.Thread(target=self._serve, args=(client,), daemon=True)
-                self._threads.append(thread)
-                thread.start()
-
-    def _serve(self, client: socket.socket) -> None:
-        try:
-            with client, suppress(OSError), socket.create_connection(self._target) as server:
-                while self._forward(client, server):
-                    pass
-        finally:
-            self._clients.discard(client)
-
-    def _forward(self, client: socket.socket, server: socket.socket) -> bool:
-        """Forward what comes next; return whether the connection goes on."""
-        readable, _, _ = select.select([client, server], [], [])
-        self.held += not self._flows.is_set()
-        self._flows.wait()
-        for end in readable:
-            if not (data := end.recv(65536)):
-                return False
-            (server if end is client else client).sendall(data)
-        return True
+        super().__init__(str(target.hostname), int(target.port or 0))
+        self.url = f"http://127.0.0.1:{self.port}"

@@ -99,10 +99,10 @@ async def test_a_node_cut_off_from_the_database_is_replaced_and_says_nothing_mor
             cut_off = {**config, "database": {"url": proxy.url}}
             async with two_nodes(tmp_path, cut_off, config) as (first, second):
                 await write_all(platforms, model)
-                proxy.block()
+                proxy.hold()
                 await logged(second, "is gone; its work is taken over")
                 await answers_go_on(platforms)
-                proxy.unblock()
+                proxy.release()
                 assert await first.ended() == LOST_DATABASE
                 for user in platforms.users:
                     assert user.misplaced_messages() == []
