@@ -1,7 +1,7 @@
 """BucketMirror: a node's copy of files whose contents are in a bucket, and whose names are in the database.
 
 Contents are stored before the rows that name them. So a node that dies in between loses nothing that anybody was told
-of, and leaves objects that no row names (`sweep.py`).
+of, and leaves objects that no row names (`housekeeping.py`).
 """
 
 import logging
