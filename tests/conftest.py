@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.blocking import BlockingReport, report_file, watch_event_loop
+from tests.causes import pytest_runtest_makereport  # noqa: F401 - a hook of this file
 from tests.fakes.postgres import MISSING, PostgresServer, postgres_server
 from tests.fakes.s3 import MISSING as MISSING_S3
 from tests.fakes.s3 import S3Bucket, S3Server, s3_server
