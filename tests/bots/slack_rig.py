@@ -62,6 +62,6 @@ async def running(
     assert adapter.health().state in {ConnectionState.STOPPED, ConnectionState.FAILED}
 
 
-def fast_slack(*, ack_window_s: float = 0.3) -> FakeSlack:
-    """Return a Slack that repeats events soon."""
+def fast_slack(*, ack_window_s: float = 3.0) -> FakeSlack:
+    """Return a Slack that repeats events soon. `ack_window_s`: Slack's own, so that a slow machine brings no repetition."""
     return FakeSlack(ack_window_s=ack_window_s, retries_s=(0.02, 0.05, 0.1))

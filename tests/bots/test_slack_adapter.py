@@ -89,7 +89,7 @@ async def test_what_was_refused_comes_again_as_the_same_event(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     intake = RecordingIntake(errors=[IntakeFull(), IntakeFull()])
-    async with fast_slack() as slack, running(slack, intake):
+    async with fast_slack(ack_window_s=1.0) as slack, running(slack, intake):
         slack.dm("hello")
         await slack.wait_for(lambda: slack.sockets.envelopes[0].acked)
         assert slack.sockets.envelopes[0].attempts == 3
@@ -104,7 +104,7 @@ async def test_an_unexpected_error_is_no_acknowledgement_either(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     intake = RecordingIntake(errors=[RuntimeError("a defect")])
-    async with fast_slack() as slack, running(slack, intake):
+    async with fast_slack(ack_window_s=1.0) as slack, running(slack, intake):
         slack.dm("hello")
         await slack.wait_for(lambda: slack.sockets.envelopes[0].acked)
         assert slack.sockets.envelopes[0].attempts == 2
@@ -181,7 +181,7 @@ async def test_frames_that_are_no_envelopes_do_no_harm() -> None:
 @pytest.mark.parametrize("actions", [[], None, {}, ["text"], [{}]], ids=str)
 async def test_an_interaction_without_a_usable_action_does_no_harm(actions: object) -> None:
     intake = RecordingIntake()
-    async with fast_slack() as slack, running(slack, intake) as adapter:
+    async with fast_slack(ack_window_s=0.3) as slack, running(slack, intake) as adapter:
         body = {"type": "block_actions", "user": {"id": "U1"}, "team": {"id": "T1TEAM"}}
         envelope = slack.interact({**body, "actions": actions})
         await slack.wait_for(lambda: envelope.acked or envelope.dropped)
@@ -189,7 +189,7 @@ async def test_an_interaction_without_a_usable_action_does_no_harm(actions: obje
         await slack.wait_for(lambda: settled(slack))
         assert slack.sockets.connects == 1
         assert adapter.health().state is ConnectionState.CONNECTED
-    assert intake.texts == ["hello"]
+    assert set(intake.texts) == {"hello"}  # repeated, if it was slow to be acknowledged
     assert intake.pressed == []
 
 
@@ -277,7 +277,7 @@ async def test_what_is_in_work_is_acknowledged_before_the_connection_goes() -> N
 
 async def test_a_broken_connection_is_replaced_and_nothing_is_lost() -> None:
     intake = RecordingIntake()
-    async with fast_slack() as slack, running(slack, intake) as adapter:
+    async with fast_slack(ack_window_s=1.0) as slack, running(slack, intake) as adapter:
         slack.cut_all()
         slack.dm("hello")
         await slack.wait_for(lambda: settled(slack))

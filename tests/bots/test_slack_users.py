@@ -80,7 +80,7 @@ async def test_an_edit_names_outsiders() -> None:
 
 async def test_a_lookup_that_fails_brings_the_event_again() -> None:
     intake = RecordingIntake()
-    async with fast_slack() as slack, running(slack, intake):
+    async with fast_slack(ack_window_s=1.0) as slack, running(slack, intake):
         slack.person("U2GUEST", is_restricted=True)
         slack.fail("users.info", status=503, times=2)
         slack.dm("hello", user="U2GUEST")
@@ -91,7 +91,7 @@ async def test_a_lookup_that_fails_brings_the_event_again() -> None:
 
 async def test_a_lookup_beyond_the_rate_limit_waits_although_slack_gives_up() -> None:
     intake = RecordingIntake()
-    async with fast_slack() as slack, running(slack, intake):
+    async with fast_slack(ack_window_s=0.3) as slack, running(slack, intake):
         slack.person("U2GUEST", is_restricted=True)
         slack.fail("users.info", status=429, headers={"Retry-After": "2"})
         slack.dm("hello", user="U2GUEST")
