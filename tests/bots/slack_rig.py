@@ -63,5 +63,5 @@ async def running(
 
 
 def fast_slack(*, ack_window_s: float = 3.0) -> FakeSlack:
-    """Return a Slack that repeats events soon. `ack_window_s`: Slack's own, so that a slow machine brings no repetition."""
+    """Return a Slack that repeats events soon, but waits as long as Slack for the first acknowledgement."""
     return FakeSlack(ack_window_s=ack_window_s, retries_s=(0.02, 0.05, 0.1))
