@@ -38,7 +38,8 @@ export function mount(hook, options, use) {
     },
     draw,
     leave: () => root.unmount(),
-    until: (found, what) => until(() => shown.now && found(shown.now, shown.hook), what),
+    until: (found, what) =>
+      until(() => shown.now && found(shown.now, shown.hook), what, () => JSON.stringify(shown.renders.slice(-3))),
   };
 }
 

@@ -47,12 +47,12 @@ export function spoken(parts) {
     .join("");
 }
 
-export async function until(found, what, withinMs = 30_000) {
+export async function until(found, what, seen = () => "nothing", withinMs = 30_000) {
   const end = Date.now() + withinMs;
   for (;;) {
     const value = await found();
     if (value) return value;
-    assert.ok(Date.now() < end, `never came: ${what}`);
+    if (Date.now() > end) assert.fail(`never came: ${what}; last seen: ${seen()}`);
     await new Promise((done) => setTimeout(done, 20));
   }
 }
