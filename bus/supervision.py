@@ -7,7 +7,7 @@ import anyio
 from bus.errors import unwrapped
 from bus.platform import Adapter, ChannelHealth, Clock, ConnectionState, Intake
 from bus.retry import Backoff
-from bus.work_group import WORK_GROUP
+from store.work_group import WORK_GROUP
 
 log = logging.getLogger(__name__)
 

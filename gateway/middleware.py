@@ -13,10 +13,10 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bus.work_group import WORK_GROUP
 from gateway.audit import MAX_TARGET_CHARS, AuditEntry, AuditLog
 from gateway.rate_limits import ClientRateLimiter, client_key
 from gateway.request_stats import REQUEST_ID, UNKNOWN_ROUTE, RequestStats
+from store.work_group import WORK_GROUP
 
 REQUEST_ID_HEADER = b"x-request-id"
 AUTHENTICATED_AS = "parley.who"

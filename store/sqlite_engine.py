@@ -5,6 +5,7 @@ import shutil
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import aiosqlite
@@ -27,6 +28,14 @@ CLOSE_S = 5.0
 _log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
+class _Reader:
+    """A read connection, and how many callers wait for it."""
+
+    connection: aiosqlite.Connection
+    pending: int = 0
+
+
 class SqliteEngine(Engine):
     """A SQLite file.
 
@@ -39,7 +48,7 @@ class SqliteEngine(Engine):
     def __init__(
         self,
         writer: DatabaseWriter,
-        readers: list[aiosqlite.Connection],
+        readers: Sequence[aiosqlite.Connection],
         *,
         file: Path,
         name: str = "",
@@ -48,8 +57,7 @@ class SqliteEngine(Engine):
         self.signals = LocalSignals()
         self._read_outage = ""
         self._writer = writer
-        self._readers = readers
-        self._free = anyio.Semaphore(len(readers))
+        self._readers = [_Reader(connection) for connection in readers]
         self._nodes = SingleNode(name)
 
     @property
@@ -82,17 +90,19 @@ class SqliteEngine(Engine):
 
     @override
     async def read(self, sql: str, params: Params) -> list[Row]:
-        async with self._free:
-            connection = self._readers.pop()
-            try:
-                rows = await connection.execute_fetchall(sql, params)
-            except sqlite3.Error as error:
-                self._read_outage = f"The database could not be read ({error})."
-                raise StoreUnavailable(self._read_outage) from error
-            except ValueError as error:
-                raise StoreUnavailable("The database is closed.") from error
-            finally:
-                self._readers.append(connection)
+        # Each connection has a queue and a thread. Nobody holds one until its task runs again: that of somebody who has
+        # much to do runs late, and would keep all others waiting.
+        reader = min(self._readers, key=lambda one: one.pending)
+        reader.pending += 1
+        try:
+            rows = await reader.connection.execute_fetchall(sql, params)
+        except sqlite3.Error as error:
+            self._read_outage = f"The database could not be read ({error})."
+            raise StoreUnavailable(self._read_outage) from error
+        except ValueError as error:
+            raise StoreUnavailable("The database is closed.") from error
+        finally:
+            reader.pending -= 1
         self._read_outage = ""
         return [dict(row) for row in rows]
 

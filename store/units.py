@@ -1,6 +1,7 @@
 """Units of work on their way from callers on the event loop to a database's threads, and back with their results."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,11 +13,12 @@ from store.transaction import Transaction
 
 @dataclass(slots=True, eq=False)
 class UnitOfWork:
-    """A unit of work, its waiting caller, and its result."""
+    """A unit of work, its waiting caller, its result, and the work group (store/work_group.py) of the caller."""
 
     work: Callable[[Transaction], Any]
     future: asyncio.Future[Any]
     is_read: bool = False
+    group: str | None = None
     value: Any = None
     error: Exception | None = None
 
@@ -31,6 +33,34 @@ def take_batch(queue: SimpleQueue[UnitT | None], most: int) -> list[UnitT | None
         while batch[-1] is not None and len(batch) < most:
             batch.append(queue.get_nowait())
     return batch
+
+
+class UnitTurns:
+    """Queued units in the order in which they run: work groups take turns, each with one unit.
+
+    Units of one group stay in order.
+    """
+
+    def __init__(self) -> None:
+        self._groups: dict[str | None, deque[UnitOfWork]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._groups)
+
+    def add(self, unit: UnitOfWork) -> None:
+        """Queue a unit as the last one of its group."""
+        self._groups.setdefault(unit.group, deque()).append(unit)
+
+    def take(self, most: int) -> list[UnitOfWork]:
+        """Remove and return the next units, up to `most`."""
+        units: list[UnitOfWork] = []
+        while self._groups and len(units) < most:
+            group = next(iter(self._groups))
+            queue = self._groups.pop(group)
+            units.append(queue.popleft())
+            if queue:
+                self._groups[group] = queue  # behind the others
+        return units
 
 
 def report_results(loop: asyncio.AbstractEventLoop, units: Sequence[UnitOfWork]) -> None:

@@ -13,10 +13,15 @@ from typing_extensions import override
 
 from store.errors import StoreError, StoreUnavailable
 from store.transaction import Params, Row, Statement, T, Transaction
-from store.units import UnitOfWork, report_results, take_batch
+from store.units import UnitOfWork, UnitTurns, report_results, take_batch
+from store.work_group import WORK_GROUP
 
-MAX_BATCH = 512
-"""Units per commit. With 100 callers a commit holds about 100; a larger number only delays the first."""
+MAX_BATCH = 8
+"""Units per commit. Somebody else's unit waits for at most one whole commit: while the event loop is busy, one takes
+some 10 to 20 ms, most of it for the interpreter's lock. More units a commit do not save CPU."""
+
+MAX_TAKEN = 512
+"""Units taken from the callers' queue at a time."""
 
 
 class _SqliteTransaction(Transaction):
@@ -45,8 +50,9 @@ class _SqliteTransaction(Transaction):
 class DatabaseWriter:
     """The writing connection and its thread.
 
-    Units that are queued when the thread is free go into one transaction. One that raises undoes only itself; the
-    others may run twice. After the commit, one call into the event loop wakes all callers of the batch.
+    Units that are queued when the thread is free go into one transaction, up to `MAX_BATCH`; work groups take turns.
+    One that raises undoes only itself; the others may run twice. After the commit, one call into the event loop wakes
+    all callers of the batch.
 
     Args:
         connection: The connection.
@@ -80,7 +86,7 @@ class DatabaseWriter:
         if self._closed:
             raise StoreUnavailable("The database is closed.")
         future: asyncio.Future[T] = self._loop.create_future()
-        self._queue.put(UnitOfWork(work, future))
+        self._queue.put(UnitOfWork(work, future, group=WORK_GROUP.get()))
         return await future
 
     async def close(self, *, timeout_s: float) -> bool:
@@ -92,15 +98,24 @@ class DatabaseWriter:
         return not self._thread.is_alive()
 
     def _serve(self) -> None:
-        running = True
-        while running:
-            batch = take_batch(self._queue, MAX_BATCH)
-            running = batch[-1] is not None
-            units = [unit for unit in batch if unit is not None]
-            if units:
+        turns, running = UnitTurns(), True
+        while running or turns:
+            if running:
+                running = self._take_over(turns)
+            if units := turns.take(MAX_BATCH):
                 self._commit(units)
                 report_results(self._loop, units)
         self._connection.close()
+
+    def _take_over(self, turns: UnitTurns) -> bool:
+        """Add what is queued to `turns`; wait if there is nothing to do. Return False after the last unit."""
+        if turns and self._queue.empty():
+            return True
+        batch = take_batch(self._queue, MAX_TAKEN)
+        for unit in batch:
+            if unit is not None:
+                turns.add(unit)
+        return batch[-1] is not None
 
     def _commit(self, units: Sequence[UnitOfWork]) -> None:
         changes = self._connection.total_changes

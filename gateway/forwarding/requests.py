@@ -12,11 +12,11 @@ import orjson
 from anyio.abc import TaskGroup
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bus.work_group import WORK_GROUP
 from gateway.forwarding.parts import Part, ReceivedParts, SentParts
 from gateway.middleware import API_GROUP
 from store.errors import StoreUnavailable
 from store.node_calls import NodeCalls
+from store.work_group import WORK_GROUP
 
 CHECK_S = 0.25
 """How often a node that is waited for is checked to be alive, seconds."""

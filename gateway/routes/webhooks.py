@@ -8,8 +8,8 @@ from pydantic import BaseModel
 from starlette.requests import ClientDisconnect
 
 from bots.common.webhooks import WebhookEndpoint, WebhookRequest
-from bus.work_group import WORK_GROUP
 from gateway.dependencies import ServicesDep
+from store.work_group import WORK_GROUP
 
 router = APIRouter(prefix="/webhooks", tags=["webhooks"])
 

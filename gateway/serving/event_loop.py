@@ -16,8 +16,8 @@ from threading import get_ident
 import orjson
 from typing_extensions import TypeVar, TypeVarTuple, Unpack, override
 
-from bus.work_group import WORK_GROUP
 from gateway.runtime.log_context import CURRENT_RUN
+from store.work_group import WORK_GROUP
 
 SLICE_S = 0.0005
 """How long callbacks of groups run before sockets, timers and other threads are served again, seconds."""

@@ -25,7 +25,6 @@ from bus.messages import InboundMessage, ReplyTarget, Sender
 from bus.platform import Adapter
 from bus.runs.client import NEWER_OPTIONS, STREAM_MODES
 from bus.service import Bus, run_bus
-from bus.work_group import WORK_GROUP
 from gateway.runtime.runs import RunManager
 from gateway.runtime.worker import Graph
 from gateway.serving import gc_tuning
@@ -35,6 +34,7 @@ from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database, Transaction
 from store.node_calls import open_node_calls
+from store.work_group import WORK_GROUP
 from tests.benchmarks.figures import Figure, paired, percentile, rounds
 from tests.benchmarks.instant_runs import InstantRuns, never
 from tests.benchmarks.service_loop import run_as_service

@@ -18,9 +18,9 @@ from bus.messages import ButtonPress, MessageDeletion, MessageEdit, PressRespons
 from bus.platform import ChannelHealth, ConnectionState, Disposition, Intake
 from bus.retry import Backoff
 from bus.supervision import AdapterSupervisor
-from bus.work_group import WORK_GROUP
 from store.conversations import ConversationKey
 from store.errors import RowNotFound
+from store.work_group import WORK_GROUP
 from tests.bus.harness import BusHarness, attachment, running_bus
 from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph, Script

@@ -12,9 +12,9 @@ import orjson
 import pytest
 from anyio.lowlevel import checkpoint
 
-from bus.work_group import WORK_GROUP
 from gateway.runtime.log_context import CURRENT_RUN, RunLogContext
 from gateway.serving.event_loop import SLICE_S, FairEventLoop, work_group
+from store.work_group import WORK_GROUP
 
 GROUP: ContextVar[str | None] = ContextVar("group", default=None)
 STEP_S = SLICE_S / 5

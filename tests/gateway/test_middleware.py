@@ -16,13 +16,13 @@ from starlette.types import Message, Scope
 from starlette.websockets import WebSocket
 from typing_extensions import override
 
-from bus.work_group import WORK_GROUP
 from gateway.audit import AuditEntry, AuditLog
 from gateway.auth import AccessMiddleware
 from gateway.logs import JsonLogFormatter, SecretRedactor
 from gateway.middleware import API_GROUP, RequestMiddleware
 from gateway.rate_limits import RateLimitConfig
 from gateway.request_stats import REQUEST_ID, UNKNOWN_ROUTE, RequestStats
+from store.work_group import WORK_GROUP
 from tests.gateway.composed import TOKEN, composed
 
 THREAD = "6f8a1a6e-25a6-4a6f-8a63-3e3a2c1f0d11"

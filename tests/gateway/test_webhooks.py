@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from bots.common.webhooks import ACKNOWLEDGED, WebhookEndpoint, WebhookRequest, WebhookResponse
-from bus.work_group import WORK_GROUP
 from gateway.config import load_config
 from gateway.serving.startup_report import config_hints
+from store.work_group import WORK_GROUP
 from tests.contracts.webhook_rig import WebhookApp
 from tests.eventually import eventually
 from tests.fakes.feishu import FakeFeishu

@@ -3,6 +3,7 @@ import sqlite3
 import sys
 from contextlib import closing, suppress
 from pathlib import Path
+from threading import Event
 
 import anyio
 import anyio.lowlevel
@@ -13,6 +14,7 @@ from store.config import StoreConfig
 from store.database import Database, Transaction
 from store.errors import DatabaseCorrupt, SchemaTooNew, StoreLocked, StoreUnavailable
 from store.migrations import migrate, scripts
+from store.work_group import WORK_GROUP
 from store.writer import DatabaseWriter
 
 CONFIG = StoreConfig()
@@ -109,6 +111,49 @@ async def test_a_unit_alone_costs_three_calls_of_sqlite(tmp_path: Path) -> None:
         "COMMIT",
     ]
     await writer.close(timeout_s=5)
+
+
+async def test_a_group_with_much_to_store_does_not_keep_others_waiting(tmp_path: Path) -> None:
+    done: list[str] = []
+    first_runs, others_wait = Event(), Event()
+
+    def block(tx: Transaction) -> None:
+        first_runs.set()
+        assert others_wait.wait(30)
+
+    async def store(database: Database, group: str, text: str) -> None:
+        def work(tx: Transaction) -> None:
+            done.append(text)
+            write(text, tx)
+
+        WORK_GROUP.set(group)
+        await database.transaction(work)
+
+    async with Database.open(CONFIG, tmp_path) as database:
+        await database.transaction(make_table)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(database.transaction, block)
+            await anyio.to_thread.run_sync(first_runs.wait)
+            for number in range(100):
+                tasks.start_soon(store, database, "busy", f"{number:03}")
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(store, database, "other", "a")
+            tasks.start_soon(store, database, "other", "b")
+            await anyio.wait_all_tasks_blocked()
+            others_wait.set()
+        assert done[:5] == ["000", "a", "001", "b", "002"]
+        assert len(await texts(database)) == 102
+
+
+async def test_a_read_keeps_nobody_waiting_until_its_caller_runs_again(tmp_path: Path) -> None:
+    """Callers with much else to do run late."""
+    async with Database.open(StoreConfig(readers=1), tmp_path) as database:
+        await database.transaction(make_table)
+        late = database.read("SELECT text FROM note")
+        with closing(late):
+            late.send(None)  # it waits, and does not run again
+            with anyio.fail_after(10):
+                assert await texts(database) == []
 
 
 async def test_a_unit_that_hides_the_loss_of_the_transaction_fails(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Work group: whom the current task works for, so that the event loop can share its time between them."""
+"""Work group: whom the current task works for, so that the event loop and the database can share their time."""
 
 from contextvars import ContextVar
 
