@@ -10,6 +10,7 @@ import anyio
 import httpx
 from aiohttp import web
 
+from tests.eventually import WITHIN_S
 from tests.fakes.feishu_cardkit import SCOPE, CardKitService
 from tests.fakes.feishu_post import FeishuWebhookSender
 from tests.fakes.feishu_push import FeishuConnection, PushService
@@ -386,7 +387,7 @@ class FakeFeishu:
         """Requests that the platform's documents forbid."""
         return self.state.violations
 
-    async def wait_for(self, predicate: Callable[[], T | None], timeout_s: float = 10.0) -> T:
+    async def wait_for(self, predicate: Callable[[], T | None], timeout_s: float = WITHIN_S) -> T:
         """Return the first truthy value of `predicate`; TimeoutError with the fake's state otherwise."""
         return await self.state.wait_for(predicate, timeout_s)
 

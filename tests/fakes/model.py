@@ -20,6 +20,7 @@ import anyio
 from aiohttp import web
 
 from agent.models.scripted import split_words
+from tests.eventually import WITHIN_S
 from tests.fakes import responses
 
 
@@ -126,7 +127,7 @@ class FakeModelServer:
         self._queue.extend(ModelReply(text=r) if isinstance(r, str) else r for r in replies)
 
     async def until(
-        self, condition: Callable[["FakeModelServer"], bool], *, within_s: float = 5.0
+        self, condition: Callable[["FakeModelServer"], bool], *, within_s: float = WITHIN_S
     ) -> None:
         """Wait until something holds of the requests, for example that one was closed by its client."""
         with anyio.fail_after(within_s):

@@ -11,6 +11,7 @@ from typing_extensions import override
 from bus.errors import DeliveryError
 from bus.messages import Button, MessageId, ReplyTarget
 from bus.platform import Capabilities, ChannelHealth, ConnectionState, Intake, OutgoingFile
+from tests.eventually import WITHIN_S
 
 PART_CHARS = 800
 
@@ -98,7 +99,7 @@ class FakePlatform:
         """What people read, in order."""
         return [message.text for message in self.shown]
 
-    async def until(self, count: int, *, within_s: float = 5.0) -> None:
+    async def until(self, count: int, *, within_s: float = WITHIN_S) -> None:
         """Wait until `count` messages are shown."""
         with anyio.fail_after(within_s):
             while len(self.shown) < count:

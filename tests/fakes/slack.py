@@ -27,6 +27,7 @@ import anyio
 import httpx
 from typing_extensions import Unpack
 
+from tests.eventually import WITHIN_S
 from tests.fakes.slack_events import SlackEventsSender
 from tests.fakes.slack_http import SlackCall, SlackFailure, SlackFailureOptions, SlackHttpServer
 from tests.fakes.slack_payloads import (
@@ -322,7 +323,7 @@ class FakeSlack:
         """Return the calls of one method."""
         return [call for call in self.server.calls if call.method == method]
 
-    async def wait_for(self, found: Callable[[], T], *, timeout_s: float = 5.0) -> T:
+    async def wait_for(self, found: Callable[[], T], *, timeout_s: float = WITHIN_S) -> T:
         """Wait until `found()` is true and return it; it is asked after every change here."""
         with anyio.move_on_after(timeout_s):
             while not (value := found()):

@@ -7,6 +7,7 @@ from typing import TypedDict, TypeVar
 import anyio
 from typing_extensions import Unpack
 
+from tests.eventually import WITHIN_S
 from tests.fakes.telegram_chats import (
     ForumTopic,
     Json,
@@ -208,7 +209,7 @@ class TelegramState:
         """Return the bot's messages, likewise."""
         return [message for message in self.messages(chat, thread=thread) if message.by_bot]
 
-    async def wait_for(self, predicate: Callable[[], T], timeout_s: float = 5.0) -> T:
+    async def wait_for(self, predicate: Callable[[], T], timeout_s: float = WITHIN_S) -> T:
         """Return the predicate's first true value; it is asked again after every change."""
         with anyio.move_on_after(timeout_s):
             while True:
