@@ -38,13 +38,14 @@ from store.checkpoint_configs import has_metadata, row_config, row_key
 from store.checkpoint_ids import advance_checkpoint_ids
 from store.chunk_rows import SavedChunks, read_chunks, write_chunks
 from store.chunks import ChunkedValues, MessageChunker, StoredChunk
+from store.config import CHECKPOINTS_FILE
 from store.database import Database
 from store.errors import StoreUnavailable
 from store.transaction import Row, Transaction, UnitRunner, Value
 from store.write_retry import submit_with_retry
 from store.writer import DatabaseWriter
 
-FILE = "checkpoints.db"
+FILE = CHECKPOINTS_FILE
 KEEP = 20
 """Checkpoints kept per thread: far more than a resume or an undo needs."""
 

@@ -7,6 +7,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from store.errors import StoreUnavailable
 
+CHECKPOINTS_FILE = "checkpoints.db"
+"""The file of checkpoints in the data folder, beside SQLite's journal."""
+
 _SQLITE = "sqlite:///"
 _POSTGRES = ("postgresql://", "postgres://")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from store.data_folder import unusable_folder
 from store.errors import DatabaseCorrupt, StoreUnavailable
-from store.migrations import migrate
+from store.migrations import migrate, refuse_newer, scripts
 
 WAL_PAGES = 1000
 """Pages (4 KB each) in the write-ahead log before a checkpoint copies it into the file: SQLite's default."""
@@ -16,6 +16,7 @@ WAL_PAGES = 1000
 OLDEST_SQLITE = (3, 37, 0)
 """The first SQLite with STRICT tables (2021)."""
 
+_HAS_VERSION = "SELECT 1 FROM sqlite_schema WHERE name = 'schema_version'"
 _DAMAGED = ("file is not a database", "malformed", "file is encrypted")
 
 
@@ -68,22 +69,47 @@ def _pragmas(busy_timeout_ms: int) -> tuple[str, ...]:
     )
 
 
+def inspect(file: Path) -> None:
+    """Return if `connect` could open an existing database. Changes nothing; reads the whole file.
+
+    Raises:
+        DatabaseCorrupt: the file is damaged.
+        SchemaTooNew: a newer Parley wrote it.
+        StoreUnavailable: it cannot be read.
+    """
+    if damage := _find_damage(file):
+        raise DatabaseCorrupt(
+            f"The database {file} is damaged ({damage}). Replace it with a backup, or move it away to start "
+            "with an empty database."
+        )
+    with closing(_connect_read_only(file)) as connection:
+        if connection.execute(_HAS_VERSION).fetchone():
+            newest = connection.execute("SELECT max(version) FROM schema_version").fetchone()[0]
+            refuse_newer(newest or 0, max(scripts()))
+
+
 def _check(file: Path) -> None:
-    """Read the whole file once (about 60 ms per 100 MB), without writing to it."""
+    if damage := _find_damage(file):
+        raise DatabaseCorrupt(
+            f"The database {file} is damaged ({damage}). It was not changed; {_keep(file)}. "
+            "Replace it with a backup and start again, or move it away to start with an empty database."
+        )
+
+
+def _find_damage(file: Path) -> str:
+    """Read the whole file once (about 60 ms per 100 MB), without writing to it; "" = whole. Raises StoreUnavailable."""
     try:
-        with closing(
-            sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
-        ) as connection:
+        with closing(_connect_read_only(file)) as connection:
             verdict = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
     except sqlite3.DatabaseError as error:
         verdict = str(error)
         if not any(sign in verdict for sign in _DAMAGED):
             raise StoreUnavailable(f"The database {file} cannot be read: {verdict}.") from error
-    if verdict != "ok":
-        raise DatabaseCorrupt(
-            f"The database {file} is damaged ({verdict}). It was not changed; {_keep(file)}. "
-            "Replace it with a backup and start again, or move it away to start with an empty database."
-        )
+    return "" if verdict == "ok" else verdict
+
+
+def _connect_read_only(file: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
 
 
 def _keep(file: Path) -> str:

@@ -26,6 +26,7 @@ from agent.tools.registry import configured_tools
 from bots.common.diagnosis import Severity
 from bots.registry import missing_keys
 from bots.terminal.adapter import TERMINAL
+from gateway.auth import load_admin_token
 from gateway.command_errors import EXIT_BAD_CONFIG, EXIT_FAILED
 from gateway.config import EXTENSIONS_FILE, Config, load_config
 from gateway.config_file import ConfigError
@@ -94,8 +95,21 @@ def find_config_problems(config: Config) -> Iterator[str]:
 def _find_folder_problems(config: Config) -> Iterator[str]:
     if fault := find_folder_problem(config.home):
         yield f"{config.home}: the data folder {fault}: correct its permissions, or set PARLEY_HOME to another folder"
+    else:
+        yield from _find_token_problems(config)
     if fault := find_storage_problem(config.storage):
         yield f"{config.source or '(built-in defaults)'}: {fault}"
+
+
+def _find_token_problems(config: Config) -> Iterator[str]:
+    """Yield why an existing file of the admin token cannot be used."""
+    try:
+        if config.token_file.exists():
+            load_admin_token(config)
+    except ConfigError as error:
+        yield from error.problems
+    except OSError as error:
+        yield f"{config.token_file}: {error.strerror}"
 
 
 def find_folder_problem(folder: Path) -> str | None:

@@ -99,6 +99,7 @@ def _check_configuration(config: Config) -> list[CheckResult]:
         fix = "`parley init` sets one up"
         found.append(CheckResult(subject="channels", text=text, severity=Severity.NOTE, fix=fix))
     found.append(system_checks.check_data_folder(config.home, config.agent.sandbox))
+    found.append(system_checks.check_database(config.database, config.home))
     found.append(system_checks.check_sandbox(config.agent.sandbox, config.files))
     installed = system_checks.is_document_conversion_installed()
     found.append(system_checks.check_documents(config.agent.uploads, installed=installed))

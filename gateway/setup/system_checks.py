@@ -1,4 +1,4 @@
-"""Checks of this machine: free disk space and inodes, sandbox, LangGraph server."""
+"""Checks of this machine: free disk space and inodes, database, sandbox, LangGraph server."""
 
 import importlib.util
 import os
@@ -13,6 +13,8 @@ from agent.sandbox.factory import build_sandbox_provider
 from agent.thread_storage import ThreadStorage
 from agent.uploads.worker import CONVERTER_PACKAGE
 from bots.common.diagnosis import CheckResult, Severity, problem
+from store.config import StoreConfig
+from store.database_check import find_database_problem
 
 MIN_FREE_BYTES = 100_000_000
 """With less free disk space, the journal may not be able to store the next message."""
@@ -46,6 +48,13 @@ def check_data_folder(home: Path, sandbox: SandboxConfig) -> CheckResult:
         text = f"{usage}: the agent writes no files below sandbox.min_free_disk_mb"
         return CheckResult(subject="data folder", text=text, severity=Severity.WARNING, fix=fix)
     return CheckResult(subject="data folder", text=usage)
+
+
+def check_database(config: StoreConfig, home: Path) -> CheckResult:
+    """Check whether the database can be opened; it need not exist yet. Blocking: it is read as a whole."""
+    if fault := find_database_problem(config, home):
+        return problem("database", fault)
+    return CheckResult(subject="database", text="PostgreSQL" if config.is_postgres else "SQLite")
 
 
 def check_sandbox(config: SandboxConfig, home: Path) -> CheckResult:

@@ -34,16 +34,20 @@ def migrate(connection: sqlite3.Connection) -> int:
     known = scripts()
     connection.execute(_TABLE)
     applied = {row[0] for row in connection.execute("SELECT version FROM schema_version")}
-    newest = max(applied, default=0)
-    if newest > max(known):
-        raise SchemaTooNew(
-            f"The database has schema {newest}, this Parley knows schema {max(known)}: it was written by a "
-            "newer version. Install that version again, or restore a backup made with this one."
-        )
+    refuse_newer(max(applied, default=0), max(known))
     for version, sql in known.items():
         if version not in applied:
             _apply(connection, version, sql)
     return max(known)
+
+
+def refuse_newer(newest: int, known: int) -> None:
+    """Raise SchemaTooNew if the schema of a database is newer than the newest that this code knows."""
+    if newest > known:
+        raise SchemaTooNew(
+            f"The database has schema {newest}, this Parley knows schema {known}: it was written by a "
+            "newer version. Install that version again, or restore a backup made with this one."
+        )
 
 
 def scripts(folder: str = "") -> dict[int, str]:

@@ -6,8 +6,8 @@ from typing import Any
 import psycopg
 from psycopg import errors
 
-from store.errors import SchemaTooNew, StoreUnavailable
-from store.migrations import POSTGRES, scripts
+from store.errors import StoreUnavailable
+from store.migrations import POSTGRES, refuse_newer, scripts
 from store.postgres.connection import Connection, connect, unavailable
 
 _LOCK_KEY = 0x5041524C4559_01
@@ -51,7 +51,7 @@ def migrate(parameters: dict[str, Any], *, allow_unfinished: bool = False) -> in
 def _apply_missing(connection: Connection) -> int:
     known = scripts(POSTGRES)
     applied = _applied(connection)
-    _refuse_newer(max(applied, default=0), max(known))
+    refuse_newer(max(applied, default=0), max(known))
     for version, sql in known.items():
         if version not in applied:
             connection.execute(sql)
@@ -72,19 +72,11 @@ def check_version(parameters: dict[str, Any]) -> None:
     try:
         if _has_table(connection, "schema_version"):
             applied = connection.execute("SELECT max(version) AS newest FROM schema_version")
-            _refuse_newer(applied.fetchall()[0]["newest"] or 0, max(scripts(POSTGRES)))
+            refuse_newer(applied.fetchall()[0]["newest"] or 0, max(scripts(POSTGRES)))
     except psycopg.Error as error:
         raise unavailable(error) from error
     finally:
         connection.close()
-
-
-def _refuse_newer(newest: int, known: int) -> None:
-    if newest > known:
-        raise SchemaTooNew(
-            f"The database has schema {newest}, this Parley knows schema {known}: it was written by a "
-            "newer version. Install that version again, or restore a backup made with this one."
-        )
 
 
 def _applied(connection: Connection) -> set[int]:

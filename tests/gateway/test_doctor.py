@@ -2,7 +2,9 @@
 
 import json
 import shutil
+import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from agent.config import AgentConfig
 from bots.common.diagnosis import CheckResult, Severity
 from gateway.cli import main
 from gateway.commands.doctor import MACHINE, MODELS, run_checks
-from gateway.config import load_config
+from gateway.config import Config, load_config
 from gateway.setup import system_checks
 from gateway.setup.doctor_report import DoctorReport
 from tests.fakes.feishu import FakeFeishu
@@ -30,10 +32,7 @@ KEY = "sk-a-very-secret-key"
 async def examined(
     folder: Path, tree: Mapping[str, Any], *, ask_models: bool = True
 ) -> DoctorReport:
-    file = folder / "config.yaml"
-    file.write_text(yaml.safe_dump({"gateway": {"port": free_port()}, **tree}))
-    config = load_config(str(file), {"PARLEY_HOME": str(folder / "home")})
-    report = await run_checks(config, ask_models=ask_models)
+    report = await run_checks(_configured(folder, tree), ask_models=ask_models)
     assert not (folder / "home").exists()  # looking writes nothing
     return report
 
@@ -154,6 +153,54 @@ async def test_little_disk_space_is_reported(tmp_path: Path) -> None:
     finding = of(report, MACHINE)["data folder"]
     assert finding.severity is Severity.WARNING
     assert "min_free_disk_mb" in finding.text
+
+
+async def test_a_database_that_cannot_be_opened_is_a_problem(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    url = f"postgresql://parley:{KEY}@127.0.0.1:{free_port()}/parley"
+    cases: dict[str, tuple[str, bytes, dict[str, Any]]] = {
+        "parley.db is damaged": ("parley.db", b"no database" * 1000, {}),
+        "checkpoints.db is damaged": ("checkpoints.db", b"no database" * 1000, {}),
+        "written by a newer version": ("parley.db", _newer_database(tmp_path), {}),
+        "PostgreSQL cannot be used": ("parley.db", b"", {"database": {"url": url}}),
+    }
+    for expected, (name, content, tree) in cases.items():
+        (home / name).write_bytes(content)
+        report = await run_checks(_configured(tmp_path, tree), ask_models=False)
+        finding = of(report, MACHINE)["database"]
+        assert finding.severity is Severity.PROBLEM
+        assert expected in finding.text
+        assert KEY not in report.text() + report.json()
+        assert (home / name).read_bytes() == content
+        (home / name).unlink()
+    assert of(await run_checks(_configured(tmp_path, {}), ask_models=False), MACHINE)[
+        "database"
+    ] == CheckResult(subject="database", text="SQLite")
+
+
+def _configured(folder: Path, tree: Mapping[str, Any]) -> Config:
+    file = folder / "config.yaml"
+    file.write_text(yaml.safe_dump({"gateway": {"port": free_port()}, **tree}))
+    return load_config(str(file), {"PARLEY_HOME": str(folder / "home")})
+
+
+def _newer_database(folder: Path) -> bytes:
+    file = folder / "newer.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE schema_version (version INTEGER, applied_at INTEGER)")
+        connection.execute("INSERT INTO schema_version VALUES (9999, 0)")
+        connection.commit()
+    return file.read_bytes()
+
+
+def test_a_file_without_admin_token_is_a_problem(tmp_path: Path) -> None:
+    """`serve` does not start with it."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "admin_token").touch()
+    code, _, err = parley(tmp_path, "check", config="")
+    assert code == 1
+    assert "admin_token: does not contain an admin token: delete the file" in one_line(err)
 
 
 async def test_a_sandbox_that_cannot_be_used_is_a_problem(tmp_path: Path) -> None:

@@ -1,0 +1,28 @@
+"""Looks whether the database of a stopped or running service can be opened, without changing it. Blocking calls."""
+
+import importlib
+from pathlib import Path
+
+from store.config import CHECKPOINTS_FILE, StoreConfig
+from store.errors import StoreError
+from store.sqlite_file import inspect
+
+
+def find_database_problem(config: StoreConfig, home: Path) -> str:
+    """Return why a service could not open the database; "" = it can, or would create it.
+
+    Args:
+        config: The `database` section.
+        home: The data folder.
+    """
+    try:
+        if config.is_postgres:
+            parameters = importlib.import_module("store.postgres.connection").parse_url(config.url)
+            importlib.import_module("store.postgres.schema").check_version(parameters)
+        else:
+            for file in (config.file(home), home / CHECKPOINTS_FILE):
+                if file.exists():
+                    inspect(file)
+    except (StoreError, OSError) as error:
+        return str(error)
+    return ""
