@@ -158,6 +158,7 @@ class Bus:
         calls = self._context.calls
         if calls.others:
             self._workers.hand_over()
+            await self.takeover.announce_leaving()
             with suppress(
                 StoreUnavailable
             ):  # the agent's server is another one: it goes on, and is joined

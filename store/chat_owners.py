@@ -108,9 +108,8 @@ class ChatOwners:
     def preferred(self, key: ConversationKey) -> int:
         """Return the node that should get a chat that nobody owns, as far as this one knows the others."""
         chat = _chat(key)
-        return preferred_node(
-            self._nodes.living, "\0".join((chat.channel, chat.workspace, chat.chat))
-        )
+        name = "\0".join((chat.channel, chat.workspace, chat.chat))
+        return preferred_node(self._nodes.living, name, otherwise=self.number)
 
     def claim_in(self, tx: Transaction, key: ConversationKey) -> int:
         """Return the node that owns a chat; one that nobody owns gets an owner. For other stores' transactions.
@@ -154,6 +153,10 @@ class ChatOwners:
         topic = key.topic if is_delivery else None
         payload = json.dumps([key.channel, key.workspace, key.chat, topic], ensure_ascii=False)
         self._database.signals.publish(f"chats:{owner}", payload)
+
+    def signal_gap(self) -> None:
+        """Signal "" to this node."""
+        self._database.signals.publish(f"chats:{self.number}")
 
     def listen(self) -> AbstractContextManager[AsyncIterator[str]]:
         """Receive what other nodes signal to this one (`parse_signal`); "" = some signals may have been lost."""

@@ -18,13 +18,13 @@ class Node:
         number: Given when it starts, and never again. 0 = the only process of a SQLite file.
         name: `node.name` of its configuration.
         started_at: Unix seconds, by the database's clock.
-        is_leaving: It stops, and takes no more work.
+        takes_work: Work may be given to it: it listens, and does not stop.
     """
 
     number: int
     name: str
     started_at: float = 0.0
-    is_leaving: bool = False
+    takes_work: bool = True
 
 
 class Nodes(Protocol):
@@ -56,8 +56,15 @@ class Nodes(Protocol):
         """
         ...
 
+    async def mark_ready(self) -> None:
+        """Let the other nodes know that work may be given to this one. Raises StoreUnavailable."""
+        ...
+
     async def leave(self) -> None:
-        """Let the other nodes know that this one stops: they take its work. Raises StoreUnavailable."""
+        """Let the other nodes know that this one stops: they take its work. Raises StoreUnavailable.
+
+        Blocks of `exclusive` end, and none is entered any more.
+        """
         ...
 
     async def wait_change(self) -> None:
@@ -94,6 +101,10 @@ class SingleNode(Nodes):
         yield
 
     @override
+    async def mark_ready(self) -> None:
+        return
+
+    @override
     async def leave(self) -> None:
         return
 
@@ -102,21 +113,21 @@ class SingleNode(Nodes):
         await anyio.sleep_forever()
 
 
-def preferred_node(living: Sequence[Node], key: str) -> int:
+def preferred_node(living: Sequence[Node], key: str, *, otherwise: int) -> int:
     """Return the node that is to take the work of a name: every node says the same, and few names move with a change.
 
-    Rendezvous hashing over the nodes that are not leaving; the first node if all are.
+    Rendezvous hashing over the nodes that take work; `otherwise` if none does.
 
     >>> both = [Node(number=1, name="a"), Node(number=2, name="b")]
-    >>> {preferred_node(both, f"chat {n}") for n in range(20)} == {1, 2}
+    >>> {preferred_node(both, f"chat {n}", otherwise=1) for n in range(20)} == {1, 2}
     True
-    >>> preferred_node(both[:1], "chat 1")
-    1
+    >>> preferred_node([Node(number=1, name="a", takes_work=False)], "chat 1", otherwise=3)
+    3
     """
-    staying = [node for node in living if not node.is_leaving] or list(living)
-    if len(staying) == 1:
-        return staying[0].number
-    return max(staying, key=lambda node: _weight(node.number, key)).number
+    ready = [node.number for node in living if node.takes_work]
+    if not ready:
+        return otherwise
+    return max(ready, key=lambda number: _weight(number, key))
 
 
 def _weight(number: int, key: str) -> bytes:

@@ -5,6 +5,7 @@ Only where several nodes share a PostgreSQL database. Signals make it quick; wha
 
 import logging
 from collections.abc import Collection
+from contextlib import suppress
 
 import anyio
 
@@ -47,6 +48,8 @@ class ChatTakeover:
         self._nodes = nodes
         self._seen: dict[ConversationKey, int] = {}
         self._numbers = {node.number for node in nodes.living}
+        self._ready: set[int] = set()
+        self._hears = False
         self._searches = 0
         self._strays: list[ConversationKey] = []
         self._leaves = False
@@ -62,6 +65,12 @@ class ChatTakeover:
                     await self._nodes.wait_change()
                 if not self._leaves:
                     await self._try_search()
+
+    async def announce_leaving(self) -> None:
+        """Have the other nodes give this one no more work, if they can be told now."""
+        self._leaves = True
+        with suppress(StoreError):  # `leave` repeats it
+            await self._nodes.leave()
 
     async def leave(self) -> None:
         """Let other nodes have the chats in which nothing waits, at once and as they become idle, until cancelled.
@@ -92,9 +101,11 @@ class ChatTakeover:
         if not self._numbers <= numbers:
             # What a node that is gone closed last may not be shown yet.
             await self._delivery.repeat_indicators()
-        if numbers != self._numbers:
-            self._strays = self._owners.list_strays()
         self._numbers = numbers
+        ready = {node.number for node in self._nodes.living if node.takes_work}
+        if ready != self._ready:
+            self._strays = self._owners.list_strays()
+        self._ready = ready
         if taken:
             await self._delivery.send_own()
         self._searches += 1
@@ -104,6 +115,8 @@ class ChatTakeover:
 
     async def _try_search(self) -> None:
         try:
+            if self._hears and self._nodes.number not in self._ready:
+                await self._nodes.mark_ready()
             if taken := await self.search():
                 log.info("%s chats that no node worked on are taken over", taken)
         except StoreError as error:
@@ -114,8 +127,11 @@ class ChatTakeover:
     async def _listen(self) -> None:
         """Do what other nodes signal, until the database is closed."""
         with self._owners.listen() as payloads:
+            # Comes back as soon as this node hears what others signal to it: before, they must give it no work.
+            self._owners.signal_gap()
             async for payload in payloads:
                 if not payload:
+                    self._hears = True
                     self._searches = -1  # the next search looks at everything
                     continue
                 try:

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 
@@ -48,7 +48,7 @@ RETURN_S = 2.0
 """After an outage of the database, seconds that other nodes get to come back before they are ended."""
 
 _INSERT = """
-INSERT INTO node (name, started_at) VALUES (%s, extract(epoch FROM clock_timestamp())) RETURNING number
+INSERT INTO node (name, started_at, is_ready) VALUES (%s, extract(epoch FROM clock_timestamp()), 0) RETURNING number
 """
 _FORGET = "DELETE FROM node WHERE ended_at < extract(epoch FROM clock_timestamp()) - 30 * 86400"
 _HAS_ENDED = """
@@ -57,6 +57,7 @@ SELECT NOT EXISTS (SELECT 1 FROM node WHERE number = %s AND ended_at IS NULL) AS
 _END = """
 UPDATE node SET ended_at = extract(epoch FROM clock_timestamp()) WHERE number = %s AND ended_at IS NULL
 """
+_MARK_READY = "UPDATE node SET is_ready = 1 WHERE number = %s"
 _LEAVE = "UPDATE node SET is_leaving = 1 WHERE number = %s"
 _LOCK_NAME = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0)) AS is_mine"
 _UNLOCK_NAME = "SELECT pg_advisory_unlock(hashtextextended(%s, 0))"
@@ -93,6 +94,7 @@ class MemberNode:
         self._connection: Connection | None = None
         self._confirmed_at = self._connected_at = -math.inf
         self._names: dict[str, Callable[[], None]] = {}
+        self._leaves = False
         self._known: dict[int, str] = {}
         self._mutex = threading.Lock()
         self._released = threading.Event()
@@ -157,7 +159,7 @@ class MemberNode:
         `on_lost` is called on another thread if the name is lost before `give_name`.
         """
         with self._mutex:
-            if self._connection is None or self._released.is_set():
+            if self._connection is None or self._leaves or self._released.is_set():
                 return False
             try:
                 is_mine = self._connection.execute(_LOCK_NAME, [name]).fetchall()[0]["is_mine"]
@@ -175,17 +177,18 @@ class MemberNode:
                 with suppress(psycopg.Error):
                     self._connection.execute(_UNLOCK_NAME, [name])
 
+    def mark_ready(self) -> None:
+        """Take work. Raises StoreUnavailable."""
+        self._announce(_MARK_READY)
+
     def leave(self) -> None:
-        """Take no more work. Raises StoreUnavailable."""
+        """Take no more work, and no more names; those that it has are lost. Raises StoreUnavailable."""
         with self._mutex:
-            if self._connection is None:
-                raise StoreUnavailable("The database could not be used.")
-            try:
-                self._connection.execute(_LEAVE, [self.number])
-                self._look(self._connection)
-            except psycopg.Error as error:
-                self._close()
-                raise unavailable(error) from error
+            self._leaves = True
+            # Others get a name when its block has ended: `give_name`.
+            for on_lost in self._names.values():
+                on_lost()
+        self._announce(_LEAVE)
 
     def release(self) -> None:
         """Stop being a node. Its working connections are closed before: nothing of it can write any more."""
@@ -197,6 +200,18 @@ class MemberNode:
                     self._connection.execute(_END, [self.number])
                     self._connection.execute("SELECT pg_advisory_unlock_all()")
             self._close()
+
+    def _announce(self, statement: LiteralString) -> None:
+        """Change the row of this node, and see it changed. Raises StoreUnavailable."""
+        with self._mutex:
+            if self._connection is None:
+                raise StoreUnavailable("The database could not be used.")
+            try:
+                self._connection.execute(statement, [self.number])
+                self._look(self._connection)
+            except psycopg.Error as error:
+                self._close()
+                raise unavailable(error) from error
 
     def _beat(self) -> None:
         """Show that this process lives, and end nodes that do not."""

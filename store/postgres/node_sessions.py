@@ -27,7 +27,8 @@ AFTER_START_S = 2.0
 """After a start of the server, seconds that nodes get to come back before they are ended."""
 
 _NODES = """
-SELECT node.number, node.name, node.started_at, node.is_leaving, coalesce(pid, 0) AS pid,
+SELECT node.number, node.name, node.started_at, is_ready = 1 AND is_leaving = 0 AS takes_work,
+    coalesce(pid, 0) AS pid,
     coalesce(application_name, '') AS application_name,
     coalesce(extract(epoch FROM clock_timestamp() - state_change), 0)::float8 AS silent_s,
     extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float8 AS server_s
@@ -78,7 +79,7 @@ def list_nodes(connection: Connection) -> list[NodeState]:
                 number=row["number"],
                 name=row["name"],
                 started_at=row["started_at"],
-                is_leaving=bool(row["is_leaving"]),
+                takes_work=row["takes_work"],
             ),
             pid=row["pid"],
             application_name=row["application_name"],

@@ -65,6 +65,10 @@ class PostgresNodes(Nodes):
                     await anyio.to_thread.run_sync(self._node.give_name, name)
 
     @override
+    async def mark_ready(self) -> None:
+        await anyio.to_thread.run_sync(self._node.mark_ready)
+
+    @override
     async def leave(self) -> None:
         await anyio.to_thread.run_sync(self._node.leave)
 

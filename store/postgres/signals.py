@@ -140,7 +140,8 @@ class PostgresSignals(Signals):
         sent_at = -math.inf
         while True:
             is_closed = self._closed.is_set()
-            # Topics first: who subscribes and then asks hears the answer.
+            # Who subscribes and then publishes is heard: the topics of what is sent below are among these.
+            waiting = len(self._pending)
             topics = self._topics
             for topic in listening ^ topics:
                 verb = "LISTEN" if topic in topics else "UNLISTEN"
@@ -150,16 +151,16 @@ class PostgresSignals(Signals):
                 self._deliver([(topic, "") for topic in sorted(missed)])
                 missed = frozenset()
             pause = sent_at + INTERVAL_S - time.monotonic()
-            if self._pending and (pause <= 0 or is_closed):
-                self._send(statements)
+            if waiting and (pause <= 0 or is_closed):
+                self._send(statements, waiting)
                 sent_at, pause = time.monotonic(), INTERVAL_S
             if is_closed:
                 return
             self._receive(connection)
             self._wait(connection, pause if self._pending else None)
 
-    def _send(self, statements: PreparedStatements) -> None:
-        batch = [self._pending.popleft() for _ in range(min(len(self._pending), MAX_BATCH))]
+    def _send(self, statements: PreparedStatements, waiting: int) -> None:
+        batch = [self._pending.popleft() for _ in range(min(waiting, MAX_BATCH))]
         statements.run(_NOTIFY, {"signals": json.dumps(batch)})
 
     def _receive(self, connection: Connection) -> None:

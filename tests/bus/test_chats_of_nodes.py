@@ -34,6 +34,7 @@ from tests.bus.test_uploads import DownloadingPlatform
 from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.fakes.platform import ButtonPlatform, FakePlatform
+from tests.ready_nodes import until_ready
 
 
 @dataclass
@@ -89,7 +90,7 @@ async def two_nodes(
             )
             for name in ("one", "two")
         ]
-        await eventually(lambda: len(one.database.nodes.living) == 2)
+        await until_ready(one.database, two.database)
         yield TwoNodes(one, two, server)
 
 
@@ -179,7 +180,7 @@ async def test_a_node_takes_over_what_one_that_stopped_left(
         running_bus(tmp_path / "two", server=server, store=store) as two,
     ):
         async with running_bus(tmp_path / "one", server=server, store=store) as one:
-            await eventually(lambda: len(one.database.nodes.living) == 2)
+            await until_ready(one.database, two.database)
             [chat, *_] = [
                 str(number) for number in range(100) if one.bus.owners.prefers(key_of(str(number)))
             ]
@@ -198,7 +199,8 @@ async def test_what_a_dead_node_accepted_and_was_to_send_is_taken_over(
 ) -> None:
     async with running_bus(tmp_path / "bus", store=store) as harness:
         async with Database.open(store, tmp_path / "dead") as database:
-            await eventually(lambda: len(harness.database.nodes.living) == 2)
+            await database.nodes.mark_ready()
+            await until_ready(harness.database, database)
             owners = ChatOwners(database)
             [chat, *_] = [
                 str(number) for number in range(100) if owners.prefers(key_of(str(number)))
@@ -221,7 +223,8 @@ async def test_a_lost_signal_delays_a_message(store: StoreConfig, tmp_path: Path
         running_bus(tmp_path / "bus", store=store) as harness,
         Database.open(store, tmp_path / "silent") as database,
     ):
-        await eventually(lambda: len(database.nodes.living) == 2)
+        await database.nodes.mark_ready()
+        await until_ready(harness.database, database)
         owners = ChatOwners(database)
         [chat, *_] = [
             str(number) for number in range(100) if not owners.prefers(key_of(str(number)))
@@ -240,19 +243,67 @@ async def test_a_signal_that_cannot_be_read_is_dropped(store: StoreConfig, tmp_p
         await owner.expect_replies("Hello you")
 
 
+async def test_a_node_that_joins_gets_no_chat_before_it_listens(
+    store: StoreConfig, tmp_path: Path
+) -> None:
+    async with (
+        running_bus(tmp_path / "bus", store=store) as harness,
+        Database.open(store, tmp_path / "starting") as starting,
+    ):
+        await eventually(lambda: len(harness.database.nodes.living) == 2)
+        for number in range(20):
+            await harness.send("hi", chat=f"c{number}")
+        await eventually(lambda: len(harness.platform.texts) == 20)
+        # Later it gets those that are to be its own.
+        await starting.nodes.mark_ready()
+        await until_ready(harness.database, starting)
+        owners = ChatOwners(starting)
+        [chat, *_] = [f"c{number}" for number in range(20) if owners.prefers(key_of(f"c{number}"))]
+        await eventually(lambda: owners.find(key_of(chat)), lambda owner: owner is None)
+
+
+async def test_a_node_that_begins_to_stop_gets_no_chat(store: StoreConfig, tmp_path: Path) -> None:
+    """While a turn still runs there."""
+    async with (
+        FakeLangGraph() as server,
+        running_bus(
+            tmp_path / "one", server=server, store=store, config=BusConfig(drain_s=60)
+        ) as one,
+        running_bus(tmp_path / "two", server=server, store=store) as two,
+        anyio.create_task_group() as group,
+    ):
+        await until_ready(one.database, two.database)
+        chats = [str(number) for number in range(100)]
+        busy, *others = [chat for chat in chats if one.bus.owners.prefers(key_of(chat))]
+        # The fake server ends no run for a node that stops.
+        gate = one.hold_next_run("long", "answer")
+        await one.send("long work", chat=busy)
+        await one.wait_for_runs(1)
+        group.start_soon(one.bus.drain)
+        await eventually(lambda: two.bus.owners.prefers(key_of(busy)))
+        for chat in others[:5]:
+            await two.send("hi", chat=chat, event=chat)
+        await eventually(lambda: len(two.platform.texts) == 5)
+        assert one.platform.texts == []
+        gate.set()
+        await eventually(lambda: [*one.platform.texts, *two.platform.texts[5:]] == ["longanswer"])
+
+
 async def test_new_chats_prefer_one_node_and_keep_it(store: StoreConfig, tmp_path: Path) -> None:
     async with (
         Database.open(store, tmp_path / "one") as one,
         Database.open(store, tmp_path / "two") as two,
     ):
-        await eventually(lambda: len(one.nodes.living) == 2)
+        await one.nodes.mark_ready()
+        await two.nodes.mark_ready()
+        await until_ready(one, two)
         here, there = ChatOwners(one), ChatOwners(two)
         chats = [key_of(str(number)) for number in range(20)]
         claimed = [await here.claim(chat) for chat in chats]
         assert set(claimed) == {one.nodes.number, two.nodes.number}
         assert [await there.claim(chat) for chat in chats] == claimed
         assert claimed == [
-            preferred_node(two.nodes.living, f"fake\0w\0{chat.chat}") for chat in chats
+            preferred_node(two.nodes.living, f"fake\0w\0{chat.chat}", otherwise=0) for chat in chats
         ]
 
 
@@ -338,7 +389,8 @@ async def test_an_edit_waits_for_the_owner_that_takes_over(
             results.append(await edit(harness, "e", "hello", "edit", chat=chat))
 
         async with Database.open(store, tmp_path / "deaf") as database:
-            await eventually(lambda: len(harness.database.nodes.living) == 2)
+            await database.nodes.mark_ready()
+            await until_ready(harness.database, database)
             owners = ChatOwners(database)
             [chat, *_] = [
                 str(number) for number in range(100) if owners.prefers(key_of(str(number)))
@@ -416,7 +468,7 @@ async def test_idle_chats_move_to_a_node_that_comes(store: StoreConfig, tmp_path
         two = await stack.enter_async_context(
             running_bus(tmp_path / "two", server=server, store=store)
         )
-        await eventually(lambda: len(one.database.nodes.living) == 2)
+        await until_ready(one.database, two.database)
         moving = [chat for chat in chats if two.bus.owners.prefers(key_of(chat))]
         assert moving
         assert len(moving) < len(chats)
@@ -445,7 +497,7 @@ async def test_a_node_that_stops_gives_idle_chats_up_at_once_and_busy_ones_at_it
         await one.wait_for_runs(2)
         async with anyio.create_task_group() as group:
             group.start_soon(one.bus.takeover.leave)
-            await eventually(lambda: any(node.is_leaving for node in two.database.nodes.living))
+            await eventually(lambda: any(not node.takes_work for node in two.database.nodes.living))
 
             async def owner_of_idle() -> int | None:
                 return await two.bus.owners.find(key_of(idle))
@@ -480,7 +532,7 @@ async def test_a_turn_whose_run_is_handed_over_goes_on_at_another_node(
 
         config = BusConfig(drain_s=60)
         async with running_bus(tmp_path / "one", server=server, store=store, config=config) as one:
-            await eventually(lambda: len(one.database.nodes.living) == 2)
+            await until_ready(one.database, two.database)
             [chat, *_] = [
                 str(number) for number in range(100) if one.bus.owners.prefers(key_of(str(number)))
             ]

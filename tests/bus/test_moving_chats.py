@@ -26,6 +26,7 @@ from tests.bus.test_chats_of_nodes import key_of, two_nodes
 from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.fakes.platform import CardPlatform, ShownMessage
+from tests.ready_nodes import until_ready
 
 CHATS = [f"c{number}" for number in range(8)]
 MESSAGES = 160
@@ -184,7 +185,7 @@ async def test_what_a_dead_node_held_of_a_chat_that_migrated_is_answered(
 ) -> None:
     async with cluster(store, tmp_path) as nodes:
         one, two = await nodes.join(), await nodes.join()
-        await eventually(lambda: len(one.database.nodes.living) == 2)
+        await until_ready(one.database, two.database)
         names = [str(number) for number in range(100)]
         old = next(name for name in names if one.bus.owners.prefers(key_of(name)))
         new = next(name for name in names if two.bus.owners.prefers(key_of(name)))

@@ -10,7 +10,7 @@ from store.chat_owners import ChatOwners
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
-from tests.eventually import eventually
+from tests.ready_nodes import until_ready
 
 
 def key_of(number: int) -> ConversationKey:
@@ -24,7 +24,9 @@ async def two_nodes(url: str, home: Path) -> AsyncIterator[tuple[ChatOwners, Cha
         Database.open(config, home / "one") as one,
         Database.open(config, home / "two") as two,
     ):
-        await eventually(lambda: len(one.nodes.living) == 2)
+        await one.nodes.mark_ready()
+        await two.nodes.mark_ready()
+        await until_ready(one, two)
         yield ChatOwners(one), ChatOwners(two)
 
 

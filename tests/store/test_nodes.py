@@ -23,6 +23,7 @@ from store.postgres.node import MemberNode
 from store.postgres.node_sessions import NODE, WORK, NodeState, list_nodes, sole_use
 from store.process_description import ProcessDescription
 from tests.eventually import eventually
+from tests.ready_nodes import until_ready
 
 MINE = ProcessDescription(version="1.0.0", configuration="ab12", name="mine")
 KEY = ConversationKey(channel="slack", workspace="T", chat="C", topic="1")
@@ -91,9 +92,13 @@ async def test_processes_that_share_a_database_know_each_other(url: str, tmp_pat
         async with Database.open(config, tmp_path / "two", replace(MINE, name="other")) as two:
             assert [node.name for node in two.nodes.living] == ["mine", "other"]
             await eventually(lambda: numbers(one), lambda found: found == numbers(two))
+            assert not any(node.takes_work for node in one.nodes.living)
+            await one.nodes.mark_ready()
+            await two.nodes.mark_ready()
+            await until_ready(one, two)
             await two.nodes.leave()
-            await eventually(lambda: one.nodes.living[-1].is_leaving, bool)
-            assert preferred_node(one.nodes.living, "any") == one.nodes.number
+            await eventually(lambda: not one.nodes.living[-1].takes_work, bool)
+            assert preferred_node(one.nodes.living, "any", otherwise=0) == one.nodes.number
         await eventually(lambda: numbers(one), lambda found: found == [one.nodes.number])
 
 
@@ -193,6 +198,29 @@ async def test_one_node_at_a_time_has_a_name(url: str, tmp_path: Path) -> None:
         second.set()
 
 
+async def test_a_node_that_leaves_lets_another_one_have_its_names(url: str, tmp_path: Path) -> None:
+    config = StoreConfig(url=url)
+    inside: list[str] = []
+
+    async def work(database: Database, name: str) -> None:
+        while True:
+            async with database.nodes.exclusive("job"):
+                inside.append(name)
+                await anyio.sleep_forever()
+
+    async with (
+        Database.open(config, tmp_path / "one", MINE) as one,
+        Database.open(config, tmp_path / "two", MINE) as two,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(work, one, "one")
+        await eventually(lambda: inside, lambda names: names == ["one"])
+        tasks.start_soon(work, two, "two")
+        await one.nodes.leave()
+        await eventually(lambda: inside, lambda names: names == ["one", "two"])
+        tasks.cancel_scope.cancel()
+
+
 async def test_a_name_is_lost_with_the_connection_and_can_be_taken_again(
     url: str, tmp_path: Path
 ) -> None:
@@ -267,6 +295,7 @@ async def test_a_sqlite_file_has_one_node(tmp_path: Path) -> None:
     async with Database.open(StoreConfig(), tmp_path, MINE) as database:
         assert list(database.nodes.living) == [Node(number=0, name="mine")]
         async with database.nodes.exclusive("job"):
+            await database.nodes.mark_ready()
             await database.nodes.leave()
 
 

@@ -1,6 +1,7 @@
 """Signals, on both engines; between two processes and over broken connections on PostgreSQL."""
 
 from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import anyio
@@ -32,6 +33,23 @@ async def test_subscribers_of_a_topic_receive_its_signals_in_order(database: Dat
         assert await take(one, 200) == expected
         assert await take(two, 200) == expected
         assert await take(b, 1) == ["\u4f60 \U0001f600 \"'\\"]
+
+
+async def test_who_subscribes_and_then_publishes_receives_it(database: Database) -> None:
+    """Whatever is being subscribed to, and sent, at that moment."""
+    signals = database.signals
+    with ExitStack() as stack:
+        for number in range(60):
+            payloads = stack.enter_context(signals.subscribe(f"first:{number}"))
+            signals.publish(f"first:{number}")
+            await take(payloads, 1)
+            others = []
+            # The connection is busy with the first of them while the last ones are added.
+            for other in range(8):
+                others.append(stack.enter_context(signals.subscribe(f"{number}:{other}")))
+                signals.publish(f"{number}:{other}")
+            for payloads in others:
+                await take(payloads, 1)
 
 
 async def test_signals_without_a_subscriber_are_lost(database: Database) -> None:
