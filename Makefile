@@ -101,10 +101,11 @@ test: $(V)/.dev
 	env -u PYTHONDONTWRITEBYTECODE $(V)/bin/python -m pytest -n 4 --dist worksteal
 
 # Generated hostile input in volume: a million inputs for the parsers (COUNT, SEED), and 150 requests for each operation
-# of the API. About half an hour on two cores.
+# of the API; and 60 seconds without PostgreSQL. About half an hour on two cores.
 test-long: $(V)/.dev
 	$(V)/bin/python -m tests.fuzz --count $(or $(COUNT),1000000) $(if $(SEED),--seed $(SEED))
-	PARLEY_TEST_LONG=1 $(V)/bin/python -m pytest -q -n 2 tests/gateway/test_openapi.py tests/gateway/test_runs_machine.py
+	PARLEY_TEST_LONG=1 $(V)/bin/python -m pytest -q -n 2 tests/gateway/test_openapi.py tests/gateway/test_runs_machine.py \
+		tests/journeys/test_nodes_outage.py
 	PARLEY_FUZZ_EXAMPLES=2000 $(V)/bin/python -m pytest -q -n 2 tests/agent/test_fuzz.py tests/gateway/test_backup.py
 
 # The whole suite, with its 20 slowest tests at the end.

@@ -134,7 +134,9 @@ class NodeRouter:
         """Return the number of the other node that is to answer; None = this one."""
         if self._is_here(target) or not (target.run_id or self._calls.others):
             return None
-        for _ in range(ATTEMPTS):
+        for attempt in range(ATTEMPTS):
+            if attempt > 1:
+                await anyio.sleep(POLL_S)
             node, is_over = await self._look_up(target)
             if node is None or node == self._calls.node:
                 return None
@@ -142,9 +144,8 @@ class NodeRouter:
                 return None if is_over and not target.wants_events else node
             if is_over:
                 return None
-            # The node was ended, or has just joined.
+            # The node was ended: then the next look tells that its run is over. Or it has just joined.
             await self._runs.left_runs.interrupt()
-            await anyio.sleep(POLL_S)
         raise StoreUnavailable(
             "The node that executes the thread's runs does not respond; try again."
         )

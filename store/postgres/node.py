@@ -44,7 +44,7 @@ CONFIRMED_S = FROZEN_S / 2
 HOLD_S = 1.0
 """How long the server may take to end the earlier session of this node, seconds."""
 
-RETURN_S = 2.0
+RETURN_S = FROZEN_S
 """After an outage of the database, seconds that other nodes get to come back before they are ended."""
 
 _INSERT = """
@@ -92,7 +92,7 @@ class MemberNode:
         self._description = description
         self._on_lost = on_lost
         self._connection: Connection | None = None
-        self._confirmed_at = self._connected_at = -math.inf
+        self._confirmed_at = self._returned_at = -math.inf
         self._names: dict[str, Callable[[], None]] = {}
         self._leaves = False
         self._known: dict[int, str] = {}
@@ -237,6 +237,9 @@ class MemberNode:
                 if not self._is_connected():
                     self._reconnect()
                 elif looks and self._connection is not None:
+                    if not self.is_confirmed:
+                        # This node was cut off, or frozen: so may the others have been.
+                        self._returned_at = time.monotonic()
                     self._look(self._connection)
             except psycopg.Error as error:
                 self._close()
@@ -263,7 +266,7 @@ class MemberNode:
             connection.close()
             raise
         self._connection = connection
-        self._connected_at = time.monotonic()
+        self._returned_at = time.monotonic()
 
     def _hold(self, connection: Connection) -> None:
         """Take the locks of this node. Raises StoreLocked, StoreUnavailable: another session has them."""
@@ -289,7 +292,7 @@ class MemberNode:
         for state in states:
             if state.node.number != self.number:
                 self._tell(state)
-        if time.monotonic() - self._connected_at > RETURN_S:
+        if time.monotonic() - self._returned_at > RETURN_S:
             ended = [state for state in states if self._end_if_gone(connection, state)]
             states = [state for state in states if state not in ended]
         living = tuple(state.node for state in states if state.pid)

@@ -19,10 +19,11 @@ from store.errors import StoreLocked, StoreUnavailable
 from store.inbox import InboxStore, NewInboxRow
 from store.nodes import Node, preferred_node
 from store.postgres.connection import connect, parse_url
-from store.postgres.node import MemberNode
+from store.postgres.node import FROZEN_S, MemberNode
 from store.postgres.node_sessions import NODE, WORK, NodeState, list_nodes, sole_use
 from store.process_description import ProcessDescription
 from tests.eventually import eventually
+from tests.fakes.postgres_proxy import PostgresProxy
 from tests.ready_nodes import until_ready
 
 MINE = ProcessDescription(version="1.0.0", configuration="ab12", name="mine")
@@ -76,6 +77,12 @@ def is_ended(url: str, number: int) -> bool:
     with psycopg.connect(url) as connection:
         rows = connection.execute("SELECT ended_at FROM node WHERE number = %s", [number])
         return rows.fetchall()[0][0] is not None
+
+
+def shortest_silence(url: str) -> float:
+    """Return for how long every node has been silent, seconds."""
+    with closing(connect(parse_url(url))) as connection:
+        return min(state.silent_s for state in list_nodes(connection))
 
 
 async def see_a_silent_node_ended(url: str) -> None:
@@ -168,6 +175,32 @@ async def test_nodes_stay_nodes_when_their_connections_break(url: str, tmp_path:
         for number, database in enumerate((one, two)):
             await InboxStore(database).accept(message(number), cap=9)
             assert numbers(database) == [one.nodes.number, two.nodes.number]
+    assert lost == []
+
+
+async def test_nodes_stay_nodes_after_their_packets_were_dropped(url: str, tmp_path: Path) -> None:
+    lost: list[str] = []
+    with PostgresProxy(url) as first, PostgresProxy(url) as second:
+        async with (
+            Database.open(
+                StoreConfig(url=first.url), tmp_path / "one", MINE, partial(lost.append, "one")
+            ) as one,
+            Database.open(
+                StoreConfig(url=second.url), tmp_path / "two", MINE, partial(lost.append, "two")
+            ) as two,
+        ):
+            await eventually(lambda: numbers(one), lambda found: found == numbers(two))
+            first.hold()
+            second.hold()
+            await eventually(lambda: shortest_silence(url), lambda silent_s: silent_s > FROZEN_S)
+            # The first one to come back must not take the other one for frozen.
+            first.release()
+            await eventually(lambda: one.is_owner)
+            second.release()
+            await eventually(lambda: two.is_owner)
+            await see_a_silent_node_ended(url)  # judged by the same looks
+            both = [one.nodes.number, two.nodes.number]
+            await eventually(lambda: numbers(one) == numbers(two) == both)
     assert lost == []
 
 
