@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -114,7 +115,7 @@ async def test_messages_before_in_and_after_an_outage_are_answered(
                     for user in platforms.users:
                         await user.send(f"is it away, {user.name}?")
                     for node in nodes:
-                        await eventually(lambda node=node: is_ready(node), lambda ready: not ready)
+                        await eventually(partial(is_ready, node), lambda ready: not ready)
                     await anyio.sleep(OUTAGE_S)
                 finally:
                     await anyio.to_thread.run_sync(outage.end)
