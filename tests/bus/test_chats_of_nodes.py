@@ -254,6 +254,7 @@ async def test_a_node_that_joins_gets_no_chat_before_it_listens(
         for number in range(20):
             await harness.send("hi", chat=f"c{number}")
         await eventually(lambda: len(harness.platform.texts) == 20)
+        await eventually(harness.bus.outbox.list_open, lambda rows: not rows)
         # Later it gets those that are to be its own.
         await starting.nodes.mark_ready()
         await until_ready(harness.database, starting)
