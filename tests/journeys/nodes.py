@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import psycopg
 
+from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer
 from tests.journeys.chat_users import PlatformServers
 from tests.journeys.service import Service, serving
@@ -18,13 +20,21 @@ PLATFORMS = ("slack", "telegram", "feishu")
 async def two_nodes(
     folder: Path, config: Mapping[str, Any], other: Mapping[str, Any] | None = None
 ) -> AsyncIterator[tuple[Service, Service]]:
-    """Run two services, connected to all platforms. `other`: configuration of the second one."""
+    """Run two services, connected to all platforms, that take work. `other`: configuration of the second one."""
     await anyio.Path(folder / "second").mkdir()
     async with (
         serving(folder, config, *PLATFORMS) as first,
         serving(folder / "second", other or config, *PLATFORMS) as second,
     ):
+        url = config["database"]["url"]
+        await eventually(lambda: _count_ready(url), lambda count: count == 2)
         yield first, second
+
+
+def _count_ready(url: str) -> int:
+    with psycopg.connect(url) as connection:
+        ready = "SELECT number FROM node WHERE is_ready = 1 AND ended_at IS NULL"
+        return len(connection.execute(ready).fetchall())
 
 
 def slow_model() -> FakeModelServer:
