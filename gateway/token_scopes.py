@@ -21,7 +21,8 @@ _ADMINISTRATION = re.compile(r"/api/(?:tokens|mcp|skills|agents)(?:/.*)?")
 """What decides who may do something, or what code runs: to change it takes the scope `admin`."""
 
 _SECRETS = re.compile(r"/api/tokens(?:/.*)?")
-_THREAD = re.compile(r"/api(?:/langgraph)?/threads/([^/]+)(?:/.*)?")
+_THREAD = re.compile(r"/api(?:/langgraph)?/threads/([^/]+)(?:/(?!copy$).*)?")
+"""A thread and what belongs to it. A copy of it is another thread."""
 
 
 class NewTokenRequest(BaseModel):
@@ -52,7 +53,7 @@ def is_permitted(token: ApiToken, method: str, path: str) -> bool:
     - `admin`: everything, like the admin token.
     - `operator`: everything but changes of tokens, MCP servers, skills and agents.
     - `read`: whatever changes nothing, the list of tokens excepted.
-    - `thread`: its thread with runs, state, events and files; not to delete it.
+    - `thread`: its thread with runs, state, events and files; not to delete or copy it.
 
     Args:
         token: The token; whether it has expired is not judged here.

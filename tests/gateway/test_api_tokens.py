@@ -48,6 +48,7 @@ def token(scope: TokenScope) -> ApiToken:
         ("GET", f"/api/langgraph{THREAD.removeprefix('/api')}/state", "read operator admin thread"),
         ("DELETE", f"{THREAD}/runs/r", "operator admin thread"),
         ("DELETE", THREAD, "operator admin"),
+        ("POST", f"{THREAD}/copy", "operator admin"),
         ("GET", "/api/threads/t2/state", "read operator admin"),
         ("GET", "/api/threads/t1x", "read operator admin"),
         ("POST", "/api/threads/t2/../t1/runs", "operator admin"),
@@ -118,6 +119,49 @@ async def test_a_token_of_a_thread_runs_it_and_no_other(tmp_path: Path) -> None:
             assert refused.status_code == 403, path
         missing = {"name": "y", "scope": "thread"}
         assert (await service.client.post("/api/tokens", json=missing)).status_code == 422
+
+
+async def test_no_request_with_the_token_of_a_thread_reads_or_changes_another(
+    tmp_path: Path,
+) -> None:
+    own_id, other_id = (
+        "11111111-1111-4111-8111-111111111111",
+        "22222222-2222-4222-8222-222222222222",
+    )
+    own, other = f"/api/threads/{own_id}", f"/api/threads/{other_id}"
+
+    def said(text: str, **more: object) -> dict[str, object]:
+        message = {"role": "user", "content": text}
+        return {"assistant_id": "lead_agent", "input": {"messages": [message]}, **more}
+
+    async with composed(tmp_path) as service:
+        for thread_id in (own_id, other_id):
+            await service.client.post("/api/threads", json={"thread_id": thread_id})
+        await service.client.post(f"{other}/runs/wait", json=said("words of others"))
+        before = (await service.client.get(f"{other}/state")).json()
+        assert "words of others" in str(before)
+        value = await create(service, "page", "thread", thread_id=own_id)
+        checkpoint = {**before["checkpoint"], "thread_id": other_id}
+        elsewhere = {"configurable": {"thread_id": other_id}}
+        for method, path, body in (
+            ("POST", f"{own}/runs/wait", said("a", config=elsewhere)),
+            ("POST", f"{own}/runs/wait", said("a", context={"thread_id": other_id})),
+            ("POST", f"{own}/runs/wait", said("a", checkpoint=checkpoint)),
+            ("POST", f"{own}/runs/wait", said("a", checkpoint_id=checkpoint["checkpoint_id"])),
+            ("POST", f"{own}/state/checkpoint", {"checkpoint": checkpoint}),
+            ("POST", f"{own}/state", {"values": {"messages": []}, "checkpoint": checkpoint}),
+            ("POST", f"{own}/history", {"checkpoint": checkpoint, "before": elsewhere}),
+            ("GET", f"{own}/state/{checkpoint['checkpoint_id']}", None),
+            ("GET", f"{own}%2f..%2f{other_id}/state", None),
+        ):
+            response = await service.stranger.request(
+                method, path, json=body, headers=bearer(value)
+            )
+            assert response.status_code < 500, path
+            assert "words of others" not in response.text, path
+        assert (await service.client.get(f"{other}/state")).json() == before
+        copy = await service.stranger.post(f"{own}/copy", headers=bearer(value))
+        assert copy.status_code == 403
 
 
 async def test_what_a_token_did_is_audited_under_its_name(tmp_path: Path) -> None:
