@@ -30,6 +30,7 @@ from gateway.config import Config
 from gateway.forwarding.routing import open_node_router
 from gateway.graphs import LEAD_ASSISTANT, load_graphs
 from gateway.langgraph.run_webhooks import build_webhooks
+from gateway.langgraph.runs import INTERRUPT, ON_NODE_LOSS
 from gateway.lazy_packages import PLATFORM_UNUSED_MODULES, hidden_modules
 from gateway.request_stats import RequestStats
 from gateway.routes.metrics import METRICS_MODULE
@@ -215,4 +216,6 @@ async def _gateway_client(stack: AsyncExitStack, config: Config, app: FastAPI) -
 
 
 def _internal_client(app: ASGIApp, timeout: httpx.Timeout) -> httpx.AsyncClient:
-    return InProcessClient(app, base_url=f"{INTERNAL_URL}/api", timeout=timeout)
+    client = InProcessClient(app, base_url=f"{INTERNAL_URL}/api", timeout=timeout)
+    client.headers[ON_NODE_LOSS] = INTERRUPT
+    return client

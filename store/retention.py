@@ -8,6 +8,7 @@
 | message_topic | `retention_days`: a later reply to such a message starts a new topic |
 | conversation | `retention_days` after its last message: the next message starts a new thread |
 | run | `retention_days` after its end |
+| run_request | until its run ends |
 | run_webhook | until it is posted, or was refused three times |
 | pairing | open requests: 1 hour. Approved people stay until they are revoked |
 | conversation_settings | kept: at most one small row per chat in which somebody ran a settings command |

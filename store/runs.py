@@ -9,6 +9,7 @@ import orjson
 from store.database import Database, Params, Row, Statement, Transaction, Value
 from store.errors import RowConflict, RowNotFound
 from store.rows import from_row
+from store.run_requests import RunRequestStore
 from store.run_webhooks import RunWebhook, RunWebhookStore
 from store.threads import ThreadStatus, encode, missing_thread
 
@@ -60,49 +61,47 @@ _LIST = """
 SELECT * FROM run WHERE thread_id = :thread_id AND (CAST(:status AS TEXT) IS NULL OR status = :status)
 ORDER BY seq DESC LIMIT :limit OFFSET :offset
 """
-_LEFT_RUNS = """
-UPDATE run SET status = 'interrupted', error = :error, updated_at = :now
-WHERE status IN ('pending', 'running') RETURNING run_id
-"""
-_LEFT_THREADS = """
+_LIVING = "(SELECT number FROM node WHERE ended_at IS NULL)"
+# Which no process executes any more, and none starts again. A SQLite file has no rows of nodes: there it is true of
+# all runs whose clients start them again, and the process that opens the file has none yet.
+_IS_LOST = f"""
+status IN ('pending', 'running') AND node NOT IN {_LIVING}
+    AND NOT EXISTS (SELECT 1 FROM run_request WHERE run_request.run_id = run.run_id)
+"""  # noqa: S608 - literals only
+_LOCK_THREADS_OF_LOST_RUNS = f"""
+SELECT thread_id FROM thread WHERE thread_id IN (SELECT thread_id FROM run WHERE {_IS_LOST})
+ORDER BY thread_id /* FOR UPDATE */
+"""  # noqa: S608 - literals only
+_INTERRUPT_LOST = f"""
+UPDATE run SET status = 'interrupted', error = :error, updated_at = :now WHERE {_IS_LOST} RETURNING run_id
+"""  # noqa: S608 - literals only
+_UNBUSY = """
 UPDATE thread SET status = CASE WHEN interrupts <> '{}' THEN 'interrupted' ELSE 'idle' END, updated_at = :now
-WHERE status = 'busy'
+WHERE status = 'busy' AND thread_id = :thread_id
+    AND NOT EXISTS (SELECT 1 FROM run WHERE run.thread_id = :thread_id AND run.status IN ('pending', 'running'))
 """
 
 # Of several nodes, on PostgreSQL only.
-_LIVING = "(SELECT number FROM node WHERE ended_at IS NULL)"
-_SHOWN = f"""
-*, CASE WHEN status IN ('pending', 'running') AND node NOT IN {_LIVING} THEN 'interrupted' ELSE status END
-    AS shown_status"""
+_SHOWN = f"*, CASE WHEN {_IS_LOST} THEN 'interrupted' ELSE status END AS shown_status"
 _GET_SHARED = _GET.replace("*", _SHOWN, 1)
 _LIST_SHARED = _LIST.replace("*", _SHOWN, 1)
-_FIND_OTHER_NODE = f"""
-SELECT node FROM run WHERE thread_id = :thread_id AND node <> :node AND status IN ('pending', 'running')
-    AND node IN {_LIVING} LIMIT 1
-"""  # noqa: S608 - literals only
+_FIND_OTHER_NODE = """
+SELECT node FROM run WHERE thread_id = :thread_id AND node <> :node AND status IN ('pending', 'running') LIMIT 1
+"""
 _FIND_THREAD_NODE = """
 SELECT node FROM run WHERE thread_id = :thread_id AND status IN ('pending', 'running') LIMIT 1
 """
-_FIND_RUN_NODE = "SELECT node, status FROM run WHERE run_id = :run_id"
-_LOCK_THREADS_OF_ENDED_NODES = f"""
-SELECT thread_id FROM thread WHERE thread_id IN (
-    SELECT thread_id FROM run WHERE status IN ('pending', 'running') AND node NOT IN {_LIVING}
-) ORDER BY thread_id /* FOR UPDATE */
-"""  # noqa: S608 - literals only
-_LEFT_RUNS_OF_ENDED_NODES = f"""
-UPDATE run SET status = 'interrupted', error = :error, updated_at = :now
-WHERE status IN ('pending', 'running') AND node NOT IN {_LIVING} RETURNING run_id
-"""  # noqa: S608 - literals only
-_LEFT_THREAD = f"""{_LEFT_THREADS.rstrip()} AND thread_id = :thread_id
-    AND NOT EXISTS (SELECT 1 FROM run WHERE run.thread_id = :thread_id AND run.status IN ('pending', 'running'))
-"""  # noqa: S608 - literals only
+_FIND_RUN_NODE = """
+SELECT node, status FROM run WHERE run_id = :run_id
+UNION ALL SELECT node, 'running' FROM run_request WHERE run_id = :run_id AND thread_id IS NULL
+"""
 
 
 class ThreadElsewhere(RowConflict):
-    """Another node executes runs on this thread.
+    """Another node executes runs on this thread, or did so when it ended.
 
     Attributes:
-        node: Its number.
+        node: Its number, or `HANDED_OVER`.
     """
 
     def __init__(self, node: int) -> None:
@@ -134,6 +133,7 @@ class RunOutcome:
         delete_run: Delete the run's row.
         keep_thread: The thread is what it was before the run: its error, its title and what it asks stay.
         webhook: To be posted; it is stored together with the outcome.
+        has_request: The run's request is stored: it is forgotten.
     """
 
     run_id: str
@@ -146,6 +146,7 @@ class RunOutcome:
     delete_run: bool = False
     keep_thread: bool = False
     webhook: RunWebhook | None = None
+    has_request: bool = False
 
 
 class RunStore:
@@ -153,23 +154,28 @@ class RunStore:
 
     Attributes:
         webhooks: What is to be posted about runs that have ended.
+        requests: What is needed to start unfinished runs again.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self.webhooks = RunWebhookStore(database)
+        self.requests = RunRequestStore(database)
 
-    async def create(self, run: Run, *, tags: Mapping[str, str], create_thread: bool) -> None:
+    async def create(
+        self, run: Run, *, tags: Mapping[str, str], create_thread: bool, request: str | None = None
+    ) -> None:
         """Add a run and mark its thread busy, in one transaction.
 
         Args:
             run: The row; `created_at` is the time of both changes.
             tags: Merged into the thread's metadata (graph and assistant id).
             create_thread: Make the thread if there is none.
+            request: What is needed to start the run again, JSON; None = nobody does.
 
         Raises:
             RowNotFound: there is no such thread, and it was not to be made.
-            ThreadElsewhere: another node executes runs on this thread.
+            ThreadElsewhere: another node executes runs on this thread, or left some on it.
         """
         node = self._database.nodes.number
         params = {**_params(run), "node": node}
@@ -188,6 +194,11 @@ class RunStore:
             if node and (found := tx.run(_FIND_OTHER_NODE, params)):
                 raise ThreadElsewhere(found[0]["node"])
             tx.run(_INSERT, params)
+            if request is not None:
+                stored = self.requests.insert_statement(
+                    run.run_id, run.thread_id, request, now=run.created_at
+                )
+                tx.run(*stored)
 
         await self._database.transaction(work)
 
@@ -223,6 +234,8 @@ class RunStore:
             if end.delete_run:
                 deleted: Params = {"run_id": end.run_id, "thread_id": end.thread_id}
                 statements = [(_DELETE, deleted), (_TAGS_BACK, thread)]
+            if end.has_request:
+                statements.append(self.requests.delete_statement(end.run_id))
             if end.webhook is not None:
                 statements.append(self.webhooks.insert_statement(end.webhook))
             tx.run_all([*statements, (_UNTOUCHED if end.keep_thread else _END_THREAD, thread)])
@@ -249,7 +262,7 @@ class RunStore:
         return [_run(row) for row in await self._read(_LIST, _LIST_SHARED, params)]
 
     async def _read(self, alone: str, shared: str, params: dict[str, Value]) -> list[Row]:
-        """Read runs; those of a node that was ended are over, also before `interrupt_unfinished`.
+        """Read runs; what `interrupt_lost` interrupts is shown as interrupted before.
 
         `alone`, `shared`: the statement where there is one process, and where several may share the database.
         """
@@ -266,7 +279,7 @@ class RunStore:
         return int(rows[0]["node"]) if rows else None
 
     async def check_thread(self, thread_id: str) -> None:
-        """Raise ThreadElsewhere if another node executes runs on a thread."""
+        """Raise ThreadElsewhere if another node executes runs on a thread, or left some on it."""
         if node := self._database.nodes.number:
             params: dict[str, Value] = {"thread_id": thread_id, "node": node}
             if found := await self._database.read(_FIND_OTHER_NODE, params):
@@ -277,28 +290,19 @@ class RunStore:
         rows = await self._database.read(_FIND_RUN_NODE, {"run_id": run_id})
         return (int(rows[0]["node"]), rows[0]["status"]) if rows else None
 
-    async def interrupt_unfinished(self, *, now: float) -> int:
-        """Mark the runs of dead processes as interrupted and their threads as idle; return how many runs.
-
-        SQLite: all unfinished runs, for this process has none yet. PostgreSQL: those of nodes that were ended.
-        """
+    async def interrupt_lost(self, *, now: float) -> int:
+        """Mark the runs of dead processes that nobody starts again as interrupted; return how many there were."""
         error = encode({"error": "Interrupted", "message": "The server stopped during this run."})
         params: dict[str, Value] = {"error": error, "now": now}
 
         def work(tx: Transaction) -> int:
-            left = tx.run(_LEFT_RUNS, params)
-            tx.run(_LEFT_THREADS, params)
-            return len(left)
-
-        def work_of_ended_nodes(tx: Transaction) -> int:
-            threads = tx.run(_LOCK_THREADS_OF_ENDED_NODES)
-            left = tx.run(_LEFT_RUNS_OF_ENDED_NODES, params)
+            threads = tx.run(_LOCK_THREADS_OF_LOST_RUNS)
+            lost = tx.run(_INTERRUPT_LOST, params)
             for thread in threads:
-                tx.run(_LEFT_THREAD, {"now": now, "thread_id": thread["thread_id"]})
-            return len(left)
+                tx.run(_UNBUSY, {"now": now, "thread_id": thread["thread_id"]})
+            return len(lost)
 
-        is_shared = self._database.nodes.number > 0
-        return await self._database.transaction(work_of_ended_nodes if is_shared else work)
+        return await self._database.transaction(work)
 
 
 def _params(run: Run) -> dict[str, Value]:

@@ -10,7 +10,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.app import Application
 from gateway.errors import NODE_HEADER, error_response
-from gateway.forwarding.requests import HOPS, NodeRequests, open_node_requests
+from gateway.forwarding.followed_response import FollowedResponse
+from gateway.forwarding.requests import HOPS, NodeRequests, ResponseBroken, open_node_requests
 from gateway.forwarding.watched_threads import WatchedThreads
 from gateway.langgraph.protocol_commands import EXECUTE_COMMAND, execute_called
 from gateway.runtime.lifecycle import is_final
@@ -26,6 +27,9 @@ MAX_HOPS = 4
 POLL_S = 0.1
 ATTEMPTS = 60
 """How often it is looked for the node that executes a run while that one ends or joins."""
+
+FOLLOW_ATTEMPTS = 100
+"""How often a run is looked for to which a response goes on."""
 
 _ID = r"[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}"
 _PATH = re.compile(
@@ -87,10 +91,30 @@ class NodeRouter:
         if target is None:
             await self._app(scope, receive, send)
             return
+        followed = FollowedResponse(scope, send)
         try:
-            await self._route(target, scope, receive, send)
+            await self._route(target, scope, receive, followed.send)
         except StoreUnavailable as error:
             await error_response(error)(scope, receive, send)
+        except ResponseBroken:
+            if not followed.can_go_on:
+                raise
+            await self._follow(followed, receive)
+
+    async def _follow(self, followed: FollowedResponse, receive: Receive) -> None:
+        """Respond with the rest of a response whose node was lost. Raises ResponseBroken: nobody has it."""
+        for attempts_left in reversed(range(FOLLOW_ATTEMPTS)):
+            rest = followed.next_request()
+            target = _parse_target(rest["path"])
+            try:
+                if target is not None:
+                    await self._route(target, rest, receive, followed.send)
+            except (StoreUnavailable, ResponseBroken) as error:
+                if not attempts_left:
+                    raise ResponseBroken(str(error)) from error
+                await anyio.sleep(POLL_S)
+            else:
+                return
 
     async def _route(self, target: _Target, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request where its runs are. Raises StoreUnavailable before anything was sent."""
@@ -144,8 +168,10 @@ class NodeRouter:
                 return None if is_over and not target.wants_events else node
             if is_over:
                 return None
-            # The node was ended: then the next look tells that its run is over. Or it has just joined.
-            await self._runs.left_runs.interrupt()
+            # The node was ended, hands its runs over, or has just joined.
+            await self._runs.left_runs.take_of(target.thread_id, target.run_id)
+            if self._is_here(target):
+                return None
         raise StoreUnavailable(
             "The node that executes the thread's runs does not respond; try again."
         )

@@ -12,8 +12,9 @@ from typing_extensions import override
 
 from agent.thread_queue import QueueTicket
 from gateway.forwarding.requests import HOPS, NodeRequests, ResponseBroken
+from gateway.runtime.event_log import EventLog
 from gateway.runtime.finished_runs import FinishedRuns
-from gateway.runtime.live_run import LiveRun
+from gateway.runtime.live_run import LiveRun, first_event_number
 from gateway.runtime.serialization import dumps
 from gateway.runtime.settings import RuntimeSettings
 from gateway.runtime.subscribers import RunsElsewhere, ThreadSubscribers
@@ -54,7 +55,7 @@ class _Watched:
     """
 
     unheard: set[int]
-    known: set[str] = field(default_factory=set)
+    known: set[tuple[str, int]] = field(default_factory=set)
     told: anyio.Event = field(default_factory=anyio.Event)
 
 
@@ -84,7 +85,7 @@ class WatchedThreads(RunsElsewhere):
         self._tasks = tasks
         self._watched: dict[str, _Watched] = {}
         self._watchers: dict[str, dict[int, float]] = {}
-        self._active: dict[str, LiveRun] = {}
+        self._active: dict[tuple[str, int], LiveRun] = {}
         self._ended = FinishedRuns(keep_s=settings.keep_s, keep_bytes=settings.keep_bytes)
         calls.serve(WATCH, self._add_watcher)
         calls.receive(STARTED, self._take_started)
@@ -190,19 +191,21 @@ class WatchedThreads(RunsElsewhere):
     def _take(self, node: int, described: Json) -> None:
         """Copy a run of another node, unless it is known, or was over before anybody watched."""
         watched = self._watched.get(described["thread_id"])
-        if watched is None or described["run_id"] in watched.known:
+        attempt = described["run_id"], described["attempt"]
+        if watched is None or attempt in watched.known:
             return
-        watched.known.add(described["run_id"])
+        watched.known.add(attempt)
         if described["is_finished"] and node in watched.unheard:
             return
         live = _copy_of(described)
-        self._active[live.run_id] = live
+        self._active[live.attempt_id] = live
         self._subscribers.publish_here(live)
         self._tasks.start_soon(self._copy, node, live)
 
     async def _copy(self, node: int, live: LiveRun) -> None:
         await self._copy_events(node, live)
-        del self._active[live.run_id]
+        del self._active[live.attempt_id]
+        self._ended.remove(live.run_id)  # an earlier attempt
         self._ended.add(live, now=anyio.current_time())
 
     async def _copy_events(self, node: int, live: LiveRun) -> None:
@@ -219,7 +222,10 @@ class WatchedThreads(RunsElsewhere):
             frames.reset()
             failures = 0 if live.log.last_id > before else failures + 1
         if not live.is_finished:
-            frames.add("end", dumps({"run_id": live.run_id, "status": "interrupted"}))
+            # The next attempt of a restartable run is another copy, or a run of this node.
+            live.row = replace(live.row, status="interrupted")
+            if not live.restartable:
+                frames.add("end", dumps({"run_id": live.run_id, "status": "interrupted"}))
         live.log.close()
         live.finished.set()
 
@@ -265,6 +271,8 @@ def _described(live: LiveRun) -> Json:
         "assistant_id": live.row.assistant_id,
         "created_at": live.row.created_at,
         "is_finished": live.is_finished,
+        "restartable": live.restartable,
+        "attempt": live.attempt,
     }
 
 
@@ -281,11 +289,15 @@ def _copy_of(described: Json) -> LiveRun:
         created_at=described["created_at"],
         updated_at=described["created_at"],
     )
+    attempt: int = described["attempt"]
     return LiveRun(
         row=row,
         graph_id=described["graph_id"],
         ticket=QueueTicket(thread_id),
         temporary=False,
+        restartable=described["restartable"],
+        attempt=attempt,
+        log=EventLog(first=first_event_number(attempt)),
         in_graph=True,
     )
 

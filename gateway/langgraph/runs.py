@@ -1,6 +1,6 @@
 """Runs: start, stream, wait, join and cancel; on a thread, or stateless."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Header, HTTPException, Query
@@ -27,15 +27,19 @@ from gateway.langgraph.route import (
 )
 from gateway.langgraph.run_requests import build_run_request
 from gateway.runtime.event_log import EventLog
+from gateway.runtime.lifecycle import is_final
 from gateway.runtime.live_run import LiveRun
 from gateway.runtime.serialization import dumps
 from gateway.runtime.wire import run_to_wire
 from gateway.services import Services
 from gateway.sse import DelayedJsonResponse, EventStreamResponse, parse_last_event_id, stream_events
-from store.errors import RowNotFound
+from store.errors import RowNotFound, StoreUnavailable
 from store.runs import Run, RunStatus
 
 router = APIRouter(tags=["runs"], route_class=WireRoute)
+
+ON_NODE_LOSS, INTERRUPT = "X-Parley-On-Node-Loss", "interrupt"
+"""A header with which the bus starts runs: it starts them again itself when their process has ended."""
 
 CancelAction = Annotated[
     Literal["interrupt", "rollback"],
@@ -75,7 +79,7 @@ async def create_run(
     request: Request, thread_id: str, body: RunCreate, services: ServicesDep
 ) -> Response:
     """Start a run in the background."""
-    return run_response(request, await _start(services, thread_id, body))
+    return run_response(request, await _start(request, services, thread_id, body))
 
 
 @router.post("/runs", response_model=RunResponse)
@@ -83,7 +87,7 @@ async def create_stateless_run(
     request: Request, body: RunCreate, services: ServicesDep
 ) -> Response:
     """Start a stateless run in the background."""
-    return run_response(request, await _start(services, None, body))
+    return run_response(request, await _start(request, services, None, body))
 
 
 @router.post(
@@ -96,7 +100,7 @@ async def stream_run(
     request: Request, thread_id: str, body: RunCreate, services: ServicesDep
 ) -> Response:
     """Start a run and stream its events."""
-    live = await _start(services, thread_id, body)
+    live = await _start(request, services, thread_id, body)
     return stream_response(
         request, services, live, cancel_on_disconnect=body.on_disconnect == "cancel"
     )
@@ -109,7 +113,7 @@ async def stream_stateless_run(
     request: Request, body: RunCreate, services: ServicesDep
 ) -> Response:
     """Start a stateless run and stream its events."""
-    live = await _start(services, None, body)
+    live = await _start(request, services, None, body)
     return stream_response(
         request, services, live, cancel_on_disconnect=body.on_disconnect == "cancel"
     )
@@ -120,7 +124,7 @@ async def wait_for_run(
     request: Request, thread_id: str, body: RunCreate, services: ServicesDep
 ) -> Response:
     """Start a run and return the thread's values when it ends."""
-    live = await _start(services, thread_id, body)
+    live = await _start(request, services, thread_id, body)
     return wait_response(
         request, services, live, cancel_on_disconnect=body.on_disconnect == "cancel"
     )
@@ -131,7 +135,7 @@ async def wait_for_stateless_run(
     request: Request, body: RunCreate, services: ServicesDep
 ) -> Response:
     """Start a stateless run and return its values when it ends."""
-    live = await _start(services, None, body)
+    live = await _start(request, services, None, body)
     return wait_response(
         request, services, live, cancel_on_disconnect=body.on_disconnect == "cancel"
     )
@@ -207,8 +211,7 @@ async def join_run(
     request: Request, thread_id: str, run_id: str, services: ServicesDep
 ) -> Response:
     """Wait until a run ends and return the thread's values."""
-    run = await _get_run(services, thread_id, run_id)
-    live = services.runs.find(run.thread_id, run.run_id)
+    run, live = await _find_run(services, thread_id, run_id)
     if live is not None:
         return wait_response(request, services, live)
     if run.status == "error" and run.error:
@@ -234,8 +237,7 @@ async def join_run_stream(
     request: Request, thread_id: str, run_id: str, services: ServicesDep, options: JoinOptionsDep
 ) -> Response:
     """Stream a run's events: all of them, or those after Last-Event-ID."""
-    run = await _get_run(services, thread_id, run_id)
-    live = services.runs.find(run.thread_id, run.run_id)
+    run, live = await _find_run(services, thread_id, run_id)
     if live is not None:
         return options.respond(request, services, live)
     after = parse_last_event_id(options.last_event_id)
@@ -258,14 +260,27 @@ async def join_stateless_run_stream(
     return options.respond(request, services, _get_stateless_run(services, run_id))
 
 
-async def _start(services: Services, thread_id: str | None, body: RunCreate) -> LiveRun:
+async def _start(
+    request: Request, services: Services, thread_id: str | None, body: RunCreate
+) -> LiveRun:
     thread_id = None if thread_id is None else parse_id(thread_id, "thread")
     run = await resolve_assistant(services, build_run_request(body, thread_id))
+    if request.headers.get(ON_NODE_LOSS) == INTERRUPT:
+        run = replace(run, restartable=False)
     return await services.runs.start(run)
 
 
 async def _get_run(services: Services, thread_id: str, run_id: str) -> Run:
     return await services.runs.get(parse_id(thread_id, "thread"), parse_id(run_id, "run"))
+
+
+async def _find_run(services: Services, thread_id: str, run_id: str) -> tuple[Run, LiveRun | None]:
+    """Return a run, and its events if they are here. Raises StoreUnavailable: no node has it at this moment."""
+    run = await _get_run(services, thread_id, run_id)
+    live = services.runs.find(run.thread_id, run.run_id)
+    if live is None and not is_final(run.status):
+        raise StoreUnavailable("The run moves to another node; try again.")
+    return run, live
 
 
 def _get_stateless_run(services: Services, run_id: str) -> LiveRun:

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from gateway.dependencies import ServicesDep
 from gateway.langgraph.route import WireRoute, parse_id, parse_names
 from gateway.runtime.events import RunEvent
-from gateway.runtime.live_run import LiveRun
+from gateway.runtime.live_run import EVENTS_PER_ATTEMPT, LiveRun
 from gateway.runtime.runs import RunManager
 from gateway.runtime.serialization import dumps
 from gateway.sse import EventStreamResponse, escape_line_separators
@@ -76,13 +76,13 @@ async def _stream_frames(
 ) -> AsyncGenerator[bytes]:
     async with runs.subscribers.subscribe(thread_id) as following:
         backlog = _backlog(await runs.subscribers.runs_since(thread_id, place.run_id), place)
-        seen = {live.run_id for live, _ in backlog}
+        seen = {live.attempt_id for live, _ in backlog}
         yield b""  # what begins from here on is heard of
         for live, after in backlog:
             async for body in _run_frames(live, after, whole=whole):
                 yield body
         while (next_run := await following.receive()) is not None:
-            if next_run.run_id not in seen:
+            if next_run.attempt_id not in seen:
                 async for body in _run_frames(next_run, 0, whole=whole):
                     yield body
 
@@ -91,7 +91,15 @@ def _backlog(begun: list[LiveRun], place: StreamPosition) -> list[tuple[LiveRun,
     """Return the runs that began before, each with the number of the event after which to read on."""
     if not place.run_id:
         return [(live, live.log.last_id) for live in begun if not live.is_finished]
-    index = next((i for i, live in enumerate(begun) if live.run_id == place.run_id), None)
+    attempt = place.number // EVENTS_PER_ATTEMPT + 1
+    index = next(
+        (
+            i
+            for i, live in enumerate(begun)
+            if live.run_id == place.run_id and live.attempt >= attempt
+        ),
+        None,
+    )
     if index is None:
         return [(live, 0) for live in begun]
     return [(begun[index], place.number), *((live, 0) for live in begun[index + 1 :])]

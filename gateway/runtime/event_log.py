@@ -55,6 +55,7 @@ class EventLog:
         first: int = 1,
     ) -> None:
         self._events: list[StoredEvent] = []
+        self._start = first - 1
         self._first = first
         self._next = first
         self._max_bytes = max_bytes
@@ -67,7 +68,7 @@ class EventLog:
 
     @property
     def last_id(self) -> int:
-        """The number of the newest event; 0 before the first."""
+        """The number of the newest event; before the first, one less than its."""
         return self._next - 1
 
     def append(self, name: str, data: bytes, key: str | None = None) -> None:
@@ -146,7 +147,7 @@ class EventLog:
 
     def subscribe(self, after: int = 0, *, coalesce_s: float = COALESCE_S) -> "EventLogReader":
         """Return a reader that starts after event `after` (0 = at the first)."""
-        return EventLogReader(self, min(after, self.last_id), coalesce_s)
+        return EventLogReader(self, min(after or self._start, self.last_id), coalesce_s)
 
     def _wake(self) -> None:
         if self._changed is not None:

@@ -13,17 +13,32 @@ from langchain_core.runnables import RunnableConfig
 from agent.options import STEERING_SOURCE_KEY
 from agent.thread_queue import ThreadQueue
 from gateway.runtime.finalizer import RunFinalizer
-from gateway.runtime.lifecycle import RunResult
+from gateway.runtime.lifecycle import RunFailure, RunResult
 from gateway.runtime.live_run import LiveRun
 from gateway.runtime.log_context import CURRENT_RUN, RunLogContext
 from gateway.runtime.loop_budget import LoopBudget, ModelPacer
 from gateway.runtime.request import GraphRunRequest, graph_input, runnable_config
+from gateway.runtime.serialization import dumps
 from gateway.runtime.steering import SteeringQueue
 from gateway.runtime.subscribers import ThreadSubscribers
-from gateway.runtime.worker import Graph, PreparedRun, address_resume, execute_run
+from gateway.runtime.worker import (
+    Graph,
+    PreparedRun,
+    address_resume,
+    continue_attempt,
+    execute_run,
+)
 from store.errors import StoreUnavailable
 from store.runs import RunStore
 from store.write_retry import WRITE_RETRY
+
+MAX_CRASHES = 3
+"""Attempts of a run that ended with their process. It is given up then: it may be what ends them."""
+
+_CRASHED = RunFailure(
+    error="TooManyAttempts",
+    message=f"The server ended unexpectedly during {MAX_CRASHES} attempts of this run.",
+)
 
 _log = logging.getLogger(__name__)
 
@@ -82,33 +97,44 @@ class RunExecutor:
         webhook = None
         try:
             outcome = await self._execute(live, request)
+            if live.is_left:
+                return
             goes_on = partial(self._queue.has_others, live.ticket)
             webhook = await self._finalizer.finish(live, outcome, goes_on=goes_on)
         except Exception:  # noqa: BLE001 - a run's worker: its trouble must not end the others
             _log.exception("Could not finish run %s.", live.run_id)
             live.row = replace(live.row, status="error", updated_at=self._runs.now())
         finally:
-            self._runs.close(live)
+            if not live.is_left:
+                self._runs.close(live)
+            live.stopped.set()
         await self._finalizer.clean_up(live, webhook)
 
     async def _execute(self, live: LiveRun, request: GraphRunRequest) -> RunResult:
         now = self._runs.now
-        waited = not live.ticket.ready.is_set()
+        waited = live.attempt > 1 or not live.ticket.ready.is_set()
         if request.after_seconds:
             with anyio.move_on_after(request.after_seconds):
                 await live.ticket.ready.wait()
             if live.cancel_action is None:
                 self._queue.enter(live.ticket)
         await live.ticket.ready.wait()
+        if live.is_left:
+            return RunResult(status="interrupted", thread_unchanged=True)
         if waited and live.cancel_action is None and not live.temporary:
             with suppress(StoreUnavailable):  # canceled meanwhile
                 await live.write_retry(
                     partial(self._runs.rows.mark_running, live.run_id, now=now())
                 )
         if live.cancel_action is not None:
+            if live.attempt > 1 and live.cancel_action == "rollback":
+                await self._finalizer.roll_back(live)
             return RunResult(status="interrupted", thread_unchanged=True)
         live.transition_to("running", now=now())
         self._runs.subscribers.publish(live)
+        if live.crashes >= MAX_CRASHES:
+            live.log.append("error", dumps(_CRASHED.as_dict()))
+            return RunResult(status="error", thread_status="error", failure=_CRASHED)
         self._steering.open(live.run_id)
         prepare = partial(self._prepare, live, request)
         roll_back = partial(self._finalizer.roll_back, live)
@@ -132,4 +158,6 @@ class RunExecutor:
             input=graph_input(request),
             config=config,
         )
+        if live.attempt > 1 and (continued := await continue_attempt(prepared)):
+            return continued
         return await address_resume(prepared)

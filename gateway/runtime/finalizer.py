@@ -70,7 +70,7 @@ class RunFinalizer:
             await self._save(replace(end, webhook=webhook))
 
         try:
-            if webhook is not None or not live.temporary:
+            if webhook is not None or live.restartable or not live.temporary:
                 await live.write_retry(save)
         except StoreError:
             _log.exception("Could not save the end of run %s.", live.run_id)
@@ -132,4 +132,5 @@ def _run_outcome(live: LiveRun, outcome: RunResult, *, goes_on: bool) -> RunOutc
         title=outcome.title,
         delete_run=live.cancel_action == "rollback" and outcome.status == "interrupted",
         keep_thread=outcome.thread_unchanged,
+        has_request=live.restartable,
     )

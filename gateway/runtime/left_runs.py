@@ -1,13 +1,15 @@
-"""LeftRuns: closes the runs of processes that ended without closing them."""
+"""LeftRuns: what becomes of the runs of processes that ended before them."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import NoReturn
 
 import anyio
 
-from store.errors import StoreUnavailable
-from store.nodes import Nodes
+from gateway.runtime.live_run import LiveRun
+from store.errors import StoreError, StoreUnavailable
+from store.nodes import Nodes, preferred_node
+from store.run_requests import LeftRun
 from store.runs import RunStore
 
 RETRY_S = 0.5
@@ -17,29 +19,64 @@ _log = logging.getLogger(__name__)
 
 
 class LeftRuns:
-    """Marks the runs of dead processes as interrupted.
+    """Takes over the runs of dead processes, and those that nodes hand over when they stop.
+
+    Those whose requests are stored go on here; the others become `interrupted`: their clients start them again.
 
     Args:
         rows: The runs' rows.
         nodes: The processes that share the database.
         now: Returns the time, Unix seconds.
+        start_again: Starts a run again. Called in the order in which the runs of a thread were created.
     """
 
-    def __init__(self, rows: RunStore, nodes: Nodes, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        rows: RunStore,
+        nodes: Nodes,
+        now: Callable[[], float],
+        start_again: Callable[[LeftRun], None],
+    ) -> None:
         self._rows = rows
         self._nodes = nodes
         self._now = now
+        self._start_again = start_again
 
-    async def interrupt(self) -> None:
-        """Close what dead processes left open: runs become `interrupted`, threads idle. Raises StoreUnavailable."""
-        left = await self._rows.interrupt_unfinished(now=self._now())
-        if left:
-            _log.warning("%d run(s) were interrupted when their process ended.", left)
+    async def take(self) -> None:
+        """Take over what was left on the threads that are this node's, as all nodes agree. Raises StoreUnavailable."""
+        names = await self._rows.requests.list_left()
+        await self._take(
+            name for name in names if preferred_node(self._nodes.living, name) == self._nodes.number
+        )
+
+    async def take_of(self, thread_id: str, run_id: str) -> None:
+        """Take over what was left on a thread, or that of a run, whoever's it is. Raises StoreUnavailable."""
+        await self._take(await self._rows.requests.find_left(thread_id, run_id))
+
+    async def hand_over(self, active: Iterable[LiveRun]) -> None:
+        """Let other nodes have the runs that are left to them. If it fails, they have them when this one has ended."""
+        left = [live.run_id for live in active if live.is_left]
+        try:
+            if left:
+                await self._rows.requests.hand_over(left)
+        except StoreError as error:
+            _log.warning("%d run(s) could not be handed over: %s", len(left), error)
 
     async def watch(self) -> None:
-        """Close what other nodes leave open, as soon as they are ended. A SQLite file has no other nodes."""
+        """Take over what other nodes leave, as soon as they are ended. A SQLite file has no other nodes."""
         if self._nodes.number:
-            await on_each_change(self._nodes, self.interrupt)
+            await on_each_change(self._nodes, self.take)
+
+    async def _take(self, names: Iterable[str]) -> None:
+        lost = await self._rows.interrupt_lost(now=self._now())
+        if lost:
+            _log.warning("%d run(s) were interrupted when their process ended.", lost)
+        for name in names:
+            # Shielded: what was taken is started.
+            with anyio.CancelScope(shield=True):
+                for left in await self._rows.requests.take(name):
+                    _log.warning("Run %s goes on here, attempt %d.", left.run_id, left.attempt)
+                    self._start_again(left)
 
 
 async def on_each_change(nodes: Nodes, work: Callable[[], Awaitable[None]]) -> NoReturn:

@@ -11,8 +11,8 @@ from gateway.runtime.masking import mask_secrets
 from store.runs import RunStatus
 from store.threads import ThreadStatus
 
-CancelAction = Literal["interrupt", "rollback"]
-"""How a run is cancelled: keep what it did, or restore the thread's state from before."""
+CancelAction = Literal["interrupt", "rollback", "leave"]
+"""How a run is cancelled: keep what it did, restore the thread's state from before, or let another node go on."""
 
 TRANSITIONS: Mapping[RunStatus, frozenset[RunStatus]] = {
     "pending": frozenset({"running", "interrupted"}),

@@ -1,7 +1,7 @@
 """LiveRun: a run in this process, with its status, events and cancellation."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,6 +24,10 @@ CANCEL_RETRY_S = 1.0
 CANCEL_RETRIES = 3
 """How often a cancellation is repeated. A run that still ignores it is abandoned when Parley stops."""
 
+EVENTS_PER_ATTEMPT = 1_000_000_000
+"""The events of a run's second attempt are numbered from this on, those of the third from twice this, and so on: what
+a dead process numbered last is not known."""
+
 _LOST = dumps({"__error__": {"error": "InternalError", "message": "The run was lost."}})
 
 
@@ -35,6 +39,9 @@ class LiveRun:
         row: The run's row, with its current status.
         temporary: The thread exists for this run only and has no rows.
         webhook_url: Where its end is posted to; None = nowhere.
+        restartable: It goes on at another node, or after a restart, when this process ends.
+        attempt: From 1 on; each process that executes it makes another one.
+        crashes: How many attempts ended with their process.
         started_at: When it began to wait for its thread, Unix seconds.
         cancel_action: How to cancel it; None = nobody cancelled it.
         values: The thread's values so far; None after the end.
@@ -44,7 +51,10 @@ class LiveRun:
         in_graph: The graph has started: from then on its own tasks may lose a cancellation.
         unconsumed_ids: Ids of steering messages that the agent never took.
         write_retry: Repeats its writes while the database cannot be written.
+        is_left: It goes on at another node: here it neither starts nor ends any more, and whoever waits for it is
+            cut off when this process ends.
         finished: Set when the end is on disk and published.
+        stopped: Set when nothing of it is executed here any more.
     """
 
     row: Run
@@ -52,6 +62,9 @@ class LiveRun:
     ticket: QueueTicket
     temporary: bool
     webhook_url: str | None = None
+    restartable: bool = False
+    attempt: int = 1
+    crashes: int = 0
     started_at: float = 0.0
     log: EventLog = field(default_factory=EventLog)
     values: Mapping[str, Any] | None = None
@@ -63,7 +76,9 @@ class LiveRun:
     in_graph: bool = False
     unconsumed_ids: tuple[str, ...] = ()
     write_retry: WriteRetry = field(init=False)
+    is_left: bool = False
     finished: anyio.Event = field(default_factory=anyio.Event)
+    stopped: anyio.Event = field(default_factory=anyio.Event)
 
     def __post_init__(self) -> None:
         self.write_retry = WriteRetry(self.row.run_id)
@@ -77,6 +92,11 @@ class LiveRun:
     def thread_id(self) -> str:
         """Its thread's id."""
         return self.row.thread_id
+
+    @property
+    def attempt_id(self) -> tuple[str, int]:
+        """The run's id, and which attempt this is: another node may have events of an earlier one."""
+        return self.run_id, self.attempt
 
     @property
     def is_finished(self) -> bool:
@@ -131,6 +151,13 @@ class LiveRun:
     def _has_encoded(self, outcome: RunResult) -> bool:
         return bool(outcome.values and outcome.values is self.values and self.encoded_values)
 
+    def open_log(self, max_bytes: Callable[[], int]) -> None:
+        """Begin the event log, with the event that tells which attempt this is. `max_bytes`: as of `EventLog`."""
+        first = first_event_number(self.attempt)
+        self.log = EventLog(state=self.values_json, max_bytes=max_bytes, first=first)
+        started = {"run_id": self.run_id, "attempt": self.attempt, "thread_id": self.thread_id}
+        self.log.append("metadata", dumps(started))
+
     def close_log(self) -> None:
         """Add the `end` event, and end the event log.
 
@@ -173,3 +200,12 @@ class LiveRun:
         for task in deaf:
             task.cancel()
         asyncio.get_running_loop().call_later(CANCEL_RETRY_S, self._cancel_again, times - 1)
+
+
+def first_event_number(attempt: int) -> int:
+    """Return the number of an attempt's first event.
+
+    >>> first_event_number(1), first_event_number(2)
+    (1, 1000000001)
+    """
+    return (attempt - 1) * EVENTS_PER_ATTEMPT + 1

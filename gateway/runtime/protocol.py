@@ -189,7 +189,7 @@ class ThreadEventLog:
         self._now = now
         self._events: deque[ProtocolEvent] = deque()
         self.bytes = 0
-        self._readers: dict[str, tuple[ProtocolEncoder, EventLogReader]] = {}
+        self._readers: dict[tuple[str, int], tuple[ProtocolEncoder, EventLogReader]] = {}
         self.last_seq = 0
 
     def advance(self, begun: Sequence[LiveRun]) -> None:
@@ -197,13 +197,14 @@ class ThreadEventLog:
         for live in begun:
             if live.row.status == "interrupted" and not live.in_graph:
                 continue  # stopped before it began
-            if live.run_id not in self._readers:
-                self._readers[live.run_id] = ProtocolEncoder(live.graph_id), live.log.subscribe()
-            run, reader = self._readers[live.run_id]
+            key = live.attempt_id
+            if key not in self._readers:
+                self._readers[key] = ProtocolEncoder(live.graph_id), live.log.subscribe()
+            run, reader = self._readers[key]
             while reader.position < live.log.last_id and (events := reader.read()):
                 for event in events:
                     self._append(live.run_id, run, event)
-        known = {live.run_id for live in begun}
+        known = {live.attempt_id for live in begun}
         self._readers = {key: value for key, value in self._readers.items() if key in known}
 
     def read(self, after: int) -> list[ProtocolEvent]:
@@ -222,9 +223,9 @@ class ThreadEventLog:
         return next((one.seq for one in reversed(self._events) if one.event_id == event_id), None)
 
     def tree(self, run_id: str) -> GraphTree | None:
-        """Return the graphs of a run, if its events were read."""
-        found = self._readers.get(run_id)
-        return found[0].tree if found else None
+        """Return the graphs of a run, those of its last attempt, if its events were read."""
+        attempts = [key for key in self._readers if key[0] == run_id]
+        return self._readers[max(attempts)][0].tree if attempts else None
 
     def _append(self, run_id: str, run: ProtocolEncoder, event: RunEvent) -> None:
         stamp = int(self._now() * 1000)

@@ -18,16 +18,17 @@ Durability = Literal["sync", "async", "exit"]
 Nodes = Literal["*"] | Sequence[str]
 
 MAX_DELAY_S = 7 * 86_400.0
-"""Largest `after_seconds`: a delayed run waits in memory; a restart ends it as interrupted."""
+"""Largest `after_seconds`. A delayed run waits in memory, and after a restart for the rest of the time."""
 
 MAX_RECURSION = 1000
 """Largest recursion limit that a client can request."""
 
 DEFAULT_RECURSION = 100
 
-_RESERVED_KEYS = frozenset(
-    {"thread_id", "run_id", "checkpoint_id", "checkpoint_ns", "checkpoint_map"}
-)
+CHECKPOINT_KEYS = frozenset({"checkpoint_id", "checkpoint_ns", "checkpoint_map"})
+"""Options that say where a graph continues."""
+
+_RESERVED_KEYS = CHECKPOINT_KEYS | {"thread_id", "run_id"}
 """Options that clients cannot set: the runtime decides the ids and the checkpoint."""
 
 
@@ -49,6 +50,8 @@ class GraphRunRequest:
         webhook: The URL to post the result to.
         shown_assistant_id: The requested assistant's id, if it is not the graph's default one.
         kwargs: The request, as shown with the run.
+        restartable: The run goes on at another node, or after a restart, when its process ends; else it is
+            `interrupted`, because its client starts it again.
     """
 
     thread_id: str | None
@@ -70,6 +73,7 @@ class GraphRunRequest:
     webhook: str | None = None
     shown_assistant_id: str | None = None
     kwargs: Mapping[str, Any] = field(default_factory=dict)
+    restartable: bool = True
 
 
 def request_options(request: GraphRunRequest) -> dict[str, Any]:
@@ -143,8 +147,7 @@ def _checkpoint(request: GraphRunRequest) -> dict[str, Any]:
     """Return the checkpoint to continue from; clients send it in `checkpoint` or among the options."""
     among = request.config.get("configurable") or {}
     named = {"checkpoint_id": among.get("checkpoint_id")} | dict(request.checkpoint)
-    places = _RESERVED_KEYS - {"thread_id", "run_id"}
-    return {key: value for key, value in named.items() if key in places and value}
+    return {key: value for key, value in named.items() if key in CHECKPOINT_KEYS and value}
 
 
 def graph_input(request: GraphRunRequest) -> object:

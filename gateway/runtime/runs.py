@@ -14,25 +14,24 @@ import anyio
 from anyio.abc import TaskGroup
 from langchain_core.runnables import RunnableConfig
 
-from agent.thread_queue import QueueTicket, ThreadQueue
-from gateway.runtime.assistants import GraphSource, assistant_id_for_graph, resolve_graph_id
+from agent.thread_queue import ThreadQueue
+from gateway.runtime.assistants import GraphSource, resolve_graph_id
 from gateway.runtime.counters import RunCounters
 from gateway.runtime.errors import InvalidRequest, RuntimeClosing, ThreadBusyError
-from gateway.runtime.event_log import MAX_BYTES, EventLog
+from gateway.runtime.event_log import MAX_BYTES
 from gateway.runtime.executor import RunExecutor
 from gateway.runtime.finalizer import RunFinalizer
 from gateway.runtime.finished_runs import FinishedRuns
 from gateway.runtime.left_runs import LeftRuns
 from gateway.runtime.lifecycle import CancelAction
 from gateway.runtime.live_run import LiveRun
+from gateway.runtime.new_run import decode_left_run, encode_request, new_live_run
 from gateway.runtime.request import (
     GraphRunRequest,
     graph_input,
-    new_run_row,
     parse_messages,
     request_options,
 )
-from gateway.runtime.serialization import dumps
 from gateway.runtime.settings import RuntimeSettings
 from gateway.runtime.steering import SteeringQueue
 from gateway.runtime.stopping import stop_runs
@@ -43,8 +42,9 @@ from gateway.runtime.worker import Graph
 from store.assistants import AssistantStore
 from store.checkpoints import CheckpointSaver
 from store.database import Database
-from store.errors import RowNotFound
+from store.errors import RowNotFound, StoreUnavailable
 from store.items import ItemStore
+from store.run_requests import LeftRun
 from store.runs import Run, RunStatus, RunStore
 from store.threads import ThreadStore
 
@@ -54,9 +54,9 @@ _log = logging.getLogger(__name__)
 class RunManager:
     """Manages all runs of this process. An async context manager; it owns their tasks.
 
-    The entry closes what a dead process left open: its runs become `interrupted`, its threads idle. So does its end.
-    The exit starts nothing new and ends active runs within `drain_s`: where other nodes can continue them, after the
-    step that they are in; else at once (they keep their last checkpoint).
+    The entry takes over what dead processes left open (`LeftRuns`). The exit starts nothing new and ends active runs
+    within `drain_s`: where there are other nodes, these go on with them after the step that they are in; else they are
+    `interrupted` at once (they keep their last checkpoint).
 
     Args:
         database: Stores threads, runs and items.
@@ -85,7 +85,7 @@ class RunManager:
         self.threads = ThreadStore(database)
         self.rows = RunStore(database)
         self._nodes = database.nodes
-        self.left_runs = LeftRuns(self.rows, self._nodes, now)
+        self.left_runs = LeftRuns(self.rows, self._nodes, now, self._start_again)
         self.items = ItemStore(database, now=now)
         self.assistants = AssistantStore(database)
         self.subscribers = ThreadSubscribers(self._started_runs)
@@ -109,15 +109,18 @@ class RunManager:
         self._tasks: TaskGroup | None = None
 
     async def __aenter__(self) -> Self:
-        await self.left_runs.interrupt()
         left = await self._delivery.take_left() if self._delivery else ()
-        tasks = anyio.create_task_group()
+        self._tasks = tasks = anyio.create_task_group()
         await tasks.__aenter__()
+        try:
+            await self.left_runs.take()
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
         tasks.start_soon(self._sweep)
         tasks.start_soon(self.left_runs.watch)
         if self._delivery:
             tasks.start_soon(self._delivery.watch, left)
-        self._tasks = tasks
         return self
 
     async def __aexit__(
@@ -131,6 +134,8 @@ class RunManager:
             return None
         has_others = len(self._nodes.living) > 1
         await stop_runs(self.active, self._settings.drain_s, may_go_on=has_others)
+        with anyio.move_on_after(self._settings.write_s, shield=True):
+            await self.left_runs.hand_over(self.active)
         self.subscribers.close()
         tasks.cancel_scope.cancel()
         result = await tasks.__aexit__(kind, error, trace)
@@ -158,12 +163,22 @@ class RunManager:
             self._queue.leave(live.ticket)
             del self._active[live.run_id]
             raise
+        self._begin(self._tasks, live, request)
+        return live
+
+    def _start_again(self, left: LeftRun) -> None:
+        """Start a run that another process left. Its row is this node's."""
+        if self._tasks is None:
+            return  # this process stops: another one takes the run when it has ended
+        request, live = decode_left_run(left, now=self.now())
+        self._begin(self._tasks, self._enter(live, request), request)
+
+    def _begin(self, tasks: TaskGroup, live: LiveRun, request: GraphRunRequest) -> None:
         if request.multitask in ("interrupt", "rollback"):
             for other in self.active_on_thread(live.thread_id):
                 if other is not live:
                     other.request_cancel(request.multitask)
-        self._tasks.start_soon(self._executor.run, live, request)
-        return live
+        tasks.start_soon(self._executor.run, live, request)
 
     async def validate(self, request: GraphRunRequest) -> None:
         """Check a request, as far as possible without starting it.
@@ -225,10 +240,17 @@ class RunManager:
     async def cancel(
         self, thread_id: str, run_id: str, action: CancelAction = "interrupt"
     ) -> LiveRun:
-        """Cancel an active run. Raises RowNotFound if it is unknown or has ended."""
+        """Cancel an active run.
+
+        Raises:
+            RowNotFound: It is unknown or has ended.
+            StoreUnavailable: It is about to go on at another node.
+        """
         live = self._active.get(run_id)
         if live is None or live.thread_id != thread_id or live.is_finished:
             raise RowNotFound("No runs found to cancel.")
+        if live.is_left:
+            raise StoreUnavailable("The run moves to another node; try again.")
         live.request_cancel(action)
         return live
 
@@ -291,25 +313,22 @@ class RunManager:
         thread_id = request.thread_id or str(uuid4())
         if request.multitask == "reject" and self._queue.length(thread_id):
             raise ThreadBusyError
-        run_id = str(uuid4())
-        live = LiveRun(
-            row=new_run_row(
-                request,
-                run_id=run_id,
-                thread_id=thread_id,
-                graph_id=graph_id,
-                assistant_id=request.shown_assistant_id or assistant_id_for_graph(graph_id),
-                now=self.now(),
-            ),
+        live = new_live_run(
+            request,
+            run_id=str(uuid4()),
+            thread_id=thread_id,
             graph_id=graph_id,
-            # A delayed run is not queued until its time has come.
-            ticket=QueueTicket(thread_id) if request.after_seconds else self._queue.join(thread_id),
+            created_at=self.now(),
             temporary=request.thread_id is None and not request.keep_thread,
-            webhook_url=request.webhook,
         )
-        live.log = EventLog(state=live.values_json, max_bytes=self._max_log_bytes)
-        live.log.append("metadata", dumps({"run_id": run_id, "attempt": 1, "thread_id": thread_id}))
-        self._active[run_id] = live
+        return self._enter(live, request)
+
+    def _enter(self, live: LiveRun, request: GraphRunRequest) -> LiveRun:
+        live.open_log(self._max_log_bytes)
+        # A delayed run is not queued until its time has come.
+        if not request.after_seconds:
+            self._queue.enter(live.ticket)
+        self._active[live.run_id] = live
         return live
 
     def _max_log_bytes(self) -> int:
@@ -317,7 +336,12 @@ class RunManager:
         return min(MAX_BYTES, self._settings.active_bytes // max(1, len(self._active)))
 
     async def _save_start(self, live: LiveRun, request: GraphRunRequest) -> None:
+        stored = encode_request(request, live) if live.restartable else None
         if live.temporary:
+            if stored is not None:
+                with anyio.fail_after(self._settings.write_s):
+                    now = live.row.created_at
+                    await self.rows.requests.create(live.run_id, stored, now=now)
             return
         tags = {"graph_id": live.graph_id, "assistant_id": live.row.assistant_id}
         row = replace(live.row, status="running") if live.ticket.ready.is_set() else live.row
@@ -326,6 +350,7 @@ class RunManager:
                 row,
                 tags=tags,
                 create_thread=request.create_thread or request.thread_id is None,
+                request=stored,
             )
 
     def close(self, live: LiveRun) -> None:

@@ -10,24 +10,29 @@ CANCEL_S = 2.0
 """What is left of the time limit for runs that have to be cancelled, seconds."""
 
 
-def hand_over(running: Sequence[LiveRun]) -> None:
-    """Have runs end, as `interrupted`, when the step that they are in is stored; returns at once."""
-    for live in running:
+def hand_over(active: Sequence[LiveRun]) -> None:
+    """Have runs stop when the step that they are in is stored; returns at once. What waits does not start here.
+
+    Restartable runs are left to other nodes, the others become `interrupted`.
+    """
+    for live in active:
         live.control.request_drain("this node stops")
+        live.is_left = live.is_left or (live.restartable and live.row.status == "pending")
 
 
-async def stop_runs(running: Sequence[LiveRun], within_s: float, *, may_go_on: bool) -> None:
+async def stop_runs(active: Sequence[LiveRun], within_s: float, *, may_go_on: bool) -> None:
     """End runs, within a time limit in seconds; `may_go_on` = others can continue them after their present step."""
     with anyio.move_on_after(within_s, shield=True):
         if may_go_on:
-            hand_over(running)
+            hand_over(active)
             with anyio.move_on_after(max(0.0, within_s - CANCEL_S)):
-                await _wait_finished(running)
-        for live in running:
-            live.request_cancel("interrupt")
-        await _wait_finished(running)
+                await _wait_stopped(active)
+        for live in active:
+            live.request_cancel("leave" if may_go_on and live.restartable else "interrupt")
+        await _wait_stopped(active)
 
 
-async def _wait_finished(running: Sequence[LiveRun]) -> None:
-    for live in running:
-        await live.finished.wait()
+async def _wait_stopped(active: Sequence[LiveRun]) -> None:
+    for live in active:
+        if not live.is_left:
+            await live.stopped.wait()

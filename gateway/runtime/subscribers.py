@@ -102,18 +102,19 @@ class ThreadSubscribers:
         if self.elsewhere is None:
             return own
         begun = own + self.elsewhere.copies(thread_id)
-        return sorted(begun, key=lambda live: live.row.created_at)
+        return sorted(begun, key=_start_order)
 
     async def runs_since(self, thread_id: str, run_id: str) -> list[LiveRun]:
         """Return the runs on a thread whose events some node has in memory, in the order of their starts.
 
         `run_id`: The run of which a client has seen something last. If it is known here, nobody else is asked.
         """
-        known = {live.run_id: live for live in self.runs(thread_id)}
-        if self.elsewhere is not None and run_id and run_id not in known:
+        known = {live.attempt_id: live for live in self.runs(thread_id)}
+        is_known = any(live.run_id == run_id for live in known.values())
+        if self.elsewhere is not None and run_id and not is_known:
             ended = await self.elsewhere.fetch_ended(thread_id)
-            known = {live.run_id: live for live in ended} | known
-        return sorted(known.values(), key=lambda live: live.row.created_at)
+            known = {live.attempt_id: live for live in ended} | known
+        return sorted(known.values(), key=_start_order)
 
     def publish(self, live: LiveRun) -> None:
         """Notify a thread's subscribers of a new run of this node."""
@@ -131,3 +132,7 @@ class ThreadSubscribers:
         for followers in self._followers.values():
             for follower in followers:
                 follower.close()
+
+
+def _start_order(live: LiveRun) -> tuple[float, int]:
+    return live.row.created_at, live.attempt

@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 from langchain_core.runnables import RunnableConfig
+from langgraph.constants import START
 from langgraph.errors import GraphDrained
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, StateSnapshot
@@ -24,7 +25,7 @@ from gateway.runtime.lifecycle import (
 )
 from gateway.runtime.live_run import LiveRun
 from gateway.runtime.loop_budget import LoopBudget
-from gateway.runtime.request import GraphRunRequest
+from gateway.runtime.request import CHECKPOINT_KEYS, GraphRunRequest
 from gateway.runtime.serialization import dumps
 from gateway.runtime.stream_modes import StreamEncoder
 from store.errors import StoreError
@@ -42,12 +43,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedRun:
-    """A graph with its input and config."""
+    """A graph with its input and config.
+
+    Attributes:
+        values: The thread's values, if there is nothing left to execute.
+    """
 
     request: GraphRunRequest
     graph: Graph
     input: object
     config: RunnableConfig
+    values: Mapping[str, Any] | None = None
 
     @property
     def thread_config(self) -> RunnableConfig:
@@ -76,16 +82,39 @@ async def execute_run(
         return await _run_with_timeout(live, prepared, budget)
     except GraphDrained:
         _log.info("Run %s ends before its next step: this process stops.", live.run_id)
+        live.is_left = live.restartable and live.cancel_action in {None, "leave"}
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if live.cancel_action is None or task is None:
             raise
         task.uncancel()
+        live.is_left = live.cancel_action == "leave"
     except Exception as error:  # noqa: BLE001 - a run's worker: whatever a graph raises ends the run, not Parley
         return _failure_result(live, error)
     finally:
         live.task = None
+    if live.is_left:
+        return RunResult(status="interrupted", thread_unchanged=True)
     return await _cancelled_result(live, prepared, roll_back)
+
+
+async def continue_attempt(prepared: PreparedRun) -> PreparedRun | None:
+    """Continue a run of another process at its newest checkpoint; None = it has none, and starts with its input."""
+    state = await prepared.graph.aget_state(prepared.thread_config)
+    run_id = prepared.config["configurable"]["run_id"]
+    if (state.metadata or {}).get("run_id") != run_id:
+        return None
+    options = prepared.config["configurable"]
+    config: RunnableConfig = {
+        **prepared.config,
+        "configurable": {key: options[key] for key in options if key not in CHECKPOINT_KEYS},
+    }
+    # A graph that is continued passes the place where it stopped.
+    stops = prepared.request.interrupt_before or ()
+    has_stopped = any(stops == "*" or node in stops for node in state.next if node != START)
+    return replace(
+        prepared, input=None, config=config, values=state.values if has_stopped else None
+    )
 
 
 async def address_resume(prepared: PreparedRun) -> PreparedRun:
@@ -135,6 +164,9 @@ def _context_for(graph: Graph, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _stream(live: LiveRun, prepared: PreparedRun, budget: LoopBudget) -> None:
+    if prepared.values is not None:
+        live.values = prepared.values
+        return
     live.in_graph = True
     request, options = prepared.request, prepared.config["configurable"]
     encoder = StreamEncoder(request.modes, live.log.append)

@@ -32,6 +32,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "writes": ("thread_id", "checkpoint_ns", "checkpoint_id", "task_id", "idx"),
     "message_chunks": ("thread_id", "name"),
     "run_webhook": ("run_id",),
+    "run_request": ("run_id",),
 }
 """Primary keys. A table comes after those that it refers to."""
 

@@ -1,5 +1,10 @@
-"""A process that starts a run, says its id when the run hangs in its second node, and waits to be killed."""
+"""A process that starts runs, says the id of the last one when a run waits in its second node, and waits to be killed.
 
+Arguments: data folder, URL of a PostgreSQL database or "", and the requests as JSON: keywords of `GraphRunRequest`.
+Without requests it takes up what it finds.
+"""
+
+import json
 import sys
 from pathlib import Path
 
@@ -14,27 +19,24 @@ from store.database import Database
 from tests.fakes.graphs import Graphs
 
 
-async def main(home: Path, thread_id: str) -> None:
+async def main(home: Path, url: str, requests: str) -> None:
     graphs = Graphs()
     async with (
-        Database.open(StoreConfig(), home) as database,
-        open_checkpointer(home) as checkpointer,
+        Database.open(StoreConfig(url=url) if url else StoreConfig(), home) as database,
+        open_checkpointer(home, database) as checkpointer,
         RunManager(database, graphs.sources, checkpointer) as runs,
     ):
-        request = GraphRunRequest(
-            thread_id=thread_id,
-            assistant_id="slow",
-            modes=parse_stream_modes("values"),
-            input={"n": 1},
-            create_thread=True,
-            durability="sync",
-        )
-        live = await runs.start(request)
+        for asked in json.loads(requests):
+            await runs.start(
+                GraphRunRequest(modes=parse_stream_modes("values"), create_thread=True, **asked)
+            )
+            if asked["assistant_id"] == "stubborn":
+                await graphs.reached.wait()
         await graphs.reached.wait()
-        sys.stdout.write(f"{live.run_id}\n")
+        sys.stdout.write(" ".join(live.run_id for live in runs.active) + "\n")
         sys.stdout.flush()
         await anyio.sleep_forever()
 
 
 if __name__ == "__main__":
-    anyio.run(main, Path(sys.argv[1]), sys.argv[2])
+    anyio.run(main, Path(sys.argv[1]), sys.argv[2], sys.argv[3])

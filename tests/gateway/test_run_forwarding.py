@@ -9,9 +9,12 @@ from typing import Any, NamedTuple
 
 import anyio
 import pytest
+from anyio.abc import TaskGroup
 
+from gateway.runtime.stopping import hand_over
 from tests.eventually import eventually
 from tests.gateway.langgraph_server import ApiServer, serving
+from tests.gateway.test_langgraph_features import Receiver
 from tests.gateway.test_langgraph_runs import HELLO, collect, new_thread
 
 
@@ -267,18 +270,96 @@ async def test_large_responses_arrive_whole(url: str, tmp_path: Path) -> None:
         assert state.json()["messages"][0]["content"] == text
 
 
-async def test_runs_of_a_node_that_ended_are_over_at_the_others(url: str, tmp_path: Path) -> None:
+class Followed:
+    """What clients of a node see of a run of another node."""
+
+    def __init__(self) -> None:
+        self.of_run: list[Any] = []
+        self.of_thread: list[Any] = []
+        self.values: list[Any] = []
+
+    async def follow(self, at: ApiServer, group: TaskGroup, thread: str, run_id: str) -> None:
+        """Stream and join the run, and watch its thread."""
+
+        async def join() -> None:
+            self.values.append(await at.sdk.runs.join(thread, run_id))
+
+        of_thread = await at.sdk.threads.join_stream(thread, last_event_id="-")
+        group.start_soon(follow, of_thread, self.of_thread)
+        group.start_soon(follow, at.sdk.runs.join_stream(thread, run_id), self.of_run)
+        group.start_soon(join)
+        await eventually(lambda: self.of_run, within_s=30)
+        await eventually(lambda: self.of_thread, within_s=30)
+
+    def ends_of_thread(self) -> int:
+        """Return how many runs have ended, as the stream of the thread says."""
+        return sum(part.data.get("status") == "run_done" for part in self.of_thread)
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+async def test_a_run_goes_on_at_another_node_when_its_own_stops(
+    url: str, tmp_path: Path, is_cut: bool
+) -> None:
+    """A step that ends in time is not repeated; one that does not is cut, and repeated."""
     (tmp_path / "b").mkdir()
-    async with serving(tmp_path / "b", way="tcp", database_url=url) as b:
+    receiver, seen = Receiver([b"200 OK"]), Followed()
+    async with (
+        receiver.running(),
+        serving(tmp_path / "b", way="tcp", database_url=url) as b,
+        anyio.create_task_group() as group,
+    ):
         async with two_nodes_beside(url, tmp_path, b) as a:
             thread = await new_thread(a)
-            await a.sdk.runs.create(thread, "slow", input={"n": 1})
+            options = {"webhook": receiver.url, "durability": "sync"}
+            run = await a.sdk.runs.create(thread, "slow", input={"n": 1}, **options)
             await a.graphs.reached.wait()
-            run = (await b.sdk.runs.list(thread))[0]
-            assert run["status"] == "running"
-        await b.sdk.runs.join(thread, run["run_id"])
-        assert (await b.sdk.runs.get(thread, run["run_id"]))["status"] == "interrupted"
-        assert (await b.sdk.runs.wait(thread, "instant", input={"n": 1}))["n"] == 2
+            await seen.follow(b, group, thread, run["run_id"])
+            if not is_cut:
+                live = a.runs.active[0]
+                hand_over([live])
+                a.graphs.gate.set()
+                with anyio.fail_after(60):
+                    await live.stopped.wait()
+        b.graphs.gate.set()
+        await eventually(seen.ends_of_thread, within_s=60)
+        await eventually(lambda: seen.values, within_s=60)
+        await eventually(lambda: seen.of_run[-1].event == "end", within_s=60)
+        await receiver.wait_for(1)
+        group.cancel_scope.cancel()
+        assert b.graphs.calls == ({"nap": 1, "after": 1} if is_cut else {"after": 1})
+        assert seen.values[0]["n"] == 102
+        assert (await b.sdk.runs.get(thread, run["run_id"]))["status"] == "success"
+        assert_attempts(seen.of_run, 1, 2)
+        assert (seen.ends_of_thread(), len(receiver.taken)) == (1, 1)
+
+
+def assert_attempts(parts: list[Any], *attempts: int) -> None:
+    """Check that a stream shows these attempts of a run, in order, and one successful end."""
+    numbers = [int(part.id) for part in parts]
+    assert numbers == sorted(numbers)
+    assert [part.data["attempt"] for part in parts if part.event == "metadata"] == [*attempts]
+    assert [part.data["status"] for part in parts if part.event == "end"] == ["success"]
+
+
+async def test_runs_that_wait_and_runs_without_a_thread_go_on_too(url: str, tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    async with serving(tmp_path / "b", way="tcp", database_url=url) as b:
+        b.graphs.gate.set()
+        async with two_nodes_beside(url, tmp_path, b) as a:
+            thread = await new_thread(a)
+            await a.sdk.runs.create(thread, "slow", input={"n": 1}, durability="sync")
+            await a.graphs.reached.wait()
+            waiting = await a.sdk.runs.create(thread, "instant", input={"n": 10})
+            stateless = await a.sdk.runs.create(None, "slow", input={"n": 2})
+            await eventually(lambda: len(a.runs.active) == 3)
+            hand_over(a.runs.active)
+            a.graphs.gate.set()
+        response = await b.http.get(f"/runs/{stateless['run_id']}/join")
+        assert response.json()["n"] == 103
+        assert (await b.sdk.runs.join(thread, waiting["run_id"]))["n"] == 11
+        listed = [run["status"] for run in await b.sdk.runs.list(thread)]
+        assert listed == ["success", "success"]
+        assert await b.database.read("SELECT run_id FROM run_request") == []
 
 
 @asynccontextmanager

@@ -2,9 +2,6 @@
 
 import gc
 import random
-import signal
-import subprocess
-import sys
 import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,7 +10,6 @@ from pathlib import Path
 from uuid import uuid4
 
 import anyio
-import orjson
 import pytest
 from langchain_core.messages import HumanMessage
 
@@ -66,34 +62,6 @@ def asking(
         durability="sync",
         multitask=multitask,
     )
-
-
-async def test_a_killed_turn_goes_on_where_it_was(tmp_path: Path) -> None:
-    """The process dies by SIGKILL inside the second node; afterwards the first is not run again."""
-    child = await anyio.open_process(
-        [sys.executable, "-m", "tests.gateway.runtime_child", str(tmp_path), THREAD],
-        stdout=subprocess.PIPE,
-        stderr=None,
-    )
-    async with child:
-        assert child.stdout is not None
-        with anyio.fail_after(30):
-            run_id = (await child.stdout.receive()).decode().strip()
-        child.send_signal(signal.SIGKILL)
-        await child.wait()
-    async with runtime(tmp_path) as (runs, graphs):
-        left = await runs.get(THREAD, run_id)
-        assert left.status == "interrupted"
-        assert left.error == {
-            "error": "Interrupted",
-            "message": "The server stopped during this run.",
-        }
-        assert (await runs.threads.get(THREAD)).status == "idle"
-        graphs.gate.set()
-        live = await runs.start(asking("slow", None))
-        await live.finished.wait()
-        assert orjson.loads(live.result)["n"] == 102
-        assert graphs.calls == {"nap": 1, "after": 1}
 
 
 async def test_stopping_ends_what_runs_and_what_waits(tmp_path: Path) -> None:

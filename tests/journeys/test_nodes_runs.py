@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import pytest
 from langgraph_sdk import get_client
 from langgraph_sdk.client import LangGraphClient
 
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply
+from tests.gateway.test_run_forwarding import assert_attempts
 from tests.journeys.service import Service, serving, with_model
 
 AGENT = "lead_agent"
@@ -69,8 +69,7 @@ async def test_a_run_is_followed_and_canceled_at_the_other_node(
         assert (await a.runs.get(thread, run["run_id"]))["status"] == "interrupted"
 
 
-@pytest.mark.filterwarnings("ignore:Reconnecting")
-async def test_runs_of_a_killed_node_are_over_and_their_threads_go_on_at_the_other(
+async def test_a_run_of_a_killed_node_goes_on_at_the_other(
     tmp_path: Path, database: dict[str, Any]
 ) -> None:
     async with (
@@ -79,20 +78,37 @@ async def test_runs_of_a_killed_node_are_over_and_their_threads_go_on_at_the_oth
         client(one) as a,
         client(two) as b,
     ):
-        model.reply(ModelReply(text="never to be finished", hang_after=2))
+        model.reply(
+            ModelReply(text="never to be finished", hang_after=2),
+            ModelReply(text=LONG),
+            ModelReply(text="Hello again"),
+        )
         thread = (await a.threads.create())["thread_id"]
-        run = await a.runs.create(thread, AGENT, input=said("hi"))
-        await model.until(lambda m: len(m.requests) >= 1, within_s=30)
-        await one.kill()
+        run = await a.runs.create(thread, AGENT, input=said("hi"), stream_mode=MODES)
+        second = await a.runs.create(thread, AGENT, input=said("and then"))
+        seen: list[Any] = []
 
-        async def status() -> str:
-            return (await b.runs.get(thread, run["run_id"]))["status"]
+        async def follow() -> None:
+            async for part in b.runs.join_stream(thread, run["run_id"]):
+                seen[len(seen) :] = [part]
 
-        await eventually(status, lambda found: found == "interrupted", within_s=30)
-        assert (await b.threads.get(thread))["status"] == "idle"
-        with anyio.fail_after(60):
-            values: Any = await b.runs.wait(thread, AGENT, input=said("again"))
-        assert values["messages"][-1]["content"] == "You said: again"
+        def has_tokens() -> bool:
+            return any(part.event == "messages" for part in seen)
+
+        with anyio.fail_after(120):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(follow)
+                await eventually(has_tokens, within_s=60)
+                await one.kill()
+            values: Any = await b.runs.join(thread, second["run_id"])
+        assert_attempts(seen, 1, 2)
+        spoken = [message["content"] for message in values["messages"]]
+        assert spoken == ["hi", LONG, "and then", "Hello again"]
+        listed = await b.runs.list(thread)
+        assert [(one["run_id"], one["status"]) for one in listed] == [
+            (second["run_id"], "success"),
+            (run["run_id"], "success"),
+        ]
 
 
 async def test_a_quiet_thread_is_watched_at_the_other_node(

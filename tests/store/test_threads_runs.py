@@ -155,10 +155,10 @@ async def test_what_a_dead_process_left_open_is_closed(tmp_path: Path) -> None:
     async with tables(tmp_path) as (threads, runs):
         await runs.create(a_run("r1"), tags=TAGS, create_thread=True)
         await runs.create(a_run("r2", status="pending"), tags=TAGS, create_thread=True)
-        assert await runs.interrupt_unfinished(now=20.0) == 2
+        assert await runs.interrupt_lost(now=20.0) == 2
         assert {run.status for run in await runs.list_by_thread("t")} == {"interrupted"}
         assert (await threads.get("t")).status == "idle"
-        assert await runs.interrupt_unfinished(now=21.0) == 0
+        assert await runs.interrupt_lost(now=21.0) == 0
 
 
 async def test_metadata_filters_match_whole_values_of_every_type(database: Database) -> None:

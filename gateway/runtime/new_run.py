@@ -1,0 +1,85 @@
+"""From a request to its run, and back from what is stored of it: another process starts the run again. Pure."""
+
+from dataclasses import fields
+from typing import Any
+
+from agent.thread_queue import QueueTicket
+from gateway.runtime.assistants import assistant_id_for_graph
+from gateway.runtime.live_run import LiveRun
+from gateway.runtime.request import GraphRunRequest, new_run_row
+from gateway.runtime.serialization import dumps
+from gateway.runtime.stream_modes import parse_stream_modes
+from store.run_requests import LeftRun
+
+_OTHER_FORM = frozenset({"modes", "kwargs", "restartable"})
+"""Fields that are stored in another form, or known."""
+
+
+def new_live_run(
+    request: GraphRunRequest,
+    *,
+    run_id: str,
+    thread_id: str,
+    graph_id: str,
+    created_at: float,
+    temporary: bool,
+) -> LiveRun:
+    """Return a pending run, without its first event. `created_at`: Unix seconds."""
+    row = new_run_row(
+        request,
+        run_id=run_id,
+        thread_id=thread_id,
+        graph_id=graph_id,
+        assistant_id=request.shown_assistant_id or assistant_id_for_graph(graph_id),
+        now=created_at,
+    )
+    return LiveRun(
+        row=row,
+        graph_id=graph_id,
+        ticket=QueueTicket(thread_id),
+        temporary=temporary,
+        webhook_url=request.webhook,
+        restartable=request.restartable,
+    )
+
+
+def encode_request(request: GraphRunRequest, live: LiveRun) -> str:
+    """Return what is stored of a request, JSON. A run with a row has `kwargs` there."""
+    given = {
+        field.name: getattr(request, field.name)
+        for field in fields(request)
+        if field.name not in _OTHER_FORM
+    }
+    stored = {
+        **given,
+        "thread_id": live.thread_id,
+        "graph_id": live.graph_id,
+        "stream_mode": sorted(request.modes.requested),
+        "subgraphs": request.modes.subgraphs,
+        "kwargs": request.kwargs if live.temporary else None,
+    }
+    return dumps(stored).decode()
+
+
+def decode_left_run(left: LeftRun, *, now: float) -> tuple[GraphRunRequest, LiveRun]:
+    """Return the request of a run that is started again, and its next attempt.
+
+    `now`: Unix seconds; what has passed of a delay is over.
+    """
+    body: dict[str, Any] = dict(left.body)
+    graph_id: str = body.pop("graph_id")
+    modes = parse_stream_modes(body.pop("stream_mode"), subgraphs=body.pop("subgraphs"))
+    kwargs = body.pop("kwargs")
+    body["after_seconds"] = max(0.0, body["after_seconds"] - (now - left.created_at))
+    kwargs = kwargs if left.kwargs is None else left.kwargs
+    request = GraphRunRequest(**body, modes=modes, kwargs=kwargs)
+    live = new_live_run(
+        request,
+        run_id=left.run_id,
+        thread_id=body["thread_id"],
+        graph_id=graph_id,
+        created_at=left.created_at,
+        temporary=left.thread_id is None,
+    )
+    live.attempt, live.crashes = left.attempt, left.crashes
+    return request, live

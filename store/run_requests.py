@@ -1,0 +1,139 @@
+"""What is needed to start a run again whose process ended: at another node, or after a crash."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from store.database import Database, Params, Row, Statement, Transaction
+from store.rows import from_row
+
+HANDED_OVER = -1
+"""As the number of a node: nobody executes the run, because its node stopped in order."""
+
+_INSERT = """
+INSERT INTO run_request (run_id, thread_id, node, body, created_at) VALUES (:run_id, :thread_id, :node, :body, :now)
+"""
+_DELETE = "DELETE FROM run_request WHERE run_id = :run_id"
+# A SQLite file has no rows of nodes: there all requests are left, for the process that opens it has none yet.
+_IS_LEFT = "run_request.node NOT IN (SELECT number FROM node WHERE ended_at IS NULL)"
+_LIST_LEFT = (
+    f"SELECT DISTINCT coalesce(thread_id, run_id) AS name FROM run_request WHERE {_IS_LEFT}"  # noqa: S608 - literals only
+)
+_FIND_LEFT = f"{_LIST_LEFT} AND (thread_id = :thread_id OR run_id = :run_id)"
+_LOCK_THREAD = "SELECT thread_id FROM thread WHERE thread_id = :name /* FOR UPDATE */"
+_TAKE = f"""
+UPDATE run_request SET node = :node, attempt = attempt + 1,
+    crashes = crashes + CASE WHEN node = {HANDED_OVER} THEN 0 ELSE 1 END
+WHERE (thread_id = :name OR (run_id = :name AND thread_id IS NULL)) AND {_IS_LEFT} RETURNING run_id
+"""  # noqa: S608 - literals only
+_TAKE_RUNS = """
+UPDATE run SET node = :node WHERE run_id IN (SELECT run_id FROM run_request WHERE thread_id = :name)
+"""
+_READ = """
+SELECT run_request.*, run.kwargs FROM run_request LEFT JOIN run ON run.run_id = run_request.run_id
+WHERE run_request.thread_id = :name OR (run_request.run_id = :name AND run_request.thread_id IS NULL)
+ORDER BY run.seq
+"""
+_HAND_OVER = f"UPDATE run_request SET node = {HANDED_OVER} WHERE run_id = :run_id"  # noqa: S608 - literals only
+_HAND_OVER_RUN = f"UPDATE run SET node = {HANDED_OVER} WHERE run_id = :run_id"  # noqa: S608 - literals only
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftRun:
+    """A run whose process ended before it did.
+
+    Attributes:
+        thread_id: None = a run without a thread of its own.
+        attempt: The number of the attempt that follows, from 2 on.
+        crashes: How many of its attempts ended with their process.
+        body: The request, as it was stored.
+        kwargs: Those of the run's row; None = it has none.
+        created_at: When it was requested, Unix seconds.
+    """
+
+    run_id: str
+    thread_id: str | None
+    attempt: int
+    crashes: int
+    body: dict[str, Any]
+    kwargs: dict[str, Any] | None
+    created_at: float
+
+
+class RunRequestStore:
+    """The run_request table: runs that have not ended, and that go on when their process ends."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def insert_statement(
+        self, run_id: str, thread_id: str | None, body: str, *, now: float
+    ) -> Statement:
+        """Return what adds the request of a run that this node executes. For other stores' transactions."""
+        return _INSERT, {
+            "run_id": run_id,
+            "thread_id": thread_id,
+            "node": self._database.nodes.number,
+            "body": body,
+            "now": now,
+        }
+
+    async def create(self, run_id: str, body: str, *, now: float) -> None:
+        """Add the request of a run without a row of its own. Raises StoreUnavailable."""
+        await self._database.execute(*self.insert_statement(run_id, None, body, now=now))
+
+    @staticmethod
+    def delete_statement(run_id: str) -> Statement:
+        """Return what forgets the request of a run that ends. For other stores' transactions."""
+        return _DELETE, {"run_id": run_id}
+
+    async def list_left(self) -> list[str]:
+        """Return what `take` takes: the threads with runs that dead processes left, and left runs without a thread.
+
+        Raises StoreUnavailable.
+        """
+        return [str(row["name"]) for row in await self._database.read(_LIST_LEFT)]
+
+    async def find_left(self, thread_id: str, run_id: str) -> list[str]:
+        """Return the same for one thread, or that of a run. Raises StoreUnavailable."""
+        params: Params = {"thread_id": thread_id, "run_id": run_id}
+        return [str(row["name"]) for row in await self._database.read(_FIND_LEFT, params)]
+
+    async def take(self, name: str) -> list[LeftRun]:
+        """Take over the runs that a dead process left on a thread, or one without a thread.
+
+        Returns:
+            The runs that are to be started again, in the order of their creation: a thread's all, or none if
+            another node was faster.
+
+        Raises:
+            StoreUnavailable: None were taken.
+        """
+        params: Params = {"name": name, "node": self._database.nodes.number}
+
+        def work(tx: Transaction) -> list[LeftRun]:
+            tx.run(_LOCK_THREAD, params)
+            left = {row["run_id"] for row in tx.run(_TAKE, params)}
+            if not left:
+                return []
+            tx.run(_TAKE_RUNS, params)
+            return [_left_run(row) for row in tx.run(_READ, params) if row["run_id"] in left]
+
+        return await self._database.transaction(work)
+
+    async def hand_over(self, run_ids: Sequence[str]) -> None:
+        """Let other nodes take runs over. They do not run here any more. Raises StoreUnavailable."""
+        params: list[Params] = [{"run_id": run_id} for run_id in run_ids]
+        statements = [(sql, one) for one in params for sql in (_HAND_OVER, _HAND_OVER_RUN)]
+
+        def work(tx: Transaction) -> None:
+            tx.run_all(statements)
+
+        await self._database.transaction(work)
+
+
+def _left_run(row: Row) -> LeftRun:
+    kwargs = orjson.loads(row["kwargs"]) if row["kwargs"] else None
+    return from_row(LeftRun, row, body=orjson.loads(row["body"]), kwargs=kwargs)

@@ -1,0 +1,219 @@
+"""Runs whose process was killed: the next one goes on with them, on both engines."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import orjson
+import pytest
+
+from gateway.runtime.live_run import LiveRun, first_event_number
+from gateway.runtime.runs import RunManager
+from store.checkpoints import open_checkpointer
+from store.config import StoreConfig
+from store.database import Database
+from store.errors import RowNotFound
+from tests.eventually import eventually
+from tests.fakes.graphs import Graphs
+
+THREAD = "0b63b403-e0ed-40b2-9589-e740f38a62a3"
+SLOW = {"thread_id": THREAD, "assistant_id": "slow", "input": {"n": 1}, "durability": "sync"}
+INSTANT = {"thread_id": THREAD, "assistant_id": "instant", "input": {"n": 10}}
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def shared(request: pytest.FixtureRequest) -> str:
+    """Return the URL of a PostgreSQL database, and "" for a SQLite file."""
+    return "" if request.param == "sqlite" else str(request.getfixturevalue("url"))
+
+
+async def kill_during(home: Path, url: str, *requests: dict[str, Any]) -> list[str]:
+    """Have a process start runs, and kill it while `slow` waits in its second node; return their ids."""
+    command = [sys.executable, "-m", "tests.gateway.runtime_child", str(home), url]
+    child = await anyio.open_process(
+        [*command, json.dumps(requests)], stdout=subprocess.PIPE, stderr=None
+    )
+    async with child:
+        assert child.stdout is not None
+        with anyio.fail_after(60):
+            run_ids = (await child.stdout.receive()).decode().split()
+        child.send_signal(signal.SIGKILL)
+        await child.wait()
+    return run_ids
+
+
+@asynccontextmanager
+async def next_process(home: Path, url: str) -> AsyncIterator[tuple[RunManager, Graphs, Database]]:
+    """Yield the runs of the process that comes after, which has taken up what was left."""
+    graphs = Graphs()
+    async with (
+        Database.open(StoreConfig(url=url) if url else StoreConfig(), home) as database,
+        open_checkpointer(home, database) as checkpointer,
+        RunManager(database, graphs.sources, checkpointer) as runs,
+    ):
+        # Where others might live, a dead node is ended a moment later.
+        await eventually(
+            lambda: database.nodes.living, lambda living: len(living) == 1, within_s=30
+        )
+        yield runs, graphs, database
+
+
+async def status_of(runs: RunManager, run_id: str) -> str:
+    return (await runs.get(THREAD, run_id)).status
+
+
+async def wait_taken(runs: RunManager, run_id: str) -> LiveRun:
+    """Return a run once this process executes it."""
+    await eventually(lambda: runs.find(None, run_id), within_s=30)
+    live = runs.find(None, run_id)
+    assert live is not None
+    return live
+
+
+async def test_a_run_goes_on_at_its_last_checkpoint(tmp_path: Path, shared: str) -> None:
+    [run_id] = await kill_during(tmp_path, shared, SLOW)
+    async with next_process(tmp_path, shared) as (runs, graphs, database):
+        live = await wait_taken(runs, run_id)
+        graphs.gate.set()
+        with anyio.fail_after(60):
+            await live.finished.wait()
+        assert orjson.loads(live.result)["n"] == 102
+        assert graphs.calls == {"nap": 1, "after": 1}
+        assert await status_of(runs, run_id) == "success"
+        assert (await runs.threads.get(THREAD)).status == "idle"
+        events = live.log.subscribe().read()
+        first = first_event_number(2)
+        assert [event.id for event in events] == list(range(first, first + len(events)))
+        assert orjson.loads(events[0].data)["attempt"] == 2
+        assert [event.name for event in events].count("end") == 1
+        assert await database.read("SELECT run_id FROM run_request") == []
+
+
+async def test_a_run_without_a_checkpoint_starts_with_its_input(
+    tmp_path: Path, shared: str
+) -> None:
+    [run_id] = await kill_during(tmp_path, shared, {**SLOW, "durability": "exit"})
+    async with next_process(tmp_path, shared) as (runs, graphs, _):
+        live = await wait_taken(runs, run_id)
+        graphs.gate.set()
+        with anyio.fail_after(60):
+            await live.finished.wait()
+        assert orjson.loads(live.result)["n"] == 102
+        assert graphs.calls == {"one": 1, "nap": 1, "after": 1}
+
+
+async def test_a_run_without_a_thread_starts_again_and_leaves_nothing(
+    tmp_path: Path, shared: str
+) -> None:
+    [run_id] = await kill_during(tmp_path, shared, {**SLOW, "thread_id": None})
+    async with next_process(tmp_path, shared) as (runs, graphs, database):
+        live = await wait_taken(runs, run_id)
+        graphs.gate.set()
+        with anyio.fail_after(60):
+            await live.finished.wait()
+        assert orjson.loads(live.result)["n"] == 102
+        assert await database.read("SELECT run_id FROM run_request") == []
+        assert await database.read("SELECT thread_id FROM thread") == []
+
+
+async def test_runs_of_a_thread_go_on_in_their_order(tmp_path: Path, shared: str) -> None:
+    first, second, third = await kill_during(
+        tmp_path, shared, SLOW, INSTANT, {**INSTANT, "input": {"n": 20}}
+    )
+    async with next_process(tmp_path, shared) as (runs, graphs, _):
+        live = await wait_taken(runs, first)
+        with anyio.fail_after(60):
+            await graphs.reached.wait()
+        assert [active.run_id for active in runs.active] == [first, second, third]
+        assert await status_of(runs, second) == "pending"
+        graphs.gate.set()
+        with anyio.fail_after(60):
+            await runs.active[-1].finished.wait()
+        assert live.row.status == "success"
+        assert [await status_of(runs, run_id) for run_id in (second, third)] == ["success"] * 2
+        state = await runs.checkpointer.aget_tuple({"configurable": {"thread_id": THREAD}})
+        assert state is not None
+        assert state.checkpoint["channel_values"]["n"] == 21
+
+
+@pytest.mark.parametrize("strategy", ["interrupt", "rollback"])
+async def test_a_run_that_was_to_be_canceled_is(tmp_path: Path, shared: str, strategy: str) -> None:
+    """The node died between the second run's start and the end of the first."""
+    first, second = await kill_during(
+        tmp_path, shared, {**SLOW, "assistant_id": "stubborn"}, SLOW | {"multitask": strategy}
+    )
+    async with next_process(tmp_path, shared) as (runs, graphs, _):
+        live = await wait_taken(runs, second)
+        graphs.gate.set()
+        with anyio.fail_after(60):
+            await live.finished.wait()
+        assert live.row.status == "success"
+        if strategy == "interrupt":
+            assert await status_of(runs, first) == "interrupted"
+        else:
+            with pytest.raises(RowNotFound):
+                await runs.rows.get(THREAD, first)
+
+
+async def test_a_run_is_canceled_before_it_goes_on(tmp_path: Path, shared: str) -> None:
+    [run_id] = await kill_during(tmp_path, shared, SLOW)
+    async with next_process(tmp_path, shared) as (runs, graphs, _):
+        live = await wait_taken(runs, run_id)
+        await runs.cancel(THREAD, run_id)
+        with anyio.fail_after(60):
+            await live.finished.wait()
+        assert await status_of(runs, run_id) == "interrupted"
+        assert "after" not in graphs.calls
+
+
+async def test_a_run_that_ends_its_process_three_times_is_given_up(
+    tmp_path: Path, shared: str
+) -> None:
+    [run_id] = await kill_during(tmp_path, shared, SLOW)
+    for _ in range(2):
+        assert await kill_during(tmp_path, shared) == [run_id]
+    async with next_process(tmp_path, shared) as (runs, graphs, _):
+        live = await wait_taken(runs, run_id)
+        with anyio.fail_after(60):
+            await live.finished.wait()
+        ended = await runs.rows.get(THREAD, run_id)
+        assert ended.status == "error"
+        assert ended.error is not None
+        assert ended.error["error"] == "TooManyAttempts"
+        assert graphs.calls == {}
+        assert (await runs.threads.get(THREAD)).status == "error"
+
+
+async def test_a_run_whose_client_starts_it_again_is_interrupted(
+    tmp_path: Path, shared: str
+) -> None:
+    """As those of the bus."""
+    [run_id] = await kill_during(tmp_path, shared, {**SLOW, "restartable": False})
+    async with next_process(tmp_path, shared) as (runs, _, _):
+
+        async def ended() -> str:
+            return (await runs.rows.get(THREAD, run_id)).status
+
+        await eventually(ended, lambda status: status == "interrupted", within_s=30)
+        left = await runs.rows.get(THREAD, run_id)
+        assert left.error == {
+            "error": "Interrupted",
+            "message": "The server stopped during this run.",
+        }
+        assert (await runs.threads.get(THREAD)).status == "idle"
+
+
+async def test_a_delayed_run_waits_for_the_rest_of_its_delay(tmp_path: Path, shared: str) -> None:
+    delayed = {**INSTANT, "thread_id": THREAD.replace("0b", "1b"), "after_seconds": 86_400}
+    run_id, _ = await kill_during(tmp_path, shared, delayed, SLOW)
+    async with next_process(tmp_path, shared) as (runs, graphs, _):
+        live = await wait_taken(runs, run_id)
+        with anyio.fail_after(60):
+            await graphs.reached.wait()
+        assert live.row.status == "pending"
