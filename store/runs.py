@@ -77,9 +77,10 @@ UPDATE run SET status = 'interrupted', error = :error, updated_at = :now WHERE {
 """  # noqa: S608 - literals only
 _UNBUSY = """
 UPDATE thread SET status = CASE WHEN interrupts <> '{}' THEN 'interrupted' ELSE 'idle' END, updated_at = :now
-WHERE status = 'busy' AND thread_id = :thread_id
-    AND NOT EXISTS (SELECT 1 FROM run WHERE run.thread_id = :thread_id AND run.status IN ('pending', 'running'))
+WHERE status = 'busy' AND NOT EXISTS (
+    SELECT 1 FROM run WHERE run.thread_id = thread.thread_id AND run.status IN ('pending', 'running'))
 """
+_UNBUSY_THREAD = f"{_UNBUSY.rstrip()} AND thread_id = :thread_id"
 
 # Of several nodes, on PostgreSQL only.
 _SHOWN = f"*, CASE WHEN {_IS_LOST} THEN 'interrupted' ELSE status END AS shown_status"
@@ -298,8 +299,12 @@ class RunStore:
         def work(tx: Transaction) -> int:
             threads = tx.run(_LOCK_THREADS_OF_LOST_RUNS)
             lost = tx.run(_INTERRUPT_LOST, params)
+            if self._database.nodes.number == 0:
+                # Nothing runs yet, so all threads can be looked through: of runs that end at once, none may see that
+                # it is the last.
+                tx.run(_UNBUSY, params)
             for thread in threads:
-                tx.run(_UNBUSY, {"now": now, "thread_id": thread["thread_id"]})
+                tx.run(_UNBUSY_THREAD, {"now": now, "thread_id": thread["thread_id"]})
             return len(lost)
 
         return await self._database.transaction(work)

@@ -7,6 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import anyio
+import pytest
 
 from tests.eventually import eventually
 from tests.gateway.langgraph_server import ApiServer, serving
@@ -117,23 +118,30 @@ async def test_the_event_stream_hears_a_run_that_another_node_starts(
         assert [event["seq"] for event in found] == list(range(1, len(found) + 1))
 
 
-async def test_the_run_of_a_node_that_ends_is_over_for_those_who_watch_it_elsewhere(
-    url: str, tmp_path: Path
+@pytest.mark.parametrize("goes_on", [False, True])
+async def test_those_who_watch_the_run_of_a_node_that_ends_see_one_end(
+    url: str, tmp_path: Path, goes_on: bool
 ) -> None:
     (tmp_path / "b").mkdir()
     async with serving(tmp_path / "b", way="tcp", database_url=url) as b:
+        b.graphs.gate.set()
         seen: list[Any] = []
+        headers = {} if goes_on else {"X-Parley-On-Node-Loss": "interrupt"}
         async with anyio.create_task_group() as group:
             async with two_nodes_beside(url, tmp_path, b) as a:
                 thread = await new_thread(a)
                 group.start_soon(follow, await b.sdk.threads.join_stream(thread), seen)
-                await a.sdk.runs.create(thread, "slow", input={"n": 1})
+                run = await a.sdk.runs.create(thread, "slow", input={"n": 1}, headers=headers)
                 await a.graphs.reached.wait()
                 await eventually(lambda: seen)
-            await eventually(lambda: count_ends(seen) == 1)
+            await eventually(lambda: count_ends(seen) == 1, within_s=60)
             await b.sdk.runs.wait(thread, "instant", input={"n": 1})
             await eventually(lambda: count_ends(seen) == 2)
             group.cancel_scope.cancel()
+        first = (await b.sdk.runs.get(thread, run["run_id"]))["status"]
+        assert first == ("success" if goes_on else "interrupted")
+        begun = [part.data["attempt"] for part in seen if "attempt" in part.data]
+        assert begun == ([1, 2, 1] if goes_on else [1, 1])
 
 
 async def test_a_client_goes_on_at_another_node_after_the_run_has_ended(
