@@ -119,13 +119,14 @@ class RunExecutor:
             if live.cancel_action is None:
                 self._queue.enter(live.ticket)
         await live.ticket.ready.wait()
-        if live.is_left:
-            return RunResult(status="interrupted", thread_unchanged=True)
-        if waited and live.cancel_action is None and not live.temporary:
+        may_start = live.cancel_action is None and not live.is_left
+        if waited and may_start and not live.temporary:
             with suppress(StoreUnavailable):  # canceled meanwhile
                 await live.write_retry(
                     partial(self._runs.rows.mark_running, live.run_id, now=now())
                 )
+        if live.is_left:
+            return RunResult(status="interrupted", thread_unchanged=True)
         if live.cancel_action is not None:
             if live.attempt > 1 and live.cancel_action == "rollback":
                 await self._finalizer.roll_back(live)

@@ -1,7 +1,6 @@
 """From a request to its run, and back from what is stored of it: another process starts the run again. Pure."""
 
 from dataclasses import fields
-from typing import Any
 
 from agent.thread_queue import QueueTicket
 from gateway.runtime.assistants import assistant_id_for_graph
@@ -12,7 +11,8 @@ from gateway.runtime.stream_modes import parse_stream_modes
 from store.run_requests import LeftRun
 
 _OTHER_FORM = frozenset({"modes", "kwargs", "restartable"})
-"""Fields that are stored in another form, or known."""
+_STORED_FIELDS = [field for field in fields(GraphRunRequest) if field.name not in _OTHER_FORM]
+"""Of a request; the others are stored in another form, or known."""
 
 
 def new_live_run(
@@ -45,11 +45,7 @@ def new_live_run(
 
 def encode_request(request: GraphRunRequest, live: LiveRun) -> str:
     """Return what is stored of a request, JSON. A run with a row has `kwargs` there."""
-    given = {
-        field.name: getattr(request, field.name)
-        for field in fields(request)
-        if field.name not in _OTHER_FORM
-    }
+    given = {field.name: getattr(request, field.name) for field in _STORED_FIELDS}
     stored = {
         **given,
         "thread_id": live.thread_id,
@@ -66,18 +62,20 @@ def decode_left_run(left: LeftRun, *, now: float) -> tuple[GraphRunRequest, Live
 
     `now`: Unix seconds; what has passed of a delay is over.
     """
-    body: dict[str, Any] = dict(left.body)
-    graph_id: str = body.pop("graph_id")
-    modes = parse_stream_modes(body.pop("stream_mode"), subgraphs=body.pop("subgraphs"))
-    kwargs = body.pop("kwargs")
-    body["after_seconds"] = max(0.0, body["after_seconds"] - (now - left.created_at))
-    kwargs = kwargs if left.kwargs is None else left.kwargs
-    request = GraphRunRequest(**body, modes=modes, kwargs=kwargs)
+    body = left.body
+    # Another version may have stored it.
+    given = {field.name: body[field.name] for field in _STORED_FIELDS if field.name in body}
+    given["after_seconds"] = max(0.0, given["after_seconds"] - (now - left.created_at))
+    request = GraphRunRequest(
+        **given,
+        modes=parse_stream_modes(body["stream_mode"], subgraphs=body["subgraphs"]),
+        kwargs=left.kwargs or body["kwargs"] or {},
+    )
     live = new_live_run(
         request,
         run_id=left.run_id,
         thread_id=body["thread_id"],
-        graph_id=graph_id,
+        graph_id=body["graph_id"],
         created_at=left.created_at,
         temporary=left.thread_id is None,
     )
