@@ -216,6 +216,5 @@ async def _gateway_client(stack: AsyncExitStack, config: Config, app: FastAPI) -
 
 
 def _internal_client(app: ASGIApp, timeout: httpx.Timeout) -> httpx.AsyncClient:
-    client = InProcessClient(app, base_url=f"{INTERNAL_URL}/api", timeout=timeout)
-    client.headers[ON_NODE_LOSS] = INTERRUPT
-    return client
+    headers = {ON_NODE_LOSS: INTERRUPT}
+    return InProcessClient(app, base_url=f"{INTERNAL_URL}/api", timeout=timeout, headers=headers)

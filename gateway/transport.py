@@ -6,7 +6,7 @@ This one passes on each chunk as it is sent; the application blocks while the bu
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self, cast
@@ -33,17 +33,28 @@ class InProcessClient(httpx.AsyncClient):
     """An HTTP client of an application in this process, without what only a network needs.
 
     Requests with a path and a body take the short way: no cookies, redirects, proxies or content encodings, and
-    no default headers. All other requests are made by httpx.
+    no other headers than these. All other requests are made by httpx.
 
     Args:
         app: The application. It must be called from one event loop.
         base_url: URL that paths are appended to.
         timeout: Bounds of reading, as in httpx.
+        headers: Of every request.
     """
 
-    def __init__(self, app: ASGIApp, *, base_url: str, timeout: httpx.Timeout | float) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        base_url: str,
+        timeout: httpx.Timeout | float,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         self._application = StreamingASGITransport(app)
-        super().__init__(transport=self._application, base_url=base_url, timeout=timeout)
+        super().__init__(
+            transport=self._application, base_url=base_url, timeout=timeout, headers=headers
+        )
+        self._own_headers = dict(headers or {})
         self._prefix = base_url.rstrip("/")
         self._extensions = {"timeout": self.timeout.as_dict()}
 
@@ -57,7 +68,7 @@ class InProcessClient(httpx.AsyncClient):
             method,
             httpx.URL(self._prefix + url),
             content=options.get("content"),
-            headers=options.get("headers"),
+            headers={**self._own_headers, **(options.get("headers") or {})},
             extensions=self._extensions,
         )
 

@@ -251,3 +251,20 @@ async def test_options_of_httpx_work_in_process() -> None:
     assert found.json() == {}
     assert (moved.status_code, absolute.status_code) == (200, 200)
     assert seen == [("/api/x", b"q=1+2"), ("/api/old", b""), ("/api/new", b""), ("/other", b"")]
+
+
+async def test_every_request_has_the_headers_of_the_client() -> None:
+    seen: list[list[str]] = []
+
+    async def app(scope: Scope, _receive: Receive, send: Send) -> None:
+        given = {name: value.decode() for name, value in scope["headers"]}
+        seen.append([given.get(b"x-own", ""), given.get(b"x-other", "")])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    client = InProcessClient(app, base_url=BASE_URL, timeout=20.0, headers={"X-Own": "1"})
+    async with client:
+        await client.post("/simple", content=b"{}", headers={"X-Other": "2"})
+        await client.post("/simple", content=b"{}")
+        await client.get("/with-a-query", params={"a": "b"}, headers={"X-Other": "2"})
+    assert seen == [["1", "2"], ["1", ""], ["1", "2"]]
