@@ -46,7 +46,10 @@ class LeftRuns:
         """Take over what was left on the threads that are this node's, as all nodes agree. Raises StoreUnavailable."""
         names = await self._rows.requests.list_left()
         await self._take(
-            name for name in names if preferred_node(self._nodes.living, name) == self._nodes.number
+            name
+            for name in names
+            if preferred_node(self._nodes.living, name, otherwise=self._nodes.number)
+            == self._nodes.number
         )
 
     async def take_of(self, thread_id: str, run_id: str) -> None:

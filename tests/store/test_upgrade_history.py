@@ -70,7 +70,8 @@ ROWS: Mapping[int, str] = {
             ('threads/t1', 'user-data/a%20b', 'file', 'threads/t1/00ff', 3, 420, 1700000000000000001, '');
     """,
     18: "INSERT INTO run_webhook VALUES ('r1', 'https://example.org', '{}', 0);",
-    19: "INSERT INTO run_request VALUES ('r2', NULL, 0, 1, 0, '{}', 80);",
+    19: "",
+    20: "INSERT INTO run_request VALUES ('r2', NULL, 0, 1, 0, '{}', 80);",
 }
 """What was written at each schema, in its own names. A new migration gets an entry, if only an empty one."""
 
@@ -145,7 +146,7 @@ CHECKS: Sequence[Check] = (
     (17, "SELECT path, object, modified_ns FROM stored_file",
      [("user-data/a%20b", "threads/t1/00ff", 1700000000000000001)]),
     (18, "SELECT run_id, url, body, node FROM run_webhook", [("r1", "https://example.org", "{}", 0)]),
-    (19, "SELECT run_id, attempt, crashes, body FROM run_request", [("r2", 1, 0, "{}")]),
+    (20, "SELECT run_id, attempt, crashes, body FROM run_request", [("r2", 1, 0, "{}")]),
 )  # fmt: skip
 """Since which schema the rows are there, how they are read today, and what is read."""
 
