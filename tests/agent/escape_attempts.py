@@ -236,7 +236,8 @@ def rights_by_a_setuid_program() -> object:
     shutil.copy("/usr/bin/env", copy)
     copy.chmod(0o4755)
     status = os.popen(f"{copy} cat /proc/self/status").read()  # noqa: S605 - fixed
-    return "NoNewPrivs:\t1" not in status or "CapEff:\t0000000000000000" not in status or refuse()
+    fixed = "NoNewPrivs:\t1" in status and "CapEff:\t0000000000000000" in status
+    return refuse() if fixed else f"its status: {status}"
 
 
 @attempt

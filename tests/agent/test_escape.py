@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import anyio
 import psutil
@@ -36,7 +37,8 @@ pytestmark = pytest.mark.skipif(FAULT is not None, reason=f"bubblewrap: {FAULT}"
 PYTHON = shutil.which("python3", path=bubblewrap_args.PATH)
 needs_python = pytest.mark.skipif(PYTHON is None, reason="python3 is not in the system's folders")
 
-THREAD, OTHER = "t-1", "t-2"
+THREAD, OTHER = (f"t-{uuid4().hex}" for _ in range(2))
+"""Not the same in each process: the limit of processes is one of a thread's user, wherever its commands run."""
 SECRET = "the secret outside"
 MARKER = "the-secret-of-the-service"
 LIMITS = ProcessLimits(memory_mb=128, cpu_s=20, processes=40, file_mb=8)
@@ -218,7 +220,7 @@ PLANTED = {
     "absolute": "{home}/outside/secret.txt",
     "folder": "{home}/outside",
     "relative": "../../../../outside/secret.txt",
-    "other-thread": "{home}/threads/t-2/user-data/workspace",
+    "other-thread": f"{{home}}/threads/{OTHER}/user-data/workspace",
     "passwords": "/etc/passwd",
     "own-root": "/proc/self/root",
     "environment": "/proc/self/${{e}}",
@@ -468,8 +470,20 @@ async def test_the_limit_of_bytes_holds_at_once(tmp_path: Path) -> None:
     )
 
 
-async def test_file_tools_alone_cannot_exceed_the_limits(tmp_path: Path) -> None:
-    cell = SandboxHarness(tmp_path, disk=DiskLimits(quota_mb=1, free_mb=1, entries=20))
+@pytest.fixture
+def own_disk(tmp_path: Path) -> Iterator[Path]:
+    """Yield a disk that nobody else writes to: what is lost of a disk counts as written by the thread."""
+    try:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100m", "tmpfs", tmp_path], check=True)
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        yield tmp_path  # only root may mount
+        return
+    yield tmp_path
+    subprocess.run(["umount", "-l", tmp_path], check=True)
+
+
+async def test_file_tools_alone_cannot_exceed_the_limits(own_disk: Path) -> None:
+    cell = SandboxHarness(own_disk, disk=DiskLimits(quota_mb=1, free_mb=1, entries=20))
     written = [
         await cell.use("write_file", path="a.txt", content="x" * 60_000, append=True)
         for _ in range(20)

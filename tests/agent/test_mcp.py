@@ -83,6 +83,16 @@ async def mcp(
         yield tools
 
 
+async def tools_of(servers: McpToolRegistry) -> tuple[BaseTool, ...]:
+    """Return the tools once each server was tried, however long that takes: a run waits for a while only."""
+    await eventually(
+        servers.statuses,
+        lambda found: all(one.state != "connecting" for one in found),
+        within_s=60,
+    )
+    return (await servers.current_tools()).tools
+
+
 def named(tools: tuple[BaseTool, ...]) -> set[str]:
     return {tool.name for tool in tools}
 
@@ -133,6 +143,7 @@ async def test_each_thread_has_its_own_isolated_process(tmp_path: Path) -> None:
     async with open_agent(
         tmp_path, script, extensions=file, environment={"TOKEN": "t", "SECRET": "hush-hush"}
     ) as harness:
+        await tools_of(harness.services.mcp)
         first = told(await harness.say("one"))
         variables = json.loads(first[1])
         assert first[0] == "a"
@@ -156,7 +167,7 @@ async def test_cancelled_calls_and_timeouts(tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     limits: dict[str, object] = {}
     async with mcp(tmp_path, {"fake": STDIO}, limits) as servers:
-        tools = (await servers.current_tools()).tools
+        tools = await tools_of(servers)
         async with anyio.create_task_group() as run:
             run.start_soon(answer_of_wait, tools, marker)
             await eventually(lambda: marker.exists() and marker.read_text() == "started")
@@ -190,7 +201,7 @@ async def test_stderr_is_logged_without_secrets(
     script = 'echo "the token $$TOKEN is not good" >&2; exit 1'
     entry = {"command": "sh", "args": ["-c", script], "env": {"TOKEN": "hush-hush"}}
     async with mcp(tmp_path, {"fake": entry}) as servers:
-        assert (await servers.current_tools()).tools == ()
+        assert await tools_of(servers) == ()
         await eventually(lambda: "the token *** is not good" in caplog.text)
         (status,) = await servers.statuses()
         assert status.error == "it ended before it responded"
@@ -200,7 +211,7 @@ async def test_stderr_is_logged_without_secrets(
 async def test_idle_processes_end(tmp_path: Path) -> None:
     limits: dict[str, object] = {"max_sessions": 1, "idle_seconds": 0.5}
     async with mcp(tmp_path, {"fake": STDIO}, limits) as servers:
-        tools = (await servers.current_tools()).tools
+        tools = await tools_of(servers)
         for thread in ("t1", "t2"):
             (found,) = await asked(tools, call("fake_remember", text=thread), thread=thread)
             assert found.text == thread
@@ -241,7 +252,7 @@ async def test_broken_servers_do_not_affect_others(tmp_path: Path, web: str) -> 
             )
 
         await eventually(settled, within_s=30)
-        tools = (await servers.current_tools()).tools
+        tools = await tools_of(servers)
         assert {name.partition("_")[0] for name in named(tools)} == set(good)
         assert await answer(tools, "streamed_echo", text="hi") == "hi"
         assert await answer(tools, "events_echo", text="hi") == "hi"
@@ -268,7 +279,7 @@ async def test_a_thread_keeps_its_session_with_a_web_server(
 ) -> None:
     entry = {"url": web + path, "type": path[1:].replace("mcp", "http")}
     async with mcp(tmp_path, {"web": entry}, {"idle_seconds": 1}) as servers:
-        tools = (await servers.current_tools()).tools
+        tools = await tools_of(servers)
         (first,) = await asked(tools, call("web_session"))
         (again,) = await asked(tools, call("web_session"))
         (other,) = await asked(tools, call("web_session"), thread="other")
@@ -282,7 +293,7 @@ async def test_a_restarted_web_server_gets_a_new_session(tmp_path: Path, path: s
     with web_server() as (port, process):
         entry = {"url": f"http://127.0.0.1:{port}{path}", "type": path[1:].replace("mcp", "http")}
         async with mcp(tmp_path, {"web": entry}) as servers:
-            tools = (await servers.current_tools()).tools
+            tools = await tools_of(servers)
             assert await answer(tools, "web_remember", text="a") == "a"
             process.kill()
             process.wait()
@@ -299,6 +310,7 @@ async def test_images_are_saved_and_shown_to_models_with_vision(tmp_path: Path, 
         )
         entry = {"supports_vision": has_vision}
         async with open_agent(tmp_path, model, extensions=file, entry=entry) as harness:
+            await tools_of(harness.services.mcp)
             messages = await harness.say("look")
             (path,) = harness.folders().outputs.iterdir()
         assert path.read_bytes() == PIXEL
@@ -308,7 +320,7 @@ async def test_images_are_saved_and_shown_to_models_with_vision(tmp_path: Path, 
 
 async def test_many_runs_at_once(tmp_path: Path, web: str) -> None:
     async with mcp(tmp_path, {"web": {"url": f"{web}/mcp"}}) as servers:
-        tools = (await servers.current_tools()).tools
+        tools = await tools_of(servers)
         answers: dict[int, str] = {}
 
         async def run(number: int) -> None:
@@ -326,7 +338,7 @@ async def test_tokens_are_cached_and_refreshed(tmp_path: Path, web: str) -> None
     oauth = {"token_url": f"{web}/token", "client_id": "me", "client_secret": "$WORD"}
     entry = {"url": f"{web}/guarded/mcp", "oauth": oauth}
     async with httpx.AsyncClient() as client, mcp(tmp_path, {"safe": entry}) as servers:
-        tools = (await servers.current_tools()).tools
+        tools = await tools_of(servers)
         for _ in range(2):
             assert await answer(tools, "safe_echo", text="hi") == "hi"
         forms = (await client.get(f"{web}/asked")).json()
@@ -342,26 +354,28 @@ async def test_tokens_are_cached_and_refreshed(tmp_path: Path, web: str) -> None
 async def test_file_changes_apply_to_later_runs(tmp_path: Path, web: str) -> None:
     entry = {"url": f"{web}/mcp"}
     async with mcp(tmp_path, {"a": entry}) as servers:
+        await tools_of(servers)
         first = await servers.current_tools()
         assert await servers.current_tools() == first
         written(tmp_path, {"a": entry}, skills={"x": {"enabled": False}})
         assert (await servers.current_tools()).version == first.version
         written(tmp_path, {"a": entry, "b": entry})
+        await tools_of(servers)
         second = await servers.current_tools()
         assert second != first
         assert {"a_echo", "b_echo"} <= named(second.tools)
         assert next(t for t in second.tools if t.name == "a_echo") in first.tools
         written(tmp_path, {"a": {**entry, "enabled": False}})
-        assert (await servers.current_tools()).tools == ()
+        assert await tools_of(servers) == ()
         assert await answer(first.tools, "a_echo", text="still") == "still"
         (tmp_path / "extensions_config.json").write_text("{")
-        assert (await servers.current_tools()).tools == ()
+        assert await tools_of(servers) == ()
 
 
 async def test_colliding_names_become_unique(tmp_path: Path, web: str) -> None:
     entry = {"url": f"{web}/mcp"}
     async with mcp(tmp_path, {"a b": entry, "a.b": entry}) as servers:
-        tools = (await servers.current_tools()).tools
+        tools = await tools_of(servers)
         echoes = [tool for tool in tools if tool.name.startswith("a_b_echo")]
         assert len(named(tools)) == len(tools)
         assert len(echoes) == 2
@@ -375,6 +389,7 @@ async def test_a_new_run_sees_a_new_server_and_graphs_are_shared(tmp_path: Path,
     async with open_agent(tmp_path, ScriptedChatModel.playing(turn, "no", turn, "yes")) as harness:
         assert "web_echo is not a valid tool" in told(await harness.say("go"))[0]
         written(tmp_path, {"web": {"url": f"{web}/mcp"}})
+        await tools_of(harness.services.mcp)
         assert told(await harness.say("go"))[1] == "hi"
         config: RunnableConfig = {"configurable": {"thread_id": THREAD}}
         assert await harness.factory.graph_for(config) is await harness.factory.graph_for(config)
@@ -388,6 +403,7 @@ async def test_a_passport_covers_mcp_tools(tmp_path: Path, web: str) -> None:
     turn = ScriptedTurn(calls=(call("web_echo", text="hi"), call("ls", path="/mnt")))
     model = ScriptedChatModel.playing(turn, "done")
     async with open_agent(tmp_path, model, {"guardrails": guard}, extensions=file) as harness:
+        await tools_of(harness.services.mcp)
         said = told(await harness.say("go"))
         assert said[0] == "hi"
         assert "(oap.tool_not_allowed)" in said[1]
@@ -422,7 +438,7 @@ def numbering() -> Any:  # noqa: ANN401 - an interceptor
 async def test_calls_with_headers_of_their_own_leave_no_sessions(tmp_path: Path, web: str) -> None:
     entry = {"web": {"url": f"{web}/mcp"}}
     async with mcp(tmp_path, entry, interceptors=[f"{HERE}:numbering"]) as servers:
-        tools = (await servers.current_tools()).tools
+        tools = await tools_of(servers)
         for text in "abc":
             assert await answer(tools, "web_echo", text=text) == text
         await eventually(lambda: len(servers.sessions) == 0)
@@ -431,9 +447,9 @@ async def test_calls_with_headers_of_their_own_leave_no_sessions(tmp_path: Path,
 async def test_interceptors_wrap_calls(tmp_path: Path, web: str) -> None:
     entry = {"web": {"url": f"{web}/mcp"}}
     async with mcp(tmp_path, entry, interceptors=[f"{HERE}:shouting"]) as servers:
-        assert await answer((await servers.current_tools()).tools, "web_echo", text="hi") == "HI"
+        assert await answer(await tools_of(servers), "web_echo", text="hi") == "HI"
     async with mcp(tmp_path, entry, interceptors=[f"{HERE}:raising"]) as servers:
-        said = await answer((await servers.current_tools()).tools, "web_echo", text="hi")
+        said = await answer(await tools_of(servers), "web_echo", text="hi")
         assert said == "Error: MCP server 'web' failed: unexpected error (RuntimeError)"
 
 
@@ -442,7 +458,7 @@ async def test_interceptors_wrap_calls(tmp_path: Path, web: str) -> None:
 )
 async def test_a_broken_interceptor_disables_mcp(tmp_path: Path, web: str, use: str) -> None:
     async with mcp(tmp_path, {"web": {"url": f"{web}/mcp"}}, interceptors=[use]) as servers:
-        assert (await servers.current_tools()).tools == ()
+        assert await tools_of(servers) == ()
         (status,) = await servers.statuses()
         assert (status.name, status.state) == ("mcpInterceptors", "failed")
 

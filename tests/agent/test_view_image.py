@@ -323,7 +323,7 @@ BOMB = """
 import resource, sys
 from agent.uploads.images import fit_image
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-fitted = fit_image(sys.stdin.buffer.read(), "image/png")
+fitted = fit_image(sys.stdin.buffer.read(), "image/png", deadline_s=100)
 print(fitted[1], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, "PIL" in sys.modules)
 """
 

@@ -133,7 +133,7 @@ async def test_what_was_sent_is_recorded_when_the_store_is_back(tmp_path: Path) 
         platform.when_sent = lambda: setattr(database, "is_down", True)
         await worker.enqueue(KEY, [text("a"), text("b", "next")])
         await platform.until(1)
-        await eventually(lambda: database.failures >= 3, within_s=5)
+        await eventually(lambda: database.failures >= 3)
         assert platform.calls == ["send"]
         platform.when_sent, database.is_down = None, False
         assert (await closed(worker, "b")).state == "delivered"
@@ -320,7 +320,7 @@ async def test_an_edit_of_unknown_outcome_is_given_up_after_a_day(tmp_path: Path
     ):
         await worker.enqueue(KEY, [text("a"), text("b", "edited", replaces="a")])
         await closed(worker, "a")
-        await eventually(lambda: platform.calls.count("edit") >= 3, within_s=5)
+        await eventually(lambda: platform.calls.count("edit") >= 3)
         clock.ahead += 25 * 3600.0
         assert (await closed(worker, "b")).state == "failed"
 
@@ -411,6 +411,7 @@ async def test_a_resent_row_does_not_wait_for_the_time_of_the_one_behind_it(tmp_
     ):
         await worker.enqueue(KEY, [text("a")])
         first = await closed(worker, "a")
+        await worker.wait_idle()  # nobody looks for a next row
         outbox = OutboxStore(database)
         [waiting] = await outbox.enqueue([text("b", "later")])
         await outbox.reschedule(waiting.id, not_before=9e9, error="429", now=1.0)
@@ -419,7 +420,7 @@ async def test_a_resent_row_does_not_wait_for_the_time_of_the_one_behind_it(tmp_
         await worker.resend(first.id)
         assert (await closed(worker, "a")).state == "delivered"
         await worker.discard(waiting.id)
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await worker.wait_idle()
     assert platform.texts == ["hello"]
 

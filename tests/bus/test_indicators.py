@@ -64,7 +64,7 @@ async def test_an_outcome_that_is_rate_limited_survives_kills_and_holds_nothing_
         await eventually(lambda: platform.marks == {"b": "done"})
     async with pump(platform, tmp_path, clock) as delivery:
         await eventually(lambda: platform.indicators == ["done", "done"])
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await delivery.wait_idle()
     clock.ahead += 60.0
     async with pump(platform, tmp_path, clock) as delivery:

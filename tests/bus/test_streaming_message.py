@@ -63,7 +63,7 @@ async def showing(platform: CardPlatform, home: Path) -> AsyncIterator[LiveReply
 
 
 async def frames(platform: CardPlatform, count: int) -> list[str]:
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         while len(platform.frames) < count:
             await platform.changed.wait()
     return [text for _, text, _ in platform.frames]

@@ -162,18 +162,18 @@ async def test_the_card_is_there_before_the_first_word_and_ends_as_the_answer(
         h.server.scripts.append(Script(words=("Hel", "lo"), hang_after=1))
         turn = await h.accept_turn("hi")
         tasks.start_soon(turn.run)
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while platform.texts != ["Hel"]:
                 await platform.changed.wait()
         assert not platform.shown[0].final
         await eventually(lambda: platform.indicators == ["working"])
         turn.cancel()
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while not platform.shown[0].final:
                 await platform.changed.wait()
         assert h.server.runs[0].status == "interrupted"
         await h.answer("again", "e2")
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while not (len(platform.shown) > 1 and platform.shown[1].final):
                 await platform.changed.wait()
     assert platform.texts == [f"Hel\n\n{ENGLISH.stopped}", "Hello you"]

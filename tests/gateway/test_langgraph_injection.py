@@ -44,7 +44,7 @@ def test_only_so_much_waits_for_a_run() -> None:
 async def started(api: ApiServer, graph: str) -> tuple[str, str]:
     thread = str(uuid4())
     begun = await command(api, thread, "run.start", assistant_id=graph, input={"n": 1})
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         await api.graphs.reached.wait()
     return thread, begun["result"]["run_id"]
 

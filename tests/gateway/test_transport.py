@@ -96,7 +96,7 @@ async def test_a_disconnect_is_reported_to_the_application(calling: Calling) -> 
         async with client.stream("GET", "/x") as response:
             app.permits.release()
             assert await anext(response.aiter_bytes()) == b"chunk0;"
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await app.left.wait()
 
 
@@ -107,7 +107,7 @@ async def test_a_cancelled_caller_is_told_to_the_application(calling: Calling) -
             tasks.start_soon(client.get, "/x")
             await anyio.wait_all_tasks_blocked()
             tasks.cancel_scope.cancel()
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await app.left.wait()
 
 
@@ -123,7 +123,7 @@ async def test_silence_is_a_read_timeout(calling: Calling) -> None:
     async with calling(app, read_s=0.01) as client:
         with pytest.raises(httpx.ReadTimeout):
             await client.get("/x")
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await app.left.wait()
 
     async def mute(scope: Scope, receive: Receive, send: Send) -> None:

@@ -19,7 +19,7 @@ from tests.eventually import eventually
 from tests.fork_server import ParleyProcess, run_parley, start_parley
 
 ROOT = Path(__file__).parents[2]
-START_WITHIN_S = 30.0
+START_WITHIN_S = 60.0
 STOP_WITHIN_S = 12.0
 
 

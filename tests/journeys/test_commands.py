@@ -42,7 +42,7 @@ async def test_commands_answer_at_once_while_a_run_hangs(tmp_path: Path) -> None
             async with service.client() as client, anyio.create_task_group() as people:
                 for user in platforms.users:
                     people.start_soon(_use_all_commands, user, client)
-            await model.until(lambda m: all(r.closed_by_client for r in m.requests), within_s=5)
+            await model.until(lambda m: all(r.closed_by_client for r in m.requests))
             async with anyio.create_task_group() as people:
                 for user in platforms.users:
                     people.start_soon(_start_over, user)

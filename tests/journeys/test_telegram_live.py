@@ -50,7 +50,7 @@ async def test_answers_grow_and_each_word_is_in_one_message(tmp_path: Path) -> N
                 lambda: telegram.drafts[-1].text == "word0 word1 word2", timeout_s=20
             )
             telegram.stop_draft()
-            await model.until(lambda m: m.requests[-1].closed_by_client, within_s=5)
+            await model.until(lambda m: m.requests[-1].closed_by_client)
         assert telegram.violations == []
 
 
