@@ -1,5 +1,6 @@
 """What is counted of the journal, and its lists page by page."""
 
+import shutil
 from pathlib import Path
 
 from store.config import StoreConfig
@@ -51,3 +52,7 @@ async def test_the_outbox_counts_what_is_not_delivered_and_turns_its_pages(
         await outbox.mark_failed(rows[2].id, error="no", now=1.0)
         both = await outbox.list_recent(states=["failed", "pending"], limit=3)
         assert [row.key for row in both] == ["k3", "k2", "k1"]
+
+
+async def test_free_space_is_that_of_the_data_folder(database: Database, tmp_path: Path) -> None:
+    assert 0 < database.free_bytes() <= shutil.disk_usage(tmp_path).total
