@@ -16,6 +16,9 @@ T = TypeVar("T")
 WITHIN_S = 20.0
 """Generous, because a busy machine is slow; a condition that holds ends the wait at once."""
 
+LONGEST_PAUSE_S = 0.05
+"""Between two looks at a condition that takes its time: looks cost processor time that what is waited for needs."""
+
 _SHOWN_CHARS = 2_000
 _TRANSPARENT = frozenset(
     {"all", "any", "bool", "len", "list", "next", "set", "sorted", "str", "sum"}
@@ -28,7 +31,7 @@ async def eventually(
     holds: Callable[[T], object] = ...,
     *,
     within_s: float = ...,
-    every_s: float = ...,
+    every_s: float | None = ...,
 ) -> T: ...
 
 
@@ -38,7 +41,7 @@ async def eventually(
     holds: Callable[[T], object] = ...,
     *,
     within_s: float = ...,
-    every_s: float = ...,
+    every_s: float | None = ...,
 ) -> T: ...
 
 
@@ -47,17 +50,19 @@ async def eventually(
     holds: Callable[[Any], object] = bool,
     *,
     within_s: float = WITHIN_S,
-    every_s: float = 0.01,
+    every_s: float | None = None,
 ) -> Any:
     """Call `probe`, which may be async, until `holds` is true of its result; return the result.
 
-    A probe that raises AssertionError does not hold yet.
+    A probe that raises AssertionError does not hold yet. The next call is `every_s` seconds later: a condition that
+    holds for a moment only is missed in between. None = a tenth of the wait until then, from 0.01 to `LONGEST_PAUSE_S`.
 
     Raises:
         AssertionError: `within_s` seconds have passed. The message has the probe's last result and,
             for a lambda, the values of the expressions it compares.
     """
     seen: object = "nothing: the first call of the probe did not return"
+    began_at = anyio.current_time()
     with anyio.move_on_after(within_s):
         while True:
             try:
@@ -69,7 +74,9 @@ async def eventually(
                     return result
             except AssertionError as error:
                 seen = error
-            await anyio.sleep(every_s)
+            waited_s = anyio.current_time() - began_at
+            pause_s = min(max(waited_s / 10, 0.01), LONGEST_PAUSE_S)
+            await anyio.sleep(pause_s if every_s is None else every_s)
     values = "".join(f"\n  {line}" for line in _compared_values(probe))
     raise AssertionError(f"not within {within_s:g} s; last seen: {_shown(seen)}{values}")
 
