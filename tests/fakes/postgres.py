@@ -105,7 +105,10 @@ class PostgresServer:
 
     def _create(self, template: str) -> str:
         name = f"parley_{os.getpid()}_{next(self._numbers)}"
-        self._run(f"CREATE DATABASE {name} TEMPLATE {template}")
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            # Half of the processor time of a copy through the log, which is the default since PostgreSQL 15.
+            files = " STRATEGY FILE_COPY" if connection.info.server_version >= 150_000 else ""
+            connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}{files}".encode())
         return name
 
     def _url_of(self, name: str) -> str:
