@@ -16,7 +16,6 @@ WAL_PAGES = 1000
 OLDEST_SQLITE = (3, 37, 0)
 """The first SQLite with STRICT tables (2021)."""
 
-_HAS_VERSION = "SELECT 1 FROM sqlite_schema WHERE name = 'schema_version'"
 _DAMAGED = ("file is not a database", "malformed", "file is encrypted")
 
 
@@ -83,7 +82,8 @@ def inspect(file: Path) -> None:
             "with an empty database."
         )
     with closing(_connect_read_only(file)) as connection:
-        if connection.execute(_HAS_VERSION).fetchone():
+        has_version = "SELECT 1 FROM sqlite_schema WHERE name = 'schema_version'"
+        if connection.execute(has_version).fetchone():
             newest = connection.execute("SELECT max(version) FROM schema_version").fetchone()[0]
             refuse_newer(newest or 0, max(scripts()))
 

@@ -51,16 +51,14 @@ class UnitTurns:
         """Queue a unit as the last one of its group."""
         self._groups.setdefault(unit.group, deque()).append(unit)
 
-    def take(self, most: int) -> list[UnitOfWork]:
-        """Remove and return the next units, up to `most`."""
-        units: list[UnitOfWork] = []
-        while self._groups and len(units) < most:
-            group = next(iter(self._groups))
-            queue = self._groups.pop(group)
-            units.append(queue.popleft())
-            if queue:
-                self._groups[group] = queue  # behind the others
-        return units
+    def take(self) -> UnitOfWork:
+        """Remove and return the next unit."""
+        group = next(iter(self._groups))
+        queue = self._groups.pop(group)
+        unit = queue.popleft()
+        if queue:
+            self._groups[group] = queue  # behind the others
+        return unit
 
 
 def report_results(loop: asyncio.AbstractEventLoop, units: Sequence[UnitOfWork]) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,9 +17,15 @@ from store.transaction import Params, Row, Statement, T, Transaction
 from store.units import UnitOfWork, UnitTurns, report_results, take_batch
 from store.work_group import WORK_GROUP
 
-MAX_BATCH = 8
-"""Units per commit. Somebody else's unit waits for at most one whole commit: while the event loop is busy, one takes
-some 10 to 20 ms, most of it for the interpreter's lock. More units a commit do not save CPU."""
+RUN_S = 0.01
+"""How long units run before they are committed, seconds. Somebody else's unit waits for at most one whole commit.
+
+By time and not by number: while the event loop is busy, each unit waits for the interpreter's lock, and 8 take 10 to
+20 ms; else hundreds run in that time, and share one flush of a slow disk.
+"""
+
+MAX_BATCH = 512
+"""Units per commit. With 100 callers a commit holds about 100; a larger number only delays the first."""
 
 MAX_TAKEN = 512
 """Units taken from the callers' queue at a time."""
@@ -50,9 +57,9 @@ class _SqliteTransaction(Transaction):
 class DatabaseWriter:
     """The writing connection and its thread.
 
-    Units that are queued when the thread is free go into one transaction, up to `MAX_BATCH`; work groups take turns.
-    One that raises undoes only itself; the others may run twice. After the commit, one call into the event loop wakes
-    all callers of the batch.
+    Units that are queued when the thread is free go into one transaction, as many as run in `RUN_S`; work groups take
+    turns. One that raises undoes only itself; the others may run twice. After the commit, one call into the event loop
+    wakes all callers of the batch.
 
     Args:
         connection: The connection.
@@ -102,9 +109,8 @@ class DatabaseWriter:
         while running or turns:
             if running:
                 running = self._take_over(turns)
-            if units := turns.take(MAX_BATCH):
-                self._commit(units)
-                report_results(self._loop, units)
+            if turns:
+                report_results(self._loop, self._commit(turns))
         self._connection.close()
 
     def _take_over(self, turns: UnitTurns) -> bool:
@@ -117,11 +123,13 @@ class DatabaseWriter:
                 turns.add(unit)
         return batch[-1] is not None
 
-    def _commit(self, units: Sequence[UnitOfWork]) -> None:
+    def _commit(self, turns: UnitTurns) -> Sequence[UnitOfWork]:
+        """Run and commit the next units; return them with their results."""
         changes = self._connection.total_changes
+        units = [turns.take()]
         try:
             self._check_file()
-            self._run_together(units)
+            self._run_together(units, turns)
             self._connection.execute("COMMIT")
             self._check_file()
         except (sqlite3.Error, StoreUnavailable) as error:
@@ -132,6 +140,7 @@ class DatabaseWriter:
         outages = [str(one.error) for one in units if isinstance(one.error, StoreUnavailable)]
         if outages or self._connection.total_changes > changes:
             self.outage = next(iter(outages), "")
+        return units
 
     def _check_file(self) -> None:
         """Raise StoreUnavailable if the file was deleted or replaced. Two microseconds."""
@@ -141,29 +150,32 @@ class DatabaseWriter:
                 "Stop Parley, restore the file from a backup, and start again."
             )
 
-    def _run_together(self, units: Sequence[UnitOfWork]) -> None:
-        """Begin a transaction and run units; if one of them raises, all again, each in a savepoint.
+    def _run_together(self, units: list[UnitOfWork], turns: UnitTurns) -> None:
+        """Begin a transaction and run units, those of `turns` after the first ones, which are added to `units`.
 
-        A savepoint takes two calls of SQLite, a unit often two more, and each call waits for the interpreter's lock
-        while the event loop is busy.
+        If one raises, all that ran do so again, each in a savepoint. A savepoint takes two calls of SQLite, a unit
+        often two more, and each call waits for the interpreter's lock while the event loop is busy.
 
         Raises:
             sqlite3.Error: The whole transaction is lost.
         """
         self._connection.execute("BEGIN IMMEDIATE")
         try:
-            self._run_plainly(units)
+            self._run_plainly(units, turns)
         except Exception:  # noqa: BLE001 - a unit of work: the second run hands its error to the caller
             self._connection.rollback()
             self._connection.execute("BEGIN IMMEDIATE")
             for unit in units:
                 self._run(unit)
 
-    def _run_plainly(self, units: Sequence[UnitOfWork]) -> None:
-        for unit in units:
+    def _run_plainly(self, units: list[UnitOfWork], turns: UnitTurns) -> None:
+        until = time.monotonic() + RUN_S
+        for unit in units:  # which grow meanwhile
             unit.value = unit.work(self._transaction)
             if not self._connection.in_transaction:
                 raise sqlite3.OperationalError("A unit lost the transaction.")
+            if turns and len(units) < MAX_BATCH and time.monotonic() < until:
+                units.append(turns.take())
 
     def _run(self, unit: UnitOfWork) -> None:
         """Run one unit in its savepoint. Raises sqlite3.Error if the whole transaction is lost."""

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,9 @@ SHARED_USE = 0x5041524C4559_02
 
 ENDING_S = 5.0
 """How long the sessions of another role may take to end by themselves: those of a process that ended just now."""
+
+LET_GO_MS = 1_000
+"""How long a tool waits for others to let go of a database, milliseconds."""
 
 AFTER_START_S = 2.0
 """After a start of the server, seconds that nodes get to come back before they are ended."""
@@ -140,12 +143,18 @@ def sole_use(parameters: dict[str, Any]) -> Iterator[None]:
     """
     with closing(connect(parameters)) as connection:
         try:
-            locking = "SELECT pg_try_advisory_lock(%s) AS is_mine"
-            if not connection.execute(locking, [SHARED_USE]).fetchall()[0]["is_mine"]:
-                raise StoreLocked(_used(connection))
+            # The server lets go of a lock a moment after its holder has closed the connection.
+            connection.execute("SELECT set_config('lock_timeout', %s, false)", [f"{LET_GO_MS}ms"])
+            connection.execute("SELECT pg_advisory_lock(%s)", [SHARED_USE])
+        except errors.LockNotAvailable as error:
+            raise StoreLocked(_used(connection)) from error
         except psycopg.Error as error:
             raise unavailable(error) from error
-        yield
+        try:
+            yield
+        finally:
+            with suppress(psycopg.Error):  # then the server has let go of it
+                connection.execute("SELECT pg_advisory_unlock(%s)", [SHARED_USE])
 
 
 def _used(connection: Connection) -> str:
