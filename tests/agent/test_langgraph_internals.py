@@ -65,7 +65,7 @@ async def test_the_tasks_of_a_runs_nodes_are_found(*, with_events: bool) -> None
                 pass
 
     running = asyncio.create_task(run())
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         await begun.wait()
         assert node_tasks("another run") == []
         tasks = node_tasks(RUN_ID)

@@ -400,7 +400,7 @@ async def test_the_title_s_words_stay_out_of_the_stream(tmp_path: Path) -> None:
 async def test_a_slow_title_model_is_left_behind(tmp_path: Path) -> None:
     slow = ScriptedChatModel.playing(hang=True)
     middleware = TitleMiddleware(TitleConfig(), model=slow, deadline_s=0.05)
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         assert await middleware._generate_title("user", "assistant") == ""
 
 

@@ -217,7 +217,7 @@ async def test_a_deadline() -> None:
 async def test_one_that_does_not_stop_is_abandoned_and_its_events_are_ignored() -> None:
     stubborn, heard = StubbornGraph(), list[SubagentMessage]()
     async with open_subagent_executor(stop_s=0.5) as subagents:
-        with anyio.fail_after(10):
+        with anyio.fail_after(20):
             outcome = await subagents.run(job(stubborn, timeout_s=0.5, heard=heard))
         assert outcome.status == "polling_timed_out"
         assert subagents.running == 1
@@ -230,7 +230,7 @@ async def test_one_that_does_not_stop_is_abandoned_and_its_events_are_ignored() 
 async def test_a_cancelled_parent_waits_for_its_child_a_limited_time() -> None:
     stubborn = StubbornGraph()
     async with open_subagent_executor(stop_s=0.5) as subagents:
-        with anyio.fail_after(10):
+        with anyio.fail_after(20):
             async with anyio.create_task_group() as group:
                 group.start_soon(subagents.run, job(stubborn))
                 group.start_soon(subagents.run, job(hang))

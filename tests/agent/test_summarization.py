@@ -328,7 +328,7 @@ async def test_a_slow_writer_does_not_hold_up_the_turn(tmp_path: Path) -> None:
         assert seen(model.prompts[4])[0] == "q1"
         assert state.get("summary") is None
         release.set()
-        with anyio.fail_after(10):
+        with anyio.fail_after(20):
             while state.get("summary") is None:
                 state = await turn(state, f"more{len(model.prompts)}")
     assert seen(model.prompts[-1])[0] == f"{INTRODUCTION}\n\nFinally."

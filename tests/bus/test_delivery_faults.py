@@ -70,7 +70,7 @@ def text(
 
 async def closed(worker: DeliveryWorker, key: str) -> OutboxRow:
     """Wait until a row is closed."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         while True:
             try:
                 row = await worker.wait_closed(key)

@@ -66,7 +66,7 @@ def text(
 
 
 async def settle(delivery: DeliveryWorker, key: str) -> OutboxRow:
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         row = await delivery.wait_closed(key)
     assert row is not None
     return row

@@ -338,7 +338,7 @@ class PlatformRig:
                     faults.kill_at = (method, after)
                     self.begin(turn)
                     await turn.act(self)
-                    with anyio.fail_after(10):
+                    with anyio.fail_after(20):
                         await faults.happened.wait()
                     await anyio.sleep(0.02)
                     faults.kill()
@@ -367,7 +367,7 @@ class PlatformRig:
             self.begin(turn)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(turn.act, self)
-                with anyio.fail_after(10):
+                with anyio.fail_after(20):
                     await reached.wait()
                 tasks.cancel_scope.cancel()
 

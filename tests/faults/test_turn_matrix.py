@@ -131,7 +131,7 @@ async def test_after_a_store_error_a_transition_is_applied_again(
     path = MATRIX[pair]
     effects = ScriptedEffects(path, StoreUnavailable("disk full"))
     turn = turn_for(path, effects.handlers())
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         await turn.run()
     assert turn.state is path.state
     assert effects.calls[TRANSITIONS[pair].effect] >= 2
@@ -155,7 +155,7 @@ async def test_after_a_bug_a_turn_has_failed_visibly(
     path = MATRIX[pair]
     effects = ScriptedEffects(path, failure)
     turn = turn_for(path, effects.handlers())
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         await turn.run()
     if pair[1] is TurnEvent.CRASHED:
         # Not even the failure can be reported: the row stays as it is, and is taken up again.

@@ -93,7 +93,7 @@ async def opened(folder: Path, **gateway: Any) -> AsyncIterator[ChatUiServer]:  
                 server = HttpServer(network_app(app, config.gateway, token=TOKEN), door)
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(server.run_until_stopped)
-                    with anyio.fail_after(10):
+                    with anyio.fail_after(20):
                         await server.ready.wait()
                     try:
                         yield ChatUiServer(

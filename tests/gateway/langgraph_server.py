@@ -149,7 +149,7 @@ async def _listening(app: FastAPI) -> AsyncIterator[str]:
         server = _Server(config)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: server.serve(sockets=[listener]))
-            with anyio.fail_after(10):
+            with anyio.fail_after(20):
                 await server.ready.wait()
             try:
                 yield f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -27,7 +27,7 @@ async def picture(api: ApiServer, thread: str) -> dict[str, Any]:
 
 async def rolled_back(api: ApiServer, thread: str, graph: str, **asked: Any) -> None:  # noqa: ANN401 - a run
     run = await api.sdk.runs.create(thread, graph, durability="sync", **asked)
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         await api.graphs.reached.wait()
         await api.sdk.runs.cancel(thread, run["run_id"], wait=True, action="rollback")
     with refused(404):
@@ -152,7 +152,7 @@ async def test_a_run_whose_caller_stopped_waiting_ends_if_that_was_asked_for(
         body = {"assistant_id": "slow", "input": {"n": 1}, "on_disconnect": "cancel"}
         async with api.http.stream("POST", f"/threads/{thread}/runs/wait", json=body) as answer:
             await anext(answer.aiter_bytes())
-        with anyio.fail_after(10):
+        with anyio.fail_after(20):
             await api.graphs.stopped.wait()
             [run] = await api.sdk.runs.list(thread)
             await api.http.get(f"/threads/{thread}/runs/{run['run_id']}/join")

@@ -21,7 +21,7 @@ from tests.gateway.test_langgraph_runs import HELLO, collect, new_thread, refuse
 
 async def first_parts(stream: AsyncIterator[Any], count: int) -> list[Any]:
     parts: list[Any] = []
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         async for part in stream:
             parts.append(part)
             if len(parts) == count:
@@ -73,11 +73,11 @@ async def test_a_delayed_run_lets_others_go_first(tmp_path: Path) -> None:
         assert later["status"] == "pending"
         first = await api.sdk.runs.wait(thread, "instant", input={"n": 1})
         assert first["n"] == 2
-        with anyio.fail_after(10):
+        with anyio.fail_after(20):
             assert (await api.sdk.runs.join(thread, later["run_id"]))["n"] == 11
         assert (await api.sdk.threads.get(thread))["status"] == "idle"
         never = await api.sdk.runs.create(thread, "instant", input={}, after_seconds=3600)
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await api.sdk.runs.cancel(thread, never["run_id"], wait=True)
         assert (await api.sdk.runs.get(thread, never["run_id"]))["status"] == "interrupted"
         for bad in (-1, 10**9):
@@ -134,7 +134,7 @@ class Receiver:
             )
 
     async def wait_for(self, count: int) -> None:
-        with anyio.fail_after(10):
+        with anyio.fail_after(20):
             while len(self.taken) < count:
                 self.more = anyio.Event()
                 await self.more.wait()
@@ -276,7 +276,7 @@ async def test_following_begins_with_new_messages(tmp_path: Path) -> None:
         await api.graphs.reached.wait()
         async with api.http.stream("GET", f"/threads/{thread}/stream") as response:
             heard = b""
-            with anyio.fail_after(10):
+            with anyio.fail_after(20):
                 async for chunk in response.aiter_bytes():
                     heard += chunk
                     if b"run_done" in heard:
@@ -297,7 +297,7 @@ async def test_a_graph_that_ignores_a_cancellation_is_cancelled_again(
             thread, "stubborn", input={"n": 7}, durability="exit", stream_mode=mode
         )
         await api.graphs.reached.wait()
-        with anyio.fail_after(10):
+        with anyio.fail_after(20):
             await api.sdk.runs.cancel(thread, run["run_id"], wait=True)
         assert not api.graphs.gate.is_set()
         assert (await api.sdk.runs.get(thread, run["run_id"]))["status"] == "interrupted"

@@ -92,7 +92,7 @@ async def status_of(api: ApiServer, asked: SdkRequest) -> int:
         "CK": state["checkpoint_id"],
     }
     path = "/".join(names.get(step, step) for step in asked.path.split("/"))
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         async with api.http.stream(
             asked.method,
             path,

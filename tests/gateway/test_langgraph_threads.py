@@ -56,7 +56,7 @@ async def test_deleting_a_busy_thread_stops_its_run(tmp_path: Path) -> None:
         thread = await thread_of(api)
         run = await api.sdk.runs.create(thread, "slow", input={"n": 1})
         await api.graphs.reached.wait()
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await api.sdk.threads.delete(thread)
         assert api.graphs.stopped.is_set()
         assert await status_of(api, "GET", f"/threads/{thread}/runs/{run['run_id']}") == 404

@@ -69,7 +69,7 @@ class WebSocketClient:
             self.events.append(told)
 
     async def next(self) -> Json:
-        with anyio.fail_after(10):
+        with anyio.fail_after(20):
             return dict(orjson.loads(await self.socket.recv()))
 
     async def until(self, status: str) -> list[Json]:
@@ -228,7 +228,7 @@ async def test_a_client_that_vanishes_is_let_go(tmp_path: Path) -> None:
             }
             await client.socket.send(orjson.dumps(asking).decode())
             client.socket.transport.abort()
-            with anyio.fail_after(10):
+            with anyio.fail_after(20):
                 while api.runs.subscribers._followers:
                     await anyio.lowlevel.checkpoint()
 
@@ -432,7 +432,7 @@ async def whole_service(folder: Path, gateway: str) -> AsyncIterator[str]:
             server = HttpServer(network_app(app, config.gateway, token=token), door)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(server.run_until_stopped)
-                with anyio.fail_after(10):
+                with anyio.fail_after(20):
                     await server.ready.wait()
                 yield f"ws://127.0.0.1:{port}/api/threads/{uuid4()}/stream/events"
                 server.stop()

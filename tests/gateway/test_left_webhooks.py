@@ -109,7 +109,7 @@ async def test_the_end_of_a_run_and_its_webhook_are_stored_together(tmp_path: Pa
             await api.runs.rows.finish(end, now=6.0)
             assert not receiver.taken
         async with serving(tmp_path) as api:
-            with anyio.fail_after(10):
+            with anyio.fail_after(20):
                 await receiver.wait_for(1)
             await nothing_is_left(api)
         assert told(receiver, 0)["n"] == 1

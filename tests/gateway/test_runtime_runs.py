@@ -108,7 +108,7 @@ async def test_the_result_of_a_run_is_kept_once(tmp_path: Path) -> None:
 
 
 async def test_stopping_waits_a_limited_time(tmp_path: Path) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         async with runtime(tmp_path, RuntimeSettings(drain_s=0.01)) as (runs, graphs):
             live = await runs.start(asking("stubborn"))
             await graphs.reached.wait()
@@ -125,7 +125,7 @@ async def test_runs_of_different_threads_do_not_wait_for_each_other(tmp_path: Pa
         await graphs.reached.wait()
         for _ in range(3):
             other = await runs.start(asking("instant", thread_id=str(uuid4())))
-            with anyio.fail_after(10):
+            with anyio.fail_after(20):
                 await other.finished.wait()
             assert other.row.status == "success"
 

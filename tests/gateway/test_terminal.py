@@ -71,7 +71,7 @@ async def typed(*lines: str) -> AsyncIterator[str]:
 async def chatted(link: ScriptedConnection, *lines: str) -> str:
     out = io.StringIO()
     chat = BatchChat(link, typed(*lines), out, files=Path("/data/terminal"))
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         await chat.run()
     link.close()
     return out.getvalue()
@@ -136,7 +136,7 @@ async def test_rests_come_after_the_last_event_of_an_answer() -> None:
     seen: list[SessionEvent] = []
     with send, receive:
         await send.send(shown("Hi", final=True))
-        with anyio.fail_after(10):
+        with anyio.fail_after(20):
             async for item in stream_session_events(aiter(receive), is_settled, heartbeat_s=0.01):
                 seen.append(item)
                 if isinstance(item, SessionHeartbeat):

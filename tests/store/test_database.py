@@ -152,7 +152,7 @@ async def test_a_read_keeps_nobody_waiting_until_its_caller_runs_again(tmp_path:
         late = database.read("SELECT text FROM note")
         with closing(late):
             late.send(None)  # it waits, and does not run again
-            with anyio.fail_after(10):
+            with anyio.fail_after(20):
                 assert await texts(database) == []
 
 

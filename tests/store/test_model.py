@@ -81,7 +81,7 @@ class InboxMachine(RuleBasedStateMachine):
 
     def _do(self, work: Coroutine[Any, Any, T]) -> T:
         async def run() -> T:
-            with anyio.fail_after(10):
+            with anyio.fail_after(20):
                 return await work
 
         return self._portal.call(run)
