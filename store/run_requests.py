@@ -2,11 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import orjson
-
-from store.database import Database, Params, Row, Statement, Transaction
+from store.database import Database, Params, Statement, Transaction
 from store.rows import from_row
 
 HANDED_OVER = -1
@@ -48,8 +45,8 @@ class LeftRun:
         thread_id: None = a run without a thread of its own.
         attempt: The number of the attempt that follows, from 2 on.
         crashes: How many of its attempts ended with their process.
-        body: The request, as it was stored.
-        kwargs: Those of the run's row; None = it has none.
+        body: The request as it was stored, JSON; perhaps by another version.
+        kwargs: Those of the run's row, JSON; None = it has none.
         created_at: When it was requested, Unix seconds.
     """
 
@@ -57,8 +54,8 @@ class LeftRun:
     thread_id: str | None
     attempt: int
     crashes: int
-    body: dict[str, Any]
-    kwargs: dict[str, Any] | None
+    body: str
+    kwargs: str | None
     created_at: float
 
 
@@ -119,7 +116,9 @@ class RunRequestStore:
             if not left:
                 return []
             tx.run(_TAKE_RUNS, params)
-            return [_left_run(row) for row in tx.run(_READ, params) if row["run_id"] in left]
+            return [
+                from_row(LeftRun, row) for row in tx.run(_READ, params) if row["run_id"] in left
+            ]
 
         return await self._database.transaction(work)
 
@@ -132,8 +131,3 @@ class RunRequestStore:
             tx.run_all(statements)
 
         await self._database.transaction(work)
-
-
-def _left_run(row: Row) -> LeftRun:
-    kwargs = orjson.loads(row["kwargs"]) if row["kwargs"] else None
-    return from_row(LeftRun, row, body=orjson.loads(row["body"]), kwargs=kwargs)

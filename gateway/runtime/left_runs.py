@@ -6,11 +6,13 @@ from typing import NoReturn
 
 import anyio
 
+from gateway.runtime.errors import InvalidRequest
+from gateway.runtime.lifecycle import RunFailure
 from gateway.runtime.live_run import LiveRun
 from store.errors import StoreError, StoreUnavailable
 from store.nodes import Nodes, preferred_node
 from store.run_requests import LeftRun
-from store.runs import RunStore
+from store.runs import RunOutcome, RunStore
 
 RETRY_S = 0.5
 """After the database could not be used, seconds."""
@@ -27,7 +29,8 @@ class LeftRuns:
         rows: The runs' rows.
         nodes: The processes that share the database.
         now: Returns the time, Unix seconds.
-        start_again: Starts a run again. Called in the order in which the runs of a thread were created.
+        start_again: Starts a run again, or raises InvalidRequest. Called in the order in which the runs of a thread
+            were created.
     """
 
     def __init__(
@@ -77,9 +80,32 @@ class LeftRuns:
         for name in names:
             # Shielded: what was taken is started.
             with anyio.CancelScope(shield=True):
-                for left in await self._rows.requests.take(name):
-                    _log.warning("Run %s goes on here, attempt %d.", left.run_id, left.attempt)
-                    self._start_again(left)
+                await self._start_all(await self._rows.requests.take(name))
+
+    async def _start_all(self, taken: Iterable[LeftRun]) -> None:
+        unreadable: list[tuple[LeftRun, InvalidRequest]] = []
+        for left in taken:
+            try:
+                self._start_again(left)
+            except InvalidRequest as error:
+                unreadable.append((left, error))
+            else:
+                _log.warning("Run %s goes on here, attempt %d.", left.run_id, left.attempt)
+        for left, problem in unreadable:
+            await self._give_up(left, problem)
+
+    async def _give_up(self, left: LeftRun, error: InvalidRequest) -> None:
+        """Record that a run does not go on. Raises StoreUnavailable: then it is tried again when this process ends."""
+        _log.error("Run %s cannot be started again: %s", left.run_id, error)
+        outcome = RunOutcome(
+            run_id=left.run_id,
+            thread_id=left.thread_id or left.run_id,
+            status="error",
+            thread_status="error",
+            error=RunFailure(error="InvalidRequest", message=str(error)).as_dict(),
+            has_request=True,
+        )
+        await self._rows.finish(outcome, now=self._now())
 
 
 async def on_each_change(nodes: Nodes, work: Callable[[], Awaitable[None]]) -> NoReturn:

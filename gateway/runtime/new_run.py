@@ -1,9 +1,14 @@
 """From a request to its run, and back from what is stored of it: another process starts the run again. Pure."""
 
+from collections.abc import Mapping
 from dataclasses import fields
+from typing import Any
+
+import orjson
 
 from agent.thread_queue import QueueTicket
 from gateway.runtime.assistants import assistant_id_for_graph
+from gateway.runtime.errors import InvalidRequest
 from gateway.runtime.live_run import LiveRun
 from gateway.runtime.request import GraphRunRequest, new_run_row
 from gateway.runtime.serialization import dumps
@@ -61,16 +66,26 @@ def decode_left_run(left: LeftRun, *, now: float) -> tuple[GraphRunRequest, Live
     """Return the request of a run that is started again, and its next attempt.
 
     `now`: Unix seconds; what has passed of a delay is over.
+
+    Raises:
+        InvalidRequest: What another version stored cannot be read.
     """
-    body = left.body
-    # Another version may have stored it.
-    given = {field.name: body[field.name] for field in _STORED_FIELDS if field.name in body}
-    given["after_seconds"] = max(0.0, given["after_seconds"] - (now - left.created_at))
-    request = GraphRunRequest(
-        **given,
-        modes=parse_stream_modes(body["stream_mode"], subgraphs=body["subgraphs"]),
-        kwargs=left.kwargs or body["kwargs"] or {},
-    )
+    try:
+        body: dict[str, Any] = orjson.loads(left.body)
+        given = {field.name: body[field.name] for field in _STORED_FIELDS if field.name in body}
+        given["after_seconds"] = max(0.0, given["after_seconds"] - (now - left.created_at))
+        request = GraphRunRequest(
+            **given,
+            modes=parse_stream_modes(body["stream_mode"], subgraphs=body["subgraphs"]),
+            kwargs=orjson.loads(left.kwargs or "null") or body["kwargs"] or {},
+        )
+        live = _next_attempt(left, request, body)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidRequest(f"The stored request cannot be read: {error!r}") from error
+    return request, live
+
+
+def _next_attempt(left: LeftRun, request: GraphRunRequest, body: Mapping[str, Any]) -> LiveRun:
     live = new_live_run(
         request,
         run_id=left.run_id,
@@ -80,4 +95,4 @@ def decode_left_run(left: LeftRun, *, now: float) -> tuple[GraphRunRequest, Live
         temporary=left.thread_id is None,
     )
     live.attempt, live.crashes = left.attempt, left.crashes
-    return request, live
+    return live

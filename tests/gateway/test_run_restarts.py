@@ -6,6 +6,8 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
+from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -217,3 +219,20 @@ async def test_a_delayed_run_waits_for_the_rest_of_its_delay(tmp_path: Path, sha
         with anyio.fail_after(60):
             await graphs.reached.wait()
         assert live.row.status == "pending"
+
+
+@pytest.mark.parametrize("body", ["{", "[]", '{"input": {}}'])
+async def test_a_run_whose_request_cannot_be_read_ends_and_holds_up_no_other(
+    tmp_path: Path, shared: str, body: str
+) -> None:
+    first, second = await kill_during(tmp_path, shared, SLOW, INSTANT)
+    async with Database.open(StoreConfig(url=shared) if shared else StoreConfig(), tmp_path) as one:
+        await one.execute(
+            "UPDATE run_request SET body = :body WHERE run_id = :run_id",
+            {"body": body, "run_id": first},
+        )
+    async with next_process(tmp_path, shared) as (runs, _, database):
+        await eventually(partial(status_of, runs, second), partial(eq, "success"), within_s=30)
+        failed = await runs.get(THREAD, first)
+        assert (failed.status, (failed.error or {})["error"]) == ("error", "InvalidRequest")
+        assert await database.read("SELECT run_id FROM run_request") == []
