@@ -10,23 +10,25 @@ globalThis.HTMLElement = window.HTMLElement;
 globalThis.HTMLIFrameElement = window.HTMLIFrameElement;
 globalThis.navigator ??= window.navigator; // node has had its own since 21
 
-const { createElement } = await import("react");
+const { createElement, useEffect } = await import("react");
 const { createRoot } = await import("react-dom/client");
 
 // Mounts a component that does nothing but call the hook; `use` reads from it what a page would show.
 export function mount(hook, options, use) {
   const root = createRoot(window.document.createElement("div"));
-  const shown = { renders: [], now: undefined, hook: undefined };
+  const shown = { renders: [], now: undefined, hook: undefined, mounted: false };
   function Probe(props) {
     shown.hook = hook(props);
     shown.now = use(shown.hook);
     shown.renders.push(shown.now);
+    // After the effects of the hook: one of them gives up a run that was submitted before it.
+    useEffect(() => void (shown.mounted = true));
     return null;
   }
   const draw = (given) => root.render(createElement(Probe, given));
   draw(options);
   return {
-    ready: () => until(() => shown.hook, "the first render"),
+    ready: () => until(() => shown.mounted, "the first render and its effects"),
     get hook() {
       return shown.hook;
     },
