@@ -16,6 +16,7 @@ import anyio.abc
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from agent.errors import AcpAgentError
+from agent.subprocesses import start_process
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ async def run_agent_process(
     Raises:
         OSError: It cannot be started.
     """
-    process = await anyio.open_process(
+    process = await start_process(
         command, cwd=folder, env=env, stderr=subprocess.PIPE, start_new_session=True
     )
     try:

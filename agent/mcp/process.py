@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from agent.errors import McpServerUnusable
 from agent.mcp.server_config import McpServerConfig
+from agent.subprocesses import start_process
 
 GRACE_S: Final = 2.0
 """Time to exit after its stdin is closed, before SIGTERM."""
@@ -52,7 +53,7 @@ async def run_server_process(
     Raises:
         OSError: It cannot be started.
     """
-    process = await anyio.open_process(
+    process = await start_process(
         [config.command or "", *config.args],
         stdin=PIPE,
         stdout=PIPE,

@@ -13,6 +13,7 @@ from anyio.abc import ByteReceiveStream, Process
 
 from agent.errors import SandboxError
 from agent.sandbox.result import CommandResult, OutputBuffer, exit_code
+from agent.subprocesses import start_process
 
 DRAIN_S = 0.5
 """How long output is read after the shell ends: a child that left the group may hold the pipe open forever."""
@@ -72,21 +73,18 @@ async def run_process(
 
 async def _start(spec: ProcessSpec) -> Process:
     try:
-        # Shielded: a cancelled call must still get the process, to kill it and wait for it.
-        with anyio.CancelScope(shield=True):
-            process = await anyio.open_process(
-                list(spec.argv),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                cwd=spec.cwd,
-                env=spec.environment,
-                start_new_session=True,
-                pass_fds=spec.descriptors,
-            )
+        return await start_process(
+            list(spec.argv),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=spec.cwd,
+            env=spec.environment,
+            start_new_session=True,
+            pass_fds=spec.descriptors,
+        )
     except (OSError, ValueError) as error:
         raise SandboxError("the shell cannot be started") from error
-    return process
 
 
 async def _communicate(

@@ -8,6 +8,7 @@ import anyio
 from anyio.abc import Process
 
 from agent.errors import ConversionFailed
+from agent.subprocesses import start_process
 from agent.uploads import worker
 
 DEADLINE_S = 60.0
@@ -58,7 +59,7 @@ class DocumentConverter:
         cpu_s = max(1, round(self._deadline_s))
         command = [sys.executable, "-I", worker.__file__, suffix, str(cpu_s)]
         # Leaving the block, also by cancellation, kills the process and waits for its end.
-        async with await anyio.open_process(
+        async with await start_process(
             [*command, str(self._memory_bytes)],
             stdin=document,
             stderr=subprocess.DEVNULL,
