@@ -18,7 +18,8 @@ async def cancel_start(rounds: int) -> None:
             await anyio.sleep_forever()
         finally:
             process.kill()
-            await process.aclose()
+            with anyio.CancelScope(shield=True):
+                await process.aclose()
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(run)
