@@ -143,16 +143,23 @@ ORPHANED_WRITES = """
 DELETE FROM writes WHERE thread_id = :thread_id AND checkpoint_id NOT IN (
     SELECT checkpoint_id FROM checkpoints WHERE thread_id = :thread_id)
 """
-# What a resumed run left at the checkpoint it resumed from (now the newest again): the answers, and the
-# results of the tasks that had asked.
+# What a resumed run left at the checkpoint it resumed from (now the newest again): the answers, and the results of
+# the tasks that had asked. If no task there had asked or failed, all results: an earlier run would have gone on to the
+# next checkpoint. Else those of tasks beside them stay, which an earlier run may have stored.
 UNANSWER = """
 DELETE FROM writes WHERE thread_id = :thread_id AND checkpoint_id >= (
     SELECT max(checkpoint_id) FROM checkpoints WHERE thread_id = :thread_id AND checkpoint_ns = '') AND (
-    channel = '__resume__' OR (idx >= 0 AND EXISTS (
-        SELECT 1 FROM writes AS asked WHERE asked.thread_id = writes.thread_id
-            AND asked.checkpoint_ns = writes.checkpoint_ns
-            AND asked.checkpoint_id = writes.checkpoint_id
-            AND asked.task_id = writes.task_id AND asked.channel = '__interrupt__')))
+    channel = '__resume__' OR (idx >= 0 AND (
+        EXISTS (
+            SELECT 1 FROM writes AS asked WHERE asked.thread_id = writes.thread_id
+                AND asked.checkpoint_ns = writes.checkpoint_ns
+                AND asked.checkpoint_id = writes.checkpoint_id
+                AND asked.task_id = writes.task_id AND asked.channel = '__interrupt__')
+        OR NOT EXISTS (
+            SELECT 1 FROM writes AS ended WHERE ended.thread_id = writes.thread_id
+                AND ended.checkpoint_ns = writes.checkpoint_ns
+                AND ended.checkpoint_id = writes.checkpoint_id
+                AND ended.channel IN ('__interrupt__', '__error__')))))
 """
 DELETE_THREAD = (
     "DELETE FROM checkpoints WHERE thread_id = :thread_id",

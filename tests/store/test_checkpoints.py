@@ -175,6 +175,35 @@ async def test_a_forgotten_run_leaves_no_trace(open_saver: SaverOpener) -> None:
         assert (await graph.aget_state(_thread("t"))).values == {"n": 2}
 
 
+async def test_results_of_a_forgotten_run_at_the_checkpoint_before_it_are_gone(
+    open_saver: SaverOpener,
+) -> None:
+    async with open_saver() as saver:
+        graph = _graph(saver, "one")
+        await graph.aupdate_state(_thread("t"), {"n": 88}, as_node="__start__")
+        state = await graph.aget_state(_thread("t"))
+        await saver.aput_writes(state.config, [("n", 89)], state.tasks[0].id)
+        assert (await graph.aget_state(_thread("t"))).values == {"n": 89}
+        await saver.rollback_run("t", "second")
+        assert (await graph.aget_state(_thread("t"))).values == {"n": 88}
+
+
+async def test_results_beside_a_question_stay_when_its_answer_is_forgotten(
+    open_saver: SaverOpener,
+) -> None:
+    async with open_saver() as saver:
+        graph = _graph(saver, "ask")
+        await graph.ainvoke({"n": 1}, _thread("t"))
+        asked = await graph.aget_state(_thread("t"))
+        await saver.aput_writes(asked.config, [("n", 5)], "beside")
+        await saver.aput_writes(asked.config, [("answer", "yes")], asked.tasks[0].id)
+        await saver.rollback_run("t", "second")
+        found = await saver.aget_tuple(_thread("t"))
+        assert found is not None
+        kept = {(task, channel) for task, channel, _ in found.pending_writes or ()}
+        assert kept == {(asked.tasks[0].id, "__interrupt__"), ("beside", "n")}
+
+
 async def test_a_deleted_thread_is_gone(open_saver: SaverOpener) -> None:
     async with open_saver() as saver:
         await _graph(saver, "one").ainvoke({}, _thread("t"))
