@@ -78,14 +78,20 @@ async def wait_taken(runs: RunManager, run_id: str) -> LiveRun:
     return live
 
 
+async def wait_finished(runs: RunManager, graphs: Graphs, run_id: str) -> LiveRun:
+    """Let a run of `slow` that this process has taken end; return it."""
+    live = await wait_taken(runs, run_id)
+    graphs.gate.set()
+    with anyio.fail_after(60):
+        await live.finished.wait()
+    assert orjson.loads(live.result)["n"] == 102
+    return live
+
+
 async def test_a_run_goes_on_at_its_last_checkpoint(tmp_path: Path, shared: str) -> None:
     [run_id] = await kill_during(tmp_path, shared, SLOW)
     async with next_process(tmp_path, shared) as (runs, graphs, database):
-        live = await wait_taken(runs, run_id)
-        graphs.gate.set()
-        with anyio.fail_after(60):
-            await live.finished.wait()
-        assert orjson.loads(live.result)["n"] == 102
+        live = await wait_finished(runs, graphs, run_id)
         assert graphs.calls == {"nap": 1, "after": 1}
         assert await status_of(runs, run_id) == "success"
         assert (await runs.threads.get(THREAD)).status == "idle"
@@ -102,11 +108,7 @@ async def test_a_run_without_a_checkpoint_starts_with_its_input(
 ) -> None:
     [run_id] = await kill_during(tmp_path, shared, {**SLOW, "durability": "exit"})
     async with next_process(tmp_path, shared) as (runs, graphs, _):
-        live = await wait_taken(runs, run_id)
-        graphs.gate.set()
-        with anyio.fail_after(60):
-            await live.finished.wait()
-        assert orjson.loads(live.result)["n"] == 102
+        await wait_finished(runs, graphs, run_id)
         assert graphs.calls == {"one": 1, "nap": 1, "after": 1}
 
 
@@ -115,11 +117,7 @@ async def test_a_run_without_a_thread_starts_again_and_leaves_nothing(
 ) -> None:
     [run_id] = await kill_during(tmp_path, shared, {**SLOW, "thread_id": None})
     async with next_process(tmp_path, shared) as (runs, graphs, database):
-        live = await wait_taken(runs, run_id)
-        graphs.gate.set()
-        with anyio.fail_after(60):
-            await live.finished.wait()
-        assert orjson.loads(live.result)["n"] == 102
+        await wait_finished(runs, graphs, run_id)
         assert await database.read("SELECT run_id FROM run_request") == []
         assert await database.read("SELECT thread_id FROM thread") == []
 
