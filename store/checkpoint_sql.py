@@ -146,7 +146,7 @@ DELETE FROM writes WHERE thread_id = :thread_id AND checkpoint_id NOT IN (
 # What a resumed run left at the checkpoint it resumed from (now the newest again): the answers, and the results of
 # the tasks that had asked. If no task there had asked or failed, all results: an earlier run would have gone on to the
 # next checkpoint. Else those of tasks beside them stay, which an earlier run may have stored.
-UNANSWER = """
+FORGET_RESULTS = """
 DELETE FROM writes WHERE thread_id = :thread_id AND checkpoint_id >= (
     SELECT max(checkpoint_id) FROM checkpoints WHERE thread_id = :thread_id AND checkpoint_ns = '') AND (
     channel = '__resume__' OR (idx >= 0 AND (
@@ -166,7 +166,7 @@ DELETE_THREAD = (
     "DELETE FROM writes WHERE thread_id = :thread_id",
     "DELETE FROM message_chunks WHERE thread_id = :thread_id",
 )
-ROLLBACK = (FORGET_RUN, ORPHANED_WRITES, UNANSWER, ORPHANED_CHUNKS)
+ROLLBACK = (FORGET_RUN, ORPHANED_WRITES, FORGET_RESULTS, ORPHANED_CHUNKS)
 """What takes a thread back to before a run, in this order."""
 
 # The metadata of a checkpoint names its thread; the copy's metadata names the copy.
