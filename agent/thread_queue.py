@@ -47,8 +47,3 @@ class ThreadQueue:
     def length(self, thread_id: str) -> int:
         """Return the length of a thread's queue."""
         return len(self._queues.get(thread_id, ()))
-
-    def has_others(self, ticket: QueueTicket) -> bool:
-        """Return whether the ticket's queue holds others."""
-        queue = self._queues.get(ticket.thread_id, ())
-        return any(one is not ticket for one in queue)

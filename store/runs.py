@@ -34,20 +34,23 @@ _BUSY_AGAIN = """
 UPDATE thread SET status = 'busy', updated_at = :now
 WHERE thread_id = (SELECT thread_id FROM run WHERE run_id = :run_id)
 """
+# Before a run's end, so that of two that end at once the second one sees that no other is left.
+_LOCK_THREAD = "SELECT thread_id FROM thread WHERE thread_id = :thread_id /* FOR UPDATE */"
 _END = "UPDATE run SET status = :status, error = :error, updated_at = :now WHERE run_id = :run_id"
-_END_THREAD = """
-UPDATE thread SET status = :status, error = :error, interrupts = :interrupts, updated_at = :now,
-    state_updated_at = :now, title = coalesce(:title, title)
+_HAS_RUNS = "EXISTS (SELECT 1 FROM run WHERE run.thread_id = thread.thread_id AND run.status IN ('pending', 'running'))"
+_END_THREAD = f"""
+UPDATE thread SET status = CASE WHEN {_HAS_RUNS} THEN 'busy' ELSE :status END, error = :error,
+    interrupts = :interrupts, updated_at = :now, state_updated_at = :now, title = coalesce(:title, title)
 WHERE thread_id = :thread_id
-"""
-_UNTOUCHED = """
+"""  # noqa: S608 - literals only
+_UNTOUCHED = f"""
 UPDATE thread SET updated_at = :now, status = CASE
-    WHEN :status = 'busy' THEN 'busy'
+    WHEN {_HAS_RUNS} THEN 'busy'
     WHEN error IS NOT NULL THEN 'error'
-    WHEN interrupts <> '{}' THEN 'interrupted'
+    WHEN interrupts <> '{{}}' THEN 'interrupted'
     ELSE :status END
 WHERE thread_id = :thread_id
-"""
+"""  # noqa: S608 - literals only
 _TAGS_BACK = """
 UPDATE thread SET metadata = json_patch(metadata, last.tags) FROM (
     SELECT json_object('graph_id', metadata ->> '$.graph_id', 'assistant_id', assistant_id) AS tags
@@ -75,11 +78,10 @@ ORDER BY thread_id /* FOR UPDATE */
 _INTERRUPT_LOST = f"""
 UPDATE run SET status = 'interrupted', error = :error, updated_at = :now WHERE {_IS_LOST} RETURNING run_id
 """  # noqa: S608 - literals only
-_UNBUSY = """
-UPDATE thread SET status = CASE WHEN interrupts <> '{}' THEN 'interrupted' ELSE 'idle' END, updated_at = :now
-WHERE status = 'busy' AND NOT EXISTS (
-    SELECT 1 FROM run WHERE run.thread_id = thread.thread_id AND run.status IN ('pending', 'running'))
-"""
+_UNBUSY = f"""
+UPDATE thread SET status = CASE WHEN interrupts <> '{{}}' THEN 'interrupted' ELSE 'idle' END, updated_at = :now
+WHERE status = 'busy' AND NOT {_HAS_RUNS}
+"""  # noqa: S608 - literals only
 _UNBUSY_THREAD = f"{_UNBUSY.rstrip()} AND thread_id = :thread_id"
 
 # Of several nodes, on PostgreSQL only.
@@ -131,6 +133,7 @@ class RunOutcome:
     """The outcome of a run, and the new state of its thread.
 
     Attributes:
+        thread_status: The thread's, if it has no other run that is pending or running; else it stays `busy`.
         delete_run: Delete the run's row.
         keep_thread: The thread is what it was before the run: its error, its title and what it asks stay.
         webhook: To be posted; it is stored together with the outcome.
@@ -231,10 +234,12 @@ class RunStore:
         }
 
         def work(tx: Transaction) -> None:
-            statements: list[Statement] = [(_END, run)]
+            statements: list[Statement] = [(_LOCK_THREAD, thread)]
             if end.delete_run:
                 deleted: Params = {"run_id": end.run_id, "thread_id": end.thread_id}
-                statements = [(_DELETE, deleted), (_TAGS_BACK, thread)]
+                statements += [(_DELETE, deleted), (_TAGS_BACK, thread)]
+            else:
+                statements.append((_END, run))
             if end.has_request:
                 statements.append(self.requests.delete_statement(end.run_id))
             if end.webhook is not None:

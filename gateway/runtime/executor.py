@@ -99,8 +99,7 @@ class RunExecutor:
             outcome = await self._execute(live, request)
             if live.is_left:
                 return
-            goes_on = partial(self._queue.has_others, live.ticket)
-            webhook = await self._finalizer.finish(live, outcome, goes_on=goes_on)
+            webhook = await self._finalizer.finish(live, outcome)
         except Exception:  # noqa: BLE001 - a run's worker: its trouble must not end the others
             _log.exception("Could not finish run %s.", live.run_id)
             live.row = replace(live.row, status="error", updated_at=self._runs.now())

@@ -1,7 +1,7 @@
 """RunFinalizer: writes the end of a run to disk, prunes its checkpoints, and posts its webhook."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import anyio
@@ -13,7 +13,6 @@ from store.checkpoints import CheckpointSaver
 from store.errors import StoreError, StoreUnavailable
 from store.run_webhooks import RunWebhook
 from store.runs import RunOutcome, RunStore
-from store.threads import ThreadStatus
 
 _log = logging.getLogger(__name__)
 
@@ -45,9 +44,7 @@ class RunFinalizer:
         self._write_s = write_s
         self._unsaved: list[RunOutcome] = []
 
-    async def finish(
-        self, live: LiveRun, outcome: RunResult, *, goes_on: Callable[[], bool]
-    ) -> RunWebhook | None:
+    async def finish(self, live: LiveRun, outcome: RunResult) -> RunWebhook | None:
         """Write the end to disk, then publish it: whoever is notified finds it on disk.
 
         The end of a canceled run is published also if it cannot be written; see `save_unsaved`.
@@ -55,7 +52,6 @@ class RunFinalizer:
         Args:
             live: The run.
             outcome: Its result.
-            goes_on: Returns whether another run waits for the thread.
 
         Returns:
             What is to be posted, by `clean_up`. It was stored together with the end.
@@ -65,8 +61,9 @@ class RunFinalizer:
             # A run that failed may have changed messages in place after its last checkpoint.
             self._checkpointer.mark_unchanged(live.thread_id)
 
+        end = _run_outcome(live, outcome)
+
         async def save() -> None:
-            end = _run_outcome(live, outcome, goes_on=goes_on())
             await self._save(replace(end, webhook=webhook))
 
         try:
@@ -75,21 +72,15 @@ class RunFinalizer:
         except StoreError:
             _log.exception("Could not save the end of run %s.", live.run_id)
             # Without the webhook: it is about to be posted.
-            self._unsaved.append(_run_outcome(live, outcome, goes_on=goes_on()))
+            self._unsaved.append(end)
         live.finish(outcome, now=self._now())
         return webhook
 
-    async def save_unsaved(self, active_runs: Callable[[str], Sequence[LiveRun]]) -> None:
-        """Write the ends that could not be written before, if the database works again.
-
-        Args:
-            active_runs: Returns a thread's active runs: while there are any, its status stays `busy`.
-        """
+    async def save_unsaved(self) -> None:
+        """Write the ends that could not be written before, if the database works again."""
         while self._unsaved:
-            end = self._unsaved[0]
-            status: ThreadStatus = "busy" if active_runs(end.thread_id) else end.thread_status
             try:
-                await self._save(replace(end, thread_status=status, keep_thread=True))
+                await self._save(replace(self._unsaved[0], keep_thread=True))
             except StoreError:
                 return
             del self._unsaved[0]
@@ -121,12 +112,12 @@ class RunFinalizer:
             await self._delivery.deliver(webhook)
 
 
-def _run_outcome(live: LiveRun, outcome: RunResult, *, goes_on: bool) -> RunOutcome:
+def _run_outcome(live: LiveRun, outcome: RunResult) -> RunOutcome:
     return RunOutcome(
         run_id=live.run_id,
         thread_id=live.thread_id,
         status=outcome.status,
-        thread_status="busy" if goes_on else outcome.thread_status,
+        thread_status=outcome.thread_status,
         error=outcome.failure.as_dict() if outcome.failure else None,
         interrupts=outcome.interrupts,
         title=outcome.title,

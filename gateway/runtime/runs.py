@@ -366,4 +366,4 @@ class RunManager:
         while True:
             await anyio.sleep(self._settings.sweep_s)
             self._finished_runs.evict(now=anyio.current_time())
-            await self._finalizer.save_unsaved(self.active_on_thread)
+            await self._finalizer.save_unsaved()

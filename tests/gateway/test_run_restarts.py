@@ -16,7 +16,9 @@ import orjson
 import pytest
 
 from gateway.runtime.live_run import LiveRun, first_event_number
+from gateway.runtime.request import GraphRunRequest
 from gateway.runtime.runs import RunManager
+from gateway.runtime.stream_modes import parse_stream_modes
 from store.checkpoints import open_checkpointer
 from store.config import StoreConfig
 from store.database import Database
@@ -25,7 +27,12 @@ from tests.eventually import eventually
 from tests.fakes.graphs import Graphs
 
 THREAD = "0b63b403-e0ed-40b2-9589-e740f38a62a3"
-SLOW = {"thread_id": THREAD, "assistant_id": "slow", "input": {"n": 1}, "durability": "sync"}
+SLOW: dict[str, Any] = {
+    "thread_id": THREAD,
+    "assistant_id": "slow",
+    "input": {"n": 1},
+    "durability": "sync",
+}
 INSTANT = {"thread_id": THREAD, "assistant_id": "instant", "input": {"n": 10}}
 
 
@@ -170,6 +177,21 @@ async def test_a_run_is_canceled_before_it_goes_on(tmp_path: Path, shared: str) 
             await live.finished.wait()
         assert await status_of(runs, run_id) == "interrupted"
         assert "after" not in graphs.calls
+
+
+async def test_runs_of_a_thread_that_end_in_one_moment_do_not_leave_it_busy(
+    tmp_path: Path, shared: str
+) -> None:
+    async with next_process(tmp_path, shared) as (runs, graphs, _):
+        request = GraphRunRequest(modes=parse_stream_modes("values"), create_thread=True, **SLOW)
+        active = [await runs.start(request) for _ in range(5)]
+        await graphs.reached.wait()
+        for live in active:
+            await runs.cancel(THREAD, live.run_id)
+        with anyio.fail_after(60):
+            for live in active:
+                await live.stopped.wait()
+        assert (await runs.threads.get(THREAD)).status != "busy"
 
 
 async def test_a_run_that_ends_its_process_three_times_is_given_up(

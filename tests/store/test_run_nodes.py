@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
+import psycopg
 import pytest
 
 from store.config import StoreConfig
@@ -111,3 +112,30 @@ async def test_runs_of_a_dead_node_are_interrupted_and_those_of_living_ones_go_o
         assert (await threads.get("tb")).status == "idle"
         assert (await rows.get("ta", "of-a")).status == "pending"
         assert (await threads.get("ta")).status == "busy"
+
+
+async def test_of_runs_that_end_at_once_the_last_one_leaves_the_thread_idle(
+    databases: tuple[Database, Database], url: str
+) -> None:
+    """Both reach the thread's row before either is committed: another connection holds it until then."""
+    rows = RunStore(databases[0])
+    for name in ("r1", "r2"):
+        await create(rows, name, "t")
+
+    async def waiting() -> int:
+        found = await databases[1].read(
+            "SELECT count(*) AS n FROM pg_stat_activity "
+            "WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        return int(found[0]["n"])
+
+    async with (
+        anyio.create_task_group() as group,
+        await psycopg.AsyncConnection.connect(url) as other,
+    ):
+        await other.execute("SELECT * FROM thread FOR UPDATE")
+        for name in ("r1", "r2"):
+            group.start_soon(finish, rows, name, "t")
+        await eventually(waiting, lambda number: number == 2)
+        await other.rollback()
+    assert (await ThreadStore(databases[1]).get("t")).status == "idle"
