@@ -25,6 +25,7 @@ from store.postgres.node_sessions import (
     WORK,
     NodeState,
     end_work,
+    is_free,
     list_nodes,
     refuse_sole_use,
     terminate,
@@ -33,7 +34,10 @@ from store.postgres.node_sessions import (
 from store.process_description import ProcessDescription
 
 HEARTBEAT_S = 0.25
-"""How often a node shows that it lives, and looks for others that do not, seconds."""
+"""How often a node shows that it lives, and looks at all others, seconds."""
+
+PROBE_S = 0.08
+"""How often a node looks whether its neighbor has ended, seconds: every takeover begins with that."""
 
 FROZEN_S = 4.0
 """A node whose connection was silent for so long, seconds, is frozen or cut off: its sessions are ended."""
@@ -72,6 +76,7 @@ class MemberNode:
         parameters: Of connections.
         description: What other nodes are told about this one.
         on_lost: Called, once, on another thread when other nodes have ended this one.
+        heartbeat_s: How often it looks at all other nodes, seconds.
 
     Attributes:
         number: Of this node; 0 before `join`.
@@ -84,6 +89,7 @@ class MemberNode:
         parameters: dict[str, Any],
         description: ProcessDescription,
         on_lost: Callable[[], None] | None = None,
+        heartbeat_s: float = HEARTBEAT_S,
     ) -> None:
         self.parameters = parameters
         self.number = 0
@@ -91,6 +97,7 @@ class MemberNode:
         self.on_change: Callable[[], None] | None = None
         self._description = description
         self._on_lost = on_lost
+        self._heartbeat_s = heartbeat_s
         self._connection: Connection | None = None
         self._confirmed_at = self._returned_at = -math.inf
         self._names: dict[str, Callable[[], None]] = {}
@@ -215,9 +222,13 @@ class MemberNode:
 
     def _beat(self) -> None:
         """Show that this process lives, and end nodes that do not."""
-        while not self._released.wait(HEARTBEAT_S):
+        looked_at = time.monotonic()
+        while not self._released.wait(PROBE_S):
             try:
-                self._ensure(looks=True)
+                is_due = time.monotonic() - looked_at >= self._heartbeat_s
+                if is_due or self._has_neighbor_ended():
+                    looked_at = time.monotonic()
+                    self._ensure(looks=True)
             except StoreLocked:
                 if self._on_lost is not None:
                     self._on_lost()
@@ -245,6 +256,21 @@ class MemberNode:
                 self._close()
                 raise unavailable(error) from error
             self._confirmed_at = started_at
+
+    def _has_neighbor_ended(self) -> bool:
+        """Return whether the next node, in a ring by number, has let go of its lock.
+
+        So somebody notices each end soon, and the list of all nodes, which costs far more, is still read seldom.
+        """
+        with self._mutex:
+            numbers = sorted(node.number for node in self.living if node.number != self.number)
+            if not numbers or self._connection is None:
+                return False
+            neighbor = next((one for one in numbers if one > self.number), numbers[0])
+            try:
+                return is_free(self._connection, NODE, neighbor)
+            except psycopg.Error:
+                return False  # the next heartbeat sees to the connection
 
     def _is_connected(self) -> bool:
         """Return whether the connection of this node works; forget one that does not."""

@@ -37,7 +37,7 @@ SELECT node.number, node.name, node.started_at, is_ready = 1 AND is_leaving = 0 
     extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float8 AS server_s
 FROM node LEFT JOIN (
     SELECT pid, objid, application_name, state_change FROM pg_locks JOIN pg_stat_activity USING (pid)
-    WHERE locktype = 'advisory' AND granted AND objsubid = 2 AND classid = %s
+    WHERE locktype = 'advisory' AND granted AND mode = 'ExclusiveLock' AND objsubid = 2 AND classid = %s
         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 ) AS holder ON objid = node.number
 WHERE ended_at IS NULL ORDER BY node.number
@@ -46,6 +46,10 @@ _WORKING = """
 SELECT pid FROM pg_locks
 WHERE locktype = 'advisory' AND granted AND objsubid = 2 AND classid = %s AND objid = %s
     AND pid <> pg_backend_pid() AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+_IS_FREE = """
+SELECT CASE WHEN pg_try_advisory_lock_shared(%s::int, %s::int) THEN pg_advisory_unlock_shared(%s::int, %s::int)
+    ELSE false END AS is_free
 """
 _USERS = """
 SELECT client_addr, backend_start AT TIME ZONE 'UTC' AS since FROM pg_locks JOIN pg_stat_activity USING (pid)
@@ -97,6 +101,12 @@ def try_lock(connection: Connection, key: int, number: int) -> bool:
     """Take one of a node's advisory locks; False if another session has it."""
     locking = "SELECT pg_try_advisory_lock(%s::int, %s::int) AS is_mine"
     return bool(connection.execute(locking, [key, number]).fetchall()[0]["is_mine"])
+
+
+def is_free(connection: Connection, key: int, number: int) -> bool:
+    """Return whether no session has one of a node's advisory locks."""
+    rows = connection.execute(_IS_FREE, [key, number, key, number]).fetchall()
+    return bool(rows[0]["is_free"])
 
 
 def end_work(connection: Connection, number: int) -> None:

@@ -1,10 +1,12 @@
 """Direct endpoints answer as FastAPI would: the same requests, sent both ways."""
 
 import re
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 from uuid import UUID
 
@@ -13,7 +15,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Scope
 
-from gateway.app import LANGGRAPH_PREFIXES, Application
+from gateway.app import LANGGRAPH_PREFIXES, PREPARED_PATH, Application
 from gateway.langgraph import langgraph_routers
 from gateway.langgraph.direct_routes import DirectRoutes, direct_endpoint
 from gateway.langgraph.route import WireRoute
@@ -103,6 +105,34 @@ async def test_requests_are_answered_as_by_fastapi(tmp_path: Path, prefix: str) 
     for request, one, other in zip(REQUESTS, direct, expected, strict=True):
         assert one == other, request
     assert {status for status, _, _ in direct} == {200, 400, 404, 405, 409, 422}
+
+
+async def test_nothing_is_built_for_the_first_request_of_a_prepared_application(
+    tmp_path: Path,
+) -> None:
+    path = PREPARED_PATH.replace("any", THREAD)
+    async with _application(tmp_path) as app:
+        app.prepare()
+        first, second = [await _count_calls(app, path) for _ in range(2)]
+    assert first < 3 * second
+
+
+async def _count_calls(app: ASGIApp, path: str) -> int:
+    """Return how many Python functions a GET request calls on this thread."""
+    calls = 0
+
+    def count(_: FrameType, event: str, __: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    transport = StreamingASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://parley") as client:
+        sys.setprofile(count)
+        try:
+            await client.get(path)
+        finally:
+            sys.setprofile(None)
+    return calls
 
 
 @pytest.mark.parametrize("path", ["/api/threads", "/api/threads/search"])

@@ -85,6 +85,11 @@ def shortest_silence(url: str) -> float:
         return min(state.silent_s for state in list_nodes(connection))
 
 
+def may_nodes_be_ended(url: str) -> bool:
+    with foreign_node(url, beats=False), closing(connect(parse_url(url))) as connection:
+        return all(state.may_be_ended for state in list_nodes(connection))
+
+
 async def see_a_silent_node_ended(url: str) -> None:
     with foreign_node(url, beats=False) as (number, own, work):
         await eventually(lambda: is_ended(url, number), bool, within_s=30)
@@ -132,6 +137,23 @@ async def test_a_node_whose_own_connection_is_gone_is_ended_with_the_others(
             await eventually(lambda: is_ended(url, number), bool, within_s=30)
             with pytest.raises(psycopg.OperationalError):
                 work.execute("SELECT 1")
+
+
+async def test_the_end_of_a_neighbor_is_seen_before_the_next_look_at_all_nodes(url: str) -> None:
+    # A server that has just started gives nodes time to come back.
+    await eventually(lambda: may_nodes_be_ended(url), bool)
+    with foreign_node(url, beats=False) as (number, own, work):
+        member = MemberNode(parse_url(url), MINE, heartbeat_s=3600)
+        await anyio.to_thread.run_sync(member.join)
+        try:
+            assert [node.number for node in member.living] == [number, member.number]
+            own.close()
+            await eventually(lambda: is_ended(url, number), bool, within_s=20)
+            await eventually(lambda: len(member.living), lambda living: living == 1)
+            with pytest.raises(psycopg.OperationalError):
+                work.execute("SELECT 1")
+        finally:
+            await anyio.to_thread.run_sync(member.release)
 
 
 async def test_a_node_that_works_is_not_ended(url: str, tmp_path: Path) -> None:
