@@ -1,6 +1,6 @@
 """What is needed to start a run again whose process ended: at another node, or after a crash."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from store.database import Database, Params, Statement, Transaction
@@ -33,6 +33,10 @@ SELECT run_request.*, run.kwargs FROM run_request LEFT JOIN run ON run.run_id = 
 WHERE run_request.thread_id = :name OR (run_request.run_id = :name AND run_request.thread_id IS NULL)
 ORDER BY run.seq
 """
+_CANCEL = (
+    "UPDATE run_request SET cancel_action = coalesce(cancel_action, :action) WHERE run_id = :run_id"
+)
+_ADD_MESSAGES = "UPDATE run_request SET messages = messages || :messages WHERE run_id = :run_id"
 _HAND_OVER = f"UPDATE run_request SET node = {HANDED_OVER} WHERE run_id = :run_id"  # noqa: S608 - literals only
 _HAND_OVER_RUN = f"UPDATE run SET node = {HANDED_OVER} WHERE run_id = :run_id"  # noqa: S608 - literals only
 
@@ -48,6 +52,8 @@ class LeftRun:
         body: The request as it was stored, JSON; perhaps by another version.
         kwargs: Those of the run's row, JSON; None = it has none.
         created_at: When it was requested, Unix seconds.
+        cancel_action: How it is to be canceled; None = it is not.
+        messages: What was injected into it, each message one line of JSON.
     """
 
     run_id: str
@@ -57,6 +63,8 @@ class LeftRun:
     body: str
     kwargs: str | None
     created_at: float
+    cancel_action: str | None
+    messages: str
 
 
 class RunRequestStore:
@@ -121,6 +129,21 @@ class RunRequestStore:
             ]
 
         return await self._database.transaction(work)
+
+    async def cancel(self, run_ids: Iterable[str], action: str) -> None:
+        """Have whoever takes one of the runs over cancel it; what was said first counts. Raises StoreUnavailable."""
+        statements: list[Statement] = [
+            (_CANCEL, {"run_id": run_id, "action": action}) for run_id in run_ids
+        ]
+
+        def work(tx: Transaction) -> None:
+            tx.run_all(statements)
+
+        await self._database.transaction(work)
+
+    async def add_messages(self, run_id: str, messages: str) -> None:
+        """Add what was injected into a run, each message one line of JSON. Raises StoreUnavailable."""
+        await self._database.execute(_ADD_MESSAGES, {"run_id": run_id, "messages": messages})
 
     async def hand_over(self, run_ids: Sequence[str]) -> None:
         """Let other nodes take runs over. They do not run here any more. Raises StoreUnavailable."""

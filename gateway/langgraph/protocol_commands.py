@@ -201,7 +201,7 @@ async def _inject_input(services: Services, thread_id: str, params: Json) -> Jso
         raise ProtocolError("invalid_argument", "messages must be a list of messages.")
     wanted = params.get("run_id")
     run_id = None if wanted is None else parse_id(str(wanted), "run")
-    listening = services.runs.inject(thread_id, run_id, said)
+    listening = await services.runs.inject(thread_id, run_id, said)
     if listening is None:
         raise ProtocolError("no_such_run", "No active run on this thread accepts messages.")
     return {"run_id": listening, "accepted": True}

@@ -47,8 +47,7 @@ async def cancel_runs(
     runs = _select_runs(services, body)
     if not runs:
         raise RowNotFound("No runs found to cancel.")
-    for live in runs:
-        live.request_cancel(action)
+    await services.runs.cancel_all(runs, action)
 
 
 def _select_runs(services: Services, body: CancelMany) -> list[LiveRun]:

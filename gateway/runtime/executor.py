@@ -27,6 +27,7 @@ from gateway.runtime.worker import (
     address_resume,
     continue_attempt,
     execute_run,
+    untaken_messages,
 )
 from store.errors import StoreUnavailable
 from store.runs import RunStore
@@ -158,6 +159,8 @@ class RunExecutor:
             input=graph_input(request),
             config=config,
         )
-        if live.attempt > 1 and (continued := await continue_attempt(prepared)):
-            return continued
+        if live.attempt > 1:
+            self._steering.restore(live.run_id, await untaken_messages(live, prepared))
+            if continued := await continue_attempt(prepared):
+                return continued
         return await address_resume(prepared)

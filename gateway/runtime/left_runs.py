@@ -5,10 +5,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import NoReturn
 
 import anyio
+from langchain_core.messages import AnyMessage
 
 from gateway.runtime.errors import InvalidRequest
-from gateway.runtime.lifecycle import RunFailure
+from gateway.runtime.lifecycle import CancelAction, RunFailure
 from gateway.runtime.live_run import LiveRun
+from gateway.runtime.serialization import dumps
 from store.errors import StoreError, StoreUnavailable
 from store.nodes import Nodes, preferred_node
 from store.run_requests import LeftRun
@@ -31,6 +33,7 @@ class LeftRuns:
         now: Returns the time, Unix seconds.
         start_again: Starts a run again, or raises InvalidRequest. Called in the order in which the runs of a thread
             were created.
+        write_s: Time limit of a write, seconds.
     """
 
     def __init__(
@@ -39,11 +42,14 @@ class LeftRuns:
         nodes: Nodes,
         now: Callable[[], float],
         start_again: Callable[[LeftRun], None],
+        *,
+        write_s: float,
     ) -> None:
         self._rows = rows
         self._nodes = nodes
         self._now = now
         self._start_again = start_again
+        self._write_s = write_s
 
     async def take(self) -> None:
         """Take over what was left on the threads that are this node's, as all nodes agree. Raises StoreUnavailable."""
@@ -67,6 +73,30 @@ class LeftRuns:
                 await self._rows.requests.hand_over(left)
         except StoreError as error:
             _log.warning("%d run(s) could not be handed over: %s", len(left), error)
+
+    async def store_cancel(self, runs: Iterable[LiveRun], action: CancelAction) -> None:
+        """Have whoever goes on with one of the runs cancel it.
+
+        Nothing is promised while the database cannot be written: then they are canceled here alone.
+        """
+        run_ids = [live.run_id for live in runs if live.restartable]
+        if not run_ids:
+            return
+        try:
+            with anyio.fail_after(self._write_s):
+                await self._rows.requests.cancel(run_ids, action)
+        except (StoreError, TimeoutError) as error:
+            _log.warning("The cancellation of %d run(s) is not stored: %s", len(run_ids), error)
+
+    async def store_messages(self, live: LiveRun, messages: Iterable[AnyMessage]) -> None:
+        """Have whoever goes on with a run hand messages to it. Raises StoreUnavailable."""
+        if not live.restartable:
+            return
+        lines = b"".join(dumps(message) + b"\n" for message in messages).decode()
+        with anyio.move_on_after(self._write_s):
+            await self._rows.requests.add_messages(live.run_id, lines)
+            return
+        raise StoreUnavailable("The database did not take the messages in time.")
 
     async def watch(self) -> None:
         """Take over what other nodes leave, as soon as they are ended. A SQLite file has no other nodes."""

@@ -1,11 +1,12 @@
 """LiveRun: a run in this process, with its status, events and cancellation."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
+from langchain_core.messages import AnyMessage
 from langgraph.runtime import RunControl
 
 from agent.langgraph_internals import node_tasks
@@ -42,6 +43,7 @@ class LiveRun:
         restartable: It goes on at another node, or after a restart, when this process ends.
         attempt: From 1 on; each process that executes it makes another one.
         crashes: How many attempts ended with their process.
+        messages: What was injected into earlier attempts.
         started_at: When it began to wait for its thread, Unix seconds.
         cancel_action: How to cancel it; None = nobody cancelled it.
         values: The thread's values so far; None after the end.
@@ -65,6 +67,7 @@ class LiveRun:
     restartable: bool = False
     attempt: int = 1
     crashes: int = 0
+    messages: Sequence[AnyMessage] = ()
     started_at: float = 0.0
     log: EventLog = field(default_factory=EventLog)
     values: Mapping[str, Any] | None = None

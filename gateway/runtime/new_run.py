@@ -10,7 +10,7 @@ from agent.thread_queue import QueueTicket
 from gateway.runtime.assistants import assistant_id_for_graph
 from gateway.runtime.errors import InvalidRequest
 from gateway.runtime.live_run import LiveRun
-from gateway.runtime.request import GraphRunRequest, new_run_row
+from gateway.runtime.request import GraphRunRequest, new_run_row, parse_messages
 from gateway.runtime.serialization import dumps
 from gateway.runtime.stream_modes import parse_stream_modes
 from store.run_requests import LeftRun
@@ -95,4 +95,5 @@ def _next_attempt(left: LeftRun, request: GraphRunRequest, body: Mapping[str, An
         temporary=left.thread_id is None,
     )
     live.attempt, live.crashes = left.attempt, left.crashes
+    live.messages = parse_messages([orjson.loads(line) for line in left.messages.splitlines()])
     return live

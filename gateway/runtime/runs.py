@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import TracebackType
@@ -85,7 +85,6 @@ class RunManager:
         self.threads = ThreadStore(database)
         self.rows = RunStore(database)
         self._nodes = database.nodes
-        self.left_runs = LeftRuns(self.rows, self._nodes, now, self._start_again)
         self.items = ItemStore(database, now=now)
         self.assistants = AssistantStore(database)
         self.subscribers = ThreadSubscribers(self._started_runs)
@@ -95,6 +94,9 @@ class RunManager:
         self.counters = RunCounters()
         self._steering = SteeringQueue()
         self._settings = settings = settings or RuntimeSettings()
+        self.left_runs = LeftRuns(
+            self.rows, self._nodes, now, self._start_again, write_s=settings.write_s
+        )
         self._webhooks = webhooks
         self._queue = ThreadQueue()
         self._active: dict[str, LiveRun] = {}
@@ -172,6 +174,8 @@ class RunManager:
             return  # this process stops: another one takes the run when it has ended
         request, live = decode_left_run(left, now=self.now())
         self._begin(self._tasks, self._enter(live, request), request)
+        if left.cancel_action is not None:
+            live.request_cancel("rollback" if left.cancel_action == "rollback" else "interrupt")
 
     def _begin(self, tasks: TaskGroup, live: LiveRun, request: GraphRunRequest) -> None:
         if request.multitask in ("interrupt", "rollback"):
@@ -251,11 +255,20 @@ class RunManager:
             raise RowNotFound("No runs found to cancel.")
         if live.is_left:
             raise StoreUnavailable("The run moves to another node; try again.")
-        live.request_cancel(action)
+        await self.cancel_all([live], action)
         return live
 
-    def inject(self, thread_id: str, run_id: str | None, messages: object) -> str | None:
+    async def cancel_all(self, runs: Sequence[LiveRun], action: CancelAction) -> None:
+        """Cancel active runs; one that has not ended when this process does is canceled by the next one."""
+        for live in runs:
+            live.request_cancel(action)
+        await self.left_runs.store_cancel(runs, action)
+
+    async def inject(self, thread_id: str, run_id: str | None, messages: object) -> str | None:
         """Hand messages to an active run; its agent takes them before its next model call.
+
+        If the run goes on at another node, or after a restart, they are handed to it there, unless they are in its
+        thread.
 
         Args:
             thread_id: The thread.
@@ -267,10 +280,16 @@ class RunManager:
 
         Raises:
             InvalidRequest: The messages are malformed.
+            StoreUnavailable: They cannot be stored; the agent may have taken them.
         """
         said = parse_messages(messages)
         for live in self.active_on_thread(thread_id):
             if run_id in {None, live.run_id} and self._steering.offer(live.run_id, said):
+                try:
+                    await self.left_runs.store_messages(live, said)
+                except BaseException:
+                    self._steering.retract(live.run_id, said)
+                    raise
                 return live.run_id
         return None
 

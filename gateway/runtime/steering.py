@@ -26,6 +26,16 @@ class SteeringQueue:
         waiting.extend(messages)
         return True
 
+    def restore(self, run_id: str, messages: Sequence[AnyMessage]) -> None:
+        """Let an open run have messages, however many, before those that wait."""
+        self._waiting[run_id][:0] = messages
+
+    def retract(self, run_id: str, messages: Sequence[AnyMessage]) -> None:
+        """Remove those of the messages that were not taken."""
+        ids = {message.id for message in messages}
+        waiting = self._waiting.get(run_id, [])
+        waiting[:] = [message for message in waiting if message.id not in ids]
+
     def take(self, run_id: str) -> list[AnyMessage]:
         """Remove and return the messages for a run, oldest first."""
         waiting = self._waiting.get(run_id)

@@ -2,12 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import anyio
+from langchain_core.messages import AnyMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.constants import START
 from langgraph.errors import GraphDrained
@@ -110,11 +111,35 @@ async def continue_attempt(prepared: PreparedRun) -> PreparedRun | None:
         "configurable": {key: options[key] for key in options if key not in CHECKPOINT_KEYS},
     }
     # A graph that is continued passes the place where it stopped.
-    stops = prepared.request.interrupt_before or ()
-    has_stopped = any(stops == "*" or node in stops for node in state.next if node != START)
+    has_stopped = _is_among(prepared.request.interrupt_before, state.next) or _is_among(
+        prepared.request.interrupt_after, await _last_nodes(prepared.graph, state)
+    )
     return replace(
         prepared, input=None, config=config, values=state.values if has_stopped else None
     )
+
+
+def _is_among(stops: Sequence[str] | str | None, nodes: Iterable[str]) -> bool:
+    return any(stops == "*" or node in (stops or ()) for node in nodes if node != START)
+
+
+async def _last_nodes(graph: Graph, state: StateSnapshot) -> list[str]:
+    """Return the nodes whose results made a state: those that have seen other versions of it than before."""
+    seen: list[Mapping[str, Any]] = []
+    for config in (state.config, state.parent_config):
+        saved = await graph.checkpointer.aget_tuple(config) if config else None  # type: ignore[union-attr]  # a saver
+        seen.append(saved.checkpoint["versions_seen"] if saved else {})
+    newest, before = seen
+    return [node for node in graph.nodes if newest.get(node) != before.get(node)]
+
+
+async def untaken_messages(live: LiveRun, prepared: PreparedRun) -> Sequence[AnyMessage]:
+    """Return what was injected into earlier attempts of a run, and is not in its thread."""
+    if not live.messages:
+        return ()
+    state = await prepared.graph.aget_state(prepared.thread_config)
+    taken = {getattr(message, "id", None) for message in state.values.get("messages") or ()}
+    return [message for message in live.messages if message.id not in taken]
 
 
 async def address_resume(prepared: PreparedRun) -> PreparedRun:

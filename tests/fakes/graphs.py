@@ -20,6 +20,7 @@ from typing_extensions import override
 from agent.options import take_steering_messages
 from gateway.runtime.assistants import GraphSource
 from gateway.runtime.worker import Graph
+from tests.eventually import eventually
 from tests.fakes.scripted import ScriptedChatModel
 
 
@@ -117,6 +118,8 @@ class Graphs:
             "custom": self._line(talk=_talk),
             "keeping": self._line(keep=_keep),
             "listening": self._line(nap=self._nap, hear=_hear),
+            "heeding": self._line(hear=_await_word, nap=self._nap),
+            "pondering": self._line(ponder=self._ponder),
         }
 
     @property
@@ -162,6 +165,12 @@ class Graphs:
             self.stopped.set()
             raise
         return {"title": "Rested"}
+
+    async def _ponder(self, state: State, config: RunnableConfig) -> State:
+        """Take what was injected, and wait."""
+        heard = await _await_word(state, config)
+        await self._nap(state)
+        return heard
 
     async def _refuse_to_stop(self, state: State) -> State:
         """Swallow a cancellation, as a badly written tool may."""
@@ -212,6 +221,10 @@ async def _talk(state: State, writer: StreamWriter) -> State:
 
 async def _hear(state: State, config: RunnableConfig) -> State:
     return {"messages": take_steering_messages(config)}
+
+
+async def _await_word(state: State, config: RunnableConfig) -> State:
+    return {"messages": await eventually(lambda: take_steering_messages(config))}
 
 
 async def _keep(state: State, runtime: Runtime[Any]) -> State:

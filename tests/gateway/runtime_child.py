@@ -1,11 +1,13 @@
 """A process that starts runs, says the id of the last one when a run waits in its second node, and waits to be killed.
 
-Arguments: data folder, URL of a PostgreSQL database or "", and the requests as JSON: keywords of `GraphRunRequest`.
+Arguments: data folder, URL of a PostgreSQL database or "", and the requests as JSON: keywords of `GraphRunRequest`, or
+what is to become of the first run: {"inject": messages} or {"cancel": action}.
 Without requests it takes up what it finds.
 """
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -16,6 +18,7 @@ from gateway.runtime.stream_modes import parse_stream_modes
 from store.checkpoints import open_checkpointer
 from store.config import StoreConfig
 from store.database import Database
+from tests.eventually import eventually
 from tests.fakes.graphs import Graphs
 
 
@@ -27,6 +30,13 @@ async def main(home: Path, url: str, requests: str) -> None:
         RunManager(database, graphs.sources, checkpointer) as runs,
     ):
         for asked in json.loads(requests):
+            if "inject" in asked:
+                inject = partial(runs.inject, runs.active[0].thread_id, None, asked["inject"])
+                await eventually(inject)
+                continue
+            if "cancel" in asked:
+                await runs.cancel(runs.active[0].thread_id, runs.active[0].run_id, asked["cancel"])
+                continue
             await runs.start(
                 GraphRunRequest(modes=parse_stream_modes("values"), create_thread=True, **asked)
             )

@@ -16,6 +16,7 @@ import orjson
 import pytest
 
 from gateway.runtime.live_run import LiveRun, first_event_number
+from gateway.runtime.new_run import encode_request
 from gateway.runtime.request import GraphRunRequest
 from gateway.runtime.runs import RunManager
 from gateway.runtime.stream_modes import parse_stream_modes
@@ -177,6 +178,83 @@ async def test_a_run_is_canceled_before_it_goes_on(tmp_path: Path, shared: str) 
             await live.finished.wait()
         assert await status_of(runs, run_id) == "interrupted"
         assert "after" not in graphs.calls
+
+
+@pytest.mark.parametrize("action", ["interrupt", "rollback"])
+async def test_a_run_that_was_canceled_and_had_not_stopped_does_not_start_again(
+    tmp_path: Path, shared: str, action: str
+) -> None:
+    [run_id] = await kill_during(
+        tmp_path, shared, {**SLOW, "assistant_id": "stubborn"}, {"cancel": action}
+    )
+    async with next_process(tmp_path, shared) as (runs, graphs, database):
+
+        async def is_left() -> bool:
+            return bool(await database.read("SELECT run_id FROM run_request"))
+
+        await eventually(is_left, lambda left: not left, within_s=30)
+        assert not graphs.reached.is_set()
+        listed = {run.run_id: run.status for run in await runs.rows.list_by_thread(THREAD)}
+        assert listed == ({run_id: "interrupted"} if action == "interrupt" else {})
+        assert (await runs.threads.get(THREAD)).status == "idle"
+
+
+@pytest.mark.parametrize("graph", ["listening", "pondering", "heeding"])
+async def test_what_was_injected_arrives_once(tmp_path: Path, shared: str, graph: str) -> None:
+    """The node died before the agent took it, before what it did with it was stored, or after that."""
+    said = {
+        "role": "human",
+        "content": [{"type": "text", "text": "by the way"}],
+        "id": "m1",
+        "name": "ann",
+    }
+    [run_id] = await kill_during(
+        tmp_path, shared, {**SLOW, "assistant_id": graph}, {"inject": [said]}
+    )
+    async with next_process(tmp_path, shared) as (runs, graphs, _):
+        live = await wait_taken(runs, run_id)
+        graphs.gate.set()
+        with anyio.fail_after(60):
+            await live.finished.wait()
+        messages = orjson.loads(live.result)["messages"]
+        assert [{name: one[name] for name in ("content", "id", "name")} for one in messages] == [
+            {name: said[name] for name in ("content", "id", "name")}
+        ]
+        assert "untaken" not in orjson.loads(live.log.subscribe().read()[-1].data)
+
+
+@pytest.mark.parametrize("durability", ["sync", "exit"])
+@pytest.mark.parametrize(
+    ("place", "asked", "calls"),
+    [
+        ("interrupt_after", ["one", "nap"], {"one": 1}),
+        ("interrupt_after", ["nap"], {"one": 1, "nap": 1}),
+        ("interrupt_after", "*", {"one": 1}),
+        ("interrupt_before", ["after"], {"one": 1, "nap": 1}),
+        ("interrupt_after", ["after"], {"one": 1, "nap": 1, "after": 1}),
+    ],
+)
+async def test_a_run_that_stopped_where_it_was_to_does_not_pass_that_place(
+    tmp_path: Path, durability: str, place: str, asked: list[str] | str, calls: dict[str, int]
+) -> None:
+    """The process died before the run's end was stored."""
+    given = {**SLOW, "durability": durability, place: asked}
+    request = GraphRunRequest(modes=parse_stream_modes("values"), create_thread=True, **given)
+    async with next_process(tmp_path, "") as (runs, graphs, database):
+        graphs.gate.set()
+        live = await runs.start(request)
+        await live.stopped.wait()
+        assert graphs.calls == calls
+        status = (await runs.threads.get(THREAD)).status
+        await database.execute("UPDATE run SET status = 'running'", {})
+        stored = encode_request(request, live)
+        await database.execute(
+            *runs.rows.requests.insert_statement(live.run_id, THREAD, stored, now=1.0)
+        )
+    async with next_process(tmp_path, "") as (runs, graphs, _):
+        await eventually(partial(status_of, runs, live.run_id), partial(eq, "success"), within_s=30)
+        assert graphs.calls == {}
+        assert (await runs.threads.get(THREAD)).status == status
 
 
 async def test_runs_of_a_thread_that_end_in_one_moment_do_not_leave_it_busy(

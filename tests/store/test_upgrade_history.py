@@ -72,6 +72,7 @@ ROWS: Mapping[int, str] = {
     18: "INSERT INTO run_webhook VALUES ('r1', 'https://example.org', '{}', 0);",
     19: "",
     20: "INSERT INTO run_request VALUES ('r2', NULL, 0, 1, 0, '{}', 80);",
+    21: "UPDATE run_request SET cancel_action = 'rollback', messages = '{}' || char(10) WHERE run_id = 'r2';",
 }
 """What was written at each schema, in its own names. A new migration gets an entry, if only an empty one."""
 
@@ -147,6 +148,7 @@ CHECKS: Sequence[Check] = (
      [("user-data/a%20b", "threads/t1/00ff", 1700000000000000001)]),
     (18, "SELECT run_id, url, body, node FROM run_webhook", [("r1", "https://example.org", "{}", 0)]),
     (20, "SELECT run_id, attempt, crashes, body FROM run_request", [("r2", 1, 0, "{}")]),
+    (21, "SELECT cancel_action, messages FROM run_request", [("rollback", "{}\n")]),
 )  # fmt: skip
 """Since which schema the rows are there, how they are read today, and what is read."""
 

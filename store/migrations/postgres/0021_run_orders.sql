@@ -1,0 +1,2 @@
+ALTER TABLE run_request ADD COLUMN cancel_action TEXT COLLATE "C";
+ALTER TABLE run_request ADD COLUMN messages TEXT COLLATE "C" NOT NULL DEFAULT '';
