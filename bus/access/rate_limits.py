@@ -1,7 +1,7 @@
 """Rate limits per sender: how many messages a person may send in a period."""
 
 import math
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections import OrderedDict
 
 from bus.config import BusConfig, ChannelPolicy, RateLimit
@@ -14,6 +14,15 @@ MAX_SENDERS = 10_000
 """Senders that are counted; beyond that, the least recent are dropped."""
 
 
+SenderKey = tuple[str, str, str, str]
+"""Channel, workspace, person, and what is counted separately: chat or commands."""
+
+
+def sender_key(message: InboundMessage, kind: str) -> SenderKey:
+    """Return whom a message counts for."""
+    return message.key.channel, message.key.workspace, message.sender.user_id, kind
+
+
 class SenderRateLimiter:
     """Counts the accepted messages of each sender.
 
@@ -23,7 +32,7 @@ class SenderRateLimiter:
 
     def __init__(self, max_senders: int = MAX_SENDERS) -> None:
         self._max_senders = max_senders
-        self._sent: OrderedDict[tuple[str, ...], list[float]] = OrderedDict()
+        self._sent: OrderedDict[SenderKey, list[float]] = OrderedDict()
 
     def acquire(self, message: InboundMessage, limit: RateLimit, *, kind: str, now: float) -> float:
         """Count a message; return 0, or if the limit is exceeded, after how many seconds it may be sent.
@@ -38,7 +47,7 @@ class SenderRateLimiter:
         """
         if limit.messages == 0:
             return 0.0
-        sent = self._sender(message, kind)
+        sent = self._sent_by(sender_key(message, kind))
         if sent and sent[-1] > now:
             sent.clear()  # the clock was set back
         moment = now if message.sent_at is None else min(now, message.sent_at)
@@ -49,16 +58,25 @@ class SenderRateLimiter:
             return 0.0
         return sent[0] + limit.per_seconds - moment
 
+    def record(self, sender: SenderKey, moment: float, *, per_seconds: float) -> None:
+        """Count a message that another node accepted, sent at `moment` by this node's clock, Unix seconds."""
+        sent = self._sent_by(sender)
+        insort(sent, moment)
+        del sent[: bisect_right(sent, sent[-1] - per_seconds)]
+
+    def last_sent(self, sender: SenderKey) -> float | None:
+        """Return when a sender's newest message that counts was sent, Unix seconds; None = unknown."""
+        sent = self._sent.get(sender)
+        return sent[-1] if sent else None
+
     def release(self, message: InboundMessage, *, kind: str) -> None:
         """Undo `acquire` for a message that was not accepted."""
-        sent = self._sender(message, kind)
+        sent = self._sent_by(sender_key(message, kind))
         if sent:
             sent.pop()
 
-    def _sender(self, message: InboundMessage, kind: str) -> list[float]:
+    def _sent_by(self, person: SenderKey) -> list[float]:
         """Return when a sender's messages were accepted, Unix seconds, in order; a deque takes 600 bytes at least."""
-        key = message.key
-        person = (key.channel, key.workspace, message.sender.user_id, kind)
         sent = self._sent.setdefault(person, [])
         self._sent.move_to_end(person)
         if len(self._sent) > self._max_senders:

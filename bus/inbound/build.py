@@ -1,7 +1,6 @@
 """Builds the inbound side, bottom-up: the pipeline's stages in their order, and the handlers of other events."""
 
 from bus.access.checker import AccessChecker
-from bus.access.rate_limits import SenderRateLimiter
 from bus.commands.runner import CommandRunner
 from bus.context import BusContext
 from bus.conversation.approvals import Questions
@@ -40,11 +39,11 @@ def build_inbound(
     access = AccessChecker(policies=bus.policies, pairings=bus.stores.pairings, now=bus.now)
     album = AlbumCollector(bus, workers)
     dispatcher = InboundDispatcher(bus, commands=commands, workers=workers, albums=album)
-    limiter, deduplicate = SenderRateLimiter(), DeduplicateStage()
+    limits, deduplicate = LimitStage(bus), DeduplicateStage()
     localize = LocalizeStage(bus, migrations)
     notices = IntakeNotices(bus, access=access, localizer=localize)
     commit = CommitStage(
-        bus, deduplicate=deduplicate, limiter=limiter, notices=notices, dispatcher=dispatcher
+        bus, deduplicate=deduplicate, limits=limits, notices=notices, dispatcher=dispatcher
     )
     stages: tuple[Stage, ...] = (
         clean,
@@ -55,7 +54,7 @@ def build_inbound(
         PlaceStage(bus, questions.pending),
         AccessStage(access=access, notices=notices),
         localize,
-        LimitStage(bus, limiter),
+        limits,
         commit,
     )
     pipeline = InboundPipeline(stages, capacity=capacity, stats=bus.stats, now=bus.now)

@@ -6,10 +6,10 @@ from typing import assert_never
 import anyio
 from typing_extensions import override
 
-from bus.access.rate_limits import SenderRateLimiter
 from bus.context import BusContext
 from bus.inbound.deduplicate import DeduplicateStage
 from bus.inbound.dispatcher import InboundDispatcher
+from bus.inbound.limits import LimitStage
 from bus.inbound.notices import IntakeNotices
 from bus.inbound.pipeline import InboundContext, Stage
 from bus.messages import encode_inbound
@@ -29,13 +29,13 @@ class CommitStage(Stage):
         bus: BusContext,
         *,
         deduplicate: DeduplicateStage,
-        limiter: SenderRateLimiter,
+        limits: LimitStage,
         notices: IntakeNotices,
         dispatcher: InboundDispatcher,
     ) -> None:
         self._bus = bus
         self._deduplicate = deduplicate
-        self._limiter = limiter
+        self._limits = limits
         self._notices = notices
         self._dispatcher = dispatcher
 
@@ -66,7 +66,7 @@ class CommitStage(Stage):
         result = await self._bus.stores.inbox.accept(new, cap=cap, notice=notice)
         self._deduplicate.remember(message)
         if not (is_too_fast or isinstance(result, InboxRow)):
-            self._limiter.release(message, kind=context.kind)
+            self._limits.release(context)
         match result:
             case DuplicateMessage():
                 return Disposition.DUPLICATE
@@ -74,6 +74,8 @@ class CommitStage(Stage):
                 self._notices.deliver_refusal(message, result)
                 return Disposition.RATE_LIMITED if is_too_fast else Disposition.QUEUE_FULL
             case InboxRow():
+                if not is_too_fast:
+                    self._limits.announce(context)
                 moved = message if result.key == message.key else replace(message, key=result.key)
                 started_at = context.received_at or result.received_at
                 self._bus.tracer.record_intake(

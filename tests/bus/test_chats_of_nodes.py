@@ -8,7 +8,7 @@ from pathlib import Path
 
 import anyio
 
-from bus.config import BusConfig
+from bus.config import BusConfig, RateLimit
 from bus.locales.en import ENGLISH
 from bus.messages import (
     OutboundText,
@@ -74,7 +74,11 @@ def key_of(chat: str) -> ConversationKey:
 
 @asynccontextmanager
 async def two_nodes(
-    store: StoreConfig, home: Path, platform: Callable[[], FakePlatform] = FakePlatform
+    store: StoreConfig,
+    home: Path,
+    platform: Callable[[], FakePlatform] = FakePlatform,
+    *,
+    config: BusConfig | None = None,
 ) -> AsyncIterator[TwoNodes]:
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(FakeLangGraph())
@@ -85,7 +89,7 @@ async def two_nodes(
                     platform=platform(),
                     server=server,
                     store=store,
-                    config=BusConfig(drain_s=0.2, max_queue=100),
+                    config=config or BusConfig(drain_s=0.2, max_queue=100),
                 )
             )
             for name in ("one", "two")
@@ -421,6 +425,26 @@ async def test_a_setting_made_at_one_node_holds_at_the_other(
         settings = [one.bus._context.settings for one in (nodes.one, nodes.two)]
         await settings[0].update(key_of("c"), model="qwen")
         await eventually(lambda: settings[1].get(key_of("c")).model == "qwen")
+
+
+async def test_a_person_has_one_rate_limit_at_all_nodes(store: StoreConfig, tmp_path: Path) -> None:
+    config = BusConfig(rate_limit=RateLimit(messages=3, per_seconds=3600))
+    async with two_nodes(store, tmp_path, config=config) as nodes:
+        one, two = nodes.one, nodes.two
+        with (
+            one.database.signals.subscribe("told") as told_one,
+            two.database.signals.subscribe("told") as told_two,
+        ):
+            for number, node in enumerate((one, two, one)):
+                accepted = await node.send("hi", chat=f"c{number}", event=f"e{number}")
+                assert accepted is Disposition.ACCEPTED
+                # Comes to the other node after what tells it of the message.
+                node.database.signals.publish("told", str(number))
+                await anext(told_one)
+                await anext(told_two)
+        assert await two.send("hi", chat="c3", event="e3") is Disposition.RATE_LIMITED
+        assert await one.send("hi", chat="c4", event="e4") is Disposition.RATE_LIMITED
+        assert await one.send("hi", chat="c5", event="e5", user="bob") is Disposition.ACCEPTED
 
 
 async def test_a_chat_that_migrates_keeps_its_owner(store: StoreConfig, tmp_path: Path) -> None:
