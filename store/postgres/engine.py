@@ -215,6 +215,11 @@ async def open_postgres(
         await anyio.to_thread.run_sync(node.join)
         engine = PostgresEngine(node, home, description.name)
         yield engine
+    except Exception:
+        if engine is not None:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(node.explain_failure)
+        raise
     finally:
         with anyio.CancelScope(shield=True):
             if engine is not None:

@@ -208,6 +208,15 @@ class MemberNode:
                     self._connection.execute("SELECT pg_advisory_unlock_all()")
             self._close()
 
+    def explain_failure(self) -> None:
+        """Call `on_lost` if other nodes have ended this one: then its connections fail before its next heartbeat."""
+        try:
+            self._ensure()
+        except StoreLocked:
+            self._tell_lost()
+        except StoreUnavailable as error:
+            _log.debug("no answer whether this node was ended: %s", error)
+
     def _announce(self, statement: LiteralString) -> None:
         """Change the row of this node, and see it changed. Raises StoreUnavailable."""
         with self._mutex:
@@ -230,13 +239,17 @@ class MemberNode:
                     looked_at = time.monotonic()
                     self._ensure(looks=True)
             except StoreLocked:
-                if self._on_lost is not None:
-                    self._on_lost()
+                self._tell_lost()
                 return
             except StoreUnavailable as error:
                 _log.debug("no heartbeat: %s", error)
             except Exception:  # noqa: BLE001 - without a heartbeat other nodes would end this one
                 _log.exception("the heartbeat failed; it goes on")
+
+    def _tell_lost(self) -> None:
+        on_lost, self._on_lost = self._on_lost, None
+        if on_lost is not None:
+            on_lost()
 
     def _ensure(self, *, looks: bool = False) -> None:
         """Return if this process is a node. `looks`: see to the others too. Raises StoreLocked, StoreUnavailable."""

@@ -181,6 +181,36 @@ async def test_a_node_that_was_ended_is_told_and_can_write_nothing(
             assert "Other nodes took over" in database.outage
 
 
+async def test_a_node_that_fails_because_it_was_ended_is_told(url: str, tmp_path: Path) -> None:
+    """Frozen while it starts, a node fails before its next heartbeat."""
+    lost = threading.Event()
+
+    async def fail() -> None:
+        async with Database.open(StoreConfig(url=url), tmp_path, MINE, lost.set) as database:
+            with psycopg.connect(url, autocommit=True) as other:
+                other.execute("UPDATE node SET ended_at = 1.0")
+                other.execute(END_OTHERS)
+            await database.read("SELECT 1")
+
+    with pytest.raises(StoreUnavailable):
+        await fail()
+    assert lost.is_set()
+
+
+async def test_a_failure_that_no_other_node_caused_ends_no_node(url: str, tmp_path: Path) -> None:
+    lost = threading.Event()
+
+    async def fail() -> None:
+        async with Database.open(StoreConfig(url=url), tmp_path, MINE, lost.set):
+            with psycopg.connect(url, autocommit=True) as other:
+                other.execute(END_OTHERS)
+            raise StoreUnavailable("The connection broke.")
+
+    with pytest.raises(StoreUnavailable, match="connection broke"):
+        await fail()
+    assert not lost.is_set()
+
+
 async def test_nodes_stay_nodes_when_their_connections_break(url: str, tmp_path: Path) -> None:
     config = StoreConfig(url=url)
     lost: list[str] = []
