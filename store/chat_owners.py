@@ -9,7 +9,7 @@ stored.
 import json
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from store.conversations import ConversationKey, current_key_in, key_from_row, key_params
@@ -36,10 +36,13 @@ _FIND = f"""
 SELECT node FROM chat_owner
 WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND {LIVES}
 """  # noqa: S608 - statements of this module only
+_NEWEST = """
+SELECT coalesce((SELECT max(id) FROM inbox), 0) AS inbox_id, coalesce((SELECT max(id) FROM outbox), 0) AS outbox_id
+"""
 _HAVE_WORK = """
 SELECT DISTINCT channel, workspace, chat, '' AS topic FROM conversation WHERE id IN (
-    SELECT conversation_id FROM inbox WHERE state IN ('new', 'running')
-    UNION ALL SELECT conversation_id FROM outbox WHERE state IN ('pending', 'sending'))
+    SELECT conversation_id FROM inbox WHERE state IN ('new', 'running') AND id > :inbox_id
+    UNION ALL SELECT conversation_id FROM outbox WHERE state IN ('pending', 'sending') AND id > :outbox_id)
 """
 _ORPHANS = f"""
 SELECT channel, workspace, chat, topic FROM ({_HAVE_WORK}) AS found
@@ -50,7 +53,7 @@ WHERE NOT EXISTS (
 _OPEN_ROWS = """
 SELECT inbox.id, channel, workspace, chat, '' AS topic
 FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id JOIN chat_owner USING (channel, workspace, chat)
-WHERE inbox.state IN ('new', 'running') AND chat_owner.node = :node
+WHERE inbox.state IN ('new', 'running') AND inbox.id > :inbox_id AND chat_owner.node = :node
 """
 _GIVE_UP = """
 DELETE FROM chat_owner
@@ -71,6 +74,21 @@ NOT EXISTS (
 """
 _GIVE_UP_IDLE = f"{_GIVE_UP} AND {_IS_IDLE}"
 _GIVE_UP_ALL_IDLE = f"DELETE FROM chat_owner WHERE node = :node AND {_IS_IDLE}"  # noqa: S608 - of this module only
+
+
+@dataclass(frozen=True, slots=True)
+class WorkMark:
+    """A place in the journal: a search looks at the rows behind it. The IDs of the last rows before it; 0 = none.
+
+    A snapshot that somebody holds open keeps the index entries of all rows that were finished since, and a search of
+    everything passes them.
+    """
+
+    inbox_id: int = 0
+    outbox_id: int = 0
+
+
+EVERYTHING = WorkMark()
 
 
 class ChatOwners:
@@ -162,9 +180,15 @@ class ChatOwners:
         """Receive what other nodes signal to this one (`parse_signal`); "" = some signals may have been lost."""
         return self._database.signals.subscribe(f"chats:{self.number}")
 
-    async def list_orphans(self) -> list[ConversationKey]:
+    async def find_mark(self) -> WorkMark:
+        """Return the place behind the newest rows. Raises StoreError."""
+        row = (await self._database.read(_NEWEST))[0]
+        return WorkMark(int(row["inbox_id"]), int(row["outbox_id"]))
+
+    async def list_orphans(self, mark: WorkMark = EVERYTHING) -> list[ConversationKey]:
         """Return the chats that have unfinished messages or open deliveries, and no owner. Raises StoreError."""
-        return [key_from_row(row) for row in await self._database.read(_ORPHANS)]
+        params: Params = {"inbox_id": mark.inbox_id, "outbox_id": mark.outbox_id}
+        return [key_from_row(row) for row in await self._database.read(_ORPHANS, params)]
 
     async def take(self, chats: Iterable[ConversationKey]) -> list[ConversationKey]:
         """Own those of some chats, up to `MAX_CLAIMS`, that nobody owns by now; return them. Raises StoreError."""
@@ -182,9 +206,12 @@ class ChatOwners:
             self.remember(chat, since=since)
         return taken
 
-    async def list_open_rows(self) -> list[tuple[int, ConversationKey]]:
+    async def list_open_rows(
+        self, mark: WorkMark = EVERYTHING
+    ) -> list[tuple[int, ConversationKey]]:
         """Return the unfinished inbox rows of this node's chats: their ids and chats. Raises StoreError."""
-        rows = await self._database.read(_OPEN_ROWS, {"node": self.number})
+        params: Params = {"node": self.number, "inbox_id": mark.inbox_id}
+        rows = await self._database.read(_OPEN_ROWS, params)
         return [(int(row["id"]), key_from_row(row)) for row in rows]
 
     def forget(self, chats: Collection[ConversationKey]) -> None:

@@ -77,19 +77,18 @@ _SUPERSEDE = "DELETE FROM outbox WHERE key = :key AND state = 'pending' AND atte
 _BY_KEY = f"{_SELECT} WHERE outbox.key = :key"
 _BY_ID = f"{_SELECT} WHERE outbox.id = :id"
 _OPEN = f"{_SELECT} WHERE outbox.state IN ('pending', 'sending') ORDER BY outbox.id"
-# Without INDEXED BY, SQLite reads every row of the conversation.
-_IN_CONVERSATION = """
-SELECT outbox.*, channel, workspace, chat, topic
-FROM outbox INDEXED BY outbox_open JOIN conversation ON conversation.id = outbox.conversation_id
-WHERE outbox.state IN ('pending', 'sending')
-AND channel = :channel AND workspace = :workspace AND chat = :chat AND topic = :topic
+# Without INDEXED BY, SQLite reads every row of the conversation. No join: PostgreSQL, too, reads from `from_id` on.
+_OPEN_FROM_ID = """
+SELECT * FROM outbox INDEXED BY outbox_open
+WHERE state IN ('pending', 'sending') AND id >= :from_id AND conversation_id = (
+    SELECT id FROM conversation
+    WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND topic = :topic)
 """
-_OPEN_IN_CONVERSATION = f"{_IN_CONVERSATION} ORDER BY outbox.id"
 # Two ordered reads, the second only if the first finds nothing: sorting would read every open row.
 NEXT_OPEN = f"""
-SELECT * FROM ({_IN_CONVERSATION} AND (attempts > 0 OR not_before <= :now) ORDER BY outbox.id LIMIT 1) AS due
+SELECT * FROM ({_OPEN_FROM_ID} AND (attempts > 0 OR not_before <= :now) ORDER BY id LIMIT 1) AS due
 UNION ALL
-SELECT * FROM ({_IN_CONVERSATION} AND attempts = 0 AND not_before > :now ORDER BY not_before LIMIT 1) AS later
+SELECT * FROM ({_OPEN_FROM_ID} AND attempts = 0 AND not_before > :now ORDER BY not_before LIMIT 1) AS later
 LIMIT 1
 """  # noqa: S608 - statements of this module only
 _OPEN_CONVERSATIONS = """
@@ -98,8 +97,8 @@ WHERE id IN (SELECT conversation_id FROM outbox WHERE state IN ('pending', 'send
 """
 _OPEN_CONVERSATIONS_OWN = """
 SELECT channel, workspace, chat, topic FROM conversation JOIN chat_owner USING (channel, workspace, chat)
-WHERE chat_owner.node = :node
-AND conversation.id IN (SELECT conversation_id FROM outbox WHERE state IN ('pending', 'sending'))
+WHERE chat_owner.node = :node AND conversation.id IN (
+    SELECT conversation_id FROM outbox WHERE state IN ('pending', 'sending') AND outbox.id > :after_id)
 """
 _MARK_SENDING = """
 UPDATE outbox SET state = 'sending', attempts = attempts + 1, last_sent_at = :now, updated_at = :now,
@@ -191,27 +190,31 @@ class OutboxStore:
             raise RowNotFound(f"There is no delivery {row_id}.")
         return _outbox_row(rows[0])
 
-    async def list_open(self, conversation: ConversationKey | None = None) -> list[OutboxRow]:
-        """Return pending and sending rows in order of their ids, of one conversation or of all."""
-        if conversation is None:
-            rows = await self._database.read(_OPEN)
-        else:
-            rows = await self._database.read(_OPEN_IN_CONVERSATION, key_params(conversation))
-        return [_outbox_row(row) for row in rows]
+    async def list_open(self) -> list[OutboxRow]:
+        """Return pending and sending rows in order of their ids."""
+        return [_outbox_row(row) for row in await self._database.read(_OPEN)]
 
-    async def next_open(self, conversation: ConversationKey, *, now: float) -> OutboxRow | None:
+    async def next_open(
+        self, conversation: ConversationKey, *, now: float, from_id: int = 0
+    ) -> OutboxRow | None:
         """Return the first pending or sending row of a conversation.
 
-        Rows that wait for their first attempt come last, the next one due first; `now` in Unix seconds.
+        Rows that wait for their first attempt come last, the next one due first; `now` in Unix seconds. No row before
+        `from_id` is open, as the caller knows.
         """
-        rows = await self._database.read(NEXT_OPEN, {**key_params(conversation), "now": now})
-        return _outbox_row(rows[0]) if rows else None
+        params = {**key_params(conversation), "now": now, "from_id": from_id}
+        rows = await self._database.read(NEXT_OPEN, params)
+        return from_row(OutboxRow, rows[0], conversation=conversation) if rows else None
 
-    async def list_open_conversations(self, *, node: int | None = None) -> list[ConversationKey]:
-        """Return the conversations that have pending or sending rows; `node`: those whose chats it owns."""
+    async def list_open_conversations(
+        self, *, node: int | None = None, after_id: int = 0
+    ) -> list[ConversationKey]:
+        """Return the conversations with open rows; `node`: those whose chats it owns, with one after `after_id`."""
         if node is None:
             return [key_from_row(row) for row in await self._database.read(_OPEN_CONVERSATIONS)]
-        rows = await self._database.read(_OPEN_CONVERSATIONS_OWN, {"node": node})
+        rows = await self._database.read(
+            _OPEN_CONVERSATIONS_OWN, {"node": node, "after_id": after_id}
+        )
         return [key_from_row(row) for row in rows]
 
     async def mark_sending(

@@ -17,6 +17,7 @@ from bus.messages import (
     decode_inbound,
     decode_reply_target,
 )
+from store.chat_owners import EVERYTHING, WorkMark
 from store.errors import StoreError, StoreUnavailable
 from store.inbox import InboxRow
 
@@ -104,10 +105,10 @@ class InboundDispatcher:
             self._tasks.start_soon(self._resume_chat, chat)
         self._resuming[chat] = True
 
-    async def find_forgotten(self) -> set[ConversationKey]:
+    async def find_forgotten(self, mark: WorkMark = EVERYTHING) -> set[ConversationKey]:
         """Return the chats of this node with rows that nobody here works on: a signal was lost. Raises StoreError."""
         busy = self._held()
-        rows = await self._owners.list_open_rows()
+        rows = await self._owners.list_open_rows(mark)
         now_busy = self._held()
         return {chat for row_id, chat in rows if row_id not in busy and row_id not in now_busy}
 

@@ -12,7 +12,7 @@ import anyio
 from bus.context import BusContext
 from bus.inbound.dispatcher import InboundDispatcher
 from bus.messages import ConversationKey
-from store.chat_owners import MAX_CLAIMS, parse_signal
+from store.chat_owners import EVERYTHING, MAX_CLAIMS, WorkMark, parse_signal
 from store.errors import StoreError
 from store.nodes import Nodes
 
@@ -23,6 +23,9 @@ SEARCH_S = 0.5
 
 SEARCHES_OF_OWN = 4
 """Searches between two for what is forgotten in this node's own chats."""
+
+SEARCHES_OF_ALL = 20
+"""Searches between two of everything; the others look at what is newer than the one of everything before them."""
 
 MAX_STRAYS = 100
 """Idle chats that are given to a node that came, in one search of this node's own chats."""
@@ -51,6 +54,7 @@ class ChatTakeover:
         self._ready: set[int] = set()
         self._hears = False
         self._searches = 0
+        self._mark = EVERYTHING
         self._strays: list[ConversationKey] = []
         self._leaves = False
 
@@ -60,9 +64,12 @@ class ChatTakeover:
             return
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._listen)
+            known = self._nodes.living
             while True:
                 with anyio.move_on_after(SEARCH_S):
-                    await self._nodes.wait_change()
+                    if self._nodes.living == known:
+                        await self._nodes.wait_change()
+                known = self._nodes.living
                 if not self._leaves:
                     await self._try_search()
 
@@ -96,8 +103,14 @@ class ChatTakeover:
         Raises:
             StoreError: the journal cannot be used.
         """
-        taken = await self._take_orphans()
+        number, self._searches = self._searches, self._searches + 1
         numbers = {node.number for node in self._nodes.living}
+        is_whole = number % SEARCHES_OF_ALL == 0
+        newest = await self._owners.find_mark() if is_whole else self._mark
+        # Nodes that come and go change who owns what, whatever its age; so may nodes that leave a chat to this one.
+        looks_at_all = is_whole or bool(self._seen) or numbers != self._numbers
+        mark = EVERYTHING if looks_at_all else self._mark
+        taken = await self._take_orphans(mark)
         if not self._numbers <= numbers:
             # What a node that is gone closed last may not be shown yet.
             await self._delivery.repeat_indicators()
@@ -108,9 +121,9 @@ class ChatTakeover:
         self._ready = ready
         if taken:
             await self._delivery.send_own()
-        self._searches += 1
-        if self._searches % SEARCHES_OF_OWN == 0:
-            await self._search_own()
+        if number % SEARCHES_OF_OWN == 0:
+            await self._search_own(mark)
+        self._mark = newest
         return len(taken)
 
     async def _try_search(self) -> None:
@@ -132,7 +145,7 @@ class ChatTakeover:
             async for payload in payloads:
                 if not payload:
                     self._hears = True
-                    self._searches = -1  # the next search looks at everything
+                    self._searches = 0  # the next search looks at everything
                     continue
                 try:
                     key, is_delivery = parse_signal(payload)
@@ -140,14 +153,13 @@ class ChatTakeover:
                     log.warning("a signal of another node cannot be read: %.200r", payload)
                     continue
                 if is_delivery:
-                    self._delivery.notify(key)
+                    self._delivery.notify(key, are_new=False)
                 else:
                     self._dispatcher.resume_chat_soon(key)
 
-    async def _take_orphans(self) -> set[ConversationKey]:
-        orphans = [
-            chat for chat in await self._owners.list_orphans() if chat.channel in self._channels
-        ]
+    async def _take_orphans(self, mark: WorkMark) -> set[ConversationKey]:
+        found = await self._owners.list_orphans(mark)
+        orphans = [chat for chat in found if chat.channel in self._channels]
         self._seen = {chat: self._seen.get(chat, 0) + 1 for chat in orphans}
         wanted = [
             chat for chat in orphans if self._owners.prefers(chat) or self._seen[chat] > PATIENCE
@@ -163,11 +175,11 @@ class ChatTakeover:
         for chat in chats:
             self._dispatcher.resume_chat_soon(chat)
 
-    async def _search_own(self) -> None:
+    async def _search_own(self, mark: WorkMark) -> None:
         """Find what is forgotten in this node's chats: a signal was lost, or the disk failed after a commit."""
-        forgotten = await self._dispatcher.find_forgotten()
+        forgotten = await self._dispatcher.find_forgotten(mark)
         self._resume(forgotten)
-        chats = forgotten | await self._delivery.send_own()
+        chats = forgotten | await self._delivery.send_own(mark.outbox_id)
         batch, self._strays = self._strays[:MAX_STRAYS], self._strays[MAX_STRAYS:]
         await self._owners.give_up_strays(batch)
         if foreign := [chat for chat in chats if chat.channel not in self._channels]:

@@ -43,6 +43,9 @@ REPEATED_INDICATORS, REPEATED_INDICATORS_S = 2000, 15.0
 OWNER_POLL_S = 0.1
 """How often it is looked whether this process is the owner of the database again, seconds."""
 
+MAX_SENT = 50_000
+"""Conversations of which it is remembered what was sent."""
+
 LANE_PAUSE_S = 1.0
 """How long a lane waits after an error that is not the store's, seconds."""
 
@@ -88,6 +91,9 @@ class DeliveryWorker:
         self._tasks: TaskGroup | None = None
         self._lanes: dict[ConversationKey, anyio.Event] = {}
         self._idle: set[ConversationKey] = set()  # lanes with only rows that are due later
+        self._next_ids: dict[
+            ConversationKey, int
+        ] = {}  # no row before it was open when its lane ended
         self._waiters: dict[str, set[anyio.Event]] = {}
         self._migrations: dict[tuple[str, str, str], ChatMigration] = {}
 
@@ -116,9 +122,14 @@ class DeliveryWorker:
         await self._outbox.enqueue(rows)
         self.notify(key)
 
-    def notify(self, key: ConversationKey) -> None:
-        """Tell that a conversation may have open rows. Cheap; call it after every commit of rows."""
+    def notify(self, key: ConversationKey, *, are_new: bool = True) -> None:
+        """Tell that a conversation may have open rows. Cheap; call it after every commit of rows.
+
+        `are_new`: False = not only rows that were stored after all others of the conversation.
+        """
         key = self.current_key(key)
+        if not are_new:
+            self._next_ids.pop(key, None)
         if self._tasks is None or key.channel not in self._adapters:
             return  # rows of a disabled channel wait until it is enabled again
         if key in self._lanes:
@@ -127,12 +138,17 @@ class DeliveryWorker:
             self._lanes[key] = anyio.Event()
             self._tasks.start_soon(self._run_lane, key)
 
-    async def send_own(self) -> set[ConversationKey]:
-        """Send what is open in the chats of this node and is not being sent; return those chats. Raises StoreError."""
-        conversations = await self._outbox.list_open_conversations(node=self._owners.number)
+    async def send_own(self, after_id: int = 0) -> set[ConversationKey]:
+        """Send what is open in the chats of this node and is not being sent; return those chats. Raises StoreError.
+
+        `after_id`: only chats with such rows after this one.
+        """
+        conversations = await self._outbox.list_open_conversations(
+            node=self._owners.number, after_id=after_id
+        )
         for key in conversations:
             if key not in self._lanes:
-                self.notify(key)
+                self.notify(key, are_new=False)
         return {chat_of(key) for key in conversations}
 
     async def find_row(self, row_key: str) -> OutboxRow | None:
@@ -142,7 +158,7 @@ class DeliveryWorker:
     async def resend(self, row_id: int) -> OutboxRow:
         """Send a failed or uncertain row again, now. Raises RowNotFound, RowConflict."""
         row = await self._outbox.resend(row_id, now=self._now())
-        self.notify(row.conversation)
+        self.notify(row.conversation, are_new=False)
         return row
 
     async def discard(self, row_id: int) -> None:
@@ -189,7 +205,7 @@ class DeliveryWorker:
         self.add_migration(migration)
         for key in await self._store.call(self._outbox.list_open_conversations):
             if key.channel == migration.channel and key.chat == migration.new_chat:
-                self.notify(key)
+                self.notify(key, are_new=False)
 
     def current_key(self, key: ConversationKey) -> ConversationKey:
         """Return the key under which a conversation is stored now."""
@@ -232,15 +248,18 @@ class DeliveryWorker:
 
     async def _run_lane(self, key: ConversationKey) -> None:
         """Send a conversation's rows in order; end when none is open. Another node's chat: tell that node."""
+        next_id = 0
         try:
             while True:
                 wake = self._lanes[key] = anyio.Event()
                 try:
                     if not await self._is_own(key):
                         return
-                    row = await self._outbox.next_open(key, now=self._now())
+                    from_id = self._next_ids.get(key, 0)
+                    row = await self._outbox.next_open(key, now=self._now(), from_id=from_id)
                     # Given up while the row was read, a chat may be another node's.
                     if row is not None and self._owners.is_own(row.conversation):
+                        next_id = max(next_id, row.id + 1)
                         await self._advance(row, wake)
                 except StoreError as error:
                     await self._store.wait(error)
@@ -250,11 +269,24 @@ class DeliveryWorker:
                     await anyio.sleep(LANE_PAUSE_S)
                     continue
                 if row is None and not wake.is_set():
+                    self._remember_sent(key, max(next_id, from_id))
                     return
         finally:
             self._lanes.pop(key, None)
             if self.current_key(key) != key:
                 self.notify(key)  # it migrated while this lane was at work
+
+    def _remember_sent(self, key: ConversationKey, next_id: int) -> None:
+        """Note that no row of a conversation before an ID is open: rows of one are committed in the order of their IDs.
+
+        On PostgreSQL, a snapshot that is held open keeps the index entries of all rows that were sent since, and a
+        search from the beginning would pass them.
+        """
+        if self._owners.is_shared:
+            self._next_ids.pop(key, None)
+            self._next_ids[key] = next_id
+            if len(self._next_ids) > MAX_SENT:
+                del self._next_ids[next(iter(self._next_ids))]
 
     async def _is_own(self, key: ConversationKey) -> bool:
         """Return whether this node sends to a chat; if not, tell the node that does. Raises StoreError."""

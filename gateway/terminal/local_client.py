@@ -1,5 +1,6 @@
 """The terminal sessions of this process: whether they rest, and the chat's way to them without HTTP."""
 
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -22,7 +23,7 @@ async def is_session_idle(bus: Bus, session: str) -> bool:
     conversation = await bus.conversations.find(key)
     if conversation is not None and conversation.pending:
         return False
-    return not await bus.outbox.list_open(key)
+    return await bus.outbox.next_open(key, now=time.time()) is None
 
 
 class LocalTerminalClient:

@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 
 from bus.config import BusConfig, RateLimit
+from bus.inbound.takeover import SEARCHES_OF_ALL
 from bus.locales.en import ENGLISH
 from bus.messages import (
     OutboundText,
@@ -26,7 +27,8 @@ from store.database import Database
 from store.inbox import InboxRow, InboxStore, NewInboxRow
 from store.node_calls import HAND_OVER, open_node_calls
 from store.nodes import preferred_node
-from store.outbox import NewOutboxRow, OutboxStore
+from store.outbox import NewOutboxRow, OutboxStore, insert_outbox_rows
+from store.transaction import Transaction
 from tests.bus.harness import BusHarness, attachment, inbound_message, running_bus
 from tests.bus.test_button_presses import press_of, token_of
 from tests.bus.test_message_edits import delete, edit
@@ -174,6 +176,46 @@ async def test_a_delivery_is_sent_by_the_owner_of_its_chat(
         await other.bus._context.delivery.enqueue(key_of("c"), [row])
         await eventually(lambda: "notice" in owner.platform.texts)
         assert other.platform.texts == []
+
+
+async def test_an_old_delivery_is_sent_again_though_newer_ones_were_sent_since(
+    store: StoreConfig, tmp_path: Path
+) -> None:
+    body = OutboundText(channel="fake", reply_target=ReplyTarget(chat="c"), markdown="old")
+    row = NewOutboxRow(key="old", conversation=key_of("c"), body=encode_outbound(body))
+
+    def fail(tx: Transaction) -> None:
+        insert_outbox_rows(tx, [row], now=time.time())
+        tx.run("UPDATE outbox SET state = 'failed' WHERE key = 'old'")
+
+    async with two_nodes(store, tmp_path) as nodes:
+        owner, other = nodes.owner_first("c")
+        await owner.database.transaction(fail)
+        await owner.send("hi")
+        await eventually(lambda: len(owner.platform.texts) == 1)
+        await owner.bus._context.delivery.wait_idle()
+        failed = await other.bus.outbox.find("old")
+        assert failed is not None
+        await other.bus.resend(failed.id)
+        await eventually(lambda: "old" in owner.platform.texts)
+        assert other.platform.texts == []
+
+
+async def test_an_old_delivery_that_is_open_again_is_found_without_a_signal(
+    store: StoreConfig, tmp_path: Path
+) -> None:
+    async with running_bus(tmp_path, store=store) as harness:
+        await harness.send("hi", event="e0")
+        await eventually(lambda: len(harness.platform.texts) == 1)
+        await harness.send("hi", event="e1")
+        await eventually(lambda: len(harness.platform.texts) == 2)
+        await harness.bus._context.delivery.wait_idle()
+        first, *_ = sorted(await harness.bus.outbox.list_recent(), key=lambda row: row.id)
+        reopen = "UPDATE outbox SET state = 'pending', attempts = 0 WHERE id = :id"
+        await harness.database.transaction(lambda tx: tx.run(reopen, {"id": first.id}))
+        for _ in range(SEARCHES_OF_ALL):
+            await harness.bus.takeover.search()
+        await eventually(lambda: len(harness.platform.texts) == 3)
 
 
 async def test_a_node_takes_over_what_one_that_stopped_left(
