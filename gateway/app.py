@@ -2,12 +2,13 @@
 
 import logging
 from collections.abc import Awaitable, Iterable
+from functools import cache
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
-from starlette.routing import Match
+from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from typing_extensions import override
 
@@ -111,7 +112,7 @@ class Application(FastAPI):
         self.state.agent_services = services.agent
         self.add_middleware(ErrorMiddleware)
         errors.install_error_handlers(self)
-        self._direct = DirectRoutes(langgraph_routers(), LANGGRAPH_PREFIXES)
+        self._direct = direct_routes()
 
     @override
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -137,6 +138,29 @@ class Application(FastAPI):
                 return
 
 
+@cache
+def direct_routes() -> DirectRoutes:
+    """Return the shorter way, which all applications of this process share."""
+    return DirectRoutes(langgraph_routers(), LANGGRAPH_PREFIXES)
+
+
+@cache
+def included_routes() -> list[BaseRoute]:
+    """Return what all applications of this process share: FastAPI prepares each route when it is first looked for."""
+    root = APIRouter(responses=COMMON_RESPONSES)
+    for router in (health.router, metrics.router, webhooks.router, slack_install.router):
+        root.include_router(router)
+    for module in (
+        agents, artifacts, terminal, channels, mcp, memory, models, skills, uploads, suggestions, tokens,
+    ):  # fmt: skip
+        root.include_router(module.router, prefix="/api")
+    described, also = LANGGRAPH_PREFIXES
+    for router in langgraph_routers():
+        root.include_router(router, prefix=described, responses=error_responses(400, 404, 409))
+        root.include_router(router, prefix=also, include_in_schema=False)
+    return root.routes
+
+
 def build_app(services: Services) -> Application:
     """Return the application for requests inside the process, without access control.
 
@@ -150,22 +174,11 @@ def build_app(services: Services) -> Application:
         docs_url=None,
         redoc_url=None,
         openapi_url="/api/openapi.json",
+        routes=included_routes(),
         responses=COMMON_RESPONSES,
     )
     install_openapi(app)
-    app.include_router(health.router)
-    app.include_router(metrics.router)
-    app.include_router(webhooks.router)
-    app.include_router(slack_install.router)
-    for module in (agents, artifacts, terminal, channels, mcp, memory, models, skills, uploads):
-        app.include_router(module.router, prefix="/api")
-    app.include_router(suggestions.router, prefix="/api")
-    app.include_router(tokens.router, prefix="/api")
     mount_documentation(app)
-    described, also = LANGGRAPH_PREFIXES
-    for router in langgraph_routers():
-        app.include_router(router, prefix=described, responses=error_responses(400, 404, 409))
-        app.include_router(router, prefix=also, include_in_schema=False)
     return app
 
 

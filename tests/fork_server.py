@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, NoReturn, Self
 
@@ -37,8 +37,9 @@ MAX_REQUEST_BYTES = 100_000
 _MODULES = (
     "gateway.cli", "gateway.commands.serve", "gateway.serving.event_loop", "gateway.commands.chat",
     "gateway.commands.doctor", "gateway.commands.check", "gateway.commands.backup", "gateway.commands.token",
-    "langchain_openai", "agent.models.openai_client",
+    "langchain_openai", "agent.models.openai_client", "anyio._backends._asyncio",
     "bots.slack.adapter", "bots.telegram.adapter", "bots.feishu.adapter",
+    "tests.fakes.graphs",
 )  # fmt: skip
 _OWN = {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
 """The environment of the fork server: a process that wants another Python is started by itself."""
@@ -225,19 +226,11 @@ class _ForkServer:
         self._socket.close()
         self._process.wait()
 
-    def start(
-        self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path, files: Files
-    ) -> ParleyProcess:
+    def start(self, request: "_Request", files: Files) -> ParleyProcess:
         ours, theirs = socket.socketpair()
-        request = json.dumps(
-            {
-                "arguments": list(arguments),
-                "environment": dict(environment),
-                "folder": str(folder),
-            }
-        )
+        sent = json.dumps(asdict(request)).encode()
         with theirs, self._lock:
-            socket.send_fds(self._socket, [request.encode()], [*files, theirs.fileno()])
+            socket.send_fds(self._socket, [sent], [*files, theirs.fileno()])
             answer = self._socket.recv(16)
         assert answer, "the fork server ended"
         return ParleyProcess(int(answer), ours)
@@ -247,10 +240,16 @@ _servers: dict[frozenset[tuple[str, str]], _ForkServer] = {}
 
 
 def fork_parley(
-    arguments: Sequence[str], environment: Mapping[str, str], folder: Path, files: Files
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    folder: Path,
+    files: Files,
+    *,
+    module: str = "gateway",
 ) -> ParleyProcess:
-    """Fork `parley ARGUMENTS` with these standard files. The environment is one of which `can_fork` is true."""
-    return _server_for(environment).start(arguments, environment, folder, files)
+    """Fork `python -m MODULE ARGUMENTS` with these standard files, in an environment of which `can_fork` is true."""
+    request = _Request([*arguments], dict(environment), str(folder), module)
+    return _server_for(environment).start(request, files)
 
 
 def _server_for(environment: Mapping[str, str]) -> _ForkServer:
@@ -273,6 +272,7 @@ class _Request:
     arguments: list[str]
     environment: dict[str, str]
     folder: str
+    module: str
 
 
 def _serve(connection: socket.socket) -> _Request | None:
@@ -331,7 +331,7 @@ def _report_ended(children: dict[int, socket.socket]) -> None:
 
 
 def _become(request: _Request) -> NoReturn:
-    """Be `python -m gateway`, as if it had just been started."""
+    """Be `python -m MODULE`, as if it had just been started."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -349,7 +349,7 @@ def _become(request: _Request) -> NoReturn:
             target=_save_coverage, args=[coverage.Coverage.current()], daemon=True
         ).start()
     sys.argv = ["", *request.arguments]
-    runpy.run_module("gateway", run_name="__main__", alter_sys=True)
+    runpy.run_module(request.module, run_name="__main__", alter_sys=True)
     sys.exit()
 
 
@@ -375,9 +375,14 @@ def _text_output(number: int, *, is_unbuffered: bool, is_stderr: bool = False) -
 
 
 def _import_modules() -> None:
+    """Import what services need, and prepare the routes: FastAPI does it with the first request, for 0.1 s of CPU."""
     importlib.import_module("gateway.commands.serve").import_service()
     for name in _MODULES:
         importlib.import_module(name)
+    application = importlib.import_module("gateway.app")
+    application.direct_routes()
+    for routes in application.included_routes():
+        routes.effective_candidates()
     assert "opentelemetry.sdk" not in sys.modules, "it reads OTEL_ variables while it is imported"
     assert threading.active_count() == 1, "a process with threads cannot be forked"
     gc.collect()

@@ -4,14 +4,16 @@ import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 import anyio
 import httpx
 import uvicorn
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from langgraph_sdk.client import LangGraphClient
+from starlette.routing import BaseRoute
 from typing_extensions import override
 
 from agent.factory import open_agent_factory
@@ -58,11 +60,16 @@ class ApiServer:
 
 def build_app(services: Services) -> Application:
     """Return an application with only the LangGraph routers, mounted as the gateway mounts them."""
-    app = Application(services)
+    return Application(services, routes=_routes())
+
+
+@cache
+def _routes() -> list[BaseRoute]:
+    root = APIRouter()
     for prefix in PREFIXES:
         for router in langgraph_routers():
-            app.include_router(router, prefix=prefix)
-    return app
+            root.include_router(router, prefix=prefix)
+    return root.routes
 
 
 @asynccontextmanager

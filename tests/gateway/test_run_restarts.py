@@ -1,9 +1,9 @@
 """Runs whose process was killed: the next one goes on with them, on both engines."""
 
 import json
+import os
 import signal
-import subprocess
-import sys
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -26,7 +26,11 @@ from store.database import Database
 from store.errors import RowNotFound
 from tests.eventually import eventually
 from tests.fakes.graphs import Graphs
+from tests.fork_server import fork_parley
 
+ROOT = Path(__file__).parents[2]
+CHILD = "tests.gateway.runtime_child"
+ENVIRONMENT = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
 THREAD = "0b63b403-e0ed-40b2-9589-e740f38a62a3"
 SLOW: dict[str, Any] = {
     "thread_id": THREAD,
@@ -45,16 +49,20 @@ def shared(request: pytest.FixtureRequest) -> str:
 
 async def kill_during(home: Path, url: str, *requests: dict[str, Any]) -> list[str]:
     """Have a process start runs, and kill it while `slow` waits in its second node; return their ids."""
-    command = [sys.executable, "-m", "tests.gateway.runtime_child", str(home), url]
-    child = await anyio.open_process(
-        [*command, json.dumps(requests)], stdout=subprocess.PIPE, stderr=None
-    )
-    async with child:
-        assert child.stdout is not None
-        with anyio.fail_after(60):
-            run_ids = (await child.stdout.receive()).decode().split()
-        child.send_signal(signal.SIGKILL)
-        await child.wait()
+    arguments = [str(home), url, json.dumps(requests)]
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        files = (theirs.fileno(), theirs.fileno(), 2)
+        child = fork_parley(arguments, ENVIRONMENT, ROOT, files, module=CHILD)
+        theirs.close()
+        try:
+            with anyio.fail_after(60):
+                await anyio.wait_readable(ours)
+            run_ids = ours.recv(4096).decode().split()
+        finally:
+            child.send_signal(signal.SIGKILL)
+            await child.wait()
+    assert run_ids, "the process ended"
     return run_ids
 
 
