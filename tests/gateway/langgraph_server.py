@@ -60,11 +60,11 @@ class ApiServer:
 
 def build_app(services: Services) -> Application:
     """Return an application with only the LangGraph routers, mounted as the gateway mounts them."""
-    return Application(services, routes=_routes())
+    return Application(services, routes=shared_routes())
 
 
 @cache
-def _routes() -> list[BaseRoute]:
+def shared_routes() -> list[BaseRoute]:
     root = APIRouter()
     for prefix in PREFIXES:
         for router in langgraph_routers():

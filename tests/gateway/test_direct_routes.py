@@ -25,7 +25,7 @@ from store.checkpoints import open_checkpointer
 from store.config import StoreConfig
 from store.database import Database
 from tests.fakes.graphs import Graphs
-from tests.gateway.langgraph_server import build_app, services_for
+from tests.gateway.langgraph_server import build_app, services_for, shared_routes
 
 HOT = {
     ("POST", "/threads"),
@@ -111,6 +111,7 @@ async def test_nothing_is_built_for_the_first_request_of_a_prepared_application(
     tmp_path: Path,
 ) -> None:
     path = PREPARED_PATH.replace("any", THREAD)
+    shared_routes.cache_clear()  # as in a process that has just started
     async with _application(tmp_path) as app:
         app.prepare()
         first, second = [await _count_calls(app, path) for _ in range(2)]
