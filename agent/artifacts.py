@@ -18,6 +18,8 @@ from agent.errors import ArchiveMemberTooLarge, PathNotAllowed
 from agent.paths import USER_DATA, normalize_path, relative_parts
 from agent.thread_storage import ThreadStorage
 
+mimetypes.init()  # it reads files of the machine: not in the event loop, when the first artifact is asked for
+
 CHUNK_BYTES = 256 * 1024
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
