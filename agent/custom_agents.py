@@ -135,7 +135,23 @@ class CustomAgentStore:
 
     def stored_names(self) -> set[str]:
         """Return the names of all agents. Blocking: call it in a worker thread."""
-        return {agent.name for agent in self._all()}
+        return {agent.name for _, agent in self.read_all() if isinstance(agent, CustomAgent)}
+
+    def read_all(self) -> Iterator[tuple[str, CustomAgent | AgentInvalid]]:
+        """Yield the name of each agent and the agent, or why it is invalid; sorted by name. Blocking."""
+        try:
+            names = sorted(entry.name for entry in self._root.iterdir())
+        except OSError:
+            return
+        for name in names:
+            if _NAME.fullmatch(name) is None:
+                continue
+            try:
+                yield name, self.load(name)
+            except AgentNotFound:
+                continue
+            except AgentInvalid as error:
+                yield name, error
 
     async def get(self, name: str) -> CustomAgent:
         """Return an agent.
@@ -199,19 +215,11 @@ class CustomAgentStore:
             await _in_thread(lambda: write_atomically(self._profile, text.encode()))
 
     def _all(self) -> Iterator[CustomAgent]:
-        try:
-            names = sorted(entry.name for entry in self._root.iterdir())
-        except OSError:
-            return
-        for name in names:
-            if _NAME.fullmatch(name) is None:
-                continue
-            try:
-                yield self.load(name)
-            except AgentNotFound:
-                continue
-            except AgentInvalid as error:
-                logger.warning("Skipping custom agent %s: %s", name, error)
+        for name, found in self.read_all():
+            if isinstance(found, AgentInvalid):
+                logger.warning("Skipping custom agent %s: %s", name, found)
+            else:
+                yield found
 
     def _create(self, agent: CustomAgent) -> CustomAgent:
         name = normalize_agent_name(agent.name)

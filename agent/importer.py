@@ -41,11 +41,23 @@ def import_object(use: str) -> object:
         raise ObjectNotImportable(_install_hint(module_name, error.name)) from error
     except ImportError as error:
         raise ObjectNotImportable(f"Could not import module {module_name}: {error}") from error
+    except (Exception, SystemExit) as error:  # whatever the module does
+        text = f"Could not import module {module_name}: {type(error).__name__}: {error}"
+        raise ObjectNotImportable(text) from error
     try:
         found: object = getattr(module, attribute)
     except AttributeError as error:
         raise ObjectNotImportable(f"Module {module_name} has no attribute {attribute!r}") from error
     return found
+
+
+def is_importable(use: str) -> bool:
+    """Return whether `import_object` returns an object."""
+    try:
+        import_object(use)
+    except ObjectNotImportable:
+        return False
+    return True
 
 
 def import_class(use: str, kind: type[T]) -> type[T]:

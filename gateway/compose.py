@@ -43,6 +43,7 @@ from gateway.watchdog import Watchdog
 from store.api_tokens import ApiTokenStore
 from store.checkpoints import open_checkpointer
 from store.credentials import CredentialStore
+from store.data_folder import find_interrupted_restore
 from store.database import Database
 from store.errors import StoreUnavailable
 from store.files.housekeeping import run_housekeeping
@@ -78,6 +79,8 @@ async def open_app(
     async with AsyncExitStack() as stack:
         telemetry = await stack.enter_async_context(open_telemetry(config))
         if problem := await anyio.to_thread.run_sync(config.storage.find_folder_problem):
+            raise StoreUnavailable(problem)
+        if problem := await anyio.to_thread.run_sync(find_interrupted_restore, config.home):
             raise StoreUnavailable(problem)
         opening = Database.open(config.database, config.home, description, on_lost)
         database = await stack.enter_async_context(opening)

@@ -202,7 +202,7 @@ def _find_extensions_file(source: Path | None, environ: Mapping[str, str]) -> Pa
     if named := environ.get(EXTENSIONS_VARIABLE):
         return Path(named).expanduser().absolute()
     beside = (source.parent if source else Path()) / EXTENSIONS_FILE
-    return beside.absolute() if beside.is_file() else None
+    return beside.absolute() if beside.exists() else None
 
 
 class _ConfigBuilder:

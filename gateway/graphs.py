@@ -131,7 +131,7 @@ def _load_file(name: str, file: Path) -> ModuleType:
     sys.modules[module_name] = module  # dataclasses and annotations look for it there
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         sys.modules.pop(module_name, None)
         text = f"graphs.{name}: {file} cannot be imported: {type(error).__name__}: {error}"
         raise GraphUnusable(text) from error

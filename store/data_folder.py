@@ -12,6 +12,9 @@ from store.errors import StoreLocked, StoreUnavailable
 
 LOCK_FILE = "parley.lock"
 
+RESTORE_MARK = ".restoring"
+"""File of the data folder while a restore replaces what is in it; left behind by one that did not come to its end."""
+
 KEY_WAIT_S = 1.0
 """How long a key file may be empty because another process is creating it, seconds."""
 
@@ -51,6 +54,16 @@ def _lock(descriptor: int, home: Path) -> None:
         ) from None
     except OSError as error:
         raise unusable_folder(home, error) from error
+
+
+def find_interrupted_restore(home: Path) -> str | None:
+    """Return that the data folder is half replaced, and what to do, in one line; None = it is not."""
+    if not (home / RESTORE_MARK).exists():
+        return None
+    return (
+        f"{home}: a restore did not come to its end, and a part of the data is missing: restore again with --force."
+        " What was there before is in before-restore-... in this folder"
+    )
 
 
 def read_or_create_key(file: Path, new: bytes) -> tuple[bytes, bool]:
@@ -109,7 +122,13 @@ def running_address(home: Path) -> str | None:
 
 
 def unusable_folder(folder: Path, error: OSError) -> StoreUnavailable:
-    """Return the error that says that the data folder cannot be used."""
+    """Return the error that says which file of the data folder, or that the folder itself, cannot be used."""
+    file = Path(os.fsdecode(error.filename)) if error.filename else folder
+    if file != folder and os.path.lexists(file):
+        return StoreUnavailable(
+            f"The file {file} cannot be used ({error.strerror}). "
+            "Make this user its owner, or move it away."
+        )
     return StoreUnavailable(
         f"The data folder {folder} cannot be created or written ({error.strerror}). "
         "Make it writable for this user, or set PARLEY_HOME to another folder."

@@ -44,7 +44,7 @@ def build_guardrail_provider(config: GuardrailsConfig) -> GuardrailProvider | No
         provider = factory(**given)
     except GuardrailUnusable:
         raise
-    except (TypeError, ValueError, OSError) as error:
+    except Exception as error:
         # Messages of built-in providers contain only keys; those of others may quote a secret.
         detail = f": {error}" if use in SHORT_NAMES.values() else ""
         raise GuardrailUnusable(

@@ -214,7 +214,7 @@ class McpToolRegistry:
             sessions=self.sessions,
             limits=self._limits,
             certificates=load_certificates(),
-            interceptors=tuple(_interceptor(use) for use in interceptors),
+            interceptors=tuple(build_interceptor(use) for use in interceptors),
             folders=self._folders,
         )
 
@@ -245,7 +245,7 @@ class McpToolRegistry:
             self._tool_set = McpToolSet(version=self._tool_set.version + 1, tools=tools)
 
 
-def _interceptor(use: str) -> Any:  # noqa: ANN401 - a ToolCallInterceptor, whose package is imported later
+def build_interceptor(use: str) -> Any:  # noqa: ANN401 - a ToolCallInterceptor, whose package is imported later
     """Build an interceptor; `use` names a function that returns it.
 
     Raises:
@@ -254,7 +254,7 @@ def _interceptor(use: str) -> Any:  # noqa: ANN401 - a ToolCallInterceptor, whos
     builder = import_object(use)
     try:
         made = builder() if callable(builder) else None
-    except (TypeError, ValueError) as error:
+    except Exception as error:
         raise McpServerUnusable(f"mcpInterceptors: {use} cannot be built") from error
     if not callable(made):
         raise McpServerUnusable(f"mcpInterceptors: {use} does not return a callable")

@@ -71,9 +71,12 @@ class PendingTurns:
             logger.exception("Could not delete %s", OLD_FILE)
 
     def _paths(self) -> list[Path]:
-        if not self._folder.is_dir():
-            return [self._old_file]
-        return [self._old_file, *sorted(self._folder.glob("*.json"), key=os.path.getmtime)]
+        try:
+            found = sorted(self._folder.glob("*.json"), key=os.path.getmtime)
+        except OSError:
+            logger.exception("Could not list pending memory turns")
+            found = []
+        return [self._old_file, *found]
 
 
 def _read(path: Path) -> list[Any]:

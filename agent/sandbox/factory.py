@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import cast
 
 from agent.config import SandboxConfig
-from agent.errors import ObjectNotImportable, SandboxUnusable
+from agent.errors import AgentError, ObjectNotImportable, SandboxUnusable
 from agent.importer import import_object
 from agent.sandbox.bubblewrap import BubblewrapSandboxProvider, probe_bubblewrap
 from agent.sandbox.bubblewrap_args import BubblewrapOptions, ProcessLimits
@@ -87,5 +87,8 @@ def _build_class(
     try:
         make = cast("Callable[..., SandboxProvider]", found)
         return make(config=config, folders=folders, shared=shared)
-    except TypeError as error:
-        raise ObjectNotImportable(f"sandbox.use: {use} cannot be built: {error}") from error
+    except AgentError:
+        raise
+    except Exception as error:
+        text = f"sandbox.use: {use} cannot be built: {type(error).__name__}: {error}"
+        raise ObjectNotImportable(text) from error

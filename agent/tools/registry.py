@@ -63,7 +63,7 @@ def _tool_of(entry: ToolConfig) -> BaseTool:
             found = found(**entry.extra_keys())
         except ObjectNotImportable as error:
             raise ObjectNotImportable(f"tools: {entry.name}: {error}") from error
-        except (TypeError, ValueError) as error:
+        except Exception as error:
             # Keys may be secret: the error text, which may quote them, is not shown.
             raise ObjectNotImportable(
                 f"tools: {entry.name}: {entry.use} cannot be built with these keys "

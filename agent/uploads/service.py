@@ -15,7 +15,7 @@ import anyio.to_thread
 
 from agent.errors import ConversionFailed, UploadError, UploadNotAllowed, UploadNotFound
 from agent.paths import UPLOADS
-from agent.thread_storage import ThreadStorage
+from agent.thread_storage import ThreadFolders, ThreadStorage
 from agent.uploads.batch import IncomingFile, ReceivedFile, UploadBatch, UploadRequestLimits
 from agent.uploads.converter import TOO_SLOW, DocumentConverter
 from agent.uploads.images import ModelImages
@@ -125,11 +125,17 @@ class UploadService:
 
     def sweep(self) -> None:
         """Remove what interrupted uploads of an earlier process left in all threads. Blocking."""
-        for folders in self._folders.all_folders():
-            try:
-                UploadStore(folders).sweep(time.time() - self._opened_at + CLOCK_TICK_S)
-            except OSError as error:
-                logger.warning("cannot remove interrupted uploads: %s", error)
+        try:
+            for folders in self._folders.all_folders():
+                self._sweep(folders)
+        except OSError as error:
+            logger.warning("cannot remove interrupted uploads: %s", error)
+
+    def _sweep(self, folders: ThreadFolders) -> None:
+        try:
+            UploadStore(folders).sweep(time.time() - self._opened_at + CLOCK_TICK_S)
+        except OSError as error:
+            logger.warning("cannot remove interrupted uploads: %s", error)
 
     def snapshot(self, thread_id: str) -> UploadSnapshot:
         """Take a snapshot of a thread's uploads, for the model. Blocking.

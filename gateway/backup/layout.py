@@ -1,7 +1,7 @@
 """What a backup leaves out of the data folder. Pure."""
 
 from store import checkpoints
-from store.data_folder import LOCK_FILE
+from store.data_folder import LOCK_FILE, RESTORE_MARK
 
 BEFORE_RESTORE = "before-restore-"
 """Folders into which a restore moves what it replaces."""
@@ -23,7 +23,7 @@ def is_left_out(path: str, journal: str) -> bool:
     >>> [path for path in ("USER.md", "parley.db-wal", "parley.log.1") if not is_left_out(path, "parley.db")]
     ['USER.md']
     """
-    if path == LOCK_FILE or path.startswith((LOG, BEFORE_RESTORE, STAGING)):
+    if path in (LOCK_FILE, RESTORE_MARK) or path.startswith((LOG, BEFORE_RESTORE, STAGING)):
         return True
     for database in (journal, checkpoints.FILE):
         if path.startswith(f"{database}.corrupt-") or path in {

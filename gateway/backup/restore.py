@@ -12,7 +12,7 @@ from gateway.backup.layout import BEFORE_RESTORE, STAGING
 from gateway.command_errors import CommandFailed
 from gateway.config import Config
 from store import checkpoints
-from store.data_folder import LOCK_FILE, lock_folder
+from store.data_folder import LOCK_FILE, RESTORE_MARK, lock_folder
 from store.errors import SchemaTooNew
 from store.migrations import scripts
 from store.snapshot import check_database, schema_of
@@ -47,6 +47,9 @@ def restore_backup(config: Config, file: Path, *, replace: bool) -> tuple[Manife
             staging = Path(name)
             manifest = extract_archive(file, staging, wanted=lambda _: True)
             check_databases(staging)
+            # Until it is removed, no service starts: it would begin with an empty journal beside restored files.
+            (home / RESTORE_MARK).touch(mode=0o600)
+            os.sync()
             try:
                 aside = _move_aside(config, existing) if existing else None
                 _move_in(config, staging)
@@ -54,7 +57,8 @@ def restore_backup(config: Config, file: Path, *, replace: bool) -> tuple[Manife
                 raise CommandFailed(
                     f"{error.filename or home}: cannot be replaced ({error.strerror}); restore again with --force"
                 ) from error
-    os.sync()
+        os.sync()
+        (home / RESTORE_MARK).unlink()
     return manifest, aside
 
 
@@ -81,7 +85,7 @@ def check_databases(staging: Path) -> None:
 
 def _existing_data(config: Config) -> Iterator[Path]:
     for path in sorted(config.home.iterdir()):
-        if path.name != LOCK_FILE and not path.name.startswith(BEFORE_RESTORE):
+        if path.name not in (LOCK_FILE, RESTORE_MARK) and not path.name.startswith(BEFORE_RESTORE):
             yield path
     journal = config.database.file(config.home)
     if not journal.is_relative_to(config.home):

@@ -12,7 +12,8 @@ from agent.config import AgentConfig
 from agent.errors import AgentError, ObjectNotImportable
 from agent.extensions import ExtensionsFile
 from agent.guardrails.factory import build_guardrail_provider
-from agent.importer import import_object
+from agent.importer import import_object, is_importable
+from agent.mcp.registry import build_interceptor
 from agent.mcp.server_config import is_disabled, parse_server
 from agent.sandbox.factory import (
     BUILT_IN,
@@ -26,12 +27,14 @@ from agent.tools.registry import configured_tools
 from bots.common.diagnosis import Severity
 from bots.registry import missing_keys
 from bots.terminal.adapter import TERMINAL
+from gateway import logs
 from gateway.auth import load_admin_token
 from gateway.command_errors import EXIT_BAD_CONFIG, EXIT_FAILED
-from gateway.config import EXTENSIONS_FILE, Config, load_config
+from gateway.config import EXTENSIONS_FILE, Config, export_environment, load_config
 from gateway.config_file import ConfigError
 from gateway.graphs import GraphUnusable, load_graphs
 from gateway.serving import startup_report
+from gateway.setup.folder_checks import find_file_problems
 from gateway.setup.reference_checks import find_reference_problems
 from gateway.setup.system_checks import check_data_folder
 from store.files.opening import find_storage_problem
@@ -49,6 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
     sandbox = ""
     hints: list[str] = []
     if config is not None:
+        export_environment(config)  # model classes read their keys there
+        logs.configure_logging("error", config.log_format, secrets=config.secrets)
         problems += [line for line in find_config_problems(config) if line not in problems]
         sandbox, hints = _check_machine(config, problems)
     code = code or (EXIT_FAILED if problems else 0)
@@ -97,6 +102,7 @@ def _find_folder_problems(config: Config) -> Iterator[str]:
         yield f"{config.home}: the data folder {fault}: correct its permissions, or set PARLEY_HOME to another folder"
     else:
         yield from _find_token_problems(config)
+        yield from find_file_problems(config)
     if fault := find_storage_problem(config.storage):
         yield f"{config.source or '(built-in defaults)'}: {fault}"
 
@@ -159,6 +165,11 @@ def _find_mcp_problems(config: Config) -> Iterator[str]:
         except AgentError as error:
             if not is_disabled(entry):
                 yield f"{file}: mcpServers.{name}: {error.user_message}"
+    for use in found.interceptors:
+        try:
+            build_interceptor(use)
+        except AgentError as error:
+            yield f"{file}: {error.user_message}"
 
 
 def _configured_classes(config: AgentConfig) -> Iterator[tuple[str, str]]:
@@ -183,9 +194,7 @@ def _find_agent_problems(config: AgentConfig) -> Iterator[str]:
 def _find_tool_problems(config: AgentConfig) -> Iterator[str]:
     """Yield problems of tools' settings."""
     for tool in config.tools:
-        try:
-            import_object(tool.use)
-        except ObjectNotImportable:
+        if not is_importable(tool.use):
             continue  # reported with the other classes
         try:
             configured_tools([tool])

@@ -1,6 +1,7 @@
 """Builds run requests for the runtime from request bodies. Pure."""
 
 from typing import Any
+from uuid import UUID
 
 from gateway.langgraph.request_models import RunCreate
 from gateway.runtime.errors import InvalidRequest
@@ -18,6 +19,7 @@ def build_run_request(body: RunCreate, thread_id: str | None) -> GraphRunRequest
     checkpoint = dict(body.checkpoint or {})
     if body.checkpoint_id:
         checkpoint["checkpoint_id"] = body.checkpoint_id
+        _check_checkpoint_id(body.checkpoint_id)
     return GraphRunRequest(
         thread_id=thread_id,
         assistant_id=body.assistant_id,
@@ -38,6 +40,14 @@ def build_run_request(body: RunCreate, thread_id: str | None) -> GraphRunRequest
         webhook=body.webhook or None,
         kwargs=_run_kwargs(body, temporary=thread_id is None and body.on_completion != "keep"),
     )
+
+
+def _check_checkpoint_id(given: str) -> None:
+    """Refuse what LangGraph's server refuses. One of another thread is no checkpoint here: the run begins empty."""
+    try:
+        UUID(given)
+    except ValueError:
+        raise InvalidRequest("Invalid checkpoint ID", malformed=True) from None
 
 
 def _durability(body: RunCreate) -> Any:  # noqa: ANN401 - the literal is the runtime's

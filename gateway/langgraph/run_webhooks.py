@@ -1,5 +1,6 @@
 """Webhooks of runs: allowed addresses and the signing key."""
 
+import errno
 import secrets
 from pathlib import Path
 
@@ -7,6 +8,9 @@ from agent.network.url_guard import UrlGuard
 from gateway.config import WEBHOOK_KEY_FILE, Config
 from gateway.runtime.webhooks import RunWebhooks
 from store.data_folder import read_or_create_key
+
+MIN_KEY_BYTES = 16
+"""Shortest signing key: anybody could sign with the key of an empty file."""
 
 
 def build_webhooks(config: Config) -> RunWebhooks:
@@ -16,6 +20,13 @@ def build_webhooks(config: Config) -> RunWebhooks:
 
 
 def webhook_key(file: Path) -> bytes:
-    """Return the signing key; creates the file (mode 0600) if there is none. Raises OSError."""
+    """Return the signing key; creates the file (mode 0600) if there is none.
+
+    Raises:
+        OSError: The file cannot be read or written, or its content is too short for a key.
+    """
     content, _ = read_or_create_key(file, f"{secrets.token_urlsafe(32)}\n".encode())
-    return content.strip()
+    key = content.strip()
+    if len(key) < MIN_KEY_BYTES:
+        raise OSError(errno.EINVAL, f"it has fewer than {MIN_KEY_BYTES} bytes", str(file))
+    return key

@@ -35,7 +35,12 @@ class WebhookDelivery:
 
     async def deliver(self, webhook: RunWebhook) -> None:
         """Post one that is stored. Raises only on cancellation: then it stays, for another process."""
-        if not await self._sender.send(webhook.url, webhook.body):
+        try:
+            was_accepted = await self._sender.send(webhook.url, webhook.body)
+        except OSError as error:  # of the key, or of the certificates: it stays, too
+            _log.error("Run %s: its webhook waits for the next start: %s", webhook.run_id, error)
+            return
+        if not was_accepted:
             _log.warning("Run %s: its webhook was given up.", webhook.run_id)
         try:
             await self._rows.delete(webhook.run_id)

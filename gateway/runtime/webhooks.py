@@ -98,7 +98,8 @@ class RunWebhooks:
     async def send(self, url: str, body: str) -> bool:
         """Post a body, a JSON object; return whether it was accepted. Follows no redirects.
 
-        Raises only on cancellation.
+        Raises:
+            OSError: The signing key or the certificates cannot be read.
         """
         key, client = await self._open_client()
         for number in range(MAX_ATTEMPTS):

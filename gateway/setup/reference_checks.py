@@ -3,10 +3,14 @@
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields
+from pathlib import Path
 from uuid import UUID
 
 from agent.config import AgentConfig
 from agent.custom_agents import CustomAgentStore
+from agent.errors import AgentError
+from agent.importer import is_importable
+from agent.models.factory import create_chat_model
 from agent.options import RunOptions
 from bots.config import FeishuConfig, PlatformConfig, SlackConfig, TelegramConfig
 from bus.config import DEFAULT_SESSION, SessionConfig
@@ -22,6 +26,9 @@ API_KEY_VARIABLES = {
     "langchain_anthropic:ChatAnthropic": ("ANTHROPIC_API_KEY", ("api_key", "anthropic_api_key")),
 }
 """Model classes that need a key: its environment variable, and the keys of the entry that can hold it."""
+
+_MODEL_ADDRESSES = {"base_url", "openai_api_base", "anthropic_api_url"}
+_PLATFORM_ADDRESSES = ("base_url", "base_file_url", "domain")
 
 _KINDS = {
     "xoxb-": "a bot token",
@@ -45,17 +52,27 @@ def find_reference_problems(config: Config) -> Iterator[str]:
     """Yield one line for each reference that leads nowhere and each credential of the wrong kind."""
     for path, session in _sessions(config):
         yield from _find_session_problems(config, path, session)
-    for name, section in config.bots.platforms.items():
-        if section.enabled:
-            yield from _find_credential_problems(f"channels.{name}", section)
-            yield from _find_access_problems(f"channels.{name}", section)
+    yield from _find_platform_problems(config)
+    skills = Path(config.agent.skills.path)
+    if skills.is_absolute() and not skills.is_dir():
+        yield f"skills.path: there is no folder {skills}"
     if "models" not in config.dropped:
-        yield from _find_missing_keys(config.agent, config.environment)
+        yield from _find_model_problems(config.agent, config.environment)
     yield from _find_missing_channels(config)
     groups = {group.name for group in config.agent.tool_groups}
     for index, tool in enumerate(config.agent.tools):
         if groups and tool.group not in groups and "tool_groups" not in config.dropped:
             yield f"tools[{index}].group: there is no tool group {tool.group!r}{_guess(tool.group, groups)}"
+
+
+def _find_platform_problems(config: Config) -> Iterator[str]:
+    for name, section in config.bots.platforms.items():
+        if section.enabled:
+            yield from _find_credential_problems(f"channels.{name}", section)
+            yield from _find_access_problems(f"channels.{name}", section)
+            for key in _PLATFORM_ADDRESSES:
+                address = getattr(section, key, None)
+                yield from _find_address_problem(f"channels.{name}.{key}", address)
 
 
 def _find_missing_channels(config: Config) -> Iterator[str]:
@@ -145,12 +162,27 @@ def _find_access_problems(path: str, section: PlatformConfig) -> Iterator[str]:
                         yield f"{path}.{key}: {one!r} is not a user ID, like {example}"
 
 
-def _find_missing_keys(config: AgentConfig, environment: Mapping[str, str]) -> Iterator[str]:
+def _find_model_problems(config: AgentConfig, environment: Mapping[str, str]) -> Iterator[str]:
+    """Yield models without a key, or with settings that their class refuses. Connects to nobody."""
     for index, model in enumerate(config.models):
         variable, keys = API_KEY_VARIABLES.get(model.use, ("", ()))
         given = model.model_extra or {}
+        for key in _MODEL_ADDRESSES & given.keys():
+            yield from _find_address_problem(f"models[{index}].{key}", given[key])
         if variable and not environment.get(variable) and not any(given.get(key) for key in keys):
             yield f"models[{index}].api_key: the model {model.name} has no key: set it, or {variable}"
+        elif is_importable(model.use):
+            try:
+                create_chat_model(config, model.name)
+            except AgentError as error:
+                yield error.user_message
+
+
+def _find_address_problem(path: str, address: object) -> Iterator[str]:
+    if address and not str(address).startswith(
+        ("http://", "https://", "$")
+    ):  # a variable that is not set
+        yield f"{path}: must start with http:// or https://"
 
 
 def _guess(name: str, known: set[str]) -> str:

@@ -25,6 +25,11 @@ BROAD_EXCEPTS = {
     # The four boundaries: each logs with its traceback and answers.
     "agent/background.py": "an error of the block: raised again outside the task group",
     "agent/memory/extractor.py": "learning from a conversation: providers raise their own kinds, nobody waits for it",
+    "agent/importer.py": "a module of somebody may raise anything when it is imported",
+    "agent/guardrails/factory.py": "so may the class of somebody's guardrail",
+    "agent/sandbox/factory.py": "so may the class of somebody's sandbox",
+    "agent/tools/registry.py": "so may what builds somebody's tool",
+    "agent/mcp/registry.py": "so may what builds somebody's interceptor",
     "agent/mcp/adapter.py": "a call of an MCP tool: a server may fail in any way; the model is told",
     "agent/mcp/server.py": "loading an MCP server: a broken one must not harm the others",
     "gateway/graphs.py": "the file of somebody's graph may raise anything when it is imported",
@@ -136,16 +141,17 @@ def test_functions_are_short_and_take_few_parameters() -> None:
     assert too_many == []
 
 
+def _names(node: ast.expr) -> set[str]:
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+
+
 def test_broad_excepts_are_at_the_listed_boundaries_only() -> None:
     broad = {
         name
         for name, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.ExceptHandler)
-        and (
-            node.type is None
-            or (isinstance(node.type, ast.Name) and node.type.id in ("Exception", "BaseException"))
-        )
+        and (node.type is None or {"Exception", "BaseException"} & _names(node.type))
     }
     assert broad == BROAD_EXCEPTS.keys()
 

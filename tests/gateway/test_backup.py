@@ -9,6 +9,7 @@ import sqlite3
 import tarfile
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,13 @@ from gateway.backup.archive import MANIFEST, extract_archive
 from gateway.backup.create import write_backup
 from gateway.backup.restore import restore_backup
 from gateway.command_errors import CommandFailed
+from gateway.compose import open_app
 from gateway.config import Config, load_config
+from gateway.setup.folder_checks import find_file_problems
 from store.checkpoints import open_checkpointer
+from store.config import StoreConfig
 from store.database import Database
-from store.errors import DatabaseCorrupt, SchemaTooNew, StoreLocked
+from store.errors import DatabaseCorrupt, SchemaTooNew, StoreLocked, StoreUnavailable
 from store.migrations import scripts
 from tests.gateway.test_cli import one_line, parley
 
@@ -194,6 +198,30 @@ async def test_existing_data_are_kept_aside_and_only_on_request(tmp_path: Path) 
     second = tmp_path / "second.tar.gz"
     manifest = await in_thread(lambda: write_backup(target, second))
     assert not any("before-restore" in entry["path"] for entry in manifest.entries)
+
+
+async def test_a_restore_that_did_not_come_to_its_end_keeps_the_service_from_starting(
+    tmp_path: Path,
+) -> None:
+    """It would begin with an empty journal beside restored files, and nobody would notice."""
+    source, target = config_of(tmp_path / "a"), config_of(tmp_path / "b")
+    await fill(source)
+    (source.home / "sub").write_text("a file where the journal of the other machine is to be")
+    file = tmp_path / "backup.tar.gz"
+    await in_thread(lambda: write_backup(source, file))
+    elsewhere = replace(target, database=StoreConfig(url="sqlite:///sub/parley.db"))
+    with pytest.raises(CommandFailed, match="restore again with --force"):
+        await in_thread(lambda: restore_backup(elsewhere, file, replace=False))
+    assert (target.home / "USER.md").exists()
+    assert not (target.home / "parley.db").exists()
+    with pytest.raises(StoreUnavailable, match="a restore did not come to its end"):
+        async with open_app(target):
+            pass
+    assert any("a restore did not come" in line for line in find_file_problems(target))
+    await in_thread(lambda: restore_backup(target, file, replace=True))
+    assert list(find_file_problems(target)) == []
+    async with open_app(target):
+        pass
 
 
 async def test_a_running_service_is_not_replaced(tmp_path: Path) -> None:

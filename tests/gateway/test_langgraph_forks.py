@@ -56,3 +56,28 @@ async def test_a_checkpoint_event_comes_right_before_its_values(tmp_path: Path) 
         state = await api.sdk.threads.get_state(thread)
         assert len(state["values"]["messages"]) == 2
         assert state["checkpoint_id"] != answered["id"]
+
+
+async def test_a_checkpoint_of_another_thread_is_none_here(tmp_path: Path) -> None:
+    """As LangGraph's own server (0.16.7) answers: the run begins with an empty state, and nothing of it is shown."""
+    async with serving(tmp_path) as api:
+        thread, other = await new_thread(api), await new_thread(api)
+        await api.sdk.runs.wait(thread, "instant", input={"n": 1})
+        await api.sdk.runs.wait(other, "instant", input={"n": 40, "title": "Not for you"})
+        foreign = (await api.sdk.threads.get_state(other))["checkpoint_id"]
+        for checkpoint_id in (foreign, str(uuid4())):
+            begun = await api.sdk.runs.wait(
+                thread, "instant", input={"n": 7}, checkpoint_id=checkpoint_id
+            )
+            assert begun == {"messages": [], "n": 8}
+        assert (await api.sdk.threads.get_state(other))["values"]["n"] == 41
+
+
+async def test_what_is_no_checkpoint_id_is_refused(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api:
+        thread = await new_thread(api)
+        body = {"assistant_id": "instant", "input": {"n": 1}, "checkpoint_id": "junk"}
+        for path in (f"/threads/{thread}/runs", f"/threads/{thread}/runs/stream", "/runs/wait"):
+            answer = await api.http.post(path, json=body)
+            assert (answer.status_code, answer.json()) == (422, {"detail": "Invalid checkpoint ID"})
+        assert await api.sdk.runs.list(thread) == []

@@ -1,11 +1,16 @@
 """What the running service gives the runtime: keys of webhooks, the files of threads."""
 
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from gateway.config import WEBHOOK_KEY_FILE, load_config
 from gateway.langgraph.run_webhooks import build_webhooks, webhook_key
 from gateway.runtime.expiry import expire_threads
+from tests.eventually import eventually
 from tests.gateway.composed import composed
+from tests.gateway.test_langgraph_features import Receiver
 
 
 def test_a_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
@@ -61,3 +66,29 @@ async def test_the_agent_itself_is_drawn_described_and_followed(tmp_path: Path) 
         streamed = await service.client.post("/api/runs/stream", json=body)
         assert "on_chat_model_stream" in streamed.text
         assert '"status":"success"' in streamed.text
+
+
+@pytest.mark.parametrize("make_unusable", [Path.mkdir, Path.touch], ids=["folder", "empty"])
+async def test_a_webhook_waits_while_its_key_cannot_be_used(
+    tmp_path: Path, make_unusable: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither ends the service, nor is anything signed with a key that everybody knows."""
+    key = tmp_path / "home" / WEBHOOK_KEY_FILE
+    receiver = Receiver([b"200 OK"])
+    text = "gateway: {webhook_hosts: [127.0.0.0/8]}\n"
+    async with receiver.running():
+        async with composed(tmp_path, text) as service:
+            make_unusable(key)
+            body = {"assistant_id": "lead_agent", "input": {"messages": "hi"}}
+            ended = await service.client.post(
+                "/api/runs/wait", json={**body, "webhook": receiver.url}, timeout=60
+            )
+            assert ended.status_code == 200
+            await eventually(lambda: "its webhook waits" in caplog.text)
+        async with composed(tmp_path, text) as service:
+            rows = await service.services.database.read("SELECT run_id FROM run_webhook")
+            assert len(rows) == 1
+        key.rmdir() if key.is_dir() else key.unlink()
+        async with composed(tmp_path, text):
+            await receiver.wait_for(1)
+    assert len(receiver.taken) == 1
