@@ -95,5 +95,7 @@ def _next_attempt(left: LeftRun, request: GraphRunRequest, body: Mapping[str, An
         temporary=left.thread_id is None,
     )
     live.attempt, live.crashes = left.attempt, left.crashes
-    live.messages = parse_messages([orjson.loads(line) for line in left.messages.splitlines()])
+    # JSON may contain other line separators.
+    lines = left.messages.rstrip("\n").split("\n") if left.messages else []
+    live.messages = parse_messages([orjson.loads(line) for line in lines])
     return live

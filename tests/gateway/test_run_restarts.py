@@ -212,7 +212,7 @@ async def test_what_was_injected_arrives_once(tmp_path: Path, shared: str, graph
     """The node died before the agent took it, before what it did with it was stored, or after that."""
     said = {
         "role": "human",
-        "content": [{"type": "text", "text": "by the way"}],
+        "content": [{"type": "text", "text": "by the\u2028way\x85on"}],
         "id": "m1",
         "name": "ann",
     }
