@@ -24,6 +24,8 @@ ROOT = Path(__file__).parents[2]
 PEERS = ROOT / ".venv-peers"
 MISSING = "needs `make peers-python` (moto)"
 
+ANSWER_S = 30  # with its first request it imports for seconds
+
 _SPACE = {"s3": "http://s3.amazonaws.com/doc/2006-03-01/"}
 
 
@@ -49,7 +51,7 @@ class S3Bucket:
 
     def objects(self) -> list[str]:
         """Return the names of all objects. Blocking."""
-        answer = httpx.get(self.url, params={"list-type": "2"}).raise_for_status()
+        answer = httpx.get(self.url, params={"list-type": "2"}, timeout=ANSWER_S).raise_for_status()
         tree = ElementTree.fromstring(answer.content)  # noqa: S314 - our own server's
         return [str(key.text) for key in tree.iterfind("s3:Contents/s3:Key", _SPACE)]
 
@@ -84,7 +86,7 @@ class S3Server:
         """Return a new bucket."""
         name = f"bucket-{next(self._numbers)}"
         url = f"{self.endpoint}/{name}"
-        httpx.put(url).raise_for_status()
+        httpx.put(url, timeout=ANSWER_S).raise_for_status()
         return S3Bucket(url, name)
 
 
@@ -115,7 +117,7 @@ def s3_server(environment: dict[str, str] | None = None) -> Iterator[S3Server | 
         )
     endpoint = f"http://127.0.0.1:{port}"
     try:
-        with httpx.Client(transport=httpx.HTTPTransport(retries=8), timeout=30) as client:
+        with httpx.Client(transport=httpx.HTTPTransport(retries=8), timeout=ANSWER_S) as client:
             client.get(f"{endpoint}/moto-api/").raise_for_status()
         yield S3Server(endpoint)
     finally:
