@@ -32,6 +32,13 @@ _FIND_QUESTION = f"""{SELECT_ROWS}
 WHERE inbox.conversation_id = {_OF_ROW} AND inbox.seq < {_SEQ_OF_ROW} AND inbox.question IS NOT NULL
 ORDER BY inbox.seq DESC LIMIT 1
 """
+_OPEN_QUESTIONS = f"""{SELECT_ROWS}
+WHERE channel = :channel AND workspace = :workspace AND chat = :chat
+AND inbox.question IS NOT NULL AND inbox.received_at > :since AND NOT EXISTS (
+    SELECT 1 FROM inbox AS later
+    WHERE later.conversation_id = inbox.conversation_id AND later.seq > inbox.seq AND later.kind = 'chat')
+ORDER BY inbox.id DESC LIMIT :limit
+"""  # noqa: S608 - literals only
 _CLEAR_QUESTION = "UPDATE inbox SET question = NULL WHERE id = :id"
 _UPDATE_BODY = """
 UPDATE inbox SET body = :body, attempts = CASE WHEN :reset_attempts = 1 THEN 0 ELSE attempts END
@@ -87,6 +94,17 @@ class MessageHistoryStore:
     async def find_question(self, row: InboxRow) -> InboxRow | None:
         """Return the last row before this one in its conversation whose turn ended with a question."""
         return await self._first(_FIND_QUESTION, {"id": row.id})
+
+    async def list_open_questions(
+        self, key: ConversationKey, *, since: float, limit: int
+    ) -> list[InboxRow]:
+        """Return the rows of a chat, received after `since`, that ended with a question and that no message follows.
+
+        The newest first. `since`: Unix seconds.
+        """
+        params: Params = {**key_params(key), "since": since, "limit": limit}
+        found = await self._database.read(_OPEN_QUESTIONS, params)
+        return [inbox_row_from(row) for row in found]
 
     async def clear_question(self, row: InboxRow) -> None:
         """Delete the question of a row: it was answered, or is obsolete."""

@@ -20,7 +20,7 @@ MAX_EXPECTED = 1000
 
 
 class ExpectedReplies:
-    """The replies that are expected, in memory: after a restart people have to reply to the question."""
+    """The replies that are expected, in memory; `bus.inbound.place` adds those that an earlier process expected."""
 
     def __init__(self, *, clock: Callable[[], float] = anyio.current_time) -> None:
         self._clock = clock
@@ -28,12 +28,17 @@ class ExpectedReplies:
             OrderedDict()
         )
 
-    def expect(self, asked: InboundMessage, key: ConversationKey) -> None:
-        """Expect the next message of the sender of `asked` to belong to the conversation `key`."""
+    def expect(self, asked: InboundMessage, key: ConversationKey, *, age_s: float = 0.0) -> None:
+        """Expect the next message of the sender of `asked` to belong to the conversation `key`.
+
+        `age_s`: since when, seconds ago. What has been expected for less time goes before.
+        """
         if asked.is_private or not asked.track_replies:
             return
-        person = _person(asked)
-        self._expected[person] = (key, self._clock())
+        person, at = _person(asked), self._clock() - age_s
+        if person in self._expected and self._expected[person][1] > at:
+            return
+        self._expected[person] = (key, at)
         self._expected.move_to_end(person)
         while len(self._expected) > MAX_EXPECTED:
             self._expected.popitem(last=False)
@@ -45,15 +50,18 @@ class ExpectedReplies:
 
     def assign(self, message: InboundMessage) -> InboundMessage:
         """Return an expected reply with the key of the question's conversation; other messages unchanged."""
-        starts = (
-            message.track_replies and not message.replies_to and not message.reply_target.thread
-        )
-        if not starts or message.is_private or not message.is_addressed:
+        if not may_answer_plainly(message) or not message.is_addressed:
             return message
         key, at = self._expected.get(_person(message), (message.key, 0.0))
         if key == message.key or self._clock() - at > EXPECTED_REPLY_S:
             return message
         return replace(message, key=key)
+
+
+def may_answer_plainly(message: InboundMessage) -> bool:
+    """Return whether a message may answer a question without replying to it."""
+    starts = message.track_replies and not message.replies_to and not message.reply_target.thread
+    return starts and not message.is_private
 
 
 def _person(message: InboundMessage) -> tuple[ConversationKey, str]:

@@ -15,6 +15,7 @@ import anyio
 from pydantic import TypeAdapter
 from typing_extensions import override
 
+from bus.access.expected_replies import may_answer_plainly
 from bus.errors import IntakeClosed, IntakeFull
 from bus.messages import (
     ButtonPress,
@@ -184,8 +185,7 @@ class ForwardingIntake(Intake):
 
 def _needs_owner(message: InboundMessage) -> bool:
     """Return whether a message may depend on an album, or on a question, that the owner remembers."""
-    starts = message.track_replies and not message.replies_to and not message.reply_target.thread
-    return bool(message.album) or (starts and not message.is_private)
+    return bool(message.album) or may_answer_plainly(message)
 
 
 @cache

@@ -1,14 +1,25 @@
 """Stage: finds the conversation that a message belongs to."""
 
+from contextlib import suppress
+
 from typing_extensions import override
 
-from bus.access.expected_replies import ExpectedReplies
+from bus.access.expected_replies import (
+    EXPECTED_REPLY_S,
+    MAX_EXPECTED,
+    ExpectedReplies,
+    may_answer_plainly,
+)
 from bus.context import BusContext
 from bus.inbound.pipeline import InboundContext, Stage
-from bus.messages import InboundMessage
+from bus.messages import ConversationKey, InboundMessage, chat_of, decode_inbound
 
 RECORDED_S = 1.0
 """How long a reply to an unknown message waits for sends in progress to its chat: it may answer one of them."""
+
+
+MAX_READ = 10_000
+"""Chats whose questions were read; beyond that, the first are read again."""
 
 
 class PlaceStage(Stage):
@@ -22,10 +33,16 @@ class PlaceStage(Stage):
         self._topics = bus.stores.topics
         self._conversations = bus.stores.conversations
         self._delivery = bus.delivery
+        self._history = bus.stores.history
+        self._owners = bus.stores.owners
+        self._now = bus.now
+        self._read: dict[ConversationKey, int] = {}
 
     @override
     async def __call__(self, context: InboundContext) -> None:
         if context.command is None:
+            if may_answer_plainly(context.message):
+                await self._read_questions(chat_of(context.message.key))
             context.message = self._expected.assign(context.message)
         message = context.message
         if not message.replies_to:
@@ -40,6 +57,28 @@ class PlaceStage(Stage):
             context.is_known_reply = (
                 is_known or await self._is_known(message) or await self._is_in_conversation(message)
             )
+
+    async def _read_questions(self, chat: ConversationKey) -> None:
+        """Expect answers to what an earlier process asked in a chat, or the node that owned it before. Once.
+
+        Raises:
+            StoreError: the journal cannot be read.
+        """
+        since = self._owners.given_up
+        if self._read.get(chat) == since:
+            return
+        now = self._now()
+        rows = await self._history.list_open_questions(
+            chat, since=now - EXPECTED_REPLY_S, limit=MAX_EXPECTED
+        )
+        for row in rows:
+            with suppress(ValueError):  # one that cannot be decoded: people have to reply to it
+                self._expected.expect(
+                    decode_inbound(row.body), row.key, age_s=max(0.0, now - row.received_at)
+                )
+        self._read[chat] = since
+        if len(self._read) > MAX_READ:
+            del self._read[next(iter(self._read))]
 
     async def _is_known(self, message: InboundMessage) -> bool:
         """Return whether a message replies to one that holds a conversation together."""

@@ -550,6 +550,40 @@ async def test_idle_chats_move_to_a_node_that_comes(store: StoreConfig, tmp_path
         await eventually(lambda: len(one.platform.texts) == 24 - len(moving))
 
 
+async def test_a_question_is_answered_without_a_reply_at_the_node_that_got_its_chat(
+    store: StoreConfig, tmp_path: Path
+) -> None:
+    group: dict[str, object] = {"is_private": False, "track_replies": True}
+    async with FakeLangGraph() as server, AsyncExitStack() as stack:
+        one = await stack.enter_async_context(
+            running_bus(
+                tmp_path / "one", platform=ButtonPlatform("fake"), server=server, store=store
+            )
+        )
+        chats = [f"c{number}" for number in range(12)]
+        for chat in chats:
+            server.scripts.append(Script(words=(), question="Which?", options=("red", "green")))
+            await one.send("paint it", chat=chat, event=chat, topic=chat, **group)
+        await one.wait_for_runs(12)
+        await one.wait_until_finished()
+        two = await stack.enter_async_context(
+            running_bus(
+                tmp_path / "two", platform=ButtonPlatform("fake"), server=server, store=store
+            )
+        )
+        await until_ready(one.database, two.database)
+        chat = next(chat for chat in chats if two.bus.owners.prefers(key_of(chat)))
+
+        async def owner() -> int | None:
+            return await two.bus.owners.find(key_of(chat))
+
+        await eventually(owner, lambda number: number != one.database.nodes.number)
+        await one.send("2", chat=chat, event="answer", topic="answer", **group)
+        await one.wait_for_runs(13)
+        by_thread = [run.thread_id for run in server.runs]
+        assert by_thread[12] in by_thread[:12]
+
+
 async def test_a_node_that_stops_gives_idle_chats_up_at_once_and_busy_ones_at_its_end(
     store: StoreConfig, tmp_path: Path
 ) -> None:

@@ -7,7 +7,7 @@ import pytest
 from bus.access.expected_replies import EXPECTED_REPLY_S, ExpectedReplies
 from bus.config import ChannelPolicy
 from tests.bus.harness import BusHarness, inbound_message, running_bus
-from tests.fakes.langgraph import Script
+from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.fakes.platform import ButtonPlatform
 
 WHICH = Script(words=(), question="Which?", options=("red", "green"))
@@ -53,6 +53,30 @@ async def test_others_and_other_places_begin_a_conversation(
         await h.wait_for_runs(2)
         first, second = threads(h)
         assert first != second
+
+
+async def test_an_answer_is_expected_after_a_restart(tmp_path: Path) -> None:
+    async with FakeLangGraph() as server:
+        async with running_bus(
+            tmp_path, platform=ButtonPlatform("fake"), policy=GROUP, server=server
+        ) as h:
+            await asked(h)
+            await mention(h, "good morning", user="bob", event="b0")
+            await h.wait_for_runs(2)
+            await h.wait_until_finished()
+        async with running_bus(
+            tmp_path, platform=ButtonPlatform("fake"), policy=GROUP, server=server
+        ) as h:
+            await mention(h, "me too", user="bob", event="b1", topic="b1")
+            await h.wait_for_runs(3)
+            await mention(h, "2", event="a1", topic="a1")
+            await h.wait_for_runs(4)
+            await h.wait_until_finished()
+            await mention(h, "something else", event="a2", topic="a2")
+            await h.wait_for_runs(5)
+            threads_of = threads(h)
+            assert threads_of[3] == threads_of[0]
+            assert len({*threads_of}) == 4
 
 
 def test_an_answer_is_expected_for_half_an_hour() -> None:
