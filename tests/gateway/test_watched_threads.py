@@ -131,6 +131,7 @@ async def test_those_who_watch_the_run_of_a_node_that_ends_see_one_end(
             async with two_nodes_beside(url, tmp_path, b) as a:
                 thread = await new_thread(a)
                 group.start_soon(follow, await b.sdk.threads.join_stream(thread), seen)
+                await watching(b, thread)
                 run = await a.sdk.runs.create(thread, "slow", input={"n": 1}, headers=headers)
                 await a.graphs.reached.wait()
                 await eventually(lambda: seen)
@@ -158,6 +159,7 @@ async def test_a_client_goes_on_at_another_node_after_the_run_has_ended(
             stream = await b.sdk.threads.join_stream(thread, last_event_id=where)
             group.start_soon(follow, stream, seen)
             await eventually(lambda: count_ends(seen) == 1)
+            await watching(b, thread)
             second = await a.sdk.runs.create(thread, "agent", input=SECOND_RUN)
             await eventually(lambda: count_ends(seen) == 2)
             group.cancel_scope.cancel()
