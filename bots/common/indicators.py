@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from bots.common.bounded import BoundedDict
+from bus.bounded import BoundedDict
 from bus.messages import ReplyTarget
 
 _MAX_SHOWN: Final = 1_000

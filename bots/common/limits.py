@@ -7,8 +7,8 @@ from typing import Final
 
 import anyio
 
-from bots.common.bounded import BoundedDict
 from bots.common.learned_rate import LearnedRate
+from bus.bounded import BoundedDict
 from bus.errors import DeliveryError
 
 Windows = Mapping[float, int]

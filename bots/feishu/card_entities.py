@@ -10,11 +10,11 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from bots.common.bounded import BoundedDict
 from bots.feishu.api import SentMessage
 from bots.feishu.cardkit import CardEntity, CardKitApi
 from bots.feishu.cards import Card
 from bots.feishu.errors import SCOPE_CODE, FeishuError
+from bus.bounded import BoundedDict
 from bus.messages import MessageId
 
 _log: Final = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from typing import Final
 
 import anyio
 
-from bots.common.bounded import BoundedDict
+from bus.bounded import BoundedDict
 from bus.messages import InboundMessage
 
 GROUP_WINDOW_S: Final = 1.0

@@ -12,11 +12,11 @@ from typing import Final
 
 import anyio
 
-from bots.common.bounded import BoundedDict
 from bots.feishu import cards
 from bots.feishu.cardkit import CardKitApi
 from bots.feishu.cards import Card, CardFooter
 from bots.feishu.errors import CLOSED_CODES, SEQUENCE_CODE, FeishuError
+from bus.bounded import BoundedDict
 
 _log: Final = logging.getLogger(__name__)
 

@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, Protocol
 
-from bots.common.bounded import BoundedDict
 from bots.common.limits import RateLimiter
 from bots.slack.api import SlackApi
 from bots.slack.errors import SlackError
 from bots.slack.payload import is_private
 from bots.slack.reserved_calls import ReactionBudget
+from bus.bounded import BoundedDict
 from bus.locales.en import Messages
 from bus.messages import InboundMessage, ReplyTarget
 

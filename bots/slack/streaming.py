@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import anyio
 
-from bots.common.bounded import BoundedDict
 from bots.common.limits import RateLimiter, rate_limited
 from bots.slack.api import SlackApi
 from bots.slack.errors import SlackError
@@ -23,6 +22,7 @@ from bots.slack.reserved_calls import ReservedCalls
 from bots.slack.stream_text import escape_stream_text, strip_progress_lines
 from bots.text.markdown import close_open
 from bots.text.worker import process_text
+from bus.bounded import BoundedDict
 from bus.messages import Button, MessageId, ReplyTarget
 
 _log: Final = logging.getLogger(__name__)

@@ -7,10 +7,10 @@ from typing import Any, Final
 import anyio
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
-from bots.common.bounded import BoundedDict
 from bots.slack.api import SlackApi
 from bots.slack.errors import SlackError
 from bots.slack.payload import SlackIdentity, as_mapping, as_str
+from bus.bounded import BoundedDict
 from bus.messages import SenderKind
 
 _log: Final = logging.getLogger(__name__)

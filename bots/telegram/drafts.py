@@ -5,10 +5,10 @@ from hashlib import blake2b
 from telegram import Bot
 from telegram.error import InvalidToken
 
-from bots.common.bounded import BoundedDict
 from bots.telegram.errors import is_unknown_method
 from bots.telegram.format import FormattedText
 from bots.telegram.outbound import TelegramTarget, call_api, sdk_entities, target_of
+from bus.bounded import BoundedDict
 from bus.errors import DeliveryError
 from bus.messages import Button, ReplyTarget
 

@@ -10,6 +10,7 @@ from bus.access.expected_replies import (
     ExpectedReplies,
     may_answer_plainly,
 )
+from bus.bounded import BoundedDict
 from bus.context import BusContext
 from bus.inbound.pipeline import InboundContext, Stage
 from bus.messages import ConversationKey, InboundMessage, chat_of, decode_inbound
@@ -17,9 +18,8 @@ from bus.messages import ConversationKey, InboundMessage, chat_of, decode_inboun
 RECORDED_S = 1.0
 """How long a reply to an unknown message waits for sends in progress to its chat: it may answer one of them."""
 
-
 MAX_READ = 10_000
-"""Chats whose questions were read; beyond that, the first are read again."""
+"""Chats whose questions were read; beyond that, those read longest ago are read again."""
 
 
 class PlaceStage(Stage):
@@ -36,7 +36,7 @@ class PlaceStage(Stage):
         self._history = bus.stores.history
         self._owners = bus.stores.owners
         self._now = bus.now
-        self._read: dict[ConversationKey, int] = {}
+        self._read = BoundedDict[ConversationKey, int](MAX_READ)
 
     @override
     async def __call__(self, context: InboundContext) -> None:
@@ -77,8 +77,6 @@ class PlaceStage(Stage):
                     decode_inbound(row.body), row.key, age_s=max(0.0, now - row.received_at)
                 )
         self._read[chat] = since
-        if len(self._read) > MAX_READ:
-            del self._read[next(iter(self._read))]
 
     async def _is_known(self, message: InboundMessage) -> bool:
         """Return whether a message replies to one that holds a conversation together."""

@@ -21,6 +21,7 @@ import anyio
 import httpx
 from anyio.abc import TaskGroup, TaskStatus
 
+from bus.bounded import BoundedDict
 from bus.errors import unwrapped
 from bus.messages import OutboundIndicator, ReplyTarget, chat_of, decode_outbound
 from bus.outbound.attempts import ClosedRow, DeliveryAttempts
@@ -91,9 +92,8 @@ class DeliveryWorker:
         self._tasks: TaskGroup | None = None
         self._lanes: dict[ConversationKey, anyio.Event] = {}
         self._idle: set[ConversationKey] = set()  # lanes with only rows that are due later
-        self._next_ids: dict[
-            ConversationKey, int
-        ] = {}  # no row before it was open when its lane ended
+        # The ID before which no row was open when a lane ended.
+        self._next_ids = BoundedDict[ConversationKey, int](MAX_SENT)
         self._waiters: dict[str, set[anyio.Event]] = {}
         self._migrations: dict[tuple[str, str, str], ChatMigration] = {}
 
@@ -283,10 +283,7 @@ class DeliveryWorker:
         search from the beginning would pass them.
         """
         if self._owners.is_shared:
-            self._next_ids.pop(key, None)
             self._next_ids[key] = next_id
-            if len(self._next_ids) > MAX_SENT:
-                del self._next_ids[next(iter(self._next_ids))]
 
     async def _is_own(self, key: ConversationKey) -> bool:
         """Return whether this node sends to a chat; if not, tell the node that does. Raises StoreError."""

@@ -23,12 +23,10 @@ def find_file_problems(config: Config) -> Iterator[str]:
     """Yield one line for each file of an existing data folder that cannot be used. Blocking; writes nothing."""
     if problem := find_interrupted_restore(config.home):
         yield problem
-    for folder in (config.files / name for name in _FOLDERS):
-        if os.path.lexists(folder) and (fault := _find_folder_fault(folder)):
-            yield f"{folder}: {fault}"
-    for file in _files(config):
-        if os.path.lexists(file) and (fault := _find_file_fault(file)):
-            yield f"{file}: {fault}"
+    folders = ((config.files / name, True) for name in _FOLDERS)
+    for path, is_folder in (*folders, *((file, False) for file in _files(config))):
+        if os.path.lexists(path) and (fault := _find_fault(path, is_folder=is_folder)):
+            yield f"{path}: {fault}"
     yield from _find_key_problems(config)
     yield from _find_agent_problems(config)
     yield from _find_skill_problems(config)
@@ -45,18 +43,10 @@ def _files(config: Config) -> Iterator[Path]:
     yield from (config.home / LOCK_FILE, config.audit_file, config.log_file)
 
 
-def _find_folder_fault(folder: Path) -> str:
-    if not folder.is_dir():
-        return "is not a folder: move it away"
-    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        return "cannot be read and written by this user: correct its owner and permissions"
-    return ""
-
-
-def _find_file_fault(file: Path) -> str:
-    if not file.is_file():
-        return "is not a file: move it away"
-    if not os.access(file, os.R_OK | os.W_OK):
+def _find_fault(path: Path, *, is_folder: bool) -> str:
+    if not (path.is_dir() if is_folder else path.is_file()):
+        return f"is not a {'folder' if is_folder else 'file'}: move it away"
+    if not os.access(path, os.R_OK | os.W_OK | (os.X_OK if is_folder else 0)):
         return "cannot be read and written by this user: correct its owner and permissions"
     return ""
 

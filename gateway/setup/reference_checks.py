@@ -179,9 +179,8 @@ def _find_model_problems(config: AgentConfig, environment: Mapping[str, str]) ->
 
 
 def _find_address_problem(path: str, address: object) -> Iterator[str]:
-    if address and not str(address).startswith(
-        ("http://", "https://", "$")
-    ):  # a variable that is not set
+    # "$" begins a variable that is not set.
+    if address and not str(address).startswith(("http://", "https://", "$")):
         yield f"{path}: must start with http:// or https://"
 
 
