@@ -98,14 +98,14 @@ $(J)/node_modules/.ready: $(J)/package-lock.json
 test: $(V)/.dev
 	@test -e $(P)/.ready || echo "Left out: tests with LangGraph's own server and with an S3 server (make peers installs them, 650 MB)."
 	@test -e $(J)/node_modules/.ready || echo "Left out: tests with the JavaScript clients (make peers installs them, 100 MB)."
-	env -u PYTHONDONTWRITEBYTECODE $(V)/bin/python -m pytest -n 4 --dist worksteal
+	env -u PYTHONDONTWRITEBYTECODE $(V)/bin/python -m pytest -n 6 --dist worksteal
 
 # Generated hostile input in volume: a million inputs for the parsers (COUNT, SEED), and 150 requests for each operation
 # of the API; and 60 seconds without PostgreSQL. About half an hour on two cores.
 test-long: $(V)/.dev
 	$(V)/bin/python -m tests.fuzz --count $(or $(COUNT),1000000) $(if $(SEED),--seed $(SEED))
 	PARLEY_TEST_LONG=1 $(V)/bin/python -m pytest -q -n 2 tests/gateway/test_openapi.py tests/gateway/test_runs_machine.py \
-		tests/journeys/test_nodes_outage.py
+		tests/journeys/test_nodes_outage.py tests/journeys/test_request_fuzz.py
 	PARLEY_FUZZ_EXAMPLES=2000 $(V)/bin/python -m pytest -q -n 2 tests/agent/test_fuzz.py tests/gateway/test_backup.py
 
 # The whole suite, with its 20 slowest tests at the end.

@@ -26,6 +26,7 @@ from bus.inbound.dispatcher import InboundDispatcher
 from bus.inbound.forwarding import ForwardingIntake
 from bus.inbound.intake import BusIntake
 from bus.inbound.takeover import ChatTakeover
+from bus.inbound.work_sharing import WorkSharing
 from bus.outbound.retry_policy import RetryTimings
 from bus.outbound.worker import DeliveryWorker
 from bus.platform import Adapter, ChannelHealth, Clock, Disposition, Intake
@@ -71,6 +72,7 @@ class Bus:
         intake: Where adapters hand over messages and other events.
         local_intake: Handles those of this node's chats.
         takeover: Takes what other nodes leave, and leaves what this one has.
+        sharing: Gives chats that wait to other nodes.
         dispatcher: Resumes messages that nobody works on.
         owners, inbox, outbox, conversations, pairings: The journal's stores.
         channels: The platforms, by channel.
@@ -83,6 +85,7 @@ class Bus:
         intake: BusIntake,
         dispatcher: InboundDispatcher,
         workers: ConversationWorkers,
+        sharing: WorkSharing,
     ) -> None:
         self.owners = context.stores.owners
         self.intake: Intake = intake
@@ -98,6 +101,7 @@ class Bus:
             for name, adapter in context.adapters.items()
         }
         self.takeover = ChatTakeover(context, dispatcher, context.nodes)
+        self.sharing = sharing
         self._context = context
         self.local_intake = intake
         self._workers = workers
@@ -231,6 +235,7 @@ async def _take_up(
         context.tasks.start_soon(_reload, database.signals, MIGRATIONS, migrations.reload)
         await bus.takeover.search()
         context.tasks.start_soon(bus.takeover.run)
+        context.tasks.start_soon(bus.sharing.run)
     elif resumed := await bus.dispatcher.resume():
         log.info("%s unfinished messages of an earlier process are resumed", resumed)
 
@@ -251,6 +256,7 @@ def _build(context: BusContext, migrations: ChatMigrations) -> Bus:
     uploads = FileUploader(context.gateway)
     steering = Steering(history=stores.history, runs=runs, uploads=uploads, delivery=delivery)
     max_chars = context.config.max_answer_chars
+    slots = RunSlots(context.config.max_concurrent_runs)
     effects = TurnEffects(
         inbox=stores.inbox,
         conversations=stores.conversations,
@@ -259,7 +265,7 @@ def _build(context: BusContext, migrations: ChatMigrations) -> Bus:
         reader=RunReader(runs, questions, steering, max_chars=max_chars, tracer=context.tracer),
         steering=steering,
         delivery=delivery,
-        slots=RunSlots(context.config.max_concurrent_runs),
+        slots=slots,
         max_answer_chars=max_chars,
     )
     workers = ConversationWorkers(
@@ -280,7 +286,8 @@ def _build(context: BusContext, migrations: ChatMigrations) -> Bus:
         workers=workers,
         commands=build_commands(context, workers),
     )
-    return Bus(context, intake=intake, dispatcher=dispatcher, workers=workers)
+    sharing = WorkSharing(context, slots=slots, workers=workers, dispatcher=dispatcher)
+    return Bus(context, intake=intake, dispatcher=dispatcher, workers=workers, sharing=sharing)
 
 
 def _delivery_worker(

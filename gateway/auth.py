@@ -253,7 +253,10 @@ class AccessMiddleware:
         origin = headers.get("origin", "").lower()
         if method in _SAFE_METHODS or not origin or origin in self._origins:
             return False
-        return urlsplit(origin).netloc != headers.get("host", "").lower()
+        try:
+            return urlsplit(origin).netloc != headers.get("host", "").lower()
+        except ValueError:  # no address at all
+            return True
 
 
 def _check_rate(scope: Scope, buckets: ClientRateLimiter) -> Rejection | None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
@@ -43,7 +44,7 @@ from gateway.watchdog import Watchdog
 from store.api_tokens import ApiTokenStore
 from store.checkpoints import open_checkpointer
 from store.credentials import CredentialStore
-from store.data_folder import find_interrupted_restore
+from store.data_folder import find_interrupted_restore, remove_unpacked
 from store.database import Database
 from store.errors import StoreUnavailable
 from store.files.housekeeping import run_housekeeping
@@ -78,12 +79,11 @@ async def open_app(
     """
     async with AsyncExitStack() as stack:
         telemetry = await stack.enter_async_context(open_telemetry(config))
-        if problem := await anyio.to_thread.run_sync(config.storage.find_folder_problem):
-            raise StoreUnavailable(problem)
-        if problem := await anyio.to_thread.run_sync(find_interrupted_restore, config.home):
+        if problem := await anyio.to_thread.run_sync(_find_folder_problem, config):
             raise StoreUnavailable(problem)
         opening = Database.open(config.database, config.home, description, on_lost)
         database = await stack.enter_async_context(opening)
+        await anyio.to_thread.run_sync(_remove_unpacked, config.home)
         app = await _open_embedded_app(stack, config, telemetry, database)
         services: Services = app.state.services
         with hidden_modules(PLATFORM_UNUSED_MODULES):
@@ -114,6 +114,18 @@ async def open_app(
             yield app
         finally:
             app.state.services = services
+
+
+def _find_folder_problem(config: Config) -> str | None:
+    return config.storage.find_folder_problem() or find_interrupted_restore(config.home)
+
+
+def _remove_unpacked(home: Path) -> None:
+    """Remove what restores that were killed left, as far as that is possible. Blocking."""
+    try:
+        remove_unpacked(home)
+    except OSError as error:
+        log.warning("%s cannot be removed (%s)", error.filename, error.strerror)
 
 
 def _policies(config: Config, channels: Iterable[str]) -> dict[str, ChannelPolicy]:

@@ -28,6 +28,7 @@ from gateway.gateway_config import (
 )
 from gateway.node_config import NodeConfig
 from gateway.telemetry_config import TelemetryConfig, load_telemetry_config
+from gateway.time_zone import find_time_zone_problem
 from store.config import StoreConfig
 from store.files.config import StorageConfig
 
@@ -243,6 +244,8 @@ class _ConfigBuilder:
             gateway = gateway.model_copy(update={"admin_token": given})
         if root.config_version > CONFIG_VERSION:
             self._warn(f"config_version: {root.config_version} is newer than this Parley knows")
+        if problem := find_time_zone_problem(environ.get("TZ", "")):
+            self._warn(problem)
         return Config(
             source=source,
             home=Path(environ.get("PARLEY_HOME") or DEFAULT_HOME).expanduser().absolute(),

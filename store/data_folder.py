@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +15,9 @@ LOCK_FILE = "parley.lock"
 
 RESTORE_MARK = ".restoring"
 """File of the data folder while a restore replaces what is in it; left behind by one that did not come to its end."""
+
+STAGING = ".restore-"
+"""Folders of the data folder into which a restore unpacks."""
 
 KEY_WAIT_S = 1.0
 """How long a key file may be empty because another process is creating it, seconds."""
@@ -64,6 +68,16 @@ def find_interrupted_restore(home: Path) -> str | None:
         f"{home}: a restore did not come to its end, and a part of the data is missing: restore again with --force."
         " What was there before is in before-restore-... in this folder"
     )
+
+
+def remove_unpacked(home: Path) -> None:
+    """Remove what restores that were killed had unpacked. This process holds the lock of the data folder.
+
+    Raises:
+        OSError: It cannot be removed.
+    """
+    for folder in home.glob(f"{STAGING}*"):
+        shutil.rmtree(folder)
 
 
 def read_or_create_key(file: Path, new: bytes) -> tuple[bytes, bool]:

@@ -4,7 +4,8 @@ StoreError
 ├── StoreUnavailable     the data folder or a database file cannot be read or written
 │   ├── StoreLocked      another process holds the data folder
 │   ├── DatabaseCorrupt  the file is damaged; a copy was kept
-│   └── SchemaTooNew     written by a newer Parley
+│   ├── SchemaTooNew     written by a newer Parley
+│   └── OutcomeUnknown   what was to be written may have been
 ├── FilesUnavailable     the object storage of files cannot be used
 │   └── ObjectMissing        an object that a row names is not there
 ├── RowNotFound          no such row
@@ -36,6 +37,10 @@ class DatabaseCorrupt(StoreUnavailable):
 
 class SchemaTooNew(StoreUnavailable):
     """The database was written by a newer Parley."""
+
+
+class OutcomeUnknown(StoreUnavailable):
+    """The connection broke during a commit; whether it was committed cannot be found out."""
 
 
 class FilesUnavailable(StoreError):

@@ -7,7 +7,7 @@ from store.chat_owners import ChatOwners, chat_order
 from store.conversations import ConversationKey, key_from_row, key_params
 from store.database import Database, Params, Transaction
 from store.inbox_accept import accept
-from store.inbox_accept_shared import accept_at_once
+from store.inbox_accept_shared import SharedAcceptance
 from store.inbox_rows import (
     SELECT_ROWS,
     DuplicateMessage,
@@ -100,6 +100,7 @@ class InboxStore:
     ) -> None:
         self._database = database
         self._owners = owners or ChatOwners(database)
+        self._shared = SharedAcceptance(database, self._owners)
         self._now = now
 
     @property
@@ -134,7 +135,7 @@ class InboxStore:
         since = self._owners.given_up
         result: InboxRow | DuplicateMessage | QueueFull | None = None
         if self._owners.is_shared:
-            result = await accept_at_once(self._database, new, cap, self._owners)
+            result = await self._shared.accept(new, cap)
         if result is None:
             result = await self._database.transaction(work, order=chat_order(new.key))
         if isinstance(result, InboxRow) and result.owner == self._owners.number:

@@ -48,7 +48,8 @@ def accept(
     tx: Transaction, new: NewInboxRow, cap: int, owners: ChatOwners
 ) -> InboxRow | DuplicateMessage | QueueFull:
     """Store a message; start its turn, if it may start and its chat is this node's."""
-    owner = owners.number if owners.is_own(new.key) else owners.claim_in(tx, new.key)
+    # A chat that is known as this node's may have migrated into another node's.
+    owner = owners.claim_in(tx, new.key) if owners.is_shared else owners.number
     if not _first_time(tx, new):
         return DuplicateMessage()
     key = _resolve_topic(tx, new)

@@ -2,46 +2,59 @@
 
 import json
 import uuid
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from store.chat_owners import ChatOwners, chat_order
+from store.conversations import ConversationKey
 from store.database import Database
 from store.inbox_rows import DuplicateMessage, InboxRow, NewInboxRow, TurnStart
 from store.transaction import Params, Row
 
 _ACCEPT = """
 SELECT * FROM parley_accept(:channel, :workspace, :chat, :topic, :event_id, :message_id, :kind, :body, :received_at,
-    :replies_to, :remember, :may_start, :cap, :node, :preferred, :new_thread)
+    :replies_to, :remember, :may_start, :cap, :node, :preferred, :new_thread, :conversation_id, :open_from)
 """
+MAX_KNOWN = 10_000
+"""Conversations of which is known where their unfinished messages begin."""
 
 
-async def accept_at_once(
-    database: Database, new: NewInboxRow, cap: int, owners: ChatOwners
-) -> InboxRow | DuplicateMessage | None:
-    """Store a message; start its turn, if it may start and its chat is this node's.
+class SharedAcceptance:
+    """Accepts messages where several nodes share the database.
 
-    None, and nothing was stored, where the unit of `store.inbox_accept` is to decide: its queue is full, or its chat
-    has another id now. Raises StoreUnavailable.
+    It remembers of each conversation, by the key that its messages come with, its id, and a place in its order before
+    which no message is unfinished: a finished one never is again.
     """
-    if cap == 0:
-        return None
-    rows = await database.execute(_ACCEPT, _params(new, cap, owners), order=chat_order(new.key))
-    match rows[0]["outcome"]:
-        case "accepted":
-            return _row(new, rows[0])
-        case "duplicate":
-            return DuplicateMessage()
-        case _:
+
+    def __init__(self, database: Database, owners: ChatOwners) -> None:
+        self._database = database
+        self._owners = owners
+        self._open_from: dict[ConversationKey, tuple[int, int]] = {}
+
+    async def accept(self, new: NewInboxRow, cap: int) -> InboxRow | DuplicateMessage | None:
+        """Store a message; start its turn, if it may start and its chat is this node's.
+
+        None, and nothing was stored, where the unit of `store.inbox_accept` is to decide: its queue is full, or its
+        chat has another id now. Raises StoreUnavailable.
+        """
+        if cap == 0:
             return None
+        # Parameters are made when it is its turn, not earlier: what was done before in this order may have given the
+        # chat up.
+        params = partial(self._params, new, cap)
+        rows = await self._database.execute(_ACCEPT, params, order=chat_order(new.key))
+        match rows[0]["outcome"]:
+            case "accepted":
+                self._remember(new.key, rows[0])
+                return _row(new, rows[0])
+            case "duplicate":
+                return DuplicateMessage()
+            case _:
+                return None
 
-
-def _params(new: NewInboxRow, cap: int, owners: ChatOwners) -> Callable[[], Params]:
-    key = new.key
-
-    def params() -> Params:
-        # Now, not earlier: what was done before in this order may have given the chat up.
-        preferred = None if owners.is_own(key) else owners.preferred(key)
+    def _params(self, new: NewInboxRow, cap: int) -> Params:
+        key, owners = new.key, self._owners
+        conversation_id, open_from = self._open_from.get(key, (0, 0))
         return {
             "channel": key.channel,
             "workspace": key.workspace,
@@ -58,11 +71,17 @@ def _params(new: NewInboxRow, cap: int, owners: ChatOwners) -> Callable[[], Para
             "may_start": new.may_start,
             "cap": cap,
             "node": owners.number,
-            "preferred": preferred,
+            "preferred": None if owners.is_own(key) else owners.preferred(key),
             "new_thread": str(uuid.uuid4()),
+            "conversation_id": conversation_id,
+            "open_from": open_from,
         }
 
-    return params
+    def _remember(self, key: ConversationKey, row: Row) -> None:
+        self._open_from.pop(key, None)
+        self._open_from[key] = row["in_conversation"], row["open_from"]
+        if len(self._open_from) > MAX_KNOWN:
+            del self._open_from[next(iter(self._open_from))]
 
 
 def _row(new: NewInboxRow, row: Row) -> InboxRow:

@@ -2,66 +2,19 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
-from store.chat_owners import ChatOwners
+from store.chat_owners import LIVES, ChatOwners
 from store.conversations import ConversationKey, ensure_conversation, key_from_row, key_params
 from store.database import Database, Params, Row, Statement, Transaction
 from store.errors import RowConflict, RowNotFound
 from store.message_topics import insert_message_topic
+from store.outbox_rows import DeliveryState, NewOutboxRow, OutboxRow
 from store.rows import from_row
 
-DeliveryState = Literal["pending", "sending", "delivered", "uncertain", "failed"]
+__all__ = ["DeliveryState", "NewOutboxRow", "OutboxRow", "OutboxStore"]
 
 NEWEST = 2**63 - 1
 """Above every id that SQLite gives: the upper bound of a page that starts with the newest row."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewOutboxRow:
-    """A platform message to send.
-
-    Attributes:
-        key: Unique for ever; identifies a repeated send ("<inbox id>:text:0").
-        conversation: Rows of one conversation are sent in order.
-        body: The encoded message (bus/messages.py).
-        not_before: When the first attempt is due, Unix seconds. Rows behind it do not wait for that.
-        supersedes: Key of a row that is deleted, unless it was attempted, because this one says it all; "" = none.
-    """
-
-    key: str
-    conversation: ConversationKey
-    body: str
-    not_before: float = 0.0
-    supersedes: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutboxRow:
-    """A row of the outbox. Times are Unix seconds.
-
-    Attributes:
-        state: `sending` = an attempt started and its outcome is not recorded: unknown after a crash.
-        first_sent_at: Start of the first attempt; the platform's idempotency window counts from here.
-        last_sent_at: Start of the latest attempt.
-        uncertain_attempts: Attempts whose outcome is unknown: the message may have arrived.
-    """
-
-    id: int
-    key: str
-    conversation: ConversationKey
-    body: str
-    state: DeliveryState
-    attempts: int
-    not_before: float
-    platform_id: str | None
-    error: str | None
-    created_at: float
-    updated_at: float
-    first_sent_at: float | None = None
-    last_sent_at: float | None = None
-    uncertain_attempts: int = 0
 
 
 _SELECT = """
@@ -135,6 +88,20 @@ _RECENT = f"{_SELECT} WHERE outbox.id < :before ORDER BY outbox.id DESC LIMIT :l
 RECENT_IN_STATE = f"""{_SELECT}
 WHERE outbox.state = :state AND outbox.id < :before ORDER BY outbox.id DESC LIMIT :limit
 """
+_CLOSED = " UNION ALL ".join(
+    f"SELECT * FROM (SELECT * FROM outbox WHERE state = '{state}' ORDER BY id DESC LIMIT :limit) AS found"  # noqa: S608 - literals only
+    for state in ("delivered", "uncertain", "failed")
+)
+# A row of the future was written while the clock was ahead: the service may have run for long since.
+_LAST_CLOSED = f"""
+WITH last AS ({_CLOSED})
+SELECT last.*, channel, workspace, chat, topic FROM last JOIN conversation ON conversation.id = last.conversation_id
+WHERE last.updated_at > (SELECT coalesce(max(updated_at), 0) FROM last WHERE updated_at <= :now) - :within_s
+AND NOT EXISTS (
+    SELECT 1 FROM chat_owner WHERE chat_owner.channel = conversation.channel
+    AND chat_owner.workspace = conversation.workspace AND chat_owner.chat = conversation.chat
+    AND chat_owner.node <> :node AND {LIVES})
+"""  # noqa: S608 - statements of this module only
 _UNDELIVERED_BY_STATE = """
 SELECT state, count(*) AS rows FROM outbox
 WHERE state IN ('pending', 'sending', 'uncertain', 'failed') GROUP BY state
@@ -339,6 +306,16 @@ class OutboxStore:
             for state in states
             for row in await self._database.read(RECENT_IN_STATE, {**params, "state": state})
         ]
+        return sorted(found, key=lambda row: row.id, reverse=True)[:limit]
+
+    async def list_last_closed(self, *, now: float, limit: int, within_s: float) -> list[OutboxRow]:
+        """Return the rows that were closed last, newest first: in the last `within_s` seconds in which any was.
+
+        Those of this node's chats, and of chats that nobody owns. `now`: Unix seconds.
+        """
+        node = self.owners.number
+        params: Params = {"now": now, "limit": limit, "within_s": within_s, "node": node}
+        found = [_outbox_row(row) for row in await self._database.read(_LAST_CLOSED, params)]
         return sorted(found, key=lambda row: row.id, reverse=True)[:limit]
 
     async def count_by_state(self) -> dict[str, int]:

@@ -234,7 +234,10 @@ class RunStore:
         }
 
         def work(tx: Transaction) -> None:
-            statements: list[Statement] = [(_LOCK_THREAD, thread)]
+            # SQLite has one writer.
+            statements: list[Statement] = (
+                [(_LOCK_THREAD, thread)] if self._database.nodes.number else []
+            )
             if end.delete_run:
                 deleted: Params = {"run_id": end.run_id, "thread_id": end.thread_id}
                 statements += [(_DELETE, deleted), (_TAGS_BACK, thread)]

@@ -109,8 +109,12 @@ def is_test_suite() -> bool:
 
 
 def can_fork(environment: Mapping[str, str]) -> bool:
-    """Return whether a process with this environment behaves as one that was started by itself."""
-    others = environment.items() - _OWN.items()
+    """Return whether a process with this environment behaves as one that was started by itself.
+
+    PYTHONPATH may name folders after that of the repository: what they hold must not replace what is imported already.
+    """
+    first = environment.get("PYTHONPATH", "").partition(os.pathsep)[0] or str(ROOT)
+    others = {**environment, "PYTHONPATH": first}.items() - _OWN.items()
     return all(name in _BEFORE_IMPORTS or name.startswith(_SET_AFTER_FORK) for name, _ in others)
 
 
@@ -337,6 +341,7 @@ def _become(request: _Request) -> NoReturn:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(request.environment)
+    sys.path[1:1] = request.environment.get("PYTHONPATH", "").split(os.pathsep)[1:]
     os.chdir(request.folder)
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - as long as the process
     is_unbuffered = "PYTHONUNBUFFERED" in request.environment

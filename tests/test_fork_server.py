@@ -1,5 +1,6 @@
 """What is forked behaves as what is started: output, exit code, environment, folder, signals."""
 
+import os
 import signal
 import socket
 import subprocess
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.eventually import eventually
-from tests.fork_server import PROGRAM, ParleyProcess, run_parley, start_parley
+from tests.fork_server import PROGRAM, ROOT, ParleyProcess, can_fork, run_parley, start_parley
 from tests.gateway.test_cli import environment
 from tests.journeys.service import Service
 
@@ -27,6 +28,18 @@ def test_a_command_says_the_same(tmp_path: Path, arguments: tuple[str, ...]) -> 
     assert (forked.returncode, forked.stdout, forked.stderr) == (
         started.returncode, started.stdout, started.stderr,
     )  # fmt: skip
+
+
+def test_code_of_a_further_folder_is_found(tmp_path: Path) -> None:
+    (tmp_path / "tool_of_this_test.py").write_text("raise RuntimeError('it was imported')\n")
+    (tmp_path / "config.yaml").write_text(
+        "tools: [{name: x, group: web, use: 'tool_of_this_test:tool'}]"
+    )
+    own = environment(tmp_path, PYTHONPATH=f"{ROOT}{os.pathsep}{tmp_path}")
+    assert can_fork(own)
+    done = run_parley(("check",), own, tmp_path)
+    assert (done.returncode, b"it was imported" in done.stderr) == (1, True)
+    assert not can_fork(own | {"PYTHONPATH": str(tmp_path)})
 
 
 def test_a_command_reads_its_input_and_its_environment(tmp_path: Path) -> None:

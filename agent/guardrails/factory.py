@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 
 from agent.config import GuardrailsConfig
 from agent.errors import GuardrailUnusable, ObjectNotImportable
-from agent.guardrails.protocol import GuardrailProvider
+from agent.guardrails.protocol import GuardrailProvider, ReportsProblem
 from agent.importer import import_object
 
 SHORT_NAMES: Final[Mapping[str, str]] = MappingProxyType(
@@ -51,6 +51,15 @@ def build_guardrail_provider(config: GuardrailsConfig) -> GuardrailProvider | No
             f"guardrails.provider.config: {use} cannot be built with it ({type(error).__name__}{detail})"
         ) from error
     return _require_protocol(use, provider)
+
+
+def find_guardrail_problem(config: GuardrailsConfig) -> str | None:
+    """Return why the provider cannot be built, or denies every call. Blocking."""
+    try:
+        provider: object = build_guardrail_provider(config)
+    except GuardrailUnusable as error:
+        return error.user_message
+    return provider.find_problem() if isinstance(provider, ReportsProblem) else None
 
 
 def _with_defaults(

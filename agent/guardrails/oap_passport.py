@@ -112,6 +112,19 @@ class OapPassportProvider:
         self._calls: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._lock = threading.Lock()
 
+    def find_problem(self) -> str | None:
+        """Return that the passport is not active, or expired."""
+        passport, which = (
+            self._passport,
+            f"the passport {self._file}" if self._file else "the passport",
+        )
+        if passport.is_valid(datetime.now(UTC)):
+            return None
+        why = f"expired at {passport.expires_at}"
+        if passport.status != ACTIVE:
+            why = f"has the status {passport.status!r}"
+        return f"guardrails: {which} {why}, so every tool call is denied: renew it"
+
     def evaluate(self, request: GuardrailRequest) -> GuardrailDecision:
         """Decide. May read the file.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 ALLOWED: Final = "oap.allowed"
 NOT_ALLOWED: Final = "oap.tool_not_allowed"
@@ -73,6 +73,15 @@ class GuardrailDecision:
     policy_id: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     ask: bool = False
+
+
+@runtime_checkable
+class ReportsProblem(Protocol):
+    """A provider that can tell beforehand that it will deny every call."""
+
+    def find_problem(self) -> str | None:
+        """Return why, in one line; None = it decides call by call. Blocking."""
+        ...
 
 
 class GuardrailProvider(Protocol):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio.from_thread
 
@@ -12,6 +12,9 @@ from store.errors import StoreError
 from store.files.mirror import FileArea, FileMirror
 
 _AREAS = "memory/"
+
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
 
 
 class SharedMemory:
@@ -36,7 +39,7 @@ class SharedMemory:
 
     def fetch_all(self) -> None:
         """Bring the documents of all scopes up to date. Raises MemoryUnavailable."""
-        for area in anyio.from_thread.run(self._mirror.list_areas, _AREAS):
+        for area in _run(self._mirror.list_areas, _AREAS):
             _run(self._mirror.fetch, self._area(area.removeprefix(_AREAS)))
 
     def _area(self, name: str) -> FileArea:
@@ -50,8 +53,8 @@ def shared_memory(mirror: FileMirror | None, home: Path, root: Path) -> SharedMe
     return SharedMemory(mirror, root.relative_to(home))
 
 
-def _run(copy: Callable[[FileArea], Coroutine[Any, Any, None]], area: FileArea) -> None:
+def _run(call: Callable[[Asked], Coroutine[Any, Any, Answer]], asked: Asked) -> Answer:
     try:
-        anyio.from_thread.run(copy, area)
+        return anyio.from_thread.run(call, asked)
     except StoreError as error:
         raise MemoryUnavailable from error

@@ -14,7 +14,6 @@ import anyio
 import anyio.to_thread
 
 from agent.errors import ConversionFailed, UploadError, UploadNotAllowed, UploadNotFound
-from agent.paths import UPLOADS
 from agent.thread_storage import ThreadFolders, ThreadStorage
 from agent.uploads.batch import IncomingFile, ReceivedFile, UploadBatch, UploadRequestLimits
 from agent.uploads.converter import TOO_SLOW, DocumentConverter
@@ -51,11 +50,6 @@ class StoredUpload:
     original_name: str | None = None
     markdown: str | None = None
     markdown_error: str | None = None
-
-    @property
-    def virtual_path(self) -> str:
-        """Its path for the agent."""
-        return f"{UPLOADS}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

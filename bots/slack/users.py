@@ -1,15 +1,16 @@
-"""Slack user lookups: tells members, guests and people of other companies apart (users.info, cached)."""
+"""Slack user lookups: tells members, guests and people of other companies apart (users.info, users.list, cached)."""
 
 import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
 import anyio
+from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from bots.slack.api import SlackApi
 from bots.slack.errors import SlackError
-from bots.slack.payload import SlackIdentity, as_mapping, as_str
+from bots.slack.payload import SlackIdentity, as_list, as_mapping, as_str
 from bus.bounded import BoundedDict
 from bus.messages import SenderKind
 
@@ -22,20 +23,35 @@ LOOKUP_S: Final = 1.5
 """Deadline of one lookup: the event has to be acknowledged within 3 s."""
 
 MAX_WAIT_S: Final = 120.0
-"""How long lookups wait while Slack limits their rate: 100 people a minute. Their events wait unacknowledged; copies
-that Slack sends meanwhile wait for the first."""
+"""How long lookups wait while Slack limits their rate and its list does not tell who they are. Their events wait
+unacknowledged; copies that Slack sends meanwhile wait for the first."""
+
+LIST_PAGE: Final = 1000
+"""People in one answer of users.list: the most that Slack gives."""
+
+LIST_PAGE_S: Final = 10.0
+"""Deadline of one such call."""
+
+LIST_EVERY_S: Final = 60.0
+"""How often the list is read at most: users.list is a tier 2 method, 20 calls a minute."""
 
 _MAX_USERS: Final = 10_000
 _NOT_VISIBLE: Final = frozenset({"user_not_found", "user_not_visible", "users_not_found"})
 
 
 class SlackUserDirectory:
-    """Knows what kind of person a user is. users.info is a tier 4 method: 100 calls a minute."""
+    """Knows what kind of person a user is.
+
+    users.info is a tier 4 method: 100 calls a minute. When more people than that write (after a restart nobody is
+    known), the list of all is read, which costs one call for each 1,000.
+    """
 
     def __init__(self, api: SlackApi) -> None:
         self._api = api
         self._known = BoundedDict[tuple[str, str], tuple[SenderKind, float]](_MAX_USERS)
         self._cannot_look_up = False
+        self._listing = anyio.Lock()
+        self._listed_at: dict[str, float] = {}
 
     async def kind_of(self, user_id: str) -> SenderKind:
         """Return what kind of person a user is; "unknown" where the app may not ask.
@@ -49,8 +65,7 @@ class SlackUserDirectory:
         if known is not None and now - known[1] < FRESH_S:
             return known[0]
         try:
-            answer = await self._look_up(user_id, give_up_at=now if known else now + MAX_WAIT_S)
-            kind = classify(as_mapping(answer.get("user")), self._api.known_identity)
+            kind = await self._look_up(user_id, give_up_at=now if known else now + MAX_WAIT_S)
         except SlackError as error:
             if error.code in _NOT_VISIBLE:
                 kind = "external"
@@ -64,20 +79,55 @@ class SlackUserDirectory:
         self._known[person] = (kind, now)
         return kind
 
-    async def _look_up(self, user_id: str, *, give_up_at: float) -> AsyncSlackResponse:
-        """Call users.info, again as long as Slack limits the rate. Raises SlackError."""
+    async def _look_up(self, user_id: str, *, give_up_at: float) -> SenderKind:
+        """Ask for one person, again as long as Slack limits the rate; meanwhile for everybody. Raises SlackError."""
         while True:
             try:
-                return await self._api.call(
+                answer = await self._api.call(
                     lambda web: web.users_info(user=user_id), timeout_s=LOOKUP_S
                 )
+                return classify(as_mapping(answer.get("user")), self._api.known_identity)
             except SlackError as error:
-                wait_s = error.retry_after_s
-                if error.code != "ratelimited" or wait_s is None:
+                if error.code != "ratelimited" or error.retry_after_s is None:
                     raise
-                if anyio.current_time() + wait_s > give_up_at:
+                again_at = anyio.current_time() + error.retry_after_s
+                if again_at > give_up_at:
                     raise
-            await anyio.sleep(wait_s)
+            await self._read_list()
+            if listed := self._known.get((self._api.known_identity.installation, user_id)):
+                return listed[0]
+            await anyio.sleep_until(again_at)
+
+    async def _read_list(self) -> None:
+        """Learn about everybody in the workspace, unless that was tried a moment ago or Slack does not allow it."""
+        me = self._api.known_identity
+        if (
+            me.is_org_install
+        ):  # Has a list for each of its workspaces, and an event does not always name one.
+            return
+        async with self._listing:
+            now = anyio.current_time()
+            if now - self._listed_at.get(me.installation, -LIST_EVERY_S) < LIST_EVERY_S:
+                return
+            self._listed_at[me.installation] = now
+            try:
+                await self._read_pages(me, now)
+            except SlackError as error:
+                _log.info("%s: the list of people was not read: %s", self._api.channel, error)
+
+    async def _read_pages(self, me: SlackIdentity, now: float) -> None:
+        cursor = ""
+
+        async def read(web: AsyncWebClient) -> AsyncSlackResponse:
+            return await web.users_list(limit=LIST_PAGE, cursor=cursor)
+
+        for _ in range(_MAX_USERS // LIST_PAGE):
+            answer = await self._api.call(read, timeout_s=LIST_PAGE_S)
+            for user in map(as_mapping, as_list(answer.get("members"))):
+                self._known[me.installation, as_str(user.get("id"))] = (classify(user, me), now)
+            cursor = as_str(as_mapping(answer.get("response_metadata")).get("next_cursor"))
+            if not cursor:
+                return
 
     def _warn(self, error: SlackError) -> None:
         if not self._cannot_look_up:

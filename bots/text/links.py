@@ -30,14 +30,17 @@ def escape_url(url: str) -> str:
 
 
 _TOP_LEVEL = (
-    "app au bank be biz br ca ch cloud cn co com cz de dev dk edu es eu fi fr gov hk ie in info int io it jp kr me mil"
-    " mx net nl no nz online org pl pt ru se sg shop site tv tw uk us xyz"
+    "ae ai app ar asia at au bank be bg biz br by ca cash cc ch cl cloud club cn co com cz de dev dk edu ee es"
+    " eu fi finance fr gg gov gr hk hr hu ie il in info int io it jp kr link live lt lu lv ly me mil mobi mx"
+    " my net news ng nl no nz online org page ph pk pl pro pt ro ru sa se sg shop site sk store su tech th top"
+    " tr tv tw ua uk us vip vn website win world xyz za"
 ).replace(" ", "|")
-"""Ends of names that are read as addresses of the web; those of files (py, md, sh) are not among them."""
+"""Ends of names that are read as addresses of the web; those of files (py, md, sh) are not among them. Behind any end
+of letters, a slash makes a name an address."""
 
 _ADDRESS = re.compile(
     rf"(?:https?:/*|www\.)(?:[^\s/?#@]*@)?(?P<host>[^\s/?#:@]+)"
-    rf"|(?:^|\s)(?P<name>(?:[\w-]+\.)+(?:{_TOP_LEVEL}))(?=[/:?#]|\s|$)"
+    rf"|(?:^|\s)(?P<name>(?:[\w-]+\.)+(?:(?:{_TOP_LEVEL})(?=[/:?#]|\s|$)|[^\W\d_]{{2,}}(?=/)))"
     r"|(?P<mail>[\w.+-]+@[\w-]+(?:\.[\w-]+)+)",
 )
 _DOTS = str.maketrans(dict.fromkeys("。．｡․", "."))

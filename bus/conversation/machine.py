@@ -148,6 +148,7 @@ class Turn:
         finished: Set when the turn is over.
         stack: Holds what is shown while the turn runs; closed before the answer is committed.
         run_tasks: Tasks beside the run's stream; None = nothing is read.
+        waits_since: When it began to wait for a run slot, by anyio's clock; None = it does not wait for one.
     """
 
     attempt: RunAttempt
@@ -180,6 +181,7 @@ class Turn:
         self.display: LiveReply | None = None
         self.reply: Reply | None = None
         self.run_tasks: TaskGroup | None = None
+        self.waits_since: float | None = None
         self._handlers = handlers
         self.outdated: list[QueuedMessage] = []
         self.released_run_id: str | None = None
@@ -227,7 +229,8 @@ class Turn:
             return
         if self.reason is None or self.reason is CancelReason.EDITED:
             self.reason = reason
-        self._wake()
+        self._changed.set()
+        self._changed = anyio.Event()
         if self.state is TurnState.CANCELLING:
             return
         self._is_signalled = True
@@ -388,10 +391,6 @@ class Turn:
         event = await self._handlers[effect](self)
         if event is not None:
             self._move(event)
-
-    def _wake(self) -> None:
-        self._changed.set()
-        self._changed = anyio.Event()
 
 
 EffectHandler = Callable[[Turn], Awaitable[TurnEvent | None]]

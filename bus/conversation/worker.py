@@ -17,6 +17,7 @@ class ConversationWorker:
         thread_id: The thread of all its turns; None = the conversation's present one.
         turn: The turn that runs; None = none.
         released: Set, unless a command decides on the thread: no turn begins meanwhile.
+        scope: Ends its task, as the end of the process would; the journal keeps what waits and runs.
     """
 
     def __init__(self, key: ConversationKey, thread_id: str | None = None) -> None:
@@ -26,6 +27,7 @@ class ConversationWorker:
         self.turn: Turn | None = None
         self.released = anyio.Event()
         self.released.set()
+        self.scope = anyio.CancelScope()
 
     @property
     def is_busy(self) -> bool:
@@ -36,6 +38,12 @@ class ConversationWorker:
     def is_left(self) -> bool:
         """Whether another node continues the turn that runs."""
         return self.turn is not None and self.turn.is_left
+
+    @property
+    def row_ids(self) -> frozenset[int]:
+        """The rows of the messages that run or wait here."""
+        running = [self.turn.row.id] if self.turn is not None else []
+        return frozenset([*running, *(message.row.id for message in self.waiting)])
 
     def find(self, row_id: int) -> QueuedMessage | None:
         """Return the message of a row, if it runs or waits here."""

@@ -43,7 +43,7 @@ class CommitStage(Stage):
     async def __call__(self, context: InboundContext) -> Disposition:
         """Commit a message and dispatch it, also if the caller goes away meanwhile. Raises StoreError."""
         try:
-            with anyio.fail_after(COMMIT_S, shield=True):
+            with anyio.fail_after(COMMIT_S, shield=True), self._dispatcher.arriving():
                 return await self._commit(context)
         except TimeoutError:
             raise StoreUnavailable("The journal did not take the message in time.") from None

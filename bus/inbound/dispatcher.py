@@ -2,7 +2,11 @@
 
 import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+
+import anyio
 
 from bus.commands.runner import CommandRunner
 from bus.context import BusContext
@@ -52,12 +56,40 @@ class InboundDispatcher:
         self._albums = albums
         self._channels = bus.adapters.keys()
         self._running: set[int] = set()
+        self._arriving: set[anyio.Event] = set()
         self._resuming: dict[ConversationKey, bool] = {}
+        self._suspended: set[ConversationKey] = set()
+
+    @contextmanager
+    def arriving(self) -> Iterator[None]:
+        """Mark that a message which is committed, or read, inside the block is dispatched by its end, if at all.
+
+        Another node that asks what is worked on here is answered after that.
+        """
+        over = anyio.Event()
+        self._arriving.add(over)
+        try:
+            yield
+        finally:
+            self._arriving.remove(over)
+            over.set()
+
+    @contextmanager
+    def suspend(self, chat: ConversationKey) -> Iterator[None]:
+        """Dispatch nothing of a chat inside the block; after it, what nobody works on, if the chat is this node's."""
+        self._suspended.add(chat)
+        try:
+            yield
+        finally:
+            self._suspended.remove(chat)
+            self.resume_chat_soon(chat)
 
     def dispatch_accepted(self, row: InboxRow, inbound: InboundMessage) -> None:
         """Dispatch a message that was accepted just now, or signal its chat's owner; returns at once."""
         if row.owner != self._owners.number:
             self._owners.signal(row.owner, row.key)
+        elif chat_of(row.key) in self._suspended:
+            pass  # resumed after that
         elif row.earlier_ids and not row.earlier_ids <= self._held():
             # Another node accepted one before it, and its signal has not arrived yet.
             self.resume_chat_soon(row.key)
@@ -116,20 +148,32 @@ class InboundDispatcher:
         try:
             while self._resuming[chat]:
                 self._resuming[chat] = False
-                busy = self._held()
-                rows = await self._inbox.list_own(chat)
-                # No message of the chat is being accepted here: what is dispatched was dispatched before.
-                busy |= self._held()
-                if migrated := [row.id for row in rows if row.id not in busy and _was_moved(row)]:
-                    busy |= await self._list_held_elsewhere(migrated)
-                    busy |= self._held()
-                for row in rows:
-                    if row.id not in busy and row.key.channel in self._channels:
-                        self._resume_row(row, _former_thread(row))
+                await self._resume_own(chat)
         except StoreError as error:
             log.warning("messages of a chat wait for the journal: %s", error)
         finally:
             del self._resuming[chat]
+
+    async def _resume_own(self, chat: ConversationKey) -> None:
+        asked: frozenset[int] = frozenset()
+        elsewhere: frozenset[int] = frozenset()
+        while True:
+            with self.arriving():
+                busy = self._held()
+                rows = await self._inbox.list_own(chat)
+                # No message of the chat is being accepted here: what is dispatched was dispatched before.
+                busy |= self._held()
+                if chat in self._suspended:
+                    return
+                rows = [row for row in rows if row.id not in busy]
+                migrated = frozenset(row.id for row in rows if _was_moved(row))
+                if migrated <= asked:
+                    for row in rows:
+                        if row.id not in elsewhere and row.key.channel in self._channels:
+                            self._resume_row(row, _former_thread(row))
+                    return
+            # Then they are read again: what another node finished meanwhile is not held there, and is over.
+            asked, elsewhere = migrated, await self._list_held_elsewhere(sorted(migrated))
 
     async def _list_held_elsewhere(self, row_ids: list[int]) -> frozenset[int]:
         """Return those of some rows that other nodes work on, or may work on as they do not answer.
@@ -147,6 +191,9 @@ class InboundDispatcher:
         return frozenset(held)
 
     async def _list_held_of(self, row_ids: str) -> str:
+        """Return those of some rows that this node works on, or will: what has arrived is dispatched first."""
+        for over in tuple(self._arriving):
+            await over.wait()
         return json.dumps(sorted(self._held().intersection(json.loads(row_ids))))
 
     def _held(self) -> frozenset[int]:

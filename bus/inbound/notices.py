@@ -79,12 +79,14 @@ class IntakeNotices:
     async def notify_refused(self, message: InboundMessage, disposition: Disposition) -> None:
         """Tell somebody who may not use the bot: a pairing code, or once a day per person and chat that they may not.
 
-        In groups, people who are not listed are not told, nor anybody who did not address the bot. Raises StoreError.
+        In groups, people who are not listed are told only where nobody else reads it (the answer to a Slack command),
+        and nobody is who did not address the bot. Raises StoreError.
         """
+        is_for_sender_only = message.is_private or bool(message.reply_target.response_url)
         match disposition:
             case Disposition.PAIRING | Disposition.GROUP_PAIRING:
                 await self._send_pairing_code(message)
-            case Disposition.NOT_ALLOWED if message.is_private:
+            case Disposition.NOT_ALLOWED | Disposition.DISABLED if is_for_sender_only:
                 await self._send_refusal(message, disposition)
             case Disposition.EXTERNAL if message.is_addressed:
                 await self._send_refusal(message, disposition)
@@ -137,6 +139,7 @@ class IntakeNotices:
         request = await self._access.request_pairing(message)
         if request is None:
             log.warning("too many open pairing requests on %s", message.key.channel)
+            await self._send_refusal(message, Disposition.PAIRING)
             return
         localized = self._localizer.localize(message)
         texts = localized.reply_target.texts
@@ -153,8 +156,11 @@ class IntakeNotices:
             return
         localized = self._localizer.localize(message)
         texts = localized.reply_target.texts
-        is_outsider = disposition is Disposition.EXTERNAL
-        text = texts.external_denied if is_outsider else texts.not_allowed
+        text = {
+            Disposition.EXTERNAL: texts.external_denied,
+            Disposition.DISABLED: texts.not_answered_here,
+            Disposition.PAIRING: texts.pairing_full,
+        }.get(disposition, texts.not_allowed)
         await self._send(name, key, localized, text)
         self._refused[name] = None
         if len(self._refused) > MAX_REFUSED:

@@ -152,6 +152,13 @@ class Messages:
         "Ask the person who runs this bot to approve it within one hour "
         "(`parley pairing approve {code}`), then send your message again."
     )
+    pairing_full: str = (
+        "Sorry, too many people and groups are waiting for approval. "
+        "Please send your message again in an hour."
+    )
+    not_answered_here: str = (
+        "Sorry, I do not answer here. Please ask the person who runs this bot where I do."
+    )
     not_allowed: str = (
         "Sorry, you do not have access to me yet. Please ask the person who runs this bot."
     )

@@ -104,6 +104,8 @@ CHINESE = Messages(
     group_pairing_code="大家好！本群尚未获得批准。本群的配对码是 {code}\n\n"
     "请让机器人的管理员在一小时内批准"
     "（`parley pairing approve {code}`），然后重新发送你的消息。",
+    pairing_full="抱歉，目前等待批准的人和群聊太多。请一小时后重新发送你的消息。",
+    not_answered_here="抱歉，我不在这里回复消息。如需使用，请向机器人的管理员询问在哪里可以使用。",
     not_allowed="抱歉，你还没有使用权限。如需使用，请联系机器人的管理员。",
     external_denied="抱歉，我只为本组织成员提供服务。如需使用，请联系机器人的管理员。",
     working="正在处理…",

@@ -34,7 +34,7 @@ from bus.retry import StoreRetry
 from bus.tracing import NO_TRACER, MessageTracer
 from store.conversations import ChatMigration, ConversationKey
 from store.errors import StoreError
-from store.outbox import DeliveryState, NewOutboxRow, OutboxRow, OutboxStore
+from store.outbox import NewOutboxRow, OutboxRow, OutboxStore
 
 log = logging.getLogger(__name__)
 
@@ -358,24 +358,16 @@ class DeliveryWorker:
 
         Those of this node's chats, and of chats that nobody owns.
         """
-        states: tuple[DeliveryState, ...] = ("delivered", "uncertain", "failed")
-        list_recent = partial(self._outbox.list_recent, states=states, limit=REPEATED_INDICATORS)
-        closed = await self._store.call(list_recent)
-        # A row of the future was written while the clock was ahead: the service may have run for long since.
-        now = self._now()
-        last = max((row.updated_at for row in closed if row.updated_at <= now), default=0.0)
+        list_last = partial(
+            self._outbox.list_last_closed,
+            now=self._now(),
+            limit=REPEATED_INDICATORS,
+            within_s=REPEATED_INDICATORS_S,
+        )
         repeated: list[NewOutboxRow] = []
-        for row in closed:
-            if row.updated_at > last - REPEATED_INDICATORS_S:
-                with suppress(ValueError):  # a row that cannot be decoded was not sent
-                    repeated += _indicator_rows(row)
-        if self._owners.is_shared:
-            owners = {
-                chat: await self._store.call(partial(self._owners.find, chat))
-                for chat in {chat_of(row.conversation) for row in repeated}
-            }
-            ours = (None, self._owners.number)
-            repeated = [row for row in repeated if owners[chat_of(row.conversation)] in ours]
+        for row in await self._store.call(list_last):
+            with suppress(ValueError):  # a row that cannot be decoded was not sent
+                repeated += _indicator_rows(row)
         await self._store.call(lambda: self._outbox.enqueue(repeated))
 
     def _wake_waiters(self, row_key: str) -> None:

@@ -138,15 +138,19 @@ def _member(name: str, kind: bytes, mode: int = 0o600) -> tarfile.TarInfo:
 
 
 @contextmanager
-def create_archive(file: Path) -> Iterator[ArchiveWriter]:
+def create_archive(file: Path, scratch: Path) -> Iterator[ArchiveWriter]:
     """Write an archive, readable by its owner only; it gets its name when it is complete and on disk.
+
+    Args:
+        file: Where it is in the end.
+        scratch: A folder of the same file system, for what there is of it before.
 
     Raises:
         CommandFailed: The file exists already, or cannot be written.
     """
     if file.exists():
         raise CommandFailed(f"{file} exists: choose another name")
-    partial = file.with_name(f".{file.name}.{os.getpid()}.partial")
+    partial = scratch / "archive"
     try:
         handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "wb") as raw:
@@ -159,8 +163,6 @@ def create_archive(file: Path) -> Iterator[ArchiveWriter]:
         partial.replace(file)
     except OSError as error:
         raise CommandFailed(f"{file}: the backup cannot be written ({error})") from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def extract_archive(file: Path, folder: Path, *, wanted: Callable[[str], bool]) -> Manifest:

@@ -3,9 +3,9 @@
 import errno
 import os
 import stat
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from gateway.backup.archive import (
@@ -17,6 +17,7 @@ from gateway.backup.archive import (
     create_archive,
 )
 from gateway.backup.layout import is_left_out
+from gateway.backup.scratch import scratch_folder
 from gateway.command_errors import CommandFailed
 from gateway.config import Config
 from gateway.version import get_version
@@ -58,23 +59,19 @@ def write_backup(config: Config, file: Path) -> Manifest:
         raise CommandFailed(f"{file}: choose a file outside of the data folder {home}")
     if not file.parent.is_dir():
         raise CommandFailed(f"{file}: the folder does not exist")
-    with create_archive(file) as archive, _scratch_folder(file.parent) as scratch:
-        copy = Path(scratch) / "copy.db"
+    with scratch_folder(file.parent) as scratch, create_archive(file, scratch) as archive:
+        copy = scratch / "copy.db"
         copy_database(journal, copy)
         schema = schema_of(copy)
         _add_database(archive, JOURNAL, copy)
         if (saved := home / checkpoints.FILE).is_file():
             copy_database(saved, copy)
             _add_database(archive, CHECKPOINTS, copy)
-        skipped = tuple(_add_files(archive, home, journal))
+        skipped = tuple(_add_files(archive, home, _left_out(config, journal)))
         now = datetime.now(UTC).isoformat(timespec="seconds")
         return archive.finish(
             Manifest(version=get_version(), created_at=now, schema=schema, skipped=skipped)
         )
-
-
-def _scratch_folder(folder: Path) -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix=".parley-backup-", dir=folder)
 
 
 def _add_database(archive: ArchiveWriter, name: str, copy: Path) -> None:
@@ -83,14 +80,25 @@ def _add_database(archive: ArchiveWriter, name: str, copy: Path) -> None:
     copy.unlink()
 
 
-def _add_files(archive: ArchiveWriter, home: Path, journal: Path) -> Iterator[str]:
+def _left_out(config: Config, journal: Path) -> Callable[[str], bool]:
+    """Return what tells whether a path, relative to the data folder, is not added."""
+    copies = config.files if config.storage.is_bucket else None
+    return partial(
+        is_left_out,
+        journal=os.path.relpath(journal, config.home),
+        copies="" if copies is None else os.path.relpath(copies, config.home),
+    )
+
+
+def _add_files(
+    archive: ArchiveWriter, home: Path, left_out: Callable[[str], bool]
+) -> Iterator[str]:
     """Add everything but the databases; yield the names of files in threads that were skipped.
 
     The walk goes from open folder to open folder: one that a command replaces by a link meanwhile leads nowhere.
     """
     skipped: list[str] = []
     holes = 0
-    own = os.path.relpath(journal, home)
 
     def skip_folder(error: OSError) -> None:
         path = Path(str(error.filename)).relative_to(home).as_posix()
@@ -100,7 +108,7 @@ def _add_files(archive: ArchiveWriter, home: Path, journal: Path) -> Iterator[st
         below = Path(root).relative_to(home)
         for name in sorted((*folders, *files)):
             path = (below / name).as_posix()
-            if is_left_out(path, own):
+            if left_out(path):
                 folders[:] = [folder for folder in folders if folder != name]
                 continue
             try:

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gateway.backup.archive import CHECKPOINTS, HOME, JOURNAL, Manifest, extract_archive
-from gateway.backup.layout import BEFORE_RESTORE, STAGING
+from gateway.backup.layout import BEFORE_RESTORE
 from gateway.command_errors import CommandFailed
 from gateway.config import Config
 from store import checkpoints
-from store.data_folder import LOCK_FILE, RESTORE_MARK, lock_folder
+from store.data_folder import LOCK_FILE, RESTORE_MARK, STAGING, lock_folder, remove_unpacked
 from store.errors import SchemaTooNew
 from store.migrations import scripts
 from store.snapshot import check_database, schema_of
@@ -35,8 +35,7 @@ def restore_backup(config: Config, file: Path, *, replace: bool) -> tuple[Manife
     """
     home = config.home
     with lock_folder(home):
-        for leftover in home.glob(f"{STAGING}*"):
-            shutil.rmtree(leftover)
+        remove_unpacked(home)
         existing = list(_existing_data(config))
         if existing and not replace:
             raise CommandFailed(

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from gateway.backup.create import write_backup
@@ -18,10 +19,19 @@ def run(arguments: argparse.Namespace) -> int:
         f" ({manifest.total_bytes / 1e6:.1f} MB uncompressed), schema {manifest.schema}.",
         "It contains conversations and the keys in the data folder: protect it as you protect the data folder.",
         *(f"Not included: {path}" for path in files_outside(config) if path.exists()),
+        *_bucket_outside(config),
         *(f"Skipped: {name}" for name in manifest.skipped),
     ]
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return 0
+
+
+def _bucket_outside(config: Config) -> Iterator[str]:
+    if config.storage.is_bucket:
+        yield (
+            f"Not included: the files and keys in {config.storage.url}. Turn on versioning in the bucket, or copy it"
+            " now: what is deleted later is missing after a restore."
+        )
 
 
 def files_outside(config: Config) -> list[Path]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from agent.config import AgentConfig
 from agent.errors import AgentError, ObjectNotImportable
 from agent.extensions import ExtensionsFile
-from agent.guardrails.factory import build_guardrail_provider
+from agent.guardrails.factory import find_guardrail_problem
 from agent.importer import import_object, is_importable
 from agent.mcp.registry import build_interceptor
 from agent.mcp.server_config import is_disabled, parse_server
@@ -145,14 +145,6 @@ def _check_machine(config: Config, problems: list[str]) -> tuple[str, list[str]]
         return error.user_message, warnings
 
 
-def _find_guardrail_problem(config: AgentConfig) -> str | None:
-    try:
-        build_guardrail_provider(config.guardrails)
-    except AgentError as error:
-        return error.user_message
-    return None
-
-
 def _find_mcp_problems(config: Config) -> Iterator[str]:
     """Yield problems of the extensions file and its MCP servers. Starts none of them."""
     file = config.extensions or config.files / EXTENSIONS_FILE
@@ -183,7 +175,9 @@ def _configured_classes(config: AgentConfig) -> Iterator[tuple[str, str]]:
 
 def _find_agent_problems(config: AgentConfig) -> Iterator[str]:
     """Yield problems of the agent's parts, except missing classes."""
-    yield from filter(None, (sandbox_problem(config.sandbox), _find_guardrail_problem(config)))
+    yield from filter(
+        None, (sandbox_problem(config.sandbox), find_guardrail_problem(config.guardrails))
+    )
     for index, mount in enumerate(config.sandbox.mounts):
         if fault := find_mount_problem(mount):
             yield f"sandbox.mounts[{index}]: {mount.container_path} is not mounted: {fault}"

@@ -32,7 +32,7 @@ EVENT_LOOP_MODULE = "gateway.serving.event_loop"
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM."""
-    gc_tuning.disable_gc()
+    gc_tuning.limit_gc()
     shorten_switch_interval()
     overrides = {"host": arguments.host, "port": arguments.port}
     overrides = {key: value for key, value in overrides.items() if value}

@@ -2,10 +2,10 @@
 
 import argparse
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from gateway.backup.scratch import scratch_folder
 from gateway.backup.trial import UpgradeTrial, copy_for_trial, extract_for_trial, try_upgrade
 from gateway.command_errors import CommandFailed
 from gateway.config import load_config
@@ -27,8 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _try_upgrade(source: Path, database: StoreConfig) -> UpgradeTrial:
     """Try it on copies beside the data, where there is space for them."""
-    with tempfile.TemporaryDirectory(prefix=".parley-upgrade-", dir=source.parent) as name:
-        scratch = Path(name)
+    with scratch_folder(source.parent) as scratch:
         if source.is_file():
             extract_for_trial(source, scratch)
         else:

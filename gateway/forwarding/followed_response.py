@@ -3,10 +3,13 @@
 from starlette.types import Message, Scope, Send
 
 from gateway.forwarding.requests import ResponseBroken
+from gateway.langgraph.responses import CANCEL_HEADERS
 
 _LOCATION, _CONTENT_TYPE, _LAST_EVENT_ID = b"location", b"content-type", b"last-event-id"
 _EVENTS = b"text/event-stream"
 _FRAME_END = b"\n\n"
+_CANCELS = {(name.lower().encode(), value.encode()) for name, value in CANCEL_HEADERS.items()}
+_CANCEL_QUERY = b"cancel_on_disconnect=true"
 _OK = 200
 
 
@@ -24,6 +27,7 @@ class FollowedResponse:
         self._scope = scope
         self._send = send
         self._next_path = ""
+        self._next_query: bytes = scope["query_string"]
         self._last_event_id = b""
         self._is_stream = False
         self._rest = b""
@@ -41,7 +45,14 @@ class FollowedResponse:
         kept = [(name, value) for name, value in scope["headers"] if name != _LAST_EVENT_ID]
         if self._last_event_id:
             kept.append((_LAST_EVENT_ID, self._last_event_id))
-        return {**scope, "method": "GET", "path": path, "raw_path": path.encode(), "headers": kept}
+        return {
+            **scope,
+            "method": "GET",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": self._next_query,
+            "headers": kept,
+        }
 
     async def send(self, message: Message) -> None:
         """Pass a part on. Raises ResponseBroken: it is not the rest of what was sent."""
@@ -70,6 +81,8 @@ class FollowedResponse:
             # Of a run. As clients do, it is appended to the prefix of the API.
             prefix = path[: path.index("/threads/" if "/threads/" in path else "/runs")]
             self._next_path = prefix + headers[_LOCATION].decode()
+            if self._scope["method"] == "POST" and _CANCELS & set(message["headers"]):
+                self._next_query = _CANCEL_QUERY  # what its body said
         elif self._is_stream and self._scope["method"] == "GET":
             self._next_path = path
         await self._send(message)

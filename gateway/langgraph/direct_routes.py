@@ -2,7 +2,7 @@
 
 FastAPI's middleware, routing and dependency resolution take more CPU than starting a run does. So
 endpoints that need only path parameters, a JSON body and the services are called directly. FastAPI describes them in
-the OpenAPI document, and serves all others.
+the OpenAPI document, and serves all others, and requests with a query.
 """
 
 import inspect
@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, get_type_hints
 
 from fastapi import APIRouter
+from fastapi.params import Query
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
@@ -36,6 +37,7 @@ class DirectEndpoint:
         request: The parameter that takes the request; "" = none.
         body: The parameter that takes the body; "" = none.
         model: What the body is.
+        has_query: Whether it also takes a query, which has defaults.
     """
 
     route: APIRoute
@@ -43,6 +45,7 @@ class DirectEndpoint:
     request: str = ""
     body: str = ""
     model: type[BaseModel] = BaseModel
+    has_query: bool = False
 
     async def serve(
         self, path_params: Mapping[str, str], scope: Scope, receive: Receive, send: Send
@@ -97,7 +100,9 @@ class DirectRoutes:
         for segments, endpoint in self._routes.get((scope["method"], len(asked)), ()):
             path_params = _match(segments, asked)
             if path_params is not None:
-                return None if endpoint is None else partial(endpoint.serve, path_params)
+                if endpoint is None or (endpoint.has_query and scope["query_string"]):
+                    return None
+                return partial(endpoint.serve, path_params)
         return None
 
     def _add(self, prefix: str, route: WireRoute) -> None:
@@ -108,15 +113,17 @@ class DirectRoutes:
 
 
 def direct_endpoint(route: APIRoute) -> DirectEndpoint | None:
-    """Return how to call a route's endpoint directly; None = it needs FastAPI: a query, headers, a default status."""
+    """Return how to call a route's endpoint directly; None = it needs FastAPI: headers, a status, a required query."""
     hints = get_type_hints(route.endpoint, include_extras=True)
     if hints.pop("return", None) is not Response:
         return None
     path = {name[1:-1] for name in route.path.split("/") if name.startswith("{")}
     kinds: dict[str, str] = {}
-    for name in inspect.signature(route.endpoint).parameters:
+    for name, parameter in inspect.signature(route.endpoint).parameters.items():
         kind = _kind(hints[name], is_path=name in path)
-        if kind is None or (kind != "path" and kind in kinds):
+        if kind == "query" and parameter.default is parameter.empty:
+            return None
+        if kind is None or (kind not in {"path", "query"} and kind in kinds):
             return None
         kinds[kind] = name
     if "services" not in kinds:
@@ -127,6 +134,7 @@ def direct_endpoint(route: APIRoute) -> DirectEndpoint | None:
         request=kinds.get("request", ""),
         body=kinds.get("body", ""),
         model=hints[kinds["body"]] if "body" in kinds else BaseModel,
+        has_query="query" in kinds,
     )
 
 
@@ -137,6 +145,8 @@ def _kind(hint: object, *, is_path: bool) -> str | None:
         return "request"
     if hint == ServicesDep:
         return "services"
+    if any(isinstance(one, Query) for one in getattr(hint, "__metadata__", ())):
+        return "query"
     is_model = isinstance(hint, type) and issubclass(hint, BaseModel)
     return "body" if is_model else None
 

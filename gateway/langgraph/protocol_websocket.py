@@ -159,8 +159,8 @@ class ProtocolConnection:
     async def _execute(self, frame: str | bytes) -> Json:
         try:
             body = parse_json(frame)
-            is_own = isinstance(body, dict) and body.get("method") in self._handlers
-            if not is_own:
+            method = body.get("method") if isinstance(body, dict) else None
+            if not isinstance(method, str) or method not in self._handlers:
                 reply = await execute_elsewhere(self._services, self._thread_id, body)
                 if reply is not None:
                     return reply

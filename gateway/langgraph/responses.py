@@ -14,6 +14,9 @@ from gateway.runtime.wire import run_to_wire
 from gateway.services import Services
 from gateway.sse import DelayedJsonResponse, EventStreamResponse, stream_events
 
+CANCEL_HEADERS = {"X-Parley-On-Disconnect": "cancel"}
+"""Of a response whose client cancels the run by disconnecting, for a node that passes it on."""
+
 
 def run_response(request: Request, live: LiveRun) -> Response:
     """Return a run that was started."""
@@ -42,7 +45,10 @@ def stream_response(
     """
     return EventStreamResponse(
         stream_events(live.log.subscribe(after), _mode_filter(stream_modes)),
-        headers=location_headers(request, live, "stream"),
+        headers={
+            **location_headers(request, live, "stream"),
+            **(CANCEL_HEADERS if cancel_on_disconnect else {}),
+        },
         heartbeat_s=services.heartbeat_s,
         on_disconnect=_on_disconnect(live, cancel=cancel_on_disconnect),
     )
@@ -55,7 +61,10 @@ def wait_response(
     return DelayedJsonResponse(
         live.finished,
         lambda: live.result,
-        headers=location_headers(request, live, "join"),
+        headers={
+            **location_headers(request, live, "join"),
+            **(CANCEL_HEADERS if cancel_on_disconnect else {}),
+        },
         heartbeat_s=services.heartbeat_s,
         on_disconnect=_on_disconnect(live, cancel=cancel_on_disconnect),
     )
@@ -69,7 +78,7 @@ def location_headers(request: Request, live: LiveRun, action: str) -> dict[str, 
     path = f"/runs/{live.run_id}"
     if not live.temporary:
         path = f"/threads/{live.thread_id}{path}"
-    requested: str = request.url.path
+    requested: str = request.scope["path"]
     prefix = requested[: requested.index("/threads/" if "/threads/" in requested else "/runs")]
     return {"Location": f"{path}/{action}", "Content-Location": f"{prefix}{path}"}
 

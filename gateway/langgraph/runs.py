@@ -46,6 +46,8 @@ CancelAction = Annotated[
     Query(description="Keep what the run did, or restore the thread's state from before the run"),
 ]
 
+CancelOnDisconnect = Annotated[bool, Query(description="Cancel the run if the client disconnects")]
+
 
 @dataclass(frozen=True, slots=True)
 class JoinOptions:
@@ -55,9 +57,7 @@ class JoinOptions:
         list[str], Query(default_factory=list, description="Only events of these modes")
     ]
     last_event_id: Annotated[str | None, Header(description="Continue after this event")] = None
-    cancel_on_disconnect: Annotated[
-        bool, Query(description="Cancel the run if the client disconnects")
-    ] = False
+    cancel_on_disconnect: CancelOnDisconnect = False
 
     def respond(self, request: Request, services: Services, live: LiveRun) -> Response:
         """Stream the events of a run."""
@@ -208,12 +208,17 @@ async def cancel_run(
     "/threads/{thread_id}/runs/{run_id}/join", response_model=None, responses=LOCATION_HEADERS
 )
 async def join_run(
-    request: Request, thread_id: str, run_id: str, services: ServicesDep
+    request: Request,
+    thread_id: str,
+    run_id: str,
+    services: ServicesDep,
+    *,
+    cancel_on_disconnect: CancelOnDisconnect = False,
 ) -> Response:
     """Wait until a run ends and return the thread's values."""
     run, live = await _find_run(services, thread_id, run_id)
     if live is not None:
-        return wait_response(request, services, live)
+        return wait_response(request, services, live, cancel_on_disconnect=cancel_on_disconnect)
     if run.status == "error" and run.error:
         return json_response({"__error__": run.error})
     if run.status == "interrupted":
@@ -222,9 +227,16 @@ async def join_run(
 
 
 @router.get("/runs/{run_id}/join", response_model=None, responses=LOCATION_HEADERS)
-async def join_stateless_run(request: Request, run_id: str, services: ServicesDep) -> Response:
+async def join_stateless_run(
+    request: Request,
+    run_id: str,
+    services: ServicesDep,
+    *,
+    cancel_on_disconnect: CancelOnDisconnect = False,
+) -> Response:
     """Wait until a stateless run ends."""
-    return wait_response(request, services, _get_stateless_run(services, run_id))
+    live = _get_stateless_run(services, run_id)
+    return wait_response(request, services, live, cancel_on_disconnect=cancel_on_disconnect)
 
 
 @router.get(

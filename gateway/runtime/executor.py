@@ -31,6 +31,7 @@ from gateway.runtime.worker import (
 )
 from store.errors import StoreUnavailable
 from store.runs import RunStore
+from store.work_group import WORK_GROUP, group_of_runs
 from store.write_retry import WRITE_RETRY
 
 MAX_CRASHES = 3
@@ -93,6 +94,7 @@ class RunExecutor:
     async def run(self, live: LiveRun, request: GraphRunRequest) -> None:
         """Wait for the thread, execute the run, and record its end."""
         CURRENT_RUN.set(RunLogContext(thread_id=live.thread_id, run_id=live.run_id))
+        WORK_GROUP.set(group_of_runs(WORK_GROUP.get()))
         WRITE_RETRY.set(live.write_retry)
         live.started_at = self._runs.now()
         webhook = None

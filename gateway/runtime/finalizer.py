@@ -76,8 +76,25 @@ class RunFinalizer:
         live.finish(outcome, now=self._now())
         return webhook
 
+    async def undo_start(self, live: LiveRun) -> None:
+        """Delete what the start of a run wrote that is not executed; later, if the database cannot be used now."""
+        end = RunOutcome(
+            run_id=live.run_id,
+            thread_id=live.thread_id,
+            status="interrupted",
+            thread_status="idle",
+            delete_run=True,
+            keep_thread=True,
+            has_request=live.restartable,
+        )
+        try:
+            await self._save(end)
+        except StoreError as error:
+            _log.warning("What is left of run %s is deleted later: %s", live.run_id, error)
+            self._unsaved.append(end)
+
     async def save_unsaved(self) -> None:
-        """Write the ends that could not be written before, if the database works again."""
+        """Write what could not be written before, if the database works again."""
         while self._unsaved:
             try:
                 await self._save(replace(self._unsaved[0], keep_thread=True))

@@ -5,7 +5,6 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from types import TracebackType
 from typing import Self
 from uuid import uuid4
@@ -25,13 +24,14 @@ from gateway.runtime.finished_runs import FinishedRuns
 from gateway.runtime.left_runs import LeftRuns
 from gateway.runtime.lifecycle import CancelAction
 from gateway.runtime.live_run import LiveRun
-from gateway.runtime.new_run import decode_left_run, encode_request, new_live_run
+from gateway.runtime.new_run import decode_left_run, new_live_run
 from gateway.runtime.request import (
     GraphRunRequest,
     graph_input,
     parse_messages,
     request_options,
 )
+from gateway.runtime.run_creation import RunCreation
 from gateway.runtime.settings import RuntimeSettings
 from gateway.runtime.steering import SteeringQueue
 from gateway.runtime.stopping import stop_runs
@@ -107,6 +107,7 @@ class RunManager:
         self._finalizer = RunFinalizer(
             self.rows, checkpointer, now, self._delivery, write_s=settings.write_s
         )
+        self._creation = RunCreation(self.rows, self._finalizer, write_s=settings.write_s)
         self._executor = RunExecutor(self, self._queue, self._steering, self._finalizer)
         self._tasks: TaskGroup | None = None
 
@@ -151,21 +152,22 @@ class RunManager:
         Raises:
             RuntimeClosing, ThreadBusyError, ThreadElsewhere, UnknownAssistant, InvalidRequest: Nothing was started.
             RowNotFound: The thread does not exist.
-            StoreError: The row could not be written.
+            StoreError: The row could not be written, at least not in time.
         """
-        if self._tasks is None:
+        tasks = self._tasks
+        if tasks is None:
             raise RuntimeClosing
         await self.validate(request)
         live = self._register(request)
         try:
             # Shielded: a row without a task driving its run would look active forever.
             with anyio.CancelScope(shield=True):
-                await self._save_start(live, request)
+                await self._creation.save(tasks, live, request)
         except BaseException:
             self._queue.leave(live.ticket)
             del self._active[live.run_id]
             raise
-        self._begin(self._tasks, live, request)
+        self._begin(tasks, live, request)
         return live
 
     def _start_again(self, left: LeftRun) -> None:
@@ -353,24 +355,6 @@ class RunManager:
     def _max_log_bytes(self) -> int:
         """Return the size limit of an active run's events: all of them share one budget."""
         return min(MAX_BYTES, self._settings.active_bytes // max(1, len(self._active)))
-
-    async def _save_start(self, live: LiveRun, request: GraphRunRequest) -> None:
-        stored = encode_request(request, live) if live.restartable else None
-        if live.temporary:
-            if stored is not None:
-                with anyio.fail_after(self._settings.write_s):
-                    now = live.row.created_at
-                    await self.rows.requests.create(live.run_id, stored, now=now)
-            return
-        tags = {"graph_id": live.graph_id, "assistant_id": live.row.assistant_id}
-        row = replace(live.row, status="running") if live.ticket.ready.is_set() else live.row
-        with anyio.fail_after(self._settings.write_s):
-            await self.rows.create(
-                row,
-                tags=tags,
-                create_thread=request.create_thread or request.thread_id is None,
-                request=stored,
-            )
 
     def close(self, live: LiveRun) -> None:
         """Let those who wait for a run know that it has ended."""

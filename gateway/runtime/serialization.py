@@ -44,6 +44,14 @@ def dumps(value: object) -> bytes:
     return bytes(memoryview(encoded))
 
 
+def _dumps_message(message: BaseMessage) -> bytes:
+    """Encode a message as `dumps` does, for one that is copied into something else."""
+    try:
+        return orjson.dumps(json_default(message), default=json_default)
+    except TypeError:
+        return _dumps_unusual(message)
+
+
 def _open_messages(value: object) -> object:
     """Turn the lists of messages at a state's top level into mappings.
 
@@ -51,13 +59,13 @@ def _open_messages(value: object) -> object:
     """
     if type(value) is not dict:
         return value
-    return {key: _open_message_list(one) for key, one in value.items()}
+    return {
+        key: _open_message_list(one) if type(one) is list else one for key, one in value.items()
+    }
 
 
-def _open_message_list(value: object) -> object:
-    if type(value) is not list or not all(
-        issubclass(kind, BaseMessage) for kind in set(map(type, value))
-    ):
+def _open_message_list(value: list[Any]) -> list[Any]:
+    if not all(issubclass(kind, BaseMessage) for kind in set(map(type, value))):
         return value
     return [
         {**message.__dict__, **extra} if (extra := message.__pydantic_extra__) else message.__dict__
@@ -104,7 +112,7 @@ class MessageFrameEncoder:
 
     def pair(self, message: BaseMessage, metadata: Mapping[str, Any]) -> bytes:
         """Return `[message, metadata]`."""
-        return b"[%b,%b]" % (dumps(message), self.metadata(metadata))
+        return b"[%b,%b]" % (_dumps_message(message), self.metadata(metadata))
 
     def metadata(self, metadata: Mapping[str, Any]) -> bytes:
         """Return a token's metadata without the keys that no client reads."""

@@ -40,6 +40,7 @@ MAX_PIPELINED = 16
 """Requests that may wait for the one before on the same connection."""
 
 _SWEEP_S = 1.0
+_HANDSHAKE = b"sec-websocket-"
 
 
 class Connection:
@@ -216,6 +217,14 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             self._limiter.set_serving(self._connection, serving=False)
             if self.cycle.more_body:
                 self._connection.head_started_at = self._limiter.clock()
+
+    @override
+    def handle_websocket_upgrade(self) -> None:
+        """Refuse headers that RFC 6455 forbids: websockets would log each of them as an error of its own."""
+        if all(value.isascii() for name, value in self.headers if name.startswith(_HANDSHAKE)):
+            super().handle_websocket_upgrade()
+        else:
+            self.send_400_response("The headers of a WebSocket are ASCII.")
 
     @override
     def pause_writing(self) -> None:

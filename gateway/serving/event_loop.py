@@ -8,7 +8,7 @@ used the least time is next, so that a command of one chat waits for a slice, ho
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from concurrent.futures import Executor
 from contextvars import Context, copy_context
 from threading import get_ident
@@ -16,7 +16,6 @@ from threading import get_ident
 import orjson
 from typing_extensions import TypeVar, TypeVarTuple, Unpack, override
 
-from gateway.runtime.log_context import CURRENT_RUN
 from store.work_group import WORK_GROUP
 
 SLICE_S = 0.0005
@@ -31,22 +30,6 @@ _Result = TypeVar("_Result")
 _KEEPS_LOCK: tuple[object, ...] = (orjson.dumps, orjson.loads)
 """Functions that keep the interpreter's lock from start to end, so that a thread gains nothing."""
 
-GroupOf = Callable[[Context], Hashable]
-"""Returns the group of a context; None = none, its callbacks are not held back."""
-
-
-def work_group(context: Context) -> Hashable:
-    """Return who a context works for: a channel, the API, or the runs of one of them.
-
-    >>> def enter() -> Context:
-    ...     WORK_GROUP.set("telegram")
-    ...     return copy_context()
-    >>> work_group(copy_context()), work_group(copy_context().run(enter))
-    (None, 'telegram')
-    """
-    group = context.get(WORK_GROUP)
-    return group if context.get(CURRENT_RUN) is None else (group, "runs")
-
 
 class FairEventLoop(asyncio.SelectorEventLoop):
     """An event loop in which groups take turns.
@@ -54,20 +37,17 @@ class FairEventLoop(asyncio.SelectorEventLoop):
     Within a group, callbacks run in order. Callbacks without a group run at once, as in any event loop.
 
     Args:
-        group_of: Called with the context of each callback.
         clock: Returns seconds.
     """
 
-    def __init__(
-        self, group_of: GroupOf = work_group, *, clock: Callable[[], float] = time.perf_counter
-    ) -> None:
+    def __init__(self, *, clock: Callable[[], float] = time.perf_counter) -> None:
         super().__init__()
-        self._group_of = group_of
+        self._is_open = True
         self._clock = clock
         # What asyncio's own call_soon appends to, after five calls that take as long as the callback's own.
         self._ungrouped: deque[asyncio.Handle] = vars(self)["_ready"]
-        self._queues: dict[Hashable, deque[asyncio.Handle]] = {}
-        self._used: dict[Hashable, float] = {}
+        self._queues: dict[str, deque[asyncio.Handle]] = {}
+        self._used: dict[str, float] = {}
         self._last_used = 0.0
         self._slice_thread: int | None = None
 
@@ -80,8 +60,8 @@ class FairEventLoop(asyncio.SelectorEventLoop):
     ) -> asyncio.Handle:
         if context is None:
             context = copy_context()
-        group = self._group_of(context)
-        if self.is_closed():
+        group = context.get(WORK_GROUP)
+        if not self._is_open:
             return super().call_soon(callback, *args, context=context)
         handle = asyncio.Handle(callback, args, self, context)
         if group is None:
@@ -124,7 +104,12 @@ class FairEventLoop(asyncio.SelectorEventLoop):
             future.set_exception(error)
         return future
 
-    def _start_queue(self, group: Hashable) -> deque[asyncio.Handle]:
+    @override
+    def close(self) -> None:
+        super().close()
+        self._is_open = False
+
+    def _start_queue(self, group: str) -> deque[asyncio.Handle]:
         if not self._queues:
             super().call_soon(self._run_slice, context=_NO_GROUP)
         self._used[group] = max(self._used.get(group, 0.0), self._last_used - CREDIT_S)
@@ -149,8 +134,9 @@ class FairEventLoop(asyncio.SelectorEventLoop):
             queue, started = self._queues[group], now
             while queue and now < until:
                 handle = queue.popleft()
-                if not handle.cancelled():
-                    handle._run()  # noqa: SLF001 - what every event loop calls; it reports exceptions
+                # What every event loop looks at and calls; it reports exceptions.
+                if not handle._cancelled:  # noqa: SLF001
+                    handle._run()  # noqa: SLF001
                 now = self._clock()
             self._used[group] += now - started
             self._last_used = self._used[group]

@@ -92,9 +92,10 @@ async def run_service(
                     config, agents, on_applied=on_config_change, overrides=overrides
                 )
                 await server.ready.wait()
-                gc_tuning.freeze_and_enable_gc()
+                gc_tuning.freeze_objects()
                 malloc_tuning.release_unused()
-                _announce(app.state.services, listener, token, has_chat=has_chat)
+                faults = await anyio.to_thread.run_sync(_find_faults, config)
+                _announce(app.state.services, listener, token, faults, has_chat=has_chat)
                 await _wait_for_stop(app, stop, reload, has_chat=has_chat)
                 _print("Stopping ...\n")
                 server.stop()
@@ -170,12 +171,23 @@ async def _chat(app: FastAPI, stop: ShutdownSignal) -> None:
     stop.request()
 
 
+def _find_faults(config: Config) -> tuple[str, ...]:
+    return tuple(startup_report.missing_parts(config))
+
+
 def _announce(
-    services: Services, listener: socket.socket, token: AdminToken | None, *, has_chat: bool
+    services: Services,
+    listener: socket.socket,
+    token: AdminToken | None,
+    faults: tuple[str, ...],
+    *,
+    has_chat: bool,
 ) -> None:
     port = listener.getsockname()[1]
     record_address(services.config.home, _url(services.config, port))
-    _print(_startup_report(services, port, token, has_chat=has_chat))
+    report = _startup_report(services, port, token, has_chat=has_chat)
+    hints = (*faults, *startup_report.config_hints(services.config))
+    _print(report + "".join(f"  - {hint}\n" for hint in hints))
 
 
 def _startup_report(
@@ -198,8 +210,7 @@ def _startup_report(
             else "(new; stored in"
         )
         text += startup_report.format_lines(iter([("token", f"{shown} {config.token_file})")]))
-    hints = (*startup_report.missing_packages(config), *startup_report.config_hints(config))
-    return text + "".join(f"  - {hint}\n" for hint in hints)
+    return text
 
 
 def _url(config: Config, port: int) -> str:

@@ -44,11 +44,6 @@ class ShutdownSignal:
             for number, handler in self._before.items():
                 signal.signal(number, handler)  # type: ignore[arg-type]
 
-    @property
-    def is_requested(self) -> bool:
-        """Whether a stop was requested."""
-        return self._requested
-
     async def wait(self) -> None:
         """Wait until a stop is requested."""
         await self._event.wait()

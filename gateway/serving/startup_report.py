@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from agent.config import DEMO_MODEL_CLASS
+from agent.guardrails.factory import find_guardrail_problem
 from agent.importer import missing_package_hint
 from bots.config import TelegramConfig
 from bus.access.policy import effective_dm_policy
@@ -84,8 +85,10 @@ def config_hints(config: Config) -> Iterator[str]:
     yield from config.warnings
 
 
-def missing_packages(config: Config) -> Iterator[str]:
-    """Yield the models whose package is not installed."""
+def missing_parts(config: Config) -> Iterator[str]:
+    """Yield the models whose package is not installed, and a guardrail that denies everything. Blocking."""
+    if fault := find_guardrail_problem(config.agent.guardrails):
+        yield fault
     for model in config.agent.chat_models:
         if fault := missing_package_hint(model.use):
             yield f"the model {model.name} cannot be used: {fault}"

@@ -54,6 +54,8 @@ class StorageConfig(BaseModel):
     def _is_http(cls, endpoint: str | None) -> str | None:
         if endpoint is not None and not endpoint.startswith(("http://", "https://")):
             raise ValueError("must start with http:// or https://")
+        if endpoint is not None and "@" in urlsplit(endpoint).netloc:
+            raise ValueError("must name no user: use access_key_id and secret_access_key")
         return endpoint
 
     @property

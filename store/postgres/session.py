@@ -8,7 +8,7 @@ import psycopg
 from psycopg import errors
 from typing_extensions import override
 
-from store.errors import StoreError, StoreUnavailable
+from store.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from store.postgres.connection import Connection, unavailable
 from store.postgres.prepared import PreparedStatements
 from store.transaction import Params, Row, Statement, T, Transaction
@@ -86,8 +86,9 @@ class PostgresSession:
         """Run a unit and commit it; again, if it lost against another one or its connection was closed.
 
         Raises:
-            StoreUnavailable: there is no connection; or it broke while the unit was committed, and whether it was
-                cannot be found out: the server crashed, or is away for longer than `OUTCOME_S`.
+            OutcomeUnknown: the connection broke while the unit was committed, and whether it was cannot be found out:
+                the server crashed, or is away for longer than `OUTCOME_S`.
+            StoreUnavailable: there is no connection.
         """
         for attempt in range(1, MAX_ATTEMPTS + 1):
             connection, statements = self._opened()
@@ -120,7 +121,7 @@ class PostgresSession:
             self._connection = None
 
     def _was_committed(self, number: str, incarnation: str, failure: psycopg.Error) -> bool:
-        """Return whether a transaction was committed whose COMMIT was not answered. Raises StoreUnavailable."""
+        """Return whether a transaction was committed whose COMMIT was not answered. Raises OutcomeUnknown."""
         deadline = time.monotonic() + OUTCOME_S
         while time.monotonic() < deadline:
             outcome = self._outcome(number)
@@ -131,7 +132,7 @@ class PostgresSession:
                     return True
                 break  # a server that crashed gives the numbers of lost transactions again
             self._pause.wait(OUTCOME_POLL_S)
-        raise unavailable(failure) from failure
+        raise OutcomeUnknown(str(unavailable(failure))) from failure
 
     def _outcome(self, number: str) -> str:
         """Return `committed`, `aborted`, or "" while it is unknown."""

@@ -143,6 +143,7 @@ async def test_an_enabled_skill_restricts_nothing_until_it_is_read(tmp_path: Pat
         (["[str_replace]", "[write_file]"], True),
         (["[str_replace]", None], False),
         (["str_replace Write(x:*)"], True),
+        (["str_replace Bash(git:*)"], False),
     ],
 )
 async def test_only_tools_of_the_skills_in_use_are_allowed(

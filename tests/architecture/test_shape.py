@@ -47,6 +47,7 @@ BROAD_EXCEPTS = {
     "store/node_calls.py": "a call of another node: whatever failed here, the caller is told",
     "gateway/forwarding/requests.py": "a forwarded request: whatever failed here, the node that forwarded it is told",
     "store/postgres/node.py": "a heartbeat: without one the other nodes would end this process",
+    "gateway/runtime/run_creation.py": "the write of a run's start: it goes to whoever starts the run",
     "gateway/runtime/executor.py": "a run's worker: one that cannot be finished must not end the others",
     "gateway/runtime/runs.py": "a run whose row could not be written leaves its queue",
     "gateway/runtime/worker.py": "a run's worker: whatever a graph raises becomes the run's error",

@@ -79,7 +79,7 @@ def run() -> list[Figure]:
 
 
 async def _measure() -> list[Figure]:
-    gc_tuning.freeze_and_enable_gc()  # as the service does
+    gc_tuning.freeze_objects()  # as the service does
     with TemporaryDirectory() as full:
         async with Database.open(StoreConfig(), Path(full)) as database:
             for first in range(0, MAPPED, _MAPPED_AT_ONCE):

@@ -109,7 +109,7 @@ async def serve(kind: str, folder: Path, store: StoreConfig) -> None:
         listener.bind(("127.0.0.1", 0))
         async with ours(folder, store) if kind == "ours" else bare(folder) as app:
             if kind == "ours":
-                gc_tuning.freeze_and_enable_gc()  # as the service does
+                gc_tuning.freeze_objects()  # as the service does
             config = uvicorn.Config(
                 app, log_level="error", access_log=False, lifespan="off", ws="none"
             )

@@ -23,7 +23,7 @@ def record(figures: Iterable[Figure], file: Path = TABLE) -> None:
     for figure in figures:
         if figure.bar:
             missed = "**" if verdict(figure) == "MISSED" else ""
-            name = re.sub(r" \([\d.]+ to [\d.]+\)", "", figure.what)
+            name = re.sub(r" \(-?[\d.]+ to -?[\d.]+\)|, best of \d+", "", figure.what)
             cells = rows.setdefault(name, {})
             cells["bar"] = figure.bar
             cells[commit] = f"{missed}{value(figure)}{missed}"

@@ -50,7 +50,7 @@ def measure(server: PostgresServer) -> list[Figure]:
 
 
 async def _measure(server: PostgresServer) -> list[Figure]:
-    gc_tuning.freeze_and_enable_gc()  # as the service does
+    gc_tuning.freeze_objects()  # as the service does
     return [*await _buses(server), *await _wakeups(server), *await _snapshot(server)]
 
 

@@ -1,7 +1,7 @@
 """Nodes as real processes on one database, for the benchmarks of several nodes."""
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -88,7 +88,10 @@ def server_cpu_s(server: PostgresServer) -> float:
     data = Path(server.control[server.control.index("-D") + 1])
     main = psutil.Process(int((data / "postmaster.pid").read_text().split("\n", 1)[0]))
     ended = main.cpu_times()
-    children = sum(cpu_s(child) for child in main.children())
+    children = 0.0
+    for child in main.children():
+        with suppress(psutil.NoSuchProcess):  # a worker that ended just now
+            children += cpu_s(child)
     return cpu_s(main) + ended.children_user + ended.children_system + children
 
 

@@ -58,6 +58,9 @@ PLATFORMS = pytest.mark.parametrize(
         ("https:/bank.com", "https://evil.com"),
         ("bank.com", "https://b\u0430nk.com"),
         ("a@bank.com", "mailto:a@evil.com"),
+        ("bank.example/login", "https://evil.com"),
+        ("mybank.gr", "https://evil.com"),
+        ("bank.ai", "https://evil.com"),
     ],
 )
 def test_a_label_that_is_another_address_deceives(label: str, url: str) -> None:
@@ -75,6 +78,8 @@ def test_a_label_that_is_another_address_deceives(label: str, url: str) -> None:
         ("main.rs", "https://code.example"),
         ("e.g. this", "https://x.example"),
         ("v1.2.3", "https://x.example"),
+        ("v1.2/changes", "https://x.example"),
+        ("src/main.rs", "https://x.example"),
         ("Node.js", "https://x.example"),
         ("a@bank.com", "mailto:a@bank.com"),
         ("ask a@bank.com", "https://bank.com/contact"),

@@ -94,11 +94,42 @@ async def test_a_lookup_beyond_the_rate_limit_waits_although_slack_gives_up() ->
     async with fast_slack(ack_window_s=0.3) as slack, running(slack, intake):
         slack.person("U2GUEST", is_restricted=True)
         slack.fail("users.info", status=429, headers={"Retry-After": "2"})
+        slack.fail("users.list", status=429, headers={"Retry-After": "30"})
         slack.dm("hello", user="U2GUEST")
         await slack.wait_for(lambda: slack.sockets.envelopes[0].dropped, timeout_s=20)
         await slack.wait_for(lambda: intake.received, timeout_s=20)
     assert {i.sender.kind for i in intake.received} == {"guest"}
     assert len({i.event_id for i in intake.received}) == 1
+
+
+async def test_more_people_than_slack_tells_about_in_a_minute_are_found_in_its_list() -> None:
+    intake = RecordingIntake()
+    async with fast_slack() as slack, running(slack, intake):
+        slack.server.limits.tiers["t4"] = 5
+        slack.server.methods.page_size = 4
+        slack.person("U7GUEST", is_restricted=True)
+        people = [f"U{number}" for number in range(20)] + ["U7GUEST"]
+        for user in people:
+            slack.dm("hello", user=user)
+        await slack.wait_for(lambda: all(e.acked for e in slack.sockets.envelopes))
+        kinds = {i.sender.user_id: i.sender.kind for i in intake.received}
+        assert kinds == dict.fromkeys(people, "member") | {"U7GUEST": "guest"}
+        assert len(slack.asked("users.list")) == 6  # 21 people and the bot, four a page
+        assert all(e.attempts == 1 for e in slack.sockets.envelopes)
+    assert slack.violations == []
+
+
+async def test_who_is_not_in_the_list_waits_until_slack_tells() -> None:
+    intake = RecordingIntake()
+    async with fast_slack() as slack, running(slack, intake):
+        slack.person("U3OTHER", team_id="T9OTHER")
+        slack.fail("users.info", status=429, headers={"Retry-After": "1"})
+        slack.fail("users.list", status=429, headers={"Retry-After": "30"})
+        slack.dm("hello", user="U3OTHER", team="T9OTHER")
+        await slack.wait_for(lambda: intake.received)
+        assert len(slack.asked("users.info")) == 2
+        assert len(slack.asked("users.list")) == 1
+    assert [i.sender.kind for i in intake.received] == ["external"]
 
 
 async def test_without_the_permission_nobody_is_taken_for_a_member(

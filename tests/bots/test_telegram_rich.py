@@ -78,6 +78,13 @@ def test_what_classic_shows_as_well_stays_classic(markdown: str) -> None:
     assert rich_blocks(markdown) is None
 
 
+@pytest.mark.parametrize("link", ["![](https://e.com/a)", "[](https://e.com/a)"])
+def test_a_link_without_words_is_shown(link: str) -> None:
+    blocks = rich_blocks(f"{TABLE}\n\n{link}")
+    assert blocks is not None
+    assert blocks[-1]["text"]["url"] == "https://e.com/a"
+
+
 def test_limits_lead_back_to_classic() -> None:
     assert rich_blocks("- x\n" * (MAX_BLOCKS // 2)) is None
     assert rich_blocks("- x\n" * (MAX_BLOCKS // 2 - 1)) is not None

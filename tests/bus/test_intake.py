@@ -15,6 +15,7 @@ from bus.commands import COMMANDS, ParsedCommand, parse_command
 from bus.config import BusConfig, ChannelPolicy
 from bus.errors import IntakeClosed, IntakeFull
 from bus.inbound.clean import clean_message
+from bus.locales.en import ENGLISH
 from bus.messages import MessageId, ReplyTarget, decode_inbound, encode_inbound
 from bus.platform import Disposition
 from store.database import Transaction
@@ -124,10 +125,12 @@ async def test_silence_is_counted_and_logged_without_the_text(
 
 async def test_a_channel_takes_a_bounded_number_of_pairing_requests(tmp_path: Path) -> None:
     async with running_bus(tmp_path, policy=ChannelPolicy(dm_policy="pairing")) as harness:
-        for user in range(101):
+        for user in (*range(101), 100):
             assert await harness.send("hi", user=str(user), chat=str(user)) is Disposition.PAIRING
-        assert len(await harness.bus.pairings.list_all()) == 100
-        await eventually(lambda: len(harness.platform.texts) == 100)
+        pairings = await harness.bus.pairings.list_all()
+        assert len(pairings) == 100
+        codes = [ENGLISH.pairing_code.format(code=pairing.code) for pairing in pairings]
+        await harness.expect_replies(*codes, ENGLISH.pairing_full)  # the last one is told once
 
 
 async def test_a_command_needs_the_same_permission_as_chat(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -20,10 +21,12 @@ from bus.errors import IntakeClosed
 from bus.inbound.takeover import SEARCHES_OF_OWN
 from bus.platform import Disposition
 from store.config import StoreConfig
+from store.database import Database
 from store.errors import StoreUnavailable
 from tests.bus.harness import BusHarness, inbound_message, running_bus
 from tests.bus.test_chats_of_nodes import key_of, two_nodes
 from tests.eventually import eventually
+from tests.fakes.database import LateDatabase
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.fakes.platform import CardPlatform, ShownMessage
 from tests.ready_nodes import until_ready
@@ -199,3 +202,50 @@ async def test_what_a_dead_node_held_of_a_chat_that_migrated_is_answered(
         gate.set()
         await two.expect_replies("Hello you", "firstanswer")
         await two.wait_until_finished()
+
+
+@pytest.mark.parametrize("held", ["parley_accept", "JOIN chat_owner"])
+async def test_a_message_that_arrives_while_its_chat_migrates_is_answered_once(
+    store: StoreConfig, tmp_path: Path, held: str
+) -> None:
+    """The former owner accepted it, or read it from the journal, and has not taken it up when it is asked."""
+    late: list[LateDatabase] = []
+
+    def wrap(database: Database) -> Database:
+        late.append(LateDatabase(database))
+        return late[0]
+
+    async with (
+        FakeLangGraph() as server,
+        running_bus(tmp_path / "one", server=server, store=store, wrap=wrap) as one,
+        running_bus(tmp_path / "two", server=server, store=store) as two,
+        anyio.create_task_group() as tasks,
+    ):
+        await until_ready(one.database, two.database)
+        names = {one.bus.owners.prefers(key_of(str(n))): str(n) for n in range(100)}
+        old, new = names[True], names[False]
+        await one.send("first", chat=old, event="e1")
+        await two.send("second", chat=new, event="e2")
+        await one.expect_replies("Hello you")
+        await two.expect_replies("Hello you")
+        late[0].held = held
+        # The owner accepts it; or it reads what the other node accepted.
+        accepting = one if held == "parley_accept" else two
+        tasks.start_soon(partial(accepting.send, "third", chat=old, event="e3"))
+        await late[0].committed.wait()
+        former = one.database.nodes.number
+        with one.database.signals.subscribe(f"node:{former}") as asked:
+            await two.bus.intake.migrate_chat("fake", "w", old, new)
+            await anext(payload async for payload in asked if "bus.held" in payload)
+            with pytest.raises(StoreUnavailable):
+                # Its answer comes after that to the question before it, if that has one.
+                await two.bus._context.calls.call(former, "unknown", "")
+        if held == "parley_accept":
+            # Whoever has the message now has answered it. One that was only read would be seen to be answered.
+            await eventually(lambda: two.bus.load() == (0, 0))
+        late[0].goes_on.set()
+        await two.wait_until_finished()
+        await two.send("fourth", chat=new, event="e4")
+        await two.wait_until_finished()
+        assert sorted(two.prompts()) == ["first", "fourth", "second", "third"]
+        await eventually(lambda: len([*one.platform.texts, *two.platform.texts]) == 4)

@@ -8,7 +8,7 @@ import pytest
 from bus.config import ChannelPolicy
 from bus.locales.en import ENGLISH
 from bus.locales.zh import CHINESE
-from bus.messages import Sender, SenderKind
+from bus.messages import ReplyTarget, Sender, SenderKind
 from bus.platform import Disposition
 from store.conversations import ConversationKey
 from tests.bus.harness import BusHarness, inbound_message, running_bus
@@ -55,6 +55,28 @@ async def test_in_groups_people_who_are_not_listed_are_not_told(tmp_path: Path) 
         assert await mention(harness, "hello", user="v") is Disposition.NOT_ALLOWED
         await mention(harness, "hi")
         await harness.expect_replies("Hello you")
+
+
+async def test_who_is_refused_in_a_group_is_told_where_nobody_else_reads_it(tmp_path: Path) -> None:
+    """The answer to a Slack command is shown to its sender alone."""
+    own = ReplyTarget(chat="g", response_url="https://slack.example/answer")
+    async with running_bus(tmp_path, policy=LISTED) as harness:
+        for text in ("/help", "/status"):
+            told = await mention(harness, text, user="v", reply_target=own)
+            assert told is Disposition.NOT_ALLOWED
+        await harness.expect_replies(ENGLISH.not_allowed)
+
+
+async def test_where_the_bot_does_not_answer_it_says_so_once_a_day_in_private(
+    tmp_path: Path,
+) -> None:
+    policy = ChannelPolicy(dm_policy="disabled", group_policy="disabled")
+    async with running_bus(tmp_path, policy=policy) as harness:
+        for text in ("hello", "/status"):
+            assert await mention(harness, text) is Disposition.DISABLED
+            assert await harness.send(text) is Disposition.DISABLED
+        await harness.expect_replies(ENGLISH.not_answered_here)
+        assert harness.server.runs == []
 
 
 async def test_nobody_is_told_who_did_not_address_the_bot(tmp_path: Path) -> None:

@@ -1,10 +1,11 @@
-"""A real database that can be made to fail like one on a full or broken disk."""
+"""Real databases: one that can be made to fail as on a full or broken disk, one that answers late."""
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import anyio
 from typing_extensions import override
 
 from store.config import StoreConfig
@@ -64,3 +65,28 @@ class FailingDatabase(Database):
         if (plan and plan.popleft()) or self.is_down:
             self.failures += 1
             raise StoreUnavailable("disk I/O error")
+
+
+class LateDatabase(Database):
+    """Answers late: what it was told is committed, and its caller does not know yet.
+
+    Attributes:
+        held: The next statement with this text in it waits after its commit; "" = none.
+        committed: Set when it was committed; `goes_on` lets its caller go on.
+    """
+
+    def __init__(self, database: Database) -> None:
+        vars(self).update(vars(database))
+        self.held = ""
+        self.committed, self.goes_on = anyio.Event(), anyio.Event()
+
+    @override
+    async def execute(
+        self, sql: str, params: Params | Callable[[], Params], *, order: str = ""
+    ) -> Sequence[Row]:
+        rows = await super().execute(sql, params, order=order)
+        if self.held and self.held in sql:
+            self.held = ""
+            self.committed.set()
+            await self.goes_on.wait()
+        return rows

@@ -45,6 +45,7 @@ class SlackMethods:
         self._table: dict[str, Callable[[Arguments], Answer]] = {
             "auth.test": self._auth_test,
             "users.info": self._user,
+            "users.list": self._users,
             "chat.postMessage": self._post,
             "chat.update": self._update,
             "chat.delete": self._delete,
@@ -89,11 +90,24 @@ class SlackMethods:
         }
 
     def _user(self, given: Arguments) -> Answer:
-        told = self._workspace.people.get(given["user"], {})
-        if told.get("is_hidden"):
+        if self._workspace.people.get(given["user"], {}).get("is_hidden"):
             raise SlackApiError("user_not_visible")
-        member = {"id": given["user"], "team_id": self.team, "is_bot": False}
-        return {"user": member | told}
+        return {"user": self._described(given["user"])}
+
+    def _users(self, given: Arguments) -> Answer:
+        if self.team.startswith("E") and not given.get("team_id"):
+            raise SlackApiError("missing_argument")
+        talking = {user for one in self._workspace.channels.values() for user in one.members}
+        described = map(self._described, sorted(talking | set(self._workspace.people)))
+        listed = [u for u in described if u["team_id"] == self.team and not u.get("is_hidden")]
+        start = int(given.get("cursor") or 0)
+        end = start + min(int(given.get("limit") or 100), self.page_size)
+        after = str(end) if end < len(listed) else ""
+        return {"members": listed[start:end], "response_metadata": {"next_cursor": after}}
+
+    def _described(self, user: str) -> dict[str, Any]:
+        member = {"id": user, "team_id": self.team, "is_bot": False}
+        return member | self._workspace.people.get(user, {})
 
     def _post(self, given: Arguments) -> Answer:
         channel = self._permissions.writable(given["channel"])

@@ -136,6 +136,7 @@ async def test_only_known_host_names_are_answered(host: str, status: int) -> Non
         ("POST", "https://evil.example", 403),
         ("POST", "null", 403),
         ("POST", "http://127.0.0.1:9999", 403),
+        ("POST", "http://[", 403),
         ("GET", "https://evil.example", 200),
     ],
 )

@@ -429,6 +429,18 @@ async def test_a_backup_names_the_folder_of_shared_files(tmp_path: Path) -> None
     assert f"Not included: {shared}\n" in out
 
 
+async def test_a_backup_leaves_copies_of_a_bucket_out_and_names_the_bucket(tmp_path: Path) -> None:
+    config = config_of(tmp_path, "storage: {url: 's3://bucket/parley'}")
+    await fill(config)
+    copies = config.files / "threads" / "t1" / "user-data" / "outputs"
+    copies.mkdir(parents=True)
+    (copies / "a.txt").write_text("in the bucket")
+    code, out, errors = await in_thread(lambda: parley(tmp_path, "backup", "b.tar.gz"))
+    assert (code, errors) == (0, "")
+    assert "Not included: the files and keys in s3://bucket/parley." in out
+    assert not [info.name for info, _ in members(tmp_path / "b.tar.gz") if "files" in info.name]
+
+
 async def test_the_commands_say_what_they_did_and_what_is_not_included(tmp_path: Path) -> None:
     config = config_of(tmp_path)
     (tmp_path / ".env").write_text(f"OPENAI_API_KEY={SECRET_OUTSIDE}\n")

@@ -12,6 +12,7 @@ import pytest
 from gateway.commands.check import find_config_problems
 from gateway.config import load_config
 from tests.gateway.test_cli import parley
+from tests.journeys.service import serving
 
 
 @pytest.mark.parametrize(
@@ -126,6 +127,37 @@ def test_references_and_credentials_are_checked(
         problems
     )
     assert "secret" not in "".join(problems)
+
+
+EXPIRED = {"spec_version": "oap/1.0", "expires_at": "2020-01-01T00:00:00Z"}
+SUSPENDED = {"spec_version": "oap/1.0", "status": "suspended"}
+LASTING = {"spec_version": "oap/1.0", "expires_at": "2199-01-01T00:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("passport", "told"),
+    [
+        (EXPIRED, "expired at 2020-01-01 00:00:00+00:00, so every tool call is denied"),
+        (SUSPENDED, "has the status 'suspended', so every tool call is denied"),
+        (LASTING, None),
+    ],
+)
+async def test_a_passport_that_denies_everything_is_told(
+    tmp_path: Path, passport: dict[str, str], told: str | None
+) -> None:
+    """By `check`, `doctor` and `serve`, in one line."""
+    file = tmp_path / "passport.json"
+    file.write_text(json.dumps(passport))
+    guard = {"enabled": True, "passport": str(file), "provider": {"use": "oap"}}
+    async with serving(tmp_path, {"guardrails": guard}) as service:
+        outputs = [service.log.read_text()]
+        for command in (["check"], ["doctor", "--no-model"]):
+            code, out, errors = await service.command(*command)
+            assert code == (1 if told else 0)
+            outputs.append(out + errors)
+    for output in outputs:
+        lines = [line for line in output.splitlines() if "guardrails: " in line]
+        assert [f"the passport {file} {told}" in line for line in lines] == [True] * bool(told)
 
 
 def test_a_custom_agent_can_be_an_assistant(tmp_path: Path) -> None:

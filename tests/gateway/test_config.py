@@ -1,6 +1,8 @@
 """Where the configuration comes from, what it accepts, and how it complains."""
 
 import re
+import zoneinfo
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -169,6 +171,41 @@ def test_unknown_keys_warn_with_the_nearest_name(
     assert f"{path}: unknown key" in line
     assert f"`{guess}`" in line
     assert "config.yaml" in line
+
+
+@pytest.fixture
+def time_zones(tmp_path: Path) -> Iterator[Path]:
+    """Yield a folder with the only time zone that there is."""
+    folder = tmp_path / "zones"
+    (folder / "Europe").mkdir(parents=True)
+    (folder / "Europe" / "Berlin").write_bytes(b"TZif")
+    (tmp_path / "Berlin").write_bytes(b"TZif")
+    zoneinfo.reset_tzpath(to=[folder])
+    yield folder
+    zoneinfo.reset_tzpath()
+
+
+@pytest.mark.parametrize(
+    ("zone", "is_known"),
+    [
+        *[("", True), ("UTC", True), (":UTC", True), ("EST5EDT", True), ("<-03>3", True)],
+        *[
+            ("Europe/Berlin", True),
+            ("Nowhere/Atlantis", False),
+            (":Mars", False),
+            ("Europe", False),
+        ],
+        *[("../Berlin", False), ("/dev/null/Berlin", False)],
+    ],
+)
+@pytest.mark.usefixtures("time_zones")
+def test_a_time_zone_that_is_not_there_is_told(
+    tmp_path: Path, zone: str, *, is_known: bool
+) -> None:
+    (tmp_path / "config.yaml").write_text("{}")
+    config = load_config(str(tmp_path / "config.yaml"), {"TZ": zone})
+    told = f"no time zone {zone.removeprefix(':')} "
+    assert [told in line for line in config.warnings] == [True] * (not is_known)
 
 
 def test_keys_for_a_class_and_session_contents_are_free(tmp_path: Path) -> None:

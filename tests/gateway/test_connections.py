@@ -304,6 +304,38 @@ async def test_the_oldest_waiting_connection_makes_room_and_serving_ones_stay() 
         assert await websocket.recv() == "still here"
 
 
+async def test_connections_of_many_addresses_are_limited_together() -> None:
+    async with limited(max_total=16, max_per_client=8) as (_, port, _):
+        with ExitStack() as stack:
+            waiting = [
+                stack.enter_context(
+                    socket.create_connection(
+                        ("127.0.0.1", port), LONG_S, (f"127.0.0.{2 + number % 6}", 0)
+                    )
+                )
+                for number in range(24)
+            ]
+            for client in waiting:
+                client.sendall(HEAD_START)
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as other:
+                assert (await other.get("/health")).text == "ok"
+            with pytest.raises(ConnectionResetError):
+                waiting[0].recv(1)
+
+
+@pytest.mark.parametrize("header", ["Key", "Protocol", "Extensions", "Version"])
+async def test_a_websocket_whose_headers_are_not_ascii_is_refused_quietly(
+    caplog: pytest.LogCaptureFixture, header: str
+) -> None:
+    headers = {"Key": b"dGhlIHNhbXBsZSBub25jZQ==", "Version": b"13", header: b"\xc3("}
+    lines = [b"Sec-WebSocket-%s: %s\r\n" % (key.encode(), headers[key]) for key in headers]
+    head = b"GET /echo HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    async with limited() as (_, port, _), await anyio.connect_tcp("127.0.0.1", port) as connection:
+        await connection.send(head + b"".join(lines) + b"\r\n")
+        assert (await read_to_the_end(connection)).startswith(b"HTTP/1.1 400 ")
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 async def test_closed_websockets_are_not_counted() -> None:
     async with limited(max_total=16, max_per_client=8) as (_, port, _):
         for _ in range(20):

@@ -82,6 +82,11 @@ REQUESTS: list[tuple[str, str, bytes | dict[str, Any] | None]] = [
     ("POST", "/runs/", RUN),
     ("GET", f"/threads/{THREAD}/runs/{THREAD}", None),
     ("GET", f"/threads/{THREAD}/runs/{THREAD}/join", None),
+    ("GET", f"/threads/{THREAD}/runs/{THREAD}/join?cancel_on_disconnect=perhaps", None),
+    ("POST", f"/threads/{THREAD}/runs/{THREAD}/cancel", None),
+    ("POST", f"/threads/{THREAD}/runs/{THREAD}/cancel?action=nothing", None),
+    ("GET", "/assistants/lead_agent/graph", None),
+    ("GET", "/assistants/lead_agent/graph?xray=yes", None),
     ("GET", f"/threads/{THREAD}/runs/search", None),
     ("POST", f"/threads/{THREAD}/runs/wait/", RUN),
     ("PUT", f"/threads/{THREAD}/runs/wait", RUN),
@@ -188,7 +193,7 @@ def _masked(text: str) -> str:
 
 
 def _scope(method: str, path: str) -> Scope:
-    return {"type": "http", "method": method, "path": path}
+    return {"type": "http", "method": method, "path": path, "query_string": b""}
 
 
 def test_the_requests_of_every_run_are_direct() -> None:
@@ -207,7 +212,9 @@ def test_what_has_a_query_headers_or_no_body_is_left_to_fastapi() -> None:
     run = f"/api/threads/{UUID(int=1)}/runs/{UUID(int=2)}"
     assert routes.find(_scope("GET", run)) is not None
     assert routes.find(_scope("GET", f"{run}/stream")) is None
-    assert routes.find(_scope("POST", f"{run}/cancel")) is None
+    cancel = _scope("POST", f"{run}/cancel")
+    assert routes.find(cancel) is not None
+    assert routes.find({**cancel, "query_string": b"wait=1"}) is None
     assert routes.find(_scope("DELETE", run)) is None
     assert routes.find({**_scope("GET", run), "root_path": "/parley"}) is None
     assert routes.find({"type": "websocket", "path": run}) is None

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Callable, Iterator
-from contextvars import Context, ContextVar, copy_context
+from contextvars import Context, copy_context
 from functools import partial
 from threading import Thread
 from threading import enumerate as enumerate_threads
@@ -12,11 +12,9 @@ import orjson
 import pytest
 from anyio.lowlevel import checkpoint
 
-from gateway.runtime.log_context import CURRENT_RUN, RunLogContext
-from gateway.serving.event_loop import SLICE_S, FairEventLoop, work_group
+from gateway.serving.event_loop import SLICE_S, FairEventLoop
 from store.work_group import WORK_GROUP
 
-GROUP: ContextVar[str | None] = ContextVar("group", default=None)
 STEP_S = SLICE_S / 5
 """What each callback takes, on the clock of these tests."""
 
@@ -38,7 +36,7 @@ def clock() -> SteppedClock:
 
 @pytest.fixture
 def loop(clock: SteppedClock) -> Iterator[FairEventLoop]:
-    loop = FairEventLoop(lambda context: context.get(GROUP), clock=clock)
+    loop = FairEventLoop(clock=clock)
     yield loop
     loop.close()
 
@@ -46,7 +44,7 @@ def loop(clock: SteppedClock) -> Iterator[FairEventLoop]:
 def context_of(group: str | None) -> Context:
     """Return a context that works for a group."""
     context = copy_context()
-    context.run(GROUP.set, group)
+    context.run(WORK_GROUP.set, group)
     return context
 
 
@@ -152,7 +150,7 @@ def test_order_context_cancellation_and_errors_are_those_of_asyncio(loop: FairEv
     context = context_of("one")
     for number in range(3):
         loop.call_soon(seen.append, number, context=context)
-    loop.call_soon(lambda: seen.append(GROUP.get()), context=context)
+    loop.call_soon(lambda: seen.append(WORK_GROUP.get()), context=context)
     loop.call_soon(seen.append, "cancelled", context=context).cancel()
     loop.call_soon(fail, context=context)
     loop.call_soon(loop.stop, context=context)
@@ -162,25 +160,6 @@ def test_order_context_cancellation_and_errors_are_those_of_asyncio(loop: FairEv
     loop.close()
     with pytest.raises(RuntimeError, match="closed"):
         loop.call_soon(seen.append, 1, context=context)
-
-
-def test_tasks_work_for_the_group_in_which_they_were_started() -> None:
-    groups: list[object] = []
-
-    async def note(channel: str) -> None:
-        WORK_GROUP.set(channel)
-        groups.append(work_group(copy_context()))
-        await asyncio.create_task(note_run())
-
-    async def note_run() -> None:
-        CURRENT_RUN.set(RunLogContext(thread_id="t", run_id="r"))
-        await asyncio.sleep(0)
-        groups.append(work_group(copy_context()))
-
-    with asyncio.Runner(loop_factory=FairEventLoop) as runner:
-        runner.run(note("telegram"))
-        runner.get_loop().run_until_complete(asyncio.wait_for(note("slack"), 5))
-    assert groups == ["telegram", ("telegram", "runs"), "slack", ("slack", "runs")]
 
 
 def test_an_endless_loop_of_one_group_does_not_keep_another_from_its_deadline() -> None:
@@ -203,7 +182,7 @@ def test_an_endless_loop_of_one_group_does_not_keep_another_from_its_deadline() 
 
 def test_a_context_without_any_variable_is_kept(loop: FairEventLoop) -> None:
     def note() -> None:
-        seen.append(GROUP.get())
+        seen.append(WORK_GROUP.get())
         loop.stop()
 
     def schedule() -> None:
@@ -215,23 +194,27 @@ def test_a_context_without_any_variable_is_kept(loop: FairEventLoop) -> None:
     assert seen == [None]
 
 
-def test_a_callback_without_a_group_takes_as_many_calls_as_in_asyncio() -> None:
-    def calls_of(loop: asyncio.AbstractEventLoop) -> int:
+def test_a_callback_takes_no_more_calls_than_in_asyncio_and_fewer_in_a_group() -> None:
+    def calls_of(loop: asyncio.AbstractEventLoop, group: str | None) -> int:
         calls = 0
 
         def count(_frame: object, event: str, _argument: object) -> None:
             nonlocal calls
             calls += event == "call"
 
+        context = context_of(group)
+        loop.call_soon(str, context=context)  # the first one of a group starts its queue
         sys.setprofile(count)
         try:
-            loop.call_soon(str)
+            loop.call_soon(str, context=context)
         finally:
             sys.setprofile(None)
         loop.close()
         return calls
 
-    assert calls_of(FairEventLoop()) <= calls_of(asyncio.SelectorEventLoop())
+    of_asyncio = calls_of(asyncio.SelectorEventLoop(), None)
+    assert calls_of(FairEventLoop(), None) <= of_asyncio
+    assert calls_of(FairEventLoop(), "telegram") < of_asyncio
 
 
 class WakeUpCountingLoop(FairEventLoop):

@@ -9,8 +9,9 @@ import pytest
 from gateway.serving.gc_tuning import (
     GEN0_THRESHOLD,
     GEN1_THRESHOLD,
-    disable_gc,
-    freeze_and_enable_gc,
+    START_THRESHOLD,
+    freeze_objects,
+    limit_gc,
 )
 
 
@@ -18,7 +19,6 @@ from gateway.serving.gc_tuning import (
 def _as_before() -> Iterator[None]:
     before = gc.get_threshold()
     yield
-    gc.enable()
     gc.unfreeze()
     gc.set_threshold(*before)
 
@@ -31,7 +31,7 @@ class Node:
 
 
 def test_what_is_there_is_left_alone_and_later_cycles_are_collected() -> None:
-    freeze_and_enable_gc()
+    freeze_objects()
     assert gc.get_freeze_count() > 10_000
     assert gc.get_threshold()[:2] == (GEN0_THRESHOLD, GEN1_THRESHOLD)
     # What is young is looked at in one go: 25,000 objects take some 15 ms.
@@ -41,15 +41,29 @@ def test_what_is_there_is_left_alone_and_later_cycles_are_collected() -> None:
     assert gone() is None
 
 
-def test_nothing_is_collected_while_the_service_starts() -> None:
-    disable_gc()
-    assert not gc.isenabled()
-    freeze_and_enable_gc()
-    assert gc.isenabled()
+def test_young_garbage_goes_while_the_service_starts() -> None:
+    """Some of it is large, and its memory is used again."""
+    limit_gc()
+    gone = weakref.ref(Node())
+    kept = [[number] for number in range(2 * START_THRESHOLD)]
+    assert gone() is None
+    assert kept
+
+
+def test_what_is_old_is_not_looked_at_while_the_service_starts() -> None:
+    limit_gc()
+    looked_at: list[int] = []
+    gc.callbacks.append(lambda _phase, info: looked_at.append(info["generation"]))
+    try:
+        kept = [[number] for number in range(10 * START_THRESHOLD)]
+    finally:
+        gc.callbacks.pop()
+    assert set(looked_at) == {0}
+    assert kept
 
 
 def test_young_garbage_goes_without_being_asked() -> None:
-    freeze_and_enable_gc()
+    freeze_objects()
     gone = weakref.ref(Node())
     kept = [[number] for number in range(2 * GEN0_THRESHOLD)]
     assert gone() is None

@@ -7,6 +7,7 @@ import pytest
 
 from gateway.config import WEBHOOK_KEY_FILE, load_config
 from gateway.langgraph.run_webhooks import build_webhooks, webhook_key
+from gateway.runtime.errors import InvalidRequest
 from gateway.runtime.expiry import expire_threads
 from tests.eventually import eventually
 from tests.gateway.composed import composed
@@ -26,6 +27,9 @@ async def test_private_places_are_named_in_the_configuration(tmp_path: Path) -> 
     written.write_text("gateway: {webhook_hosts: [10.1.0.0/16]}\n")
     webhooks = build_webhooks(load_config(str(written), {"PARLEY_HOME": str(tmp_path)}))
     await webhooks.validate_url("http://10.1.2.3/hook")
+    for host in ("10.2.0.1", "127.0.0.1", "169.254.169.254", "[::1]", "[::ffff:10.2.0.1]"):
+        with pytest.raises(InvalidRequest, match="webhook: "):
+            await webhooks.validate_url(f"http://{host}/hook")
     await webhooks.close()
 
 

@@ -106,6 +106,19 @@ async def test_commands_and_events_share_a_socket(tmp_path: Path) -> None:
             assert all(begun["result"]["run_id"] in event["event_id"] for event in events)
 
 
+@pytest.mark.parametrize("method", [[], {}, None, 1.5, True])
+async def test_a_command_whose_method_is_no_word_is_an_error_and_not_the_end(
+    tmp_path: Path, method: object
+) -> None:
+    async with serving(tmp_path, way="tcp") as api, connected(api, str(uuid4())) as client:
+        await client.socket.send(orjson.dumps({"id": 1, "method": method, "params": {}}).decode())
+        reply = await client.next()
+        assert (reply["type"], reply["error"]) == ("error", "invalid_argument")
+        assert (await client.ask("subscription.subscribe", channels=["values"]))[
+            "type"
+        ] == "success"
+
+
 async def test_a_late_subscription_gets_what_was_before(tmp_path: Path) -> None:
     async with serving(tmp_path, way="tcp") as api:
         thread = str(uuid4())

@@ -1,6 +1,7 @@
 """Readiness and metrics of the running service."""
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from tests.eventually import eventually
 from tests.fakes.scripted import ScriptedChatModel, registered
 from tests.fakes.telegram import TelegramServer
 from tests.gateway.composed import ComposedService, composed
+from tests.gateway.test_check_tools import small_disk
 
 LINE = re.compile(r'[a-z_]+(\{[a-z]+="(\\.|[^"\\])*"(,[a-z]+="(\\.|[^"\\])*")*\})? \S+')
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
@@ -54,6 +56,21 @@ models: [{name: big, use: "langchain_nowhere:ChatNowhere", model: big}]
         assert (parts["model"]["ok"], parts["model"]["state"]) == (False, "failed")
         assert "langchain_nowhere" in parts["model"]["detail"]
         assert (await service.stranger.get("/health")).status_code == 200
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+@pytest.mark.parametrize(
+    ("size", "expected"), [("15m", (503, False, "full")), ("200m", (200, True, "low"))]
+)
+async def test_a_disk_without_space_for_the_next_messages_is_not_ready(
+    tmp_path: Path, size: str, expected: tuple[int, bool, str]
+) -> None:
+    with small_disk(tmp_path / "disk", f"size={size}"):
+        async with composed(tmp_path / "disk") as service:
+            answer = await service.client.get("/health/ready")
+    store = answer.json()["checks"]["store"]
+    assert (answer.status_code, store["ok"], store["state"]) == expected
+    assert "MB of disk space are free" in store["detail"]
 
 
 @pytest.mark.parametrize(

@@ -244,6 +244,7 @@ async def test_artifacts_are_served_inertly(
         assert answer.headers["content-type"] == mime
         assert answer.headers["content-disposition"].startswith(disposition)
         assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["content-security-policy"] == "default-src 'none'; sandbox"
         download = await service.client.get(f"{base}/{name}", params={"download": "true"})
         assert download.headers["content-disposition"].startswith("attachment")
 

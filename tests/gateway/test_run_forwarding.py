@@ -333,6 +333,33 @@ async def test_a_run_goes_on_at_another_node_when_its_own_stops(
         assert (seen.ends_of_thread(), len(receiver.taken)) == (1, 1)
 
 
+@pytest.mark.parametrize("ending", ["stream", "wait"])
+async def test_a_client_that_disconnects_after_its_run_has_moved_cancels_it(
+    url: str, tmp_path: Path, ending: str
+) -> None:
+    (tmp_path / "b").mkdir()
+    asked = {"assistant_id": "slow", "input": {"n": 1}, "on_disconnect": "cancel"}
+    async with serving(tmp_path / "b", way="tcp", database_url=url, heartbeat_s=0.2) as b:
+        async with AsyncExitStack() as of_a, AsyncExitStack() as client:
+            a = await of_a.enter_async_context(two_nodes_beside(url, tmp_path, b))
+            thread = await new_thread(a)
+            await a.sdk.runs.create(thread, "slow", input={"n": 1}, durability="sync")
+            await a.graphs.reached.wait()
+            path = f"/threads/{thread}/runs/{ending}"
+            response = await client.enter_async_context(b.http.stream("POST", path, json=asked))
+            received = response.aiter_bytes()
+            await anext(received)
+            await of_a.aclose()
+            await b.graphs.reached.wait()
+            _, second = b.runs.active
+            await anext(received)
+        # The client has disconnected.
+        with anyio.fail_after(60):
+            await second.stopped.wait()
+        assert second.cancel_action == "interrupt"
+        assert len(b.runs.active) == 1
+
+
 def assert_attempts(parts: list[Any], *attempts: int) -> None:
     """Check that a stream shows these attempts of a run, in order, and one successful end."""
     numbers = [int(part.id) for part in parts]

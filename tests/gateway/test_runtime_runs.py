@@ -1,6 +1,7 @@
 """The run manager by itself: restarts, kills, stopping, what it keeps."""
 
 import gc
+import operator
 import random
 import weakref
 from collections.abc import AsyncIterator
@@ -10,8 +11,11 @@ from pathlib import Path
 from uuid import uuid4
 
 import anyio
+import psycopg
 import pytest
 from langchain_core.messages import HumanMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.graph import START, StateGraph
 
 from agent.thread_queue import QueueTicket
 from gateway.runtime.errors import RuntimeClosing, ThreadBusyError
@@ -21,24 +25,27 @@ from gateway.runtime.request import GraphRunRequest, new_run_row
 from gateway.runtime.runs import RunManager
 from gateway.runtime.settings import RuntimeSettings
 from gateway.runtime.stream_modes import parse_stream_modes
+from gateway.runtime.worker import Graph
 from store.checkpoints import open_checkpointer
 from store.config import StoreConfig
 from store.database import Database
-from store.errors import RowNotFound
+from store.errors import RowNotFound, StoreUnavailable
 from store.runs import MultitaskStrategy
-from tests.fakes.graphs import Graphs
+from store.work_group import WORK_GROUP
+from tests.eventually import eventually
+from tests.fakes.graphs import Graphs, State
 
 THREAD = "0b63b403-e0ed-40b2-9589-e740f38a62a3"
 
 
 @asynccontextmanager
 async def runtime(
-    home: Path, settings: RuntimeSettings | None = None
+    home: Path, settings: RuntimeSettings | None = None, url: str = ""
 ) -> AsyncIterator[tuple[RunManager, Graphs]]:
     graphs = Graphs()
     async with (
-        Database.open(StoreConfig(), home) as database,
-        open_checkpointer(home) as checkpointer,
+        Database.open(StoreConfig(url=url) if url else StoreConfig(), home) as database,
+        open_checkpointer(home, database) as checkpointer,
         RunManager(
             database, graphs.sources, checkpointer, settings=settings or RuntimeSettings()
         ) as runs,
@@ -78,6 +85,26 @@ async def test_stopping_ends_what_runs_and_what_waits(tmp_path: Path) -> None:
         statuses = {run.status for run in await again.rows.list_by_thread(THREAD)}
         assert statuses == {"interrupted"}
         assert (await again.threads.get(THREAD)).status != "busy"
+
+
+async def test_a_run_and_what_it_starts_are_a_group_of_their_own(tmp_path: Path) -> None:
+    """A channel's commands wait neither in the event loop nor for the database behind the channel's runs."""
+    groups: list[str | None] = []
+
+    async def note(state: State) -> State:
+        groups.append(WORK_GROUP.get())
+        return {"n": 1}
+
+    async def noting(_: RunnableConfig) -> Graph:
+        return StateGraph(State).add_node("note", note).add_edge(START, "note").compile()
+
+    async with runtime(tmp_path) as (runs, _):
+        runs.graphs = {"noting": noting}
+        for group in ("telegram", "telegram/runs", None):
+            WORK_GROUP.set(group)
+            live = await runs.start(asking("noting"))
+            await live.finished.wait()
+    assert groups == ["telegram/runs", "telegram/runs", "/runs"]
 
 
 async def test_an_evicted_run_is_freed_without_garbage_collection(tmp_path: Path) -> None:
@@ -176,6 +203,36 @@ async def test_a_start_that_fails_frees_the_thread(tmp_path: Path) -> None:
         live = await runs.start(asking("instant", multitask="reject"))
         await live.finished.wait()
         assert live.row.status == "success"
+
+
+@pytest.mark.parametrize("thread_id", [THREAD, None])
+async def test_a_start_that_is_written_too_late_is_undone(
+    url: str, tmp_path: Path, thread_id: str | None
+) -> None:
+    settings = RuntimeSettings(write_s=0.5, sweep_s=0.1)
+    async with runtime(tmp_path, settings, url) as (runs, graphs):
+        await runs.threads.create(THREAD, {}, now=1.0)
+        locked = "thread" if thread_id else "run_request"
+        with psycopg.connect(url) as other:
+            other.execute(f"LOCK TABLE {locked} IN EXCLUSIVE MODE")
+            late = replace(asking("slow"), thread_id=thread_id)
+            with pytest.raises(StoreUnavailable):
+                await runs.start(late)
+            assert runs.active == []
+            other.execute(
+                "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ "
+                "BEGIN INSERT INTO noted VALUES (NEW.run_id); RETURN NEW; END $$"
+            )
+            other.execute("CREATE TABLE noted (run_id text)")
+            other.execute(
+                "CREATE TRIGGER note AFTER INSERT ON run_request FOR EACH ROW EXECUTE FUNCTION note()"
+            )
+        database = runs.rows.requests._database
+        await eventually(lambda: database.read("SELECT run_id FROM noted"))
+        await eventually(lambda: database.read("SELECT run_id FROM run_request"), operator.not_)
+        assert await runs.rows.list_by_thread(THREAD) == []
+        assert (await runs.threads.get(THREAD)).status == "idle"
+        assert graphs.calls == {}
 
 
 async def test_a_graph_that_cannot_be_built_is_a_failed_run(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import os
 import pty
 import re
 import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -12,7 +11,6 @@ from pathlib import Path
 from subprocess import CalledProcessError
 
 import anyio
-import anyio.abc
 import httpx
 import pytest
 from websockets.asyncio.client import connect
@@ -25,6 +23,7 @@ from store.database import Database
 from store.outbox import NewOutboxRow, OutboxStore
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply
+from tests.fork_server import ParleyProcess, fork_parley
 from tests.gateway.test_cli import environment, one_line, parley
 from tests.journeys.service import free_port, serving, with_model
 
@@ -222,25 +221,15 @@ class Pseudoterminal:
 @asynccontextmanager
 async def at_a_terminal(
     folder: Path, *arguments: str
-) -> AsyncIterator[tuple[Pseudoterminal, anyio.abc.Process]]:
+) -> AsyncIterator[tuple[Pseudoterminal, ParleyProcess]]:
     ours, theirs = pty.openpty()
     try:
-        process = await anyio.open_process(
-            [sys.executable, "-m", "gateway", *arguments],
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            cwd=folder,
-            env=environment(folder),
-            start_new_session=True,
-        )
+        process = fork_parley(arguments, environment(folder), folder, (theirs, theirs, theirs))
         os.close(theirs)
-        async with process:
-            try:
-                yield Pseudoterminal(ours), process
-            finally:
-                if process.returncode is None:
-                    process.kill()
+        try:
+            yield Pseudoterminal(ours), process
+        finally:
+            process.send_signal(signal.SIGKILL)
     finally:
         os.close(ours)
 
@@ -282,24 +271,18 @@ async def test_closed_output_does_not_stop_it(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(f"gateway: {{port: {port}}}")
     reading, writing = os.pipe()
     os.close(reading)
-    process = await anyio.open_process(
-        [sys.executable, "-m", "gateway", "serve"],
-        stdin=None,
-        stdout=writing,
-        stderr=writing,
-        cwd=tmp_path,
-        env=environment(tmp_path),
-    )
+    with Path(os.devnull).open("rb") as nothing:  # noqa: ASYNC230 - no file of a disk
+        files = (nothing.fileno(), writing, writing)
+        process = fork_parley(["serve"], environment(tmp_path), tmp_path, files)
     os.close(writing)
-    async with process, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
         try:
             await eventually(lambda: has_started(client), within_s=30, every_s=0.05)
-            process.terminate()
+            process.send_signal(signal.SIGTERM)
             with anyio.fail_after(STOP_WITHIN_S):
                 assert await process.wait() == 0
         finally:
-            if process.returncode is None:
-                process.kill()
+            process.send_signal(signal.SIGKILL)
 
 
 async def has_started(client: httpx.AsyncClient) -> bool:

@@ -167,3 +167,30 @@ async def test_an_installation_moves_to_a_bucket(tmp_path: Path, bucket: S3Bucke
         code, _, errors = await moved.command("migrate", "--files", str(moved.home))
         assert (code, errors.count("\n")) == (1, 1)
         assert "the bucket has another webhook_key already" in errors
+
+
+async def test_a_backup_is_restored_with_what_is_in_the_bucket(
+    tmp_path: Path, bucket: S3Bucket
+) -> None:
+    async with PlatformServers() as platforms, FakeModelServer(answer=use_files) as model:
+        [user] = [one for one in platforms.private_users(1) if one.channel == "telegram"]
+        channels = {"telegram": platforms.channels["telegram"]}
+        config = {**with_model(model.base_url), "channels": channels, "storage": bucket.storage()}
+        async with serving(tmp_path, config, "telegram") as service:
+            await user.send("my notes")
+            await user.wait_for_message("Done: ")
+            code, shown, errors = await service.command("backup", str(tmp_path / "b.tar.gz"))
+            assert (code, errors) == (0, "")
+            assert f"Not included: the files and keys in s3://{bucket.name}/parley." in shown
+            assert await service.stop() == 0
+        (tmp_path / "new").mkdir()
+        fresh = Service(tmp_path / "new", config)
+        code, _, errors = await fresh.command("restore", str(tmp_path / "b.tar.gz"))
+        assert (code, errors) == (0, "")
+        assert not fresh.files.exists()
+        await fresh.start()
+        try:
+            await user.send("show it")
+            await user.wait_for_message("Done: ", "my notes")
+        finally:
+            await fresh.kill()

@@ -10,6 +10,7 @@ from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelRequest
 from tests.fakes.slack import USER
 from tests.journeys.chat_users import (
+    FeishuPrivateUser,
     PlatformServers,
     SlackDirectUser,
     SlackThreadUser,
@@ -182,6 +183,11 @@ async def _slack_goes_by_the_list(platforms: PlatformServers, service: Service) 
     )
     await other.send("not me")
     assert await counted(service, "slack", "not_allowed") == 1
+    platforms.slack.slash("help", channel="C8", user="U9OTHER")
+    await platforms.slack.wait_for(
+        lambda: platforms.slack.texts("C8", viewer="U9OTHER") == [ENGLISH.not_allowed]
+    )
+    assert platforms.slack.texts("C8", viewer=USER) == []
     await listed.send("me")
     await listed.expect_messages("You said: me")
     platforms.slack.say("just talking", channel="C5")
@@ -222,7 +228,7 @@ async def _telegram_goes_by_the_list_in_groups(
         lambda: [m for m in platforms.telegram.answers(TELEGRAM_GROUP) if "and you?" in m.text], 10
     )
     assert {"help", "new", "stop"} <= {c["command"] for c in platforms.telegram.commands}
-    assert private.bot_messages() == []
+    await private.expect_messages(ENGLISH.not_answered_here)
 
 
 async def _feishu_is_open_in_groups(platforms: PlatformServers, service: Service) -> None:
@@ -240,4 +246,5 @@ async def _feishu_is_open_in_groups(platforms: PlatformServers, service: Service
         lambda: [m for m in platforms.feishu.answers_to(again) if m.text == "You said: and you?"]
     )
     assert len(platforms.feishu.answers(FEISHU_GROUP)) == 2
-    assert platforms.feishu.answers("oc_dm_ou_alice") == []
+    private = FeishuPrivateUser(platforms.feishu)
+    await private.expect_messages(ENGLISH.not_answered_here)

@@ -42,6 +42,9 @@ PEOPLE = 2
 DENSE_RUNS = 64
 """Runs at once where a rate is named: the model takes two seconds on average, so 16 answer eight messages a second."""
 
+SCARCE_RUNS = 2
+"""Runs at once of each of several nodes, where no rate is named: turns wait at times, and go to the other node."""
+
 QUIET_S = 3.0
 """How long nothing may be open before everything counts as quiet."""
 
@@ -162,9 +165,10 @@ def make_platforms(people: int, rate: float = 0.0) -> list[SimulatedPlatform]:
 
 
 def service_config(
-    model_url: str, platforms: Sequence[SimulatedPlatform], *, rate: float = 0.0
+    model_url: str, platforms: Sequence[SimulatedPlatform], *, rate: float = 0.0, nodes: int = 1
 ) -> dict[str, Any]:
     """Return the configuration of the service."""
+    runs = DENSE_RUNS if rate else SCARCE_RUNS if nodes > 1 else None
     config = with_model(model_url)
     config["models"][0] |= {"timeout": HANG_TIMEOUT_S, "max_retries": 1}
     return {
@@ -175,7 +179,7 @@ def service_config(
             "failure_threshold": 0
         },  # the plan breaks each message's model by itself
         "channels": {
-            **({"max_concurrent_runs": DENSE_RUNS} if rate else {}),
+            **({"max_concurrent_runs": runs} if runs else {}),
             **{platform.channel: platform.section for platform in platforms},
         },
     }
@@ -206,7 +210,7 @@ async def run_proof(
         steered = [name for name, place in places.items() if place.traits.steers]
         model = ProofModel(plan.messages, steered)
         server = await stack.enter_async_context(FakeModelServer(answer=model.answer))
-        config = service_config(server.base_url, platforms, rate=options.rate)
+        config = service_config(server.base_url, platforms, rate=options.rate, nodes=options.nodes)
         system = await _start_system(stack, options, folder, config, timeline, port)
         chaos = Chaos(
             system.nodes,

@@ -27,6 +27,9 @@ MESSAGES_A_THREAD = 12
 FAULTS = (*sorted(ONE_PLATFORM), FaultKind.MODEL_OFFLINE, FaultKind.DATABASE_LOCKED)
 """The process is not ended: what it uses is looked at."""
 
+GROUP_WEIGHT = 0.2
+"""Share of a group's messages, relative to those of a person: Telegram takes 20 messages a minute of a group."""
+
 TOOL_EVERY, FAILURE_EVERY = 10, 50
 """Every so many requests the model calls a tool, or fails once."""
 
@@ -70,13 +73,14 @@ async def run_soak(
     random_ = random.Random(options.seed)  # noqa: S311 - repeatable, not secret
     timeline, model, port = Timeline(), SoakModel(), free_port()
     async with AsyncExitStack() as stack:
-        platforms = make_platforms(options.people)
+        platforms = make_platforms(options.people, options.turns_per_s)
         for platform in platforms:
             await stack.enter_async_context(platform)
             if platform.calls_webhook:
                 platform.call_at(f"http://127.0.0.1:{port}")
         server = await stack.enter_async_context(FakeModelServer(answer=model.answer))
-        config = service_config(server.base_url, platforms) | {"gateway": {"port": port}}
+        config = service_config(server.base_url, platforms, rate=options.turns_per_s)
+        config["gateway"] = {"port": port}
         (folder / "tmp").mkdir(parents=True)
         environment = {"TMPDIR": str(folder / "tmp")}
         service = ProvenService(folder, config, timeline, environment)
@@ -98,11 +102,14 @@ async def run_soak(
 
 async def _write(places: Sequence[Place], turns_per_s: float, random_: random.Random) -> None:
     """Say something somewhere, at a steady rate on average; start a new thread now and then."""
+    weights = [
+        place.traits.weight * (1.0 if place.traits.private else GROUP_WEIGHT) for place in places
+    ]
     said = dict.fromkeys((place.name for place in places), 0)
     number = 0
     while True:
         await anyio.sleep(random_.expovariate(turns_per_s))
-        place = random_.choice(places)
+        [place] = random_.choices(places, weights)
         number, said[place.name] = number + 1, said[place.name] + 1
         is_last = said[place.name] % MESSAGES_A_THREAD == 0
         await place.say("/new" if is_last else f"Message {number}: how are things?")

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import anyio
 
+from store.chat_migrations import ChatMigrationStore
 from store.chat_owners import ChatOwners
 from store.config import StoreConfig
-from store.conversations import ConversationKey
+from store.conversations import ChatMigration, ConversationKey
 from store.database import Database
+from store.inbox import InboxRow, InboxStore, NewInboxRow
 from tests.ready_nodes import until_ready
 
 
@@ -48,3 +50,26 @@ async def test_a_chat_that_is_given_up_while_it_is_looked_up_does_not_count_as_o
                 is_owned = await other.find(chat) == owners.number
                 believed_in_vain += owners.is_own(chat) and not is_owned
         assert believed_in_vain == 0
+
+
+async def test_a_message_of_a_chat_that_migrated_goes_to_the_owner_of_its_new_chat(
+    url: str, tmp_path: Path
+) -> None:
+    """Also at the node that had it, and has not heard of the migration."""
+    config = StoreConfig(url=url)
+    async with (
+        Database.open(config, tmp_path / "one") as one,
+        Database.open(config, tmp_path / "two") as two,
+    ):
+        owners = ChatOwners(one)
+        assert await owners.claim(key_of(1)) == one.nodes.number
+        await ChatOwners(two).take([key_of(2)])
+        migration = ChatMigration(channel="fake", workspace="w", old_chat="c1", new_chat="c2")
+        await ChatMigrationStore(two).migrate(migration)
+        assert owners.is_own(key_of(1))
+        new = NewInboxRow(
+            key=key_of(1), event_id="e", message_id="", kind="chat", body="{}", received_at=1.0
+        )
+        accepted = await InboxStore(one, owners=owners).accept(new, cap=9)
+        assert isinstance(accepted, InboxRow)
+        assert accepted.owner == two.nodes.number

@@ -10,7 +10,7 @@ import pytest
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
-from store.errors import StoreUnavailable
+from store.errors import OutcomeUnknown
 from store.inbox import InboxRow, InboxStore, NewInboxRow
 from tests.fakes.postgres import PostgresServer
 from tests.fakes.postgres_proxy import PostgresProxy
@@ -53,7 +53,7 @@ async def test_the_outcome_is_unknown_after_a_crash_of_the_server(
     with PostgresProxy(url) as proxy:
         async with Database.open(StoreConfig(url=proxy.url), tmp_path) as database:
             proxy.arm("unanswered", crash)
-            with pytest.raises(StoreUnavailable):
+            with pytest.raises(OutcomeUnknown):
                 await InboxStore(database).accept(message(1), cap=9)
             assert await anyio.to_thread.run_sync(restarted.wait, 60)
     with psycopg.connect(url) as connection:

@@ -1,13 +1,17 @@
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from store.chat_owners import ChatOwners
+from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
 from store.errors import RowConflict, RowNotFound
 from store.message_topics import MessageTopicStore
 from store.outbox import NewOutboxRow, OutboxRow, OutboxStore
 from store.retention import Retention
+from tests.eventually import eventually
 
 HERE = ConversationKey(channel="slack", workspace="T1", chat="C1", topic="1.5")
 THERE = replace(HERE, topic="2.5")
@@ -37,6 +41,45 @@ async def test_open_rows_come_in_order(database: Database) -> None:
     await outbox.mark_delivered(closed.id, "m1", now=1)
     assert await outbox.list_open() == rows
     assert await outbox.find("nothing") is None
+
+
+async def test_the_rows_that_were_closed_last_are_listed(database: Database) -> None:
+    outbox = OutboxStore(database)
+    for key, closed_at in (("old", 10.0), ("first", 90.0), ("last", 100.0), ("future", 999.0)):
+        row = await add(outbox, key)
+        await outbox.mark_sending(row.id, now=closed_at)
+        await outbox.mark_delivered(row.id, "m", now=closed_at)
+    failed = await add(outbox, "failed")
+    await outbox.mark_failed(failed.id, error="gone", now=95.0)
+    await add(outbox, "open")
+
+    async def keys(limit: int) -> list[str]:
+        rows = await outbox.list_last_closed(now=200.0, limit=limit, within_s=15.0)
+        return [row.key for row in rows]
+
+    assert await keys(9) == ["failed", "future", "last", "first"]
+    assert await keys(2) == ["failed", "future"]
+
+
+async def test_what_was_closed_last_in_the_chats_of_other_nodes_is_theirs(
+    url: str, tmp_path: Path
+) -> None:
+    config, there = StoreConfig(url=url), replace(HERE, chat="C2")
+    async with Database.open(config, tmp_path / "one") as one:
+        outbox, chats = OutboxStore(one), [HERE, there, replace(HERE, chat="nobody's")]
+        for chat in chats:
+            row = await add(outbox, chat.chat, chat)
+            await outbox.mark_failed(row.id, error="gone", now=95.0)
+        await outbox.owners.take([HERE])
+
+        async def closed() -> set[str]:
+            rows = await outbox.list_last_closed(now=100.0, limit=9, within_s=15.0)
+            return {row.conversation.chat for row in rows}
+
+        async with Database.open(config, tmp_path / "two") as two:
+            await ChatOwners(two).take([there])
+            assert await closed() == {"C1", "nobody's"}
+        await eventually(closed, lambda chats: len(chats) == 3)
 
 
 async def test_rows_that_are_due_later_hold_up_nothing_until_they_are_due(

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -460,6 +461,37 @@ async def test_what_was_sent_since_a_snapshot_began_is_not_passed_again(
                 last = row.id
             assert await outbox.next_open(KEY, now=1.0, from_id=last) is None
         assert _pages_read(url, from_id=last + 1) < _pages_read(url, from_id=0) / 4
+
+
+async def test_accepting_does_not_pass_what_was_finished_since_a_snapshot_began(
+    url: str, tmp_path: Path
+) -> None:
+    messages = 100
+    with psycopg.connect(url) as snapshot:
+        async with Database.open(StoreConfig(url=url), tmp_path) as database:
+            snapshot.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            snapshot.execute("SELECT 1")
+            inbox = InboxStore(database)
+            for number in range(messages):
+                row = await inbox.accept(message(number), cap=9)
+                assert isinstance(row, InboxRow)
+                await inbox.finish(row.id, [])
+        # A session that has ended has reported what it read.
+        with psycopg.connect(url, autocommit=True) as connection:
+            await eventually(lambda: _others(connection) == 1)
+            read = connection.execute(
+                "SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = 'inbox_unfinished'"
+            ).fetchall()
+    # Each passed those of all before it, in one version at least.
+    assert read[0][0] < messages * 10
+
+
+def _others(connection: psycopg.Connection[Any]) -> int:
+    """Return how many other sessions use the database."""
+    [[count]] = connection.execute(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    ).fetchall()
+    return int(count)
 
 
 def _pages_read(url: str, *, from_id: int) -> int:

@@ -1,0 +1,45 @@
+"""Memory in a bucket: each node reads and lists what another one has learned."""
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+from anyio.to_thread import run_sync
+
+from agent.errors import MemoryUnavailable
+from agent.memory.schema import MemoryDocument, MemoryFact
+from agent.memory.scope import memory_scope
+from agent.memory.shared import shared_memory
+from agent.memory.store import MemoryStore
+from store.config import StoreConfig
+from store.database import Database
+from store.files.config import StorageConfig
+from store.files.opening import open_mirror
+from tests.fakes.s3 import S3Bucket
+
+ANN, BEN = memory_scope("person:slack:T1:ann"), memory_scope("person:slack:T1:ben")
+TEA = MemoryDocument(facts=(MemoryFact(id="f1", content="likes tea"),))
+
+
+async def memory_of(home: Path, bucket: S3Bucket, database: Database) -> MemoryStore:
+    """Return the memory of a node."""
+    mirror = await open_mirror(StorageConfig(**bucket.storage()), home, database)
+    root = home / "files" / "memory"
+    return MemoryStore(root, shared_memory(mirror, home / "files", root))
+
+
+async def test_a_node_lists_and_reads_what_another_one_has_learned(
+    tmp_path: Path, bucket: S3Bucket
+) -> None:
+    async with Database.open(StoreConfig(), tmp_path) as database:
+        one, two = [await memory_of(tmp_path / name, bucket, database) for name in ("1", "2")]
+        for scope in (ANN, BEN):
+            await run_sync(partial(one.update, scope, lambda _: TEA))
+        assert [info.scope for info in await run_sync(two.list_scopes)] == [ANN.scope, BEN.scope]
+        assert await run_sync(two.read, BEN) == TEA
+        await run_sync(two.delete, BEN)
+        assert [info.scope for info in await run_sync(one.list_scopes)] == [ANN.scope]
+    with pytest.raises(MemoryUnavailable):
+        await run_sync(two.read, ANN)
+    with pytest.raises(MemoryUnavailable):
+        await run_sync(two.list_scopes)

@@ -1,0 +1,63 @@
+"""Several nodes: what is handled where it arrives, whichever node has the chat."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+from bus.config import ChannelPolicy
+from bus.messages import Sender
+from bus.platform import Disposition
+from store.config import StoreConfig
+from store.conversations import ConversationKey
+from tests.bus.harness import BusHarness, running_bus
+from tests.eventually import eventually
+from tests.fakes.langgraph import FakeLangGraph
+from tests.ready_nodes import until_ready
+
+POLICY = ChannelPolicy(dm_policy="open", group_policy="pairing", admin_users=["boss"])
+GROUP = ConversationKey(channel="fake", workspace="w", chat="g")
+
+
+@asynccontextmanager
+async def owner_and_other(
+    store: StoreConfig, home: Path
+) -> AsyncIterator[tuple[BusHarness, BusHarness]]:
+    """Run two nodes; yield the one that is to own the group first."""
+    async with (
+        FakeLangGraph() as server,
+        running_bus(home / "one", server=server, store=store, policy=POLICY) as one,
+        running_bus(home / "two", server=server, store=store, policy=POLICY) as two,
+    ):
+        await until_ready(one.database, two.database)
+        yield (one, two) if one.bus.owners.prefers(GROUP) else (two, one)
+
+
+async def test_a_group_is_approved_at_every_node_by_who_adds_the_bot_at_one(
+    store: StoreConfig, tmp_path: Path
+) -> None:
+    async with owner_and_other(store, tmp_path) as (owner, other):
+        await other.bus.intake.handle_bot_added(GROUP, Sender(user_id="boss"))
+        for harness, event in ((owner, "e1"), (other, "e2")):
+            said = await harness.send("hi", event=event, user="ann", chat="g", is_private=False)
+            assert said is Disposition.ACCEPTED
+        await owner.expect_replies("Hello you", "Hello you")
+
+
+async def test_ignored_events_are_counted_at_the_node_that_received_them(
+    store: StoreConfig, tmp_path: Path
+) -> None:
+    async with owner_and_other(store, tmp_path) as (owner, other):
+        other.bus.intake.report_ignored("fake", Disposition.FROM_BOT)
+        for harness in (owner, other):
+            await harness.send("/why", event=own_chat(harness), user="boss", chat=own_chat(harness))
+        await eventually(lambda: owner.platform.texts and other.platform.texts)
+        assert "1 × `from_bot`" in other.platform.texts[0]
+        assert "from_bot" not in owner.platform.texts[0]
+
+
+def own_chat(harness: BusHarness) -> str:
+    """Return the name of a chat that is this node's: the owner answers commands."""
+    names = (f"c{number}" for number in count())
+    return next(name for name in names if harness.bus.owners.prefers(replace(GROUP, chat=name)))
