@@ -154,9 +154,10 @@ def _kind(hint: object, *, is_path: bool) -> str | None:
 def _match(segments: _Segments, asked: list[str]) -> dict[str, str] | None:
     path_params: dict[str, str] = {}
     for segment, given in zip(segments, asked, strict=True):
-        if segment == given:
-            continue
-        if not given or not segment.startswith("{"):
+        if segment.startswith("{"):
+            if not given:
+                return None
+            path_params[segment[1:-1]] = given
+        elif segment != given:
             return None
-        path_params[segment[1:-1]] = given
     return path_params

@@ -23,7 +23,8 @@ import yaml
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ToolCall
 from tests.journeys.chat_users import ChatUser, PlatformServers
-from tests.journeys.service import ROOT, free_port, with_model
+from tests.journeys.service import ROOT, with_model
+from tests.ports import free_port
 
 IMAGE = os.environ.get("PARLEY_TEST_IMAGE", "")
 ENGINE = shlex.split(os.environ.get("PARLEY_TEST_ENGINE", "docker"))

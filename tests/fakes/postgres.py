@@ -6,7 +6,6 @@ Each test gets a database of its own, copied from one with Parley's schema.
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -20,6 +19,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from store.postgres.connection import parse_url
 from store.postgres.schema import migrate
+from tests.ports import free_port
 
 URL_VARIABLE = "PARLEY_TEST_POSTGRES"
 """URL of a server whose role may create databases and roles: `postgresql://USER:PASSWORD@HOST:PORT/postgres`."""
@@ -176,7 +176,7 @@ def tls_server(files: Mapping[str, bytes], access: str) -> Iterator[PostgresServ
 @contextmanager
 def _started(programs: Path, folder: Path, settings: str = "") -> Iterator[PostgresServer]:
     """Start the server whose data are in `folder`."""
-    data, port = str(folder / "data"), _free_port()
+    data, port = str(folder / "data"), free_port()
     options = f"-p {port} -k {folder} {_SETTINGS} {settings}"
     log = str(folder / "log")
     control = (str(programs / "pg_ctl"), "-D", data, "-o", options, "-l", log)
@@ -215,8 +215,3 @@ def _call(*command: str) -> None:
     """Run a program of PostgreSQL, which refuses to run as root."""
     prefix = ("runuser", "-u", "postgres", "--") if os.geteuid() == 0 else ()
     subprocess.run([*prefix, *command], check=True, stdout=subprocess.DEVNULL, cwd="/")
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])

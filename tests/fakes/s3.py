@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ import obstore
 from obstore.store import S3Store
 
 from tests.fakes.proxy import TcpProxy
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 PEERS = ROOT / ".venv-peers"
@@ -96,8 +96,7 @@ def s3_server(environment: dict[str, str] | None = None) -> Iterator[S3Server | 
     if not (PEERS / ".ready").exists():
         yield None
         return
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = int(taken.getsockname()[1])
+    port = free_port()
     folder = Path(tempfile.mkdtemp(prefix="parley-s3-"))
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(

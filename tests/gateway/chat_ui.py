@@ -16,7 +16,8 @@ from gateway.serving.listener import open_listener
 from gateway.serving.server import HttpServer
 from tests.fakes.graphs import Graphs
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
-from tests.journeys.service import free_port, with_model
+from tests.journeys.service import with_model
+from tests.ports import free_port
 
 TOKEN = "test-token-0123"
 PAGE = "http://localhost:3000"

@@ -11,7 +11,7 @@ import pytest
 from gateway.commands.check import find_config_problems
 from gateway.config import load_config
 from tests.gateway.test_cli import ROOT, environment, parley
-from tests.journeys.service import free_port
+from tests.ports import free_port
 
 
 def _write(home: Path, name: str, content: bytes = b"") -> None:

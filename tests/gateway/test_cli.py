@@ -16,6 +16,7 @@ from gateway.cli import COMMANDS, main
 from gateway.command_errors import CommandFailed, flatten_errors, format_errors
 from store.errors import StoreLocked
 from tests.fork_server import run_parley
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 
@@ -211,9 +212,7 @@ def test_a_database_of_a_newer_version_is_reported(tmp_path: Path) -> None:
 
 def test_another_program_at_the_port_is_reported(tmp_path: Path) -> None:
     (tmp_path / "health").write_text("{}")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     server = subprocess.Popen(
         [sys.executable, "-m", "http.server", str(port), "--bind", "127.0.0.1"],
         cwd=tmp_path,

@@ -58,6 +58,7 @@ REQUESTS: list[tuple[str, str, bytes | dict[str, Any] | None]] = [
     ("POST", "/threads", b"7"),
     ("POST", "/threads", {"supersteps": [{"updates": []}]}),
     ("POST", f"/threads/{THREAD}/runs/wait", RUN),
+    ("POST", "/threads/{thread_id}/runs/wait", RUN),  # no ID: as clients send that do not fill in
     ("POST", f"/threads/{THREAD}/runs/wait", None),
     ("POST", f"/threads/{THREAD}/runs/wait", DEEP),
     ("POST", f"/threads/{THREAD}/runs/wait", {**RUN, "assistant_id": "nobody"}),

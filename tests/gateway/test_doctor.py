@@ -24,7 +24,8 @@ from tests.fakes.model import FakeModelServer, ModelReply
 from tests.fakes.slack import FakeSlack
 from tests.fakes.telegram import TelegramServer
 from tests.gateway.test_cli import one_line, parley
-from tests.journeys.service import free_port, serving, with_model
+from tests.journeys.service import serving, with_model
+from tests.ports import free_port
 
 KEY = "sk-a-very-secret-key"
 

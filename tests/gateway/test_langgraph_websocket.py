@@ -45,7 +45,7 @@ from tests.gateway.composed import TOKEN
 from tests.gateway.langgraph_server import ApiServer, serving
 from tests.gateway.test_langgraph_protocol import EVERYTHING, command
 from tests.gateway.test_langgraph_runs import HELLO
-from tests.journeys.service import free_port
+from tests.ports import free_port
 
 Json = dict[str, Any]
 

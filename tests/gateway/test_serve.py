@@ -25,7 +25,8 @@ from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply
 from tests.fork_server import ParleyProcess, fork_parley
 from tests.gateway.test_cli import environment, one_line, parley
-from tests.journeys.service import free_port, serving, with_model
+from tests.journeys.service import serving, with_model
+from tests.ports import free_port
 
 STOP_WITHIN_S = 12.0
 

@@ -13,7 +13,8 @@ import httpx
 import yaml
 from anyio.abc import Process
 
-from tests.journeys.service import ROOT, free_port
+from tests.journeys.service import ROOT
+from tests.ports import free_port
 
 PROGRAM = ROOT / ".venv-peers" / "bin" / "langgraph"
 START_WITHIN_S = 60.0

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -17,17 +16,11 @@ from anyio.abc import Process
 
 from tests.eventually import eventually
 from tests.fork_server import ParleyProcess, run_parley, start_parley
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 START_WITHIN_S = 60.0
 STOP_WITHIN_S = 12.0
-
-
-def free_port() -> int:
-    """Return a port of the loopback interface that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Service:

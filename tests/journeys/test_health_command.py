@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from tests.journeys.service import free_port, serving
+from tests.journeys.service import serving
+from tests.ports import free_port
 
 
 async def test_the_health_command_finds_the_service_at_its_port(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply
 from tests.fakes.nginx import MISSING, PROGRAM, nginx
-from tests.journeys.service import free_port, serving, with_model
+from tests.journeys.service import serving, with_model
+from tests.ports import free_port
 
 GATEWAY = {
     "trusted_proxies": ["127.0.0.1"],

@@ -15,7 +15,8 @@ import yaml
 from anyio.abc import Process
 
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
-from tests.journeys.service import ROOT, STOP_WITHIN_S, free_port, serving, with_model
+from tests.journeys.service import ROOT, STOP_WITHIN_S, serving, with_model
+from tests.ports import free_port
 
 PROMPT, CTRL_C, CTRL_D = "you>", "\x03", "\x04"
 EXIT_HINT = "to exit, press Ctrl-C again"

@@ -15,7 +15,8 @@ from anyio import to_thread
 from tests.fakes.model import FakeModelServer
 from tests.fakes.postgres import MISSING, postgres_server
 from tests.fork_server import close_servers
-from tests.journeys.service import free_port, with_model
+from tests.journeys.service import with_model
+from tests.ports import free_port
 from tests.prove.balancer import LoadBalancer
 from tests.prove.chaos import Chaos
 from tests.prove.clock import MovableClock

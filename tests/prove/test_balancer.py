@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import anyio
 from anyio.abc import SocketStream
 
-from tests.journeys.service import free_port
+from tests.ports import free_port
 from tests.prove.balancer import LoadBalancer
 
 

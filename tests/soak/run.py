@@ -11,7 +11,7 @@ import anyio
 import httpx
 
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
-from tests.journeys.service import free_port
+from tests.ports import free_port
 from tests.prove.chaos import Chaos
 from tests.prove.clock import MovableClock
 from tests.prove.databases import SqliteDatabase

@@ -1,0 +1,35 @@
+"""Ports for servers that take their port as a number, and may start again at it."""
+
+import os
+import socket
+from itertools import count
+from random import SystemRandom
+
+_FIRST = 12_000
+_PER_WORKER = 2_500
+_WORKERS = 8
+"""12,000 to 31,999: below what Linux gives to outgoing connections and to servers that ask for any port
+(net.ipv4.ip_local_port_range), so that nothing takes a port between the call and the server's start."""
+
+_numbers = count(SystemRandom().randrange(_PER_WORKER))
+
+
+def free_port() -> int:
+    """Return a port of the loopback interface that nobody listens on, another one with each call.
+
+    Raises:
+        OSError: All ports of this process are taken.
+    """
+    for _ in range(_PER_WORKER):
+        worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % _WORKERS
+        port = _FIRST + worker * _PER_WORKER + next(_numbers) % _PER_WORKER
+        with socket.socket() as probe:
+            # As servers do: connections that ended a moment ago do not count.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    message = "no free port"
+    raise OSError(message)
