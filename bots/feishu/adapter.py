@@ -38,6 +38,7 @@ from bus.platform import (
     Capabilities,
     Clock,
     CommandInfo,
+    ConnectionState,
     Intake,
     OutgoingFile,
     SupportsButtons,
@@ -100,6 +101,7 @@ class FeishuAdapter(
             channel=name,
         )
         self._rest = FeishuRestClient(app, timeouts)
+        self._rest.on_refused = self._check_credentials
         self._api = api = FeishuApi(self._rest)
         self._private_chats = PrivateChats()
         self._commands = frozenset(command.name for command in commands)
@@ -230,6 +232,14 @@ class FeishuAdapter(
     @override
     async def handle_request(self, intake: Intake, request: WebhookRequest) -> WebhookResponse:
         return await self._webhook.handle(intake, request) if self._webhook else RETRY_LATER
+
+    def _check_credentials(self) -> None:
+        """Connect again, because Feishu refuses the secret: health says so until it is taken again.
+
+        A long connection lasts longer than its secret, and no answer would follow what arrives over it.
+        """
+        if self.tracker.state is ConnectionState.CONNECTED:
+            self.connection.reconnect()
 
     async def _identify(self, receiver: FeishuReceiver) -> None:
         """Ask for the bot's own id: without it no mention can be recognized. Raises ConnectionFailure."""

@@ -100,6 +100,7 @@ class FeishuRestClient:
 
     Attributes:
         count_nodes: Returns how many processes share the app's limits.
+        on_refused: Called when Feishu gives no token because it refuses the app's ID and secret.
     """
 
     def __init__(
@@ -117,6 +118,7 @@ class FeishuRestClient:
         self._renew_at = 0.0
         self._token_lock = anyio.Lock()
         self.count_nodes: Callable[[], int] = lambda: 1
+        self.on_refused: Callable[[], None] = lambda: None
 
     @property
     def channel(self) -> str:
@@ -269,6 +271,8 @@ class FeishuRestClient:
             raise FeishuError("Feishu gave no token in time", retryable=True) from error
         except FeishuError as error:
             error.ambiguous = False
+            if error.refused:
+                self.on_refused()
             raise
 
     async def _fetch_token(self, client: httpx.AsyncClient) -> FeishuResponse:

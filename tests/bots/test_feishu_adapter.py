@@ -19,7 +19,7 @@ from bus.platform import (
     SupportsIndicators,
     SupportsStreaming,
 )
-from tests.bots.feishu_rig import adapter_for, running
+from tests.bots.feishu_rig import adapter_for, place_of, running
 from tests.eventually import eventually
 from tests.fakes.feishu import FakeFeishu
 from tests.fakes.intake import RecordingIntake
@@ -269,6 +269,24 @@ async def test_a_refusing_endpoint_is_distinguished_from_a_busy_one(
             await eventually(lambda: f"code {code}" in adapter.health().detail)
             feishu.refuse_connects(0)
             await eventually(lambda: adapter.health().state is ConnectionState.CONNECTED)
+
+
+async def test_a_secret_that_is_refused_while_it_runs_is_reported_until_it_is_taken_again() -> None:
+    async with FakeFeishu() as feishu:
+        adapter, intake = adapter_for(feishu), RecordingIntake()
+        async with running(adapter, intake):
+            message = await feishu.dm("hello")
+            feishu.revoke_tokens()
+            feishu.fail("token", status=200, code=10014)
+            feishu.refuse_connects(10014)
+            with pytest.raises(DeliveryError):
+                await adapter.send(place_of(message), "an answer", key="k1")
+            await eventually(lambda: adapter.health().state is ConnectionState.FAILED)
+            assert "channels.feishu.app_id, app_secret" in adapter.health().detail
+            feishu.refuse_connects(0)
+            await eventually(lambda: adapter.health().state is ConnectionState.CONNECTED)
+            await adapter.send(place_of(message), "an answer", key="k1")
+            assert len(feishu.answers_to(message)) == 1
 
 
 async def test_too_many_connections_are_named() -> None:

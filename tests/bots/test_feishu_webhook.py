@@ -17,10 +17,10 @@ import pytest
 from bots.common.webhooks import WebhookEndpoint, WebhookRequest
 from bots.feishu.adapter import FeishuAdapter
 from bots.feishu.encryption import DecryptionError, decrypt
-from bus.errors import IntakeFull
+from bus.errors import DeliveryError, IntakeFull
 from bus.messages import PressResponse
 from bus.platform import ConnectionState, Disposition
-from tests.bots.feishu_rig import QUICK, adapter_for, running
+from tests.bots.feishu_rig import QUICK, adapter_for, place_of, running
 from tests.eventually import eventually
 from tests.fakes.feishu import FakeFeishu
 from tests.fakes.intake import RecordingIntake
@@ -88,6 +88,26 @@ async def test_it_is_connected_once_feishu_proved_itself() -> None:
         after = adapter.health()
         assert (after.state, after.detail) == (ConnectionState.CONNECTED, "")
         assert after.last_event_at is not None
+
+
+async def test_a_secret_that_is_refused_is_reported_at_the_next_call() -> None:
+    never = replace(QUICK, check_s=3600)
+    async with FakeFeishu() as feishu:
+        post = feishu.poster
+        keys = {"encrypt_key": post.encrypt_key, "verification_token": post.token}
+        adapter = adapter_for(feishu, timeouts=never, mode="webhook", **keys)
+        async with running(adapter, RecordingIntake(), link=ConnectionState.CONNECTING):
+            await eventually(lambda: "Waiting for Feishu" in adapter.health().detail)
+            assert adapter.webhook is not None
+            await adapter.webhook.handle(call(feishu, event(feishu)))
+            assert adapter.health().state is ConnectionState.CONNECTED
+            message = await feishu.dm("hello")
+            feishu.revoke_tokens()
+            feishu.fail("token", times=1000, status=200, code=10014)
+            with pytest.raises(DeliveryError):
+                await adapter.send(place_of(message), "an answer", key="k1")
+            await eventually(lambda: adapter.health().state is ConnectionState.FAILED)
+            assert "app_secret" in adapter.health().detail
 
 
 @pytest.mark.parametrize("is_sealed", [True, False])
