@@ -17,6 +17,7 @@ import pytest
 from bots.common.webhooks import WebhookEndpoint, WebhookRequest
 from bots.feishu.adapter import FeishuAdapter
 from bots.feishu.encryption import DecryptionError, decrypt
+from bots.feishu.timeouts import FeishuTimeouts
 from bus.errors import DeliveryError, IntakeFull
 from bus.messages import PressResponse
 from bus.platform import ConnectionState, Disposition
@@ -53,7 +54,10 @@ def signed(feishu: FakeFeishu, body: bytes, *, ago_s: float = 0.0) -> dict[str, 
 
 @asynccontextmanager
 async def listening(
-    feishu: FakeFeishu, intake: RecordingIntake, **settings: str
+    feishu: FakeFeishu,
+    intake: RecordingIntake,
+    timeouts: FeishuTimeouts = FAST,
+    **settings: str,
 ) -> AsyncIterator[tuple[FeishuAdapter, WebhookEndpoint]]:
     post = feishu.poster
     keys: dict[str, Any] = {
@@ -61,7 +65,7 @@ async def listening(
         "verification_token": post.token,
         **settings,
     }
-    adapter = adapter_for(feishu, timeouts=FAST, mode="webhook", **keys)
+    adapter = adapter_for(feishu, timeouts=timeouts, mode="webhook", **keys)
     assert adapter.webhook is not None
     async with running(adapter, intake, link=ConnectionState.CONNECTING):
         await eventually(lambda: "Waiting for Feishu" in adapter.health().detail)
@@ -92,22 +96,19 @@ async def test_it_is_connected_once_feishu_proved_itself() -> None:
 
 async def test_a_secret_that_is_refused_is_reported_at_the_next_call() -> None:
     never = replace(QUICK, check_s=3600)
-    async with FakeFeishu() as feishu:
-        post = feishu.poster
-        keys = {"encrypt_key": post.encrypt_key, "verification_token": post.token}
-        adapter = adapter_for(feishu, timeouts=never, mode="webhook", **keys)
-        async with running(adapter, RecordingIntake(), link=ConnectionState.CONNECTING):
-            await eventually(lambda: "Waiting for Feishu" in adapter.health().detail)
-            assert adapter.webhook is not None
-            await adapter.webhook.handle(call(feishu, event(feishu)))
-            assert adapter.health().state is ConnectionState.CONNECTED
-            message = await feishu.dm("hello")
-            feishu.revoke_tokens()
-            feishu.fail("token", times=1000, status=200, code=10014)
-            with pytest.raises(DeliveryError):
-                await adapter.send(place_of(message), "an answer", key="k1")
-            await eventually(lambda: adapter.health().state is ConnectionState.FAILED)
-            assert "app_secret" in adapter.health().detail
+    async with (
+        FakeFeishu() as feishu,
+        listening(feishu, RecordingIntake(), timeouts=never) as (adapter, door),
+    ):
+        await door.handle(call(feishu, event(feishu)))
+        assert adapter.health().state is ConnectionState.CONNECTED
+        message = await feishu.dm("hello")
+        feishu.revoke_tokens()
+        feishu.fail("token", times=1000, status=200, code=10014)
+        with pytest.raises(DeliveryError):
+            await adapter.send(place_of(message), "an answer", key="k1")
+        await eventually(lambda: adapter.health().state is ConnectionState.FAILED)
+        assert "app_secret" in adapter.health().detail
 
 
 @pytest.mark.parametrize("is_sealed", [True, False])
