@@ -418,14 +418,15 @@ NODES = "for n in 1 2 3; do (while mkfifo n$n-$((i++)); do :; done) & done; wait
 
 @pytest.mark.parametrize(
     ("command", "entries"),
-    [(creating("f"), 10_000), (NODES, 500)],
+    [(creating("f"), 10_000), (NODES, 2_000)],
     ids=["files", "nodes"],
 )
 async def test_the_limit_of_files_holds_at_once(tmp_path: Path, command: str, entries: int) -> None:
     cell = SandboxHarness(tmp_path, disk=DiskLimits(free_mb=1, entries=entries))
     said = await cell.bash(command)
     assert f"There are more than {entries} files" in said
-    # What was created between two checks, and the slack: the old check allowed 80,000 more.
+    # What was created between two checks, and the slack: the old check allowed 80,000 more. On a busy machine a
+    # check can come a second late; `mkfifo` is a process each, so some 1,500 are created meanwhile.
     assert measure_usage(cell.folders.root).entries < 2 * entries + SLACK.entries
     before = measure_usage(cell.folders.root).entries
     assert "reached a limit of disk space" in await cell.bash(

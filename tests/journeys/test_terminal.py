@@ -152,8 +152,7 @@ async def test_chat_with_the_running_service(tmp_path: Path) -> None:
 
 async def _stop_and_leave(terminal: Terminal) -> None:
     """Ctrl-C stops the answer, then warns, then leaves."""
-    terminal.type("hang\n")
-    await terminal.sees("one two")
+    await _answer_begins(terminal)
     terminal.type(CTRL_C)
     await terminal.sees("Stopped", PROMPT)
     terminal.type(CTRL_C)
@@ -162,11 +161,16 @@ async def _stop_and_leave(terminal: Terminal) -> None:
     assert await terminal.leaves() == 0
 
 
+async def _answer_begins(terminal: Terminal) -> None:
+    """Ask for an answer that hangs after two words; when they arrive apart, the live picture is drawn between them."""
+    terminal.type("hang\n")
+    await terminal.sees("one", "two")
+
+
 async def _talk(terminal: Terminal, model: FakeModelServer) -> None:
     terminal.type("hello\n")
     await terminal.sees("You said: hello", PROMPT)
-    terminal.type("hang\n")
-    await terminal.sees("one two")
+    await _answer_begins(terminal)
     terminal.type("/stop\n")
     await terminal.sees("Stopped", PROMPT)
     await model.until(lambda m: m.requests[-1].closed_by_client)
