@@ -224,9 +224,9 @@ class FeishuAdapter(
             self._webhook.receiver = receiver
             identify = partial(self._identify, receiver)
             await self._webhook.check_regularly(identify, interval_s=self._timeouts.check_s)
-        if receiver.bot is None:
-            await self._identify(receiver)
         if self._codec is not None:
+            # Each time: the long connection may be given to an app whose secret is refused for everything else.
+            await self._identify(receiver)
             await self._long_connection.serve(self._codec, receiver.handle)
 
     @override

@@ -271,14 +271,20 @@ async def test_a_refusing_endpoint_is_distinguished_from_a_busy_one(
             await eventually(lambda: adapter.health().state is ConnectionState.CONNECTED)
 
 
-async def test_a_secret_that_is_refused_while_it_runs_is_reported_until_it_is_taken_again() -> None:
+@pytest.mark.parametrize("refused", ["everywhere", "for tokens only"])
+async def test_a_secret_that_is_refused_while_it_runs_is_reported_until_it_is_taken_again(
+    refused: str,
+) -> None:
     async with FakeFeishu() as feishu:
         adapter, intake = adapter_for(feishu), RecordingIntake()
         async with running(adapter, intake):
             message = await feishu.dm("hello")
             feishu.revoke_tokens()
             feishu.fail("token", status=200, code=10014)
-            feishu.refuse_connects(10014)
+            if refused == "everywhere":
+                feishu.refuse_connects(10014)
+            else:
+                feishu.fail("token", status=200, code=10014)  # of the next connection too
             with pytest.raises(DeliveryError):
                 await adapter.send(place_of(message), "an answer", key="k1")
             await eventually(lambda: adapter.health().state is ConnectionState.FAILED)
