@@ -25,8 +25,8 @@ from tests.benchmarks.bus import MESSAGES as BUS_MESSAGES
 from tests.benchmarks.figures import Figure, paired, percentile, rounds
 from tests.benchmarks.instant_runs import InstantRuns
 from tests.benchmarks.scale_cluster import server_cpu_s
+from tests.benchmarks.scale_node import receiving_node
 from tests.benchmarks.service_loop import run_as_service
-from tests.eventually import eventually
 from tests.fakes.postgres import PostgresServer
 
 ROUNDS = rounds(3)
@@ -36,7 +36,6 @@ SNAPSHOT_RATE = 50
 
 BURSTS = 5
 
-_OF_THE_OTHER = "SELECT chat FROM chat_owner WHERE node = (SELECT max(number) FROM node)"
 _MAP = """
 INSERT INTO conversation (channel, workspace, chat, thread_id, created_at, updated_at)
 SELECT 'fake', 'w', 'old' || n, lpad(to_hex(n + 10000), 32, '0')::uuid::text, %(at)s, %(at)s
@@ -106,27 +105,18 @@ def _map_conversations(url: str) -> None:
 
 
 async def _wakeups(server: PostgresServer) -> list[Figure]:
-    """Let one node receive everything; measure what the other one starts runs for."""
+    """Let a node in another process receive everything; measure what this one starts runs for."""
     with server.database() as url:
-        store, runs = StoreConfig(url=url), InstantRuns()
-        async with (
-            running_bus(runs, known=CHATS, store=store) as one,
-            running_bus(runs, store=store) as other,
-        ):
-            sent = await at_rate(one.bus)
-            await runs.until(len(sent))
-            platforms = (one.platform, other.platform)
-            await eventually(
-                lambda: sum(len(platform.shown) for platform in platforms),
-                lambda shown: shown == len(sent),
-                within_s=30,
-            )
-            with psycopg.connect(url) as connection:
-                chats = {row[0] for row in connection.execute(_OF_THE_OTHER)}
+        runs = InstantRuns()
+        async with receiving_node(url) as other, running_bus(runs, store=StoreConfig(url=url)):
+            received = await other.receive()
+    if {*received.started, *runs.started} != {*received.sent}:
+        raise RuntimeError("runs of some messages have not started")
+    # The first message of a chat finds its owner.
     waits = [
-        (runs.started[text] - at) * 1000
-        for number, (text, at) in enumerate(sent.items())
-        if f"c{number % CHATS}" in chats and number >= CHATS
+        (at - received.sent[text]) * 1000
+        for text, at in runs.started.items()
+        if int(text.removeprefix("p")) >= CHATS
     ]
     name = "nodes: accepted at one, run started at another, 200/s"
     return [
