@@ -20,7 +20,7 @@ from store.postgres.connection import Connection
 from store.postgres.prepared import PreparedStatements
 from store.signals import Signals, TopicSubscribers, check_signal
 
-INTERVAL_S = 0.005
+INTERVAL_S = 0.002
 """Between two statements, seconds: what is published meanwhile goes out with the next one.
 
 A NOTIFY takes a lock of the whole server when it commits; one statement with many costs as much as one with one.
