@@ -19,7 +19,6 @@ from bus.messages import Attachment
 CHUNK_BYTES = 64 * 1024
 
 _CONNECTION_ERRORS = (aiohttp.ClientError, OSError)
-_TOO_BIG = f"Telegram does not give bots files larger than {MAX_DOWNLOAD_BYTES // 1_000_000} MB"
 _ELSEWHERE = "the Bot API server stores files on its own disk: run it without --local"
 
 
@@ -30,10 +29,10 @@ async def open_download(
     """Stream a file's bytes, at most `max_bytes`.
 
     Raises:
-        DeliveryError: it is not there, too large, or the connection broke.
+        DeliveryError: it is not there, too large (`FileTooLarge`), or the connection broke.
     """
     if (attachment.size_bytes or 0) > MAX_DOWNLOAD_BYTES:
-        raise DeliveryError(_TOO_BIG)
+        raise FileTooLarge(MAX_DOWNLOAD_BYTES)
     url = await _file_url(bot, attachment.ref, timing)
     transport = bot.request
     if not isinstance(transport, TelegramTransport):
@@ -51,7 +50,7 @@ async def _file_url(bot: Bot, ref: str, timing: TelegramTimeouts) -> str:
             file = await bot.get_file(ref)
     except BadRequest as error:
         if "too big" in error.message:
-            raise DeliveryError(_TOO_BIG) from None
+            raise FileTooLarge(MAX_DOWNLOAD_BYTES) from None
         raise _unambiguous(delivery_error(error)) from None
     except (TelegramError, *MALFORMED) as error:
         raise _unambiguous(delivery_error(error)) from None

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from bots.telegram.adapter import TelegramAdapter
-from bus.errors import DeliveryError
+from bus.errors import DeliveryError, FileTooLarge
 from bus.messages import Attachment
 from tests.bots.telegram_rig import FAST, adapter_for, running
 from tests.eventually import eventually
@@ -49,9 +49,9 @@ async def test_files_that_telegram_refuses_are_reported() -> None:
     async with TelegramServer() as telegram:
         adapter = adapter_for(telegram)
         big = kept(telegram, bytes(20_000_001))
-        with pytest.raises(DeliveryError, match="larger than 20 MB"):
+        with pytest.raises(FileTooLarge, match="larger than 20 MB"):
             await fetched(adapter, big)
-        with pytest.raises(DeliveryError, match="larger than 20 MB"):
+        with pytest.raises(FileTooLarge, match="larger than 20 MB"):
             async with adapter.download(
                 Attachment(name="a", ref="r", size_bytes=30_000_000), max_bytes=LIMIT
             ):
