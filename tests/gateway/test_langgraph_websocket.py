@@ -471,6 +471,10 @@ async def test_sockets_need_the_token_a_known_name_and_a_page_that_may(tmp_path:
     async with whole_service(tmp_path, pages) as url:
         assert await refused(url) == 401
         assert await refused(url, X_Api_Key="wrong-token-0123") == 401
+        written = (tmp_path / "home" / "audit.log").read_text()
+        assert '"action":"WEBSOCKET ' in written.replace('": "', '":"')
+        assert "(wrong token)" in written
+        assert "wrong-token-0123" not in written
         assert await refused(url, X_Api_Key=TOKEN) == 101
         assert await refused(url, Authorization=f"Bearer {TOKEN}") == 101
         assert await refused(url, X_Api_Key=TOKEN, Origin="https://evil.example") == 403
