@@ -4,7 +4,7 @@ import importlib
 from pathlib import Path
 
 from store.config import CHECKPOINTS_FILE, StoreConfig
-from store.errors import StoreError
+from store.errors import StoreError, StoreUnavailable
 from store.sqlite_file import inspect
 
 
@@ -26,3 +26,17 @@ def find_database_problem(config: StoreConfig, home: Path) -> str:
     except (StoreError, OSError) as error:
         return str(error)
     return ""
+
+
+def find_eavesdroppers(config: StoreConfig) -> list[str]:
+    """Return the PostgreSQL roles that may read and send the signals between nodes, and should not."""
+    if not config.is_postgres:
+        return []
+    try:
+        parameters = importlib.import_module("store.postgres.connection").parse_url(config.url)
+        found: list[str] = importlib.import_module(
+            "store.postgres.schema"
+        ).list_roles_without_rights(parameters)
+    except StoreUnavailable:
+        return []
+    return found

@@ -14,7 +14,7 @@ from agent.thread_storage import ThreadStorage
 from agent.uploads.worker import CONVERTER_PACKAGE
 from bots.common.diagnosis import CheckResult, Severity, problem
 from store.config import StoreConfig
-from store.database_check import find_database_problem
+from store.database_check import find_database_problem, find_eavesdroppers
 
 MIN_FREE_BYTES = 100_000_000
 """With less free disk space, the journal may not be able to store the next message."""
@@ -54,6 +54,14 @@ def check_database(config: StoreConfig, home: Path) -> CheckResult:
     """Check whether the database can be opened; it need not exist yet. Blocking: it is read as a whole."""
     if fault := find_database_problem(config, home):
         return problem("database", fault)
+    if roles := find_eavesdroppers(config):
+        return CheckResult(
+            subject="database",
+            text=f"PostgreSQL; roles without rights on its tables may connect, and so read and forge what nodes tell "
+            f"each other: {', '.join(roles)}",
+            severity=Severity.WARNING,
+            fix="REVOKE CONNECT on the database from PUBLIC: see docs/howto/use-postgresql.md",
+        )
     return CheckResult(subject="database", text="PostgreSQL" if config.is_postgres else "SQLite")
 
 

@@ -13,6 +13,11 @@ from store.postgres.connection import Connection, connect, unavailable
 _LOCK_KEY = 0x5041524C4559_01
 _HAS_TABLE = "SELECT to_regclass(%s) IS NOT NULL AS found"
 _TABLE = "CREATE TABLE schema_version (version BIGINT PRIMARY KEY, applied_at BIGINT NOT NULL)"
+_EAVESDROPPERS = """
+SELECT rolname FROM pg_roles
+WHERE rolcanlogin AND has_database_privilege(oid, current_database(), 'CONNECT')
+AND NOT has_table_privilege(oid, 'schema_version', 'SELECT') ORDER BY rolname
+"""
 
 UNFINISHED_COPY = "unfinished_copy"
 """A table that exists while `parley migrate` copies rows into the database (store/transfer)."""
@@ -73,6 +78,22 @@ def check_version(parameters: dict[str, Any]) -> None:
         if _has_table(connection, "schema_version"):
             applied = connection.execute("SELECT max(version) AS newest FROM schema_version")
             refuse_newer(applied.fetchall()[0]["newest"] or 0, max(scripts(POSTGRES)))
+    except psycopg.Error as error:
+        raise unavailable(error) from error
+    finally:
+        connection.close()
+
+
+def list_roles_without_rights(parameters: dict[str, Any]) -> list[str]:
+    """Return the roles that may connect to a database though they have no rights on Parley's tables.
+
+    PostgreSQL lets every role that is connected read and send signals. Raises StoreUnavailable.
+    """
+    connection = connect(parameters)
+    try:
+        if not _has_table(connection, "schema_version"):
+            return []
+        return [row["rolname"] for row in connection.execute(_EAVESDROPPERS)]
     except psycopg.Error as error:
         raise unavailable(error) from error
     finally:

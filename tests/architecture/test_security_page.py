@@ -19,6 +19,7 @@ SURFACES = (
     "Skills and custom agents",
     "Terminal and logs",
     "Secrets",
+    "Nodes, database and bucket",
 )
 HEADER = "| threat | protection | tests |\n|---|---|---|\n"
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
