@@ -25,6 +25,9 @@ _MENTION_ALL = re.compile("@(?=_all|_user)")
 _IMAGE = re.compile(r"!(?=\[)")
 """What Feishu may take for an image, also unfinished: one without a key fails the whole card (200570)."""
 
+_LINK = re.compile(r"\](?=\()")
+"""What Feishu may take for a link though it is none here: one to `javascript:` or `file:`."""
+
 _TAG = re.compile(r"<(?=/?\s*(?:at|person)\b)", re.IGNORECASE)
 _SPECIAL = {char: f"&#{ord(char)};" for char in "!\"#$%'()*+,-./:;=?@[\\]^_`{|}~"}
 
@@ -70,6 +73,7 @@ class _Feishu:
         if text.source != text.text:  # an escape or an entity: one character
             return {"<": "&lt;", ">": "&gt;", "&": "&amp;", **_SPECIAL}.get(text.text, text.text)
         inert = _IMAGE.sub(f"!{_JOINER}", _ENTITY.sub("&amp;", text.text).replace("<", "&lt;"))
+        inert = _LINK.sub(f"]{_JOINER}", inert)
         return re.sub(r"@(?=_all|_user|\Z)", f"@{_JOINER}", inert)
 
     def code(self, code: str) -> str:

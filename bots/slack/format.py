@@ -138,7 +138,9 @@ class _Slack:
     def text(self, text: tree.Text) -> str:
         if text.source != text.text:  # an escape or an entity: one character
             return text.source + (_JOINER if text.text in {"<", "@"} else "")
-        return _CALL.sub(f"@{_JOINER}", text.source.replace("<", f"<{_JOINER}"))
+        # "](": Slack may take for a link what is none here, such as one to `javascript:` or `file:`.
+        inert = text.source.replace("<", f"<{_JOINER}").replace("](", f"]{_JOINER}(")
+        return _CALL.sub(f"@{_JOINER}", inert)
 
     def code(self, code: str) -> str:
         return _TOKEN.sub(f"<{_JOINER}", code)

@@ -100,6 +100,16 @@ def test_a_deceptive_link_shows_where_it_goes(render: Callable[[str], str], mark
     assert deceptive.count("https://evil.example/x") > honest.count("https://evil.example/x")
 
 
+@pytest.mark.parametrize("render", [slack, render_feishu])
+@pytest.mark.parametrize("url", ["javascript:alert(1)", "file:///etc/passwd", "data:text/html,hi"])
+def test_a_link_that_may_not_be_one_is_none_for_platforms_that_read_markdown(
+    url: str, render: Callable[[str], str]
+) -> None:
+    """The parser leaves it as text, and so do they: the word joiner is invisible."""
+    shown = render(f"See [www.bank.com]({url}).").replace(r"\u2060", "\u2060")
+    assert f"[www.bank.com]\u2060({url})" in shown
+
+
 def test_letters_that_look_alike_show_as_they_are() -> None:
     assert "bank.com (https://xn--bnk-6cd.com)" in telegram("[bank.com](https://b\u0430nk.com)")
     assert not is_deceptive("[::1", "https://[::1")

@@ -34,7 +34,7 @@ LIVE = re.compile(r"<(?:at|person|font)\b|@_all|@_user", re.IGNORECASE)
         ("[a](mailto:x@y.z)", "a (mailto:x@y.z)"),
         ("[a](https://x/(y))", "[a](https://x/%28y%29)"),
         ("@_all", "@\u2060_all"),
-        ("![](\n\nx!", "!\u2060[](\n\nx!"),
+        ("![](\n\nx!", "!\u2060[]\u2060(\n\nx!"),
         ("`<at id=all>` `<b>`", "`<\u2060at id=all>` `<b>`"),
         ("- a\n  ```py\n  x\n  ```", "- a\n```py\nx\n```"),
         ("", ""),
