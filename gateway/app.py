@@ -39,6 +39,7 @@ from gateway.routes import (
     uploads,
     webhooks,
 )
+from gateway.routes.console import mount_console
 from gateway.routes.documentation import mount_documentation
 from gateway.services import Services
 from gateway.version import get_version
@@ -179,6 +180,7 @@ def build_app(services: Services) -> Application:
     )
     install_openapi(app)
     mount_documentation(app)
+    mount_console(app)
     return app
 
 

@@ -47,6 +47,7 @@ OPEN_PATHS = frozenset({"/health", "/health/ready"})
 """Paths that need no token; /health/ready says less without one."""
 
 DOCUMENTATION_PREFIX = "/docs"
+CONSOLE_PREFIX = "/console"
 """Pages that need no token: browsers send none."""
 
 WEBHOOK_PREFIX = "/webhooks/"
@@ -57,6 +58,7 @@ WEBSOCKET_TOKEN_PREFIX = "parley.token."  # noqa: S105 - a name
 """How browsers send the token with a WebSocket: `new WebSocket(url, ["parley", "parley.token.<token>"])`."""
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+_PAGE_PREFIXES = (f"{DOCUMENTATION_PREFIX}/", f"{CONSOLE_PREFIX}/")
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - recognised, not bound
 
@@ -217,8 +219,8 @@ class AccessMiddleware:
 
     def _is_open(self, scope: Scope) -> bool:
         path, method = scope["path"], scope["method"]
-        is_documentation = f"{path}/".startswith(f"{DOCUMENTATION_PREFIX}/")
-        return path in self._open_paths or (is_documentation and method in _SAFE_METHODS)
+        is_page = path == "/" or f"{path}/".startswith(_PAGE_PREFIXES)
+        return path in self._open_paths or (is_page and method in _SAFE_METHODS)
 
     def _check_websocket(self, scope: Scope, named: ApiToken | None) -> Rejection | None:
         """Return why a WebSocket is rejected. Browsers open them from any page, and CORS does not apply."""

@@ -1,6 +1,11 @@
 """`python -m tests.pictures` draws the pictures of the documentation anew, into docs/pictures."""
 
-from tests.pictures.all_pictures import FOLDER, PICTURES
+import sys
+
+import anyio
+
+from tests.browser import CHROMIUM
+from tests.pictures.all_pictures import FOLDER, PICTURES, SCREENSHOTS
 
 
 def main() -> None:
@@ -8,6 +13,11 @@ def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     for name, draw in PICTURES.items():
         (FOLDER / name).write_text(draw(), "utf-8")
+    if CHROMIUM is None:
+        sys.stderr.write(f"Left out: {', '.join(SCREENSHOTS)} (needs chromium).\n")
+        return
+    for name, take in SCREENSHOTS.items():
+        anyio.run(take, FOLDER / name)
 
 
 if __name__ == "__main__":

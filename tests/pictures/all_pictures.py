@@ -1,10 +1,11 @@
 """Which pictures there are, by file name, and where they are."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from tests.pictures.architecture import architecture_diagram
 from tests.pictures.chats import CHAT_PICTURES
+from tests.pictures.console import take_console_screenshot
 from tests.pictures.sequence import sequence_diagram
 from tests.pictures.state_diagram import state_diagram
 from tests.pictures.terminal import terminal_recording
@@ -18,3 +19,8 @@ PICTURES: Mapping[str, Callable[[], str]] = {
     "terminal.svg": terminal_recording,
     **CHAT_PICTURES,
 }
+
+SCREENSHOTS: Mapping[str, Callable[[Path], Awaitable[None]]] = {
+    "console.png": take_console_screenshot
+}
+"""Taken in a real browser, so no two are alike to the byte: tests do not compare them."""

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from bus.conversation.states import TRANSITIONS, TurnState
-from tests.pictures.all_pictures import FOLDER, PICTURES
+from tests.pictures.all_pictures import FOLDER, PICTURES, SCREENSHOTS
 from tests.pictures.sequence import PARTICIPANTS, STEPS
 
 MAX_BYTES = 1_500_000
@@ -22,7 +22,7 @@ def test_a_generated_picture_is_current(name: str) -> None:
 
 def test_every_picture_is_generated_shown_and_small() -> None:
     files = [path for path in FOLDER.iterdir() if path.is_file()]
-    assert {path.name for path in files} == set(PICTURES)
+    assert {path.name for path in files} == {*PICTURES, *SCREENSHOTS}
     assert sum(path.stat().st_size for path in files) < MAX_BYTES
     pages = "".join(page.read_text("utf-8") for page in FOLDER.parent.rglob("*.md"))
     assert [path.name for path in files if f"pictures/{path.name})" not in pages] == []

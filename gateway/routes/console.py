@@ -1,0 +1,49 @@
+"""GET /console/: the console, a page for administrators. It is static and holds nothing of the service.
+
+What it shows comes from the REST API, with the token that the person enters; browsers request the page without one.
+"""
+
+from pathlib import Path
+
+from fastapi import FastAPI
+from starlette.responses import RedirectResponse, Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+from typing_extensions import override
+
+from gateway.auth import CONSOLE_PREFIX
+
+PAGE = Path(__file__).parents[1] / "console_page"
+
+HEADERS = {
+    "Cache-Control": "no-cache",
+    "Content-Security-Policy": (
+        "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+"""Only the page's own files are loaded, no other page frames it, and no script stands within its HTML."""
+
+
+class ConsoleFiles(StaticFiles):
+    """The files of the page, with headers that keep others out of it."""
+
+    @override
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(path, scope)
+        response.headers.update(HEADERS)
+        return response
+
+
+def mount_console(app: FastAPI) -> None:
+    """Serve the console under /console/ without a token, and redirect / to it."""
+    app.get("/", include_in_schema=False)(_open_console)
+    app.get(CONSOLE_PREFIX, include_in_schema=False)(_open_console)
+    app.mount(f"{CONSOLE_PREFIX}/", ConsoleFiles(directory=PAGE, html=True))
+
+
+async def _open_console() -> RedirectResponse:
+    """Redirect to the folder, by a relative address: a proxy may publish the gateway below a path."""
+    return RedirectResponse(CONSOLE_PREFIX.removeprefix("/") + "/")

@@ -1,0 +1,124 @@
+"""The console in a real browser, beside the real service: what an administrator sees there, and what they can do."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tests.browser import BrowserPage, needs_chromium, open_browser
+from tests.fakes.model import FakeModelServer
+from tests.journeys.chat_users import PlatformServers, SlackDirectUser, TelegramPrivateUser
+from tests.journeys.service import Service, serving, with_model
+
+pytestmark = needs_chromium
+
+HOSTILE = '<img src=x onerror="document.title = 1"><script>document.title = 2</script>'
+
+
+@asynccontextmanager
+async def console(folder: Path) -> AsyncIterator[tuple[BrowserPage, Service, PlatformServers]]:
+    """Run the service on Slack and Telegram, where strangers need approval, and open its address in a browser."""
+    async with PlatformServers() as platforms, FakeModelServer() as model:
+        telegram = {k: v for k, v in platforms.channels["telegram"].items() if k != "dm_policy"}
+        channels = {"telegram": telegram, "slack": platforms.channels["slack"]}
+        config = {**with_model(model.base_url), "channels": channels}
+        async with serving(folder, config, *channels) as service, open_browser(folder) as page:
+            await page.open(service.url)
+            yield page, service, platforms
+
+
+async def sign_in(page: BrowserPage, token: str) -> None:
+    """Enter a token; the cursor is in the field."""
+    await page.wait_for_text("Sign in")
+    await page.type(token)
+    await page.press_enter()
+
+
+async def test_an_administrator_signs_in_and_looks_after_the_service(tmp_path: Path) -> None:
+    """One service and one browser, which take seconds to start, for all that an administrator does."""
+    async with console(tmp_path) as (page, service, platforms):
+        await _a_wrong_token_is_refused_and_the_right_one_shows_the_channels(page, service)
+        page.errors.clear()  # the refused requests
+        await _a_stranger_is_approved_and_then_answered(page, platforms)
+        await _messages_and_threads_are_shown_as_text(page, platforms)
+        await _a_failed_delivery_is_sent_again(page, platforms)
+        assert page.errors == []
+        await _it_says_when_the_service_is_gone_and_finds_it_again(page, service)
+        await _a_token_that_may_only_read_changes_nothing(page, service)
+
+
+async def _a_wrong_token_is_refused_and_the_right_one_shows_the_channels(
+    page: BrowserPage, service: Service
+) -> None:
+    await sign_in(page, "wrong")
+    await page.wait_for_text("The admin token is wrong.")
+    await sign_in(page, (service.home / "admin_token").read_text().strip())
+    await page.wait_for_text("connected", '[data-channel="slack"]')
+    assert "connected" in await page.text('[data-channel="telegram"]')
+    await page.wait_for_text("ready", "#ready")
+
+
+async def _a_stranger_is_approved_and_then_answered(
+    page: BrowserPage, platforms: PlatformServers
+) -> None:
+    stranger = TelegramPrivateUser(platforms.telegram, user=7001)
+    await stranger.send("let me in")
+    await stranger.wait_for_message("code")
+    await page.click("People", "nav")
+    await page.click("Approve")
+    await page.wait_for_text("Revoke")
+    await stranger.send("now?")
+    await stranger.wait_for_message("You said: now?")
+    await page.click("Revoke")
+    await page.wait_for_text("Nobody has been approved by code.")
+
+
+async def _messages_and_threads_are_shown_as_text(
+    page: BrowserPage, platforms: PlatformServers
+) -> None:
+    person = SlackDirectUser(platforms.slack)
+    await person.send(HOSTILE)
+    await person.wait_for_message("You said")
+    await page.click("Messages", "nav")
+    await page.wait_for_text(HOSTILE, "main table")
+    await page.click("Deliveries", "nav")
+    await page.wait_for_text(f"You said: {HOSTILE}")
+    await page.click("Conversations", "nav")
+    await page.wait_for_text("waiting", "main thead")
+    await page.click(await page.text("main td a"), "main")
+    await page.wait_for_text(HOSTILE, "main article.human")
+    await page.wait_for_text(f"You said: {HOSTILE}", "main article.ai")
+    assert await page.evaluate("document.title") == "Parley console"
+
+
+async def _a_failed_delivery_is_sent_again(page: BrowserPage, platforms: PlatformServers) -> None:
+    platforms.slack.fail("chat.postMessage", error="channel_not_found")
+    person = SlackDirectUser(platforms.slack)
+    await person.send("are you there")
+    await page.evaluate("location.hash = 'deliveries/failed'")
+    await page.wait_for_text("Slack does not know this channel")
+    await page.click("Send again")
+    await person.wait_for_message("You said: are you there")
+    await page.wait_for_text("No deliveries in this state.")
+
+
+async def _it_says_when_the_service_is_gone_and_finds_it_again(
+    page: BrowserPage, service: Service
+) -> None:
+    await page.click("Overview", "nav")
+    await page.wait_for_text("connected", '[data-channel="slack"]')
+    await service.kill()
+    await page.wait_for_text("unreachable", "#ready")
+    assert "connected" in await page.text('[data-channel="slack"]')  # what was last seen stays
+    await service.start()
+    await page.wait_for_text("ready", "#ready")
+
+
+async def _a_token_that_may_only_read_changes_nothing(page: BrowserPage, service: Service) -> None:
+    async with service.client() as client:
+        made = await client.post("/api/tokens", json={"name": "screen", "scope": "read"})
+    await page.click("Sign out")
+    await sign_in(page, made.json()["token"])
+    await page.click("Reconnect", '[data-channel="slack"]')
+    await page.wait_for_text("has the scope `read`", "#notice")
+    await page.open(f"{service.url}/console/#people")
+    await page.wait_for_text("Waiting for approval")
