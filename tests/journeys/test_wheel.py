@@ -34,10 +34,12 @@ async def test_the_service_runs_from_its_wheel_with_its_skills(
     try:
         async with service.client() as client:
             skills = (await client.get("/api/skills")).json()["skills"]
+            console = await client.get("/console/console.mjs")
     finally:
         await service.stop()
     public = [path.name async for path in anyio.Path(ROOT / "skills" / "public").iterdir()]
     assert sorted(skill["name"] for skill in skills) == sorted(public)
+    assert console.status_code == 200
 
 
 async def test_its_commands_run_from_its_wheel(tmp_path: Path, installed: Path) -> None:
