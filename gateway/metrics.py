@@ -84,6 +84,11 @@ METRICS: Mapping[str, MetricSpec] = {
         "outcome",
     ),
     "parley_model_retries_total": _counter("Model requests retried after a failure.", "model"),
+    "parley_model_tokens_total": _counter(
+        "Tokens of these requests as the model's server counted them: input, of them cache_read, and output.",
+        "model",
+        "kind",
+    ),
     "parley_model_circuit_open": _gauge(
         "1 while a model is skipped because it failed repeatedly.", "model"
     ),
@@ -210,6 +215,8 @@ def _add_models(page: _Snapshot, services: Services) -> None:
     breakers = services.agent.circuit_breakers
     for (model, outcome), count in sorted(breakers.requests.items()):
         page.add("parley_model_requests_total", count, model, outcome)
+    for (model, kind), count in sorted(breakers.tokens.items()):
+        page.add("parley_model_tokens_total", count, model, kind)
     for model, count in sorted(breakers.retries.items()):
         page.add("parley_model_retries_total", count, model)
     for entry in services.agent.config.get().chat_models:

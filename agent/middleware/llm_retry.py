@@ -1,7 +1,7 @@
 """Retries failed model calls, falls back to the next model, and reports a failure if none responds."""
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,7 +9,8 @@ import anyio
 from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import ModelRequest, ModelResponse
 from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages.ai import UsageMetadata
 from langchain_core.outputs import ChatGenerationChunk, GenerationChunk
 from langgraph.errors import GraphBubbleUp
 from typing_extensions import override
@@ -176,7 +177,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
                 )
             else:
                 trial.succeeded()
-                self._breakers.requests[(name, "ok")] += 1
+                self._breakers.count_answer(name, _usages(response))
                 return response
             broken = streamed if streamed.text else broken
             wait_s = self._retry_delay_s(attempt, failure)
@@ -213,6 +214,13 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
                 "message": f"The model's server failed ({failure.detail}); I try again in {wait_s:.1f} s.",
             }
         )
+
+
+def _usages(response: Response) -> Iterator[UsageMetadata]:
+    """Yield what the model's server counted of a response."""
+    for message in response.result:
+        if isinstance(message, AIMessage) and message.usage_metadata:
+            yield message.usage_metadata
 
 
 def _with_listener(request: Request, streamed: _StreamedText) -> Request:

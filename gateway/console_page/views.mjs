@@ -20,25 +20,45 @@ async function overview(_, show) {
   ]);
   return [
     element("h2", {}, "Now"),
-    element("div", { class: "cards" }, [checks(ready), ...numbers(metrics)]),
+    element("div", { class: "cards" }, [checks(ready), ...load(metrics), ...models(metrics)]),
     element("h2", {}, "Channels"),
     element("div", { class: "cards" }, Object.entries(channels).map(([name, one]) => channel(name, one, show))),
   ];
 }
 
-function numbers(metrics) {
-  const sum = (name) => {
-    const lines = [...metrics.matchAll(new RegExp(`^${name}(?:\\{[^}]*\\})? (\\S+)$`, "gm"))];
-    return lines.length ? lines.reduce((total, [, value]) => total + Number(value), 0) : null;
-  };
+/** Return the samples of a metric: [labels, value] each; none if metrics are switched off. */
+function samples(metrics, name) {
+  const lines = metrics.matchAll(new RegExp(`^${name}(?:\\{([^}]*)\\})? (\\S+)$`, "gm"));
+  return [...lines].map(([, labels, value]) => [
+    Object.fromEntries([...(labels ?? "").matchAll(/(\w+)="([^"]*)"/g)].map(([, key, label]) => [key, label])),
+    Number(value),
+  ]);
+}
+
+const total = (found) => found.reduce((sum, [, value]) => sum + value, 0);
+
+function load(metrics) {
   const shown = [
-    ["Busy conversations", sum("parley_busy_conversations")],
-    ["Queued messages", sum("parley_queued_messages")],
-    ["Runs in progress", sum("parley_runs_in_progress")],
-    ["Undelivered messages", sum("parley_outbox_rows")],
-    ["Memory, MB", sum("process_resident_memory_bytes") && Math.round(sum("process_resident_memory_bytes") / 1e6)],
-  ].filter(([, value]) => value !== null);
+    ["Busy conversations", "parley_busy_conversations"],
+    ["Queued messages", "parley_queued_messages"],
+    ["Runs in progress", "parley_runs_in_progress"],
+    ["Undelivered messages", "parley_outbox_rows"],
+    ["Memory, MB", "process_resident_memory_bytes"],
+  ].map(([label, name]) => [label, samples(metrics, name), name.endsWith("_bytes") ? 1e6 : 1])
+    .filter(([, found]) => found.length)
+    .map(([label, found, unit]) => [label, Math.round(total(found) / unit).toLocaleString()]);
   return shown.length ? [element("section", { class: "card" }, element("h3", {}, "Load"), facts(shown))] : [];
+}
+
+/** Return a card for each model: its requests by outcome and its tokens, since the service started. */
+function models(metrics) {
+  const requests = samples(metrics, "parley_model_requests_total");
+  const tokens = samples(metrics, "parley_model_tokens_total");
+  const names = [...new Set(requests.map(([labels]) => labels.model))];
+  const of = (name, found, label, unit) => found.filter(([labels]) => labels.model === name)
+    .map(([labels, value]) => [`${unit} ${labels[label]}`.replaceAll("_", " "), value.toLocaleString()]);
+  return names.map((name) => element("section", { class: "card", "data-model": name }, element("h3", {}, name),
+    facts([...of(name, requests, "outcome", "requests"), ...of(name, tokens, "kind", "tokens")])));
 }
 
 function checks(ready) {

@@ -15,9 +15,11 @@ import yaml
 from langchain.agents import create_agent
 from langchain.agents.middleware.types import ModelRequest, ModelResponse
 from langchain_core.exceptions import ContextOverflowError
-from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessageChunk, HumanMessage
+from langchain_core.language_models import BaseChatModel, GenericFakeChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
+from langchain_openai import ChatOpenAI
 from langgraph.errors import GraphInterrupt
+from pydantic import SecretStr
 
 from agent.config import AgentConfig, CircuitBreakerConfig, LlmRetryConfig
 from agent.errors import ModelNotFound
@@ -55,7 +57,7 @@ class RetryHarness:
 
     def __init__(
         self,
-        model: ScriptedChatModel,
+        model: BaseChatModel,
         others: dict[str, ScriptedChatModel | None] | None = None,
         *,
         threshold: int = 5,
@@ -444,3 +446,29 @@ def _entry(server: FakeModelServer) -> dict[str, Any]:
 
 def _config(**sections: object) -> AgentConfig:
     return AgentConfig.model_validate(sections)
+
+
+# ---- what is counted ---------------------------------------------------------------------------
+
+
+async def test_tokens_are_counted_as_the_server_tells_them() -> None:
+    """The fake server counts four characters of a request as a token, and each word of an answer, plus one each."""
+    async with FakeModelServer(answer=lambda _: ModelReply(text="one two three")) as server:
+        harness = RetryHarness(
+            ChatOpenAI(model="m", api_key=SecretStr("sk-test"), base_url=server.base_url)
+        )
+        await harness.say()
+        await harness.say()
+    assert harness.breakers.requests == {("first", "ok"): 2}
+    assert harness.breakers.tokens == {
+        ("first", "input"): 2,
+        ("first", "cache_read"): 0,
+        ("first", "output"): 8,
+    }
+
+
+async def test_of_a_server_that_tells_no_tokens_only_the_requests_are_counted() -> None:
+    harness = RetryHarness(GenericFakeChatModel(messages=iter([AIMessage("fine")])))
+    await harness.say()
+    assert harness.breakers.requests == {("first", "ok"): 1}
+    assert not harness.breakers.tokens

@@ -78,6 +78,8 @@ async def _messages_and_threads_are_shown_as_text(
     person = SlackDirectUser(platforms.slack)
     await person.send(HOSTILE)
     await person.wait_for_message("You said")
+    await page.click("Overview", "nav")
+    assert "tokens output" in await page.wait_for_text("requests ok", "[data-model='fake']")
     await page.click("Messages", "nav")
     await page.wait_for_text(HOSTILE, "main table")
     await page.click("Deliveries", "nav")
