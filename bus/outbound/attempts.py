@@ -60,6 +60,9 @@ class ClosedRow:
     is_sent: bool
 
 
+_UNKNOWN = "outcome unknown"
+
+
 class DeliveryAttempts:
     """Makes attempts and records their outcomes.
 
@@ -197,6 +200,9 @@ class DeliveryAttempts:
         if isinstance(decoded.adapter, SupportsMessageLookup):
             found = await self._look_up(decoded, decoded.adapter)
             if found is None:
+                # The platform may carry out what it has received after the connection broke: look once more.
+                if await self._is_too_early(row):
+                    return None
                 return await self._attempt(replace(decoded, row=replace(row, uncertain_attempts=0)))
             if not isinstance(found, DeliveryError):
                 cleared = replace(decoded, row=replace(row, uncertain_attempts=0))
@@ -230,15 +236,20 @@ class DeliveryAttempts:
     async def _repeat_once(self, decoded: DecodedRow) -> ClosedRow | None:
         """Send a row of unknown outcome once more, `repeat_after_s` after the attempt in doubt."""
         row = decoded.row
-        reason = row.error or "outcome unknown"
         if row.uncertain_attempts > 1:
-            return await self._record(decoded, DeliveryError(reason))
-        now, after_s = self._now(), self._timings.repeat_after_s
-        sent_at = row.last_sent_at or row.updated_at
-        if sent_at <= now < sent_at + after_s:
-            await self._postpone(row, sent_at + after_s, reason)
+            return await self._record(decoded, DeliveryError(row.error or _UNKNOWN))
+        if await self._is_too_early(row):
             return None
         return await self._attempt(decoded)
+
+    async def _is_too_early(self, row: OutboxRow) -> bool:
+        """Return whether a row of unknown outcome is not yet to be sent again; postpone it in that case."""
+        now, after_s = self._now(), self._timings.repeat_after_s
+        sent_at = row.last_sent_at or row.updated_at
+        if not sent_at <= now < sent_at + after_s:
+            return False
+        await self._postpone(row, sent_at + after_s, row.error or _UNKNOWN)
+        return True
 
     async def _postpone(self, row: OutboxRow, not_before: float, reason: str) -> None:
         await self._outbox.reschedule(row.id, not_before=not_before, error=reason, now=self._now())

@@ -14,7 +14,8 @@ class RetryTimings:
     Attributes:
         backoff: Between attempts, where the platform names no time.
         lookup_after_s: Before a send of unknown outcome is looked up: it may still be on its way.
-        repeat_after_s: Before such a send is repeated where nothing can be looked up (SPEC 2.8).
+        repeat_after_s: Before such a send is repeated, where nothing can be looked up or nothing was found: a platform
+            may carry out a request seconds after its connection broke.
         give_up_after_s: After the first attempt, no further retry.
         credentials_after_s: While the bot's credentials are refused, the same after the row was created.
     """

@@ -172,6 +172,45 @@ async def test_an_unknown_outcome_is_looked_up_where_it_can_be(tmp_path: Path) -
     assert platform.texts == ["A", "B"]
 
 
+class LatePlatform(FindingPlatform):
+    """Carries out a send after its connection broke, and after the first lookup."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._late: tuple[ReplyTarget, str, str] | None = None
+
+    @override
+    async def send(self, place: ReplyTarget, markdown: str, *, key: str) -> MessageId:
+        try:
+            return await super().send(place, markdown, key=key)
+        except DeliveryError:
+            self._late = (place, markdown, key)
+            raise
+
+    @override
+    async def find_message(self, place: ReplyTarget, *, key: str, since: float) -> MessageId | None:
+        found = await super().find_message(place, key=key, since=since)
+        if self._late is not None:
+            self._show(*self._late)
+            self._late = None
+        return found
+
+
+async def test_what_appears_after_the_first_lookup_is_not_sent_again(tmp_path: Path) -> None:
+    platform, clock = LatePlatform(), OffsetClock()
+    platform.fail("send", DeliveryError("timeout", retryable=True, ambiguous=True))
+    async with pump(platform, tmp_path, clock) as delivery:
+        await delivery.enqueue(KEY, [text("a")])
+        await eventually(
+            lambda: delivery.find_row("a"), lambda row: row and row.not_before - clock() > 5.0
+        )
+        clock.ahead += 10.0
+        delivery.notify(KEY)
+        row = await settle(delivery, "a")
+    assert (row.state, platform.texts) == ("delivered", ["hello"])
+    assert platform.calls == ["send", "find", "find"]
+
+
 async def test_a_failing_lookup_never_leads_to_a_blind_repeat(tmp_path: Path) -> None:
     platform, clock = FindingPlatform(), OffsetClock()
     platform.fail(
