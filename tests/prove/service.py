@@ -284,7 +284,7 @@ class ProvenService:
         else:
             self._note("stopped", f"exit code {code}")
             # Before the service handles signals, SIGTERM ends the process as any other.
-            if code != 0 and not (code == -signal.SIGTERM and not had_started):
+            if code != 0 and not self.may_end and not (code == -signal.SIGTERM and not had_started):
                 self._fail(f"exit code {code} after SIGTERM")
 
     async def _launch(self) -> None:

@@ -148,6 +148,19 @@ def test_what_the_platform_gave_up_is_not_the_services_fault() -> None:
     assert (outcomes(found), kinds(found)) == ([Outcome.UNDELIVERED], [])
 
 
+def test_an_answer_of_an_earlier_turn_that_ran_again_may_be_shown_twice_if_it_is_uncertain() -> (
+    None
+):
+    """Message 2 was passed to the run of message 1, which ran again after an edit, and answered both."""
+    inbox = [accepted(run_id="again"), accepted(2, run_id="first")]
+    both = "\n\n".join(answer_text(f"m{number:05d}", 1) for number in (1, 2))
+    seen = [shown(text=both), shown(9, text=both)]
+    doubt = delivered(state="uncertain", attempts=2, uncertain_attempts=1)
+    assert kinds(verdict([sent(), sent(2)], inbox, [doubt], seen)) == []
+    sure = verdict([sent(), sent(2)], inbox, [delivered()], seen)
+    assert set(kinds(sure)) == {ViolationKind.DOUBLED}
+
+
 def test_a_doubled_answer_is_found_unless_the_outbox_says_uncertain() -> None:
     twice = [shown(), shown(id="299")]
     found = verdict([sent()], [accepted()], [delivered()], twice)

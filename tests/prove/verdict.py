@@ -189,11 +189,13 @@ class _VerdictBuilder:
             if cause in ("press", "rerun"):  # a button below the answer to this row
                 self._again[rest.partition(":")[0]].append(row)
         self._of_row: dict[str, list[OutboxRecord]] = defaultdict(list)
+        self._showing: dict[tuple[str, str, str], OutboxRecord] = {}
         self._notices: dict[tuple[str, str], list[OutboxRecord]] = defaultdict(list)
         self._notices_left: Counter[tuple[str, str]] = Counter()
         self._uncertain_left: Counter[tuple[str, str]] = Counter()
         for sent in evidence.journal.outbox:
             self._of_row[sent.key.partition(":")[0]].append(sent)
+            self._showing[sent.channel, sent.chat, sent.platform_id] = sent
             if sent.key.startswith(("full:", "fast:", "more:")):
                 self._notices[sent.channel, sent.chat].append(sent)
                 counts = {"delivered": self._notices_left, "uncertain": self._uncertain_left}
@@ -382,14 +384,18 @@ class _VerdictBuilder:
 
     def _check_repeats(self, history: MessageHistory) -> None:
         """A version is answered once, and once more for each attempt whose outcome the platform hid."""
-        uncertain = sum(one.uncertain_attempts for one in history.outbox)
-        uncertain += sum(one.state == "uncertain" for one in history.outbox)
+        sent = history.sent
+        places = ((sent.channel, sent.chat, message.id) for message in history.shown)
+        # The answer to a message that was passed to an earlier turn, which then ran again, is that turn's.
+        others = [self._showing[place] for place in places if place in self._showing]
+        outbox = {one.id: one for one in (*history.outbox, *others)}.values()
+        uncertain = sum(one.uncertain_attempts + (one.state == "uncertain") for one in outbox)
         again = len(history.inbox) - 1
         again += self._count_retries(history) + self._count_reruns(history) if history.inbox else 0
         firsts = [row for row in history.inbox if not row.event_id.startswith(("press:", "rerun:"))]
         if len(firsts) > 1:
             _violate(history, ViolationKind.DOUBLED, f"accepted {len(firsts)} times")
-        for version, answers in _answers(history, history.sent).items():
+        for version, answers in _answers(history, sent).items():
             # An answer to later messages may cover this one again, if its own was stopped or taken back.
             shown = [one for one in answers if MARK.findall(one.text)[-1][0] in history.marks]
             if len(shown) > 1 + uncertain + max(again, 0):
