@@ -19,7 +19,13 @@ from store.inbox_rows import (
     TurnStart,
     inbox_row_from,
 )
-from store.outbox import NEWEST, NewOutboxRow, insert_outbox_rows
+from store.outbox import (
+    NEWEST,
+    NewOutboxRow,
+    OutboxRow,
+    insert_outbox_rows,
+    start_first_attempt,
+)
 
 __all__ = [
     "DuplicateMessage",
@@ -212,6 +218,30 @@ class InboxStore:
                 late = [row for ended_id, body in bodies.items() for row in offers(ended_id, body)]
                 insert_outbox_rows(tx, late, now=now, known=known)
             return True
+
+        return await self._database.transaction(work)
+
+    async def finish_command(
+        self,
+        inbox_id: int,
+        deliveries: Sequence[NewOutboxRow],
+        *,
+        dead: bool = False,
+        starts: bool = False,
+    ) -> OutboxRow | None:
+        """Mark the row of a command done (or dead) and insert its outbox rows, unless it is finished already.
+
+        `starts`: the same transaction starts the attempt of the first of them, unless others of the conversation are
+        open. Returns that row: the caller must send it now.
+        """
+        now = self._now()
+        ending: Params = {"id": inbox_id, "state": "dead" if dead else "done", "question": None}
+
+        def work(tx: Transaction) -> OutboxRow | None:
+            if _finish(tx, ending, {}) is None:
+                return None
+            insert_outbox_rows(tx, deliveries, now=now)
+            return start_first_attempt(tx, deliveries[0], now=now) if starts else None
 
         return await self._database.transaction(work)
 

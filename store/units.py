@@ -9,6 +9,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from store.transaction import Transaction
+from store.work_group import is_command_work
 
 
 @dataclass(slots=True, eq=False)
@@ -38,26 +39,36 @@ def take_batch(queue: SimpleQueue[UnitT | None], most: int) -> list[UnitT | None
 class UnitTurns:
     """Queued units in the order in which they run: work groups take turns, each with one unit.
 
-    Units of one group stay in order.
+    Commands have every other turn while they have any. Units of one group stay in order.
     """
 
     def __init__(self) -> None:
         self._groups: dict[str | None, deque[UnitOfWork]] = {}
+        self._commands: dict[str | None, deque[UnitOfWork]] = {}
+        self._was_command = False
 
     def __bool__(self) -> bool:
-        return bool(self._groups)
+        return bool(self._groups or self._commands)
+
+    @property
+    def have_command(self) -> bool:
+        """Whether a unit of a command is queued."""
+        return bool(self._commands)
 
     def add(self, unit: UnitOfWork) -> None:
         """Queue a unit as the last one of its group."""
-        self._groups.setdefault(unit.group, deque()).append(unit)
+        groups = self._commands if is_command_work(unit.group) else self._groups
+        groups.setdefault(unit.group, deque()).append(unit)
 
     def take(self) -> UnitOfWork:
         """Remove and return the next unit."""
-        group = next(iter(self._groups))
-        queue = self._groups.pop(group)
+        self._was_command = bool(self._commands) and not (self._was_command and self._groups)
+        groups = self._commands if self._was_command else self._groups
+        group = next(iter(groups))
+        queue = groups.pop(group)
         unit = queue.popleft()
         if queue:
-            self._groups[group] = queue  # behind the others
+            groups[group] = queue  # behind the others
         return unit
 
 

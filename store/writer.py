@@ -15,10 +15,10 @@ from typing_extensions import override
 from store.errors import StoreError, StoreUnavailable
 from store.transaction import Params, Row, Statement, T, Transaction
 from store.units import UnitOfWork, UnitTurns, report_results, take_batch
-from store.work_group import WORK_GROUP
+from store.work_group import WORK_GROUP, is_command_work
 
 RUN_S = 0.01
-"""How long units run before they are committed, seconds. Somebody else's unit waits for at most one whole commit.
+"""How long units run before they are committed, seconds; a command's unit is committed as soon as it ran.
 
 By time and not by number: while the event loop is busy, each unit waits for the interpreter's lock, and 8 take 10 to
 20 ms; else hundreds run in that time, and share one flush of a slow disk.
@@ -57,9 +57,9 @@ class _SqliteTransaction(Transaction):
 class DatabaseWriter:
     """The writing connection and its thread.
 
-    Units that are queued when the thread is free go into one transaction, as many as run in `RUN_S`; work groups take
-    turns. One that raises undoes only itself; the others may run twice. After the commit, one call into the event loop
-    wakes all callers of the batch.
+    Units that are queued, also while others run, go into one transaction, as many as run in `RUN_S`; work groups take
+    turns, and commands go first. One that raises undoes only itself; the others may run twice. After the commit, one
+    call into the event loop wakes all callers of the batch.
 
     Args:
         connection: The connection.
@@ -79,6 +79,7 @@ class DatabaseWriter:
         self._loop = asyncio.get_running_loop()
         self._queue: SimpleQueue[UnitOfWork | None] = SimpleQueue()
         self._closed = False
+        self._is_last = False
         self._thread = Thread(target=self._serve, name="database-writer", daemon=True)
         self._thread.start()
 
@@ -105,23 +106,23 @@ class DatabaseWriter:
         return not self._thread.is_alive()
 
     def _serve(self) -> None:
-        turns, running = UnitTurns(), True
-        while running or turns:
-            if running:
-                running = self._take_over(turns)
+        turns = UnitTurns()
+        while turns or not self._is_last:
+            if not self._is_last:
+                self._take_over(turns)
             if turns:
                 report_results(self._loop, self._commit(turns))
         self._connection.close()
 
-    def _take_over(self, turns: UnitTurns) -> bool:
-        """Add what is queued to `turns`; wait if there is nothing to do. Return False after the last unit."""
+    def _take_over(self, turns: UnitTurns) -> None:
+        """Add what is queued to `turns`; wait if there is nothing to do. Notes that the last unit was taken."""
         if turns and self._queue.empty():
-            return True
-        batch = take_batch(self._queue, MAX_TAKEN)
-        for unit in batch:
-            if unit is not None:
+            return
+        for unit in take_batch(self._queue, MAX_TAKEN):
+            if unit is None:
+                self._is_last = True
+            else:
                 turns.add(unit)
-        return batch[-1] is not None
 
     def _commit(self, turns: UnitTurns) -> Sequence[UnitOfWork]:
         """Run and commit the next units; return them with their results."""
@@ -169,12 +170,17 @@ class DatabaseWriter:
                 self._run(unit)
 
     def _run_plainly(self, units: list[UnitOfWork], turns: UnitTurns) -> None:
-        until = time.monotonic() + RUN_S
+        until, has_command = time.monotonic() + RUN_S, False
         for unit in units:  # which grow meanwhile
             unit.value = unit.work(self._transaction)
             if not self._connection.in_transaction:
                 raise sqlite3.OperationalError("A unit lost the transaction.")
-            if turns and len(units) < MAX_BATCH and time.monotonic() < until:
+            if not (self._is_last or self._queue.empty()):
+                self._take_over(turns)
+            has_command = has_command or is_command_work(unit.group)
+            if not turns or (has_command and not turns.have_command):
+                return
+            if len(units) < MAX_BATCH and time.monotonic() < until:
                 units.append(turns.take())
 
     def _run(self, unit: UnitOfWork) -> None:

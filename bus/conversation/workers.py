@@ -25,6 +25,7 @@ from bus.tracing import NO_TRACER, MessageTracer
 from store.conversations import ConversationStore
 from store.errors import StoreError
 from store.inbox import InboxRow, InboxStore
+from store.work_group import leave_commands
 
 log = logging.getLogger(__name__)
 
@@ -307,6 +308,7 @@ class ConversationWorkers:
 
     async def _work(self, worker: ConversationWorker) -> None:
         """Take the turns of a worker, one by one, until nothing waits."""
+        leave_commands()
         try:
             with anyio.CancelScope() as worker.scope:
                 while worker.waiting and not self._closed:

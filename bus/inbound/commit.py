@@ -1,5 +1,6 @@
 """Stage: stores a message in the journal, then hands it to the dispatcher. The last stage."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import assert_never
 
@@ -16,6 +17,7 @@ from bus.messages import encode_inbound
 from bus.platform import Disposition
 from store.errors import StoreUnavailable
 from store.inbox import DuplicateMessage, InboxRow, NewInboxRow, QueueFull
+from store.work_group import working_for_command
 
 COMMIT_S = 10.0
 """How long a commit may take. A caller that gives up earlier does not undo it: what is stored is dispatched."""
@@ -42,8 +44,9 @@ class CommitStage(Stage):
     @override
     async def __call__(self, context: InboundContext) -> Disposition:
         """Commit a message and dispatch it, also if the caller goes away meanwhile. Raises StoreError."""
+        group = nullcontext() if context.command is None else working_for_command()
         try:
-            with anyio.fail_after(COMMIT_S, shield=True), self._dispatcher.arriving():
+            with anyio.fail_after(COMMIT_S, shield=True), self._dispatcher.arriving(), group:
                 return await self._commit(context)
         except TimeoutError:
             raise StoreUnavailable("The journal did not take the message in time.") from None

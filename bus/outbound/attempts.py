@@ -14,7 +14,7 @@ from bus.messages import (
     encode_outbound,
     platform_message_id,
 )
-from bus.outbound.pacing import SendRateLimiter
+from bus.outbound.pacing import ChatKey, SendRateLimiter
 from bus.outbound.retry_policy import GiveUp, RetryTimings, decide_retry
 from bus.outbound.sending import RowSender, message_key, next_part, split_text
 from bus.platform import Adapter, Clock, SupportsMessageLookup
@@ -90,6 +90,27 @@ class DeliveryAttempts:
         self._tracer = tracer
         self._scopes: set[anyio.CancelScope] = set()
         self._in_flight: dict[int, tuple[str, str, anyio.Event]] = {}
+        self._started: set[str] = set()  # keys of rows whose first attempt begins with their commit
+
+    def start_with_commit(self, key: str, chat: ChatKey, adapter: Adapter | None) -> bool:
+        """Take the slot for a row's first attempt, which the row's own transaction is to record; False = none is free.
+
+        `advance` then sends the row, whichever lane reads it first. If it is not stored that way: `forget_start`.
+        """
+        if adapter is None or not self._limiter.try_acquire(
+            chat, adapter.capabilities.send_interval_s, burst=adapter.capabilities.send_burst
+        ):
+            return False
+        self._started.add(key)
+        return True
+
+    def is_started(self, key: str) -> bool:
+        """Return whether a row's first attempt was started with its commit, and nobody has sent it yet."""
+        return key in self._started
+
+    def forget_start(self, key: str) -> None:
+        """Note that the row was not stored as being sent."""
+        self._started.discard(key)
 
     def stop(self) -> None:
         """Give attempts in progress `STOP_GRACE_S` to be recorded."""
@@ -115,6 +136,9 @@ class DeliveryAttempts:
             await self._in_flight[row.id][2].wait()
             return None
         decoded = await self._find_target(row, body, adapter)
+        if row.state == "sending" and row.key in self._started:
+            self._started.remove(row.key)
+            return await self._send_and_record(decoded, started_at=row.updated_at)
         if row.state == "sending":
             # An earlier process stopped between the send and its record.
             error = _unknown_outcome(decoded, "Parley stopped while the message was sent")
@@ -157,6 +181,11 @@ class DeliveryAttempts:
             row=replace(row, attempts=row.attempts + 1, first_sent_at=first),
             repeatable=decoded.edits or now - first < numbers.idempotent_send_s,
         )
+        return await self._send_and_record(decoded, started_at=now)
+
+    async def _send_and_record(self, decoded: DecodedRow, *, started_at: float) -> ClosedRow | None:
+        """Send a row whose attempt is in the store, and record the outcome."""
+        row, chat = decoded.row, (decoded.row.conversation.channel, decoded.body.reply_target.chat)
         closed = None
         recorded = anyio.Event()
         # Shielded: what the platform has accepted is recorded, also while Parley stops.
@@ -165,7 +194,7 @@ class DeliveryAttempts:
             self._in_flight[row.id] = (*chat, recorded)
             try:
                 outcome = await self._send(decoded)
-                self._trace(decoded.row, outcome, started_at=now)
+                self._trace(row, outcome, started_at=started_at)
                 closed = await self._record(decoded, outcome)
             finally:
                 self._scopes.discard(scope)

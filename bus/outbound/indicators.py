@@ -3,14 +3,16 @@
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import anyio
 
 from bus.errors import DeliveryError, unwrapped
-from bus.messages import ReplyTarget
+from bus.messages import OutboundIndicator, ReplyTarget, decode_outbound
+from bus.outbound.rows import indicator_row
 from bus.platform import Adapter, SupportsIndicators, SupportsRefusalIndicator
 from bus.retry import Backoff
+from store.outbox import NewOutboxRow, OutboxRow, OutboxStore
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +24,9 @@ RETRY_S = 6 * 3600.0
 
 RETRY_BACKOFF = Backoff(first_s=1.0, cap_s=60.0, jitter=0.5)
 """The least waits between those attempts."""
+
+REPEATED, REPEATED_S = 2000, 15.0
+"""Indicators that a start shows again: at most so many rows, of the last so many seconds before the service ended."""
 
 SHOW_AFTER_S = 0.05
 """How long a turn works before that is shown, seconds: its call would delay an answer that comes at once."""
@@ -149,3 +154,21 @@ class IndicatorUpdater:
             log.warning("indicator failed: %s", kind)
         # Its traceback refers to this frame, and the frame to it: both would stay until the next garbage collection.
         return error.with_traceback(None)
+
+
+async def list_repeated(outbox: OutboxStore, now: float) -> list[NewOutboxRow]:
+    """Return the rows of the indicators that follow the messages which were sent last. Raises StoreError."""
+    repeated: list[NewOutboxRow] = []
+    for row in await outbox.list_last_closed(now=now, limit=REPEATED, within_s=REPEATED_S):
+        with suppress(ValueError):  # a row that cannot be decoded was not sent
+            repeated += _indicator_rows(row)
+    return repeated
+
+
+def _indicator_rows(closed: OutboxRow) -> list[NewOutboxRow]:
+    """Return the row of the indicator that follows the last message of a turn, if it is that. Raises ValueError."""
+    body = decode_outbound(closed.body)
+    if isinstance(body, OutboundIndicator) or not body.final_status:
+        return []
+    ok = body.final_status == "ok"
+    return [indicator_row(closed.conversation, body.reply_target, ok=ok)]

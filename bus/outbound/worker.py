@@ -13,9 +13,8 @@ What each failure does here (the policy is in bus/errors.py):
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
-from functools import partial
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 
 import anyio
 import httpx
@@ -25,7 +24,7 @@ from bus.bounded import BoundedDict
 from bus.errors import unwrapped
 from bus.messages import OutboundIndicator, ReplyTarget, chat_of, decode_outbound
 from bus.outbound.attempts import ClosedRow, DeliveryAttempts
-from bus.outbound.indicators import IndicatorUpdater
+from bus.outbound.indicators import IndicatorUpdater, list_repeated
 from bus.outbound.pacing import SendRateLimiter
 from bus.outbound.retry_policy import RetryTimings, remaining_wait_s
 from bus.outbound.rows import indicator_row
@@ -37,9 +36,6 @@ from store.errors import StoreError
 from store.outbox import NewOutboxRow, OutboxRow, OutboxStore
 
 log = logging.getLogger(__name__)
-
-REPEATED_INDICATORS, REPEATED_INDICATORS_S = 2000, 15.0
-"""Indicators that a start shows again: at most so many rows, of the last so many seconds before the service ended."""
 
 OWNER_POLL_S = 0.1
 """How often it is looked whether this process is the owner of the database again, seconds."""
@@ -121,6 +117,33 @@ class DeliveryWorker:
         """Commit rows of a conversation and send them. Raises StoreError."""
         await self._outbox.enqueue(rows)
         self.notify(key)
+
+    async def commit_and_send(
+        self,
+        new: NewOutboxRow,
+        target: ReplyTarget,
+        commit: Callable[..., Awaitable[OutboxRow | None]],
+    ) -> None:
+        """Commit rows of a conversation, the first one `new` to `target`, and send them. Raises what `commit` raises.
+
+        `commit(starts=...)` stores them. If it is to, it also records that the attempt at the first one begins, which
+        saves a read and a transaction before it is sent, and returns that row.
+        """
+        key, row = self.current_key(new.conversation), None
+        adapter, chat = self._adapters.get(key.channel), (key.channel, target.chat)
+        starts = self._tasks is not None and key not in self._lanes and self._owners.is_own(key)
+        if starts := starts and self._attempts.start_with_commit(new.key, chat, adapter):
+            self._lanes[key] = anyio.Event()
+        try:
+            row = await commit(starts=starts)
+        finally:
+            if starts and row is None:
+                self._attempts.forget_start(new.key)
+                del self._lanes[key]
+            if row is None:
+                self.notify(key)  # also of what others stored meanwhile
+        if row is not None and self._tasks is not None:
+            self._tasks.start_soon(self._run_lane, key, row)
 
     def notify(self, key: ConversationKey, *, are_new: bool = True) -> None:
         """Tell that a conversation may have open rows. Cheap; call it after every commit of rows.
@@ -246,8 +269,11 @@ class DeliveryWorker:
         while not self._outbox.is_owner:  # noqa: ASYNC110 - time and another thread change it
             await anyio.sleep(OWNER_POLL_S)
 
-    async def _run_lane(self, key: ConversationKey) -> None:
-        """Send a conversation's rows in order; end when none is open. Another node's chat: tell that node."""
+    async def _run_lane(self, key: ConversationKey, started: OutboxRow | None = None) -> None:
+        """Send a conversation's rows in order; end when none is open. Another node's chat: tell that node.
+
+        `started`: the first row, if its attempt was recorded with its commit.
+        """
         next_id = 0
         try:
             while True:
@@ -256,7 +282,7 @@ class DeliveryWorker:
                     if not await self._is_own(key):
                         return
                     from_id = self._next_ids.get(key, 0)
-                    row = await self._outbox.next_open(key, now=self._now(), from_id=from_id)
+                    row = await self._next_row(key, started, from_id)
                     # Given up while the row was read, a chat may be another node's.
                     if row is not None and self._owners.is_own(row.conversation):
                         next_id = max(next_id, row.id + 1)
@@ -275,6 +301,13 @@ class DeliveryWorker:
             self._lanes.pop(key, None)
             if self.current_key(key) != key:
                 self.notify(key)  # it migrated while this lane was at work
+
+    async def _next_row(
+        self, key: ConversationKey, started: OutboxRow | None, from_id: int
+    ) -> OutboxRow | None:
+        if started is not None and self._attempts.is_started(started.key):
+            return started
+        return await self._outbox.next_open(key, now=self._now(), from_id=from_id)
 
     def _remember_sent(self, key: ConversationKey, next_id: int) -> None:
         """Note that no row of a conversation before an ID is open: rows of one are committed in the order of their IDs.
@@ -358,27 +391,9 @@ class DeliveryWorker:
 
         Those of this node's chats, and of chats that nobody owns.
         """
-        list_last = partial(
-            self._outbox.list_last_closed,
-            now=self._now(),
-            limit=REPEATED_INDICATORS,
-            within_s=REPEATED_INDICATORS_S,
-        )
-        repeated: list[NewOutboxRow] = []
-        for row in await self._store.call(list_last):
-            with suppress(ValueError):  # a row that cannot be decoded was not sent
-                repeated += _indicator_rows(row)
+        repeated = await self._store.call(lambda: list_repeated(self._outbox, self._now()))
         await self._store.call(lambda: self._outbox.enqueue(repeated))
 
     def _wake_waiters(self, row_key: str) -> None:
         for waiter in self._waiters.get(row_key, ()):
             waiter.set()
-
-
-def _indicator_rows(closed: OutboxRow) -> list[NewOutboxRow]:
-    """Return the row of the indicator that follows the last message of a turn, if it is that. Raises ValueError."""
-    body = decode_outbound(closed.body)
-    if isinstance(body, OutboundIndicator) or not body.final_status:
-        return []
-    ok = body.final_status == "ok"
-    return [indicator_row(closed.conversation, body.reply_target, ok=ok)]

@@ -634,6 +634,20 @@ async def test_a_crashing_adapter_is_restarted_and_the_others_go_on(tmp_path: Pa
             await harness.bus.restart("nowhere")
 
 
+async def test_commands_are_a_work_group_of_their_own_and_their_turns_are_not(
+    tmp_path: Path,
+) -> None:
+    groups: list[str | None] = []
+    async with running_bus(tmp_path) as harness:
+        harness.platform.when_sent = lambda: groups.append(WORK_GROUP.get())
+        WORK_GROUP.set("fake")
+        for text, replies in (("hi", 1), ("/status", 2), ("/retry", 3)):
+            await harness.send(text)
+            await eventually(lambda replies=replies: len(harness.platform.texts) == replies)
+        assert WORK_GROUP.get() == "fake"
+    assert groups == ["fake", "fake/commands", "fake"]
+
+
 async def test_supervision_waits_between_crashes_and_gives_an_ended_adapter_up() -> None:
     class Mortal(FakePlatform):
         starts = 0

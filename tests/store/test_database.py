@@ -1,6 +1,7 @@
 import shutil
 import sqlite3
 import sys
+from asyncio import get_running_loop
 from contextlib import closing, suppress
 from pathlib import Path
 from threading import Event
@@ -14,7 +15,8 @@ from store.config import StoreConfig
 from store.database import Database, Transaction
 from store.errors import DatabaseCorrupt, SchemaTooNew, StoreLocked, StoreUnavailable
 from store.migrations import migrate, scripts
-from store.work_group import WORK_GROUP
+from store.units import UnitOfWork, UnitTurns
+from store.work_group import WORK_GROUP, working_for_command
 from store.writer import DatabaseWriter
 
 CONFIG = StoreConfig()
@@ -143,6 +145,57 @@ async def test_a_group_with_much_to_store_does_not_keep_others_waiting(tmp_path:
             others_wait.set()
         assert done[:5] == ["000", "a", "001", "b", "002"]
         assert len(await texts(database)) == 102
+
+
+async def test_a_command_waits_for_one_unit_and_is_committed_at_once(tmp_path: Path) -> None:
+    """Also if it comes while a commit with many units of a busy channel is being made."""
+    file = tmp_path / "notes.db"
+    connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+    statements: list[str] = []
+    writer = DatabaseWriter(connection, file)
+    await writer.submit(make_table)
+    connection.set_trace_callback(statements.append)
+    runs, command_waits = Event(), Event()
+
+    async def store(group: str, text: str) -> None:
+        def work(tx: Transaction) -> None:
+            if text == "busy 0":
+                runs.set()
+                assert command_waits.wait(30)
+            write(text, tx)
+
+        WORK_GROUP.set(group)
+        await writer.submit(work)
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(100):
+            tasks.start_soon(store, "busy", f"busy {number}")
+        await anyio.to_thread.run_sync(runs.wait)
+        WORK_GROUP.set("other")
+        with working_for_command():
+            tasks.start_soon(store, str(WORK_GROUP.get()), "command")
+        await anyio.wait_all_tasks_blocked()
+        command_waits.set()
+    [before] = [index for index, sql in enumerate(statements) if "'command'" in sql]
+    assert statements[: before + 2] == [
+        "BEGIN IMMEDIATE",
+        "INSERT INTO note (text) VALUES ('busy 0') RETURNING id",
+        "INSERT INTO note (text) VALUES ('command') RETURNING id",
+        "COMMIT",
+    ]
+    await writer.close(timeout_s=5)
+
+
+async def test_commands_have_every_other_turn_at_most() -> None:
+    turns, order = UnitTurns(), list[str | None]()
+    future = get_running_loop().create_future()
+    for group in ["a", "b", "a/commands", "b/commands"]:
+        for _ in range(3):
+            turns.add(UnitOfWork(str, future, group=group))
+    while turns:
+        order.append(turns.take().group)
+    assert order[:7] == ["a/commands", "a", "b/commands", "b", "a/commands", "a", "b/commands"]
+    assert len(order) == 12
 
 
 async def test_a_read_keeps_nobody_waiting_until_its_caller_runs_again(tmp_path: Path) -> None:
