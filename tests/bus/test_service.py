@@ -641,9 +641,12 @@ async def test_commands_are_a_work_group_of_their_own_and_their_turns_are_not(
     async with running_bus(tmp_path) as harness:
         harness.platform.when_sent = lambda: groups.append(WORK_GROUP.get())
         WORK_GROUP.set("fake")
-        for text, replies in (("hi", 1), ("/status", 2), ("/retry", 3)):
-            await harness.send(text)
-            await eventually(lambda replies=replies: len(harness.platform.texts) == replies)
+        await harness.send("hi")
+        await eventually(lambda: len(groups) == 1)
+        await harness.send("/status")
+        await eventually(lambda: len(groups) == 2)
+        await harness.send("/retry")
+        await eventually(lambda: len(groups) == 3)
         assert WORK_GROUP.get() == "fake"
     assert groups == ["fake", "fake/commands", "fake"]
 

@@ -17,7 +17,7 @@ from store.errors import DatabaseCorrupt, SchemaTooNew, StoreLocked, StoreUnavai
 from store.migrations import migrate, scripts
 from store.units import UnitOfWork, UnitTurns
 from store.work_group import WORK_GROUP, working_for_command
-from store.writer import DatabaseWriter
+from store.writer import COMMAND_SWITCH_S, DatabaseWriter
 
 CONFIG = StoreConfig()
 
@@ -184,6 +184,19 @@ async def test_a_command_waits_for_one_unit_and_is_committed_at_once(tmp_path: P
         "COMMIT",
     ]
     await writer.close(timeout_s=5)
+
+
+async def test_other_threads_give_the_interpreter_up_sooner_while_a_command_is_stored(
+    tmp_path: Path,
+) -> None:
+    usual = sys.getswitchinterval()
+    async with Database.open(CONFIG, tmp_path) as database:
+        of_others = await database.transaction(lambda _: sys.getswitchinterval())
+        with working_for_command():
+            of_command = await database.transaction(lambda _: sys.getswitchinterval())
+        assert of_others == usual
+        assert of_command == pytest.approx(COMMAND_SWITCH_S, rel=0.1)
+        assert sys.getswitchinterval() == usual
 
 
 async def test_commands_have_every_other_turn_at_most() -> None:
