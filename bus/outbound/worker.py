@@ -143,7 +143,7 @@ class DeliveryWorker:
             if row is None:
                 self.notify(key)  # also of what others stored meanwhile
         if row is not None and self._tasks is not None:
-            self._tasks.start_soon(self._run_lane, key, row)
+            self._tasks.start_soon(self._run_started, key, row)
 
     def notify(self, key: ConversationKey, *, are_new: bool = True) -> None:
         """Tell that a conversation may have open rows. Cheap; call it after every commit of rows.
@@ -269,11 +269,15 @@ class DeliveryWorker:
         while not self._outbox.is_owner:  # noqa: ASYNC110 - time and another thread change it
             await anyio.sleep(OWNER_POLL_S)
 
-    async def _run_lane(self, key: ConversationKey, started: OutboxRow | None = None) -> None:
-        """Send a conversation's rows in order; end when none is open. Another node's chat: tell that node.
+    async def _run_started(self, key: ConversationKey, row: OutboxRow) -> None:
+        """Run the lane of a conversation, first a row whose attempt began with its commit."""
+        try:
+            await self._run_lane(key, row)
+        finally:
+            self._attempts.forget_start(row.key)  # not sent: the chat became another node's
 
-        `started`: the first row, if its attempt was recorded with its commit.
-        """
+    async def _run_lane(self, key: ConversationKey, started: OutboxRow | None = None) -> None:
+        """Send a conversation's rows in order; end when none is open. Another node's chat: tell that node."""
         next_id = 0
         try:
             while True:
@@ -310,10 +314,9 @@ class DeliveryWorker:
         return await self._outbox.next_open(key, now=self._now(), from_id=from_id)
 
     def _remember_sent(self, key: ConversationKey, next_id: int) -> None:
-        """Note that no row of a conversation before an ID is open: rows of one are committed in the order of their IDs.
+        """Note that no row before an ID is open: rows of one conversation are committed in the order of their IDs.
 
-        On PostgreSQL, a snapshot that is held open keeps the index entries of all rows that were sent since, and a
-        search from the beginning would pass them.
+        On PostgreSQL, a snapshot keeps the index entries of all rows sent since: a search from the first one on.
         """
         if self._owners.is_shared:
             self._next_ids[key] = next_id
@@ -387,10 +390,7 @@ class DeliveryWorker:
         await self._outbox.reschedule(row.id, not_before=now + wait_s, error="refused", now=now)
 
     async def repeat_indicators(self) -> None:
-        """Store the indicators of the rows that were closed last: a kill may have come before they were shown.
-
-        Those of this node's chats, and of chats that nobody owns.
-        """
+        """Store indicators of the rows closed last, this node's or nobody's: a kill may have come before them."""
         repeated = await self._store.call(lambda: list_repeated(self._outbox, self._now()))
         await self._store.call(lambda: self._outbox.enqueue(repeated))
 
