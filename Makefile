@@ -98,19 +98,19 @@ $(J)/node_modules/.ready: $(J)/package-lock.json
 test: $(V)/.dev
 	@test -e $(P)/.ready || echo "Left out: tests with LangGraph's own server and with an S3 server (make peers installs them, 650 MB)."
 	@test -e $(J)/node_modules/.ready || echo "Left out: tests with the JavaScript clients (make peers installs them, 100 MB)."
-	env -u PYTHONDONTWRITEBYTECODE $(V)/bin/python -m pytest -n 6 --dist worksteal
+	env -u PYTHONDONTWRITEBYTECODE $(V)/bin/python -m pytest --workers 6
 
 # Generated hostile input in volume: a million inputs for the parsers (COUNT, SEED), and 150 requests for each operation
 # of the API; and 60 seconds without PostgreSQL. About half an hour on two cores.
 test-long: $(V)/.dev
 	$(V)/bin/python -m tests.fuzz --count $(or $(COUNT),1000000) $(if $(SEED),--seed $(SEED))
-	PARLEY_TEST_LONG=1 $(V)/bin/python -m pytest -q -n 2 tests/gateway/test_openapi.py tests/gateway/test_runs_machine.py \
+	PARLEY_TEST_LONG=1 $(V)/bin/python -m pytest -q --workers 2 tests/gateway/test_openapi.py tests/gateway/test_runs_machine.py \
 		tests/journeys/test_nodes_outage.py tests/journeys/test_request_fuzz.py
-	PARLEY_FUZZ_EXAMPLES=2000 $(V)/bin/python -m pytest -q -n 2 tests/agent/test_fuzz.py tests/gateway/test_backup.py
+	PARLEY_FUZZ_EXAMPLES=2000 $(V)/bin/python -m pytest -q --workers 2 tests/agent/test_fuzz.py tests/gateway/test_backup.py
 
 # The whole suite, with its 20 slowest tests at the end.
 test-slowest: $(V)/.dev
-	env -u PYTHONDONTWRITEBYTECODE $(V)/bin/python -m pytest -q -n 4 --dist worksteal --durations=20
+	env -u PYTHONDONTWRITEBYTECODE $(V)/bin/python -m pytest -q --workers 4 --durations=20
 
 # The lines that no test reaches, those of services included: each Python of .venv measures itself as long as the file
 # is there. Takes twice as long as `make test`; COVERAGE_TESTS names a part of the suite.
@@ -120,7 +120,7 @@ coverage: $(V)/.dev
 	@$(V)/bin/coverage erase
 	@echo 'import os; os.environ.update(COVERAGE_PROCESS_START="$(CURDIR)/pyproject.toml", COVERAGE_FILE="$(COVERAGE_FILE)")' \
 		> $(COVERAGE_START)
-	-$(V)/bin/python -m pytest -q -n 4 --dist worksteal --timeout 500 $(COVERAGE_TESTS)
+	-$(V)/bin/python -m pytest -q --workers 4 --timeout 500 $(COVERAGE_TESTS)
 	@rm -f $(COVERAGE_START)
 	@$(V)/bin/coverage combine -q
 	$(V)/bin/coverage report --show-missing

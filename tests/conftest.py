@@ -1,5 +1,6 @@
 """Fixtures for the whole suite."""
 
+import atexit
 import gc
 import logging
 import os
@@ -12,11 +13,13 @@ import certifi
 import pytest
 from _pytest.doctest import DoctestModule
 
+from tests import workers
 from tests.blocking import BlockingReport, report_file, watch_event_loop
 from tests.causes import pytest_runtest_makereport  # noqa: F401 - a hook of this file
 from tests.fakes.postgres import MISSING, PostgresServer, postgres_server
 from tests.fakes.s3 import MISSING as MISSING_S3
 from tests.fakes.s3 import S3Bucket, S3Server, s3_server
+from tests.workers import pytest_addoption  # noqa: F401 - a hook of this file
 
 MEMORY = "/dev/shm"  # noqa: S108 - a place for temporary folders
 MEMORY_BYTES = 4 * 2**30
@@ -31,15 +34,14 @@ if (
     os.environ["TMPDIR"] = MEMORY
     tempfile.tempdir = None
 
-watch_event_loop(report_file(), with_libraries=False)
-_blocking = BlockingReport(report_file())
-
 
 def _trust_one_authority() -> None:
     """Have HTTP clients load one certificate instead of 130, which take 20 ms: no test speaks with others."""
     end = "-----END CERTIFICATE-----\n"
     first = Path(certifi.where()).read_text().partition(end)[0]
-    file = report_file().with_name("authority.pem")
+    folder = Path(tempfile.mkdtemp(prefix="parley-authority-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    file = folder / "authority.pem"
     file.write_text(first + end)
     os.environ["SSL_CERT_FILE"] = str(file)
 
@@ -69,25 +71,7 @@ class OnlyWithExamples:
 def pytest_configure(config: pytest.Config) -> None:
     """Register it: a hook of this file would be asked about tests/ only."""
     config.pluginmanager.register(OnlyWithExamples())
-
-
-SLOW_FOLDERS = ("tests/faults/", "tests/fuzz/", "tests/journeys/", "tests/prove/")
-"""Their tests wait for seconds each: they start first, some in each worker, so that none is left at the end."""
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give each worker of pytest-xdist, which takes a part of the list, as many of the slow tests."""
-    workers = getattr(config, "workerinput", {}).get("workercount", 1)
-    if workers == 1:
-        return
-    slow = [item for item in items if item.nodeid.startswith(SLOW_FOLDERS)]
-    quick = [item for item in items if not item.nodeid.startswith(SLOW_FOLDERS)]
-    size = -(-len(quick) // workers)
-    items[:] = [
-        item
-        for worker in range(workers)
-        for item in (*slow[worker::workers], *quick[worker * size : (worker + 1) * size])
-    ]
+    workers.pytest_configure(config)
 
 
 def pytest_collection_finish() -> None:
@@ -137,9 +121,16 @@ def restored_logging() -> Iterator[None]:
     root.handlers[:] = handlers
 
 
+@pytest.fixture(scope="session")
+def blocking_report() -> BlockingReport:
+    """Watch the event loops of this process from now on."""
+    watch_event_loop(report_file(), with_libraries=False)
+    return BlockingReport(report_file())
+
+
 @pytest.fixture(autouse=True)
-def free_event_loop() -> Iterator[None]:
+def free_event_loop(blocking_report: BlockingReport) -> Iterator[None]:
     """Fail a test in which the event loop was blocked: its own, or that of a service that it started."""
     yield
-    found = _blocking.read_new()
+    found = blocking_report.read_new()
     assert found == set(), "blocks the event loop; tests/blocking.py lists what may"

@@ -21,7 +21,7 @@ def free_port() -> int:
         OSError: All ports of this process are taken.
     """
     for _ in range(_PER_WORKER):
-        worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % _WORKERS
+        worker = int(os.environ.get("PARLEY_TEST_WORKER", "0")) % _WORKERS
         port = _FIRST + worker * _PER_WORKER + next(_numbers) % _PER_WORKER
         with socket.socket() as probe:
             # As servers do: connections that ended a moment ago do not count.

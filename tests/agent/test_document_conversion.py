@@ -10,7 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import anyio
-import openpyxl  # type: ignore[import-untyped]
 import psutil
 import pytest
 from pptx import Presentation
@@ -62,6 +61,9 @@ def archive(parts: dict[str, bytes]) -> bytes:
 
 
 def xlsx(rows: int = 2) -> bytes:
+    # Not above: it imports numpy, whose thread would be there when tests/workers.py forks.
+    import openpyxl  # type: ignore[import-untyped]  # noqa: PLC0415
+
     book = openpyxl.Workbook(write_only=True)
     sheet = book.create_sheet("Costs")
     for n in range(rows):
