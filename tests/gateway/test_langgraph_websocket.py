@@ -41,6 +41,7 @@ from gateway.runtime.protocol import MAX_EVENTS, ProtocolEncoder, ThreadEventLog
 from gateway.runtime.serialization import dumps
 from gateway.serving.listener import open_listener
 from gateway.serving.server import HttpServer
+from tests.eventually import eventually
 from tests.gateway.composed import TOKEN
 from tests.gateway.langgraph_server import ApiServer, serving
 from tests.gateway.test_langgraph_protocol import EVERYTHING, command
@@ -471,9 +472,11 @@ async def test_sockets_need_the_token_a_known_name_and_a_page_that_may(tmp_path:
     async with whole_service(tmp_path, pages) as url:
         assert await refused(url) == 401
         assert await refused(url, X_Api_Key="wrong-token-0123") == 401
-        written = (tmp_path / "home" / "audit.log").read_text()
+        audit = tmp_path / "home" / "audit.log"
+        # It is written in a thread, beside the response.
+        await eventually(lambda: audit.exists() and "(wrong token)" in audit.read_text())
+        written = audit.read_text()
         assert '"action":"WEBSOCKET ' in written.replace('": "', '":"')
-        assert "(wrong token)" in written
         assert "wrong-token-0123" not in written
         assert await refused(url, X_Api_Key=TOKEN) == 101
         assert await refused(url, Authorization=f"Bearer {TOKEN}") == 101

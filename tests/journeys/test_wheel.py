@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from tests.journeys.service import ROOT, Service
+from tests.ports import free_port
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,8 @@ async def test_the_service_runs_from_its_wheel_with_its_skills(
 
 async def test_its_commands_run_from_its_wheel(tmp_path: Path, installed: Path) -> None:
     service = Service(tmp_path, {}, {"PYTHONPATH": str(installed)})
-    service.config.write_text("# ours\nlog_level: info\n")
+    port = free_port()  # another service may have the usual one
+    service.config.write_text(f"# ours\nlog_level: info\ngateway: {{port: {port}}}\n")
     code, out, error = await service.command("config", "upgrade")
     assert (code, "now has config_version" in out) == (0, True), error
     assert "# ours" in service.config.read_text()

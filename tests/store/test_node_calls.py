@@ -1,7 +1,7 @@
 """Calls between nodes: on both engines to the node itself, on PostgreSQL from one node to another."""
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -33,13 +33,24 @@ async def nodes(url: str, folder: Path, *names: str) -> AsyncIterator[list[NodeC
             opening = Database.open(StoreConfig(url=url), folder / name)
             database = await stack.enter_async_context(opening)
             opened.append(await stack.enter_async_context(open_node_calls(database)))
+            opened[-1].serve("echo", echo)
         for calls in opened:
             await eventually(
                 lambda calls=calls: calls.others,  # type: ignore[misc]  # bound at once
                 lambda others: len(others) == len(names) - 1,
                 within_s=30,
             )
+            for node in calls.others:
+                await until_heard(calls, node)
         yield opened
+
+
+async def until_heard(calls: NodeCalls, node: int) -> None:
+    """Wait until a node hears what is sent to it: it is known before its connection listens, and signals are lost."""
+    while True:
+        with suppress(StoreUnavailable):
+            await calls.call(node, "echo", "", within_s=0.5)
+            return
 
 
 async def test_a_node_calls_itself(database: Database) -> None:
@@ -147,7 +158,9 @@ async def test_a_call_to_a_node_that_ends_meanwhile_fails_at_once(url: str, tmp_
                 open_node_calls(database) as b,
             ):
                 b.serve("wait", wait)
+                b.serve("echo", echo)
                 await eventually(lambda: a.others, bool, within_s=30)
+                await until_heard(a, b.node)
                 group.start_soon(ask, b.node)
                 with anyio.fail_after(60):
                     await asked.wait()
