@@ -3,7 +3,7 @@
 from collections import deque
 from dataclasses import dataclass, field
 
-import anyio
+from agent.lazy_event import LazyEvent
 
 
 @dataclass(slots=True, eq=False)
@@ -11,7 +11,7 @@ class QueueTicket:
     """A place in a thread's queue. `ready` is set when it is first."""
 
     thread_id: str
-    ready: anyio.Event = field(default_factory=anyio.Event)
+    ready: LazyEvent = field(default_factory=LazyEvent)
 
 
 class ThreadQueue:

@@ -8,6 +8,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
+from agent.lazy_event import LazyEvent
 from gateway.runtime.event_log import EventLogReader
 from gateway.runtime.events import RunEvent
 
@@ -145,7 +146,7 @@ class DelayedJsonResponse(Response):
 
     def __init__(
         self,
-        ready: anyio.Event,
+        ready: LazyEvent,
         result: Callable[[], bytes],
         *,
         headers: Mapping[str, str],

@@ -35,8 +35,8 @@ async def create_batch(batch: RunBatch, services: ServicesDep) -> Response:
     ]
     for request in requests:
         await services.runs.validate(request)
-    started = [await services.runs.start(request) for request in requests]
-    return json_response([run_to_wire(live.row) for live in started])
+    started = [run_to_wire((await services.runs.start(request)).row) for request in requests]
+    return json_response(started)
 
 
 @router.post("/runs/cancel", status_code=204)

@@ -4,6 +4,7 @@ Examples are the state after each step (`values`) and the message so far (`messa
 of an answer would grow with the square of its length, and a thread's runs would each hold all of its messages.
 """
 
+import math
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -15,8 +16,8 @@ from gateway.runtime.events import RunEvent
 MIN_DIFF_BYTES = 1024
 """Smaller events are stored as they are."""
 
-MIN_COMPRESSED_BYTES = 16 * 1024
-"""Smaller events of finished runs are not compressed."""
+MIN_REBASED_BYTES = 16 * 1024
+"""Smaller events of finished runs are not stored as differences from a later run's."""
 
 MAX_KEYS = 16
 """Keys whose last event is known: messages and subgraphs that are streamed at the same time."""
@@ -108,10 +109,10 @@ class DiffDecoder:
         return RunEvent(stored.id, stored.name, bytes(data))
 
 
-def compress(events: Iterable[StoredEvent]) -> None:
-    """Compress large whole events in place. Takes about 1 ms per 100 kB."""
+def compress(events: Iterable[StoredEvent], *, max_bytes: float = math.inf) -> None:
+    """Compress large whole events of less than `max_bytes` in place. Takes about 1 ms per 100 kB."""
     for event in events:
-        if _is_whole(event, MIN_COMPRESSED_BYTES):
+        if _is_whole(event, MIN_DIFF_BYTES) and len(event.middle) < max_bytes:
             event.middle, event.is_compressed = zlib.compress(event.middle, level=1), True
 
 
@@ -122,7 +123,7 @@ def rebase(events: Iterable[StoredEvent], later: Iterable[StoredEvent]) -> None:
     """
     bases = {event.key: event for event in reversed([*later]) if _is_whole(event, MIN_DIFF_BYTES)}
     for event in events:
-        if _is_whole(event, MIN_COMPRESSED_BYTES) and (base := bases.get(event.key)):
+        if _is_whole(event, MIN_REBASED_BYTES) and (base := bases.get(event.key)):
             start, end = _common_parts(base.middle, event.middle, base)
             if start + end > len(event.middle) // 2:
                 event.base, event.start, event.end = base, start, end

@@ -1,11 +1,12 @@
 """EventLog: the numbered events of one run, and its readers. No HTTP."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import anyio
 from anyio.lowlevel import checkpoint
 
 from gateway.runtime.event_diffs import (
+    MIN_REBASED_BYTES,
     DiffDecoder,
     DiffEncoder,
     EventDiff,
@@ -16,6 +17,7 @@ from gateway.runtime.event_diffs import (
     stored_size,
 )
 from gateway.runtime.events import RunEvent
+from gateway.runtime.packed_events import PackedEvents, pack
 from gateway.runtime.serialization import dumps
 
 MAX_BYTES = 8 * 1024 * 1024
@@ -32,6 +34,10 @@ MAX_BATCH_BYTES = 256 * 1024
 
 _OVERHEAD = 120
 """Bytes of an event besides its data: the object, its name, its list slot."""
+
+
+def _default_max_bytes() -> int:
+    return MAX_BYTES
 
 
 class EventLog:
@@ -51,17 +57,18 @@ class EventLog:
         self,
         *,
         state: Callable[[], bytes | None] | None = None,
-        max_bytes: Callable[[], int] = lambda: MAX_BYTES,
+        max_bytes: Callable[[], int] = _default_max_bytes,
         first: int = 1,
     ) -> None:
         self._events: list[StoredEvent] = []
+        self._packed: PackedEvents | None = None
         self._start = first - 1
         self._first = first
         self._next = first
         self._max_bytes = max_bytes
         self._state = state
         self._final_state: bytes | None = None
-        self._encoder = DiffEncoder()
+        self._encoder: DiffEncoder | None = DiffEncoder()
         self._changed: anyio.Event | None = None
         self.bytes = 0
         self.closed = False
@@ -79,6 +86,8 @@ class EventLog:
             data: JSON.
             key: Events with the same key repeat each other; None = those with the same name.
         """
+        if self._encoder is None:
+            self._encoder = DiffEncoder()
         event = self._encoder.encode(RunEvent(self._next, name, data), key or name)
         self._events.append(event)
         self._next += 1
@@ -95,22 +104,30 @@ class EventLog:
         """
         self.closed = True
         self._state, self._final_state = None, state
-        self._encoder = DiffEncoder()
+        self._encoder = None
+        self._max_bytes = _default_max_bytes
         self._wake()
+
+    def pack(self) -> None:
+        """Compress the small events of a closed log, all together; a log of many stays as it is."""
+        if self._packed is None and (packed := pack(self._events)) is not None:
+            self._packed, self._events = packed, []
+        compress(self._held(), max_bytes=MIN_REBASED_BYTES)
+        self._count_bytes()
 
     def compress(self) -> None:
         """Compress the large events of a closed log."""
-        compress(self._events)
+        compress(self._held())
         self._count_bytes()
 
     def rebase(self, later: "EventLog") -> None:
         """Store the events of a closed log as differences from those of a later run on the same thread."""
-        rebase(self._events, later._events)  # noqa: SLF001 - the same class
+        rebase(self._held(), later._held())  # noqa: SLF001 - the same class
         self._count_bytes()
 
     def last_data(self, name: str) -> bytes | None:
         """Return the data of the newest event with this name, or None."""
-        found = next((event for event in reversed(self._events) if event.name == name), None)
+        found = next((event for event in reversed(self._stored()) if event.name == name), None)
         return None if found is None else DiffDecoder().decode(found).data
 
     def read(self, after: int, decoder: DiffDecoder | None = None) -> list[RunEvent]:
@@ -131,7 +148,7 @@ class EventLog:
             if state is not None:
                 events.append(RunEvent(self._first - 1, "values", state))
         size = 0
-        for stored in self._events[start : start + MAX_BATCH]:
+        for stored in self._stored()[start : start + MAX_BATCH]:
             event = decoder.decode(stored)
             events.append(event)
             size += len(event.data)
@@ -154,8 +171,17 @@ class EventLog:
             self._changed.set()
             self._changed = None
 
+    def _stored(self) -> list[StoredEvent]:
+        return self._events if self._packed is None else self._packed.unpack(self._first)
+
+    def _held(self) -> Collection[StoredEvent]:
+        """Return the events that are objects: all, or those that are not packed."""
+        return self._events if self._packed is None else self._packed.diffs.values()
+
     def _count_bytes(self) -> None:
-        self.bytes = sum(map(stored_size, self._events)) + _OVERHEAD * len(self._events)
+        held = self._held()
+        packed = 0 if self._packed is None else len(self._packed.block) + _OVERHEAD
+        self.bytes = packed + sum(map(stored_size, held)) + _OVERHEAD * len(held)
 
     def _drop_oldest(self) -> None:
         """Drop the older half: dropping in bulk is cheap per event."""

@@ -5,8 +5,11 @@ from dataclasses import dataclass
 
 from gateway.runtime.live_run import LiveRun
 
+UNPACKED_RUNS = 200
+"""Runs that are kept as they ended: many are read once more. Of older ones, the small events are compressed."""
+
 FRESH_BYTES = 16 * 1024 * 1024
-"""Events that are kept as they are. Beyond it those of the oldest runs are compressed, which takes 1 ms per 100 kB."""
+"""Events that are kept. Beyond it large ones of the oldest runs are compressed, which takes 1 ms per 100 kB."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,6 +35,7 @@ class FinishedRuns:
         self._keep_bytes = keep_bytes
         self._kept: OrderedDict[str, _FinishedRun] = OrderedDict()
         self._newest: dict[str, _FinishedRun] = {}
+        self._unpacked: OrderedDict[str, _FinishedRun] = OrderedDict()
         self._fresh: OrderedDict[str, _FinishedRun] = OrderedDict()
         self.bytes = self._fresh_bytes = 0
 
@@ -42,8 +46,10 @@ class FinishedRuns:
             earlier.live.log.rebase(live.log)
             self._count_again(earlier)
         self._kept[live.run_id] = self._fresh[live.run_id] = self._newest[live.thread_id] = kept
+        self._unpacked[live.run_id] = kept
         self.bytes += kept.bytes
         self._fresh_bytes += kept.bytes
+        self._pack_oldest()
         self._compress_oldest()
         self.evict(now=now)
 
@@ -61,6 +67,7 @@ class FinishedRuns:
         kept = self._kept.pop(run_id, None)
         if kept is not None:
             self.bytes -= kept.bytes
+            self._unpacked.pop(run_id, None)
             if self._fresh.pop(run_id, None) is not None:
                 self._fresh_bytes -= kept.bytes
             if self._newest.get(kept.live.thread_id) is kept:
@@ -78,6 +85,12 @@ class FinishedRuns:
             if oldest.until > now and self.bytes <= self._keep_bytes:
                 return
             self.remove(run_id)
+
+    def _pack_oldest(self) -> None:
+        while len(self._unpacked) > UNPACKED_RUNS:
+            _, oldest = self._unpacked.popitem(last=False)
+            oldest.live.pack()
+            self._count_again(oldest)
 
     def _compress_oldest(self) -> None:
         while self._fresh_bytes > FRESH_BYTES:

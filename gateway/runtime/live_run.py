@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import anyio
 from langchain_core.messages import AnyMessage
 from langgraph.runtime import RunControl
 
 from agent.langgraph_internals import node_tasks
+from agent.lazy_event import LazyEvent
 from agent.thread_queue import QueueTicket
 from gateway.runtime.event_log import EventLog
 from gateway.runtime.lifecycle import CancelAction, RunResult, can_transition, is_final
@@ -80,8 +80,8 @@ class LiveRun:
     unconsumed_ids: tuple[str, ...] = ()
     write_retry: WriteRetry = field(init=False)
     is_left: bool = False
-    finished: anyio.Event = field(default_factory=anyio.Event)
-    stopped: anyio.Event = field(default_factory=anyio.Event)
+    finished: LazyEvent = field(default_factory=LazyEvent)
+    stopped: LazyEvent = field(default_factory=LazyEvent)
 
     def __post_init__(self) -> None:
         self.write_retry = WriteRetry(self.row.run_id)
@@ -171,6 +171,12 @@ class LiveRun:
             end["untaken"] = self.unconsumed_ids
         self.log.append("end", dumps(end))
         self.log.close(self._result)
+
+    def pack(self) -> None:
+        """Keep less of a run that ended: its events packed, and no request that is in the database as well."""
+        self.log.pack()
+        if not self.temporary:
+            self.row = replace(self.row, kwargs={}, metadata={})
 
     def values_json(self) -> bytes | None:
         """Return the thread's values so far, as JSON."""

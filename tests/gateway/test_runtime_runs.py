@@ -11,6 +11,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import anyio
+import orjson
 import psycopg
 import pytest
 from langchain_core.messages import HumanMessage
@@ -19,7 +20,7 @@ from langgraph.graph import START, StateGraph
 
 from agent.thread_queue import QueueTicket
 from gateway.runtime.errors import RuntimeClosing, ThreadBusyError
-from gateway.runtime.finished_runs import FRESH_BYTES, FinishedRuns
+from gateway.runtime.finished_runs import FRESH_BYTES, UNPACKED_RUNS, FinishedRuns
 from gateway.runtime.live_run import LiveRun
 from gateway.runtime.request import GraphRunRequest, new_run_row
 from gateway.runtime.runs import RunManager
@@ -296,6 +297,33 @@ def test_the_runs_of_a_long_thread_share_its_state() -> None:
     assert [live.log.last_data("values") for live in lives] == states
     recent.evict(now=100.0)
     assert recent.bytes == 0
+
+
+async def test_of_many_ended_runs_the_older_ones_are_packed_and_read_as_before(
+    tmp_path: Path,
+) -> None:
+    async with runtime(tmp_path) as (runs, _):
+        requests = [asking("instant", thread_id=str(uuid4())) for _ in range(UNPACKED_RUNS + 20)]
+        requests.append(replace(asking("instant"), thread_id=None))
+        first = await runs.start(requests[0])
+        row = first.row
+        await first.finished.wait()
+        first_events, whole = first.log.read(0), first.stored_bytes
+        *others, temporary = [await runs.start(request) for request in requests[1:]]
+        for live in (*others, temporary):
+            await live.finished.wait()
+        for request in requests[1 : UNPACKED_RUNS + 10]:
+            await (await runs.start(request)).finished.wait()
+        found = runs.find(first.thread_id, first.run_id)
+        assert found is first
+        assert first.stored_bytes < whole
+        assert first.log.read(0) == first_events
+        for after in range(len(first_events)):
+            assert first.log.read(after) == first_events[after:]
+        assert orjson.loads(first.result)["n"]
+        assert (await runs.get(first.thread_id, first.run_id)).kwargs == row.kwargs
+        kept = await runs.get(temporary.thread_id, temporary.run_id)
+        assert (kept.kwargs, kept.status) == (requests[-1].kwargs, "success")
 
 
 def test_of_many_long_threads_the_oldest_are_compressed() -> None:
