@@ -8,12 +8,12 @@ from uuid import UUID
 import orjson
 from fastapi import Depends, HTTPException, Query
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import override
 
+from gateway.included_route import IncludedRoute
 from gateway.runtime.serialization import dumps
 
 MAX_DEPTH = 100
@@ -53,7 +53,7 @@ class WireRequest(Request):
         return parse_json(await self.body())
 
 
-class WireRoute(APIRoute):
+class WireRoute(IncludedRoute):
     """A route that reads JSON with orjson and reports invalid requests as LangGraph Server does: `{"detail": text}`."""
 
     @override

@@ -17,6 +17,7 @@ from bus.messages import (
 )
 from bus.platform import ChannelHealth, ConnectionState
 from gateway.dependencies import BusDep, ServicesDep
+from gateway.included_route import IncludedRoute
 from gateway.openapi import error_responses
 from gateway.row_views import address_fields, conversation_view, pairing_view
 from gateway.services import Services
@@ -24,7 +25,9 @@ from gateway.text_table import iso_time
 from store.inbox import InboxKind, InboxRow, InboxState
 from store.outbox import NEWEST, DeliveryState, OutboxRow
 
-router = APIRouter(prefix="/channels", responses=error_responses(404, 409))
+router = APIRouter(
+    route_class=IncludedRoute, prefix="/channels", responses=error_responses(404, 409)
+)
 
 PREVIEW_CHARS = 200
 MAX_OFFSET = 1_000_000_000

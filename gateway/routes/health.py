@@ -6,10 +6,11 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict
 
 from gateway.dependencies import ServicesDep
+from gateway.included_route import IncludedRoute
 from gateway.middleware import AUTHENTICATED_AS
 from gateway.readiness import check_readiness
 
-router = APIRouter()
+router = APIRouter(route_class=IncludedRoute)
 
 
 class HealthResponse(BaseModel):
