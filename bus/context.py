@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import httpx
 from anyio.abc import TaskGroup
-from langgraph_sdk.client import LangGraphClient
+from langgraph_sdk._async.client import LangGraphClient
 
 from bus.access.intake_stats import IntakeStats
 from bus.config import BusConfig, ChannelPolicy

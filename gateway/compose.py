@@ -13,8 +13,7 @@ import anyio
 import anyio.to_thread
 import httpx
 from fastapi import FastAPI
-from langgraph_sdk import get_client
-from langgraph_sdk.client import LangGraphClient
+from langgraph_sdk._async.client import LangGraphClient, get_client
 from starlette.types import ASGIApp
 
 from agent.errors import AgentError
@@ -27,7 +26,9 @@ from bus.service import run_bus
 from gateway.agent_setup import agent_setup_from_config
 from gateway.app import INTERNAL_URL, build_app
 from gateway.audit import AuditLog
+from gateway.compact_dataclasses import compact_dataclasses
 from gateway.config import Config
+from gateway.deferred_schemas import deferred_schemas
 from gateway.forwarding.routing import open_node_router
 from gateway.graphs import LEAD_ASSISTANT, load_graphs
 from gateway.langgraph.run_webhooks import build_webhooks
@@ -86,7 +87,7 @@ async def open_app(
         await anyio.to_thread.run_sync(_remove_unpacked, config.home)
         app = await _open_embedded_app(stack, config, telemetry, database)
         services: Services = app.state.services
-        with hidden_modules(PLATFORM_UNUSED_MODULES):
+        with hidden_modules(PLATFORM_UNUSED_MODULES), deferred_schemas(), compact_dataclasses():
             built = registry.build_adapters(
                 config.bots,
                 COMMANDS,

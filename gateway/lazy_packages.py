@@ -17,9 +17,11 @@ from typing_extensions import override
 
 LAZY_PACKAGES = (
     "charset_normalizer",  # requests asks it for the encoding of a text that names none: 3 MB
+    "langgraph_sdk",  # its clients for threads, and decorators for LangGraph's server: 1 MB
     "langsmith.types",  # 113 modules, of which langsmith.client needs one: 60 ms, 3 MB
     "openai.types",  # 460 modules, of which chat completions need 83: 250 ms, 10 MB
     "openai.types.responses",
+    "uvicorn",  # its command, with click and multiprocessing: 1 MB
 )
 
 
@@ -29,6 +31,7 @@ def install_lazy_packages(names: Sequence[str] = LAZY_PACKAGES) -> None:
 
 
 UNUSED_MODULES = (
+    "click",  # httpx, for its command: 1 MB
     "httpx2",  # langsmith prefers it to httpx, which is there anyway: 1 MB
     "opentelemetry.sdk",  # langsmith, for the type of an argument: 50 ms, 5 MB
     "psutil",  # langsmith, to describe this machine in traces: 1 MB

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import anyio.lowlevel
 import httpx
-from langgraph_sdk.client import LangGraphClient
+from langgraph_sdk._async.client import LangGraphClient
 from langgraph_sdk.errors import ConflictError, NotFoundError, UnprocessableEntityError
 from langgraph_sdk.schema import Config, Context, StreamMode, StreamPart
 

@@ -10,6 +10,8 @@ import anyio
 import uvicorn
 from starlette.types import ASGIApp
 from typing_extensions import override
+from uvicorn.config import Config as UvicornConfig
+from uvicorn.server import Server as UvicornServer
 
 from gateway.auth import MAX_BODY_BYTES
 from gateway.rate_limits import ConnectionConfig
@@ -26,8 +28,11 @@ GRACE_PERIOD_S = 1
 
 KEEP_ALIVE_S = 75
 
+# `uvicorn.lifespan` takes it from the package, whose `__init__` would import uvicorn's command.
+vars(uvicorn)["Config"] = UvicornConfig
 
-class HttpServer(uvicorn.Server):
+
+class HttpServer(UvicornServer):
     """Serves one application.
 
     Args:
@@ -51,7 +56,7 @@ class HttpServer(uvicorn.Server):
         http, websocket = protocols(self._limiter)
         self._http = http
         super().__init__(
-            uvicorn.Config(
+            UvicornConfig(
                 app,
                 log_config=None,
                 access_log=False,

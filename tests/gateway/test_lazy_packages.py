@@ -92,8 +92,15 @@ def test_the_service_leaves_out_packages_that_others_import_if_they_are_there() 
 import sys
 from gateway.commands.serve import import_service
 import_service()
-for name in ("httpx2", "opentelemetry.sdk.trace", "psutil", "pygments", "rich", "charset_normalizer.api"):
+left_out = (
+    "httpx2", "opentelemetry.sdk.trace", "psutil", "pygments", "rich", "charset_normalizer.api", "click",
+    "uvicorn.main", "langgraph_sdk.client", "langgraph_sdk._sync",
+)
+for name in left_out:
     assert name not in sys.modules, name
+import click, langgraph_sdk, uvicorn
+assert uvicorn.run and uvicorn.Config is uvicorn.config.Config
+assert langgraph_sdk.get_sync_client(url="http://127.0.0.1:1").runs and langgraph_sdk.Auth
 import httpx2, psutil, pygments, requests
 from charset_normalizer import __version__
 assert __version__ and "charset_normalizer.api" not in sys.modules
