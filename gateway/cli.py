@@ -43,8 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.config = getattr(arguments, "config", None)
     try:
         gc.disable()  # imports leave almost no garbage, and its collection takes a tenth of their time
-        with importlib.import_module("gateway.compact_dataclasses").compact_dataclasses():
-            command = importlib.import_module(COMMANDS[arguments.command])
+        command = importlib.import_module(COMMANDS[arguments.command])
         gc.enable()
         return int(
             importlib.import_module("gateway.command_errors").run_command(command.run, arguments)

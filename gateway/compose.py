@@ -26,7 +26,6 @@ from bus.service import run_bus
 from gateway.agent_setup import agent_setup_from_config
 from gateway.app import INTERNAL_URL, build_app
 from gateway.audit import AuditLog
-from gateway.compact_dataclasses import compact_dataclasses
 from gateway.config import Config
 from gateway.deferred_schemas import deferred_schemas
 from gateway.forwarding.routing import open_node_router
@@ -87,7 +86,7 @@ async def open_app(
         await anyio.to_thread.run_sync(_remove_unpacked, config.home)
         app = await _open_embedded_app(stack, config, telemetry, database)
         services: Services = app.state.services
-        with hidden_modules(PLATFORM_UNUSED_MODULES), deferred_schemas(), compact_dataclasses():
+        with hidden_modules(PLATFORM_UNUSED_MODULES), deferred_schemas():
             built = registry.build_adapters(
                 config.bots,
                 COMMANDS,

@@ -13,7 +13,6 @@ import anyio
 from gateway import logs
 from gateway.auth import load_admin_token
 from gateway.command_errors import CommandFailed
-from gateway.compact_dataclasses import compact_dataclasses
 from gateway.config import Config, export_environment, load_config
 from gateway.deferred_schemas import deferred_schemas
 from gateway.lazy_packages import UNUSED_MODULES, hidden_modules, install_lazy_packages
@@ -68,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 def import_service() -> ModuleType:
     """Import what runs the service, without what it does not need."""
     install_lazy_packages()
-    with hidden_modules(UNUSED_MODULES), deferred_schemas(), compact_dataclasses():
+    with hidden_modules(UNUSED_MODULES), deferred_schemas():
         return importlib.import_module(SERVICE_MODULE)
 
 
