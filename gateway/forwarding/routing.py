@@ -33,8 +33,9 @@ FOLLOW_ATTEMPTS = 100
 
 _ID = r"[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}"
 _PATH = re.compile(
+    # The event stream of a thread is made here, with copies of other nodes' runs: it survives those nodes.
     rf"/api(?:/langgraph)?(?:/threads/(?P<thread>{_ID}))?(?:/runs/(?P<run>{_ID}))?"
-    r"(?P<rest>(?:/(?:runs|state|history|stream|commands|copy|join|cancel)(?:/.*)?)?)"
+    r"(?P<rest>(?:/(?:runs|state|history|stream(?!/events)|commands|copy|join|cancel)(?:/.*)?)?)"
 )
 _CANCEL = re.compile(r"/api(?:/langgraph)?/runs/cancel")
 _EVENTS_OF_RUN = ("/join", "/stream")
@@ -291,6 +292,7 @@ def _parse_target(path: str) -> _Target | None:
     True
     >>> _parse_target(f"/api/threads/{name}/runs/wait").run_id
     ''
+    >>> _parse_target(f"/api/threads/{name}/stream/events")
     """
     match = _PATH.fullmatch(path)
     if match is None or not (match["thread"] or match["run"]):

@@ -5,7 +5,7 @@ from typing import Any
 
 from fastapi import HTTPException
 
-from gateway.runtime.protocol import ProtocolEvent
+from gateway.runtime.protocol import GAP_METHOD, ProtocolEvent
 
 CHANNELS = (
     "values",
@@ -35,7 +35,9 @@ class EventFilter:
     depth: int | None = None
 
     def matches(self, event: ProtocolEvent) -> bool:
-        """Return whether an event passes the filter."""
+        """Return whether an event passes the filter; a gap always does."""
+        if event.method == GAP_METHOD:
+            return True
         named = event.name is not None and f"custom:{event.name}" in self.channels
         if event.channel not in self.channels and not named:
             return False

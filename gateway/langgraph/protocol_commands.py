@@ -76,7 +76,10 @@ async def execute_elsewhere(services: Services, thread_id: str, body: object) ->
     if not calls.others or services.runs.active_on_thread(thread_id):
         return None
     node = await services.runs.rows.find_thread_node(thread_id)
-    if node is None or node not in calls.others:
+    if node is None:
+        return None
+    if node not in calls.others:
+        await services.runs.left_runs.take_of(thread_id, "")
         return None
     asked = dumps({"thread_id": thread_id, "command": body}).decode()
     reply: Json = orjson.loads(await calls.call(node, EXECUTE_COMMAND, asked))

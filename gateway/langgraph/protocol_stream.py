@@ -11,30 +11,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.dependencies import ServicesDep
+from gateway.forwarding.requests import HOPS
 from gateway.langgraph.event_filters import EventFilter, parse_event_filter, parse_since
-from gateway.langgraph.protocol_commands import error_reply, execute_command
+from gateway.langgraph.protocol_commands import execute_command
 from gateway.langgraph.request_models import ProtocolCommand, ProtocolEvents
 from gateway.langgraph.response_models import ProtocolReply
 from gateway.langgraph.route import WireRoute, json_response, parse_id, parse_json
 from gateway.runtime.event_log import COALESCE_S
-from gateway.runtime.protocol import ProtocolEvent
+from gateway.runtime.protocol import RESUME_GAP, ProtocolEvent
 from gateway.runtime.runs import RunManager
-from gateway.runtime.serialization import dumps
 from gateway.services import Services
 from gateway.sse import EventStreamResponse, escape_line_separators
 
 router = APIRouter(tags=["streaming"], route_class=WireRoute)
 
 Json = dict[str, Any]
-
-RESUME_GAP = dumps(
-    error_reply(
-        None,
-        "resume_gap",
-        "Events after this number are no longer available: read the thread's state.",
-    )
-)
-"""Sent to a client that is too far behind; the events that are still available follow."""
 
 
 def _described(model: type[BaseModel]) -> dict[str, Any]:
@@ -51,7 +42,11 @@ def _described(model: type[BaseModel]) -> dict[str, Any]:
 async def send_command(request: Request, thread_id: str, services: ServicesDep) -> Response:
     """Execute a command of the newer streaming protocol."""
     body = await _read_json(request)
-    return json_response(await execute_command(services, parse_id(thread_id, "thread"), body, {}))
+    reply = await execute_command(services, parse_id(thread_id, "thread"), body, {})
+    if HOPS in request.scope:
+        # Its client's streams are those of another node, which numbers the events of a thread by itself.
+        reply.pop("meta", None)
+    return json_response(reply)
 
 
 @router.post(

@@ -21,10 +21,10 @@ from gateway.langgraph.protocol_commands import (
     execute_elsewhere,
 )
 from gateway.langgraph.protocol_state import ProtocolError
-from gateway.langgraph.protocol_stream import RESUME_GAP, wait_for_events
+from gateway.langgraph.protocol_stream import wait_for_events
 from gateway.langgraph.route import parse_id, parse_json
 from gateway.rate_limits import ClientRateLimiter
-from gateway.runtime.protocol import ProtocolEvent
+from gateway.runtime.protocol import RESUME_GAP, ProtocolEvent
 from gateway.runtime.serialization import dumps
 from gateway.services import Services
 from store.errors import StoreError

@@ -81,10 +81,15 @@ async def _stream_frames(
         for live, after in backlog:
             async for body in _run_frames(live, after, whole=whole):
                 yield body
+        last = backlog[-1][0] if backlog else None
         while (next_run := await following.receive()) is not None:
             if next_run.attempt_id not in seen:
-                async for body in _run_frames(next_run, 0, whole=whole):
+                # After an attempt that broke off, a gap comes first.
+                goes_on = last is not None and last.run_id == next_run.run_id
+                after = last.log.last_id if last is not None and goes_on else 0
+                async for body in _run_frames(next_run, after, whole=whole):
                     yield body
+                last = next_run
 
 
 def _backlog(begun: list[LiveRun], place: StreamPosition) -> list[tuple[LiveRun, int]]:

@@ -35,6 +35,19 @@ MAX_THREADS = 100
 PROTOCOL_STREAM_MODES = ("values", "updates", "messages-tuple", "custom", "tasks", "checkpoints")
 """The stream modes that the protocol needs."""
 
+GAP_METHOD = "error"
+"""The method of the event that stands for missing ones. All subscriptions get it."""
+
+RESUME_GAP = dumps(
+    {
+        "type": "error",
+        "id": None,
+        "error": "resume_gap",
+        "message": "Events are missing here: read the thread's state.",
+    }
+)
+"""Sent to a client before events that do not follow the last one it has."""
+
 _PASSTHROUGH = frozenset({"values", "updates", "custom", "tasks", "checkpoints"})
 _INTERRUPT_KEY = b'"__interrupt__"'
 
@@ -193,12 +206,20 @@ class ThreadEventLog:
         self.last_seq = 0
 
     def advance(self, begun: Sequence[LiveRun]) -> None:
-        """Read the new events of the thread's runs, oldest run first."""
+        """Read the new events of the thread's runs, oldest run first.
+
+        Where an attempt of a run follows one that broke off, a gap comes first; late events of that one are dropped.
+        """
         for live in begun:
             if live.row.status == "interrupted" and not live.in_graph:
                 continue  # stopped before it began
             key = live.attempt_id
+            newest_attempt = max(self._attempts(live.run_id), default=0)
+            if newest_attempt > live.attempt:
+                continue
             if key not in self._readers:
+                if newest_attempt:
+                    self._append_gap(*key)
                 self._readers[key] = ProtocolEncoder(live.graph_id), live.log.subscribe()
             run, reader = self._readers[key]
             while reader.position < live.log.last_id and (events := reader.read()):
@@ -224,8 +245,17 @@ class ThreadEventLog:
 
     def tree(self, run_id: str) -> GraphTree | None:
         """Return the graphs of a run, those of its last attempt, if its events were read."""
-        attempts = [key for key in self._readers if key[0] == run_id]
-        return self._readers[max(attempts)][0].tree if attempts else None
+        attempts = self._attempts(run_id)
+        return self._readers[run_id, max(attempts)][0].tree if attempts else None
+
+    def _attempts(self, run_id: str) -> list[int]:
+        """Return the attempts of a run whose events are read."""
+        return [attempt for read_id, attempt in self._readers if read_id == run_id]
+
+    def _append_gap(self, run_id: str, attempt: int) -> None:
+        self.last_seq += 1
+        event_id = f"{run_id}:gap.{attempt}"
+        self._retain(ProtocolEvent(self.last_seq, event_id, GAP_METHOD, (), None, RESUME_GAP))
 
     def _append(self, run_id: str, run: ProtocolEncoder, event: RunEvent) -> None:
         stamp = int(self._now() * 1000)

@@ -118,6 +118,25 @@ async def test_the_event_stream_hears_a_run_that_another_node_starts(
         assert [event["seq"] for event in found] == list(range(1, len(found) + 1))
 
 
+async def test_the_event_stream_and_the_replies_of_commands_number_events_alike(
+    url: str, tmp_path: Path
+) -> None:
+    """Each node numbers them by itself: the node that the client is connected to."""
+    async with two_nodes(url, tmp_path) as (a, b):
+        thread = str(uuid4())
+        await command(a, thread, "run.start", assistant_id="agent", input=HELLO)
+        assert await heard(a, thread, "completed")
+        begun = await command(a, thread, "run.start", assistant_id="listening", input=HELLO)
+        await a.graphs.reached.wait()
+        injected = await command(b, thread, "input.inject", messages=SECOND_RUN["messages"])
+        assert injected["result"]["accepted"]
+        assert "meta" not in injected
+        a.graphs.gate.set()
+        events = await heard(b, thread, "completed")
+        assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+        assert all(begun["result"]["run_id"] in event["event_id"] for event in events)
+
+
 @pytest.mark.parametrize("goes_on", [False, True])
 async def test_those_who_watch_the_run_of_a_node_that_ends_see_one_end(
     url: str, tmp_path: Path, goes_on: bool
@@ -143,6 +162,7 @@ async def test_those_who_watch_the_run_of_a_node_that_ends_see_one_end(
         assert first == ("success" if goes_on else "interrupted")
         begun = [part.data["attempt"] for part in seen if "attempt" in part.data]
         assert begun == ([1, 2, 1] if goes_on else [1, 1])
+        assert [part.event for part in seen].count("gap") == int(goes_on)
 
 
 async def test_a_client_goes_on_at_another_node_after_the_run_has_ended(
