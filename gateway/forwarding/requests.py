@@ -13,6 +13,7 @@ from anyio.abc import TaskGroup
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.forwarding.parts import Part, ReceivedParts, SentParts
+from gateway.langgraph.responses import HOPS
 from gateway.middleware import API_GROUP
 from store.errors import StoreUnavailable
 from store.node_calls import NodeCalls
@@ -26,9 +27,6 @@ REPEAT_S = 2.0
 
 UNHEARD_S = 30.0
 """A receiver that was silent for so long, seconds, has disconnected."""
-
-HOPS = "parley.hops"
-"""Scope key: how many nodes have passed the request on."""
 
 
 class ResponseBroken(Exception):

@@ -11,9 +11,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gateway.app import Application
 from gateway.errors import NODE_HEADER, error_response
 from gateway.forwarding.followed_response import FollowedResponse
-from gateway.forwarding.requests import HOPS, NodeRequests, ResponseBroken, open_node_requests
+from gateway.forwarding.requests import NodeRequests, ResponseBroken, open_node_requests
 from gateway.forwarding.watched_threads import WatchedThreads
 from gateway.langgraph.protocol_commands import EXECUTE_COMMAND, execute_called
+from gateway.langgraph.responses import HOPS
 from gateway.runtime.lifecycle import is_final
 from gateway.runtime.runs import RunManager
 from gateway.runtime.stopping import hand_over

@@ -11,7 +11,8 @@ from starlette.types import Message, Scope
 from typing_extensions import override
 
 from agent.thread_queue import QueueTicket
-from gateway.forwarding.requests import HOPS, NodeRequests, ResponseBroken
+from gateway.forwarding.requests import NodeRequests, ResponseBroken
+from gateway.langgraph.responses import HOPS
 from gateway.runtime.event_log import EventLog
 from gateway.runtime.finished_runs import FinishedRuns
 from gateway.runtime.live_run import LiveRun, first_event_number

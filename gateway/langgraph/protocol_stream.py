@@ -11,11 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.dependencies import ServicesDep
-from gateway.forwarding.requests import HOPS
 from gateway.langgraph.event_filters import EventFilter, parse_event_filter, parse_since
 from gateway.langgraph.protocol_commands import execute_command
 from gateway.langgraph.request_models import ProtocolCommand, ProtocolEvents
 from gateway.langgraph.response_models import ProtocolReply
+from gateway.langgraph.responses import HOPS
 from gateway.langgraph.route import WireRoute, json_response, parse_id, parse_json
 from gateway.runtime.event_log import COALESCE_S
 from gateway.runtime.protocol import RESUME_GAP, ProtocolEvent

@@ -14,6 +14,9 @@ from gateway.runtime.wire import run_to_wire
 from gateway.services import Services
 from gateway.sse import DelayedJsonResponse, EventStreamResponse, stream_events
 
+HOPS = "parley.hops"
+"""Scope key: how many nodes have passed the request on."""
+
 CANCEL_HEADERS = {"X-Parley-On-Disconnect": "cancel"}
 """Of a response whose client cancels the run by disconnecting, for a node that passes it on."""
 
