@@ -36,11 +36,6 @@ class Nodes(Protocol):
         ...
 
     @property
-    def name(self) -> str:
-        """`node.name` of its configuration."""
-        ...
-
-    @property
     def living(self) -> Sequence[Node]:
         """The nodes that live, this one among them, as of the last heartbeat. Costs nothing."""
         ...
@@ -82,11 +77,6 @@ class SingleNode(Nodes):
     @override
     def number(self) -> int:
         return 0
-
-    @property
-    @override
-    def name(self) -> str:
-        return self._living[0].name
 
     @property
     @override

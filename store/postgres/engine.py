@@ -52,14 +52,13 @@ class PostgresEngine(Engine):
     Args:
         node: This process as a node.
         folder: Where files are stored.
-        name: `node.name` of the configuration.
     """
 
     has_checkpoints = True
 
-    def __init__(self, node: MemberNode, folder: Path, name: str) -> None:
+    def __init__(self, node: MemberNode, folder: Path) -> None:
         self._node = node
-        self._nodes = PostgresNodes(node, name)
+        self._nodes = PostgresNodes(node)
         self._folder = folder
         self.signals = PostgresSignals(partial(connect, node.parameters))
         self._loop = asyncio.get_running_loop()
@@ -213,7 +212,7 @@ async def open_postgres(
     engine: PostgresEngine | None = None
     try:
         await anyio.to_thread.run_sync(node.join)
-        engine = PostgresEngine(node, home, description.name)
+        engine = PostgresEngine(node, home)
         yield engine
     except Exception:
         if engine is not None:

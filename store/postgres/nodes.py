@@ -22,11 +22,9 @@ class PostgresNodes(Nodes):
 
     Args:
         node: This process, before it joins.
-        name: `node.name` of its configuration.
     """
 
-    def __init__(self, node: MemberNode, name: str) -> None:
-        self._name = name
+    def __init__(self, node: MemberNode) -> None:
         self._node = node
         self._loop = asyncio.get_running_loop()
         self._changed = anyio.Event()
@@ -36,11 +34,6 @@ class PostgresNodes(Nodes):
     @override
     def number(self) -> int:
         return self._node.number
-
-    @property
-    @override
-    def name(self) -> str:
-        return self._name
 
     @property
     @override
