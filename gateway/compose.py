@@ -24,12 +24,13 @@ from bus.config import ChannelPolicy
 from bus.context import AgentServer
 from bus.service import run_bus
 from gateway.agent_setup import agent_setup_from_config
-from gateway.app import INTERNAL_URL, build_app
+from gateway.app import INTERNAL_URL, Application, build_app
 from gateway.audit import AuditLog
 from gateway.config import Config
 from gateway.deferred_schemas import deferred_schemas
 from gateway.forwarding.routing import open_node_router
 from gateway.graphs import LEAD_ASSISTANT, load_graphs
+from gateway.in_process_client import InProcessLangGraphClient
 from gateway.langgraph.run_webhooks import build_webhooks
 from gateway.langgraph.runs import INTERRUPT, ON_NODE_LOSS
 from gateway.lazy_packages import PLATFORM_UNUSED_MODULES, hidden_modules
@@ -215,7 +216,10 @@ async def _agent_server(
 async def _langgraph_client(stack: AsyncExitStack, config: Config, app: ASGIApp) -> LangGraphClient:
     if config.bus.langgraph_url:
         return await stack.enter_async_context(get_client(url=config.bus.langgraph_url))
-    return LangGraphClient(await stack.enter_async_context(_internal_client(app, RUN_TIMEOUT)))
+    client = await stack.enter_async_context(_internal_client(app, RUN_TIMEOUT))
+    if isinstance(app, Application):
+        return InProcessLangGraphClient(client, app)
+    return LangGraphClient(client)  # what reports to OpenTelemetry reads the headers of requests
 
 
 async def _gateway_client(stack: AsyncExitStack, config: Config, app: FastAPI) -> httpx.AsyncClient:

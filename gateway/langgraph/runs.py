@@ -275,11 +275,17 @@ async def join_stateless_run_stream(
 async def _start(
     request: Request, services: Services, thread_id: str | None, body: RunCreate
 ) -> LiveRun:
+    restartable = request.headers.get(ON_NODE_LOSS) != INTERRUPT
+    return await start_run(services, thread_id, body, restartable=restartable)
+
+
+async def start_run(
+    services: Services, thread_id: str | None, body: RunCreate, *, restartable: bool
+) -> LiveRun:
+    """Start the run of a request, on a thread or stateless. Raises what the application answers with an error."""
     thread_id = None if thread_id is None else parse_id(thread_id, "thread")
     run = await resolve_assistant(services, build_run_request(body, thread_id))
-    if request.headers.get(ON_NODE_LOSS) == INTERRUPT:
-        run = replace(run, restartable=False)
-    return await services.runs.start(run)
+    return await services.runs.start(run if restartable else replace(run, restartable=False))
 
 
 async def _get_run(services: Services, thread_id: str, run_id: str) -> Run:

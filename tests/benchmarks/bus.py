@@ -25,6 +25,8 @@ from bus.messages import InboundMessage, ReplyTarget, Sender
 from bus.platform import Adapter
 from bus.runs.client import NEWER_OPTIONS, STREAM_MODES
 from bus.service import Bus, run_bus
+from gateway.app import Application
+from gateway.in_process_client import InProcessLangGraphClient
 from gateway.runtime.runs import RunManager
 from gateway.runtime.worker import Graph
 from gateway.serving import gc_tuning
@@ -367,6 +369,13 @@ async def _client(runs: ASGIApp) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
+def _langgraph(client: httpx.AsyncClient, runs: ASGIApp) -> LangGraphClient:
+    """Return the client that the service uses."""
+    if isinstance(runs, Application):
+        return InProcessLangGraphClient(client, runs)
+    return LangGraphClient(client)
+
+
 @asynccontextmanager
 async def running_bus(
     runs: ASGIApp,
@@ -404,7 +413,7 @@ async def running_bus(
                     policies={platform.name: ChannelPolicy(dm_policy="open")},
                     adapters=adapters,
                     calls=calls,
-                    server=AgentServer(langgraph=LangGraphClient(client), gateway=client),
+                    server=AgentServer(langgraph=_langgraph(client, runs), gateway=client),
                 ) as bus,
             ):
                 group = WORK_GROUP.set(platform.name)  # as the adapters of the service do
