@@ -84,15 +84,9 @@ class LazyPackage(ModuleType):
 
     @override
     def __getattr__(self, name: str) -> object:
-        """Run `__init__`, and return one of its names. Raises AttributeError: it has no such name.
-
-        The version is read from the metadata: packages ask others for it when they are imported.
-        """
-        if name == "__version__":
-            with suppress(PackageNotFoundError):
-                return version(self.__name__)
+        """Run `__init__`, and return one of its names. Raises AttributeError: it has no such name."""
         # Other names with underscores are asked for by inspection.
-        if name in ("__all__", "__version__") or not name.startswith("__"):
+        if name == "__all__" or not name.startswith("__"):
             with self._lock:
                 init, self._init = self._init, None
                 if init is not None:
@@ -126,4 +120,9 @@ class _LazyPackageLoader(Loader):
 
     @override
     def exec_module(self, module: ModuleType) -> None:
-        """Do nothing: the package runs its `__init__` itself."""
+        """Set the version from the metadata; the package runs its `__init__` itself.
+
+        Others ask for the version when they are imported, or, on the event loop, when they are used.
+        """
+        with suppress(PackageNotFoundError):
+            vars(module)["__version__"] = version(module.__name__)
