@@ -57,6 +57,8 @@ async def test_clients_behind_a_proxy_are_told_apart_and_get_streams(tmp_path: P
             assert codes[5:] == [429] * 3
             # Another client of the same proxy is not held up, and what the guesser claimed to be does not count.
             assert (await other.get("/parley/health")).status_code == 200
+            console = await other.get("/parley/", follow_redirects=True)
+            assert (console.url.path, console.status_code) == ("/parley/console/", 200)
             audit = (service.home / "audit.log").read_text()
             assert '"127.0.0.2"' in audit
             assert "198.51.100.1" not in audit
