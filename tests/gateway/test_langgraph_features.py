@@ -94,7 +94,11 @@ async def test_a_delayed_run_is_ended_visibly_by_a_restart(tmp_path: Path) -> No
 
 
 class Receiver:
-    """A web server that takes one request a connection and answers as told: "" = not at all."""
+    """A web server that takes one request a connection and answers as told: "" = not at all.
+
+    A caller that hangs up before its whole request was read (a service that stops in the middle
+    of a delivery) has made no request.
+    """
 
     def __init__(self, answers: list[bytes]) -> None:
         self.taken: list[tuple[str, dict[str, str], bytes]] = []
@@ -114,24 +118,27 @@ class Receiver:
 
     async def _take(self, stream: anyio.abc.SocketStream) -> None:
         async with stream:
-            raw = b""
-            while b"\r\n\r\n" not in raw:
-                raw += await stream.receive()
-            head, _, body = raw.partition(b"\r\n\r\n")
-            first, *lines = head.decode().split("\r\n")
-            headers = {k.lower(): v for k, v in (line.split(": ", 1) for line in lines)}
-            while len(body) < int(headers["content-length"]):
-                body += await stream.receive()
-            answer = self._answers[min(len(self.taken), len(self._answers) - 1)]
-            self.taken.append((first, headers, body))
-            self.more.set()
-            if not answer:
-                with suppress(anyio.EndOfStream):
-                    await stream.receive()  # until the caller hangs up
-                return
+            with suppress(anyio.EndOfStream, anyio.BrokenResourceError):  # hung up
+                await self._answer_request(stream)
+
+    async def _answer_request(self, stream: anyio.abc.SocketStream) -> None:
+        raw = b""
+        while b"\r\n\r\n" not in raw:
+            raw += await stream.receive()
+        head, _, body = raw.partition(b"\r\n\r\n")
+        first, *lines = head.decode().split("\r\n")
+        headers = {k.lower(): v for k, v in (line.split(": ", 1) for line in lines)}
+        while len(body) < int(headers["content-length"]):
+            body += await stream.receive()
+        answer = self._answers[min(len(self.taken), len(self._answers) - 1)]
+        self.taken.append((first, headers, body))
+        self.more.set()
+        if answer:
             await stream.send(
                 b"HTTP/1.1 %b\r\nContent-Length: 0\r\nConnection: close\r\n\r\n" % answer
             )
+        else:
+            await stream.receive()  # until the caller hangs up
 
     async def wait_for(self, count: int) -> None:
         with anyio.fail_after(20):
