@@ -29,8 +29,7 @@ def renamed(name: str, old_name: str) -> Any:  # noqa: ANN401 - pydantic's own t
 MessageId = NewType("MessageId", str)
 """A platform's id of a message, opaque outside its adapter.
 
-Up to the first space it is the id that replies and button presses use; the rest is what the adapter also needs to
-find the message again.
+Up to the first space it is the id that replies and button presses use; the adapter also needs the rest to find it.
 """
 
 
@@ -322,7 +321,7 @@ class OutboundRemoval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboundEdit:
-    """Edits a message of the bot and removes its buttons; a message that is gone is not sent again.
+    """Edits a message of the bot and replaces its buttons; a message that is gone is not sent again.
 
     `target_key` is its outbox key, `markdown` its new text; `final_status` as on `OutboundText`.
     """
@@ -333,6 +332,7 @@ class OutboundEdit:
     target_key: Annotated[str, renamed("target_key", "of")]
     markdown: str
     final_status: _FinalStatus = ""
+    buttons: tuple[Button, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

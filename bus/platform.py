@@ -155,6 +155,8 @@ class Capabilities:
         send_interval_s: Minimum seconds between two sends to one chat, on average.
         send_burst: Sends to a quiet chat that need not wait.
         idempotent_send_s: For how many seconds the platform drops a repeated send with the same key; 0 = never.
+        edits_can_overtake: Whether an edit may be carried out after one that was sent later. An answer that follows an
+            edit of unknown outcome is then written once more.
         indicator_refresh_s: After how many seconds a working indicator must be repeated; 0 = never.
         max_file_bytes: The largest file that can be sent.
         max_queue: Chat messages that can be queued in one conversation.
@@ -171,6 +173,7 @@ class Capabilities:
     send_interval_s: float = 1.0
     send_burst: int = 3
     idempotent_send_s: float = 0.0
+    edits_can_overtake: bool = False
     indicator_refresh_s: float = 0.0
     max_file_bytes: int = 50_000_000
     max_queue: int = 20

@@ -267,6 +267,7 @@ def _build(context: BusContext, migrations: ChatMigrations) -> Bus:
         delivery=delivery,
         slots=slots,
         max_answer_chars=max_chars,
+        now=context.now,
     )
     workers = ConversationWorkers(
         tasks=context.tasks,

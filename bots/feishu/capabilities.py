@@ -23,6 +23,8 @@ FEISHU: Final = Capabilities(
     send_burst=2,
     # One hour by the documentation; 5 minutes less for clocks and queues.
     idempotent_send_s=3300.0,
+    # Calls that change a message carry no number; those that change a card entity do, and late ones are refused.
+    edits_can_overtake=True,
     # A reaction stays until it is taken away.
     indicator_refresh_s=0.0,
     max_file_bytes=FILE_BYTES,

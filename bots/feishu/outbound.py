@@ -157,6 +157,8 @@ class FeishuMessages:
         buttons: Sequence[Button] = (),
     ) -> None:
         """Change an answer. It stays as it is where that cannot be."""
+        code = await process_text(code_too_long, markdown)
+        markdown = f"📎 {code.name}" if code is not None else markdown
         footer = self._footer(target, buttons)
         plain_id, card_id = self._entities.split_id(message)
         if card_id:

@@ -40,6 +40,7 @@ def capabilities(
         send_interval_s=1.0,
         # There is no idempotency key and no way to look a sent message up.
         idempotent_send_s=0.0,
+        edits_can_overtake=True,
         # "The status is set for 5 seconds or less" (Bot API: sendChatAction).
         indicator_refresh_s=4.0,
         max_file_bytes=MAX_FILE_BYTES,

@@ -4,6 +4,7 @@ An effect commits at most once and may be repeated from its start; the machine d
 """
 
 import logging
+import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
@@ -34,12 +35,13 @@ from bus.outbound.rows import (
     LiveMessages,
     indicator_row,
     notice_key,
+    repeated_edit_rows,
     reply_buttons,
     reply_rows,
     streaming_key,
 )
 from bus.outbound.worker import DeliveryWorker
-from bus.platform import Adapter, SupportsButtons, SupportsIndicators
+from bus.platform import Adapter, Clock, SupportsButtons, SupportsIndicators
 from bus.retry import Backoff
 from bus.runs.client import RunClient
 from bus.runs.replies import Reply, limit_length
@@ -97,13 +99,12 @@ class TurnEffects:
         slots: RunSlots,
         max_answer_chars: int = 60_000,
         patience_s: float = PATIENCE_S,
+        now: Clock = time.time,
     ) -> None:
-        self._inbox, self._conversations = inbox, conversations
+        self._inbox, self._conversations, self._now = inbox, conversations, now
         self._questions = questions
-        self._runs = runs
-        self._reader = reader
-        self._steering = steering
-        self._delivery = delivery
+        self._runs, self._reader = runs, reader
+        self._steering, self._delivery = steering, delivery
         self._slots = slots
         self._max_answer_chars = max_answer_chars
         self._patience_s = patience_s
@@ -299,7 +300,9 @@ class TurnEffects:
             streaming_count += 1
         notice = await self._delivery.find_row(notice_key(row))
         seen = LiveMessages(
-            streaming_count=streaming_count, notice_key=notice.key if notice else ""
+            streaming_count=streaming_count,
+            notice_key=notice.key if notice else "",
+            edit_in_doubt=streaming_count > 0,
         )
         rows = await self._reply_rows(turn, reply, seen)
         # What the run consumed fails with it: nobody else works on these messages.
@@ -324,7 +327,10 @@ class TurnEffects:
             parts = await to_thread.run_sync(adapter.split, reply.markdown)
         has_buttons = isinstance(adapter, SupportsButtons)
         buttons = reply_buttons(row, reply, turn.texts) if has_buttons else ()
-        return reply_rows(row, turn.message.inbound, reply, parts, seen, buttons)
+        rows = reply_rows(row, turn.message.inbound, reply, parts, seen, buttons)
+        if seen.edit_in_doubt and adapter.capabilities.edits_can_overtake:
+            rows += repeated_edit_rows(rows, now=self._now())
+        return rows
 
     async def _record_start(self, turn: Turn) -> TurnStart | None:
         """Bind the thread and commit the start of a turn that waited, or is resumed; None if its row is finished."""

@@ -29,6 +29,9 @@ UNUSED_TEXT = "…"
 """Text of a streaming message that the final answer does not need."""
 
 
+REPEAT_EDIT_AFTER_S = 10.0
+"""How late platforms were seen to carry out a call whose connection had broken, with a margin: Slack 4 s."""
+
 LABEL_CHARS = 75
 """Maximum label length of a button, characters (Slack's limit)."""
 
@@ -40,10 +43,13 @@ class LiveMessages:
     Attributes:
         streaming_count: Streaming messages, which the answer replaces.
         notice_key: Outbox key of the progress notice, which the answer removes; "" = none.
+        edit_in_doubt: An edit of a streaming message may still be carried out: its outcome is unknown, or it was an
+            earlier process that sent it.
     """
 
     streaming_count: int = 0
     notice_key: str = ""
+    edit_in_doubt: bool = False
 
     @property
     def exist(self) -> bool:
@@ -122,6 +128,37 @@ def reply_rows(
     return _rows(row, {**named, last: replace(named[last], final_status=status)})
 
 
+def repeated_edit_rows(reply: Sequence[NewOutboxRow], *, now: float) -> list[NewOutboxRow]:
+    """Return rows that write the texts of a reply's edits once more, `REPEAT_EDIT_AFTER_S` later.
+
+    So what the platform shows of an earlier edit, which it carried out after the reply's, does not stay.
+    """
+    bodies = [(new, decode_outbound(new.body)) for new in reply]
+    return [
+        NewOutboxRow(
+            key=repeated_edit_key(new.key),
+            conversation=new.conversation,
+            body=encode_outbound(
+                OutboundEdit(
+                    channel=body.channel,
+                    reply_target=body.reply_target,
+                    target_key=new.key,
+                    markdown=body.markdown,
+                    buttons=body.buttons,
+                )
+            ),
+            not_before=now + REPEAT_EDIT_AFTER_S,
+        )
+        for new, body in bodies
+        if isinstance(body, OutboundText) and body.replaces
+    ]
+
+
+def repeated_edit_key(key: str) -> str:
+    """Return the outbox key of the row that repeats an edit, `key` that of its first row."""
+    return f"{key}:again"
+
+
 def document_row(
     row: InboxRow, inbound: InboundMessage, *, name: str, content: str
 ) -> NewOutboxRow:
@@ -170,7 +207,10 @@ def button_removal_row(row: InboxRow, last: OutboundText, of: str, text: str) ->
         channel=row.key.channel, reply_target=last.reply_target, target_key=of, markdown=text
     )
     return NewOutboxRow(
-        key=button_removal_key(row), conversation=row.key, body=encode_outbound(body)
+        key=button_removal_key(row),
+        conversation=row.key,
+        body=encode_outbound(body),
+        supersedes=repeated_edit_key(of),
     )
 
 

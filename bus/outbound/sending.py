@@ -194,12 +194,13 @@ async def _edit(adapter: Adapter, message: MessageId, body: OutboundText) -> boo
 
 
 async def _edit_only(adapter: Adapter, message: MessageId, body: OutboundEdit) -> None:
-    """Replace a message's text and remove its buttons; one that is gone stays so. Raises DeliveryError."""
+    """Replace a message's text and buttons; one that is gone stays so. Raises DeliveryError."""
+    target, text, buttons = body.reply_target, body.markdown, body.buttons
     try:
         if isinstance(adapter, SupportsEditing):
-            await adapter.edit_message(body.reply_target, message, body.markdown)
+            await adapter.edit_message(target, message, text, buttons=buttons)
         elif isinstance(adapter, SupportsStreaming):
-            await adapter.update_streaming(body.reply_target, message, body.markdown, final=True)
+            await adapter.update_streaming(target, message, text, final=True, buttons=buttons)
     except DeliveryError as error:
         if not error.target_gone:
             raise _repeatable(error) from error

@@ -38,6 +38,7 @@ class StreamingMessage(LiveReply):
         self._patches, self._ids = {}, {}
         while not self.is_first_attempt and await self._exists(self.shown.streaming_count):
             self._count()
+            self._note_doubt()
         if self.shown.streaming_count == 0:
             await self._open_message()
 
@@ -84,6 +85,9 @@ class StreamingMessage(LiveReply):
     def _count(self) -> None:
         self.shown = replace(self.shown, streaming_count=self.shown.streaming_count + 1)
 
+    def _note_doubt(self) -> None:
+        self.shown = replace(self.shown, edit_in_doubt=True)
+
     async def _wait_for_slot(self, index: int) -> bool:
         """Wait until a message may be patched; return False if it cannot be patched at all."""
         key = streaming_key(self._row, index)
@@ -103,12 +107,16 @@ class StreamingMessage(LiveReply):
         started = time.monotonic()
         try:
             # Shielded: a patch in flight must arrive before the final text is sent after it.
-            with anyio.move_on_after(PATCH_DEADLINE_S, shield=True):
+            with anyio.move_on_after(PATCH_DEADLINE_S, shield=True) as deadline:
                 await adapter.update_streaming(
                     self._inbound.reply_target, self._ids[index], part, final=False, buttons=buttons
                 )
             self._patches[index] = patch
+            if deadline.cancelled_caught:
+                self._note_doubt()
         except DeliveryError as error:
+            if error.ambiguous:
+                self._note_doubt()
             key = streaming_key(self._row, index)
             log.info("patch of %s skipped: %s", key, error.user_message)
             self._changed.set()

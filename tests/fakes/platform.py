@@ -158,6 +158,7 @@ class CardPlatform(FakePlatform):
                 stream_interval_s=patch_interval_s,
                 send_interval_s=0.0,
                 idempotent_send_s=3600.0,
+                edits_can_overtake=True,
             ),
         )
         self.frames: list[tuple[str, str, bool]] = []
@@ -192,6 +193,7 @@ class CardPlatform(FakePlatform):
         buttons: Sequence[Button] = (),
     ) -> None:
         self._edit(message, markdown, buttons)
+        next(m for m in self.shown if m.id == message).final = True
 
     @override
     async def send(self, place: ReplyTarget, markdown: str, *, key: str) -> MessageId:
@@ -218,6 +220,13 @@ class CardPlatform(FakePlatform):
         self.frames.append((message, markdown, final))
         self._tell()
         self._raise(failure)
+
+    def carry_out_again(self, frame: int) -> None:
+        """Show a frame once more, as if the platform carried it out only now."""
+        message, markdown, final = self.frames[frame]
+        card = next(m for m in self.shown if m.id == message)
+        card.text, card.final = markdown, final
+        self._tell()
 
     async def show_working(self, place: ReplyTarget) -> None:
         self._raise(self._called("working"))
