@@ -78,6 +78,12 @@ class ChannelPolicy(BaseModel):
     max_bot_messages: int = Field(
         default=0, ge=0, description="messages of other bots in a row that are answered in a chat"
     )
+    models: list[str] | None = Field(
+        default=None, description="models that people may choose; null = all"
+    )
+    agents: list[str] | None = Field(
+        default=None, description="agents and graphs that people may choose; null = all"
+    )
     language: Language | None = None
     rate_limit: RateOverride = Field(default_factory=RateOverride)
     session: SessionConfig = Field(default_factory=SessionConfig)

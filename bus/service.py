@@ -33,6 +33,7 @@ from bus.platform import Adapter, ChannelHealth, Clock, Disposition, Intake
 from bus.retry import Backoff, StoreRetry
 from bus.runs.client import RunClient
 from bus.runs.uploads import FileUploader
+from bus.settings.choices import AllowedChoices
 from bus.settings.language import LanguageResolver
 from bus.settings.resolver import SettingsResolver
 from bus.settings.sessions import SessionResolver
@@ -191,7 +192,8 @@ async def run_bus(
     database = calls.database
     async with anyio.create_task_group() as tasks:
         stores = JournalStores.from_database(database, now=now)
-        settings = SettingsResolver(stores.settings, partial(database.signals.publish, SETTINGS))
+        publish, allowed = database.signals.publish, AllowedChoices(policies)
+        settings = SettingsResolver(stores.settings, partial(publish, SETTINGS), allowed=allowed)
         context = BusContext(
             tasks=tasks,
             config=config,
@@ -208,7 +210,7 @@ async def run_bus(
             now=now,
             tracer=tracer,
         )
-        migrations = ChatMigrations(context, partial(database.signals.publish, MIGRATIONS))
+        migrations = ChatMigrations(context, partial(publish, MIGRATIONS))
         await settings.load()
         await migrations.load()
         bus = _build(context, migrations)

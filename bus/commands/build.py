@@ -17,7 +17,7 @@ from bus.conversation.workers import ConversationWorkers
 def build_commands(bus: BusContext, workers: ConversationWorkers) -> CommandRunner:
     """Return the runner of all commands."""
     conversation = ConversationCommands(bus, workers)
-    lookups = GatewayCommands(bus.gateway)
+    lookups = GatewayCommands(bus.gateway, bus.settings.allowed)
     selection = SelectionCommands(bus, lookups)
     rewind = RewindCommands(bus, workers)
     handlers: dict[str, CommandHandler] = {

@@ -8,6 +8,7 @@ import anyio
 import httpx
 
 from bus.commands.context import CommandContext
+from bus.settings.choices import AllowedChoices
 from bus.settings.memory_scope import memory_scope
 
 log = logging.getLogger(__name__)
@@ -22,12 +23,13 @@ FORGET_WORD = "yes"
 class GatewayCommands:
     """Commands that call the gateway."""
 
-    def __init__(self, gateway: httpx.AsyncClient) -> None:
+    def __init__(self, gateway: httpx.AsyncClient, allowed: AllowedChoices) -> None:
         self._gateway = gateway
+        self._allowed = allowed
 
     async def models(self, context: CommandContext) -> str:
-        """List the configured models."""
-        found = await self.names("models", "models")
+        """List the models that may be chosen."""
+        found = await self.model_names(context)
         if found is None:
             return context.texts.models_failed
         if not found:
@@ -52,6 +54,11 @@ class GatewayCommands:
             return texts.forget_ask.format(count=facts, whose=whose, word=FORGET_WORD)
         done = await self._request("DELETE", "memory", {"scope": memory_scope(context.inbound)})
         return texts.forget_failed if done is None else texts.forget_done.format(whose=whose)
+
+    async def model_names(self, context: CommandContext) -> list[str] | None:
+        """Return the models that may be chosen in a chat; None if the request failed."""
+        found = await self.names("models", "models")
+        return None if found is None else self._allowed.models(context.row.key.channel, found)
 
     async def names(self, path: str, key: str) -> list[str] | None:
         """Return the names of the objects under `key` of a document; None if the request failed."""

@@ -43,7 +43,7 @@ class SelectionCommands:
 
     async def model(self, context: CommandContext) -> str:
         """Show or choose the model."""
-        found = await self._gateway.names("models", "models")
+        found = await self._gateway.model_names(context)
         if found is None:
             return context.texts.models_failed
         return await self._choose(context, _MODEL, found)
@@ -53,7 +53,9 @@ class SelectionCommands:
         found = await self._gateway.names("agents", "agents")
         if found is None:
             return context.texts.agents_failed
-        return await self._choose(context, _AGENT, [*found, *self._graphs])
+        known = [*found, *self._graphs]
+        allowed = self._settings.allowed.agents(context.row.key.channel, known)
+        return await self._choose(context, _AGENT, allowed)
 
     async def skills(self, context: CommandContext) -> str:
         """List the enabled skills."""

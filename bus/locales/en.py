@@ -77,7 +77,7 @@ class Messages:
     choice_now: str = "Current {kind}: {name}"
     choice_done: str = "The {kind} of this {where} is now {name}."
     choice_head: str = "Available {kind}s:"
-    choice_none: str = "No {kind}s configured."
+    choice_none: str = "There is no {kind} to choose."
     choice_hint: str = "Choose with /{command} NAME."
 
     # /language.

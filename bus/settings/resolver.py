@@ -7,6 +7,7 @@ from typing import Any
 import anyio
 
 from bus.messages import ConversationKey, chat_of
+from bus.settings.choices import AllowedChoices
 from store.conversation_settings import ConversationSettings, ConversationSettingsStore
 
 
@@ -19,11 +20,17 @@ class SettingsResolver:
     Args:
         store: The settings.
         on_change: Called after a change was stored: other nodes load the settings again.
+        allowed: What may be chosen; the rest does not apply, also if it was chosen when it was allowed.
     """
 
     def __init__(
-        self, store: ConversationSettingsStore, on_change: Callable[[], None] = _ignore
+        self,
+        store: ConversationSettingsStore,
+        on_change: Callable[[], None] = _ignore,
+        *,
+        allowed: AllowedChoices | None = None,
     ) -> None:
+        self.allowed = allowed or AllowedChoices({})
         self._store = store
         self._on_change = on_change
         self._settings: dict[ConversationKey, ConversationSettings] = {}
@@ -38,6 +45,7 @@ class SettingsResolver:
     def resolve(self, key: ConversationKey) -> ConversationSettings:
         """Return a conversation's settings; those it lacks come from its chat."""
         own, chat = self.get(key), self.get(chat_of(key))
+        own, chat = (self.allowed.keep_allowed(key.channel, each) for each in (own, chat))
         return ConversationSettings(model=own.model or chat.model, agent=own.agent or chat.agent)
 
     def get(self, key: ConversationKey) -> ConversationSettings:

@@ -52,6 +52,7 @@ def find_reference_problems(config: Config) -> Iterator[str]:
     """Yield one line for each reference that leads nowhere and each credential of the wrong kind."""
     for path, session in _sessions(config):
         yield from _find_session_problems(config, path, session)
+    yield from _find_choice_problems(config)
     yield from _find_platform_problems(config)
     skills = Path(config.agent.skills.path)
     if skills.is_absolute() and not skills.is_dir():
@@ -129,6 +130,21 @@ def _find_session_problems(config: Config, path: str, session: SessionConfig) ->
         yield f"{path}.context.model_name: there is no model {model!r}{_guess(model, models)}"
     if isinstance(agent, str) and not is_remote and _stored_name(agent) not in agents:
         yield f"{path}.context.agent_name: there is no agent {agent!r}{_guess(agent, agents)}"
+
+
+def _find_choice_problems(config: Config) -> Iterator[str]:
+    """Yield the models and agents that people may choose on a channel, and that do not exist."""
+    if config.bus.langgraph_url is not None:
+        return
+    models = {entry.name for entry in config.agent.chat_models}
+    agents = {*CustomAgentStore(config.files).stored_names(), *_graph_names(config)}
+    for name, section in config.bots.sections.items():
+        for model in section.models or () if "models" not in config.dropped else ():
+            if model not in models:
+                yield f"channels.{name}.models: there is no model {model!r}{_guess(model, models)}"
+        for agent in section.agents or ():
+            if agent not in agents:
+                yield f"channels.{name}.agents: there is no agent {agent!r}{_guess(agent, agents)}"
 
 
 def _find_credential_problems(path: str, section: PlatformConfig) -> Iterator[str]:

@@ -11,7 +11,8 @@ from store.config import StoreConfig
 from store.conversation_settings import ConversationSettings, ConversationSettingsStore
 from store.conversations import ConversationKey
 from store.database import Database
-from tests.bus.harness import inbound_message, running_bus
+from tests.bus.harness import OPEN, inbound_message, running_bus
+from tests.eventually import eventually
 
 MODELS = "Available models:\n• gpt\n• qwen\nChoose with /model NAME."
 
@@ -96,6 +97,36 @@ async def test_a_choice_survives_a_restart(tmp_path: Path) -> None:
         await harness.send("hello")
         await harness.wait_for_runs(1)
         assert harness.server.runs[0].body["context"]["model_name"] == "qwen"
+
+
+async def test_only_what_the_channel_allows_can_be_chosen(tmp_path: Path) -> None:
+    policy = OPEN.model_copy(update={"models": ["qwen", "gone"], "agents": []})
+    async with running_bus(tmp_path, policy=policy) as harness:
+        only = "Available models:\n• qwen"
+        for command in ("/models", "/model gpt", "/model qwen", "/agent reviewer"):
+            await harness.send(command)
+        await harness.expect_replies(
+            only,
+            f"There is no model named “gpt”.\n{only}\nChoose with /model NAME.",
+            "The model of this chat is now qwen.",
+            "There is no agent named “reviewer”.\nThere is no agent to choose.",
+        )
+
+
+async def test_a_choice_that_is_not_allowed_any_more_does_not_apply(tmp_path: Path) -> None:
+    async with running_bus(tmp_path) as harness:
+        await harness.send("/model gpt")
+        await harness.send("/agent reviewer")
+        await eventually(lambda: len(harness.platform.shown) == 2)
+    policy = OPEN.model_copy(update={"models": ["qwen"], "agents": []})
+    async with running_bus(tmp_path, policy=policy) as harness:
+        await harness.send("hello", event="later")
+        await harness.wait_for_runs(1)
+        assert not {"model_name", "agent_name"} & harness.server.runs[0].body["context"].keys()
+        await harness.send("/model", event="last")
+        await eventually(
+            lambda: any("Current model: default" in text for text in harness.platform.texts)
+        )
 
 
 async def test_memory_belongs_to_the_user_in_private_and_to_the_chat_in_a_group(

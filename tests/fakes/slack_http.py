@@ -16,6 +16,7 @@ from tests.fakes.slack_methods import SlackMethods
 from tests.fakes.slack_oauth import SlackOAuth
 from tests.fakes.slack_sockets import SlackSockets
 from tests.fakes.slack_state import ResponseUrl, SlackMessage, SlackWorkspace
+from tests.ports import free_port
 
 SCOPES = (
     "app_mentions:read", "channels:history", "chat:write", "commands", "files:read", "files:write",
@@ -117,7 +118,7 @@ class SlackHttpServer:
         self.specs = load_methods()
         self.limits = SlackRateLimits()
         self._runner: web.AppRunner | None = None
-        self._port = 0
+        self._port = free_port()
 
     @property
     def url(self) -> str:
@@ -139,7 +140,6 @@ class SlackHttpServer:
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self._port, reuse_address=True)
         await site.start()
-        self._port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
         """Stop listening and break every connection."""

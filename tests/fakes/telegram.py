@@ -19,6 +19,7 @@ from tests.fakes.telegram_flood import AccountFloodLimit
 from tests.fakes.telegram_methods import TelegramMethods
 from tests.fakes.telegram_push import TelegramWebhookSender
 from tests.fakes.telegram_users import TelegramUsers
+from tests.ports import free_port
 
 TOKEN = "700700:fake-token"
 _BODY_BYTES = 60_000_000
@@ -101,7 +102,7 @@ class TelegramServer(TelegramUsers):
         self.token = token
         self.requests: list[TelegramRequest] = []
         self.revoked = False
-        self.port = 0
+        self.port = free_port()
         self.account_limit: AccountFloodLimit | None = None
         self._failures: list[TelegramFailure] = []
         self._transports: set[asyncio.Transport] = set()
@@ -192,7 +193,6 @@ class TelegramServer(TelegramUsers):
         """Listen (again), on the same port."""
         self._site = web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True)
         await self._site.start()
-        self.port = self._runner.addresses[0][1]
 
     async def _download(self, request: web.Request) -> web.Response:
         failure = self._failure("download")

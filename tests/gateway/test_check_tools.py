@@ -69,6 +69,15 @@ SLACK = "channels: {slack: {enabled: true, bot_token: BOT, app_token: APP}}"
             "gateway: {required_channels: [terminl]}",
             "gateway.required_channels: there is no enabled channel 'terminl'; did you mean 'terminal'?",
         ),
+        (
+            "channels: {terminal: {models: [demo, dmo]}}",
+            "channels.terminal.models: there is no model 'dmo'; did you mean 'demo'?",
+        ),
+        (
+            "channels: {terminal: {agents: [nobody]}}",
+            "channels.terminal.agents: there is no agent 'nobody'",
+        ),
+        ("channels: {terminal: {models: [demo], agents: []}}", None),
         ("gateway: {required_channels: [slack]}", "there is no enabled channel 'slack'"),
         ("gateway: {required_channels: [terminal]}", None),
         (
