@@ -52,10 +52,11 @@ SELECT state, count(*) AS rows FROM inbox WHERE state IN ('new', 'running') GROU
 """
 _RECENT = f"{SELECT_ROWS} WHERE inbox.id < :before ORDER BY inbox.id DESC LIMIT :limit"
 _MARK_RUNNING = """
-UPDATE inbox SET state = 'running', attempts = attempts + 1, thread_id = :thread_id,
-    run_id = CASE WHEN thread_id = :thread_id AND state = 'running' THEN run_id END
+UPDATE inbox SET state = 'running', attempts = attempts + 1, run_id = CASE WHEN state = 'running' THEN run_id END,
+    thread_id = coalesce(thread_id, :thread_id, (
+        SELECT conversation.thread_id FROM conversation WHERE conversation.id = inbox.conversation_id))
 WHERE id = :id AND state IN ('new', 'running')
-RETURNING id
+RETURNING thread_id
 """
 _HAS_EARLIER_QUESTION = """
 SELECT 1 FROM inbox AS started JOIN inbox AS earlier
@@ -148,16 +149,20 @@ class InboxStore:
             self._owners.remember(new.key, since=since)
         return result
 
-    async def mark_running(self, inbox_id: int, *, thread_id: str) -> TurnStart | None:
+    async def mark_running(self, inbox_id: int, *, thread_id: str | None) -> TurnStart | None:
         """Record the start of a turn (state running, attempts + 1). None if the row is already done or dead.
 
-        The row keeps its run while the thread is the same, unless it was only injected into that run.
+        A thread that was assigned to the row holds, else `thread_id`, else the conversation's present thread, which
+        must exist then. The row keeps its run, unless it was only injected into that run.
         """
 
         def work(tx: Transaction) -> TurnStart | None:
             mine: Params = {"id": inbox_id, "thread_id": thread_id}
             started, questions = tx.run_all([(_MARK_RUNNING, mine), (_HAS_EARLIER_QUESTION, mine)])
-            return TurnStart(follows_question=bool(questions)) if started else None
+            if not started:
+                return None
+            found = str(started[0]["thread_id"])
+            return TurnStart(thread_id=found, follows_question=bool(questions))
 
         return await self._database.transaction(work)
 

@@ -63,7 +63,8 @@ def accept(
     conversation = tx.run(_NEXT_SEQ, counted)[0]
     thread_id, start = conversation["thread_id"], None
     if new.may_start and not queued.unfinished and owner == owners.number:
-        thread_id, start = _start(tx, conversation_id, thread_id)
+        start = _start(tx, conversation_id, thread_id)
+        thread_id = start.thread_id
     row = InboxRow(
         id=0,
         conversation_id=conversation_id,
@@ -103,16 +104,16 @@ def _count_queued(tx: Transaction, conversation_id: int, owners: ChatOwners) -> 
     return _QueuedRows(len(rows), waiting, frozenset(int(row["id"]) for row in rows))
 
 
-def _start(tx: Transaction, conversation_id: int, thread_id: str | None) -> tuple[str, TurnStart]:
-    """Return the thread of a turn that starts, and its start; a conversation without a thread gets one."""
+def _start(tx: Transaction, conversation_id: int, thread_id: str | None) -> TurnStart:
+    """Return the start of a turn; a conversation without a thread gets one."""
     start = TurnStart(
+        thread_id=thread_id or str(uuid.uuid4()),
         follows_question=bool(tx.run(_HAS_QUESTION, {"id": conversation_id})),
         has_new_thread=thread_id is None,
     )
-    if thread_id is None:
-        thread_id = str(uuid.uuid4())
-        tx.run(_SET_THREAD, {"id": conversation_id, "thread_id": thread_id})
-    return thread_id, start
+    if start.has_new_thread:
+        tx.run(_SET_THREAD, {"id": conversation_id, "thread_id": start.thread_id})
+    return start
 
 
 def _insert(tx: Transaction, row: InboxRow, message_id: str) -> int:

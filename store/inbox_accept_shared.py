@@ -88,7 +88,9 @@ def _row(new: NewInboxRow, row: Row) -> InboxRow:
     start = None
     if row["is_started"]:
         start = TurnStart(
-            follows_question=row["follows_question"], has_new_thread=row["has_new_thread"]
+            thread_id=row["bound_thread_id"],
+            follows_question=row["follows_question"],
+            has_new_thread=row["has_new_thread"],
         )
     key, topic = new.key, row["found_topic"]
     earlier = row["earlier_ids"]

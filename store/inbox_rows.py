@@ -42,10 +42,12 @@ class TurnStart:
     """A turn started.
 
     Attributes:
+        thread_id: Its thread.
         follows_question: An earlier turn of its conversation ended with a question.
         has_new_thread: Its conversation had no thread before.
     """
 
+    thread_id: str
     follows_question: bool
     has_new_thread: bool = False
 

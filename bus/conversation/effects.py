@@ -336,15 +336,16 @@ class TurnEffects:
         """Bind the thread and commit the start of a turn that waited, or is resumed; None if its row is finished."""
         row, is_new = turn.row, False
         # A thread that replaced the present one since comes with the turn: `/new` gives it to its worker.
-        thread_id = row.thread_id or turn.thread_id or row.current_thread_id
-        if thread_id is None:
+        thread_id = row.thread_id or turn.thread_id
+        if thread_id is None and row.current_thread_id is None:
             thread_id, is_new = await self._bind_thread(row)
         start = await self._inbox.mark_running(row.id, thread_id=thread_id)
         if start is None:
             return None
-        # As in the journal: before it begins, a row has the run that it was injected into, not one of its own.
+        # Before it begins, a row has the run that it was injected into, not one of its own.
         run_id = row.run_id if row.state == "running" else None
-        turn.row = replace(row, thread_id=thread_id, attempts=row.attempts + 1, run_id=run_id)
+        thread_id, attempts = start.thread_id, row.attempts + 1
+        turn.row = replace(row, thread_id=thread_id, attempts=attempts, run_id=run_id)
         return replace(start, has_new_thread=is_new)
 
     async def _bind_thread(self, row: InboxRow) -> tuple[str, bool]:
@@ -352,9 +353,8 @@ class TurnEffects:
         found = await self._conversations.find(row.key)
         if found is not None and found.thread_id:
             return found.thread_id, False
-        return await self._conversations.bind_thread(
-            row.key, str(uuid.uuid4()), instead_of=None
-        ), True
+        fresh = str(uuid.uuid4())
+        return await self._conversations.bind_thread(row.key, fresh, instead_of=None), True
 
     def _is_tried_again(self, attempt: RunAttempt, error: RunError) -> bool:
         """Decide what follows a run that could not be started or followed; note how long to wait first."""

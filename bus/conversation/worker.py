@@ -18,11 +18,17 @@ class ConversationWorker:
         turn: The turn that runs; None = none.
         released: Set, unless a command decides on the thread: no turn begins meanwhile.
         scope: Ends its task, as the end of the process would; the journal keeps what waits and runs.
+        first_seq: The place in the conversation's order where its thread begins.
+        former: Has what came before that, if it was at work then.
+        is_kept: It is not to be forgotten, though it may have nothing to do: a command decides on the thread.
     """
 
     def __init__(self, key: ConversationKey, thread_id: str | None = None) -> None:
         self.key = key
         self.thread_id = thread_id
+        self.first_seq = 0
+        self.former: ConversationWorker | None = None
+        self.is_kept = False
         self.waiting: deque[QueuedMessage] = deque()
         self.turn: Turn | None = None
         self.released = anyio.Event()

@@ -98,7 +98,7 @@ class ConversationWorkers:
         """
         message = QueuedMessage(row=row, inbound=inbound, text=inbound.text)
         if former_thread is None:
-            self._enqueue(self._worker_of(row.key), message)
+            self._enqueue(self._worker_at(row), message)
             return
         lane = (row.key, former_thread)
         if lane not in self._former:
@@ -192,8 +192,8 @@ class ConversationWorkers:
         finally:
             if former is not None:
                 former.released.set()
-            if present not in self._active and self._present.get(row.key) is present:
-                del self._present[row.key]
+            present.is_kept = False
+            self._forget_idle(row.key)
         return fresh
 
     async def start_bootstrap(self, row: InboxRow, inbound: InboundMessage, text: str) -> None:
@@ -257,12 +257,21 @@ class ConversationWorkers:
             self._present[key] = ConversationWorker(key)
         return self._present[key]
 
+    def _worker_at(self, row: InboxRow) -> ConversationWorker:
+        """Return the worker of a row's place: `/new` may have run before what was accepted before it came here."""
+        worker = self._worker_of(row.key)
+        while row.seq < worker.first_seq and worker.former in self._active:
+            worker = worker.former
+        return worker
+
     def _exchange(
         self, row: InboxRow, fresh: str, first: QueuedMessage | None
     ) -> tuple[ConversationWorker | None, ConversationWorker]:
         """Put a new worker in place of the present one; what came after `row` moves into it."""
         former = self._present.pop(row.key, None)
         present = self._present[row.key] = ConversationWorker(row.key, fresh)
+        present.first_seq, present.is_kept = row.seq, True
+        present.former = former if former in self._active else None
         if first is not None:
             self._enqueue(present, first)
         if former is not None:
@@ -368,10 +377,16 @@ class ConversationWorkers:
         """Forget a worker that has nothing left, or whose task ends."""
         self._active.discard(worker)
         self._row_ids.difference_update(message.row.id for message in worker.waiting)
-        if self._present.get(worker.key) is worker:
-            del self._present[worker.key]
+        self._forget_idle(worker.key)
         if self._former.get((worker.key, worker.thread_id or "")) is worker:
             del self._former[worker.key, worker.thread_id or ""]
+
+    def _forget_idle(self, key: ConversationKey) -> None:
+        """Forget a conversation's present worker, unless it or the former one is at work, or it is kept."""
+        present = self._present.get(key)
+        if present is None or present.is_kept or {present, present.former} & self._active:
+            return
+        del self._present[key]
 
 
 def _is_near(turn: Turn, key: ConversationKey, inbound: InboundMessage) -> bool:

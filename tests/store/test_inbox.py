@@ -164,7 +164,9 @@ async def test_a_reply_goes_to_the_conversation_of_the_message_it_answers(
 async def test_a_turn_starts_with_the_acceptance_of_its_message(database: Database) -> None:
     inbox = InboxStore(database)
     first = await accept(inbox, new(1, may_start=True))
-    assert first.start == TurnStart(follows_question=False, has_new_thread=True)
+    assert first.start == TurnStart(
+        thread_id=first.thread_id or "", follows_question=False, has_new_thread=True
+    )
     assert (first.state, first.attempts) == ("running", 1)
     assert first.thread_id == first.current_thread_id is not None
     waiting = await accept(inbox, new(2, may_start=True))
@@ -185,9 +187,9 @@ async def test_a_turn_that_starts_with_its_acceptance_is_resumed_like_any_other(
     asked = await accept(inbox, new(1, may_start=True))
     await inbox.finish(asked.id, [], question="Which one?")
     answer = await accept(inbox, new(2, may_start=True))
-    assert answer.start == TurnStart(follows_question=True)
+    assert answer.start == TurnStart(thread_id=asked.thread_id or "", follows_question=True)
     assert answer.thread_id == asked.thread_id
-    assert await inbox.mark_running(answer.id, thread_id=answer.thread_id or "") == answer.start
+    assert await inbox.mark_running(answer.id, thread_id=None) == answer.start
     [resumed] = await inbox.list_unfinished()
     assert (resumed.attempts, resumed.thread_id) == (2, asked.thread_id)
 
@@ -214,8 +216,23 @@ async def test_a_turn_is_begun_again_after_a_crash_with_its_run(database: Databa
         "r1",
     )
     assert await inbox.mark_running(row.id, thread_id="t2")
-    [moved] = await inbox.list_unfinished()
-    assert (moved.thread_id, moved.run_id) == ("t2", None)
+    [kept] = await inbox.list_unfinished()
+    assert (kept.thread_id, kept.run_id) == ("t1", "r1")
+
+
+async def test_a_turn_starts_in_the_thread_that_its_conversation_has_by_then(
+    database: Database,
+) -> None:
+    inbox, conversations = InboxStore(database), ConversationStore(database)
+    await conversations.bind_thread(KEY, "old", instead_of=None)
+    before, command, after = [await accept(inbox, new(number)) for number in (1, 2, 3)]
+    await inbox.assign_thread(command.id, thread_id="old")
+    await conversations.bind_thread(KEY, "new", instead_of="old")
+    starts = [await inbox.mark_running(row.id, thread_id=None) for row in (before, after)]
+    assert [start and start.thread_id for start in starts] == ["old", "new"]
+    named = await inbox.mark_running(command.id, thread_id="named")
+    assert named is not None
+    assert named.thread_id == "named"
 
 
 async def test_a_row_is_finished_once_together_with_its_deliveries(database: Database) -> None:
