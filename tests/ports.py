@@ -2,6 +2,8 @@
 
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from random import SystemRandom
 
@@ -12,6 +14,15 @@ _WORKERS = 8
 (net.ipv4.ip_local_port_range), so that nothing takes a port between the call and the server's start."""
 
 _numbers = count(SystemRandom().randrange(_PER_WORKER))
+
+
+@contextmanager
+def keep_port(port: int) -> Iterator[None]:
+    """Let nobody else listen on a port inside the block: connections to it are refused."""
+    with socket.socket() as keeper:
+        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        keeper.bind(("127.0.0.1", port))
+        yield
 
 
 def free_port() -> int:

@@ -20,6 +20,7 @@ People: `person`, `dm`, `mention`, `say`, `bot_says`, `edit`, `delete`, `press`,
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -51,6 +52,7 @@ from tests.fakes.slack_state import (
     SlackMessage,
     SlackWorkspace,
 )
+from tests.ports import keep_port
 
 __all__ = ["BOT_USER", "USER", "FakeSlack"]
 
@@ -89,6 +91,7 @@ class FakeSlack:
             edited=self._told_change,
             changed=self._changed,
         )
+        self._away = ExitStack()
         self._change = anyio.Event()
         self._tasks = anyio.create_task_group()
 
@@ -107,6 +110,7 @@ class FakeSlack:
     ) -> bool | None:
         with anyio.CancelScope(shield=True):
             await self.server.stop()
+        self._away.close()
         self._tasks.cancel_scope.cancel()
         return await self._tasks.__aexit__(kind, error, trace)
 
@@ -353,9 +357,11 @@ class FakeSlack:
         """Stop listening and break every connection."""
         self.sockets.cut_all()
         await self.server.stop()
+        self._away.enter_context(keep_port(self.server.port))
 
     async def come_back(self) -> None:
         """Listen again, on the same port."""
+        self._away.close()
         await self.server.start()
 
     def expire_callbacks(self) -> None:

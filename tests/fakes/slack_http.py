@@ -118,12 +118,12 @@ class SlackHttpServer:
         self.specs = load_methods()
         self.limits = SlackRateLimits()
         self._runner: web.AppRunner | None = None
-        self._port = free_port()
+        self.port = free_port()
 
     @property
     def url(self) -> str:
         """The server's address."""
-        return f"http://127.0.0.1:{self._port}"
+        return f"http://127.0.0.1:{self.port}"
 
     async def start(self) -> None:
         """Listen, on the same port as before."""
@@ -138,7 +138,7 @@ class SlackHttpServer:
         ])  # fmt: skip
         self._runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self._port, reuse_address=True)
+        site = web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True)
         await site.start()
 
     async def stop(self) -> None:
@@ -228,7 +228,7 @@ class SlackHttpServer:
             }
         return {
             "ok": True,
-            "url": f"ws://127.0.0.1:{self._port}/link/?ticket={self._sockets.ticket()}&app_id=A1APP",
+            "url": f"ws://127.0.0.1:{self.port}/link/?ticket={self._sockets.ticket()}&app_id=A1APP",
         }
 
     async def _upload(self, request: web.Request) -> web.StreamResponse:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self, TypedDict
@@ -19,7 +19,7 @@ from tests.fakes.telegram_flood import AccountFloodLimit
 from tests.fakes.telegram_methods import TelegramMethods
 from tests.fakes.telegram_push import TelegramWebhookSender
 from tests.fakes.telegram_users import TelegramUsers
-from tests.ports import free_port
+from tests.ports import free_port, keep_port
 
 TOKEN = "700700:fake-token"
 _BODY_BYTES = 60_000_000
@@ -112,6 +112,7 @@ class TelegramServer(TelegramUsers):
         )
         self._stack = AsyncExitStack()
         self._site: web.TCPSite | None = None
+        self._away = ExitStack()
 
     @property
     def base_url(self) -> str:
@@ -145,6 +146,7 @@ class TelegramServer(TelegramUsers):
         trace: TracebackType | None,
     ) -> None:
         self.disconnect_all()
+        self._away.close()
         await self._stack.aclose()
 
     def revoke(self, *, revoked: bool = True) -> None:
@@ -187,10 +189,12 @@ class TelegramServer(TelegramUsers):
         if self._site is not None:
             await self._site.stop()
             self._site = None
+            self._away.enter_context(keep_port(self.port))
         self.disconnect_all()
 
     async def accept(self) -> None:
         """Listen (again), on the same port."""
+        self._away.close()
         self._site = web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True)
         await self._site.start()
 
