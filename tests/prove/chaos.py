@@ -1,5 +1,6 @@
 """Breaks the service, its disk, its database, the platforms and the model, as the plan says."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
@@ -51,6 +52,7 @@ class Chaos:
         self._disk = disk
         self._clock = clock
         self._outages = 0
+        self._away: Counter[str] = Counter()
         self.counts: dict[str, int] = {}
         self.left_out: dict[str, str] = {}
         if not clock.is_movable:
@@ -105,11 +107,15 @@ class Chaos:
                 await platform.cut_connections()
             case FaultKind.PLATFORM_OFFLINE:
                 timeline.add(fault.kind, f"{fault.channel} for {fault.seconds:.1f} s")
-                await platform.go_offline()
+                self._away[fault.channel] += 1
+                if self._away[fault.channel] == 1:
+                    await platform.go_offline()
                 with anyio.CancelScope(shield=True):
                     await anyio.sleep(fault.seconds)
-                    await platform.come_back()
-                timeline.add("platform back", fault.channel)
+                    self._away[fault.channel] -= 1
+                    if not self._away[fault.channel]:  # else another such fault is not over
+                        await platform.come_back()
+                        timeline.add("platform back", fault.channel)
             case _:
                 method = platform.fail_calls(fault)
                 timeline.add(fault.kind, f"{fault.channel}: {method}, {fault.times} times")
