@@ -31,6 +31,7 @@ from gateway.routes import (
     memory,
     metrics,
     models,
+    people,
     skills,
     slack_install,
     suggestions,
@@ -152,7 +153,8 @@ def included_routes() -> list[BaseRoute]:
     for router in (health.router, metrics.router, webhooks.router, slack_install.router):
         root.include_router(router)
     for module in (
-        agents, artifacts, terminal, channels, mcp, memory, models, skills, uploads, suggestions, tokens,
+        agents, artifacts, terminal, channels, people, mcp, memory, models, skills, uploads, suggestions,
+        tokens,
     ):  # fmt: skip
         root.include_router(module.router, prefix="/api")
     described, also = LANGGRAPH_PREFIXES

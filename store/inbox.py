@@ -10,6 +10,7 @@ from store.inbox_accept import accept
 from store.inbox_accept_shared import SharedAcceptance
 from store.inbox_rows import (
     SELECT_ROWS,
+    AcceptedBody,
     DuplicateMessage,
     InboxKind,
     InboxRow,
@@ -26,8 +27,10 @@ from store.outbox import (
     insert_outbox_rows,
     start_first_attempt,
 )
+from store.rows import from_row
 
 __all__ = [
+    "AcceptedBody",
     "DuplicateMessage",
     "InboxKind",
     "InboxRow",
@@ -51,6 +54,10 @@ _COUNT_UNFINISHED = """
 SELECT state, count(*) AS rows FROM inbox WHERE state IN ('new', 'running') GROUP BY state
 """
 _RECENT = f"{SELECT_ROWS} WHERE inbox.id < :before ORDER BY inbox.id DESC LIMIT :limit"
+_BODIES = """
+SELECT channel, workspace, body, received_at FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id
+ORDER BY inbox.id DESC LIMIT :limit
+"""
 _MARK_RUNNING = """
 UPDATE inbox SET state = 'running', attempts = attempts + 1, run_id = CASE WHEN state = 'running' THEN run_id END,
     thread_id = coalesce(thread_id, :thread_id, (
@@ -276,6 +283,11 @@ class InboxStore:
         """Return rows, newest first; only those with an id below `before`."""
         params: Params = {"limit": limit, "before": before}
         return [inbox_row_from(row) for row in await self._database.read(_RECENT, params)]
+
+    async def list_bodies(self, *, limit: int) -> list[AcceptedBody]:
+        """Return what the newest rows hold, newest first."""
+        rows = await self._database.read(_BODIES, {"limit": limit})
+        return [from_row(AcceptedBody, row) for row in rows]
 
 
 def _finish(tx: Transaction, ending: Params, known: dict[ConversationKey, int]) -> str | None:

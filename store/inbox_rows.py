@@ -86,6 +86,16 @@ class InboxRow:
     earlier_ids: frozenset[int] = field(default=frozenset(), compare=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptedBody:
+    """The encoded message of a row, and where and when (Unix seconds) it was accepted."""
+
+    channel: str
+    workspace: str
+    body: str
+    received_at: float
+
+
 @dataclass(frozen=True, slots=True)
 class DuplicateMessage:
     """The event, or its message, was accepted before."""

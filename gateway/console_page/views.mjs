@@ -155,7 +155,9 @@ function deliveryActions(row, show) {
 }
 
 async function people(_, show) {
-  const { rows } = await request("api/channels/pairings");
+  const [{ rows }, active] = await Promise.all([
+    request("api/channels/pairings"), request(`api/channels/people?limit=${ROWS}`),
+  ]);
   const name = (row) => textCell(row.user_name || row.user_id, row.user_name ? element("div", { class: "soft mono" }, row.user_id) : null);
   const waiting = rows.filter((row) => !row.approved_at);
   const approved = rows.filter((row) => row.approved_at);
@@ -172,6 +174,10 @@ async function people(_, show) {
     table(["approved", "channel", "person or group", ""], approved.map((row) => [
       ago(row.approved_at), row.channel, name(row), revoke(row),
     ]), "Nobody has been approved by code. The configuration of a channel says who else may use it."),
+    element("h2", {}, `Active people: ${active.count.toLocaleString()}`),
+    table(["last message", "channel", "person", "messages", "is"], active.people.map((row) => [
+      ago(row.last_message_at), row.channel, name(row), row.messages.toLocaleString(), row.kind,
+    ]), "Nobody has written yet."),
   ];
 }
 

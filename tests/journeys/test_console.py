@@ -124,3 +124,4 @@ async def _a_token_that_may_only_read_changes_nothing(page: BrowserPage, service
     await page.wait_for_text("has the scope `read`", "#notice")
     await page.open(f"{service.url}/console/#people")
     await page.wait_for_text("Waiting for approval")
+    await page.wait_for_text("Active people: ")

@@ -1,0 +1,64 @@
+"""GET /api/channels/people: who writes to the bot."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel
+
+from bus.history.people import Person, find_active_people
+from bus.messages import SenderKind
+from gateway.dependencies import BusDep
+from gateway.included_route import IncludedRoute
+from gateway.text_table import iso_time
+
+router = APIRouter(route_class=IncludedRoute, prefix="/channels/people")
+
+Limit = Annotated[int, Query(ge=1, le=1000)]
+
+
+class PersonView(BaseModel):
+    """Somebody who wrote to the bot; `messages` counts commands too."""
+
+    channel: str
+    workspace: str
+    user_id: str
+    user_name: str
+    kind: SenderKind
+    messages: int
+    last_message_at: str
+
+
+class PeopleList(BaseModel):
+    """People, those who wrote last first.
+
+    Attributes:
+        since: When the first message came that counts: of the newest 20,000 that the retention has left.
+        count: How many people there are in all.
+    """
+
+    since: str | None
+    count: int
+    people: list[PersonView]
+
+
+@router.get("", response_model=PeopleList)
+async def list_people(bus: BusDep, limit: Limit = 100) -> dict[str, Any]:
+    """List who writes to the bot, those who wrote last first."""
+    found = await find_active_people(bus.inbox)
+    return {
+        "since": iso_time(found.since),
+        "count": len(found.people),
+        "people": [_person_view(person) for person in found.people[:limit]],
+    }
+
+
+def _person_view(person: Person) -> dict[str, Any]:
+    return {
+        "channel": person.channel,
+        "workspace": person.workspace,
+        "user_id": person.sender.user_id,
+        "user_name": person.sender.name,
+        "kind": person.sender.kind,
+        "messages": person.messages,
+        "last_message_at": iso_time(person.last_message_at),
+    }
