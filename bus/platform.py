@@ -324,6 +324,17 @@ class SupportsMessageLookup(Protocol):
         ...
 
 
+class WorkShown(StrEnum):
+    """Whether the working indicator of a message may be there.
+
+    `NO`: no process has shown it. `HERE`: only this process may have. `UNKNOWN`: an earlier process may have, too.
+    """
+
+    NO = "no"
+    HERE = "here"
+    UNKNOWN = "unknown"
+
+
 @runtime_checkable
 class SupportsIndicators(Protocol):
     """A platform that can show that work goes on: a reaction, a status, typing. Failures are logged, never fatal."""
@@ -332,11 +343,10 @@ class SupportsIndicators(Protocol):
         """Show or refresh the working indicator. Raises DeliveryError."""
         ...
 
-    async def show_finished(self, target: ReplyTarget, *, ok: bool, was_shown: bool = True) -> None:
-        """Remove the indicator, or turn it into a done or failed one.
-
-        `was_shown`: False = no process has shown it for this message. Raises DeliveryError.
-        """
+    async def show_finished(
+        self, target: ReplyTarget, *, ok: bool, was_shown: WorkShown = WorkShown.UNKNOWN
+    ) -> None:
+        """Remove the indicator, or turn it into a done or failed one. Raises DeliveryError."""
         ...
 
 

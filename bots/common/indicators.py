@@ -5,6 +5,7 @@ from typing import Final
 
 from bus.bounded import BoundedDict
 from bus.messages import ReplyTarget
+from bus.platform import WorkShown
 
 _MAX_SHOWN: Final = 1_000
 
@@ -44,13 +45,16 @@ class ReactionIndicator:
         if target.reply_to and message not in self._shown:
             self._shown[message] = await self._add(target, self._working)
 
-    async def show_finished(self, target: ReplyTarget, *, ok: bool, was_shown: bool = True) -> None:
+    async def show_finished(
+        self, target: ReplyTarget, *, ok: bool, was_shown: WorkShown = WorkShown.UNKNOWN
+    ) -> None:
         """Show the outcome and remove the working reaction. May be repeated. Raises DeliveryError."""
         if not target.reply_to:
             return
         message = (target.chat, target.reply_to)
         shown: Sequence[str] = [self._shown[message]] if message in self._shown else []
-        if not shown and was_shown and self._find is not None:  # shown before a restart
+        may_be_shown = was_shown is not WorkShown.NO
+        if not shown and may_be_shown and self._find is not None:  # shown before a restart
             shown = await self._find(target, self._working)
         for reaction in shown:
             await self._remove(target, reaction)

@@ -47,6 +47,7 @@ from bus.platform import (
     SupportsIndicators,
     SupportsRefusalIndicator,
     SupportsStreaming,
+    WorkShown,
 )
 
 if TYPE_CHECKING:
@@ -212,7 +213,9 @@ class FeishuAdapter(
         await self._indicator.show_working(target)
 
     @override
-    async def show_finished(self, target: ReplyTarget, *, ok: bool, was_shown: bool = True) -> None:
+    async def show_finished(
+        self, target: ReplyTarget, *, ok: bool, was_shown: WorkShown = WorkShown.UNKNOWN
+    ) -> None:
         await self._indicator.show_finished(target, ok=ok, was_shown=was_shown)
 
     @override

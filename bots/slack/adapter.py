@@ -46,6 +46,7 @@ from bus.platform import (
     SupportsMessageLookup,
     SupportsRefusalIndicator,
     SupportsStreaming,
+    WorkShown,
 )
 
 
@@ -273,7 +274,9 @@ class SlackAdapter(
             await self._indicator.working(target)
 
     @override
-    async def show_finished(self, target: ReplyTarget, *, ok: bool, was_shown: bool = True) -> None:
+    async def show_finished(
+        self, target: ReplyTarget, *, ok: bool, was_shown: WorkShown = WorkShown.UNKNOWN
+    ) -> None:
         async with self._calling(target):
             await self._indicator.finished(target, ok=ok, was_shown=was_shown)
 

@@ -17,6 +17,7 @@ from bots.slack.reserved_calls import ReactionBudget
 from bus.bounded import BoundedDict
 from bus.locales.en import Messages
 from bus.messages import InboundMessage, ReplyTarget
+from bus.platform import WorkShown
 
 _log: Final = logging.getLogger(__name__)
 
@@ -69,7 +70,9 @@ class SlackIndicator:
         if needs_reaction and not has_reaction and await self._react_working(target):
             self._active[target] = (agents, _REACTION)
 
-    async def finished(self, target: ReplyTarget, *, ok: bool, was_shown: bool = True) -> None:
+    async def finished(
+        self, target: ReplyTarget, *, ok: bool, was_shown: WorkShown = WorkShown.UNKNOWN
+    ) -> None:
         """Take the sign away; a reaction also says how it ended, unless there were too many in the last minute.
 
         The status of a thread stays while another message there is being answered.
@@ -77,16 +80,17 @@ class SlackIndicator:
         Args:
             target: The message.
             ok: Whether it was answered.
-            was_shown: False = no process has shown that it works on it.
+            was_shown: Whether any process may have shown that it works on it.
         """
         if not target.reply_to:
             return
         shown = self._active.pop(target, None)
-        if shown is None and was_shown:
+        may_be_shown = was_shown is not WorkShown.NO
+        if shown is None and may_be_shown:
             await self._api.identity()  # After a restart this may come before the connection.
         way = shown[0] if shown else next(iter(self._status_methods(target)), "")
         try:
-            if way and was_shown and not self._is_busy(target):
+            if way and may_be_shown and not self._is_busy(target):
                 await self._status_methods(target)[way](target, over=True)
         except (KeyError, SlackError) as error:
             _log.info("%s: a status could not be cleared; it expires: %s", self._api.channel, error)
@@ -97,7 +101,9 @@ class SlackIndicator:
         if target not in self._concluded and not self._budget.additions.try_acquire():
             await self._react(target, DONE if ok else FAILED)
             self._concluded[target] = ok
-        may_have_reaction = was_shown if shown is None else _REACTION in shown
+        # Without room for a removal, this process added none; an earlier one may have.
+        may_have_reaction = may_be_shown if shown is None else _REACTION in shown
+        may_have_reaction = may_have_reaction or was_shown is WorkShown.UNKNOWN
         if may_have_reaction or self._budget.removals.has_reserved(target):
             await self._unreact_working(target)
         self._concluded.pop(target, None)

@@ -62,6 +62,7 @@ from bus.platform import (
     SupportsEditing,
     SupportsIndicators,
     SupportsStreaming,
+    WorkShown,
 )
 from bus.retry import Backoff
 
@@ -293,7 +294,9 @@ class TelegramAdapter(
                 await send_typing(bot, target, within_s=self._timing.sign_s)
 
     @override
-    async def show_finished(self, target: ReplyTarget, *, ok: bool, was_shown: bool = True) -> None:
+    async def show_finished(
+        self, target: ReplyTarget, *, ok: bool, was_shown: WorkShown = WorkShown.UNKNOWN
+    ) -> None:
         """Do nothing: typing ends by itself, with the answer or after 5 seconds."""
 
     async def _send_text(

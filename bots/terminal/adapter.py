@@ -45,6 +45,7 @@ from bus.platform import (
     Disposition,
     Intake,
     OutgoingFile,
+    WorkShown,
 )
 
 TERMINAL = "terminal"
@@ -242,7 +243,7 @@ class TerminalAdapter:
         target: ReplyTarget,
         *,
         ok: bool,
-        was_shown: bool = True,  # noqa: ARG002 - the terminal shows every end
+        was_shown: WorkShown = WorkShown.UNKNOWN,  # noqa: ARG002 - the terminal shows every end
     ) -> None:
         """Show that it was answered, if somebody is there to see it."""
         if target.chat in self._attached:

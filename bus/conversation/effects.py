@@ -105,8 +105,7 @@ class TurnEffects:
         self._questions = questions
         self._runs, self._reader = runs, reader
         self._steering, self._delivery = steering, delivery
-        self._slots = slots
-        self._max_answer_chars = max_answer_chars
+        self._slots, self._max_answer_chars = slots, max_answer_chars
         self._patience_s = patience_s
         self._backoff = Backoff(first_s=0.25, cap_s=5.0)
 
@@ -295,15 +294,12 @@ class TurnEffects:
         row, text = turn.row, turn.failure_text
         # A text of ours says what has to change first; what failed for no known reason may be tried again.
         reply = Reply(markdown=text or turn.texts.failed, failed=True, retry=not text)
-        streaming_count = 0
-        while await self._delivery.find_row(streaming_key(row, streaming_count)) is not None:
-            streaming_count += 1
+        cards = 0
+        while await self._delivery.find_row(streaming_key(row, cards)) is not None:
+            cards += 1
         notice = await self._delivery.find_row(notice_key(row))
-        seen = LiveMessages(
-            streaming_count=streaming_count,
-            notice_key=notice.key if notice else "",
-            edit_in_doubt=streaming_count > 0,
-        )
+        noticed = notice.key if notice else ""
+        seen = LiveMessages(streaming_count=cards, notice_key=noticed, edit_in_doubt=True)
         rows = await self._reply_rows(turn, reply, seen)
         # What the run consumed fails with it: nobody else works on these messages.
         answered = [message.row.id for message in turn.consumed]
@@ -384,8 +380,10 @@ class TurnEffects:
 
     async def _show_working(self, message: QueuedMessage) -> None:
         """Keep the working indicator of an injected message up, until cancelled."""
-        channel, place = message.row.key.channel, message.inbound.reply_target
-        async with self._delivery.show_working(channel, place):
+        row, inbound = message.row, message.inbound
+        is_first = not (row.attempts or row.run_id or inbound.edit_count)
+        place = inbound.reply_target
+        async with self._delivery.show_working(row.key.channel, place, is_first=is_first):
             await anyio.sleep_forever()
 
     def _indicator_rows(

@@ -10,7 +10,7 @@ import anyio
 from bus.errors import DeliveryError, unwrapped
 from bus.messages import OutboundIndicator, ReplyTarget, decode_outbound
 from bus.outbound.rows import indicator_row
-from bus.platform import Adapter, SupportsIndicators, SupportsRefusalIndicator
+from bus.platform import Adapter, SupportsIndicators, SupportsRefusalIndicator, WorkShown
 from bus.retry import Backoff
 from store.outbox import NewOutboxRow, OutboxRow, OutboxStore
 
@@ -35,7 +35,7 @@ MAX_WORKING = 64
 """Working indicators of one channel that are shown at once; those of further messages are shown as these end."""
 
 MAX_REMEMBERED = 1_000
-"""Messages of which is known that no indicator was shown; of others it is assumed."""
+"""Messages of which is known that no earlier process has shown an indicator; of others it is assumed."""
 
 MAX_LOGGED_KINDS = 100
 """Kinds of failure that are logged, once each."""
@@ -56,7 +56,7 @@ class IndicatorUpdater:
         self._credentials_after_s = credentials_after_s
         self._logged: set[str] = set()
         self._rooms: dict[str, anyio.Semaphore] = {}
-        self._was_shown: OrderedDict[_Message, bool] = OrderedDict()
+        self._was_shown: OrderedDict[_Message, WorkShown] = OrderedDict()
 
     @asynccontextmanager
     async def working(
@@ -73,7 +73,7 @@ class IndicatorUpdater:
         self._rooms.setdefault(adapter.name, anyio.Semaphore(MAX_WORKING, fast_acquire=True))
         message = (adapter.name, place)
         if is_first and message not in self._was_shown:
-            self._remember(message, was_shown=False)
+            self._remember(message, WorkShown.NO)
         with unwrapped():
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(
@@ -95,7 +95,7 @@ class IndicatorUpdater:
         if not isinstance(adapter, SupportsIndicators):
             return None
         message = (adapter.name, place)
-        was_shown = self._was_shown.get(message, True)
+        was_shown = self._was_shown.get(message, WorkShown.UNKNOWN)
         error = await self._call(
             adapter, lambda: adapter.show_finished(place, ok=ok, was_shown=was_shown)
         )
@@ -113,7 +113,7 @@ class IndicatorUpdater:
         if isinstance(adapter, SupportsRefusalIndicator):
             await self._call(adapter, lambda: adapter.show_refused(place))
 
-    def _remember(self, message: _Message, *, was_shown: bool) -> None:
+    def _remember(self, message: _Message, was_shown: WorkShown) -> None:
         self._was_shown[message] = was_shown
         if len(self._was_shown) > MAX_REMEMBERED:
             self._was_shown.popitem(last=False)
@@ -124,7 +124,8 @@ class IndicatorUpdater:
         channel, place = message
         await anyio.sleep(SHOW_AFTER_S)
         async with self._rooms[channel]:
-            self._remember(message, was_shown=True)
+            if self._was_shown.get(message) is WorkShown.NO:
+                self._remember(message, WorkShown.HERE)
             while True:
                 error = await self._call(adapter, lambda: adapter.show_working(place))
                 if refresh_s <= 0 or (error is not None and not error.retryable):

@@ -12,7 +12,7 @@ from bots.slack.adapter import SlackAdapter
 from bots.slack.format import escape
 from bus.errors import DeliveryError, MessageTooLong
 from bus.messages import ReplyTarget
-from bus.platform import OutgoingFile
+from bus.platform import OutgoingFile, WorkShown
 from tests.bots.slack_rig import FAST, QUICK, config, fast_slack, running
 from tests.eventually import eventually
 from tests.fakes.intake import RecordingIntake
@@ -491,17 +491,36 @@ async def test_a_busy_workspace_has_no_more_working_reactions_than_can_be_remove
             await adapter.show_working(place_of(message))
         assert sum(slack.reactions(message) == {"eyes"} for message in asked) == 20
         for message in asked:
-            await adapter.show_finished(place_of(message), ok=True)
+            await adapter.show_finished(place_of(message), ok=True, was_shown=WorkShown.HERE)
         signs = [sign for message in asked for sign in slack.reactions(message)]
         assert signs == ["white_check_mark"] * 30
         assert len(slack.asked("reactions.remove")) == 20
     assert slack.violations == []
 
 
+async def test_a_reaction_of_an_earlier_process_goes_although_there_was_no_room_for_another() -> (
+    None
+):
+    """Seed 2611102 of the proof: it stayed on messages that a restart found while removals were limited."""
+    async with fast_slack() as slack:
+        asked = slack.mention("hi")
+        async with running(slack) as earlier:
+            await earlier.show_working(place_of(asked))
+        assert slack.reactions(asked) == {"eyes"}
+        async with running(slack) as adapter:
+            others = [slack.mention(f"hi {number}") for number in range(20)]
+            for message in others:
+                await adapter.show_working(place_of(message))
+            await adapter.show_working(place_of(asked))
+            with pytest.raises(DeliveryError, match="Too many reactions") as caught:
+                await adapter.show_finished(place_of(asked), ok=True)
+            assert caught.value.retryable  # so it is tried again
+
+
 async def test_what_was_never_shown_is_not_removed() -> None:
     async with fast_slack() as slack, running(slack) as adapter:
         asked = slack.mention("hi")
-        await adapter.show_finished(place_of(asked), ok=True, was_shown=False)
+        await adapter.show_finished(place_of(asked), ok=True, was_shown=WorkShown.NO)
         assert slack.reactions(asked) == {"white_check_mark"}
         assert slack.asked("reactions.remove") == []
     assert slack.violations == []

@@ -14,7 +14,7 @@ from bus.errors import DeliveryError, MessageTooLong
 from bus.messages import Button, MessageId, OutboundText, ReplyTarget, encode_outbound
 from bus.outbound.retry_policy import RetryTimings
 from bus.outbound.worker import DeliveryWorker
-from bus.platform import Capabilities
+from bus.platform import Capabilities, WorkShown
 from bus.retry import Backoff
 from store.chat_migrations import ChatMigrationStore
 from store.config import StoreConfig
@@ -488,7 +488,9 @@ class FailingIndicatorsPlatform(CardPlatform):
         raise ExceptionGroup("bugs", [OSError("a bug")])
 
     @override
-    async def show_finished(self, place: ReplyTarget, *, ok: bool, was_shown: bool = True) -> None:
+    async def show_finished(
+        self, place: ReplyTarget, *, ok: bool, was_shown: WorkShown = WorkShown.UNKNOWN
+    ) -> None:
         raise OSError("a bug")
 
     @override

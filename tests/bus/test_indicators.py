@@ -10,6 +10,7 @@ from typing_extensions import override
 from bus.errors import DeliveryError
 from bus.messages import OutboundText, ReplyTarget, encode_outbound
 from bus.outbound.indicators import MAX_WORKING, IndicatorUpdater
+from bus.platform import WorkShown
 from store.config import StoreConfig
 from store.conversations import ConversationKey
 from store.database import Database
@@ -88,7 +89,7 @@ async def test_a_refusal_leaves_memory_without_a_garbage_collection(tmp_path: Pa
     class RefusingPlatform(CardPlatform):
         @override
         async def show_finished(
-            self, target: ReplyTarget, *, ok: bool, was_shown: bool = True
+            self, target: ReplyTarget, *, ok: bool, was_shown: WorkShown = WorkShown.UNKNOWN
         ) -> None:
             self.calls.append("finished")
             raise Refused
@@ -236,10 +237,12 @@ class NotingPlatform(TypingPlatform):
 
     def __init__(self) -> None:
         super().__init__()
-        self.told: dict[str, bool] = {}
+        self.told: dict[str, str] = {}
 
     @override
-    async def show_finished(self, target: ReplyTarget, *, ok: bool, was_shown: bool = True) -> None:
+    async def show_finished(
+        self, target: ReplyTarget, *, ok: bool, was_shown: WorkShown = WorkShown.UNKNOWN
+    ) -> None:
         self.told[target.chat] = was_shown
 
 
@@ -260,4 +263,4 @@ async def test_the_end_tells_whether_work_was_shown() -> None:
         await anyio.wait_all_tasks_blocked()
     for place in (quick, slow, again, unknown):
         assert await indicators.finished(platform, place, ok=True) is None
-    assert platform.told == {"quick": False, "slow": True, "again": True, "unknown": True}
+    assert platform.told == {"quick": "no", "slow": "here", "again": "here", "unknown": "unknown"}

@@ -10,7 +10,14 @@ from typing_extensions import override
 
 from bus.errors import DeliveryError
 from bus.messages import Button, MessageId, ReplyTarget
-from bus.platform import Capabilities, ChannelHealth, ConnectionState, Intake, OutgoingFile
+from bus.platform import (
+    Capabilities,
+    ChannelHealth,
+    ConnectionState,
+    Intake,
+    OutgoingFile,
+    WorkShown,
+)
 from tests.eventually import WITHIN_S
 
 PART_CHARS = 800
@@ -233,7 +240,9 @@ class CardPlatform(FakePlatform):
         self.indicators.append("working")
         self.marks[place.reply_to] = "working"
 
-    async def show_finished(self, place: ReplyTarget, *, ok: bool, was_shown: bool = True) -> None:
+    async def show_finished(
+        self, place: ReplyTarget, *, ok: bool, was_shown: WorkShown = WorkShown.UNKNOWN
+    ) -> None:
         self._raise(self._called("finished"))
         self.indicators.append("done" if ok else "failed")
         self.marks[place.reply_to] = self.indicators[-1]
