@@ -310,6 +310,10 @@ def test_a_stranger_is_told_and_not_answered() -> None:
     found = verdict([stranger], [], [], [shown(text="Your pairing code is 1234.")])
     assert (outcomes(found), kinds(found)) == ([Outcome.NOT_ALLOWED], [])
     assert kinds(verdict([stranger])) == [ViolationKind.SILENT]
+    notice = delivered(5, key="refused:not_allowed:1")
+    assert kinds(verdict([stranger], [], [notice])) == [ViolationKind.SILENT]
+    found = verdict([stranger], [], [replace(notice, state="uncertain")])
+    assert (outcomes(found), kinds(found)) == ([Outcome.UNCERTAIN], [])
     found = verdict([stranger], [accepted()], [delivered()], [shown()])
     assert kinds(found) == [ViolationKind.UNEXPECTED]
 

@@ -191,11 +191,14 @@ class _VerdictBuilder:
         self._of_row: dict[str, list[OutboxRecord]] = defaultdict(list)
         self._showing: dict[tuple[str, str, str], OutboxRecord] = {}
         self._notices: dict[tuple[str, str], list[OutboxRecord]] = defaultdict(list)
+        self._denials: dict[tuple[str, str], list[OutboxRecord]] = defaultdict(list)
         self._notices_left: Counter[tuple[str, str]] = Counter()
         self._uncertain_left: Counter[tuple[str, str]] = Counter()
         for sent in evidence.journal.outbox:
             self._of_row[sent.key.partition(":")[0]].append(sent)
             self._showing[sent.channel, sent.chat, sent.platform_id] = sent
+            if sent.key.startswith(("refused:", "pairing:")):
+                self._denials[sent.channel, sent.chat].append(sent)
             if sent.key.startswith(("full:", "fast:", "more:")):
                 self._notices[sent.channel, sent.chat].append(sent)
                 counts = {"delivered": self._notices_left, "uncertain": self._uncertain_left}
@@ -280,8 +283,13 @@ class _VerdictBuilder:
             return None
         if sent.kind is MessageKind.ASIDE:
             return Outcome.IGNORED
-        is_told = bool(self._evidence.shown.get(sent.place))
-        return Outcome.NOT_ALLOWED if is_told else self._outcome_without_row(history)
+        if self._evidence.shown.get(sent.place):
+            return Outcome.NOT_ALLOWED
+        denials = self._denials[sent.channel, sent.chat]
+        history.outbox += denials
+        if any(one.state == "uncertain" for one in denials):
+            return Outcome.UNCERTAIN  # told once, of which nobody knows whether it arrived
+        return self._outcome_without_row(history)
 
     def _outcome_without_row(self, history: MessageHistory) -> Outcome | None:
         sent = history.sent
