@@ -197,13 +197,17 @@ class _VerdictBuilder:
         for sent in evidence.journal.outbox:
             self._of_row[sent.key.partition(":")[0]].append(sent)
             self._showing[sent.channel, sent.chat, sent.platform_id] = sent
-            if sent.key.startswith(("refused:", "pairing:")):
-                self._denials[sent.channel, sent.chat].append(sent)
-            if sent.key.startswith(("full:", "fast:", "more:")):
-                self._notices[sent.channel, sent.chat].append(sent)
-                counts = {"delivered": self._notices_left, "uncertain": self._uncertain_left}
-                if sent.state in counts:
-                    counts[sent.state][sent.channel, sent.chat] += count_refused(sent.text)
+            self._sort_notice(sent)
+
+    def _sort_notice(self, sent: OutboxRecord) -> None:
+        """Note a row that tells somebody that a message was not accepted."""
+        if sent.key.startswith(("refused:", "pairing:")):
+            self._denials[sent.channel, sent.chat].append(sent)
+        if sent.key.startswith(("full:", "fast:", "more:")):
+            self._notices[sent.channel, sent.chat].append(sent)
+            counts = {"delivered": self._notices_left, "uncertain": self._uncertain_left}
+            if sent.state in counts:
+                counts[sent.state][sent.channel, sent.chat] += count_refused(sent.text)
 
     def judge(self, sent: SentMessage) -> MessageHistory:
         """Find a message's history and its outcome."""
