@@ -84,6 +84,11 @@ _FINISH = """
 UPDATE inbox SET state = :state, question = :question WHERE id = :id AND state IN ('new', 'running')
 RETURNING conversation_id, kind, body
 """
+# A run that they were injected into may have ended with its process before the turn was run again.
+_SHARE_RUN = """
+UPDATE inbox SET run_id = coalesce((SELECT own.run_id FROM inbox AS own WHERE own.id = :id), run_id)
+WHERE id = :answered_id
+"""
 _RELEASE = """
 UPDATE inbox SET run_id = NULL WHERE run_id = :run_id AND state = 'new'
 AND conversation_id = (SELECT conversation_id FROM inbox WHERE id = :id)
@@ -201,7 +206,7 @@ class InboxStore:
     ) -> bool:
         """Mark a row done (or dead), store its question and insert its outbox rows, in one transaction.
 
-        `answered_ids`: rows that the same turn answered; they are marked done as well.
+        `answered_ids`: rows that the same turn answered; they are marked done as well, and get its run.
         `released_run_id`: a run that answers nothing any more; queued rows that were injected into it forget it.
         `offers`: called for each of these rows: a body that was replaced until now is known to the transaction alone.
 
@@ -222,7 +227,9 @@ class InboxStore:
             bodies = {inbox_id: body}
             for other in answered_ids:
                 ended = _finish(tx, {"id": other, "state": "done", "question": None}, known)
-                bodies |= {} if ended is None else {other: ended}
+                if ended is not None:
+                    bodies[other] = ended
+                    tx.run(_SHARE_RUN, {"id": inbox_id, "answered_id": other})
             if released_run_id is not None:
                 tx.run(_RELEASE, {"id": inbox_id, "run_id": released_run_id})
             insert_outbox_rows(tx, deliveries, now=now, known=known)

@@ -86,8 +86,11 @@ async def test_rows_that_one_turn_answered_end_with_it(database: Database) -> No
     inbox = InboxStore(database)
     first, second, third = [await accept(inbox, new(number)) for number in (1, 2, 3)]
     await inbox.mark_running(first.id, thread_id="t")
+    await inbox.set_run(first.id, "again")
+    await inbox.set_run(second.id, "before the process ended")
     assert await inbox.finish(first.id, [], answered_ids=[second.id])
     assert [row.id for row in await inbox.list_unfinished()] == [third.id]
+    assert [row.run_id for row in await inbox.list_recent()] == [None, "again", "again"]
     assert not await inbox.finish(first.id, [], answered_ids=[third.id])
     assert [row.id for row in await inbox.list_unfinished()] == [third.id]
 
