@@ -21,8 +21,11 @@ from store.work_group import WORK_GROUP
 SLICE_S = 0.0005
 """How long callbacks of groups run before sockets, timers and other threads are served again, seconds."""
 
-CREDIT_S = 0.05
-"""How far a group that rested may be behind the others: for so long it goes first when it has something to do."""
+CREDIT_S = 0.01
+"""How far a group that rested may be behind the others: for so long it goes first when it has something to do.
+
+As long as a command or a message takes. It is also how long a burst that begins is ahead of those who worked before it.
+"""
 
 _Arguments = TypeVarTuple("_Arguments")
 _Result = TypeVar("_Result")
@@ -48,7 +51,7 @@ class FairEventLoop(asyncio.SelectorEventLoop):
         self._ungrouped: deque[asyncio.Handle] = vars(self)["_ready"]
         self._queues: dict[str, deque[asyncio.Handle]] = {}
         self._used: dict[str, float] = {}
-        self._last_used = 0.0
+        self._least_used = 0.0
         self._slice_thread: int | None = None
 
     @override
@@ -112,7 +115,7 @@ class FairEventLoop(asyncio.SelectorEventLoop):
     def _start_queue(self, group: str) -> deque[asyncio.Handle]:
         if not self._queues:
             super().call_soon(self._run_slice, context=_NO_GROUP)
-        self._used[group] = max(self._used.get(group, 0.0), self._last_used - CREDIT_S)
+        self._used[group] = max(self._used.get(group, 0.0), self._least_used - CREDIT_S)
         queue = self._queues[group] = deque()
         return queue
 
@@ -132,6 +135,8 @@ class FairEventLoop(asyncio.SelectorEventLoop):
         while self._queues and now < until:
             group = min(self._queues, key=self._used.__getitem__)
             queue, started = self._queues[group], now
+            # Only forward: else each group that is ahead would let the next one be further ahead.
+            self._least_used = max(self._least_used, self._used[group])
             while queue and now < until:
                 handle = queue.popleft()
                 # What every event loop looks at and calls; it reports exceptions.
@@ -139,7 +144,6 @@ class FairEventLoop(asyncio.SelectorEventLoop):
                     handle._run()  # noqa: SLF001
                 now = self._clock()
             self._used[group] += now - started
-            self._last_used = self._used[group]
             if not queue:
                 del self._queues[group]
 

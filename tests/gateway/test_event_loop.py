@@ -12,7 +12,7 @@ import orjson
 import pytest
 from anyio.lowlevel import checkpoint
 
-from gateway.serving.event_loop import SLICE_S, FairEventLoop
+from gateway.serving.event_loop import CREDIT_S, SLICE_S, FairEventLoop
 from store.work_group import WORK_GROUP
 
 STEP_S = SLICE_S / 5
@@ -103,20 +103,52 @@ def test_a_group_that_rested_goes_first_for_a_while_only(
 
     def work(group: str) -> None:
         order.append(group)
-        clock.now_s += 0.01
+        clock.now_s += CREDIT_S / 5
 
     def both() -> None:
         for group in ("busy", "rested"):
             for _ in range(30):
                 loop.call_soon(work, group, context=context_of(group))
 
-    for _ in range(100):  # one second, in which the other one rests
+    for _ in range(100):  # in which the other one rests
         loop.call_soon(work, "busy", context=context_of("busy"))
     loop.call_soon(both, context=context_of("busy"))
     loop.call_later(0.2, loop.stop)
     loop.run_forever()
     assert order[100:106].count("rested") >= 5
     assert order[106:126].count("busy") >= 9
+
+
+def test_bursts_that_begin_one_after_the_other_are_ahead_for_as_long_as_one(
+    loop: FairEventLoop, clock: SteppedClock
+) -> None:
+    waited_s: list[float] = []
+
+    def work() -> None:
+        clock.now_s += STEP_S
+
+    def begin_burst(group: str, *later: str) -> None:
+        work()
+        if later:
+            loop.call_soon(begin_burst, *later, context=context_of(group))
+        for _ in range(5_000):
+            loop.call_soon(work, context=context_of(group))
+
+    def finish(since_s: float) -> None:
+        waited_s.append(clock.now_s - since_s)
+        loop.stop()
+
+    def begin() -> None:
+        clock.now_s += SLICE_S
+        loop.call_soon(begin_burst, "b", "c", "d", context=context_of("a"))
+        loop.call_soon(finish, clock.now_s, context=context_of("other"))
+
+    for _ in range(1_000):  # while all but the other one rest
+        loop.call_soon(work, context=context_of("other"))
+    loop.call_soon(begin, context=context_of("other"))
+    loop.run_forever()
+    # Each is ahead of the other one; none of them is also ahead of the one before.
+    assert waited_s[0] <= 4 * (CREDIT_S + SLICE_S)
 
 
 def test_sockets_and_timers_are_served_between_slices(
