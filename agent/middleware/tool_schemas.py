@@ -24,6 +24,7 @@ class ToolSchemaMiddleware(AgentMiddleware[ThreadState, Any]):
         self, request: ModelRequest[Any], handler: ModelHandler
     ) -> ModelResponse[Any]:
         if request.response_format is None:  # otherwise its class may ask for strict schemas
+            await self._schemas.prepare(request.model, request.tools)
             tools = self._schemas.for_model(request.model, request.tools)
             request = override_request(request, tools=tools)
         return await handler(request)

@@ -59,6 +59,25 @@ def test_a_model_is_called_with_the_same_schemas_but_they_are_made_once() -> Non
     assert conversions(schemas.for_model(MODEL, TOOLS)) == 1  # the one with extras
 
 
+async def test_another_thread_makes_the_schemas_of_the_first_model_call() -> None:
+    """Else all others wait for them: 25 ms of CPU for the tools of an agent."""
+    mine = weather.model_copy()
+    tools: list[BaseTool | dict[str, Any]] = [mine, with_extras, WEB]
+    schemas = ToolSchemas()
+    here = 0
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        nonlocal here
+        here += event == "call" and frame.f_code.co_name == "_format_tool_to_openai_function"
+
+    sys.setprofile(count)  # of this thread
+    await schemas.prepare(MODEL, tools)
+    converted = schemas.for_model(MODEL, tools)
+    sys.setprofile(None)
+    assert here == 0
+    assert converted == [convert_to_openai_tool(mine), *tools[1:]]
+
+
 def test_a_changed_tool_has_a_new_schema() -> None:
     schemas = ToolSchemas()
     changing = weather.model_copy()
