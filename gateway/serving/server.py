@@ -14,6 +14,7 @@ from uvicorn.config import Config as UvicornConfig
 from uvicorn.server import Server as UvicornServer
 
 from gateway.auth import MAX_BODY_BYTES
+from gateway.middleware import API_GROUP
 from gateway.rate_limits import ConnectionConfig
 from gateway.serving.connections import (
     ACCEPT_BATCH,
@@ -22,6 +23,7 @@ from gateway.serving.connections import (
     raise_descriptor_limit,
 )
 from gateway.serving.startup_responder import StartupResponder
+from store.work_group import WORK_GROUP
 
 GRACE_PERIOD_S = 1
 """How long open requests may take to finish when the server stops, seconds; streams are cut off then."""
@@ -86,10 +88,17 @@ class HttpServer(UvicornServer):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Take over the connections of the startup responder, start serving, and set `ready`."""
         connections = self._earlier.stop() if self._earlier else []
-        await super().startup(sockets)
-        for connection in connections:
-            with suppress(OSError):  # the client left
-                await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection)
+        # Connections inherit it, and the tasks of their requests: also the first step of each, before the middleware.
+        group = WORK_GROUP.set(API_GROUP)
+        try:
+            await super().startup(sockets)
+            for connection in connections:
+                with suppress(OSError):  # the client left
+                    await asyncio.get_running_loop().connect_accepted_socket(
+                        self._protocol, connection
+                    )
+        finally:
+            WORK_GROUP.reset(group)
         self.ready.set()
 
     def _protocol(self) -> asyncio.Protocol:

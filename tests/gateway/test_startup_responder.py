@@ -15,11 +15,14 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from gateway.gateway_config import GatewayConfig
+from gateway.middleware import API_GROUP
 from gateway.serving.listener import open_listener
 from gateway.serving.server import HttpServer
 from gateway.serving.startup_responder import MAX_CONNECTIONS, StartupResponder
+from store.work_group import WORK_GROUP
 from tests.eventually import eventually
 from tests.journeys.service import Service
 
@@ -95,7 +98,13 @@ def test_connections_beyond_the_limit_wait_in_the_queue_of_the_system() -> None:
 
 
 async def test_the_server_takes_over_requests_that_arrived_earlier() -> None:
-    app = Starlette(routes=[Route("/echo", echo, methods=["POST"])])
+    starlette = Starlette(routes=[Route("/echo", echo, methods=["POST"])])
+    groups: list[str | None] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        groups.append(WORK_GROUP.get())
+        await starlette(scope, receive, send)
+
     with starting() as (responder, listener, port), ExitStack() as stack:
         whole = connected(stack, port, REQUEST)
         begun = connected(stack, port, REQUEST[:9])
@@ -114,6 +123,8 @@ async def test_the_server_takes_over_requests_that_arrived_earlier() -> None:
                 ).endswith(b"hello"):
                     assert answer, "closed without an answer"
             server.stop()
+    # From their first step on: a hundred requests at once would go before all others.
+    assert groups == [API_GROUP] * 4
 
 
 async def test_a_starting_service_is_healthy_and_lets_requests_wait(tmp_path: Path) -> None:
