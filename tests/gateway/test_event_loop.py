@@ -130,7 +130,7 @@ def test_bursts_that_begin_one_after_the_other_are_ahead_for_as_long_as_one(
     def begin_burst(group: str, *later: str) -> None:
         work()
         if later:
-            loop.call_soon(begin_burst, *later, context=context_of(group))
+            loop.call_soon(partial(begin_burst, *later), context=context_of(group))
         for _ in range(5_000):
             loop.call_soon(work, context=context_of(group))
 
@@ -140,7 +140,7 @@ def test_bursts_that_begin_one_after_the_other_are_ahead_for_as_long_as_one(
 
     def begin() -> None:
         clock.now_s += SLICE_S
-        loop.call_soon(begin_burst, "b", "c", "d", context=context_of("a"))
+        loop.call_soon(partial(begin_burst, "b", "c", "d"), context=context_of("a"))
         loop.call_soon(finish, clock.now_s, context=context_of("other"))
 
     for _ in range(1_000):  # while all but the other one rest
