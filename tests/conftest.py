@@ -19,6 +19,7 @@ from tests.causes import pytest_runtest_makereport  # noqa: F401 - a hook of thi
 from tests.fakes.postgres import MISSING, PostgresServer, postgres_server
 from tests.fakes.s3 import MISSING as MISSING_S3
 from tests.fakes.s3 import S3Bucket, S3Server, s3_server
+from tests.fork_server import start_server
 from tests.workers import pytest_addoption  # noqa: F401 - a hook of this file
 
 MEMORY = "/dev/shm"  # noqa: S108 - a place for temporary folders
@@ -72,6 +73,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register it: a hook of this file would be asked about tests/ only."""
     config.pluginmanager.register(OnlyWithExamples())
     workers.pytest_configure(config)
+    is_whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    if config.option.workers and is_whole and not config.option.keyword:
+        start_server()  # imports while the tests are collected, which takes one processor; all workers use it
 
 
 def pytest_collection_finish() -> None:

@@ -47,8 +47,13 @@ _OWN = {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
 _BEFORE_IMPORTS = frozenset({"LD_PRELOAD", "PROVE_CLOCK"})
 """Variables that the process that forks is started with: what the dynamic linker loads, and what that reads."""
 
-_SET_AFTER_FORK = ("PATH", "HOME", "PYTHONUNBUFFERED", "PARLEY_", "COVERAGE_", "OTEL_")
+_SET_AFTER_FORK = (
+    "PATH", "HOME", "PYTHONUNBUFFERED", "PARLEY_", "COVERAGE_", "OTEL_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
+)  # fmt: skip
 """Beginnings of the variables that neither the interpreter nor a package reads while it is imported."""
+
+_SECRETS = ("_KEY", "_SECRET", "_TOKEN")
+"""Ends of further ones, which hold secrets."""
 
 Files = tuple[int, int, int]
 """File descriptors of standard input, output and error."""
@@ -111,11 +116,17 @@ def is_test_suite() -> bool:
 def can_fork(environment: Mapping[str, str]) -> bool:
     """Return whether a process with this environment behaves as one that was started by itself.
 
+    It does not where others read its environment or its command line from /proc: these are those of the fork server.
     PYTHONPATH may name folders after that of the repository: what they hold must not replace what is imported already.
     """
     first = environment.get("PYTHONPATH", "").partition(os.pathsep)[0] or str(ROOT)
     others = {**environment, "PYTHONPATH": first}.items() - _OWN.items()
-    return all(name in _BEFORE_IMPORTS or name.startswith(_SET_AFTER_FORK) for name, _ in others)
+    return all(
+        name in _BEFORE_IMPORTS
+        or name.upper().startswith(_SET_AFTER_FORK)
+        or name.endswith(_SECRETS)
+        for name, _ in others
+    )
 
 
 async def start_parley(
@@ -206,24 +217,30 @@ class _Pipe:
 
 
 class _ForkServer:
-    """The process that forks, one for each process that runs tests; it ends with it.
+    """The process that forks; it ends with the last process that has its socket.
+
+    Processes that are forked from this one may share it: a request is one packet, and the answers have a socket each.
 
     Args:
         environment: What it is started with, besides what each has.
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._lock = threading.Lock()
+        self._owner = os.getpid()
+        self._socket, other = _socketpair()
         with other:
-            report = str(report_file()) if is_test_suite() else ""
             self._process = subprocess.Popen(
-                [sys.executable, __file__, str(other.fileno()), report],
+                [sys.executable, __file__, str(other.fileno())],
                 env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", **_OWN, **environment},
                 pass_fds=[other.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
             )
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether this process has it from the one that started it."""
+        return self._owner != os.getpid()
 
     def close(self) -> None:
         """End it; what it has started goes on."""
@@ -231,16 +248,25 @@ class _ForkServer:
         self._process.wait()
 
     def start(self, request: "_Request", files: Files) -> ParleyProcess:
-        ours, theirs = socket.socketpair()
+        ours, theirs = _socketpair()
         sent = json.dumps(asdict(request)).encode()
-        with theirs, self._lock:
+        with theirs:
             socket.send_fds(self._socket, [sent], [*files, theirs.fileno()])
-            answer = self._socket.recv(16)
+        answer = ours.recv(16)
         assert answer, "the fork server ended"
         return ParleyProcess(int(answer), ours)
 
 
+def _socketpair() -> tuple[socket.socket, socket.socket]:
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
 _servers: dict[frozenset[tuple[str, str]], _ForkServer] = {}
+
+
+def start_server() -> None:
+    """Start what forks in most environments: processes that are forked from this one then share it."""
+    _server_for({})
 
 
 def fork_parley(
@@ -252,7 +278,8 @@ def fork_parley(
     module: str = "gateway",
 ) -> ParleyProcess:
     """Fork `python -m MODULE ARGUMENTS` with these standard files, in an environment of which `can_fork` is true."""
-    request = _Request([*arguments], dict(environment), str(folder), module)
+    report = str(report_file()) if is_test_suite() else ""
+    request = _Request([*arguments], dict(environment), str(folder), module, report)
     return _server_for(environment).start(request, files)
 
 
@@ -267,8 +294,9 @@ def _server_for(environment: Mapping[str, str]) -> _ForkServer:
 @atexit.register
 def close_servers() -> None:
     """End what forks. From then on its CPU time, and that of what it forked and has ended, is that of children."""
-    while _servers:
-        _servers.popitem()[1].close()
+    for key, server in list(_servers.items()):
+        if not server.is_shared:
+            _servers.pop(key).close()
 
 
 @dataclass(frozen=True)
@@ -277,6 +305,8 @@ class _Request:
     environment: dict[str, str]
     folder: str
     module: str
+    report: str
+    """The file for what blocks the event loop; empty = nobody looks for that."""
 
 
 def _serve(connection: socket.socket) -> _Request | None:
@@ -309,7 +339,8 @@ def _serve(connection: socket.socket) -> _Request | None:
                 return _Request(**json.loads(message))
             children[pid] = status
             _close_files(files)
-            connection.send(str(pid).encode())
+            with suppress(BrokenPipeError):  # who asked has ended
+                status.send(str(pid).encode())
 
 
 def _take_files(files: list[int], inherited: Iterable[socket.socket]) -> None:
@@ -347,8 +378,8 @@ def _become(request: _Request) -> NoReturn:
     is_unbuffered = "PYTHONUNBUFFERED" in request.environment
     sys.stdout = _text_output(1, is_unbuffered=is_unbuffered)
     sys.stderr = _text_output(2, is_unbuffered=is_unbuffered, is_stderr=True)
-    if sys.argv[2] and request.arguments[:1] == ["serve"]:  # other commands serve nobody
-        watch_event_loop(Path(sys.argv[2]), with_libraries=True)
+    if request.report and request.arguments[:1] == ["serve"]:  # other commands serve nobody
+        watch_event_loop(Path(request.report), with_libraries=True)
     if (coverage := sys.modules.get("coverage")) is not None:
         threading.Thread(
             target=_save_coverage, args=[coverage.Coverage.current()], daemon=True

@@ -42,11 +42,13 @@ def test_code_of_a_further_folder_is_found(tmp_path: Path) -> None:
     assert not can_fork(own | {"PYTHONPATH": str(tmp_path)})
 
 
-def test_a_command_reads_its_input_and_its_environment(tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text("gateway: {port: $PARLEY_TEST_PORT}")
+@pytest.mark.parametrize("name", ["PARLEY_TEST_PORT", "https_proxy", "MODEL_KEY"])
+def test_a_command_reads_its_input_and_its_environment(tmp_path: Path, name: str) -> None:
+    (tmp_path / "config.yaml").write_text(f"gateway: {{port: ${name}}}")
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
-        own = environment(tmp_path, PARLEY_TEST_PORT=str(nobody.getsockname()[1]))
+        own = environment(tmp_path, **{name: str(nobody.getsockname()[1])})
+        assert can_fork(own)
         done = run_parley(("chat",), own, tmp_path, "grüße\n".encode())
     assert (done.returncode, done.stderr) == (0, b"")
     assert "grüße" in done.stdout.decode()

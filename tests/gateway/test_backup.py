@@ -55,7 +55,7 @@ async def fill(config: Config) -> None:
     (home / "parley.log").write_text("not data")
     (home / "parley.db.corrupt-20260101T000000Z").write_text("not data")
     (thread / "outputs").mkdir()
-    (thread / "outputs" / "a.bin").write_bytes(os.urandom(3_000_000))
+    (thread / "outputs" / "a.bin").write_bytes(os.urandom(300_000))
     (thread / "outputs" / "run.sh").write_text("true")
     (thread / "outputs" / "run.sh").chmod(0o755)
     (thread / "workspace" / "python").symlink_to("/usr/bin/python3")
@@ -243,7 +243,7 @@ def members(file: Path) -> list[tuple[tarfile.TarInfo, bytes]]:
 
 
 def rewrite(file: Path, parts: list[tuple[tarfile.TarInfo, bytes]]) -> None:
-    with tarfile.open(file, "w:gz", format=tarfile.PAX_FORMAT) as tar:
+    with tarfile.open(file, "w:gz", compresslevel=1, format=tarfile.PAX_FORMAT) as tar:
         for info, data in parts:
             info.size = len(data)
             tar.addfile(info, io.BytesIO(data))

@@ -182,7 +182,9 @@ async def test_no_secret_is_found_anywhere(tmp_path: Path) -> None:
         for name in KEY_FILES:
             (home / name).write_bytes(name.encode().ljust(32, b"\x01")[:32])
         config = configuration(platforms, model.base_url)
-        async with serving(tmp_path, config, *PLATFORMS, environment=IN_ENVIRONMENT) as service:
+        async with serving(
+            tmp_path, config, *PLATFORMS, environment=IN_ENVIRONMENT, fork=False
+        ) as service:
             token = (home / "admin_token").read_text().strip()
             witness = Witness(secrets_of(platforms, home))
             users = platforms.private_users(1)

@@ -152,7 +152,9 @@ async def test_no_secret_of_a_connection_is_found_anywhere(
         config = configuration(platforms, model.base_url, url, bucket)
         async with (
             refusing_proxy() as proxy,
-            serving(tmp_path, config, "telegram", environment=environment(proxy.port)) as service,
+            serving(
+                tmp_path, config, "telegram", environment=environment(proxy.port), fork=False
+            ) as service,
         ):
             user = TelegramPrivateUser(platforms.telegram)
             async with anyio.create_task_group() as tasks:

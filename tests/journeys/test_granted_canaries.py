@@ -143,7 +143,7 @@ async def test_no_granted_token_is_found_anywhere(tmp_path: Path) -> None:
             web = f"http://127.0.0.1:{port}"
             (tmp_path / "extensions_config.json").write_text(extensions(web))
             config = configuration(slack, model.base_url)
-            async with serving(tmp_path, config, environment=IN_ENVIRONMENT) as service:
+            async with serving(tmp_path, config, environment=IN_ENVIRONMENT, fork=False) as service:
                 await install(service, Witness(encoded(IN_ENVIRONMENT)))
                 granted = await grant_tokens(service)
                 granted["MCP access token"] = ACCESS_TOKEN

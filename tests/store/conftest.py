@@ -7,6 +7,7 @@ import pytest
 from store.checkpoints import CheckpointSaver, open_checkpointer
 from store.config import StoreConfig
 from store.database import Database
+from tests.fakes.migrated import place_database
 from tests.fakes.postgres import MISSING, PostgresServer
 
 SaverOpener = Callable[[], AbstractAsyncContextManager[CheckpointSaver]]
@@ -32,6 +33,8 @@ def store_config(request: pytest.FixtureRequest) -> Iterator[StoreConfig]:
 @pytest.fixture
 async def database(store_config: StoreConfig, tmp_path: Path) -> AsyncIterator[Database]:
     """Yield an open database. (It holds no task group, so a fixture may hold it.)"""
+    if store_config.url == StoreConfig().url:
+        place_database(tmp_path)
     async with Database.open(store_config, tmp_path) as opened:
         yield opened
 
