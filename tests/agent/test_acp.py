@@ -11,6 +11,7 @@ import psutil
 import pytest
 from langchain_core.messages import AnyMessage
 
+import agent.acp.session  # noqa: F401 - a second, which is spent before the workers are forked
 from agent.acp.process import run_agent_process
 from agent.config import AgentConfig
 from tests.agent.agent_harness import AgentHarness, open_agent

@@ -118,8 +118,14 @@ def zip_bomb() -> bytes:
     return packed.getvalue()
 
 
+@pytest.fixture(scope="module")
+def converters() -> None:
+    """Have one worker run the tests that convert in its own process: it imports for a second (tests/workers.py)."""
+    import markitdown.converters  # noqa: PLC0415 - numpy's thread, as above
+
+
 def text_of(content: bytes, suffix: str) -> str:
-    """Convert in this process, where the converters are imported once."""
+    """Convert in this process; for tests with `converters`."""
     code, text = worker._converted(suffix, io.BytesIO(content))
     if code != 0:
         raise ConversionFailed(text.decode())
@@ -140,6 +146,7 @@ async def convert(folder: Path, content: bytes, suffix: str, **limits: float) ->
 # ---- what becomes text -------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("converters")
 @pytest.mark.parametrize(
     ("suffix", "make", "expected"),
     [
@@ -157,6 +164,7 @@ def test_documents_become_markdown(suffix: str, make: Callable[[], bytes], expec
 OLD = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(2000)
 
 
+@pytest.mark.usefixtures("converters")
 @pytest.mark.parametrize(
     ("suffix", "make", "reason"),
     [

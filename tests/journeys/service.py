@@ -15,6 +15,7 @@ import yaml
 from anyio.abc import Process
 
 from tests.eventually import eventually
+from tests.fakes.migrated import place_database
 from tests.fork_server import ParleyProcess, run_parley, start_parley
 from tests.ports import free_port
 
@@ -49,6 +50,7 @@ class Service:
         gateway = {"port": free_port(), **config.get("gateway", {})}
         self.port = int(gateway["port"])
         whole = {"config_version": 1, **config, "gateway": gateway}
+        self._sections = set(whole)
         self.config.write_text(yaml.safe_dump(whole, allow_unicode=True))
         self._environment = {
             "PATH": os.environ["PATH"],
@@ -85,7 +87,9 @@ class Service:
         await self.until_healthy()
 
     async def launch(self) -> None:
-        """Start the process."""
+        """Start the process; a forked one finds its tables made, unless the configuration names a database."""
+        if self._fork is not False and "database" not in self._sections:
+            place_database(self.home)
         arguments = ("serve", "--config", str(self.config))
         with self.log.open("ab") as log:
             self._process = await start_parley(
