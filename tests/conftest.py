@@ -81,7 +81,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish() -> None:
     """Let the garbage collector work again, on what tests make: it leaves out all that is there now."""
     gc.freeze()
-    gc.set_threshold(10_000, 10, 10)  # with the usual 700 it takes a twentieth of the processor time
+    gc.set_threshold(
+        10_000, 10, 10
+    )  # with the usual 700 it takes a twentieth of the processor time
     gc.enable()
 
 

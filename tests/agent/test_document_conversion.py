@@ -7,6 +7,7 @@ import sys
 import zipfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 import anyio
@@ -121,7 +122,7 @@ def zip_bomb() -> bytes:
 @pytest.fixture(scope="module")
 def converters() -> None:
     """Have one worker run the tests that convert in its own process: it imports for a second (tests/workers.py)."""
-    import markitdown.converters  # noqa: PLC0415 - numpy's thread, as above
+    import_module("markitdown.converters")
 
 
 def text_of(content: bytes, suffix: str) -> str:
