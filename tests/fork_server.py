@@ -38,8 +38,8 @@ _MODULES = (
     "gateway.cli", "gateway.commands.serve", "gateway.serving.event_loop", "gateway.commands.chat",
     "gateway.commands.doctor", "gateway.commands.check", "gateway.commands.backup", "gateway.commands.token",
     "langchain_openai", "agent.models.openai_client", "anyio._backends._asyncio",
-    "bots.slack.adapter", "bots.telegram.adapter", "bots.feishu.adapter",
-    "tests.fakes.graphs",
+    "bots.slack.adapter", "bots.telegram.adapter", "bots.feishu.adapter", "bots.feishu.webhook",
+    "store.postgres.engine", "httpcore", "tests.fakes.graphs",
 )  # fmt: skip
 _OWN = {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
 """The environment of the fork server: a process that wants another Python is started by itself."""
@@ -49,6 +49,7 @@ _BEFORE_IMPORTS = frozenset({"LD_PRELOAD", "PROVE_CLOCK"})
 
 _SET_AFTER_FORK = (
     "PATH", "HOME", "PYTHONUNBUFFERED", "PARLEY_", "COVERAGE_", "OTEL_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
+    "SSL_CERT_FILE",
 )  # fmt: skip
 """Beginnings of the variables that neither the interpreter nor a package reads while it is imported."""
 
@@ -411,7 +412,7 @@ def _text_output(number: int, *, is_unbuffered: bool, is_stderr: bool = False) -
 
 
 def _import_modules() -> None:
-    """Import what services need, and prepare the routes: FastAPI does it with the first request, for 0.1 s of CPU."""
+    """Import what services need, and prepare what first uses prepare: routes (0.1 s of CPU), messages, frames."""
     importlib.import_module("gateway.commands.serve").import_service()
     for name in _MODULES:
         importlib.import_module(name)
@@ -419,6 +420,15 @@ def _import_modules() -> None:
     application.direct_routes()
     for routes in application.included_routes():
         routes.effective_candidates()
+    messages = importlib.import_module("langchain_core.messages")
+    for kind in (
+        messages.HumanMessage,
+        messages.AIMessage,
+        messages.AIMessageChunk,
+        messages.SystemMessage,
+    ):
+        kind(content="")
+    importlib.import_module("bots.feishu.sdk").FrameCodec()
     assert "opentelemetry.sdk" not in sys.modules, "it reads OTEL_ variables while it is imported"
     assert threading.active_count() == 1, "a process with threads cannot be forked"
     gc.collect()

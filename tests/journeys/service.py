@@ -16,7 +16,7 @@ from anyio.abc import Process
 
 from tests.eventually import eventually
 from tests.fakes.migrated import place_database
-from tests.fork_server import ParleyProcess, run_parley, start_parley
+from tests.fork_server import ParleyProcess, is_test_suite, run_parley, start_parley
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -59,6 +59,7 @@ class Service:
             "PYTHONSAFEPATH": "1",
             "PYTHONPATH": str(ROOT),
             "PYTHONUNBUFFERED": "1",
+            **_authority(),
             **(environment or {}),
         }
         self._process: Process | ParleyProcess | None = None
@@ -174,6 +175,11 @@ class Service:
                 lambda found: not any(row["state"] in ("pending", "sending") for row in found),
                 within_s=START_WITHIN_S,
             )
+
+
+def _authority() -> dict[str, str]:
+    """Have a service of a test trust what the tests trust (tests/conftest.py): its clients load one certificate."""
+    return {"SSL_CERT_FILE": os.environ["SSL_CERT_FILE"]} if is_test_suite() else {}
 
 
 async def _is_healthy(client: httpx.AsyncClient) -> bool:
