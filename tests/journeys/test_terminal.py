@@ -4,7 +4,7 @@ import codecs
 import os
 import pty
 import re
-import sys
+import signal
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,9 +12,10 @@ from typing import Any
 
 import anyio
 import yaml
-from anyio.abc import Process
 
+from tests.fakes import terminal_login
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
+from tests.fork_server import ParleyProcess, fork_parley
 from tests.journeys.service import ROOT, STOP_WITHIN_S, serving, with_model
 from tests.ports import free_port
 
@@ -23,15 +24,6 @@ EXIT_HINT = "to exit, press Ctrl-C again"
 _ESCAPE = re.compile(r"\x1b(?:\[[?>=]?[0-9;]*[a-zA-Z]|[=>78]|\][^\x07]*\x07)")
 _HALF_ESCAPE = re.compile(r"\x1b[^a-zA-Z]*\Z")
 FILE = "/mnt/user-data/outputs/notes.txt"
-# The program gets the terminal as its controlling one: only then Ctrl-C is a signal. And it hears signals, also
-# when the tests themselves run where they are ignored (in the background of a script).
-AS_A_SHELL_DOES = """
-import os, signal, sys
-for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
-    signal.signal(number, signal.SIG_DFL)
-os.login_tty(0)
-os.execv(sys.executable, sys.argv[1:])
-"""
 
 
 class Terminal:
@@ -40,7 +32,7 @@ class Terminal:
     `read` is what was printed since `sees` found something, without escape sequences.
     """
 
-    def __init__(self, descriptor: int, process: Process) -> None:
+    def __init__(self, descriptor: int, process: ParleyProcess) -> None:
         self._descriptor = descriptor
         self._process = process
         self.read = ""
@@ -84,7 +76,6 @@ class Terminal:
 async def at_a_terminal(config: Path, home: Path, *arguments: str) -> AsyncIterator[Terminal]:
     """Run `parley ...` at a terminal of its own."""
     ours, theirs = pty.openpty()
-    program = [sys.executable, "-m", "gateway", *arguments, "--config", str(config)]
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(config.parent),
@@ -94,22 +85,17 @@ async def at_a_terminal(config: Path, home: Path, *arguments: str) -> AsyncItera
         "TERM": "xterm",
         "PROMPT_TOOLKIT_NO_CPR": "1",
     }
+    program = (*arguments, "--config", str(config))
+    files = (theirs, theirs, theirs)
     try:
-        process = await anyio.open_process(
-            [sys.executable, "-c", AS_A_SHELL_DOES, *program],
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            cwd=config.parent,
-            env=environment,
+        process = fork_parley(
+            program, environment, config.parent, files, module=terminal_login.__name__
         )
         os.close(theirs)
-        async with process:
-            try:
-                yield Terminal(ours, process)
-            finally:
-                if process.returncode is None:
-                    process.kill()
+        try:
+            yield Terminal(ours, process)
+        finally:
+            process.send_signal(signal.SIGKILL)
     finally:
         os.close(ours)
 
