@@ -389,7 +389,7 @@ def _become(request: _Request) -> NoReturn:
     try:
         runpy.run_module(request.module, run_name="__main__", alter_sys=True)
     except SystemExit as end:
-        if isinstance(end.code, str):
+        if not isinstance(end.code, int | None):
             raise
         _end(end.code or 0)
     _end(0)

@@ -4,12 +4,21 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.eventually import eventually
-from tests.fork_server import PROGRAM, ROOT, ParleyProcess, can_fork, run_parley, start_parley
+from tests.fork_server import (
+    PROGRAM,
+    ROOT,
+    ParleyProcess,
+    can_fork,
+    fork_parley,
+    run_parley,
+    start_parley,
+)
 from tests.gateway.test_cli import environment
 from tests.journeys.service import Service
 
@@ -52,6 +61,40 @@ def test_a_command_reads_its_input_and_its_environment(tmp_path: Path, name: str
         done = run_parley(("chat",), own, tmp_path, "grüße\n".encode())
     assert (done.returncode, done.stderr) == (0, b"")
     assert "grüße" in done.stdout.decode()
+
+
+ENDING = """
+import atexit, sys, threading
+atexit.register(print, "at exit")
+threading.Thread(target=lambda: (threading.Event().wait(0.1), print("thread"))).start()
+print("main")
+{end}
+"""
+
+
+@pytest.mark.parametrize(
+    "end", ["", "sys.exit()", "sys.exit(3)", "sys.exit(300)", "sys.exit('why')", "1 / 0"]
+)
+def test_a_program_ends_the_same(tmp_path: Path, end: str) -> None:
+    (tmp_path / "ending_of_this_test.py").write_text(ENDING.format(end=end))
+    path = f"{ROOT}{os.pathsep}{tmp_path}"
+    own = environment(tmp_path, PYTHONPATH=path, PYTHONUNBUFFERED="1")
+    with (tmp_path / "forked").open("wb") as out, Path(os.devnull).open("rb") as nothing:
+        files = (nothing.fileno(), out.fileno(), out.fileno())
+        process = fork_parley([], own, tmp_path, files, module="ending_of_this_test")
+        code = process.wait_blocking(20)
+    with (tmp_path / "started").open("wb") as out:
+        started = subprocess.run(
+            [sys.executable, "-m", "ending_of_this_test"],
+            stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=tmp_path, env=own, check=False,
+        )  # fmt: skip
+    texts = [(tmp_path / name).read_text().splitlines() for name in ("forked", "started")]
+    assert code == started.returncode
+    assert _without_frames(texts[0]) == _without_frames(texts[1])
+
+
+def _without_frames(lines: list[str]) -> list[str]:
+    return [line for line in lines if not line.startswith(" ")]
 
 
 @pytest.mark.parametrize("fork", [True, False])
