@@ -3,7 +3,7 @@
 from dataclasses import asdict
 
 from store.chat_owners import LIVES
-from store.conversations import ChatMigration
+from store.conversations import LAST_SEQ, ChatMigration
 from store.database import Database, Params, Transaction
 from store.rows import from_row
 
@@ -23,18 +23,16 @@ FROM conversation AS old JOIN conversation AS new
 WHERE old.channel = :channel AND old.workspace = :workspace AND old.chat = :old_chat AND old.topic = ''
 /* FOR UPDATE */
 """
+_LAST_SEQS = f"""
+SELECT (SELECT {LAST_SEQ} FROM conversation WHERE id = :old_id) AS old_last,
+    (SELECT {LAST_SEQ} FROM conversation WHERE id = :new_id) AS new_last
+"""  # noqa: S608 - statements of this package only
 _MERGE = (
-    """
-    UPDATE inbox SET conversation_id = :new_id,
-        seq = seq + (SELECT last_seq FROM conversation WHERE id = :new_id)
-    WHERE conversation_id = :old_id
-    """,
+    "UPDATE inbox SET conversation_id = :new_id, seq = seq + :new_last WHERE conversation_id = :old_id",
     "UPDATE outbox SET conversation_id = :new_id WHERE conversation_id = :old_id",
     """
-    UPDATE conversation SET last_seq = conversation.last_seq + old.last_seq,
-        pending = conversation.pending + old.pending,
-        thread_id = coalesce(conversation.thread_id, old.thread_id)
-    FROM (SELECT last_seq, pending, thread_id FROM conversation WHERE id = :old_id) AS old
+    UPDATE conversation SET last_seq = CAST(:old_last AS BIGINT) + :new_last,
+        thread_id = coalesce(thread_id, (SELECT thread_id FROM conversation WHERE id = :old_id))
     WHERE id = :new_id
     """,
     "DELETE FROM conversation WHERE id = :old_id",
@@ -120,6 +118,11 @@ class ChatMigrationStore:
 def _merge_flat(tx: Transaction, params: Params) -> bool:
     """Merge the topicless conversation of the old chat into that of the new one, if both exist."""
     both = tx.run(_BOTH_FLAT, params)
-    for statement in _MERGE if both else ():
-        tx.run(statement, both[0])
-    return bool(both)
+    if not both:
+        return False
+    # After the rows are locked: no message is added any more.
+    ids = dict(both[0])
+    last_seqs = tx.run(_LAST_SEQS, ids)[0]
+    for statement in _MERGE:
+        tx.run(statement, {**ids, **dict(last_seqs)})
+    return True

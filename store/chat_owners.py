@@ -36,6 +36,7 @@ _FIND = f"""
 SELECT node FROM chat_owner
 WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND {LIVES}
 """  # noqa: S608 - statements of this module only
+_FIND_LOCKED = f"{_FIND.rstrip()} /* FOR UPDATE OF chat_owner */"
 _NEWEST = """
 SELECT coalesce((SELECT max(id) FROM inbox), 0) AS inbox_id, coalesce((SELECT max(id) FROM outbox), 0) AS outbox_id
 """
@@ -148,7 +149,10 @@ class ChatOwners:
         The first statements of a transaction: the chat's row stays locked.
         """
         chat = _chat(current_key_in(tx, key))
-        return int(tx.run(_CLAIM, {**key_params(chat), "node": self.preferred(chat)})[0]["node"])
+        params: Params = {**key_params(chat), "node": self.preferred(chat)}
+        # A row that stays as it is gets no new version, which a snapshot that somebody holds open would keep.
+        rows = tx.run(_FIND_LOCKED, key_params(chat)) or tx.run(_CLAIM, params)
+        return int(rows[0]["node"])
 
     async def claim(self, key: ConversationKey) -> int:
         """Return the node that owns a chat; one that nobody owns gets an owner. Raises StoreError."""

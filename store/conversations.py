@@ -27,7 +27,13 @@ class ConversationKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
-    """A row of the conversation table."""
+    """A row of the conversation table.
+
+    Attributes:
+        last_seq: The position of its last message.
+        pending: Its chat messages that are not finished.
+        updated_at: When it was used last, Unix seconds; on PostgreSQL up to a minute earlier.
+    """
 
     id: int
     key: ConversationKey
@@ -60,8 +66,18 @@ class ChatMigration:
         return replace(key, chat=self.new_chat, topic=topic)
 
 
-_FIND = """
-SELECT * FROM conversation
+LAST_SEQ = """
+coalesce((SELECT max(seq) FROM inbox WHERE conversation_id = conversation.id AND seq > last_seq), last_seq)
+"""
+"""The position of the last message of a row of conversation. PostgreSQL does not change that row for each message."""
+
+_SELECT = f"""
+SELECT id, channel, workspace, chat, topic, thread_id, created_at, updated_at, {LAST_SEQ} AS last_seq,
+    (SELECT count(*) FROM inbox WHERE conversation_id = conversation.id AND state IN ('new', 'running')
+        AND kind = 'chat') AS pending
+FROM conversation
+"""  # noqa: S608 - statements of this module only
+_FIND = f"""{_SELECT}
 WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND topic = :topic
 """
 _ID = """
@@ -84,8 +100,8 @@ _MIGRATION = """
 SELECT new_chat FROM chat_migration
 WHERE channel = :channel AND workspace = :workspace AND old_chat = :chat
 """
-_LISTING = """
-SELECT * FROM conversation ORDER BY updated_at DESC, id DESC LIMIT :limit OFFSET :offset
+_LISTING = f"""{_SELECT}
+ORDER BY updated_at DESC, id DESC LIMIT :limit OFFSET :offset
 """
 
 

@@ -96,8 +96,9 @@ AND conversation_id = (SELECT conversation_id FROM inbox WHERE id = :id)
 OffersFor = Callable[[int, str], Sequence[NewOutboxRow]]
 """Makes further outbox rows for a row that ends, by its id and the body that is stored then. It must not block."""
 
-_DECREMENT_PENDING = """
-UPDATE conversation SET pending = pending - 1 WHERE id = :id RETURNING id, channel, workspace, chat, topic
+# Whoever reads deliveries of a conversation by their ids sees none before one that it has passed.
+_LOCK_CONVERSATION = """
+SELECT id, channel, workspace, chat, topic FROM conversation WHERE id = :id /* FOR UPDATE */
 """
 
 
@@ -136,11 +137,10 @@ class InboxStore:
     ) -> InboxRow | DuplicateMessage | QueueFull:
         """Commit a message, once.
 
-        One transaction: check the ids, resolve the topic, increment the conversation's `last_seq` and
-        `pending`, insert, and start the turn of a row that `may_start` (as `mark_running` does; a conversation
-        without a thread gets a new one). Where several nodes share the database, a chat that nobody owns gets an owner,
-        and the turn starts only if that is this node. Returns after the commit: only then may the platform be
-        acknowledged.
+        One transaction: check the ids, resolve the topic, take the next position in the conversation, insert, and
+        start the turn of a row that `may_start` (as `mark_running` does; a conversation without a thread gets a new
+        one). Where several nodes share the database, a chat that nobody owns gets an owner, and the turn starts only
+        if that is this node. Returns after the commit: only then may the platform be acknowledged.
         `cap` limits the chat rows in state new. A cap of 0 refuses everything, commands included.
         `notice` makes the outbox row that tells of a refusal, in the same transaction; it must not block.
         """
@@ -301,6 +301,6 @@ def _finish(tx: Transaction, ending: Params, known: dict[ConversationKey, int]) 
     """Finish a row; return its body. None if it is finished already. Adds its conversation's id to `known`."""
     rows = tx.run(_FINISH, ending)
     if rows and rows[0]["kind"] == "chat":
-        for locked in tx.run(_DECREMENT_PENDING, {"id": rows[0]["conversation_id"]}):
+        for locked in tx.run(_LOCK_CONVERSATION, {"id": rows[0]["conversation_id"]}):
             known[key_from_row(locked)] = int(locked["id"])
     return str(rows[0]["body"]) if rows else None

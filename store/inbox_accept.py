@@ -31,8 +31,9 @@ SELECT id, state = 'new' AND kind = 'chat' AS is_waiting
 FROM inbox WHERE conversation_id = :id AND state IN ('new', 'running')
 """
 _HAS_QUESTION = "SELECT 1 FROM inbox WHERE conversation_id = :id AND question IS NOT NULL LIMIT 1"
+# On PostgreSQL, a trigger adds what parley_accept did not count there.
 _NEXT_SEQ = """
-UPDATE conversation SET last_seq = last_seq + 1, pending = pending + :chat, updated_at = :now
+UPDATE conversation SET last_seq = last_seq + 1, updated_at = :now
 WHERE id = :id
 RETURNING last_seq, thread_id
 """
@@ -59,8 +60,7 @@ def accept(
         return QueueFull(pending=queued.waiting, key=key, conversation_id=conversation_id)
     if new.remember and new.message_id:
         insert_message_topic(tx, key, new.message_id, now=new.received_at)
-    counted = {"id": conversation_id, "chat": int(new.kind == "chat"), "now": new.received_at}
-    conversation = tx.run(_NEXT_SEQ, counted)[0]
+    conversation = tx.run(_NEXT_SEQ, {"id": conversation_id, "now": new.received_at})[0]
     thread_id, start = conversation["thread_id"], None
     if new.may_start and not queued.unfinished and owner == owners.number:
         start = _start(tx, conversation_id, thread_id)

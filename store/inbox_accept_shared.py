@@ -1,7 +1,6 @@
 """Accepting a message in one trip to PostgreSQL: what store/inbox_accept.py does, as a function of the schema."""
 
 import json
-import uuid
 from dataclasses import replace
 from functools import partial
 
@@ -13,7 +12,7 @@ from store.transaction import Params, Row
 
 _ACCEPT = """
 SELECT * FROM parley_accept(:channel, :workspace, :chat, :topic, :event_id, :message_id, :kind, :body, :received_at,
-    :replies_to, :remember, :may_start, :cap, :node, :preferred, :new_thread, :conversation_id, :open_from)
+    :replies_to, :remember, :may_start, :cap, :node, :preferred, :conversation_id, :open_from)
 """
 MAX_KNOWN = 10_000
 """Conversations of which is known where their unfinished messages begin."""
@@ -72,7 +71,6 @@ class SharedAcceptance:
             "cap": cap,
             "node": owners.number,
             "preferred": None if owners.is_own(key) else owners.preferred(key),
-            "new_thread": str(uuid.uuid4()),
             "conversation_id": conversation_id,
             "open_from": open_from,
         }

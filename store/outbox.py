@@ -53,10 +53,12 @@ SELECT channel, workspace, chat, topic FROM conversation JOIN chat_owner USING (
 WHERE chat_owner.node = :node AND conversation.id IN (
     SELECT conversation_id FROM outbox WHERE state IN ('pending', 'sending') AND outbox.id > :after_id)
 """
+# Here and below, not `IN ('pending', 'sending')`: PostgreSQL would look the id up in `outbox_open`, by conversation,
+# and pass all that was sent since a snapshot began that somebody holds open.
 _MARK_SENDING = """
 UPDATE outbox SET state = 'sending', attempts = attempts + 1, last_sent_at = :now, updated_at = :now,
     first_sent_at = coalesce(first_sent_at, :now), uncertain_attempts = coalesce(:uncertain, uncertain_attempts)
-WHERE id = :id AND state IN ('pending', 'sending')
+WHERE id = :id AND state NOT IN ('delivered', 'uncertain', 'failed')
 RETURNING id
 """
 _START_FIRST = """
@@ -68,19 +70,19 @@ RETURNING *
 """
 _CLOSE = """
 UPDATE outbox SET state = :state, platform_id = :platform_id, error = :error, updated_at = :now
-WHERE id = :id AND state IN ('pending', 'sending')
+WHERE id = :id AND state NOT IN ('delivered', 'uncertain', 'failed')
 RETURNING id
 """
 _RESCHEDULE = """
 UPDATE outbox SET state = 'pending', not_before = :not_before, error = :error, updated_at = :now,
     uncertain_attempts = uncertain_attempts + :unknown,
     first_sent_at = CASE WHEN :not_sent = 1 AND uncertain_attempts = 0 THEN NULL ELSE first_sent_at END
-WHERE id = :id AND state IN ('pending', 'sending')
+WHERE id = :id AND state NOT IN ('delivered', 'uncertain', 'failed')
 """
 _START_PART = """
 UPDATE outbox SET state = 'pending', body = :body, attempts = 0, not_before = 0, error = NULL,
     first_sent_at = NULL, last_sent_at = NULL, uncertain_attempts = 0, updated_at = :now
-WHERE id = :id AND state IN ('pending', 'sending')
+WHERE id = :id AND state NOT IN ('delivered', 'uncertain', 'failed')
 RETURNING id
 """
 _RESEND = """
