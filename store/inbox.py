@@ -62,7 +62,7 @@ _MARK_RUNNING = """
 UPDATE inbox SET state = 'running', attempts = attempts + 1, run_id = CASE WHEN state = 'running' THEN run_id END,
     thread_id = coalesce(thread_id, :thread_id, (
         SELECT conversation.thread_id FROM conversation WHERE conversation.id = inbox.conversation_id))
-WHERE id = :id AND state IN ('new', 'running')
+WHERE id = :id AND state NOT IN ('done', 'dead')
 RETURNING thread_id
 """
 _HAS_EARLIER_QUESTION = """
@@ -72,7 +72,7 @@ WHERE started.id = :id LIMIT 1
 """
 _SET_RUN = "UPDATE inbox SET run_id = :run_id WHERE id = :id"
 _UPDATE_BODY = (
-    "UPDATE inbox SET body = :body WHERE id = :id AND state IN ('new', 'running') RETURNING id"
+    "UPDATE inbox SET body = :body WHERE id = :id AND state NOT IN ('done', 'dead') RETURNING id"
 )
 _ASSIGN_THREAD = """
 UPDATE inbox SET thread_id = :thread_id
@@ -81,7 +81,7 @@ AND state IN ('new', 'running') AND kind = 'chat' AND thread_id IS NULL
 AND seq < (SELECT seq FROM inbox WHERE id = :id)
 """
 _FINISH = """
-UPDATE inbox SET state = :state, question = :question WHERE id = :id AND state IN ('new', 'running')
+UPDATE inbox SET state = :state, question = :question WHERE id = :id AND state NOT IN ('done', 'dead')
 RETURNING conversation_id, kind, body
 """
 # A run that they were injected into may have ended with its process before the turn was run again.

@@ -48,10 +48,12 @@ _OPEN_CONVERSATIONS = """
 SELECT channel, workspace, chat, topic FROM conversation
 WHERE id IN (SELECT conversation_id FROM outbox WHERE state IN ('pending', 'sending'))
 """
-_OPEN_CONVERSATIONS_OWN = """
-SELECT channel, workspace, chat, topic FROM conversation JOIN chat_owner USING (channel, workspace, chat)
-WHERE chat_owner.node = :node AND conversation.id IN (
-    SELECT conversation_id FROM outbox WHERE state IN ('pending', 'sending') AND outbox.id > :after_id)
+_OPEN_OWN = """
+SELECT channel, workspace, chat, topic, first_id FROM (
+    SELECT conversation_id, min(id) AS first_id FROM outbox
+    WHERE state IN ('pending', 'sending') AND id > :after_id GROUP BY conversation_id) AS found
+JOIN conversation ON conversation.id = conversation_id JOIN chat_owner USING (channel, workspace, chat)
+WHERE chat_owner.node = :node
 """
 # Here and below, not `IN ('pending', 'sending')`: PostgreSQL would look the id up in `outbox_open`, by conversation,
 # and pass all that was sent since a snapshot began that somebody holds open.
@@ -182,16 +184,15 @@ class OutboxStore:
         rows = await self._database.read(NEXT_OPEN, params)
         return from_row(OutboxRow, rows[0], conversation=conversation) if rows else None
 
-    async def list_open_conversations(
-        self, *, node: int | None = None, after_id: int = 0
-    ) -> list[ConversationKey]:
-        """Return the conversations with open rows; `node`: those whose chats it owns, with one after `after_id`."""
-        if node is None:
-            return [key_from_row(row) for row in await self._database.read(_OPEN_CONVERSATIONS)]
-        rows = await self._database.read(
-            _OPEN_CONVERSATIONS_OWN, {"node": node, "after_id": after_id}
-        )
-        return [key_from_row(row) for row in rows]
+    async def list_open_conversations(self) -> list[ConversationKey]:
+        """Return the conversations with open rows."""
+        return [key_from_row(row) for row in await self._database.read(_OPEN_CONVERSATIONS)]
+
+    async def find_own_open(self, after_id: int = 0) -> dict[ConversationKey, int]:
+        """Return the first open row after `after_id` of each conversation of this node's chats that has one."""
+        params: Params = {"node": self.owners.number, "after_id": after_id}
+        rows = await self._database.read(_OPEN_OWN, params)
+        return {key_from_row(row): int(row["first_id"]) for row in rows}
 
     async def mark_sending(
         self, row_id: int, *, now: float, uncertain_attempts: int | None = None

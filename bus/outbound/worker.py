@@ -166,13 +166,13 @@ class DeliveryWorker:
 
         `after_id`: only chats with such rows after this one.
         """
-        conversations = await self._outbox.list_open_conversations(
-            node=self._owners.number, after_id=after_id
-        )
-        for key in conversations:
+        found = await self._outbox.find_own_open(after_id)
+        for key, first_id in found.items():
             if key not in self._lanes:
-                self.notify(key, are_new=False)
-        return {chat_of(key) for key in conversations}
+                # Not from the beginning: most were sent since they were found.
+                self._next_ids[key] = min(first_id, self._next_ids.get(key, 0))
+                self.notify(key)
+        return {chat_of(key) for key in found}
 
     async def find_row(self, row_key: str) -> OutboxRow | None:
         """Return the row with this key. Raises StoreError."""

@@ -68,25 +68,37 @@ class FailingDatabase(Database):
 
 
 class LateDatabase(Database):
-    """Answers late: what it was told is committed, and its caller does not know yet.
+    """Answers late: what it was told is committed, or was read, and its caller does not know yet.
 
     Attributes:
         held: The next statement with this text in it waits after its commit; "" = none.
         committed: Set when it was committed; `goes_on` lets its caller go on.
+        reads: The statements that were read, with their parameters.
     """
 
     def __init__(self, database: Database) -> None:
         vars(self).update(vars(database))
         self.held = ""
         self.committed, self.goes_on = anyio.Event(), anyio.Event()
+        self.reads: list[tuple[str, Params]] = []
 
     @override
     async def execute(
         self, sql: str, params: Params | Callable[[], Params], *, order: str = ""
     ) -> Sequence[Row]:
         rows = await super().execute(sql, params, order=order)
+        await self._hold(sql)
+        return rows
+
+    @override
+    async def read(self, sql: str, params: Params | None = None) -> list[Row]:
+        self.reads.append((sql, params or {}))
+        rows = await super().read(sql, params)
+        await self._hold(sql)
+        return rows
+
+    async def _hold(self, sql: str) -> None:
         if self.held and self.held in sql:
             self.held = ""
             self.committed.set()
             await self.goes_on.wait()
-        return rows

@@ -320,6 +320,18 @@ async def test_pruning_goes_on_until_all_is_gone_and_ids_are_never_used_again(
     assert (await accept(inbox, new(1))).id == last + 1
 
 
+async def test_no_position_is_given_again_after_the_last_rows_are_deleted(
+    database: Database,
+) -> None:
+    inbox = InboxStore(database)
+    for number in range(3):
+        await inbox.finish((await accept(inbox, new(number))).id, [])
+    # The conversation itself is kept for longer.
+    await Retention(database).prune(now=1010.0 + REDELIVERY_DAYS * DAY)
+    assert await inbox.list_recent() == []
+    assert (await accept(inbox, new(9))).seq == 4
+
+
 WRITER = """
 import sys
 from pathlib import Path

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -25,7 +24,6 @@ from store.errors import SchemaTooNew, StoreUnavailable
 from store.inbox import InboxRow, InboxStore, NewInboxRow, QueueFull
 from store.inbox_accept import accept
 from store.migrations import POSTGRES, scripts
-from store.outbox import NEXT_OPEN, NewOutboxRow, OutboxStore
 from store.pairings import Pairing, PairingStore
 from store.postgres.statements import translate
 from store.threads import ThreadStore
@@ -443,67 +441,3 @@ def test_parameters_are_not_looked_for_in_casts_and_texts() -> None:
 def test_a_postgres_url_names_no_file(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="use pg_dump"):
         StoreConfig(url="postgresql://db/parley").file(tmp_path)
-
-
-async def test_what_was_sent_since_a_snapshot_began_is_not_passed_again(
-    url: str, tmp_path: Path
-) -> None:
-    with psycopg.connect(url) as snapshot:
-        snapshot.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-        snapshot.execute("SELECT 1")
-        async with Database.open(StoreConfig(url=url), tmp_path) as database:
-            outbox, last = OutboxStore(database), 0
-            for number in range(200):
-                new = NewOutboxRow(key=f"k{number}", conversation=KEY, body="{}")
-                [row] = await outbox.enqueue([new])
-                await outbox.mark_sending(row.id, now=1.0)
-                await outbox.mark_delivered(row.id, None, now=1.0)
-                last = row.id
-            assert await outbox.next_open(KEY, now=1.0, from_id=last) is None
-        assert _pages_read(url, from_id=last + 1) < _pages_read(url, from_id=0) / 4
-
-
-async def test_accepting_does_not_pass_what_was_finished_since_a_snapshot_began(
-    url: str, tmp_path: Path
-) -> None:
-    messages = 100
-    with psycopg.connect(url) as snapshot:
-        async with Database.open(StoreConfig(url=url), tmp_path) as database:
-            snapshot.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-            snapshot.execute("SELECT 1")
-            inbox = InboxStore(database)
-            for number in range(messages):
-                row = await inbox.accept(message(number), cap=9)
-                assert isinstance(row, InboxRow)
-                await inbox.finish(row.id, [])
-        # A session that has ended has reported what it read.
-        with psycopg.connect(url, autocommit=True) as connection:
-            await eventually(lambda: _others(connection) == 1)
-            read = connection.execute(
-                "SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = 'inbox_unfinished'"
-            ).fetchall()
-    # Each passed those of all before it, in one version at least.
-    assert read[0][0] < messages * 10
-
-
-def _others(connection: psycopg.Connection[Any]) -> int:
-    """Return how many other sessions use the database."""
-    [[count]] = connection.execute(
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-    ).fetchall()
-    return int(count)
-
-
-def _pages_read(url: str, *, from_id: int) -> int:
-    """Return how many pages a search for the next delivery reads."""
-    sql, names = translate(NEXT_OPEN)
-    key = {name: getattr(KEY, name) for name in ("channel", "workspace", "chat", "topic")}
-    values = {**key, "now": 1.0, "from_id": from_id}
-    with psycopg.connect(url) as connection:
-        # What the planner knows of a server that has run for a while.
-        connection.execute("ANALYZE outbox")
-        explained = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}"
-        for number, name in enumerate(names, start=1):
-            explained = explained.replace(f"${number}", f"%({name})s")
-        [[[plan]]] = connection.execute(explained.encode(), values).fetchall()
-    return int(plan["Plan"]["Shared Hit Blocks"]) + int(plan["Plan"]["Shared Read Blocks"])

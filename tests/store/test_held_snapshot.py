@@ -1,0 +1,221 @@
+"""A snapshot that is held open on PostgreSQL: what has changed since costs those who work meanwhile little."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.sql import SQL, Identifier
+
+from store.chat_owners import ChatOwners
+from store.config import StoreConfig
+from store.conversations import ConversationKey, ConversationStore
+from store.database import Database
+from store.inbox import InboxRow, InboxStore, NewInboxRow
+from store.outbox import NEXT_OPEN, NewOutboxRow, OutboxStore
+from store.postgres.statements import translate
+from tests.eventually import eventually
+from tests.ready_nodes import until_ready
+from tests.store.test_retention import STATEMENTS
+
+KEY = ConversationKey(channel="slack", workspace="T", chat="C", topic="1")
+BY_ID = [
+    (f"{module}.{name}", sql)
+    for module, name, sql in STATEMENTS
+    if module in ("inbox", "outbox") and "WHERE id = :id AND state" in sql
+]
+
+_FINISHED_ROWS = """
+WITH created AS (
+    INSERT INTO conversation (channel, workspace, chat, created_at, updated_at) VALUES ('slack', 'T', 'C', 1, 1)
+    RETURNING id
+), accepted AS (
+    INSERT INTO inbox (conversation_id, seq, event_id, kind, body, state, received_at)
+    SELECT created.id, n, n, 'chat', '{}', 'done', 1 FROM created, generate_series(1, 5000) AS n
+)
+INSERT INTO outbox (conversation_id, key, body, state, created_at, updated_at)
+SELECT created.id, n, '{}', 'delivered', 1, 1 FROM created, generate_series(1, 5000) AS n
+"""
+
+
+def message(number: int, *, at: float = 1.0) -> NewInboxRow:
+    return NewInboxRow(
+        key=KEY, event_id=f"e{number}", message_id="", kind="chat", body="{}", received_at=at
+    )
+
+
+async def accept(inbox: InboxStore, new: NewInboxRow) -> InboxRow:
+    row = await inbox.accept(new, cap=9)
+    assert isinstance(row, InboxRow)
+    return row
+
+
+@contextmanager
+def held_snapshot(url: str) -> Iterator[None]:
+    with psycopg.connect(url) as snapshot:
+        snapshot.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        snapshot.execute("SELECT 1")
+        yield
+
+
+@asynccontextmanager
+async def opened(url: str, home: Path) -> AsyncIterator[Database]:
+    async with Database.open(StoreConfig(url=url), home) as database:
+        await database.nodes.mark_ready()
+        yield database
+
+
+def rows_of(url: str, table: str) -> list[tuple[str, str]]:
+    """Return where the rows of a table are, and which transactions wrote them: both change with each version."""
+    with psycopg.connect(url) as connection:
+        statement = SQL("SELECT ctid::text, xmin::text FROM {}").format(Identifier(table))
+        return [(str(place), str(writer)) for place, writer in connection.execute(statement)]
+
+
+async def test_messages_make_no_new_version_of_their_conversation_or_its_owner(
+    url: str, tmp_path: Path
+) -> None:
+    """Also not where another node than the owner receives them."""
+    async with opened(url, tmp_path / "one") as one, opened(url, tmp_path / "two") as two:
+        await until_ready(one, two)
+        owner, other = InboxStore(one), InboxStore(two)
+        await ChatOwners(one).take([KEY])
+        first = await accept(owner, replace(message(0), may_start=True))
+        await owner.finish(first.id, [])
+        before = rows_of(url, "conversation"), rows_of(url, "chat_owner")
+        for number in range(1, 21):
+            row = await accept(other if number % 2 else owner, message(number))
+            assert row.owner == one.nodes.number
+            assert row.seq == number + 1
+            delivery = NewOutboxRow(key=f"k{number}", conversation=KEY, body="{}")
+            assert await owner.finish(row.id, [delivery])
+        assert (rows_of(url, "conversation"), rows_of(url, "chat_owner")) == before
+        found = await ConversationStore(one).find(KEY)
+        assert found is not None
+        assert (found.last_seq, found.pending) == (21, 0)
+
+
+async def test_a_conversation_is_marked_as_used_once_a_minute(url: str, tmp_path: Path) -> None:
+    async with opened(url, tmp_path) as database:
+        inbox, conversations = InboxStore(database), ConversationStore(database)
+        for number, (at, used_at) in enumerate([(100, 100), (159, 100), (161, 161), (162, 161)]):
+            await accept(inbox, message(number, at=at))
+            found = await conversations.find(KEY)
+            assert found is not None
+            assert found.updated_at == used_at
+
+
+async def test_a_node_of_the_version_before_goes_on_counting(url: str, tmp_path: Path) -> None:
+    """It accepts and finishes by turns with a node of this version: schema 22 counted in the conversation's row."""
+    async with opened(url, tmp_path) as database:
+        inbox = InboxStore(database)
+        with psycopg.connect(url, autocommit=True) as old:
+            rows = [await accept(inbox, message(number)) for number in range(3)]
+            accepted = old.execute(
+                "SELECT place, accepted_id FROM parley_accept('slack', 'T', 'C', '1', 'old', '', 'chat', '{}', 1.0,"
+                " '[]', 0, 0, 9, %s, NULL, 'thread', 0, 0)",
+                [database.nodes.number],
+            ).fetchall()
+            assert (accepted[0][0], _pending(old)) == (4, 4)
+            assert (await accept(inbox, message(3))).seq == 5
+            # As its acceptance does that is no function.
+            assert old.execute(
+                "UPDATE conversation SET last_seq = last_seq + 1, pending = pending + 1 RETURNING last_seq"
+            ).fetchall() == [(6,)]
+            for row_id in [rows[0].id, accepted[0][1]]:
+                old.execute("UPDATE inbox SET state = 'done' WHERE id = %s", [row_id])
+                old.execute("UPDATE conversation SET pending = pending - 1")
+            assert _pending(old) == 3
+            for row in rows[1:]:
+                await inbox.finish(row.id, [])
+            assert (await accept(inbox, message(4))).seq == 7
+
+
+async def test_accepting_does_not_pass_what_was_finished_since_a_snapshot_began(
+    url: str, tmp_path: Path
+) -> None:
+    messages = 100
+    async with opened(url, tmp_path) as database:
+        with held_snapshot(url):
+            inbox = InboxStore(database)
+            for number in range(messages):
+                row = await accept(inbox, message(number))
+                await inbox.finish(row.id, [])
+    # A session that has ended has reported what it read.
+    with psycopg.connect(url, autocommit=True) as connection:
+        await eventually(lambda: _others(connection) == 0)
+        read = connection.execute(
+            "SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = 'inbox_unfinished'"
+        ).fetchall()
+    # Each passed those of all before it, in one version at least.
+    assert read[0][0] < messages * 10
+
+
+async def test_what_was_sent_since_a_snapshot_began_is_not_passed_again(
+    url: str, tmp_path: Path
+) -> None:
+    async with opened(url, tmp_path) as database:
+        with held_snapshot(url):
+            last = await _send(OutboxStore(database), 200)
+            assert await OutboxStore(database).next_open(KEY, now=1.0, from_id=last + 1) is None
+            assert _pages_read(url, from_id=last + 1) < _pages_read(url, from_id=0) / 4
+
+
+@pytest.mark.parametrize("sql", [sql for _, sql in BY_ID], ids=[name for name, _ in BY_ID])
+def test_a_row_is_looked_up_by_its_id_though_few_are_open(url: str, sql: str) -> None:
+    """The indexes of open rows seem small, and are not while a snapshot is held."""
+    text, names = translate(sql)
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(_FINISHED_ROWS)
+        connection.execute("VACUUM ANALYZE inbox, outbox")
+        connection.execute("SET plan_cache_mode = force_generic_plan")
+        connection.execute(f"PREPARE statement AS {text}".encode())
+        values = ", ".join(["NULL"] * len(names))
+        explained = connection.execute(f"EXPLAIN EXECUTE statement({values})".encode()).fetchall()
+    plan = "\n".join(line for (line,) in explained)
+    assert "Index Scan" in plan
+    assert "outbox_open" not in plan
+    assert "inbox_unfinished" not in plan
+
+
+async def _send(outbox: OutboxStore, count: int) -> int:
+    """Send deliveries; return the ID of the last."""
+    last = 0
+    for number in range(count):
+        new = NewOutboxRow(key=f"sent{number}", conversation=KEY, body="{}")
+        [row] = await outbox.enqueue([new])
+        await outbox.mark_sending(row.id, now=1.0)
+        await outbox.mark_delivered(row.id, None, now=1.0)
+        last = row.id
+    return last
+
+
+def _pending(connection: psycopg.Connection[Any]) -> int:
+    [[pending]] = connection.execute("SELECT pending FROM conversation").fetchall()
+    return int(pending)
+
+
+def _others(connection: psycopg.Connection[Any]) -> int:
+    """Return how many other sessions use the database."""
+    [[count]] = connection.execute(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    ).fetchall()
+    return int(count)
+
+
+def _pages_read(url: str, *, from_id: int) -> int:
+    """Return how many pages a search for the next delivery reads."""
+    sql, names = translate(NEXT_OPEN)
+    key = {name: getattr(KEY, name) for name in ("channel", "workspace", "chat", "topic")}
+    values = {**key, "now": 1.0, "from_id": from_id}
+    with psycopg.connect(url) as connection:
+        # What the planner knows of a server that has run for a while.
+        connection.execute("ANALYZE outbox")
+        explained = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}"
+        for number, name in enumerate(names, start=1):
+            explained = explained.replace(f"${number}", f"%({name})s")
+        [[[plan]]] = connection.execute(explained.encode(), values).fetchall()
+    return int(plan["Plan"]["Shared Hit Blocks"]) + int(plan["Plan"]["Shared Read Blocks"])
