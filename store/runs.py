@@ -32,7 +32,7 @@ VALUES (:run_id, :thread_id, :assistant_id, :status, :metadata, :kwargs, :multit
 _RUNNING = "UPDATE run SET status = 'running', updated_at = :now WHERE run_id = :run_id"
 _BUSY_AGAIN = """
 UPDATE thread SET status = 'busy', updated_at = :now
-WHERE thread_id = (SELECT thread_id FROM run WHERE run_id = :run_id)
+WHERE thread_id = (SELECT thread_id FROM run WHERE run_id = :run_id) AND status <> 'busy'
 """
 # Before a run's end, so that of two that end at once the second one sees that no other is left.
 _LOCK_THREAD = "SELECT thread_id FROM thread WHERE thread_id = :thread_id /* FOR UPDATE */"

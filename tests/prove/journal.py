@@ -24,10 +24,6 @@ SELECT (SELECT count(*) FROM inbox WHERE state IN ('new', 'running'))
     + (SELECT count(*) FROM outbox WHERE state IN ('pending', 'sending')) AS rows
 """
 _WRONG = {
-    "conversations whose count of pending messages is wrong": """
-        SELECT conversation.id FROM conversation WHERE pending <> (SELECT count(*) FROM inbox
-            WHERE conversation_id = conversation.id AND kind = 'chat' AND state IN ('new', 'running'))
-    """,
     "runs that are neither finished nor of a message": """
         SELECT run_id FROM run WHERE status IN ('pending', 'running')
         AND run_id NOT IN (SELECT run_id FROM inbox WHERE run_id IS NOT NULL AND state IN ('new', 'running'))
@@ -36,8 +32,10 @@ _WRONG = {
         SELECT thread_id FROM thread WHERE status = 'busy' AND thread_id NOT IN
             (SELECT thread_id FROM run WHERE status IN ('pending', 'running'))
     """,
-    "finished messages without a position below their conversation's last": """
-        SELECT inbox.id FROM inbox JOIN conversation ON conversation.id = conversation_id WHERE seq > last_seq
+    "messages whose position is not behind that of the one accepted before": """
+        SELECT id FROM (
+            SELECT id, seq, lag(seq) OVER (PARTITION BY conversation_id ORDER BY id) AS before FROM inbox) AS accepted
+        WHERE seq <= before
     """,
 }
 """What must not be found: a description, and a query for it."""

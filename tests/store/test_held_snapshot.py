@@ -17,9 +17,12 @@ from store.database import Database
 from store.inbox import InboxRow, InboxStore, NewInboxRow
 from store.outbox import NEXT_OPEN, NewOutboxRow, OutboxStore
 from store.postgres.statements import translate
+from store.runs import RunStore
+from store.threads import ThreadStore
 from tests.eventually import eventually
 from tests.ready_nodes import until_ready
 from tests.store.test_retention import STATEMENTS
+from tests.store.test_threads_runs import a_run
 
 KEY = ConversationKey(channel="slack", workspace="T", chat="C", topic="1")
 BY_ID = [
@@ -96,6 +99,20 @@ async def test_messages_make_no_new_version_of_their_conversation_or_its_owner(
         found = await ConversationStore(one).find(KEY)
         assert found is not None
         assert (found.last_seq, found.pending) == (21, 0)
+
+
+async def test_a_run_that_starts_on_a_busy_thread_makes_no_new_version_of_it(
+    url: str, tmp_path: Path
+) -> None:
+    async with opened(url, tmp_path) as database:
+        runs, threads = RunStore(database), ThreadStore(database)
+        await runs.create(a_run("r", status="pending"), tags={}, create_thread=True)
+        before = rows_of(url, "thread")
+        await runs.mark_running("r", now=6.0)
+        assert rows_of(url, "thread") == before
+        await threads.mark_state_changed("t", status="idle", interrupts={}, title=None, now=7.0)
+        await runs.mark_running("r", now=8.0)
+        assert (await threads.get("t")).status == "busy"
 
 
 async def test_a_conversation_is_marked_as_used_once_a_minute(url: str, tmp_path: Path) -> None:
