@@ -403,7 +403,7 @@ def test_orphans_and_wrong_positions_in_the_journal_are_found(home: Path) -> Non
     with closing(sqlite3.connect(home / "parley.db")) as connection:
         connection.execute(
             "INSERT INTO inbox (conversation_id, seq, event_id, kind, body, received_at, state)"
-            " SELECT max(conversation_id), 0, 'late', 'chat', '{}', 1.0, 'done' FROM inbox"
+            " SELECT id, column1, column1, 'chat', '{}', 1.0, 'done' FROM conversation, (VALUES (2), (1))"
         )
         connection.execute(
             "INSERT INTO outbox (key, conversation_id, body, created_at, updated_at)"
@@ -412,7 +412,7 @@ def test_orphans_and_wrong_positions_in_the_journal_are_found(home: Path) -> Non
         connection.commit()
     problems = " ".join(SqliteDatabase(home).read().problems)
     assert "orphan rows in outbox" in problems
-    assert "not behind that of the one accepted before: 1" in problems
+    assert "not behind that of the one accepted before: 2" in problems
 
 
 def test_an_answer_to_a_later_message_may_cover_an_earlier_one_again() -> None:
