@@ -104,9 +104,10 @@ class DatabaseWriter:
             raise StoreUnavailable("The database is closed.")
         future: asyncio.Future[T] = self._loop.create_future()
         group = WORK_GROUP.get()
-        self._queue.put(UnitOfWork(work, future, group=group))
+        # Before it is queued: the thread may have done it, and set this back, before the event loop goes on.
         if is_command_work(group):
             sys.setswitchinterval(min(COMMAND_SWITCH_S, self._switch_s))
+        self._queue.put(UnitOfWork(work, future, group=group))
         return await future
 
     async def close(self, *, timeout_s: float) -> bool:
