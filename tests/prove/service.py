@@ -149,6 +149,7 @@ class ProvenService:
         self.starts = 0
         self.failures: list[str] = []
         self.may_end = False
+        self._met_outage = False  # the process was started when it might end
         self._lock = anyio.Lock()
 
     @property
@@ -289,6 +290,7 @@ class ProvenService:
 
     async def _launch(self) -> None:
         self.starts += 1
+        self._met_outage = self.may_end
         self._note("start")
         await self.service.launch()
 
@@ -299,7 +301,7 @@ class ProvenService:
         self._note("ended by itself", f"exit code {code}")
         if self._node and code == REPLACED:
             self.replacements += 1
-        elif not self.may_end:
+        elif not (self.may_end or self._met_outage):
             self._fail(f"ended by itself with exit code {code}")
 
     def _note(self, what: str, detail: str = "") -> None:

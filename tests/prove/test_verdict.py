@@ -222,6 +222,16 @@ def test_a_card_that_still_works_and_a_reaction_that_is_left_are_found() -> None
     assert kinds(left) == [ViolationKind.STUCK]
 
 
+def test_an_end_of_unknown_outcome_may_be_missing() -> None:
+    begun = shown(text="Reply to m00001v1: as")
+    end = delivered(2, key="1:reply:1", platform_id="", state="uncertain")
+    found = verdict([sent()], [accepted()], [delivered(), end], [begun])
+    assert (outcomes(found), kinds(found)) == ([Outcome.UNCERTAIN], [])
+    sent_end = replace(end, state="delivered", platform_id="202")
+    found = verdict([sent()], [accepted()], [delivered(), sent_end], [begun])
+    assert kinds(found) == [ViolationKind.INCOMPLETE]
+
+
 def test_rows_that_are_left_open_are_found() -> None:
     assert kinds(verdict([sent()], [accepted(state="running")])) == [ViolationKind.STUCK]
     rows = [accepted()], [delivered(), delivered(2, key="1:file:0", state="pending")]

@@ -421,6 +421,8 @@ class _VerdictBuilder:
         was_cut = (
             FAILURE_SIGN in text or (history.inbox and self._was_stopped(history)) or "⏹" in text
         )
+        if history.outcome is Outcome.UNCERTAIN:
+            return  # what is missing may have been sent, which nobody knows
         for version in _answers(history, sent):
             ends = [f"End of {mark}v{version}" for mark in history.marks]
             if not any(end in text for end in ends) and not was_cut:
