@@ -421,8 +421,10 @@ class _VerdictBuilder:
         was_cut = (
             FAILURE_SIGN in text or (history.inbox and self._was_stopped(history)) or "⏹" in text
         )
-        if history.outcome is Outcome.UNCERTAIN:
-            return  # what is missing may have been sent, which nobody knows
+        ids = {message.id for message in history.shown}
+        in_doubt = [one for one in history.outbox if one.is_content and one.state == "uncertain"]
+        if any(one.platform_id not in ids for one in in_doubt):
+            return  # what is missing may be what the outbox says is in doubt
         for version in _answers(history, sent):
             ends = [f"End of {mark}v{version}" for mark in history.marks]
             if not any(end in text for end in ends) and not was_cut:
