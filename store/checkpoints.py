@@ -275,13 +275,14 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
 
         def work(tx: Transaction) -> int:
             oldest = tx.run(sql.OLDEST_KEPT, params)
-            if oldest:
-                limits = params | {"oldest": oldest[0]["checkpoint_id"]}
-                tx.run(sql.PRUNE, limits)
-                tx.run(sql.PRUNE_WRITES, limits)
-                if tx.run(sql.MAY_HAVE_ORPHANED_CHUNKS, params)[0]["may"]:
-                    tx.run(sql.ORPHANED_CHUNKS, params)
-            return int(tx.run(sql.COUNT, params)[0]["n"])
+            if not oldest:
+                return int(tx.run(sql.COUNT, params)[0]["n"])
+            limits = params | {"oldest": oldest[0]["checkpoint_id"]}
+            statements = (sql.PRUNE, sql.PRUNE_WRITES, sql.MAY_HAVE_ORPHANED_CHUNKS)
+            *_, chunks = tx.run_all([(statement, limits) for statement in statements])
+            if chunks[0]["may"]:
+                tx.run(sql.ORPHANED_CHUNKS, params)
+            return keep
 
         self._counts[thread_id] = await self._writer.submit(work)
 
