@@ -18,6 +18,13 @@ BATCH_ROWS = 200
 INCOMPLETE = ".incomplete"
 """Suffix of files that are being written."""
 
+_COUNT_SEQS = """
+UPDATE conversation SET last_seq = last.seq
+FROM (SELECT conversation_id, max(seq) AS seq FROM inbox GROUP BY conversation_id) AS last
+WHERE conversation.id = last.conversation_id AND conversation.last_seq < last.seq
+"""
+"""PostgreSQL does not count there; SQLite gives the next message the position after it."""
+
 _MARK = "CREATE TABLE unfinished_copy (source TEXT NOT NULL)"
 
 
@@ -84,6 +91,7 @@ class SqliteInstallation:
         for table, number in numbers.items():
             self._run("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
             self._run("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, number))
+        self._run(_COUNT_SEQS)
         self._run("DROP TABLE unfinished_copy")
 
     def _run(self, statement: str, values: Sequence[Cell] = ()) -> list[tuple[Any, ...]]:
