@@ -56,7 +56,7 @@ SELECT state, count(*) AS rows FROM inbox WHERE state IN ('new', 'running') GROU
 _RECENT = f"{SELECT_ROWS} WHERE inbox.id < :before ORDER BY inbox.id DESC LIMIT :limit"
 _BODIES = """
 SELECT channel, workspace, body, received_at FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id
-ORDER BY inbox.id DESC LIMIT :limit
+WHERE inbox.id < :before ORDER BY inbox.id DESC LIMIT :limit
 """
 _MARK_RUNNING = """
 UPDATE inbox SET state = 'running', attempts = attempts + 1, run_id = CASE WHEN state = 'running' THEN run_id END,
@@ -293,7 +293,7 @@ class InboxStore:
 
     async def list_bodies(self, *, limit: int) -> list[AcceptedBody]:
         """Return what the newest rows hold, newest first."""
-        rows = await self._database.read(_BODIES, {"limit": limit})
+        rows = await self._database.read(_BODIES, {"limit": limit, "before": NEWEST})
         return [from_row(AcceptedBody, row) for row in rows]
 
 
