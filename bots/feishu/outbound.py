@@ -56,6 +56,11 @@ def code_too_long(markdown: str) -> CodeFile | None:
     return code_file(markdown) if _is_long_code(markdown) else None
 
 
+def _text_on_card(markdown: str, code: CodeFile | None) -> str:
+    """Return what the card of an answer says: where its code is, if that went into a file."""
+    return markdown if code is None else f"📎 {code.name}"
+
+
 def _is_long_code(markdown: str) -> bool:
     begins = markdown.lstrip().startswith(("```", "~~~"))
     return begins and len(markdown) > _FRAME_CHARS and not fits(markdown)
@@ -143,7 +148,7 @@ class FeishuMessages:
             await self._update(target, message, text, final=False, buttons=buttons)
             return
         code = await process_text(code_too_long, markdown)
-        shown = f"📎 {code.name}" if code is not None else markdown
+        shown = _text_on_card(markdown, code)
         await self._update(target, message, shown, final=True, buttons=buttons)
         if code is not None:
             await self._send_code(target, markdown, code, f"code {message}")
@@ -157,8 +162,7 @@ class FeishuMessages:
         buttons: Sequence[Button] = (),
     ) -> None:
         """Change an answer. It stays as it is where that cannot be."""
-        code = await process_text(code_too_long, markdown)
-        markdown = f"📎 {code.name}" if code is not None else markdown
+        markdown = _text_on_card(markdown, await process_text(code_too_long, markdown))
         footer = self._footer(target, buttons)
         plain_id, card_id = self._entities.split_id(message)
         if card_id:

@@ -102,8 +102,8 @@ class SlackIndicator:
             await self._react(target, DONE if ok else FAILED)
             self._concluded[target] = ok
         # Without room for a removal, this process added none; an earlier one may have.
-        may_have_reaction = may_be_shown if shown is None else _REACTION in shown
-        may_have_reaction = may_have_reaction or was_shown is WorkShown.UNKNOWN
+        has_reaction = may_be_shown if shown is None else _REACTION in shown
+        may_have_reaction = has_reaction or was_shown is WorkShown.UNKNOWN
         if may_have_reaction or self._budget.removals.has_reserved(target):
             await self._unreact_working(target)
         self._concluded.pop(target, None)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from anyio import to_thread
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from bus.messages import Sender
 from store.inbox import AcceptedBody, InboxStore
@@ -45,15 +45,12 @@ class _Sent(BaseModel):
     sender: Sender
 
 
-_SENT = TypeAdapter(_Sent)
-
-
 def _count(rows: Iterable[AcceptedBody]) -> list[Person]:
     """Return the people of rows that come newest first, in that order."""
     people: dict[tuple[str, str, str], Person] = {}
     for row in rows:
         try:
-            sender = _SENT.validate_json(row.body).sender
+            sender = _Sent.model_validate_json(row.body).sender
         except ValidationError:
             continue  # damaged: the row itself is told elsewhere
         person = people.setdefault(

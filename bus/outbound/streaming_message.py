@@ -38,9 +38,10 @@ class StreamingMessage(LiveReply):
         self._patches, self._ids = {}, {}
         while not self.is_first_attempt and await self._exists(self.shown.streaming_count):
             self._count()
-            self._note_doubt()
         if self.shown.streaming_count == 0:
             await self._open_message()
+        else:
+            self._note_doubt()  # an earlier process may have sent edits
 
     @override
     async def run(self) -> None:

@@ -1,19 +1,18 @@
 """GET /api/channels/people: who writes to the bot."""
 
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
 from pydantic import BaseModel
 
 from bus.history.people import Person, find_active_people
 from bus.messages import SenderKind
 from gateway.dependencies import BusDep
 from gateway.included_route import IncludedRoute
+from gateway.routes.channels import Limit
 from gateway.text_table import iso_time
 
 router = APIRouter(route_class=IncludedRoute, prefix="/channels/people")
-
-Limit = Annotated[int, Query(ge=1, le=1000)]
 
 
 class PersonView(BaseModel):

@@ -446,6 +446,19 @@ async def test_a_card_of_very_long_code_grows_by_its_newest_lines_and_becomes_a_
         assert feishu.violations == []
 
 
+async def test_an_edit_of_a_card_whose_code_is_a_file_keeps_it_that_way() -> None:
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+        asked = await feishu.dm("hello")
+        place = place_of(asked)
+        card = await adapter.start_streaming(place, "…", key="k1")
+        await adapter.update_streaming(place, card, CODE, final=True)
+        await adapter.edit_message(place, card, CODE)
+        shown, file = feishu.answers(asked.chat)
+        assert (shown.text, file.type) == ("📎 code.py", "file")
+        assert feishu.violations == []
+
+
 async def test_very_long_code_goes_in_cards_where_files_are_refused() -> None:
     async with FakeFeishu() as feishu:
         feishu.rest.scopes -= {"im:resource"}
