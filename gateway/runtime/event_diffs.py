@@ -56,6 +56,13 @@ def stored_size(event: StoredEvent) -> int:
     return len(event.data if isinstance(event, RunEvent) else event.middle)
 
 
+def decoded_size(event: StoredEvent) -> float:
+    """Return how many bytes of data an event stands for; infinity = it is compressed."""
+    if isinstance(event, RunEvent):
+        return len(event.data)
+    return math.inf if event.is_compressed else event.start + len(event.middle) + event.end
+
+
 class DiffEncoder:
     """Turns a sequence of events into their stored form.
 

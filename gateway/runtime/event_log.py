@@ -1,12 +1,12 @@
 """EventLog: the numbered events of one run, and its readers. No HTTP."""
 
-from collections.abc import Callable, Collection
+import math
+from collections.abc import Callable, Sequence
 
 import anyio
 from anyio.lowlevel import checkpoint
 
 from gateway.runtime.event_diffs import (
-    MIN_REBASED_BYTES,
     DiffDecoder,
     DiffEncoder,
     EventDiff,
@@ -17,7 +17,6 @@ from gateway.runtime.event_diffs import (
     stored_size,
 )
 from gateway.runtime.events import RunEvent
-from gateway.runtime.packed_events import PackedEvents, pack
 from gateway.runtime.serialization import dumps
 
 MAX_BYTES = 8 * 1024 * 1024
@@ -61,7 +60,6 @@ class EventLog:
         first: int = 1,
     ) -> None:
         self._events: list[StoredEvent] = []
-        self._packed: PackedEvents | None = None
         self._start = first - 1
         self._first = first
         self._next = first
@@ -72,6 +70,34 @@ class EventLog:
         self._changed: anyio.Event | None = None
         self.bytes = 0
         self.closed = False
+
+    @classmethod
+    def ended(
+        cls, events: Sequence[StoredEvent], *, first: int, start: int, state: bytes | None
+    ) -> "EventLog":
+        """Return a closed log of these events. `first`, `start`: its `first_id` and `start`; `state`: see `close`."""
+        log = cls(first=start + 1)
+        log._events = [*events]
+        log._first = first
+        log._next = first + len(events)
+        log.close(state)
+        log._count_bytes()
+        return log
+
+    @property
+    def start(self) -> int:
+        """One less than the number that the first event had, which may be dropped."""
+        return self._start
+
+    @property
+    def first_id(self) -> int:
+        """The number of the oldest event that is kept."""
+        return self._first
+
+    @property
+    def stored_events(self) -> Sequence[StoredEvent]:
+        """The events as they are stored, oldest first."""
+        return self._events
 
     @property
     def last_id(self) -> int:
@@ -108,26 +134,19 @@ class EventLog:
         self._max_bytes = _default_max_bytes
         self._wake()
 
-    def pack(self) -> None:
-        """Compress the small events of a closed log, all together; a log of many stays as it is."""
-        if self._packed is None and (packed := pack(self._events)) is not None:
-            self._packed, self._events = packed, []
-        compress(self._held(), max_bytes=MIN_REBASED_BYTES)
-        self._count_bytes()
-
-    def compress(self) -> None:
-        """Compress the large events of a closed log."""
-        compress(self._held())
+    def compress(self, *, max_bytes: float = math.inf) -> None:
+        """Compress the large events of a closed log that have less than `max_bytes`."""
+        compress(self._events, max_bytes=max_bytes)
         self._count_bytes()
 
     def rebase(self, later: "EventLog") -> None:
         """Store the events of a closed log as differences from those of a later run on the same thread."""
-        rebase(self._held(), later._held())  # noqa: SLF001 - the same class
+        rebase(self._events, later.stored_events)
         self._count_bytes()
 
     def last_data(self, name: str) -> bytes | None:
         """Return the data of the newest event with this name, or None."""
-        found = next((event for event in reversed(self._stored()) if event.name == name), None)
+        found = next((event for event in reversed(self._events) if event.name == name), None)
         return None if found is None else DiffDecoder().decode(found).data
 
     def read(self, after: int, decoder: DiffDecoder | None = None) -> list[RunEvent]:
@@ -148,7 +167,7 @@ class EventLog:
             if state is not None:
                 events.append(RunEvent(self._first - 1, "values", state))
         size = 0
-        for stored in self._stored()[start : start + MAX_BATCH]:
+        for stored in self._events[start : start + MAX_BATCH]:
             event = decoder.decode(stored)
             events.append(event)
             size += len(event.data)
@@ -171,17 +190,8 @@ class EventLog:
             self._changed.set()
             self._changed = None
 
-    def _stored(self) -> list[StoredEvent]:
-        return self._events if self._packed is None else self._packed.unpack(self._first)
-
-    def _held(self) -> Collection[StoredEvent]:
-        """Return the events that are objects: all, or those that are not packed."""
-        return self._events if self._packed is None else self._packed.diffs.values()
-
     def _count_bytes(self) -> None:
-        held = self._held()
-        packed = 0 if self._packed is None else len(self._packed.block) + _OVERHEAD
-        self.bytes = packed + sum(map(stored_size, held)) + _OVERHEAD * len(held)
+        self.bytes = sum(map(stored_size, self._events)) + _OVERHEAD * len(self._events)
 
     def _drop_oldest(self) -> None:
         """Drop the older half: dropping in bulk is cheap per event."""

@@ -86,6 +86,31 @@ class LiveRun:
     def __post_init__(self) -> None:
         self.write_retry = WriteRetry(self.row.run_id)
 
+    @classmethod
+    def ended(
+        cls,
+        row: Run,
+        log: EventLog,
+        *,
+        graph_id: str,
+        temporary: bool,
+        attempt: int,
+        result: bytes | None,
+    ) -> "LiveRun":
+        """Return a run that ended. `result`: see `own_result`; the others: the attributes."""
+        live = cls(
+            row=row,
+            graph_id=graph_id,
+            ticket=QueueTicket(row.thread_id),
+            temporary=temporary,
+            attempt=attempt,
+            log=log,
+            _result=result,
+        )
+        live.finished.set()
+        live.stopped.set()
+        return live
+
     @property
     def run_id(self) -> str:
         """The run's id."""
@@ -111,6 +136,11 @@ class LiveRun:
         """What `join` returns after the end: the values, `{}` for a canceled run, or `__error__`. JSON."""
         if self._result is None:
             return self.log.last_data("values") or b"{}"
+        return self._result
+
+    @property
+    def own_result(self) -> bytes | None:
+        """The result, if it is not the data of the last `values` event."""
         return self._result
 
     @property
@@ -172,11 +202,18 @@ class LiveRun:
         self.log.append("end", dumps(end))
         self.log.close(self._result)
 
-    def pack(self) -> None:
-        """Keep less of a run that ended: its events packed, and no request that is in the database as well."""
-        self.log.pack()
+    def forget_request(self) -> None:
+        """Keep no request that is in the database as well."""
         if not self.temporary:
             self.row = replace(self.row, kwargs={}, metadata={})
+
+    def rebase(self, later: "LiveRun") -> None:
+        """Of a run that ended, store large events as differences from those of a later run on the same thread."""
+        self.log.rebase(later.log)
+
+    def compress(self) -> None:
+        """Compress the large events of a run that ended."""
+        self.log.compress()
 
     def values_json(self) -> bytes | None:
         """Return the thread's values so far, as JSON."""

@@ -308,22 +308,34 @@ async def test_of_many_ended_runs_the_older_ones_are_packed_and_read_as_before(
         first = await runs.start(requests[0])
         row = first.row
         await first.finished.wait()
-        first_events, whole = first.log.read(0), first.stored_bytes
+        first_events = first.log.read(0)
         *others, temporary = [await runs.start(request) for request in requests[1:]]
         for live in (*others, temporary):
             await live.finished.wait()
         for request in requests[1 : UNPACKED_RUNS + 10]:
             await (await runs.start(request)).finished.wait()
         found = runs.find(first.thread_id, first.run_id)
-        assert found is first
-        assert first.stored_bytes < whole
-        assert first.log.read(0) == first_events
+        assert found is not None
+        assert found is not first
+        assert found.log.read(0) == first_events
         for after in range(len(first_events)):
-            assert first.log.read(after) == first_events[after:]
-        assert orjson.loads(first.result)["n"]
+            assert found.log.read(after) == first_events[after:]
+        assert found.result == first.result
+        assert orjson.loads(found.result)["n"]
         assert (await runs.get(first.thread_id, first.run_id)).kwargs == row.kwargs
         kept = await runs.get(temporary.thread_id, temporary.run_id)
         assert (kept.kwargs, kept.status) == (requests[-1].kwargs, "success")
+
+
+async def test_of_many_ended_runs_few_are_objects(tmp_path: Path) -> None:
+    async with runtime(tmp_path) as (runs, _):
+        for _ in range(UNPACKED_RUNS + 30):
+            await (await runs.start(asking("instant", thread_id=str(uuid4())))).finished.wait()
+        gc.collect()
+        kept = [one.run for one in runs._finished_runs._kept.values()]
+        objects = [one for one in gc.get_objects() if isinstance(one, LiveRun)]
+        assert len(kept) == UNPACKED_RUNS + 30
+        assert len(objects) == UNPACKED_RUNS
 
 
 def test_of_many_long_threads_the_oldest_are_compressed() -> None:

@@ -200,53 +200,6 @@ async def test_a_finished_run_holds_little_of_a_long_threads_state(*, is_newest:
     assert await everything(log.subscribe(2)) == seen[2:]
 
 
-async def test_a_packed_log_is_read_as_before() -> None:
-    text = "ab\n\u2028" * 40
-    frames = [("metadata", dumps({"run_id": "1"}))]
-    frames += [("messages", dumps([{"content": text[:n]}, {"node": "x"}])) for n in range(120)]
-    frames += [("values", dumps({"text": text * n})) for n in range(1, 20)]
-    frames += [("updates|child:1", b"{}"), ("custom\nname", b""), ("end", b"null")]
-    packed, plain = EventLog(first=7), EventLog(first=7)
-    early = packed.subscribe()
-    for log in (packed, plain):
-        for name, data in frames:
-            log.append(name, data)
-        log.close()
-    seen = early.read()
-    packed.pack()
-    packed.pack()
-    assert packed.bytes < plain.bytes / 4
-    assert (packed.last_id, packed.closed) == (plain.last_id, True)
-    for after in (0, *range(6, plain.last_id + 2)):
-        assert await everything(packed.subscribe(after)) == await everything(plain.subscribe(after))
-    assert seen + await everything(early) == await everything(plain.subscribe())
-    assert packed.last_data("values") == plain.last_data("values")
-    assert packed.last_data("missing") is None
-    packed.compress()
-    assert await everything(packed.subscribe()) == await everything(plain.subscribe())
-
-
-async def test_a_packed_log_that_dropped_events_tells_of_the_gap() -> None:
-    log = EventLog(state=lambda: b"{}", max_bytes=lambda: 2000)
-    for number in range(100):
-        log.append("messages", b"%d" % number)
-    log.close(b'{"n":100}')
-    before = await everything(log.subscribe(3))
-    assert [event.name for event in before[:2]] == ["gap", "values"]
-    log.pack()
-    assert await everything(log.subscribe(3)) == before
-
-
-async def test_a_log_of_many_events_is_not_packed() -> None:
-    log = EventLog()
-    for number in range(300):
-        log.append("messages", b"%d" % number * 300)
-    log.close()
-    before = log.bytes
-    log.pack()
-    assert log.bytes == before
-
-
 async def test_a_read_is_limited_in_bytes() -> None:
     log = EventLog()
     for number in range(200):
