@@ -6,8 +6,9 @@ submodules that they need.
 
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import PackageNotFoundError, version
@@ -25,9 +26,22 @@ LAZY_PACKAGES = (
 )
 
 
-def install_lazy_packages(names: Sequence[str] = LAZY_PACKAGES) -> None:
-    """Make packages lazy that are imported from now on; packages that are not installed are ignored."""
-    sys.meta_path.insert(0, _LazyPackageFinder(names))
+LAZY_CLASSES: Mapping[str, Sequence[str]] = {
+    "langgraph_sdk._async.stream": ("AsyncThreadStream",),  # with two WebSocket clients: 1 MB
+}
+"""Modules that are imported for a class, and run when it is called for the first time."""
+
+
+def install_lazy_packages(
+    names: Sequence[str] = LAZY_PACKAGES, classes: Mapping[str, Sequence[str]] = LAZY_CLASSES
+) -> None:
+    """Make packages and modules lazy that are imported from now on; those that are not installed are ignored.
+
+    Args:
+        names: The packages.
+        classes: Classes that are only called, by module; other names run their module as those of packages do.
+    """
+    sys.meta_path.insert(0, _LazyPackageFinder({**dict.fromkeys(names, ()), **classes}))
 
 
 UNUSED_MODULES = (
@@ -77,46 +91,58 @@ class LazyPackage(ModuleType):
     Threads that use names at the same time wait for each other.
     """
 
-    def __init__(self, name: str, init: Loader) -> None:
+    def __init__(self, name: str, init: Loader, classes: Sequence[str] = ()) -> None:
         super().__init__(name)
         self._init: Loader | None = init
+        self._classes = classes
         self._lock = threading.RLock()
 
     @override
     def __getattr__(self, name: str) -> object:
         """Run `__init__`, and return one of its names. Raises AttributeError: it has no such name."""
+        if name in self._classes and self._init is not None:
+            return partial(self._call, name)
         # Other names with underscores are asked for by inspection.
         if name == "__all__" or not name.startswith("__"):
-            with self._lock:
-                init, self._init = self._init, None
-                if init is not None:
-                    init.exec_module(self)
+            self._run()
             if name in self.__dict__:
                 return self.__dict__[name]
         raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
 
+    def _call(self, name: str, *args: object, **options: object) -> object:
+        self._run()
+        return self.__dict__[name](*args, **options)
+
+    def _run(self) -> None:
+        with self._lock:
+            init, self._init = self._init, None
+            if init is not None:
+                init.exec_module(self)
+
 
 class _LazyPackageFinder(MetaPathFinder):
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names = frozenset(names)
+    def __init__(self, classes: Mapping[str, Sequence[str]]) -> None:
+        self._classes = classes
 
     @override
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        spec = PathFinder.find_spec(fullname, path, target) if fullname in self._names else None
-        if spec is not None and spec.loader is not None:
-            spec.loader = _LazyPackageLoader(spec.loader)
+        classes = self._classes.get(fullname)
+        spec = None if classes is None else PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.loader is not None and classes is not None:
+            spec.loader = _LazyPackageLoader(spec.loader, classes)
         return spec
 
 
 class _LazyPackageLoader(Loader):
-    def __init__(self, init: Loader) -> None:
+    def __init__(self, init: Loader, classes: Sequence[str]) -> None:
         self._init = init
+        self._classes = classes
 
     @override
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return LazyPackage(spec.name, self._init)
+        return LazyPackage(spec.name, self._init, self._classes)
 
     @override
     def exec_module(self, module: ModuleType) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -68,13 +69,32 @@ def test_threads_wait_until_the_package_has_run(package: ModuleType) -> None:
         assert list(threads.map(lambda _: package.RUNS, range(8))) == [1] * 8
 
 
+def test_a_class_runs_its_module_when_it_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lazy_module.py").write_text("RUNS = []\nclass Answer(dict): ...\nOTHER = 1")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    install_lazy_packages((), {"lazy_module": ("Answer",)})
+    names: dict[str, Any] = {}
+    exec("from lazy_module import Answer", names)  # noqa: S102
+    assert "RUNS" not in vars(sys.modules["lazy_module"])
+    answer = names["Answer"](n=1)
+    module = sys.modules.pop("lazy_module")
+    assert answer == {"n": 1}
+    assert type(answer) is module.Answer
+    assert module.OTHER == 1
+    with pytest.raises(AttributeError, match="missing"):
+        _ = module.missing
+
+
 def test_the_service_leaves_out_types_that_it_does_not_use() -> None:
     script = """
 import sys
 from gateway.lazy_packages import install_lazy_packages
 install_lazy_packages()
 import gateway.serving.service, langchain_openai, agent.models.openai_client
-for name in ("langsmith.types.run", "openai.types.responses.response", "openai.types.image"):
+for name in ("langgraph_sdk.stream", "langsmith.types.run", "openai.types.responses.response", "openai.types.image"):
     assert name not in sys.modules, name
 from openai.types.responses import Response
 import openai.types, langsmith.types, openai
