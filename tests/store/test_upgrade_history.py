@@ -75,6 +75,7 @@ ROWS: Mapping[int, str] = {
     21: "UPDATE run_request SET cancel_action = 'rollback', messages = '{}' || char(10) WHERE run_id = 'r2';",
     22: "",
     23: "",
+    24: "",
 }
 """What was written at each schema, in its own names. A new migration gets an entry, if only an empty one."""
 

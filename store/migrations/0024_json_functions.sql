@@ -1,0 +1,1 @@
+-- PostgreSQL gets faster functions for JSON; SQLite has its own.

@@ -1,0 +1,102 @@
+"""PostgreSQL's functions for JSON: the same results as SQLite's, and planned once a session."""
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+
+import orjson
+import psycopg
+import pytest
+
+from store.postgres.statements import translate
+
+Execute = Callable[[str, Sequence[str | None]], list[tuple[object, ...]]]
+
+DOCUMENTS = (
+    "{}",
+    "[]",
+    '{"a": 1, "b": null, "c": "x", "d": true, "e": {"f": [1, 2]}, "g": 1.5}',
+    '["a", "\\\\u0000", "", 7, null, false, {"a": "b"}]',
+    '{"\u00e9 \\"": "\\n\u4e2d"}',
+)
+PATCHES = (
+    "{}",
+    '{"a": 2}',
+    '{"a": null, "h": "new"}',
+    '{"c": {"deep": 1}, "b": "set"}',
+)
+
+
+@pytest.fixture
+def engines(url: str) -> Iterator[tuple[Execute, Execute]]:
+    """Yield what executes statements on SQLite, and on PostgreSQL; parameters are named :a, :b."""
+    with (
+        closing(sqlite3.connect(":memory:")) as lite,
+        psycopg.connect(url, cursor_factory=psycopg.RawCursor) as full,
+    ):
+
+        def on_sqlite(sql: str, values: Sequence[str | None]) -> list[tuple[object, ...]]:
+            return lite.execute(sql, dict(zip("ab", values, strict=False))).fetchall()
+
+        def on_postgres(sql: str, values: Sequence[str | None]) -> list[tuple[object, ...]]:
+            return full.execute(translate(sql)[0].encode(), values).fetchall()
+
+        yield on_sqlite, on_postgres
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_fields_and_items_are_the_same(engines: tuple[Execute, Execute], document: str) -> None:
+    expected, found = (
+        engine("SELECT key, value FROM json_each(CAST(:a AS TEXT))", [document])
+        for engine in engines
+    )
+    assert sorted(key for key, _ in found) == sorted(str(key) for key, _ in expected)
+    texts = {str(key): value for key, value in expected if isinstance(value, str)}
+    assert {key: value for key, value in found if key in texts and "{" not in texts[str(key)]} == {
+        key: value for key, value in texts.items() if "{" not in value
+    }
+    assert len(found) == len(expected)
+
+
+@pytest.mark.parametrize("patch", PATCHES)
+def test_patches_are_the_same(engines: tuple[Execute, Execute], patch: str) -> None:
+    """Of objects whose fields are not objects in both: merging those is not needed."""
+    for document in (DOCUMENTS[0], DOCUMENTS[2], DOCUMENTS[4]):
+        expected, found = (
+            engine("SELECT json_patch(CAST(:a AS TEXT), CAST(:b AS TEXT))", [document, patch])
+            for engine in engines
+        )
+        assert orjson.loads(str(found[0][0])) == orjson.loads(str(expected[0][0]))
+
+
+def test_lengths_are_the_same(engines: tuple[Execute, Execute]) -> None:
+    for document in ("[]", DOCUMENTS[3]):
+        expected, found = (
+            engine("SELECT json_array_length(CAST(:a AS TEXT))", [document]) for engine in engines
+        )
+        assert found == expected
+
+
+def test_of_nothing_comes_nothing(engines: tuple[Execute, Execute]) -> None:
+    for engine in engines:
+        assert engine("SELECT key FROM json_each(CAST(:a AS TEXT))", [None]) == []
+        assert engine("SELECT json_patch(CAST(:a AS TEXT), '{}')", [None]) == [(None,)]
+
+
+def test_zero_characters_are_left_out(engines: tuple[Execute, Execute]) -> None:
+    """PostgreSQL has none in its texts."""
+    _, on_postgres = engines
+    found = on_postgres(
+        "SELECT value FROM json_each(CAST(:a AS TEXT))", ['["a\\u0000b", "\\\\u0000"]']
+    )
+    assert found == [("ab",), ("\\u0000",)]
+
+
+def test_functions_with_a_body_of_their_own_are_planned_once_a_session(url: str) -> None:
+    """Those in SQL are inlined, or planned in each statement that calls them: these four were the costly ones."""
+    with psycopg.connect(url) as connection:
+        found = connection.execute(
+            "SELECT proname FROM pg_proc JOIN pg_language ON pg_language.oid = prolang WHERE lanname = 'plpgsql'"
+        ).fetchall()
+    costly = {"parley_json", "parley_json_patch", "parley_json_array_length", "parley_json_each"}
+    assert costly <= {name for (name,) in found}
