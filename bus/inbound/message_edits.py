@@ -22,7 +22,8 @@ from store.inbox import InboxRow
 from store.message_history import ReceivedEvent
 
 ADDRESSED_BY_EDIT_S = 600.0
-"""How long after it was sent an edit may address a message to the bot: people add the mention they forgot."""
+"""How long after it was sent an edit may address a message to the bot: people add the mention they forgot. By the
+platform's clock, if it tells when the edit was made: it may come late, and even before the message itself."""
 
 MAX_EDITS = 50
 """Edits of one message that are acted on: each may start a run."""
@@ -75,12 +76,10 @@ class MessageEditHandler:
         self, change: MessageEdit | MessageDeletion
     ) -> Disposition | InboundMessage:
         """Return an edited message that was not accepted before: now it may be meant for the bot."""
-        sent_at = change.edited.sent_at if isinstance(change, MessageEdit) else None
-        if (
-            isinstance(change, MessageDeletion)
-            or sent_at is None
-            or self._now() - sent_at > ADDRESSED_BY_EDIT_S
-        ):
+        if isinstance(change, MessageDeletion) or change.edited.sent_at is None:
+            return Disposition.NOT_ADDRESSED
+        edited_at = change.edited.edited_at or self._now()
+        if edited_at - change.edited.sent_at > ADDRESSED_BY_EDIT_S:
             return Disposition.NOT_ADDRESSED
         return replace(change.edited, event_id=change.event_id)
 

@@ -786,6 +786,22 @@ async def test_a_mention_that_was_forgotten_can_be_added(
             assert harness.prompts() == ["hi bot"]
 
 
+async def test_an_edit_that_comes_before_its_message_is_what_is_answered(tmp_path: Path) -> None:
+    """Of both, the platform sent the message again later: after the process had been down, or its clock wrong."""
+    async with running_bus(tmp_path) as harness:
+        sent_at = harness.clock() - 3_600.0
+        group: dict[str, object] = {"is_private": False, "sent_at": sent_at}
+        late = await edit(harness, "e1", "hi", "c2", edited_at=sent_at + 700.0, **group)
+        assert late is Disposition.NOT_ADDRESSED
+        assert (
+            await edit(harness, "e1", "hello", "c1", edited_at=sent_at + 30.0, **group)
+            is Disposition.ACCEPTED
+        )
+        await harness.expect_replies("Hello you")
+        assert await harness.send("helo", event="e1", **group) is Disposition.DUPLICATE
+        assert harness.prompts() == ["hello"]
+
+
 async def test_an_edit_without_the_mention_still_counts(tmp_path: Path) -> None:
     async with running_bus(tmp_path) as harness:
         gate = harness.hold_next_run("First")
