@@ -15,7 +15,7 @@ from collections import defaultdict
 import anyio
 import psycopg
 
-from tests.benchmarks import scale_bus, scale_runs
+from tests.benchmarks import scale_bus, scale_runs, scale_snapshot
 from tests.benchmarks.figures import Figure, paired, percentile, rounds
 from tests.benchmarks.scale_cluster import NODES, Cluster, running_cluster, server_cpu_s
 from tests.benchmarks.turns import WORDS, Telegram
@@ -84,6 +84,7 @@ async def _measure(server: PostgresServer) -> list[Figure]:
         figures += await _costs(platform, model, server)
         with server.database() as url:
             async with running_cluster(platform, model, url) as cluster:
+                figures += await scale_snapshot.measure(platform, url)
                 figures += await _ends(platform, model, cluster)
                 figures += await _replacements(platform, telegram, cluster)
         tasks.cancel_scope.cancel()

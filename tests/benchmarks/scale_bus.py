@@ -1,11 +1,9 @@
-"""The bus of nodes on PostgreSQL: messages a second, from one node to another, and beside a snapshot that is held."""
+"""The bus of nodes on PostgreSQL: messages a second, and from one node to another."""
 
-import os
 import statistics
 import time
 from functools import partial
 
-import anyio
 import psycopg
 
 from gateway.serving import gc_tuning
@@ -13,10 +11,6 @@ from store.config import StoreConfig
 from tests.benchmarks.bus import (
     CHATS,
     MAPPED,
-    TALKERS,
-    RunningBus,
-    at_rate,
-    inbound_message,
     paced,
     running_bus,
     starts,
@@ -30,12 +24,6 @@ from tests.benchmarks.service_loop import run_as_service
 from tests.fakes.postgres import PostgresServer
 
 ROUNDS = rounds(3)
-SNAPSHOT_S = float(os.environ.get("PARLEY_BENCH_SNAPSHOT_S", "20"))
-SNAPSHOT_RATE = 50
-"""Messages a second while a snapshot is held."""
-
-BURSTS = 5
-
 _MAP = """
 INSERT INTO conversation (channel, workspace, chat, thread_id, created_at, updated_at)
 SELECT 'fake', 'w', 'old' || n, lpad(to_hex(n + 10000), 32, '0')::uuid::text, %(at)s, %(at)s
@@ -50,7 +38,7 @@ def measure(server: PostgresServer) -> list[Figure]:
 
 async def _measure(server: PostgresServer) -> list[Figure]:
     gc_tuning.freeze_objects()  # as the service does
-    return [*await _buses(server), *await _wakeups(server), *await _snapshot(server)]
+    return [*await _buses(server), *await _wakeups(server)]
 
 
 async def _buses(server: PostgresServer) -> list[Figure]:
@@ -123,43 +111,3 @@ async def _wakeups(server: PostgresServer) -> list[Figure]:
         Figure(f"{name}, p50", percentile(waits, 0.5), "ms"),
         Figure(f"{name}, p99", percentile(waits, 0.99), "ms", "< 15"),
     ]
-
-
-async def _snapshot(server: PostgresServer) -> list[Figure]:
-    """Hold a snapshot for `SNAPSHOT_S` while people write; compare whole turns before, at its end, and after it."""
-    with server.database() as url:
-        async with running_bus(InstantRuns(), known=CHATS, store=StoreConfig(url=url)) as harness:
-            await _burst(harness, "warm")
-            before = [await _burst(harness, f"before{number} ") for number in range(BURSTS)]
-            with psycopg.connect(url) as snapshot:
-                snapshot.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-                snapshot.execute("SELECT count(*) FROM inbox")
-                sent = await at_rate(
-                    harness.bus, SNAPSHOT_RATE, seconds=SNAPSHOT_S, prefix="meanwhile"
-                )
-                held = [await _burst(harness, f"held{number} ") for number in range(BURSTS)]
-            after = [await _burst(harness, f"after{number} ") for number in range(BURSTS)]
-    rates = [statistics.median(one) for one in (before, held, after)]
-    name = f"nodes: snapshot held for {SNAPSHOT_S:.0f} s and {len(sent)} messages"
-    return [
-        Figure(f"{name}, turns before", rates[0], "/s"),
-        Figure(f"{name}, turns at its end", rates[1], "/s"),
-        Figure(f"{name}, turns after it", rates[2], "/s"),
-        Figure(f"{name}, at its end to before", rates[1] / rates[0], "x", ">= 0.9"),
-    ]
-
-
-async def _burst(harness: RunningBus, prefix: str) -> float:
-    """Let people write as fast as they can; return answers per second."""
-    before, began = len(harness.platform.shown), time.perf_counter()
-
-    async def talk(numbers: range) -> None:
-        for number in numbers:
-            message = inbound_message(f"{prefix}{number}", chat=f"c{number % CHATS}")
-            await harness.bus.intake.receive(message)
-
-    async with anyio.create_task_group() as tasks:
-        for talker in range(TALKERS):
-            tasks.start_soon(talk, range(talker, BUS_MESSAGES, TALKERS))
-        await harness.platform.until(before + BUS_MESSAGES, within_s=120)
-    return BUS_MESSAGES / (time.perf_counter() - began)
