@@ -11,6 +11,9 @@ import anyio
 import httpx
 from anyio.abc import TaskGroup
 
+from bus.broadcasts.broadcasts import Broadcasts
+from bus.broadcasts.chat_directory import ChatDirectory
+from bus.broadcasts.sender import BroadcastSender
 from bus.commands.build import build_commands
 from bus.config import BusConfig, ChannelPolicy
 from bus.context import AgentServer, BusContext
@@ -59,7 +62,7 @@ RESTARTS = Backoff(first_s=1.0, cap_s=60.0)
 SWEEP_S = 30.0
 """How often the journal is searched for messages that nobody works on."""
 
-SETTINGS, MIGRATIONS = "settings", "migrations"
+SETTINGS, MIGRATIONS, BROADCASTS = "settings", "migrations", "broadcasts"
 """Topics of signals between nodes: some of these changed."""
 
 PRUNE_EVERY = 120
@@ -77,6 +80,9 @@ class Bus:
         dispatcher: Resumes messages that nobody works on.
         owners, inbox, outbox, conversations, pairings: The journal's stores.
         channels: The platforms, by channel.
+        chats: Where somebody wrote to the bot.
+        broadcasts: Accepts messages to many chats.
+        broadcast_sender: Sends them.
     """
 
     def __init__(
@@ -101,6 +107,18 @@ class Bus:
             name: AdapterSupervisor(adapter, now=context.now, backoff=RESTARTS)
             for name, adapter in context.adapters.items()
         }
+        self.chats = ChatDirectory(context.stores.chats, now=context.now)
+        self.broadcasts = Broadcasts(
+            context.stores.broadcasts,
+            directory=self.chats,
+            pairings=self.pairings,
+            policies=context.policies,
+            on_accepted=partial(context.calls.database.signals.publish, BROADCASTS),
+            now=context.now,
+        )
+        self.broadcast_sender = BroadcastSender(
+            context.stores.broadcasts, context.delivery, health=self.health, now=context.now
+        )
         self.takeover = ChatTakeover(context, dispatcher, context.nodes)
         self.sharing = sharing
         self._context = context
@@ -149,6 +167,7 @@ class Bus:
         and messages that wait, are taken up at once by that node, or at the next start.
         """
         self.local_intake.close()
+        self.broadcast_sender.stop()
         drain_s = self._context.config.drain_s
         with anyio.move_on_after(drain_s + 2 * FLUSH_S, shield=True):
             async with anyio.create_task_group() as tasks:
@@ -232,6 +251,8 @@ async def _take_up(
 ) -> None:
     """Take up what an earlier process left; where several nodes share the database, also from now on."""
     context.tasks.start_soon(_take_housekeeping, bus, database, context.now)
+    context.tasks.start_soon(bus.broadcast_sender.run, context.nodes)
+    context.tasks.start_soon(_reload, database.signals, BROADCASTS, bus.broadcast_sender.wake)
     if context.stores.owners.is_shared:
         context.tasks.start_soon(_reload, database.signals, SETTINGS, context.settings.load)
         context.tasks.start_soon(_reload, database.signals, MIGRATIONS, migrations.reload)
@@ -320,6 +341,7 @@ async def _run_housekeeping(bus: Bus, database: Database, now: Clock) -> None:
     while True:
         try:
             if sweeps % PRUNE_EVERY == 0:
+                await bus.chats.refresh()
                 await retention.prune(now=now())
             await anyio.sleep(SWEEP_S)
             if not bus.owners.is_shared and (

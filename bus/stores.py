@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 
 from bus.platform import Clock
+from store.broadcasts import BroadcastStore
 from store.chat_migrations import ChatMigrationStore
 from store.chat_owners import ChatOwners
+from store.chats import ChatStore
 from store.conversation_settings import ConversationSettingsStore
 from store.conversations import ConversationStore
 from store.database import Database
@@ -28,6 +30,8 @@ class JournalStores:
     settings: ConversationSettingsStore
     pairings: PairingStore
     migrations: ChatMigrationStore
+    chats: ChatStore
+    broadcasts: BroadcastStore
 
     @classmethod
     def from_database(cls, database: Database, *, now: Clock) -> "JournalStores":
@@ -43,4 +47,6 @@ class JournalStores:
             settings=ConversationSettingsStore(database, now=now),
             pairings=PairingStore(database, now=now),
             migrations=ChatMigrationStore(database),
+            chats=ChatStore(database),
+            broadcasts=BroadcastStore(database),
         )

@@ -25,6 +25,7 @@ from gateway.proxies import ProxyMiddleware
 from gateway.routes import (
     agents,
     artifacts,
+    broadcasts,
     channels,
     health,
     mcp,
@@ -153,7 +154,7 @@ def included_routes() -> list[BaseRoute]:
     for router in (health.router, metrics.router, webhooks.router, slack_install.router):
         root.include_router(router)
     for module in (
-        agents, artifacts, terminal, channels, people, mcp, memory, models, skills, uploads, suggestions,
+        agents, artifacts, terminal, broadcasts, channels, people, mcp, memory, models, skills, uploads, suggestions,
         tokens,
     ):  # fmt: skip
         root.include_router(module.router, prefix="/api")

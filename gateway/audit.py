@@ -37,6 +37,7 @@ class AuditEntry:
         action: Method and route.
         target: Path and query as sent, at most `MAX_TARGET_CHARS` characters. Bodies are not logged.
         status: The HTTP status of the response; 0 = no response.
+        detail: What the route adds: which broadcast, and to how many chats; "" = nothing.
     """
 
     time: str
@@ -46,6 +47,7 @@ class AuditEntry:
     action: str
     target: str
     status: int
+    detail: str = ""
 
 
 def token_fingerprint(token: bytes) -> str:

@@ -26,6 +26,7 @@ COMMANDS = {
     "service": "gateway.commands.service",
     "slack": "gateway.commands.slack",
     "token": "gateway.commands.token",
+    "broadcast": "gateway.commands.broadcast",
     "prove": "gateway.commands.prove",
 }
 """Command -> module with `run(arguments) -> exit code`."""
@@ -92,6 +93,26 @@ def build_parser() -> argparse.ArgumentParser:
         command("init", "Set up platforms and a model interactively and write the configuration.")
     )
     _add_checks(command)
+    _add_conversations(command)
+    config = command("config", "Maintain the configuration file.")
+    actions = config.add_subparsers(dest="action", metavar="ACTION", required=True)
+    text = "Add keys of newer versions; existing keys and comments are kept."
+    actions.add_parser("upgrade", help=text, description=text, parents=[shared])
+    _add_backups(command)
+    _add_migrate(command)
+    _add_pairing(command("pairing", "Approve people and groups, and revoke access."), shared)
+    _add_token(command("token", "Create, list, replace and revoke API tokens."), shared)
+    _add_broadcast(
+        command("broadcast", "Send a message to the chats in which people wrote to the bot.")
+    )
+    _add_service(command("service", "Let systemd or launchd run Parley."), shared)
+    _add_slack(command("slack", "Set up the Slack app."), shared)
+    text = "Run the service under faults and account for every message (needs a checkout)."
+    _add_prove(command("prove", text))
+    return top
+
+
+def _add_conversations(command: Callable[[str, str], argparse.ArgumentParser]) -> None:
     chat = command("chat", "Chat with the agent of the running service, or in this process.")
     chat.add_argument(
         "--session", default="main", metavar="NAME", help="name of the conversation (default: main)"
@@ -104,19 +125,6 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="maximum number of rows, 1 to 1000 (default: 50)",
     )
-    config = command("config", "Maintain the configuration file.")
-    actions = config.add_subparsers(dest="action", metavar="ACTION", required=True)
-    text = "Add keys of newer versions; existing keys and comments are kept."
-    actions.add_parser("upgrade", help=text, description=text, parents=[shared])
-    _add_backups(command)
-    _add_migrate(command)
-    _add_pairing(command("pairing", "Approve people and groups, and revoke access."), shared)
-    _add_token(command("token", "Create, list, replace and revoke API tokens."), shared)
-    _add_service(command("service", "Let systemd or launchd run Parley."), shared)
-    _add_slack(command("slack", "Set up the Slack app."), shared)
-    text = "Run the service under faults and account for every message (needs a checkout)."
-    _add_prove(command("prove", text))
-    return top
 
 
 def _add_serve(parser: argparse.ArgumentParser) -> None:
@@ -289,6 +297,35 @@ def _add_token(token: argparse.ArgumentParser, shared: argparse.ArgumentParser) 
         ("revoke", "Revoke a token."),
     ):
         action(name, text).add_argument("name", metavar="NAME", help="name of the token")
+
+
+def _add_broadcast(broadcast: argparse.ArgumentParser) -> None:
+    broadcast.add_argument(
+        "text", metavar="TEXT", help="the message, as Markdown; - reads it from stdin"
+    )
+    broadcast.add_argument(
+        "--channel",
+        action="append",
+        metavar="NAME",
+        help="only this channel; may be repeated (default: all that are connected)",
+    )
+    broadcast.add_argument(
+        "--audience",
+        choices=["private", "groups", "all"],
+        default="private",
+        help="private chats, groups, or both (default: private)",
+    )
+    broadcast.add_argument(
+        "--days", type=float, metavar="N", help="only chats with a message in the last N days"
+    )
+    broadcast.add_argument(
+        "--id", metavar="ID", help="names the broadcast: one with the same ID is never sent again"
+    )
+    broadcast.add_argument(
+        "--dry-run", action="store_true", help="only show how many chats would get it"
+    )
+    broadcast.add_argument("--yes", action="store_true", help="send without asking")
+    broadcast.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def _add_service(service: argparse.ArgumentParser, shared: argparse.ArgumentParser) -> None:

@@ -28,6 +28,9 @@ WRONG_TOKEN_SENT = "parley.wrong_token"  # noqa: S105 - a name
 WRONG_TOKEN_HOLDER = "(wrong token)"  # noqa: S105 - a text
 """Value of `who` for such requests."""
 
+AUDIT_DETAIL = "parley.audit_detail"
+"""Scope key under which a route may store what the audit log is to say besides."""
+
 API_GROUP = "api"
 """Work group of requests; those of platforms belong to their channels."""
 
@@ -158,6 +161,7 @@ class _RequestRecord:
             action=f"{self._method()} {self._route()}",
             target=target[:MAX_TARGET_CHARS],
             status=self._status,
+            detail=scope.get(AUDIT_DETAIL, ""),
         )
 
 

@@ -65,6 +65,25 @@ _MOVE = (
             ELSE :old_chat || ':' || conversation_settings.topic END)
     """,
     """
+    DELETE FROM chat WHERE channel = :channel AND workspace = :workspace AND chat = :old_chat AND EXISTS (
+        SELECT 1 FROM chat AS known
+        WHERE known.channel = :channel AND known.workspace = :workspace AND known.chat = :new_chat)
+    """,
+    """
+    UPDATE chat SET chat = :new_chat
+    WHERE channel = :channel AND workspace = :workspace AND chat = :old_chat
+    """,
+    """
+    DELETE FROM broadcast_chat WHERE channel = :channel AND workspace = :workspace AND chat = :old_chat AND EXISTS (
+        SELECT 1 FROM broadcast_chat AS known
+        WHERE known.channel = :channel AND known.broadcast_id = broadcast_chat.broadcast_id
+        AND known.workspace = :workspace AND known.chat = :new_chat)
+    """,
+    """
+    UPDATE broadcast_chat SET chat = :new_chat
+    WHERE channel = :channel AND workspace = :workspace AND chat = :old_chat
+    """,
+    """
     UPDATE pairing SET chat = :new_chat, user_id = 'group:' || :new_chat
     WHERE channel = :channel AND workspace = :workspace AND user_id = 'group:' || :old_chat
     """,

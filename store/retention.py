@@ -12,6 +12,9 @@
 | run_webhook | until it is posted, or was refused three times |
 | pairing | open requests: 1 hour. Approved people stay until they are revoked |
 | conversation_settings | kept: at most one small row per chat in which somebody ran a settings command |
+| chat | `retention_days` after the last message in it |
+| broadcast | kept: one small row per broadcast, without its text once it is in the outbox |
+| broadcast_chat | until its message is in the outbox, in seconds to minutes |
 | chat_migration | kept: one small row per Telegram group that became a supergroup |
 | thread, checkpoints | kept until deleted over the API or by their TTL: they are people's conversations |
 | assistant, assistant_version | at most 10,000 assistants with 1,000 versions each |
@@ -70,6 +73,11 @@ LONG_TERM = (
     DELETE FROM message_topic WHERE (channel, workspace, chat, message_id) IN (
         SELECT channel, workspace, chat, message_id FROM message_topic WHERE created_at < :before LIMIT :rows)
     RETURNING created_at
+    """,
+    """
+    DELETE FROM chat WHERE (channel, workspace, chat) IN (
+        SELECT channel, workspace, chat FROM chat WHERE received_at < :before LIMIT :rows)
+    RETURNING received_at
     """,
     """
     DELETE FROM run WHERE seq IN (

@@ -1,6 +1,7 @@
 // What each view shows. A view gets the rest of the address after its name, and returns its elements.
 
 import { request } from "./api.mjs";
+import { broadcast } from "./broadcast.mjs";
 import { ago, button, element, facts, pill, place, table, textCell } from "./elements.mjs";
 
 const ROWS = 100;
@@ -181,4 +182,4 @@ async function people(_, show) {
   ];
 }
 
-export const VIEWS = { overview, messages, conversations, thread, deliveries, people };
+export const VIEWS = { overview, messages, conversations, thread, deliveries, people, broadcast };

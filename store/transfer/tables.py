@@ -33,10 +33,13 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "message_chunks": ("thread_id", "name"),
     "run_webhook": ("run_id",),
     "run_request": ("run_id",),
+    "chat": ("channel", "workspace", "chat"),
+    "broadcast": ("id",),
+    "broadcast_chat": ("channel", "broadcast_id", "workspace", "chat"),
 }
 """Primary keys. A table comes after those that it refers to."""
 
-NUMBERED = ("conversation", "inbox", "outbox", "run")
+NUMBERED = ("conversation", "inbox", "outbox", "run", "broadcast")
 """Tables whose key is a number that the database assigns: it assigns none twice, also after the move."""
 
 DERIVED = frozenset({"thread_metadata", "schema_version", "node", "chat_owner", "node_message"})

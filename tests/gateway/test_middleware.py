@@ -140,6 +140,7 @@ async def test_changes_are_written_down_without_bodies_and_tokens(tmp_path: Path
             "action": "POST /api/memory/facts",
             "target": "/api/memory/facts?scope=default",
             "status": 200,
+            "detail": "",
         }
         assert [(one["action"], one["status"]) for one in others] == [
             ("PUT /api/skills/{name}", 404),

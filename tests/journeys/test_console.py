@@ -1,10 +1,12 @@
 """The console in a real browser, beside the real service: what an administrator sees there, and what they can do."""
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.browser import BrowserPage, needs_chromium, open_browser
+from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer
 from tests.journeys.chat_users import PlatformServers, SlackDirectUser, TelegramPrivateUser
 from tests.journeys.service import Service, serving, with_model
@@ -41,6 +43,7 @@ async def test_an_administrator_signs_in_and_looks_after_the_service(tmp_path: P
         await _a_stranger_is_approved_and_then_answered(page, platforms)
         await _messages_and_threads_are_shown_as_text(page, platforms)
         await _a_failed_delivery_is_sent_again(page, platforms)
+        await _a_broadcast_is_counted_and_then_sent(page, platforms)
         assert page.errors == []
         await _it_says_when_the_service_is_gone_and_finds_it_again(page, service)
         await _a_token_that_may_only_read_changes_nothing(page, service)
@@ -101,6 +104,23 @@ async def _a_failed_delivery_is_sent_again(page: BrowserPage, platforms: Platfor
     await page.click("Send again")
     await person.wait_for_message("You said: are you there")
     await page.wait_for_text("No deliveries in this state.")
+
+
+async def _a_broadcast_is_counted_and_then_sent(
+    page: BrowserPage, platforms: PlatformServers
+) -> None:
+    await page.click("Broadcast", "nav")
+    await page.wait_for_text("Count chats")
+    await page.evaluate("document.querySelector('main textarea').focus()")
+    await page.type("Down tonight")
+    await page.click("Count chats")
+    # The person on Telegram was revoked.
+    shown = await page.wait_for_text("Send to 1 chat", "main")
+    assert re.search(r"telegram\s+0\s+1", shown)
+    await page.click("Send to 1 chat")
+    await page.wait_for_text("It is sent to 1 chat.", "#notice")
+    await SlackDirectUser(platforms.slack).wait_for_message("Down tonight")
+    await eventually(lambda: page.evaluate("document.querySelector('main textarea').value === ''"))
 
 
 async def _it_says_when_the_service_is_gone_and_finds_it_again(

@@ -76,6 +76,11 @@ ROWS: Mapping[int, str] = {
     22: "",
     23: "",
     24: "",
+    25: """
+        INSERT INTO chat VALUES ('telegram', '7', '42', 1, 'u1', 'member', '', 90);
+        INSERT INTO broadcast VALUES (1, 'tonight', 'd', 'Down tonight', '{}', 91);
+        INSERT INTO broadcast_chat VALUES ('telegram', 1, '7', '42', '');
+    """,
 }
 """What was written at each schema, in its own names. A new migration gets an entry, if only an empty one."""
 
@@ -152,6 +157,9 @@ CHECKS: Sequence[Check] = (
     (18, "SELECT run_id, url, body, node FROM run_webhook", [("r1", "https://example.org", "{}", 0)]),
     (20, "SELECT run_id, attempt, crashes, body FROM run_request", [("r2", 1, 0, "{}")]),
     (21, "SELECT cancel_action, messages FROM run_request", [("rollback", "{}\n")]),
+    (25, "SELECT chat, is_private, user_id, received_at FROM chat", [("42", 1, "u1", 90.0)]),
+    (25, "SELECT key, text, chat FROM broadcast JOIN broadcast_chat ON broadcast_id = id",
+     [("tonight", "Down tonight", "42")]),
 )  # fmt: skip
 """Since which schema the rows are there, how they are read today, and what is read."""
 

@@ -1,0 +1,1 @@
+"""Messages of the administrator to many chats."""

@@ -1,0 +1,56 @@
+"""Who gets a broadcast: the chats in which somebody wrote, as far as the bot may answer there now. Pure."""
+
+from collections.abc import Collection, Iterable
+from typing import Literal, cast
+
+from bus.access.policy import decide_access, group_pairing_id
+from bus.config import ChannelPolicy
+from bus.messages import ConversationKey, InboundMessage, ReplyTarget, Sender, SenderKind
+from bus.platform import Disposition
+from store.chats import KnownChat
+
+AudienceKind = Literal["private", "groups", "all"]
+"""Private chats, groups, or both."""
+
+PersonKey = tuple[str, str, str]
+"""Channel, workspace, and the id of a person, or the pairing id of a group."""
+
+
+def select_chats(
+    known: Iterable[KnownChat],
+    policy: ChannelPolicy,
+    audience: AudienceKind,
+    *,
+    approved: Collection[PersonKey],
+) -> tuple[list[KnownChat], int]:
+    """Return the chats of an audience that the access policy admits, and how many it does not.
+
+    Args:
+        known: Chats of one channel.
+        policy: The channel's rules, as they are now.
+        audience: Which kinds of chats.
+        approved: People and groups whose pairing was approved.
+    """
+    wanted = [
+        chat for chat in known if audience == "all" or chat.is_private == (audience == "private")
+    ]
+    admitted = [chat for chat in wanted if _is_admitted(chat, policy, approved)]
+    return admitted, len(wanted) - len(admitted)
+
+
+def _is_admitted(chat: KnownChat, policy: ChannelPolicy, approved: Collection[PersonKey]) -> bool:
+    """Return whether a message that addresses the bot would be answered, from whoever wrote last."""
+    key = ConversationKey(channel=chat.channel, workspace=chat.workspace, chat=chat.chat)
+    paired = chat.user_id if chat.is_private else group_pairing_id(chat.chat)
+    message = InboundMessage(
+        event_id="",
+        message_id="",
+        key=key,
+        reply_target=ReplyTarget(chat=chat.chat),
+        sender=Sender(user_id=chat.user_id, kind=cast("SenderKind", chat.user_kind)),
+        text="/start",
+        is_private=chat.is_private,
+        is_addressed=True,
+    )
+    is_approved = (chat.channel, chat.workspace, paired) in approved
+    return decide_access(message, policy, is_approved=is_approved) is Disposition.ACCEPTED

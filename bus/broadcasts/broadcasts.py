@@ -1,0 +1,181 @@
+"""Accepts broadcasts, once for each id."""
+
+import hashlib
+import json
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from anyio import to_thread
+from pydantic import TypeAdapter
+
+from bus.broadcasts.audience import AudienceKind, select_chats
+from bus.broadcasts.chat_directory import ChatDirectory
+from bus.config import ChannelPolicy
+from bus.platform import Clock
+from store.broadcasts import BroadcastStore, NewBroadcast
+from store.chats import KnownChat
+from store.errors import RowConflict
+from store.pairings import PairingStore
+
+DAY_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BroadcastRequest:
+    """What an administrator asks for.
+
+    Attributes:
+        text: Markdown.
+        key: Names the broadcast: a request with a known one is a repetition; "" = a new one.
+        channels: As asked for; None = all.
+        left_out: Of these, or of all channels: those that get nothing, and why.
+        active_days: Only chats with a message within so many days; None = all that are known.
+    """
+
+    text: str
+    key: str = ""
+    channels: Sequence[str] | None = None
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    audience: AudienceKind = "private"
+    active_days: float | None = None
+
+    @property
+    def digest(self) -> str:
+        """What is the same in a repetition, as a hash."""
+        channels = None if self.channels is None else sorted(self.channels)
+        asked = json.dumps([self.text, self.audience, channels, self.active_days])
+        return hashlib.sha256(asked.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelReach:
+    """How many chats of a channel get a broadcast.
+
+    Attributes:
+        denied: Chats that the access policy does not admit any more: they get nothing.
+        left_out: Why the whole channel gets nothing; "" = it does not.
+    """
+
+    chats: int = 0
+    denied: int = 0
+    left_out: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BroadcastReceipt:
+    """What becomes of a broadcast.
+
+    Attributes:
+        key: Its id; "" = it was not accepted, only counted.
+        reach: By channel, when it was accepted.
+        waiting: Chats whose message is not in the outbox yet.
+        is_repeat: It was accepted before: this request changed nothing.
+    """
+
+    key: str
+    reach: Mapping[str, ChannelReach]
+    waiting: int
+    is_repeat: bool = False
+
+    @property
+    def chats(self) -> int:
+        """How many chats get it."""
+        return sum(one.chats for one in self.reach.values())
+
+
+_REACH: TypeAdapter[dict[str, ChannelReach]] = TypeAdapter(dict[str, ChannelReach])
+
+
+class Broadcasts:
+    """Accepts broadcasts; `BroadcastSender` sends them.
+
+    Args:
+        policies: By channel.
+        on_accepted: Called when chats wait.
+    """
+
+    def __init__(
+        self,
+        store: BroadcastStore,
+        *,
+        directory: ChatDirectory,
+        pairings: PairingStore,
+        policies: Mapping[str, ChannelPolicy],
+        on_accepted: Callable[[], None],
+        now: Clock,
+    ) -> None:
+        self._accepted = on_accepted
+        self._store = store
+        self._directory = directory
+        self._pairings = pairings
+        self._policies = policies
+        self._now = now
+
+    async def count(self, request: BroadcastRequest, channels: Sequence[str]) -> BroadcastReceipt:
+        """Return what a broadcast to these channels would reach; nothing is sent. Raises StoreError."""
+        chats, reach = await self._select(request, channels)
+        return BroadcastReceipt(key="", reach=reach, waiting=len(chats))
+
+    async def accept(self, request: BroadcastRequest, channels: Sequence[str]) -> BroadcastReceipt:
+        """Store a broadcast to these channels, once for each key; when this returns, it will be sent.
+
+        Raises:
+            RowConflict: The key is that of another broadcast.
+            StoreError: Whether it was stored is not known, unless the request is repeated with its key.
+        """
+        key = request.key or uuid.uuid4().hex
+        if request.key and (earlier := await self._find(request)):
+            return earlier
+        chats, reach = await self._select(request, channels)
+        new = NewBroadcast(
+            key=key,
+            digest=request.digest,
+            text=request.text,
+            audience=_REACH.dump_json(dict(reach)).decode(),
+            created_at=self._now(),
+        )
+        if not await self._store.accept(new, chats):
+            # Another request with this key was faster.
+            return await self._find(request) or BroadcastReceipt(key=key, reach=reach, waiting=0)
+        self._accepted()
+        return BroadcastReceipt(key=key, reach=reach, waiting=len(chats))
+
+    async def stop(self, key: str) -> int:
+        """Send a broadcast to no further chats; return how many do not get it. Raises RowNotFound, StoreError."""
+        return await self._store.stop(key)
+
+    async def _find(self, request: BroadcastRequest) -> BroadcastReceipt | None:
+        """Return the broadcast that a request repeats. Raises RowConflict, StoreError."""
+        earlier = await self._store.find(request.key)
+        if earlier is None:
+            return None
+        if earlier.digest != request.digest:
+            raise RowConflict(f"The id {request.key!r} is that of another broadcast.")
+        reach = _REACH.validate_json(earlier.audience)
+        return BroadcastReceipt(
+            key=earlier.key, reach=reach, waiting=earlier.waiting, is_repeat=True
+        )
+
+    async def _select(
+        self, request: BroadcastRequest, channels: Sequence[str]
+    ) -> tuple[list[KnownChat], dict[str, ChannelReach]]:
+        await self._directory.refresh()
+        approved = {
+            (one.channel, one.workspace, one.user_id)
+            for one in await self._pairings.list_all()
+            if one.approved_at is not None
+        }
+        days, chats = request.active_days, list[KnownChat]()
+        since = 0.0 if days is None else self._now() - days * DAY_S
+        reach = {name: ChannelReach(left_out=why) for name, why in request.left_out.items()}
+        for name in channels:
+            known = await self._directory.list_channel(name, since=since)
+            select = partial(
+                select_chats, known, self._policies[name], request.audience, approved=approved
+            )
+            admitted, denied = await to_thread.run_sync(select)
+            chats += admitted
+            reach[name] = ChannelReach(chats=len(admitted), denied=denied)
+        return chats, reach

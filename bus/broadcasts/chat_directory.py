@@ -1,0 +1,70 @@
+"""The chats in which somebody wrote to the bot, taken from the inbox before it forgets them."""
+
+from collections.abc import Iterable
+
+from anyio import to_thread
+from pydantic import BaseModel, ValidationError
+
+from bus.messages import Sender
+from bus.platform import Clock
+from store.chats import ChatStore, KnownChat, NewestMessage
+
+MARGIN_S = 7200.0
+"""How much earlier than the newest known message a refresh begins: two rounds of housekeeping, in which another process
+was ended, a commit came late, or a clock was set.
+"""
+
+
+class ChatDirectory:
+    """Keeps the table of chats.
+
+    A message stays in the inbox for a week at least, and housekeeping refreshes the table every hour before it
+    deletes any. So accepting a message costs nothing for it.
+    """
+
+    def __init__(self, chats: ChatStore, *, now: Clock) -> None:
+        self._chats = chats
+        self._now = now
+
+    async def refresh(self) -> None:
+        """Store the chats of the messages that were accepted since the last time, by any process. Raises StoreError."""
+        since = min(await self._chats.find_newest_time(), self._now()) - MARGIN_S
+        newest = await self._chats.list_newest(since=since)
+        await self._chats.put(await to_thread.run_sync(_chats_of, newest))
+
+    async def list_channel(self, channel: str, *, since: float) -> list[KnownChat]:
+        """Return the chats of a channel with a message since a time (Unix seconds). Raises StoreError."""
+        return await self._chats.list_channel(channel, since=since)
+
+
+class _Target(BaseModel):
+    user: str = ""
+
+
+class _Written(BaseModel):
+    """The part of a stored message that tells of its chat."""
+
+    sender: Sender
+    is_private: bool
+    reply_target: _Target
+
+
+def _chats_of(newest: Iterable[NewestMessage]) -> list[KnownChat]:
+    """Return the chats of the newest messages of conversations: each as the newest of all its topics says."""
+    found: dict[tuple[str, str, str], KnownChat] = {}
+    for message in sorted(newest, key=lambda one: one.received_at):
+        try:
+            written = _Written.model_validate_json(message.body)
+        except ValidationError:
+            continue  # damaged: the row itself is told elsewhere
+        found[message.channel, message.workspace, message.chat] = KnownChat(
+            channel=message.channel,
+            workspace=message.workspace,
+            chat=message.chat,
+            is_private=written.is_private,
+            user_id=written.sender.user_id,
+            user_kind=written.sender.kind,
+            recipient=written.reply_target.user,
+            received_at=message.received_at,
+        )
+    return list(found.values())

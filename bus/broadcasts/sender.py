@@ -1,0 +1,136 @@
+"""Puts the messages of accepted broadcasts into the outbox, a few at a time, so that answers are not held up."""
+
+import logging
+from collections.abc import Callable, Mapping
+
+import anyio
+
+from bus.messages import OutboundText, ReplyTarget, encode_outbound
+from bus.outbound.worker import DeliveryWorker
+from bus.platform import ChannelHealth, Clock, ConnectionState
+from store.broadcasts import BroadcastMessage, BroadcastStore
+from store.errors import StoreError
+from store.nodes import Nodes
+from store.outbox import NewOutboxRow
+
+log = logging.getLogger(__name__)
+
+IN_FLIGHT = 5
+"""Messages of broadcasts that are being sent in a channel at a time: so many at most are sent before an answer."""
+
+INTERVAL_S = 0.4
+"""Seconds between two looks: 12.5 messages a second at most. Telegram names 30 for bulk messages, Feishu allows 16."""
+
+STUCK_AFTER_S = 60.0
+"""After so many seconds, a message that is still not sent does not count as in flight: others go on."""
+
+RECONNECT_S = 1.0
+"""How often it is looked whether a channel for which chats wait is connected again, seconds."""
+
+IDLE_S = 30.0
+"""How often it is looked whether a broadcast waits that nobody signaled, seconds."""
+
+
+class BroadcastSender:
+    """Sends accepted broadcasts: one process at a time, of those that share the database.
+
+    Args:
+        health: Returns the state of every channel that runs.
+    """
+
+    def __init__(
+        self,
+        store: BroadcastStore,
+        delivery: DeliveryWorker,
+        *,
+        health: Callable[[], Mapping[str, ChannelHealth]],
+        now: Clock,
+    ) -> None:
+        self._store = store
+        self._delivery = delivery
+        self._health = health
+        self._now = now
+        self._waiting = anyio.Event()
+        self._in_flight: dict[str, dict[str, float]] = {}
+        self._scope = anyio.CancelScope()
+
+    async def wake(self) -> None:
+        """Look for chats that wait, now."""
+        self._waiting.set()
+
+    async def run(self, nodes: Nodes) -> None:
+        """Send until cancelled or stopped."""
+        with self._scope:
+            while True:
+                async with nodes.exclusive("broadcasts"):
+                    await self._run()
+
+    def stop(self) -> None:
+        """Put nothing more into the outbox: what waits is sent by the next process."""
+        self._scope.cancel()
+
+    async def _run(self) -> None:
+        while True:
+            self._waiting = anyio.Event()
+            wait_s = IDLE_S
+            try:
+                wait_s = await self._advance()
+            except StoreError as error:
+                log.warning("broadcasts wait for the journal: %s", error)
+            except Exception:
+                log.exception("broadcasts failed; they are tried again")
+            with anyio.move_on_after(wait_s):
+                await self._waiting.wait()
+
+    async def _advance(self) -> float:
+        """Put some messages of each connected channel into the outbox; return how soon to look again, seconds.
+
+        Raises StoreError.
+        """
+        wait_s = IDLE_S
+        for channel, health in self._health().items():
+            if not await self._store.is_waiting(channel):
+                continue
+            if health.state is ConnectionState.CONNECTED:
+                await self._fill(channel)
+                wait_s = INTERVAL_S
+            else:
+                wait_s = min(wait_s, RECONNECT_S)
+        return wait_s
+
+    async def _fill(self, channel: str) -> None:
+        """Put what there is room for into the outbox. Raises StoreError."""
+        room = IN_FLIGHT - await self._count_in_flight(channel)
+        if room <= 0:
+            return
+        rows = await self._store.enqueue_next(channel, room, make_row=_notice_row, now=self._now())
+        stuck_at = anyio.current_time() + STUCK_AFTER_S
+        self._in_flight[channel] |= {row.key: stuck_at for row in rows}
+        for row in rows:
+            self._delivery.notify(row.conversation)
+
+    async def _count_in_flight(self, channel: str) -> int:
+        """Return how many messages of this process are still to be sent in a channel. Raises StoreError."""
+        sent = self._in_flight.setdefault(channel, {})
+        if sent:
+            now, still_open = anyio.current_time(), await self._store.list_open_keys([*sent])
+            self._in_flight[channel] = {
+                key: stuck_at
+                for key, stuck_at in sent.items()
+                if key in still_open and stuck_at > now
+            }
+        return len(self._in_flight[channel])
+
+
+def _notice_row(message: BroadcastMessage) -> NewOutboxRow:
+    key = message.conversation
+    body = OutboundText(
+        channel=key.channel,
+        reply_target=ReplyTarget(chat=key.chat, user=message.recipient),
+        markdown=message.text,
+    )
+    return NewOutboxRow(
+        key=f"broadcast:{message.broadcast_key}:{key.channel}:{key.workspace}:{key.chat}",
+        conversation=key,
+        body=encode_outbound(body),
+    )

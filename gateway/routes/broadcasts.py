@@ -1,0 +1,116 @@
+"""POST /api/channels/broadcast: a message of the administrator to the chats in which somebody wrote to the bot."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, HTTPException, Path, Request
+from pydantic import BaseModel
+
+from bots.terminal.adapter import TERMINAL
+from bus.broadcasts.broadcasts import BroadcastReceipt, BroadcastRequest
+from gateway.broadcast_request import ID_PATTERN, NewBroadcastRequest
+from gateway.dependencies import BusDep, ServicesDep
+from gateway.included_route import IncludedRoute
+from gateway.middleware import AUDIT_DETAIL
+from gateway.openapi import error_responses
+from gateway.routes.channels import ActionResponse, channel_states
+from gateway.services import Services
+
+router = APIRouter(
+    route_class=IncludedRoute, prefix="/channels/broadcast", responses=error_responses(404, 409)
+)
+
+
+class BroadcastChannel(BaseModel):
+    """A channel of a broadcast.
+
+    Attributes:
+        chats: How many chats get it.
+        denied: How many do not, because the channel's access policy does not admit them any more.
+        left_out: Why the whole channel is left out; "" if it is not.
+    """
+
+    chats: int
+    denied: int
+    left_out: str
+
+
+class BroadcastView(BaseModel):
+    """What becomes of a broadcast.
+
+    Attributes:
+        id: To repeat the request with; null for a dry run.
+        is_repeat: Whether it was accepted before, and this request changed nothing.
+        chats: How many chats get it.
+        waiting: How many of these have no delivery yet.
+    """
+
+    id: str | None
+    is_repeat: bool
+    chats: int
+    waiting: int
+    channels: dict[str, BroadcastChannel]
+
+
+@router.post("", response_model=BroadcastView)
+async def broadcast(
+    new: NewBroadcastRequest, request: Request, services: ServicesDep, bus: BusDep
+) -> dict[str, Any]:
+    """Send a message to the chats in which somebody wrote to the bot, once for each `id`."""
+    names, left_out = _choose_channels(services, new.channels)
+    asked = BroadcastRequest(
+        text=new.text,
+        key=new.id or "",
+        channels=new.channels,
+        left_out=left_out,
+        audience=new.audience,
+        active_days=new.active_within_days,
+    )
+    if new.dry_run:
+        return _receipt_view(await bus.broadcasts.count(asked, names))
+    receipt = await bus.broadcasts.accept(asked, names)
+    repeated = ", repeated" if receipt.is_repeat else ""
+    request.scope[AUDIT_DETAIL] = f"broadcast {receipt.key}: {receipt.chats} chats{repeated}"
+    return _receipt_view(receipt)
+
+
+@router.delete("/{broadcast_id}", response_model=ActionResponse)
+async def stop_broadcast(
+    broadcast_id: Annotated[str, Path(pattern=ID_PATTERN)], bus: BusDep
+) -> dict[str, Any]:
+    """Send a broadcast to no further chats; messages that are in the outbox are still sent."""
+    stopped = await bus.broadcasts.stop(broadcast_id)
+    return {"success": True, "message": f"{stopped} chats do not get it."}
+
+
+def _choose_channels(
+    services: Services, asked: list[str] | None
+) -> tuple[list[str], dict[str, str]]:
+    """Return the channels that get a broadcast, and why others do not. Raises HTTPException."""
+    states = channel_states(services)
+    enabled = [name for name, state in states.items() if state["enabled"] and name != TERMINAL]
+    names: list[str] = []
+    left_out: dict[str, str] = {}
+    for name in dict.fromkeys(enabled if asked is None else asked):
+        if name not in states:
+            raise HTTPException(404, f"There is no channel {name}.")
+        if name == TERMINAL:
+            left_out[name] = "A terminal shows messages only while it is open."
+        elif states[name]["running"]:
+            names.append(name)
+        else:
+            state, detail = states[name]["state"], states[name]["detail"]
+            left_out[name] = f"The channel is {state}" + (f": {detail}" if detail else ".")
+    return names, left_out
+
+
+def _receipt_view(receipt: BroadcastReceipt) -> dict[str, Any]:
+    return {
+        "id": receipt.key or None,
+        "is_repeat": receipt.is_repeat,
+        "chats": receipt.chats,
+        "waiting": receipt.waiting,
+        "channels": {
+            name: {"chats": one.chats, "denied": one.denied, "left_out": one.left_out}
+            for name, one in receipt.reach.items()
+        },
+    }

@@ -1,0 +1,114 @@
+"""Chats in which somebody wrote to the bot: what the inbox says of each, kept longer than its messages."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+
+from anyio import to_thread
+
+from store.database import Database, Row, Statement, Transaction
+from store.rows import from_row
+
+# The newest message of each conversation that was used lately.
+_NEWEST = """
+SELECT channel, workspace, chat, body, received_at FROM conversation
+JOIN inbox ON inbox.conversation_id = conversation.id
+WHERE conversation.updated_at >= :since
+AND inbox.seq = (SELECT max(seq) FROM inbox WHERE conversation_id = conversation.id)
+"""
+_PUT = """
+INSERT INTO chat (channel, workspace, chat, is_private, user_id, user_kind, recipient, received_at)
+VALUES (:channel, :workspace, :chat, :is_private, :user_id, :user_kind, :recipient, :received_at)
+ON CONFLICT (channel, workspace, chat) DO UPDATE SET is_private = excluded.is_private, user_id = excluded.user_id,
+    user_kind = excluded.user_kind, recipient = excluded.recipient, received_at = excluded.received_at
+WHERE excluded.received_at > chat.received_at
+"""
+_NEWEST_TIME = "SELECT coalesce(max(received_at), 0.0) AS received_at FROM chat"
+_LIST = """
+SELECT * FROM chat WHERE channel = :channel AND received_at >= :since ORDER BY workspace, chat
+"""
+
+BATCH = 200
+"""Chats that are written in one transaction."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewestMessage:
+    """The encoded newest message of a conversation, and when it was accepted (Unix seconds)."""
+
+    channel: str
+    workspace: str
+    chat: str
+    body: str
+    received_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownChat:
+    """A chat in which somebody wrote to the bot.
+
+    Attributes:
+        is_private: Whether only one person and the bot are in it.
+        user_id: Who wrote the newest message.
+        user_kind: Their `SenderKind` (bus/messages.py).
+        recipient: What the platform needs besides the chat's id to write to it (`ReplyTarget.user`).
+        received_at: When the newest message was accepted, Unix seconds.
+    """
+
+    channel: str
+    workspace: str
+    chat: str
+    is_private: bool
+    user_id: str
+    user_kind: str
+    recipient: str
+    received_at: float
+
+
+class ChatStore:
+    """The chat table. There may be 100,000 of them: what takes long for so many is done in worker threads."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def list_newest(self, *, since: float) -> list[NewestMessage]:
+        """Return the newest message of each conversation that was used since a time (Unix seconds)."""
+        rows = await self._database.read(_NEWEST, {"since": since})
+        return await to_thread.run_sync(lambda: [from_row(NewestMessage, row) for row in rows])
+
+    async def put(self, chats: Sequence[KnownChat]) -> None:
+        """Store chats, unless a newer message of theirs is known; in batches, those with the oldest messages first.
+
+        So whenever this ends, what is older than the newest time in the table is in it.
+        """
+        for batch in await to_thread.run_sync(_batches, chats):
+            await self._database.transaction(partial(_run_all, statements=batch))
+
+    async def find_newest_time(self) -> float:
+        """Return when the newest message of all known chats was accepted, Unix seconds; 0.0 = none is known."""
+        return float((await self._database.read(_NEWEST_TIME))[0]["received_at"])
+
+    async def list_channel(self, channel: str, *, since: float) -> list[KnownChat]:
+        """Return the chats of a channel with a message since a time (Unix seconds), in the order of their ids."""
+        rows = await self._database.read(_LIST, {"channel": channel, "since": since})
+        return await to_thread.run_sync(lambda: [_known_chat(row) for row in rows])
+
+
+def _batches(chats: Sequence[KnownChat]) -> list[list[Statement]]:
+    """Return the statements that store chats, those with the oldest messages first."""
+    ordered = sorted(chats, key=lambda one: one.received_at)
+    return [_statements(ordered[start : start + BATCH]) for start in range(0, len(ordered), BATCH)]
+
+
+def _statements(chats: Sequence[KnownChat]) -> list[Statement]:
+    """Return the statements of a batch, in one order in every process: two of them wait for each other only once."""
+    ordered = sorted(chats, key=lambda one: (one.channel, one.workspace, one.chat))
+    return [(_PUT, {**asdict(one), "is_private": int(one.is_private)}) for one in ordered]
+
+
+def _run_all(tx: Transaction, statements: list[Statement]) -> None:
+    tx.run_all(statements)
+
+
+def _known_chat(row: Row) -> KnownChat:
+    return from_row(KnownChat, row, is_private=bool(row["is_private"]))
