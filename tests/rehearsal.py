@@ -1,0 +1,89 @@
+"""A service that answers a message on each platform, in the process from which the services of tests are forked.
+
+Much is made when it is first needed: pydantic's validators, the tables of isinstance, the modules that packages import
+late. It takes 40 % of the processor time of a service that answers six messages, and is made once here. What starts in
+this process ends in it: no thread, file, limit or handler of it is left.
+"""
+
+import logging
+import resource
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import anyio
+import httpx
+import yaml
+from fastapi import FastAPI
+
+from gateway.app import network_app
+from gateway.commands.serve import import_service
+from gateway.compose import open_app
+from gateway.config import Config, load_config
+from gateway.serving.event_loop import FairEventLoop
+from gateway.serving.server import HttpServer
+from tests.fakes.migrated import place_database
+from tests.fakes.model import FakeModelServer
+from tests.journeys.chat_users import PlatformServers
+from tests.journeys.service import with_model
+
+PAGES = ("/health", "/health/ready", "/api/models", "/api/channels", "/api/channels/outbox")
+"""What tests ask most services."""
+
+
+def rehearse() -> None:
+    """Do it. Raises: the service did not answer."""
+    import_service()
+    with _kept_settings(), tempfile.TemporaryDirectory(prefix="parley-rehearsal-") as folder:
+        options = {"loop_factory": FairEventLoop}
+        anyio.run(_rehearse, Path(folder), backend_options=options)
+
+
+@contextmanager
+def _kept_settings() -> Iterator[None]:
+    """Restore what a service changes of its process; it logs nothing."""
+    files, level = resource.getrlimit(resource.RLIMIT_NOFILE), logging.root.manager.disable
+    logging.disable()
+    try:
+        yield
+    finally:
+        logging.disable(level)
+        resource.setrlimit(resource.RLIMIT_NOFILE, files)
+
+
+async def _rehearse(folder: Path) -> None:
+    async with PlatformServers() as platforms, FakeModelServer() as model:
+        settings = {"config_version": 1, "channels": platforms.channels}
+        file = folder / "config.yaml"
+        file.write_text(yaml.safe_dump({**settings, **with_model(model.base_url)}))
+        config = load_config(str(file), {"PARLEY_HOME": str(folder / "home")})
+        place_database(config.home)
+        async with open_app(config) as app, _served(app, config) as port:
+            await _ask(port)
+            for user in platforms.users:
+                await user.send("hello")
+            for user in platforms.users:
+                await user.expect_messages("You said: hello")
+
+
+@asynccontextmanager
+async def _served(app: FastAPI, config: Config) -> AsyncIterator[int]:
+    """Serve the application on a port, as `parley serve` does; yield the port."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        server = HttpServer(network_app(app, config.gateway, token=None), listener)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(server.run_until_stopped)
+            await server.ready.wait()
+            yield listener.getsockname()[1]
+            server.stop()
+
+
+async def _ask(port: int) -> None:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+        for page in PAGES:
+            (await client.get(page)).raise_for_status()
+        found = await client.post("/api/threads/search", json={"limit": 100})
+        found.raise_for_status()
