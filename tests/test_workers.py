@@ -89,6 +89,19 @@ def test_waits(number, service):
     time.sleep(60)
 """
 
+SLOW = """
+import time
+from pathlib import Path
+import pytest
+
+@pytest.mark.parametrize("number", range(3))
+def test_slow(number):
+    give_up_at = time.monotonic() + 30
+    while not Path("quick").exists():
+        assert time.monotonic() < give_up_at
+        time.sleep(0.01)
+"""
+
 
 def command(*arguments: str) -> Sequence[str]:
     return [sys.executable, "-P", "-m", "pytest", "-p", "tests.workers", *arguments]
@@ -148,6 +161,15 @@ def test_tests_are_collected_once_and_workers_tear_down_what_they_set_up(folder:
     assert len(notes(folder, "prepared")) == 1
     assert len(set(notes(folder, "together"))) == 1
     assert sorted(notes(folder, "server stopped")) == sorted(set(notes(folder, "quick")))
+
+
+def test_quick_tests_run_while_slow_ones_wait(tmp_path: Path) -> None:
+    slow = tmp_path / "tests" / "journeys"
+    slow.mkdir(parents=True)
+    (slow / "test_slow.py").write_text(SLOW)
+    (tmp_path / "test_quick.py").write_text("def test_quick(): open('quick', 'w').close()\n")
+    code, lines = run_tests(tmp_path, "--workers", "3")
+    assert (code, "4 passed" in lines[-1]) == (0, True), lines
 
 
 def test_the_first_failure_stops_all(folder: Path) -> None:

@@ -25,6 +25,9 @@ from _pytest.runner import CallInfo
 SLOW_FOLDERS = ("tests/faults/", "tests/fuzz/", "tests/journeys/", "tests/prove/")
 """Their tests wait for seconds each: they start first, so that none is left at the end."""
 
+FROM_THE_END = 3
+"""Of so many workers, one takes quick tests meanwhile, from the last: while all wait, processors are idle."""
+
 CHUNK = 8
 """Quick tests of one file that a worker takes at once."""
 
@@ -102,7 +105,9 @@ class Workers:
         self._hand_out(worker)
 
     def _hand_out(self, worker: _Worker) -> None:
-        chunk = self._chunks.popleft() if self._chunks else None
+        is_from_the_end = worker.number % FROM_THE_END == FROM_THE_END - 1
+        take = self._chunks.pop if is_from_the_end else self._chunks.popleft
+        chunk = take() if self._chunks else None
         worker.left.extend(chunk or ())
         _send(worker, chunk)
 
