@@ -81,7 +81,7 @@ class Faults:
         self, database: Database, call: Callable[[], Awaitable[T]], fail: Callable[[], Awaitable[T]]
     ) -> T:
         self._check_alive()
-        if self._is_due(_store_site()):
+        if self._is_looking and self._is_due(_store_site()):
             if self._mode is Mode.ERROR:
                 try:
                     return await fail()
@@ -106,7 +106,7 @@ class Faults:
 
     async def adapter_call(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ANN401 - any method
         self._check_alive()
-        if self._is_due(f"{_caller()} > {name}"):
+        if self._is_looking and self._is_due(f"{_caller()} > {name}"):
             if self._mode is Mode.ERROR:
                 raise DeliveryError("injected", retryable=True, retry_after_s=0.01)
             if self._mode is Mode.REFUSAL:
@@ -147,11 +147,16 @@ class Faults:
             raise RuntimeError("injected")
         await anyio.sleep(0.02)  # time for the service to stop
 
+    @property
+    def _is_looking(self) -> bool:
+        """Whether calls are noted: what calls is found by a walk through the frames."""
+        return self.is_on and not self.happened.is_set()
+
     def _is_due(self, site: str) -> bool:
-        if not self.is_on or site.startswith("?"):
+        if site.startswith("?"):
             return False
         self.calls[site] = None
-        if site != self._site or self.happened.is_set():
+        if site != self._site:
             return False
         self.happened.set()
         return True
@@ -228,6 +233,8 @@ def _store_site() -> str:
             return f"{frame.f_code.co_qualname} > {name}".replace(".<locals>", "")
         if module.startswith("store.") and "<locals>" not in frame.f_code.co_qualname:
             name = frame.f_code.co_qualname
+        if module.startswith("asyncio."):
+            break  # the task was made by nobody of the bus
         frame = frame.f_back
     return "?"
 

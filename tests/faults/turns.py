@@ -1,7 +1,7 @@
 """The reference turns: together they make every kind of call that a turn makes."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +41,9 @@ WORK_S = 0.3
 
 PATIENCE_S = 8.0
 """How much longer it works if a call is awaited that is not made: then the test fails."""
+
+SETTLED_EVERY_S = 0.05
+"""Eight turns at once ask the database this often whether they are over."""
 
 HOUSEKEEPING = "_run_housekeeping"
 """Runs beside turns: whether one of its calls falls into a turn is chance."""
@@ -302,10 +305,10 @@ async def _check(turn: ReferenceTurn, harness: BusHarness, platform: FakePlatfor
 async def _settled(harness: BusHarness) -> None:
     """Wait until every message is finished and every delivery closed."""
 
-    async def open_rows() -> list[object]:
-        return [*await harness.bus.inbox.list_unfinished(), *await harness.bus.outbox.list_open()]
+    async def open_rows() -> Sequence[object]:
+        return await harness.bus.inbox.list_unfinished() or await harness.bus.outbox.list_open()
 
-    await eventually(open_rows, lambda rows: not rows)
+    await eventually(open_rows, lambda rows: not rows, every_s=SETTLED_EVERY_S)
 
 
 async def _deliver(harness: BusHarness, text: str, event: str, **changes: object) -> None:
