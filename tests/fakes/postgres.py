@@ -44,6 +44,7 @@ class PostgresServer:
     control: tuple[str, ...] = ()
     _template: str = ""
     _numbers: Iterator[int] = field(default_factory=count)
+    _connection: psycopg.Connection[tuple[object, ...]] | None = None
 
     @contextmanager
     def database(self, *, migrated: bool = True) -> Iterator[str]:
@@ -105,10 +106,9 @@ class PostgresServer:
 
     def _create(self, template: str) -> str:
         name = f"parley_{os.getpid()}_{next(self._numbers)}"
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            # Half of the processor time of a copy through the log, which is the default since PostgreSQL 15.
-            files = " STRATEGY FILE_COPY" if connection.info.server_version >= 150_000 else ""
-            connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}{files}".encode())
+        # Half of the processor time of a copy through the log, which is the default since PostgreSQL 15.
+        files = " STRATEGY FILE_COPY" if self._connected().info.server_version >= 150_000 else ""
+        self._run(f"CREATE DATABASE {name} TEMPLATE {template}{files}")
         return name
 
     def _url_of(self, name: str) -> str:
@@ -118,15 +118,37 @@ class PostgresServer:
         return f"postgresql://{given['user']}{password}@{host}/{name}"
 
     def _run(self, sql: str) -> None:
-        with psycopg.connect(self.url, autocommit=True) as connection:
+        connection = self._connected()
+        try:
             connection.execute(sql.encode())
+        except psycopg.OperationalError:
+            if not connection.broken:
+                raise
+            self.disconnect()  # the server was restarted meanwhile
+            self._connected().execute(sql.encode())
+
+    def _connected(self) -> psycopg.Connection[tuple[object, ...]]:
+        """Return the connection that makes databases: a new one takes the server as long as what it does."""
+        if self._connection is None:
+            self._connection = psycopg.connect(self.url, autocommit=True)
+        return self._connection
+
+    def disconnect(self) -> None:
+        """Close the connection that makes databases."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
 
 @contextmanager
 def postgres_server() -> Iterator[PostgresServer | None]:
     """Yield a server; None if there is none and none can be started."""
     if url := os.environ.get(URL_VARIABLE):
-        yield PostgresServer(url)
+        server = PostgresServer(url)
+        try:
+            yield server
+        finally:
+            server.disconnect()
         return
     programs = _programs()
     if programs is None:
@@ -185,6 +207,7 @@ def _started(programs: Path, folder: Path, settings: str = "") -> Iterator[Postg
     try:
         yield server
     finally:
+        server.disconnect()
         with contextlib.suppress(subprocess.CalledProcessError):
             server.stop()
 
