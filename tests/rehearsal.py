@@ -19,7 +19,6 @@ import yaml
 from fastapi import FastAPI
 
 from gateway.app import network_app
-from gateway.commands.serve import import_service
 from gateway.compose import open_app
 from gateway.config import Config, load_config
 from gateway.serving.event_loop import FairEventLoop
@@ -35,7 +34,6 @@ PAGES = ("/health", "/health/ready", "/api/models", "/api/channels", "/api/chann
 
 def rehearse() -> None:
     """Do it. Raises: the service did not answer."""
-    import_service()
     with _kept_settings(), tempfile.TemporaryDirectory(prefix="parley-rehearsal-") as folder:
         options = {"loop_factory": FairEventLoop}
         anyio.run(_rehearse, Path(folder), backend_options=options)

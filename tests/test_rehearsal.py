@@ -1,0 +1,20 @@
+"""The service that runs before others are forked."""
+
+import logging
+import resource
+import threading
+from pathlib import Path
+
+from tests.rehearsal import rehearse
+
+
+def test_it_answers_and_leaves_nothing_behind() -> None:
+    def left() -> object:
+        files = len(list(Path("/proc/self/fd").iterdir()))
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return files, limits, threading.active_count(), logging.root.manager.disable
+
+    rehearse()  # once before, for files that packages open when they are first used
+    before = left()
+    rehearse()
+    assert left() == before
