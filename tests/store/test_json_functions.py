@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from typing import Any
 
 import orjson
 import psycopg
@@ -10,7 +11,7 @@ import pytest
 
 from store.postgres.statements import translate
 
-Execute = Callable[[str, Sequence[str | None]], list[tuple[object, ...]]]
+Execute = Callable[[str, Sequence[str | None]], list[Any]]
 
 DOCUMENTS = (
     "{}",
@@ -35,10 +36,10 @@ def engines(url: str) -> Iterator[tuple[Execute, Execute]]:
         psycopg.connect(url, cursor_factory=psycopg.RawCursor) as full,
     ):
 
-        def on_sqlite(sql: str, values: Sequence[str | None]) -> list[tuple[object, ...]]:
+        def on_sqlite(sql: str, values: Sequence[str | None]) -> list[Any]:
             return lite.execute(sql, dict(zip("ab", values, strict=False))).fetchall()
 
-        def on_postgres(sql: str, values: Sequence[str | None]) -> list[tuple[object, ...]]:
+        def on_postgres(sql: str, values: Sequence[str | None]) -> list[Any]:
             return full.execute(translate(sql)[0].encode(), values).fetchall()
 
         yield on_sqlite, on_postgres
@@ -46,16 +47,14 @@ def engines(url: str) -> Iterator[tuple[Execute, Execute]]:
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_fields_and_items_are_the_same(engines: tuple[Execute, Execute], document: str) -> None:
-    expected, found = (
-        engine("SELECT key, value FROM json_each(CAST(:a AS TEXT))", [document])
-        for engine in engines
-    )
-    assert sorted(key for key, _ in found) == sorted(str(key) for key, _ in expected)
-    texts = {str(key): value for key, value in expected if isinstance(value, str)}
-    assert {key: value for key, value in found if key in texts and "{" not in texts[str(key)]} == {
-        key: value for key, value in texts.items() if "{" not in value
-    }
-    assert len(found) == len(expected)
+    """Their texts, too; numbers, truth values and nested ones are spelled as PostgreSQL does."""
+    on_sqlite, on_postgres = engines
+    sql = "SELECT CAST(key AS TEXT), value FROM json_each(CAST(:a AS TEXT))"
+    expected, found = dict(on_sqlite(sql, [document])), dict(on_postgres(sql, [document]))
+    assert found.keys() == expected.keys()
+    for key, value in expected.items():
+        if isinstance(value, str) and value[:1] not in ("{", "["):
+            assert found[key] == value
 
 
 @pytest.mark.parametrize("patch", PATCHES)
