@@ -45,8 +45,8 @@ PATIENCE_S = 8.0
 SETTLED_EVERY_S = 0.05
 """Eight turns at once ask the database this often whether they are over."""
 
-HOUSEKEEPING = "_run_housekeeping"
-"""Runs beside turns: whether one of its calls falls into a turn is chance."""
+HOUSEKEEPING = ("_run_housekeeping", "ChatDirectory.", "BroadcastSender.")
+"""Run beside turns: whether one of their calls falls into a turn is chance."""
 
 
 @dataclass(frozen=True)
