@@ -47,7 +47,8 @@ from store.writer import DatabaseWriter
 
 FILE = CHECKPOINTS_FILE
 KEEP = 20
-"""Checkpoints kept per thread: far more than a resume or an undo needs."""
+"""Checkpoints kept per thread: far more than a resume or an undo needs. Half as many more may be there: a thread is
+trimmed once in some turns, and not in each."""
 
 CLOSE_S = 5.0
 _PARTS = "message_chunks"
@@ -268,8 +269,9 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
         self._chunks.mark_unchanged(thread_id)
 
     async def trim_thread(self, thread_id: str, *, keep: int = KEEP) -> None:
-        """Delete all but the last `keep` checkpoints of a thread, with what belongs to them."""
-        if 0 < self._counts.get(thread_id, keep + 1) <= keep:
+        """Delete all but the last `keep` checkpoints of a thread, with what belongs to them, if there are many more."""
+        most = keep + keep // 2
+        if 0 < self._counts.get(thread_id, most + 1) <= most:
             return
         params: dict[str, Value] = {"thread_id": thread_id, "keep": keep}
 

@@ -247,7 +247,7 @@ async def test_trim_drops_the_pieces_nobody_needs_any_more(tmp_path: Path) -> No
         await graph.ainvoke(_said(LONG), _thread())
         await graph.ainvoke(_said(LONG), _thread("other"))
         await graph.ainvoke({"messages": [RemoveMessage("m0")]}, _thread())
-        for turn in range(8):
+        for turn in range(11):
             await graph.ainvoke(_said(1, LONG + turn), _thread())
         assert (
             _rows(tmp_path, "SELECT count(*) FROM message_chunks WHERE thread_id = 't'")[0][0] > 6

@@ -1,3 +1,4 @@
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -141,6 +142,20 @@ async def test_trim_keeps_the_last_checkpoints_and_the_question(open_saver: Save
         assert (await graph.ainvoke({"n": 5}, _thread("t")))["n"] == 6
 
 
+async def test_a_thread_is_trimmed_once_in_some_turns(open_saver: SaverOpener) -> None:
+    async with open_saver() as saver:
+        counts: list[int] = []
+        for _ in range(20):
+            await _graph(saver, "one").ainvoke({}, _thread("t"))
+            await saver.trim_thread("t")
+            counts.append(len(await _ids(saver, "t")))
+        assert max(counts) <= 30
+        trimmed = [later for earlier, later in pairwise(counts) if later <= earlier]
+        assert trimmed
+        assert set(trimmed) == {20}
+        assert len(trimmed) <= 5
+
+
 async def test_trim_after_a_restart_counts_what_is_there(open_saver: SaverOpener) -> None:
     async with open_saver() as saver:
         for _ in range(10):
@@ -156,7 +171,7 @@ async def test_trim_spares_the_memory_of_a_subgraph(open_saver: SaverOpener) -> 
         for namespace in ("child", "child", "tools:1"):
             config = _thread("t", checkpoint_ns=namespace)
             await saver.aput(config, empty_checkpoint(), {}, {})
-        for _ in range(10):
+        for _ in range(12):
             await _graph(saver, "one").ainvoke({}, _thread("t"))
         await saver.trim_thread("t")
         sql = "SELECT checkpoint_ns FROM checkpoints WHERE checkpoint_ns <> ''"
