@@ -67,6 +67,7 @@ async def test_it_is_registered_with_its_secret_and_drops_nothing() -> None:
         async with running(adapter, recorder):
             await eventually(lambda: recorder.texts == ["written before the start"])
             await linked(adapter, ConnectionState.CONNECTED)
+            await eventually(lambda: telegram.commands)
         (called,) = telegram.calls("setWebhook")
         assert called.arguments["url"] == URL
         assert called.arguments["secret_token"] == SECRET
