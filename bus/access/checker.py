@@ -3,9 +3,16 @@
 import secrets
 from collections.abc import Mapping
 
-from bus.access.policy import AWAITING_APPROVAL, decide_access, group_pairing_id, is_admin
+from bus.access.policy import (
+    AWAITING_APPROVAL,
+    decide_access,
+    first_message,
+    group_pairing_id,
+    is_admin,
+    pairing_id,
+)
 from bus.config import ChannelPolicy
-from bus.messages import ConversationKey, InboundMessage, ReplyTarget, Sender
+from bus.messages import ConversationKey, InboundMessage, Sender
 from bus.platform import Clock, Disposition
 from store.pairings import Pairing, PairingStore
 
@@ -53,16 +60,7 @@ class AccessChecker:
         policy = self._policies.get(key.channel)
         if policy is None or policy.group_policy != "pairing":
             return False
-        private = InboundMessage(
-            event_id="",
-            message_id="",
-            key=key,
-            reply_target=ReplyTarget(chat=key.chat),
-            sender=added_by,
-            text="/start",
-            is_private=True,
-            is_addressed=True,
-        )
+        private = first_message(key, added_by, is_private=True)
         may_use = is_admin(added_by, policy) or await self.check(private) is Disposition.ACCEPTED
         if may_use:
             await self._pairings.add_approved(self._pairing(key, None), now=self._now())
@@ -70,8 +68,7 @@ class AccessChecker:
 
     async def _is_approved(self, message: InboundMessage) -> bool:
         key = message.key
-        user_id = message.sender.user_id if message.is_private else group_pairing_id(key.chat)
-        return await self._pairings.is_paired(key.channel, key.workspace, user_id)
+        return await self._pairings.is_paired(key.channel, key.workspace, pairing_id(message))
 
     def _pairing(self, key: ConversationKey, message: InboundMessage | None) -> Pairing:
         """Return a new request: of the sender of a private message, else of the group."""

@@ -1,7 +1,7 @@
 """Access policy: who may use the bot, and whether a message is meant for it. Pure."""
 
 from bus.config import ChannelPolicy, DmPolicy
-from bus.messages import InboundMessage, Sender
+from bus.messages import ConversationKey, InboundMessage, ReplyTarget, Sender
 from bus.platform import Disposition
 
 AWAITING_APPROVAL = (Disposition.PAIRING, Disposition.GROUP_PAIRING)
@@ -63,6 +63,25 @@ def group_pairing_id(chat: str) -> str:
     'group:-1001'
     """
     return f"group:{chat}"
+
+
+def pairing_id(message: InboundMessage) -> str:
+    """Return the user id under which the pairing that admits a message is stored: its sender's, or its group's."""
+    return message.sender.user_id if message.is_private else group_pairing_id(message.key.chat)
+
+
+def first_message(key: ConversationKey, sender: Sender, *, is_private: bool) -> InboundMessage:
+    """Return a message with which somebody would begin, to ask what the policy says to it."""
+    return InboundMessage(
+        event_id="",
+        message_id="",
+        key=key,
+        reply_target=ReplyTarget(chat=key.chat),
+        sender=sender,
+        text="/start",
+        is_private=is_private,
+        is_addressed=True,
+    )
 
 
 def _decide_private(sender: Sender, policy: ChannelPolicy, *, is_approved: bool) -> Disposition:

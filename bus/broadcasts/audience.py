@@ -3,9 +3,9 @@
 from collections.abc import Collection, Iterable
 from typing import Literal, cast
 
-from bus.access.policy import decide_access, group_pairing_id
+from bus.access.policy import decide_access, first_message, pairing_id
 from bus.config import ChannelPolicy
-from bus.messages import ConversationKey, InboundMessage, ReplyTarget, Sender, SenderKind
+from bus.messages import ConversationKey, Sender, SenderKind
 from bus.platform import Disposition
 from store.chats import KnownChat
 
@@ -41,16 +41,7 @@ def select_chats(
 def _is_admitted(chat: KnownChat, policy: ChannelPolicy, approved: Collection[PersonKey]) -> bool:
     """Return whether a message that addresses the bot would be answered, from whoever wrote last."""
     key = ConversationKey(channel=chat.channel, workspace=chat.workspace, chat=chat.chat)
-    paired = chat.user_id if chat.is_private else group_pairing_id(chat.chat)
-    message = InboundMessage(
-        event_id="",
-        message_id="",
-        key=key,
-        reply_target=ReplyTarget(chat=chat.chat),
-        sender=Sender(user_id=chat.user_id, kind=cast("SenderKind", chat.user_kind)),
-        text="/start",
-        is_private=chat.is_private,
-        is_addressed=True,
-    )
-    is_approved = (chat.channel, chat.workspace, paired) in approved
+    sender = Sender(user_id=chat.user_id, kind=cast("SenderKind", chat.user_kind))
+    message = first_message(key, sender, is_private=chat.is_private)
+    is_approved = (chat.channel, chat.workspace, pairing_id(message)) in approved
     return decide_access(message, policy, is_approved=is_approved) is Disposition.ACCEPTED

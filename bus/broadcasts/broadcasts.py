@@ -18,8 +18,7 @@ from store.broadcasts import BroadcastStore, NewBroadcast
 from store.chats import KnownChat
 from store.errors import RowConflict
 from store.pairings import PairingStore
-
-DAY_S = 86_400.0
+from store.retention import DAY_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from tests.benchmarks.service_loop import run_as_service
 from tests.fakes.postgres import PostgresServer
 
 ROUNDS = rounds(3)
+
 _MAP = """
 INSERT INTO conversation (channel, workspace, chat, thread_id, created_at, updated_at)
 SELECT 'fake', 'w', 'old' || n, lpad(to_hex(n + 10000), 32, '0')::uuid::text, %(at)s, %(at)s

@@ -108,13 +108,7 @@ class Telegram(Platform):
 
     @override
     def channel(self) -> dict[str, Any]:
-        return {
-            "enabled": True,
-            "base_url": self._server.base_url,
-            "base_file_url": self._server.base_file_url,
-            "bot_token": self._server.token,
-            "dm_policy": "open",
-        }
+        return self._server.settings
 
 
 class Slack(Platform):

@@ -59,8 +59,7 @@ class TelegramFailure:
 class TelegramServer(TelegramUsers):
     """A stand-in for api.telegram.org with one bot.
 
-    Use as `async with TelegramServer() as telegram:` and configure `base_url=telegram.base_url`,
-    `base_file_url=telegram.base_file_url`, `bot_token=telegram.token`.
+    Use as `async with TelegramServer() as telegram:` and configure its `settings`.
 
     People write with `dm`, `say`, `mention`, `send_file`, `edit` (each returns the message id). A chat
     comes to be when somebody writes there: positive ids are private chats, ids above -1,000,000,000 basic
@@ -121,6 +120,17 @@ class TelegramServer(TelegramUsers):
     @property
     def base_file_url(self) -> str:
         return f"http://127.0.0.1:{self.port}/file/bot"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The section of a configuration that connects to this server; everybody may write in private."""
+        return {
+            "enabled": True,
+            "base_url": self.base_url,
+            "base_file_url": self.base_file_url,
+            "bot_token": self.token,
+            "dm_policy": "open",
+        }
 
     async def __aenter__(self) -> Self:
         await anyio.to_thread.run_sync(specification)  # read once, not on the loop

@@ -346,14 +346,7 @@ class PlatformServers:
             "bot_token": self.slack.bot_token,
             "app_token": self.slack.app_token,
         }
-        telegram = {
-            "enabled": True,
-            "base_url": self.telegram.base_url,
-            "base_file_url": self.telegram.base_file_url,
-            "bot_token": self.telegram.token,
-            "dm_policy": "open",
-            "group_policy": "mention",
-        }
+        telegram = {**self.telegram.settings, "group_policy": "mention"}
         return {"slack": slack, "telegram": telegram, "feishu": self.feishu.settings}
 
     @property

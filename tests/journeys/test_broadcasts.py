@@ -224,14 +224,7 @@ async def _uncertain_chats(service: Service) -> set[str]:
 
 
 def config_of(telegram: TelegramServer) -> dict[str, Any]:
-    section = {
-        "enabled": True,
-        "base_url": telegram.base_url,
-        "base_file_url": telegram.base_file_url,
-        "bot_token": telegram.token,
-        "dm_policy": "open",
-    }
-    return {"channels": {"telegram": section}}
+    return {"channels": {"telegram": telegram.settings}}
 
 
 def _announced(user: ChatUser) -> int:

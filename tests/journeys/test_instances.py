@@ -12,14 +12,7 @@ from tests.journeys.service import serving, with_model
 
 
 def section(telegram: TelegramServer, **more: object) -> dict[str, Any]:
-    return {
-        "enabled": True,
-        "base_url": telegram.base_url,
-        "base_file_url": telegram.base_file_url,
-        "bot_token": telegram.token,
-        "dm_policy": "open",
-        **more,
-    }
+    return {**telegram.settings, **more}
 
 
 def texts(telegram: TelegramServer, chat: int) -> list[str]:

@@ -14,15 +14,7 @@ WORDS = " ".join(f"word{n}" for n in range(30))
 
 
 def config(telegram: TelegramServer, model: FakeModelServer, **more: object) -> dict[str, Any]:
-    section = {
-        "enabled": True,
-        "base_url": telegram.base_url,
-        "base_file_url": telegram.base_file_url,
-        "bot_token": telegram.token,
-        "dm_policy": "open",
-        "group_policy": "mention",
-        **more,
-    }
+    section = {**telegram.settings, "group_policy": "mention", **more}
     return {**with_model(model.base_url), "channels": {"telegram": section}}
 
 
