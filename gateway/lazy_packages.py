@@ -128,10 +128,11 @@ class _LazyPackageFinder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        classes = self._classes.get(fullname)
-        spec = None if classes is None else PathFinder.find_spec(fullname, path, target)
-        if spec is not None and spec.loader is not None and classes is not None:
-            spec.loader = _LazyPackageLoader(spec.loader, classes)
+        if fullname not in self._classes:
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _LazyPackageLoader(spec.loader, self._classes[fullname])
         return spec
 
 

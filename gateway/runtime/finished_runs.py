@@ -93,7 +93,7 @@ class FinishedRuns:
             if packed := pack_run(live):
                 kept.run = packed
             else:
-                live.forget_request()
+                live.row = live.lean_row
                 live.log.compress(max_bytes=MIN_REBASED_BYTES)
             self._count_again(kept)
             if packed and not packed.large:

@@ -202,10 +202,10 @@ class LiveRun:
         self.log.append("end", dumps(end))
         self.log.close(self._result)
 
-    def forget_request(self) -> None:
-        """Keep no request that is in the database as well."""
-        if not self.temporary:
-            self.row = replace(self.row, kwargs={}, metadata={})
+    @property
+    def lean_row(self) -> Run:
+        """The row, without a request that is in the database as well."""
+        return self.row if self.temporary else replace(self.row, kwargs={}, metadata={})
 
     def rebase(self, later: "LiveRun") -> None:
         """Of a run that ended, store large events as differences from those of a later run on the same thread."""

@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import orjson
@@ -104,7 +104,7 @@ def pack_run(live: LiveRun) -> PackedRun | None:
         for position, event in enumerate(stored)
     ]
     head = {
-        "row": live.row if live.temporary else replace(live.row, kwargs={}, metadata={}),
+        "row": live.lean_row,
         "graph_id": live.graph_id,
         "temporary": live.temporary,
         "attempt": live.attempt,
