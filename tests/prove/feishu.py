@@ -122,6 +122,7 @@ class FeishuPlatform(SimulatedPlatform):
     Args:
         channel: The app's name in the configuration.
         people: How many people write to it in private.
+        weight: The share of the messages that each of its places gets, relative to those of other bots.
         webhook: Whether Feishu calls the service; otherwise the service connects to it.
         card_entities: Whether the app may use CardKit, so that its cards stream.
         more: Further keys of the channel's section.
@@ -132,6 +133,7 @@ class FeishuPlatform(SimulatedPlatform):
         channel: str,
         *,
         people: int,
+        weight: float = 1.0,
         webhook: bool = False,
         card_entities: bool = False,
         **more: object,
@@ -150,6 +152,7 @@ class FeishuPlatform(SimulatedPlatform):
                 channel=channel,
                 private=True,
                 steers=steers(more),
+                weight=weight,
                 can_edit=False,
             )
             self.places.append(FeishuPlace(self.server, f"oc_dm_{user}", user, traits))
@@ -161,6 +164,7 @@ class FeishuPlatform(SimulatedPlatform):
             channel=channel,
             private=False,
             steers=steers(more),
+            weight=weight,
             can_edit=False,
         )
         self.places.append(FeishuPlace(self.server, "oc_room", "ou_proof1", traits))

@@ -38,6 +38,8 @@ FORGET_S = 5.0
 """How often the records of requests are dropped."""
 
 MESSAGES_PER_S = 1.5
+FULL_FEISHU_PER_S = 12.0
+"""Up to this rate, in all, Feishu's bots get as many messages as others: an app may make 50 calls a second there."""
 SECONDS_PER_FAULT = 4.0
 PEOPLE = 2
 DENSE_RUNS = 64
@@ -139,9 +141,11 @@ class System:
 def make_platforms(people: int, rate: float = 0.0) -> list[SimulatedPlatform]:
     """Return several bots of each platform: with connections and webhooks, in all modes of a busy conversation.
 
-    At a high rate, fewer of the messages go to Slack: a workspace allows 50 reactions and 20 streams a minute.
+    At a high rate, fewer of the messages go to Slack: a workspace allows 50 reactions and 20 streams a minute. So at
+    a very high one to Feishu, where a card takes up to ten calls.
     """
     slack = min(1.0, MESSAGES_PER_S / rate) if rate else 1.0
+    feishu = min(1.0, FULL_FEISHU_PER_S / rate) if rate else 1.0
     steer, interrupt = {"busy": "steer"}, {"busy": "interrupt"}
     return [
         TelegramPlatform("telegram", people=people, token="700700:fake-token"),
@@ -160,8 +164,10 @@ def make_platforms(people: int, rate: float = 0.0) -> list[SimulatedPlatform]:
             streaming=True,
             session=steer,
         ),
-        FeishuPlatform("feishu", people=people, card_entities=True),
-        FeishuPlatform("feishu-support", people=people, webhook=True, session=interrupt),
+        FeishuPlatform("feishu", people=people, weight=feishu, card_entities=True),
+        FeishuPlatform(
+            "feishu-support", people=people, weight=feishu, webhook=True, session=interrupt
+        ),
     ]
 
 
