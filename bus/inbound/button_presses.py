@@ -121,7 +121,7 @@ def message_from_press(pressed: AuthorizedPress, text: str = "·", name: str = "
         asked.reply_target,
         reply_to=press.message_id or asked.reply_target.reply_to,
         response_url=press_response_url(pressed),
-        user=press.sender.user_id if asked.reply_target.user else "",
+        user=_recipient(press, asked),
     )
     return InboundMessage(
         event_id=f"press:{pressed.row.id}:{name}",
@@ -135,6 +135,13 @@ def message_from_press(pressed: AuthorizedPress, text: str = "·", name: str = "
         language=press.language,
         answers_row=pressed.row.id,
     )
+
+
+def _recipient(press: ButtonPress, asked: InboundMessage) -> str:
+    """Return who is answered, as the platform needs it: the asker as they were answered before, or the presser."""
+    if not asked.reply_target.user or press.sender.user_id == asked.sender.user_id:
+        return asked.reply_target.user
+    return press.reply_target.user or press.sender.user_id
 
 
 def press_response_url(pressed: AuthorizedPress) -> str:

@@ -98,6 +98,21 @@ async def test_a_pressed_option_is_a_message_of_the_presser(
         assert '"user_id":"u"' in row.body.replace(" ", "")
 
 
+@pytest.mark.parametrize(("presser", "recipient"), [("u", "T1@T9/u"), ("boss", "T1@boss")])
+async def test_what_a_press_starts_is_answered_with_the_token_of_its_workspace(
+    tmp_path: Path, presser: str, recipient: str
+) -> None:
+    """Where OAuth installed a Slack app, the recipient names the workspace."""
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake"), policy=GROUP) as h:
+        await asked(h, is_private=False, reply_target=ReplyTarget(chat="c", user="T1@T9/u"))
+        await eventually(lambda: labels(h) == ["red", "green"])
+        place = ReplyTarget(chat="c", user=f"T1@{presser}")
+        assert await press(h, "red", user=presser, reply_target=place) == PressResponse()
+        await shows(h, 2)
+        row = (await h.bus.inbox.list_recent(limit=1))[0]
+        assert decode_inbound(row.body).reply_target.user == recipient
+
+
 async def test_of_several_presses_the_first_counts(tmp_path: Path) -> None:
     async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
         await asked(h)
