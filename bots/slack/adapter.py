@@ -207,7 +207,7 @@ class SlackAdapter(
     @override
     async def send_file(self, target: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
         async with self._calling(target):
-            return await self._files.send_file(target, file, key=key)
+            return await self._messages.send_file(target, file, key=key)
 
     @override
     async def edit_message(

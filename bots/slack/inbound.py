@@ -117,7 +117,7 @@ def parse_slash_command(
         reply_target=ReplyTarget(
             chat=chat,
             response_url=as_str(body.get("response_url")),
-            user=me.recipient(user) if me.installation else "",
+            user=me.recipient(user),
         ),
         sender=Sender(user_id=user, name=clean(as_str(body.get("user_name")))),
         text=text if text.startswith("/") else f"/{text or 'help'}",

@@ -1,11 +1,13 @@
 """Slack messages: send, update, delete and look up; respond to commands and button presses."""
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from bots.slack.api import ResponseUrlExpired, SlackApi
+from bots.slack.direct_messages import DirectMessages
 from bots.slack.errors import BLOCK_CODES, SlackError, error_from_status
 from bots.slack.files import SlackFileUploader
 from bots.slack.format import EMPTY, SlackText, fits, render, render_plain
@@ -15,6 +17,9 @@ from bots.text.split import split
 from bots.text.worker import process_text
 from bus.errors import MessageTooLong
 from bus.messages import Button, MessageId, ReplyTarget
+from bus.platform import OutgoingFile
+
+_log: Final = logging.getLogger(__name__)
 
 METADATA_TYPE = "parley_delivery"
 """The type of the metadata that carries a message's outbox key."""
@@ -51,20 +56,41 @@ class SlackMessages:
     def __init__(self, api: SlackApi, files: SlackFileUploader) -> None:
         self._api = api
         self._files = files
+        self._direct = DirectMessages(api)
 
     async def send(
         self, target: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button] = ()
     ) -> MessageId:
-        """Send one message, to the command's own answer address as long as that takes it.
+        """Send one message; the answer to a command to its own address, or else to its author's direct messages.
 
         A message whose blocks Slack refuses is sent as plain text; code that is too long for a message
         is sent as a file.
         """
-        if target.response_url:
-            try:
-                return await self._respond_to_command(target.response_url, markdown, buttons)
-            except ResponseUrlExpired:
-                pass
+        if not target.response_url:
+            return await self._send(target, markdown, key=key, buttons=buttons)
+        try:
+            await self._respond_to_command(target.response_url, markdown, buttons)
+        except ResponseUrlExpired:
+            # Without buttons: a press in another chat than the command's would count for nothing.
+            await self._send(await self._direct.place_for(target), markdown, key=key, buttons=())
+        return MessageId("")
+
+    async def send_file(self, target: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
+        """Share a file; what answers a command goes to its author's direct messages, and its address says so."""
+        if not target.response_url:
+            return await self._files.send_file(target, file, key=key)
+        place = await self._direct.place_for(target)
+        sent = await self._files.send_file(place, file, key=key)
+        text = target.texts.file_in_direct_message.format(name=file.name)
+        try:
+            await self.respond_ephemeral(target.response_url, text)
+        except SlackError as error:  # The file has arrived: nothing is to be sent again.
+            _log.info("%s: where a file went was not said: %s", self._api.channel, error)
+        return sent
+
+    async def _send(
+        self, target: ReplyTarget, markdown: str, *, key: str, buttons: Sequence[Button]
+    ) -> MessageId:
         code = await process_text(code_too_long, markdown)
         if code is None:
             return await self._with_plain_fallback(
@@ -185,13 +211,12 @@ class SlackMessages:
 
     async def _respond_to_command(
         self, callback: str, markdown: str, buttons: Sequence[Button]
-    ) -> MessageId:
+    ) -> None:
         """Answer a command, visible to its author alone. Such a message has no id."""
         pieces = await process_text(split, markdown, fits)
         if len(pieces) > 1:
             raise MessageTooLong(pieces)
         await self._respond(callback, await process_text(render, pieces[0], buttons))
-        return MessageId("")
 
     async def _respond(self, callback: str, message: SlackText) -> None:
         body: dict[str, object] = {

@@ -290,6 +290,7 @@ class Messages:
     artifact_too_large: str = "⚠️ I could not attach **{name}**: it is larger than {megabytes} MB."
     artifact_empty: str = "⚠️ I could not attach **{name}**: the file is empty."
     artifact_refused: str = "⚠️ I could not attach **{name}**. {reason}"
+    file_in_direct_message: str = "📎 I sent you **{name}** in a direct message."
     code_in_file: str = "📎 The code is in the file **{name}**."
     """Replaces code that is too long for a message."""
     upload_attached: str = "[Attached: {names}]"

@@ -160,6 +160,7 @@ CHINESE = Messages(
     artifact_too_large="⚠️ 无法附上 **{name}**：文件超过 {megabytes} MB。",
     artifact_empty="⚠️ 无法附上 **{name}**：文件为空。",
     artifact_refused="⚠️ 无法附上 **{name}**。{reason}",
+    file_in_direct_message="📎 我已通过私信把 **{name}** 发给您。",
     code_in_file="📎 代码在文件 **{name}** 中。",
     upload_attached="[附件：{names}]",
     upload_failed="[无法读取的附件：{name}]",

@@ -278,7 +278,9 @@ def test_slash_commands(text: str, said: str) -> None:
     assert found.event_id == "slash:13.37"
     assert found.message_id == ""
     assert found.key == ConversationKey(channel="slack", workspace="T1", chat="C1")
-    assert found.reply_target == ReplyTarget(chat="C1", response_url="https://hooks.test/x")
+    assert found.reply_target == ReplyTarget(
+        chat="C1", response_url="https://hooks.test/x", user="U1"
+    )
     assert (found.sender.user_id, found.sender.name) == ("U1", "ann")
     assert found.is_addressed
     assert not found.is_private

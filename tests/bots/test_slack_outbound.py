@@ -11,7 +11,7 @@ import pytest
 from bots.slack.adapter import SlackAdapter
 from bots.slack.format import escape
 from bus.errors import DeliveryError, MessageTooLong
-from bus.messages import ReplyTarget
+from bus.messages import Button, ReplyTarget
 from bus.platform import OutgoingFile, WorkShown
 from tests.bots.slack_rig import FAST, QUICK, config, fast_slack, running
 from tests.eventually import eventually
@@ -205,19 +205,62 @@ async def test_a_command_is_answered_to_its_author_alone() -> None:
     assert slack.violations == []
 
 
-async def test_an_answer_that_comes_too_late_is_a_message() -> None:
+async def test_an_answer_that_comes_too_late_is_a_direct_message() -> None:
+    """Only its author may see it: nothing is said in the channel."""
     intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake) as adapter:
         place = await command_place(slack, intake)
-        for number in range(6):
-            await adapter.send(place, str(number), key=str(number))
-        assert [(m.words, m.only_for) for m in slack.messages("C1", viewer=USER)][4:] == [
-            ("4", USER),
-            ("5", ""),
-        ]
+        for number in range(7):
+            assert await adapter.send(place, str(number), key=str(number)) == ""
+        assert [m.words for m in slack.messages("C1", viewer=USER)] == ["0", "1", "2", "3", "4"]
+        assert slack.texts(f"D{USER}") == ["5", "6"]
         slack.expire_callbacks()
-        await adapter.send(place, "late", key="late")
-        assert slack.texts("C1") == ["5", "late"]
+        await adapter.send_with_buttons(place, "late", (Button(label="A", token="t"),), key="late")
+        late = slack.messages(f"D{USER}")[-1]
+        assert (late.words, dict(late.buttons)) == ("late", {})
+        assert slack.messages("C1") == []
+        assert len(slack.asked("conversations.open")) == 1
+    assert slack.violations == []
+
+
+async def test_a_file_that_answers_a_command_is_for_its_author_alone(tmp_path: Path) -> None:
+    """A file cannot be shown to one person in a channel, and the bot need not be in that channel."""
+    intake = RecordingIntake()
+    async with fast_slack() as slack, running(slack, intake) as adapter:
+        place = await command_place(slack, intake)
+        slack.workspace.channels["C1"].members.clear()
+        file = outgoing(tmp_path)
+        await adapter.send_file(place, file, key="7:document:0")
+        assert slack.messages("C1") == []
+        assert [m.files[0]["name"] for m in slack.messages(f"D{USER}")] == [file.name]
+        (told,) = slack.messages("C1", viewer=USER)
+        assert file.name in told.words
+        slack.expire_callbacks()
+        await adapter.send_file(place, file, key="8:document:0")
+        assert len(slack.messages(f"D{USER}")) == 2
+    assert slack.violations == []
+
+
+@pytest.mark.parametrize(
+    "trouble", [{"status": 503}, {"drop": "before"}, {"error": "user_disabled"}], ids=str
+)
+async def test_direct_messages_that_cannot_be_opened_leave_no_doubt(
+    trouble: dict[str, object],
+) -> None:
+    intake = RecordingIntake()
+    async with fast_slack() as slack, running(slack, intake, timeouts=QUICK) as adapter:
+        place = await command_place(slack, intake)
+        slack.expire_callbacks()
+        slack.fail("conversations.open", **trouble)  # type: ignore[arg-type]
+        with pytest.raises(DeliveryError) as caught:
+            await adapter.send(place, "late", key="k")
+        assert not caught.value.ambiguous
+        assert caught.value.retryable == ("error" not in trouble)
+        with pytest.raises(DeliveryError, match="no more answers"):
+            await adapter.send(replace(place, user=""), "late", key="k")
+        await adapter.send(place, "late", key="k")
+        assert slack.texts(f"D{USER}") == ["late"]
+        assert slack.messages("C1") == []
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,7 @@ class SlackMethods:
             "reactions.add": self._react,
             "reactions.remove": self._unreact,
             "conversations.history": self._history,
+            "conversations.open": self._open,
             "conversations.replies": self._replies,
             "files.getUploadURLExternal": self._announce,
             "files.completeUploadExternal": self._share,
@@ -174,6 +175,14 @@ class SlackMethods:
         if not thread:
             raise SlackApiError("thread_not_found")
         return self._page(thread, given, keep=thread[0])
+
+    def _open(self, given: Arguments) -> Answer:
+        """Open the direct messages with one person; the stand-in names them by it."""
+        user = str(given["users"])
+        if self._workspace.people.get(user, {}).get("deleted"):
+            raise SlackApiError("user_disabled")
+        channel = self._workspace.channel(f"D{user}", kind="im", members={user})
+        return {"channel": {"id": channel.id}}
 
     def _page(
         self, found: list[SlackMessage], given: Arguments, *, keep: SlackMessage | None = None
