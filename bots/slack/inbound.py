@@ -21,6 +21,7 @@ from bots.slack.payload import (
     workspace_of,
 )
 from bots.text.characters import clean
+from bus.commands import parse_command
 from bus.messages import (
     ConversationKey,
     InboundMessage,
@@ -35,6 +36,9 @@ _USER_SUBTYPES = frozenset({"", "file_share", "me_message", "thread_broadcast"})
 """Subtypes that are a person saying something; all others report changes."""
 
 _OWN = "own message"
+
+_CONVERSATION_COMMANDS = frozenset({"bootstrap", "export", "new", "retry", "status", "undo"})
+"""Commands about a conversation; the others are about a chat, or about nothing in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,23 +108,34 @@ def parse_event(body: Mapping[str, Any], me: SlackIdentity) -> SlackEvent:  # no
 def parse_slash_command(
     body: Mapping[str, Any], me: SlackIdentity
 ) -> InboundMessage | IgnoredEvent:
-    """Convert a slash command: the text behind `/parley` is the command; none asks for help."""
+    """Convert a slash command: the text behind `/parley` is the command; none asks for help.
+
+    In a channel only its author sees the answer, so what people say so there is a conversation of each of them.
+    """
     chat, user = as_str(body.get("channel_id")), as_str(body.get("user_id"))
     trigger = as_str(body.get("trigger_id"))
     if not (chat and user and trigger):
         return IgnoredEvent("slash command without channel, user or trigger")
-    text, _ = parse_mrkdwn(as_str(body.get("text")), bot=me.user_id)
+    typed, _ = parse_mrkdwn(as_str(body.get("text")), bot=me.user_id)
+    text = typed if typed.startswith("/") else f"/{typed or 'help'}"
+    command = parse_command(text)
+    is_about_chat = command is not None and command.name not in _CONVERSATION_COMMANDS
     return InboundMessage(
         event_id=f"slash:{trigger}",
         message_id="",
-        key=ConversationKey(channel=me.channel, workspace=workspace_of(body, me), chat=chat),
+        key=ConversationKey(
+            channel=me.channel,
+            workspace=workspace_of(body, me),
+            chat=chat,
+            topic="" if is_private(chat) or is_about_chat else f"@{user}",
+        ),
         reply_target=ReplyTarget(
             chat=chat,
             response_url=as_str(body.get("response_url")),
             user=me.recipient(user),
         ),
         sender=Sender(user_id=user, name=clean(as_str(body.get("user_name")))),
-        text=text if text.startswith("/") else f"/{text or 'help'}",
+        text=text,
         is_private=is_private(chat),
         is_addressed=True,
     )

@@ -1,5 +1,7 @@
 """Memory scopes: a private chat has its person's memory, a group has its own. Pure."""
 
+from dataclasses import replace
+
 from bus.messages import InboundMessage
 
 
@@ -21,6 +23,12 @@ def memory_scope(inbound: InboundMessage) -> str:
     return ":".join(
         ("room", key.channel, _part(key.workspace), _part(inbound.original_chat or key.chat))
     )
+
+
+def run_memory_scope(inbound: InboundMessage) -> str:
+    """Return the scope of a message's run: what only its author sees the answer of is private in a group as well."""
+    is_private = inbound.is_private or bool(inbound.reply_target.response_url)
+    return memory_scope(replace(inbound, is_private=is_private))
 
 
 def _part(name: str) -> str:

@@ -9,7 +9,7 @@ from bus.access.policy import is_admin
 from bus.config import DEFAULT_SESSION, BusConfig, Busy, ChannelPolicy, SessionConfig
 from bus.errors import BusError
 from bus.messages import InboundMessage
-from bus.settings.memory_scope import global_user_id, memory_scope
+from bus.settings.memory_scope import global_user_id, run_memory_scope
 from bus.settings.resolver import SettingsResolver, run_context
 
 LEAD_AGENT = "lead_agent"
@@ -68,7 +68,7 @@ class SessionResolver:
             **chosen,
             "channel_user_id": message.sender.user_id,
             "user_id": global_user_id(message),
-            "memory_scope": memory_scope(message),
+            "memory_scope": run_memory_scope(message),
             "language": message.reply_target.language,
         }
         # Every field is given: pydantic is slow at looking up defaults.

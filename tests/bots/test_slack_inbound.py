@@ -267,9 +267,9 @@ def slash(**fields: object) -> dict[str, Any]:
         ("help", "/help"),
         ("", "/help"),
         ("  ", "/help"),
-        ("/status", "/status"),
-        ("bootstrap my team", "/bootstrap my team"),
-        (" new ", "/new"),
+        ("/models", "/models"),
+        ("memory", "/memory"),
+        (" stop ", "/stop"),
     ],
 )
 def test_slash_commands(text: str, said: str) -> None:
@@ -284,6 +284,30 @@ def test_slash_commands(text: str, said: str) -> None:
     assert (found.sender.user_id, found.sender.name) == ("U1", "ann")
     assert found.is_addressed
     assert not found.is_private
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("bootstrap my team", "/bootstrap my team"),
+        (" new ", "/new"),
+        ("export", "/export"),
+        ("status", "/status"),
+        ("what is my pin?", "/what is my pin?"),
+    ],
+)
+def test_what_people_say_by_slash_in_a_channel_is_a_conversation_of_each(
+    text: str, said: str
+) -> None:
+    """Only they see the answers: nobody else may ask for what was said, or export it."""
+    ann, bob = (
+        taken(parse_slash_command(slash(text=text, user_id=user), ME)) for user in ("U1", "U2")
+    )
+    assert ann.text == bob.text == said
+    assert (ann.key.topic, bob.key.topic) == ("@U1", "@U2")
+    assert ann.reply_target.thread == ""
+    private = taken(parse_slash_command(slash(text=text, channel_id="D1"), ME))
+    assert private.key.topic == ""
 
 
 def test_a_slash_command_in_a_direct_message_belongs_to_its_conversation() -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bus.messages import ReplyTarget
 from bus.settings.memory_scope import global_user_id, memory_scope
 from store.config import StoreConfig
 from store.conversation_settings import ConversationSettings, ConversationSettingsStore
@@ -145,6 +146,20 @@ async def test_memory_belongs_to_the_user_in_private_and_to_the_chat_in_a_group(
         context = harness.server.runs[0].body["context"]
         assert context["memory_scope"] == "room:fake:w:g"
         assert context["user_id"] == "fake:w:ann"
+
+
+async def test_what_only_its_author_sees_the_answer_of_does_not_reach_the_memory_of_a_group(
+    tmp_path: Path,
+) -> None:
+    """What people say behind a slash command on Slack."""
+    async with running_bus(tmp_path) as harness:
+        own = ReplyTarget(chat="g", response_url="https://hooks.test/x")
+        await harness.send("/memory", user="ann", chat="g", is_private=False, reply_target=own)
+        await harness.send("my pin", user="ann", chat="g", is_private=False, reply_target=own)
+        await harness.wait_for_runs(1)
+        assert harness.server.runs[0].body["context"]["memory_scope"] == "person:fake:w:ann"
+        scopes = {query["scope"] for _, what, query in harness.gateway.asked if what == "memory"}
+        assert scopes == {"room:fake:w:g"}
 
 
 @given(st.lists(st.tuples(st.text(), st.text(), st.booleans()), min_size=2, unique=True))
