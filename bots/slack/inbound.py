@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 from bots.common.events import IgnoredEvent
 from bots.slack.attachments import parse_attachments
 from bots.slack.edits import parse_deletion, parse_edit
+from bots.slack.forwarded import all_files, with_forwarded
 from bots.slack.mrkdwn_parser import parse_mrkdwn
 from bots.slack.payload import (
     SlackIdentity,
@@ -204,8 +205,9 @@ def parse_message(
     user, thread = as_str(event.get("user")), as_str(event.get("thread_ts"))
     if not (chat and ts and user):
         return IgnoredEvent("message without channel, time or user")
-    text, mentioned = parse_mrkdwn(as_str(event.get("text")), bot=me.user_id)
-    files = parse_attachments(event.get("files"), installation=me.installation)
+    typed, mentioned = parse_mrkdwn(as_str(event.get("text")), bot=me.user_id)
+    text = with_forwarded(typed, event)
+    files = parse_attachments(all_files(event), installation=me.installation)
     if not text and not files:
         return IgnoredEvent(reason=Disposition.EMPTY)
     key = _key(body, event, me)

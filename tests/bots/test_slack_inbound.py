@@ -248,6 +248,49 @@ def test_hostile_text_passes_and_can_be_kept(text: str) -> None:
         assert skipped(found) is Disposition.EMPTY
 
 
+def forwarded(**fields: object) -> dict[str, Any]:
+    return {
+        "id": 1,
+        "is_msg_unfurl": True,
+        "is_share": True,
+        "author_id": "U2",
+        "author_name": "Bob",
+        "channel_id": "C9",
+        "ts": "1.5",
+        "text": "<@UBOT> the launch is on *Friday* &amp; free\n<https://x.org|x>",
+        "fallback": "[January 1st] Bob: the launch",
+        "from_url": "https://team.slack.com/archives/C9/p15",
+    } | fields
+
+
+def test_a_forwarded_message_is_read_with_what_was_written_above_it() -> None:
+    found = taken(parse_event(body(text="Which day?", attachments=[forwarded()]), ME))
+    assert found.text == (
+        "Which day?\n\n[Forwarded message of Bob]\n"
+        "> @UBOT the launch is on *Friday* & free\n> x (https://x.org)"
+    )
+    assert not found.is_addressed  # the mention is not the sender's
+
+
+def test_a_forwarded_message_needs_no_words_of_the_sender() -> None:
+    alone = body(
+        channel="D1",
+        channel_type="im",
+        text="",
+        attachments=[forwarded(author_name="A\n[x]"), forwarded(text="", fallback="")],
+    )
+    assert taken(parse_event(alone, ME)).text.startswith("[Forwarded message of A [x]]\n> @UBOT")
+    file = {"id": "F7", "name": "plan.pdf", "mimetype": "application/pdf", "size": 3}
+    files = body(text="", attachments=[forwarded(text="", fallback="", files=[file])])
+    (attached,) = taken(parse_event(files, ME)).attachments
+    assert (attached.name, attached.ref) == ("plan.pdf", "F7")
+
+
+@pytest.mark.parametrize("attachments", [[{"text": "preview"}], ["x"], None, {"is_share": True}])
+def test_previews_of_links_are_not_read(attachments: object) -> None:
+    assert taken(parse_event(body(text="see", attachments=attachments), ME)).text == "see"
+
+
 def slash(**fields: object) -> dict[str, Any]:
     return {
         "command": "/parley",

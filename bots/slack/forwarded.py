@@ -1,0 +1,43 @@
+"""Messages that a person forwarded: Slack puts them beside the text, as attachments. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from bots.slack.mrkdwn_parser import parse_mrkdwn
+from bots.slack.payload import as_list, as_mapping, as_str
+from bots.text.characters import clean
+
+_NAME_CHARS: Final = 80
+
+
+def with_forwarded(text: str, event: Mapping[str, Any]) -> str:
+    r"""Return what a person wrote, and behind it what they forwarded, as quotations.
+
+    >>> shared = {"is_share": True, "author_name": "Ann", "text": "See &lt;b&gt;\nand c"}
+    >>> with_forwarded("What is this?", {"attachments": [shared]})
+    'What is this?\n\n[Forwarded message of Ann]\n> See <b>\n> and c'
+    """
+    quotations = [_quotation(shared) for shared in _shared(event)]
+    return "\n\n".join(part for part in (text, *quotations) if part)
+
+
+def all_files(event: Mapping[str, Any]) -> Sequence[Any]:
+    """Return the files of a message, then those of the messages that it forwards."""
+    forwarded = [file for shared in _shared(event) for file in as_list(shared.get("files"))]
+    return [*as_list(event.get("files")), *forwarded]
+
+
+def _shared(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the attachments that are messages; others are previews of links."""
+    for attachment in map(as_mapping, as_list(event.get("attachments"))):
+        if attachment.get("is_share") is True or attachment.get("is_msg_unfurl") is True:
+            yield attachment
+
+
+def _quotation(shared: Mapping[str, Any]) -> str:
+    words, _ = parse_mrkdwn(as_str(shared.get("text")) or as_str(shared.get("fallback")))
+    if not words:
+        return ""
+    name = " ".join(clean(as_str(shared.get("author_name"))).split())[:_NAME_CHARS]
+    head = f"[Forwarded message of {name}]" if name else "[Forwarded message]"
+    return "\n".join([head, *(f"> {line}".rstrip() for line in words.split("\n"))])
