@@ -39,6 +39,9 @@ _OK: Final = 200
 _NOT_FOUND: Final = 404
 _TYPE_CHARS: Final = 80
 
+_URL_VERIFICATION: Final = "url_verification"
+"""The request with which Slack tries a Request URL; where OAuth installs the app, nobody may have done so yet."""
+
 
 def sign_request(secret: str, timestamp: str, body: bytes) -> str:
     """Return the signature of a request.
@@ -90,11 +93,13 @@ class SlackWebhook(SignedWebhook[WebhookRequest]):
 
     @override
     async def accept(self, intake: Intake, content: WebhookRequest) -> WebhookResponse:
-        if self.app is None or not self._api.bots:
+        if self.app is None:
+            return RETRY_LATER
+        parsed = parse_request(content)
+        if not self._api.bots and parsed.body.get("type") != _URL_VERIFICATION:
             return RETRY_LATER  # Without our own ids, mentions of the bot cannot be recognized.
         if reason := content.headers.get("x-slack-retry-reason"):
             _log.info("%s: Slack sends a request again: %.40r", self._channel, reason)
-        parsed = parse_request(content)
         return self._respond(parsed, await self.app.async_dispatch(parsed), intake)
 
     def _respond(

@@ -95,6 +95,33 @@ async def test_it_is_connected_once_slack_proved_itself() -> None:
         assert after.last_event_at is not None
 
 
+async def test_a_request_url_is_verified_before_any_workspace_installed_the_app() -> None:
+    """Slack takes events only at a verified URL, and the app may be installed only afterwards."""
+    async with FakeSlack() as slack:
+        settings = {
+            "mode": "http",
+            "signing_secret": slack.events.secret,
+            "bot_token": "",
+            "client_id": "1.2",
+            "client_secret": "s",
+        }
+        adapter = SlackAdapter(config(slack, settings), timeouts=HTTP)
+        door = adapter.webhook
+        assert door is not None
+        async with anyio.create_task_group() as tasks:
+            intake = RecordingIntake()
+            await tasks.start(lambda task_status: adapter.run(intake, task_status=task_status))
+            await slack.wait_for(lambda: "No workspace" in adapter.health().detail)
+            asked = WebhookRequest(headers=JSON | signed(slack, CHALLENGE), body=CHALLENGE)
+            answer = await door.handle(asked)
+            assert (answer.status, json.loads(answer.body)) == (200, {"challenge": "c-1"})
+            said = WebhookRequest(headers=JSON | signed(slack, message()), body=message())
+            assert (await door.handle(said)).status == 503
+            forged = WebhookRequest(headers=JSON, body=CHALLENGE)
+            assert (await door.handle(forged)).status == 401
+            tasks.cancel_scope.cancel()
+
+
 def wrong_headers(slack: FakeSlack, body: bytes) -> dict[str, dict[str, str]]:
     good = signed(slack, body)
     stamp, proof = "x-slack-request-timestamp", "x-slack-signature"
