@@ -8,8 +8,15 @@ from contextlib import asynccontextmanager, suppress
 import anyio
 
 from bus.errors import DeliveryError, unwrapped
-from bus.messages import OutboundIndicator, ReplyTarget, decode_outbound
-from bus.outbound.rows import indicator_row
+from bus.messages import (
+    OutboundFile,
+    OutboundIndicator,
+    OutboundMessage,
+    OutboundText,
+    ReplyTarget,
+    decode_outbound,
+)
+from bus.outbound.rows import first_text_key, indicator_row
 from bus.platform import Adapter, SupportsIndicators, SupportsRefusalIndicator, WorkShown
 from bus.retry import Backoff
 from store.outbox import NewOutboxRow, OutboxRow, OutboxStore
@@ -162,14 +169,31 @@ async def list_repeated(outbox: OutboxStore, now: float) -> list[NewOutboxRow]:
     repeated: list[NewOutboxRow] = []
     for row in await outbox.list_last_closed(now=now, limit=REPEATED, within_s=REPEATED_S):
         with suppress(ValueError):  # a row that cannot be decoded was not sent
-            repeated += _indicator_rows(row)
+            repeated += await _indicator_rows(outbox, row)
     return repeated
 
 
-def _indicator_rows(closed: OutboxRow) -> list[NewOutboxRow]:
+async def is_answered(
+    outbox: OutboxStore, row: OutboxRow, body: OutboundMessage, sent: str = ""
+) -> bool:
+    """Return whether a turn whose last row is closed ended well, and people may see its answer. Raises StoreError.
+
+    An answer that the platform refused for good was not given. One of unknown outcome may be there. `sent`: the key of
+    a row that is known to be there.
+    """
+    if body.final_status != "ok":
+        return False
+    # The last row of an answer that had a progress notice takes that away, and says nothing of the answer.
+    own = {row.key} if isinstance(body, OutboundText | OutboundFile) else set()
+    keys = (own | {first_text_key(row.key)}) - {sent}
+    found = [await outbox.find(key) for key in sorted(keys)]
+    return all(one is None or one.state != "failed" for one in found)
+
+
+async def _indicator_rows(outbox: OutboxStore, closed: OutboxRow) -> list[NewOutboxRow]:
     """Return the row of the indicator that follows the last message of a turn, if it is that. Raises ValueError."""
     body = decode_outbound(closed.body)
     if isinstance(body, OutboundIndicator) or not body.final_status:
         return []
-    ok = body.final_status == "ok"
+    ok = await is_answered(outbox, closed, body)
     return [indicator_row(closed.conversation, body.reply_target, ok=ok)]

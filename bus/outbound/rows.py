@@ -77,6 +77,15 @@ def text_rows(
     return _rows(row, _named("reply", _texts(row, inbound, parts, cards)))
 
 
+def first_text_key(key: str) -> str:
+    """Return the outbox key of the first text of the answer that a row belongs to.
+
+    >>> first_text_key("7:removal")
+    '7:reply:0'
+    """
+    return f"{key.partition(':')[0]}:reply:0"
+
+
 def reply_buttons(row: InboxRow, reply: Reply, texts: Messages) -> tuple[Button, ...]:
     """Return the buttons under an answer; each can be answered in words as well."""
     if reply.question.needs_approval:

@@ -24,7 +24,7 @@ from bus.bounded import BoundedDict
 from bus.errors import unwrapped
 from bus.messages import OutboundIndicator, ReplyTarget, chat_of, decode_outbound
 from bus.outbound.attempts import ClosedRow, DeliveryAttempts
-from bus.outbound.indicators import IndicatorUpdater, list_repeated
+from bus.outbound.indicators import IndicatorUpdater, is_answered, list_repeated
 from bus.outbound.pacing import SendRateLimiter
 from bus.outbound.retry_policy import RetryTimings, remaining_wait_s
 from bus.outbound.rows import indicator_row
@@ -370,10 +370,11 @@ class DeliveryWorker:
         self._wake_waiters(decoded.row.key)
         if not closed.is_sent:
             await self._attempts.show_failure(closed)
-        body = decoded.body
+        row, body = decoded.row, decoded.body
         if body.final_status:
-            ok = body.final_status == "ok"
-            await self.show_finished(decoded.row.conversation, body.reply_target, ok=ok)
+            sent = row.key if closed.is_sent else ""
+            ok = await self._store.call(lambda: is_answered(self._outbox, row, body, sent))
+            await self.show_finished(row.conversation, body.reply_target, ok=ok)
 
     async def _advance_indicator(
         self, row: OutboxRow, body: OutboundIndicator, adapter: Adapter

@@ -5,10 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import anyio
+import pytest
 from typing_extensions import override
 
 from bus.errors import DeliveryError
-from bus.messages import OutboundText, ReplyTarget, encode_outbound
+from bus.messages import OutboundRemoval, OutboundText, ReplyTarget, encode_outbound
 from bus.outbound.indicators import MAX_WORKING, IndicatorUpdater
 from bus.platform import WorkShown
 from store.config import StoreConfig
@@ -71,6 +72,43 @@ async def test_an_outcome_that_is_rate_limited_survives_kills_and_holds_nothing_
     async with pump(platform, tmp_path, clock) as delivery:
         await eventually(lambda: platform.marks == {"a": "done", "b": "done"})
         await eventually(delivery._outbox.list_open, lambda rows: not rows)
+
+
+REFUSED = DeliveryError("channel is archived")
+
+
+def removal(key: str) -> NewOutboxRow:
+    """The row behind an answer whose progress notice is taken away."""
+    body = OutboundRemoval(
+        channel="cards",
+        reply_target=ReplyTarget(chat="c", reply_to="m"),
+        target_key="notice",
+        final_status="ok",
+    )
+    return NewOutboxRow(key=key, conversation=CONVERSATION, body=encode_outbound(body))
+
+
+def first_text(key: str) -> NewOutboxRow:
+    body = OutboundText(channel="cards", reply_target=ReplyTarget(chat="c"), markdown="hello")
+    return NewOutboxRow(key=key, conversation=CONVERSATION, body=encode_outbound(body))
+
+
+@pytest.mark.parametrize("has_notice", [False, True])
+async def test_an_answer_that_the_platform_refused_is_not_marked_as_done(
+    tmp_path: Path, *, has_notice: bool
+) -> None:
+    """Nobody may believe in an answer that is nowhere to be seen; a restart repeats the same outcome."""
+    platform, clock = CardPlatform(), OffsetClock()
+    platform.fail("send", REFUSED)
+    rows = [replace(answer("7:reply:0"), conversation=CONVERSATION)]
+    if has_notice:
+        rows = [first_text("7:reply:0"), removal("7:removal")]
+    async with pump(platform, tmp_path, clock) as delivery:
+        await delivery.enqueue(CONVERSATION, rows)
+        await settle(delivery, rows[-1].key)
+        await shows(platform, "failed")
+    async with pump(platform, tmp_path, clock):
+        await shows(platform, "failed", "failed")
 
 
 async def test_a_refusal_leaves_memory_without_a_garbage_collection(tmp_path: Path) -> None:
