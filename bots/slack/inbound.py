@@ -22,7 +22,7 @@ from bots.slack.payload import (
     workspace_of,
 )
 from bots.text.characters import clean
-from bus.commands import parse_command
+from bus.commands import misspelled_command, parse_command
 from bus.messages import (
     ConversationKey,
     InboundMessage,
@@ -120,6 +120,8 @@ def parse_slash_command(
     typed, _ = parse_mrkdwn(as_str(body.get("text")), bot=me.user_id)
     text = typed if typed.startswith("/") else f"/{typed or 'help'}"
     command = parse_command(text)
+    if command is None and not misspelled_command(text):
+        text = typed  # A question: the agent is not to take its first word for a command.
     is_about_chat = command is not None and command.name not in _CONVERSATION_COMMANDS
     return InboundMessage(
         event_id=f"slash:{trigger}",

@@ -336,7 +336,9 @@ def test_slash_commands(text: str, said: str) -> None:
         (" new ", "/new"),
         ("export", "/export"),
         ("status", "/status"),
-        ("what is my pin?", "/what is my pin?"),
+        ("what is my pin?", "what is my pin?"),
+        ("/mnt/x is full", "/mnt/x is full"),
+        ("hlep", "/hlep"),
     ],
 )
 def test_what_people_say_by_slash_in_a_channel_is_a_conversation_of_each(
