@@ -98,8 +98,10 @@ class SizeEstimator:
             self._room = max(1, int(size * _AIM / max(answer.share, _LEAST)))
             if answer:
                 low = probe
-                if answer.share >= _ENOUGH or ends[min(at + probe, len(ends) - 1)] - base > (
-                    self._room / _AIM
+                next_size = ends[min(at + probe, len(ends) - 1)] - base
+                if answer.share >= _ENOUGH or (
+                    # A line or two do not tell how much more fits: a heading would be a message by itself.
+                    answer.share >= _LEAST and next_size > self._room / _AIM
                 ):
                     break
             else:

@@ -109,7 +109,7 @@ def _cut(text: str, gauge: SizeEstimator, *, depth: int) -> list[str]:
     at = base = 0
     while at < len(chunks):
         count = _count_fitting(chunks, ends, at, base, gauge)
-        if count:
+        if count and not _is_head_of_cut(chunks, at, count, gauge):
             pieces.append(_join(chunks, at, count))
             at += count
             base = ends[at - 1]
@@ -118,7 +118,8 @@ def _cut(text: str, gauge: SizeEstimator, *, depth: int) -> list[str]:
             base = ends[at]
             at += 1
         else:
-            *whole, tail = _cut_block(chunks[at], gauge, depth) or [""]
+            head, at = _join(chunks, at, count), at + count
+            *whole, tail = _cut_below(head, chunks[at], gauge, depth) or [""]
             pieces += whole
             chunks[at] = _Chunk(kind="tail", text=tail + "\n")
             base = ends[at] - len(tail) - 1
@@ -149,6 +150,23 @@ def _without_trailing_headings(chunks: Sequence[_Chunk], at: int, count: int) ->
         if chunks[at + shorter - 1].kind != "heading_open":
             return shorter
     return count
+
+
+def _is_head_of_cut(chunks: Sequence[_Chunk], at: int, count: int, gauge: SizeEstimator) -> bool:
+    """Return whether chunks are nothing but headings of a block that is to be cut: they go into its first piece."""
+    if at + count == len(chunks):
+        return False
+    heads, block = chunks[at : at + count], chunks[at + count]
+    return all(head.kind == "heading_open" for head in heads) and not gauge(block.text.strip("\n"))
+
+
+def _cut_below(head: str, chunk: _Chunk, gauge: SizeEstimator, depth: int) -> list[str]:
+    """Split one block that does not fit; the first piece begins with its headings, if there are any."""
+    if not head:
+        return _cut_block(chunk, gauge, depth)
+    below = gauge.inside(lambda piece: f"{head}\n\n{piece}")
+    first, *others = _cut_block(chunk, below, depth) or [""]
+    return [f"{head}\n\n{first}", *others]
 
 
 def _join(chunks: Sequence[_Chunk], at: int, count: int) -> str:

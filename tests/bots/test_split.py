@@ -85,6 +85,36 @@ def test_graphemes_and_links_stay_whole() -> None:
     assert any("[a label](https://example.org/path)" in piece for piece in linked)
 
 
+@pytest.mark.parametrize("first", ["# Head", "Here it is:", "1."])
+@pytest.mark.parametrize("size", [400, 1_200, 1_900])
+def test_a_short_beginning_is_no_message_by_itself(first: str, size: int) -> None:
+    def fits(piece: str) -> MeasuredSize:
+        return MeasuredSize(share=len(piece) / 4_000)
+
+    text = "\n\n".join([first, *["x" * size] * 20])
+    pieces = split(text, fits)
+    assert pieces[0].startswith(f"{first}\n\n{'x' * size}")
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "word " * 2_000,
+        "\n".join(f"- item {number}" for number in range(900)),
+        "\n".join(["```py", *["x = 1"] * 1_500, "```"]),
+        "\n".join(["|a|b|", "|-|-|", *["|one|two|"] * 900]),
+    ],
+)
+def test_a_heading_stays_with_a_text_that_is_cut(block: str) -> None:
+    for limit in (within(4_000), lambda piece: MeasuredSize(share=len(piece) / 4_000)):
+        pieces = split(f"Intro.\n\n## Head\n\n### Below\n\n{block}\n\nEnd.", limit)
+        assert pieces[0] == "Intro."
+        assert pieces[1].startswith("## Head\n\n### Below\n\n")
+        assert len(pieces[1]) > 3_000
+        assert not any(piece.startswith("#") for piece in pieces[2:])
+        assert all(len(piece) <= 4_000 for piece in pieces)
+
+
 def test_the_number_of_questions_grows_with_the_pieces() -> None:
     calls = 0
 
