@@ -8,12 +8,8 @@ from telegram import CallbackQuery, ChatMember, ChatMemberUpdated, Message, Upda
 from telegram.constants import ChatType
 
 from bots.common.events import IgnoredEvent
-from bots.telegram.inbound import (
-    clean_name,
-    in_topic,
-    language_of,
-    parse_message,
-)
+from bots.telegram.context import clean_name
+from bots.telegram.inbound import in_topic, is_content, kind_of_message, language_of, parse_message
 from bots.telegram.mentions import TelegramIdentity
 from bus.messages import (
     ButtonPress,
@@ -140,7 +136,9 @@ def _migration(message: Message, identity: TelegramIdentity) -> ChatMigratedEven
 def _edit(
     update_id: int, message: Message, identity: TelegramIdentity, commands: Collection[str]
 ) -> MessageEdit | IgnoredEvent:
-    """Return an edit. An edited command is ignored: it ran already."""
+    """Return an edit. An edited command is ignored: it ran already. So is a place, which moves all the time."""
+    if not is_content(message):
+        return IgnoredEvent(kind_of_message(message))
     edited = parse_message(message, update_id, identity, commands)
     if isinstance(edited, IgnoredEvent):
         return edited

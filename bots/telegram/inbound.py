@@ -8,12 +8,11 @@ from telegram.helpers import effective_message_type
 
 from bots.common.events import IgnoredEvent
 from bots.telegram.attachments import parse_attachments
+from bots.telegram.context import add_context, clean_name, describe_content, quoted_message
 from bots.telegram.mentions import ParsedText, TelegramIdentity, parse_text
-from bots.text.characters import clean
-from bus.messages import ConversationKey, InboundMessage, ReplyTarget, Sender
+from bus.messages import Attachment, ConversationKey, InboundMessage, ReplyTarget, Sender
 from bus.platform import Disposition
 
-_MAX_NAME_CHARS = 200
 _MAX_LANGUAGE_CHARS = 35
 """Longest language tag (RFC 5646 4.4.1)."""
 
@@ -34,15 +33,19 @@ def parse_message(
     if isinstance(author, IgnoredEvent):
         return author
     attachments = parse_attachments(message)
-    if message.text is None and message.caption is None and not attachments:
-        return IgnoredEvent(_kind_of_message(message))
     parsed = _parsed_text(message, identity)
+    is_private = _is_private(message)
+    if not is_content(message):
+        # In a group a sticker or a place is not for us, whatever it replies to. In private, somebody waits.
+        shown = describe_content(message) if is_private else ""
+        if not shown:
+            return IgnoredEvent(kind_of_message(message))
+        parsed = ParsedText(text=shown)
     if parsed.for_other:
         return IgnoredEvent("another bot's command", Disposition.NOT_ADDRESSED)
-    is_private = _is_private(message)
     is_addressed = _is_addressed(message, parsed, identity, commands)
     if author.is_bot and (is_private or not is_addressed):
-        return IgnoredEvent(_kind_of_message(message), Disposition.FROM_BOT)
+        return IgnoredEvent(kind_of_message(message), Disposition.FROM_BOT)
     return InboundMessage(
         event_id=str(update_id),
         message_id=str(message.message_id),
@@ -54,19 +57,27 @@ def parse_message(
         ),
         reply_target=_reply_target(message),
         sender=author,
-        text=_text(parsed, commands),
+        text=_text(message, parsed, identity, commands),
         is_private=is_private,
         is_addressed=is_addressed,
         replies_to=_replies_to(message),
         track_replies=_tracks_replies(message),
-        attachments=attachments,
+        attachments=attachments + _quoted_files(message, parsed, identity),
         sent_at=message.date.timestamp(),
         language=language_of(message.from_user),
         album=str(message.media_group_id or ""),
     )
 
 
-def _kind_of_message(message: Message) -> str:
+def is_content(message: Message) -> bool:
+    """Return whether a message has words or files of its own."""
+    return (
+        message.text is not None or message.caption is not None or bool(parse_attachments(message))
+    )
+
+
+def kind_of_message(message: Message) -> str:
+    """Return what kind of message it is, by Telegram's name."""
     kind = effective_message_type(message)
     return str(kind) if kind else next(iter(message.api_kwargs), "service message")
 
@@ -82,13 +93,8 @@ def _author(message: Message, identity: TelegramIdentity) -> Sender | IgnoredEve
     if chat is not None:
         return Sender(user_id=str(chat.id), name=clean_name(chat.title or chat.username or ""))
     if user is None or user.id == identity.user_id:
-        return IgnoredEvent(_kind_of_message(message), Disposition.FROM_BOT)
+        return IgnoredEvent(kind_of_message(message), Disposition.FROM_BOT)
     return Sender(user_id=str(user.id), name=clean_name(user.full_name), is_bot=bool(user.is_bot))
-
-
-def clean_name(name: str) -> str:
-    """Return a person's name without control characters, on one line."""
-    return " ".join(clean(name).split())[:_MAX_NAME_CHARS]
 
 
 def language_of(user: User | None) -> str:
@@ -157,7 +163,8 @@ def _replies_to(message: Message) -> tuple[str, ...]:
 def _is_addressed(
     message: Message, parsed: ParsedText, identity: TelegramIdentity, commands: Collection[str]
 ) -> bool:
-    if _is_private(message) or parsed.mentioned or parsed.command in commands:
+    is_command = parsed.command in commands and message.forward_origin is None
+    if _is_private(message) or parsed.mentioned or is_command:
         return True
     replied = _replied_message(message)
     writer = replied.from_user if replied else None
@@ -170,8 +177,24 @@ def _parsed_text(message: Message, identity: TelegramIdentity) -> ParsedText:
     return parse_text(message.caption or "", message.caption_entities, identity)
 
 
-def _text(parsed: ParsedText, commands: Collection[str]) -> str:
-    """Return the text; `/start`, which Telegram sends first to every bot, becomes `/help`."""
-    if parsed.command == "start" and "start" not in commands and "help" in commands:
-        return "/help"
-    return parsed.text
+def _text(
+    message: Message, parsed: ParsedText, identity: TelegramIdentity, commands: Collection[str]
+) -> str:
+    """Return the text; `/start`, which Telegram sends first to every bot, becomes `/help`.
+
+    A command is for us alone; a forwarded one is somebody else's words.
+    """
+    if message.forward_origin is None and parsed.command:
+        if parsed.command == "start" and "start" not in commands and "help" in commands:
+            return "/help"
+        if parsed.command in commands:
+            return parsed.text
+    return add_context(parsed.text, message, identity)
+
+
+def _quoted_files(
+    message: Message, parsed: ParsedText, identity: TelegramIdentity
+) -> tuple[Attachment, ...]:
+    """Return the files of the message that somebody says something about."""
+    quoted = quoted_message(message, identity) if parsed.text else None
+    return parse_attachments(quoted) if quoted is not None else ()

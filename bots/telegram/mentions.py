@@ -83,6 +83,9 @@ def parse_text(
                 command, for_other = name.lower(), bool(owner) and not ours
             kept.append(f"/{name}" if ours else shown)
             cursor, mentioned = end, mentioned or ours
+        elif entity.type == MessageEntity.TEXT_LINK:
+            kept.append(units.part(cursor, end) + _address(shown, entity.url or ""))
+            cursor = end
     kept.append(units.part(cursor, len(units)))
     return ParsedText(
         text=clean("".join(kept)).strip(),
@@ -97,6 +100,17 @@ def _is_mention(entity: MessageEntity, shown: str, identity: TelegramIdentity) -
         return shown.casefold() == f"@{identity.username}".casefold()
     named = entity.user if entity.type == MessageEntity.TEXT_MENTION else None
     return named is not None and named.id == identity.user_id
+
+
+def _address(label: str, url: str) -> str:
+    """Return the address behind a label, unless the label says it.
+
+    >>> _address("docs", "https://a.example/docs"), _address("a.example", "http://a.example/")
+    (' (https://a.example/docs)', '')
+    """
+    plain = url.rstrip("/")
+    is_said = label.strip().rstrip("/") in (plain, plain.partition("://")[2])
+    return "" if is_said or not url else f" ({url})"
 
 
 def _after_space(units: _Utf16Text, kept: list[str], end: int) -> int:

@@ -11,15 +11,19 @@ _KANA = re.compile(r"[\u3040-\u30ff]")
 _LETTERS_PER_HAN = 2
 """The weight of a Chinese character: Chinese text names commands and programs in Latin letters."""
 
-_LANGUAGE_NEUTRAL = re.compile(r"https?://[!-~]+|^\s*/[!-~].*", re.DOTALL)
-"""URLs and commands: they are the same in every language."""
+_LANGUAGE_NEUTRAL = re.compile(
+    r"https?://[!-~]+|^\s*/[!-~].*|^\[Forwarded from [^\n]*|(?m:^> [^\n]*)", re.DOTALL
+)
+"""URLs and commands are the same in every language; quotations are other people's words."""
 
 
 def detect_language(text: str) -> str:
-    """Return the language of a text by its script: "zh", "en", or "" for neither.
+    r"""Return the language of a text by its script: "zh", "en", or "" for neither.
 
     >>> [detect_language(text) for text in ("你好", "Hello 世界", "帮我用 bash 列出", "https://example.com看看")]
     ['zh', 'en', 'zh', 'zh']
+    >>> [detect_language(text) for text in ("翻译\n\n> Bob:\n> Good morning", "[Forwarded from Bob]\n你好")]
+    ['zh', 'zh']
     >>> [detect_language(text) for text in ("", "42 👍", "/model gpt", "こんにちは世界", "привет")]
     ['', '', '', '', '']
     """

@@ -249,7 +249,11 @@ def test_named_without_username(user: dict[str, Any], text: str, addressed: bool
         ),
         ({"new_chat_members": [ALICE]}, Disposition.UNSUPPORTED, "new_chat_members"),
         ({"forum_topic_created": {"name": "x", "icon_color": 1}}, Disposition.UNSUPPORTED, None),
-        ({"location": {"longitude": 1.0, "latitude": 2.0}}, Disposition.UNSUPPORTED, "location"),
+        (
+            {"chat": PLAIN, "location": {"longitude": 1.0, "latitude": 2.0}},
+            Disposition.UNSUPPORTED,
+            "location",
+        ),
         ({"rich_message": {"blocks": []}}, Disposition.UNSUPPORTED, "rich_message"),
         ({}, Disposition.UNSUPPORTED, "service message"),
     ],

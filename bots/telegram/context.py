@@ -1,0 +1,145 @@
+"""What a message says beside its own words: what it replies to, who wrote what it forwards, what it shows. Pure."""
+
+from telegram import (
+    Chat,
+    Contact,
+    Dice,
+    Location,
+    Message,
+    MessageOrigin,
+    MessageOriginChannel,
+    MessageOriginChat,
+    MessageOriginHiddenUser,
+    MessageOriginUser,
+    Poll,
+    Sticker,
+    User,
+    Venue,
+)
+
+from bots.telegram.mentions import TelegramIdentity, parse_text
+from bots.text.characters import clean
+
+_MAX_NAME_CHARS = 200
+
+_UNREADABLE = {
+    "story": "a story",
+    "game": "a game",
+    "paid_media": "paid media",
+    "checklist": "a checklist",
+    "invoice": "an invoice",
+    "giveaway": "a giveaway",
+}
+"""What people can send or forward that has no words for us, by Telegram's name."""
+
+
+def clean_name(name: str) -> str:
+    """Return a person's name without control characters, on one line."""
+    return " ".join(clean(name).split())[:_MAX_NAME_CHARS]
+
+
+def describe_content(message: Message) -> str:  # noqa: PLR0911 - one return per kind
+    """Return what a message without text and files shows, in words for the agent; "" for service messages.
+
+    A venue also has a location, and a die of Telegram's is no sticker.
+    """
+    match message:
+        case Message(venue=Venue(title=title, address=address, location=location)):
+            return f"[Place: {clean_name(title)}, {clean_name(address)} ({_coordinates(location)})]"
+        case Message(location=Location() as location):
+            return f"[Location: {_coordinates(location)}]"
+        case Message(contact=Contact() as contact):
+            name = clean_name(f"{contact.first_name} {contact.last_name or ''}")
+            return f"[Contact: {name}, {clean_name(contact.phone_number)}]"
+        case Message(poll=Poll(question=question, options=options)):
+            lines = [f"- {clean_name(option.text)}" for option in options]
+            return "\n".join([f"[Poll: {' '.join(clean(question).split())}]", *lines])
+        case Message(dice=Dice(emoji=emoji, value=value)):
+            return f"[{clean_name(emoji)} {value}]"
+        case Message(sticker=Sticker(emoji=emoji)):
+            return f"[Not readable here: a sticker {clean_name(emoji or '')}".rstrip() + "]"
+        case _:
+            names = [what for field, what in _UNREADABLE.items() if getattr(message, field)]
+            return f"[Not readable here: {names[0]}]" if names else ""
+
+
+def add_context(text: str, message: Message, identity: TelegramIdentity) -> str:
+    """Return a message's own words with who wrote them, if they are forwarded, and with what they reply to.
+
+    Both are on lines of their own: what it replies to below, as a quotation. Words that the conversation has
+    already, those of the bot, are quoted only where the person selected some of them.
+    """
+    if not text:  # Files say nothing, and those of an album would all say this.
+        return text
+    if message.forward_origin is not None:
+        text = f"[Forwarded from {_origin_name(message.forward_origin)}]\n{text}"
+    words = _quoted_words(message, identity)
+    if not words:
+        return text
+    author = _quoted_author(message, identity)
+    lines = f"{author}:\n{words}" if author else words
+    return "\n".join([text, "", *(f"> {line}".rstrip() for line in lines.split("\n"))])
+
+
+def quoted_message(message: Message, identity: TelegramIdentity) -> Message | None:
+    """Return the message of somebody else that a message replies to, in the same chat; None if there is none.
+
+    In a private chat there is nobody else: what was said there is in the conversation already.
+    """
+    replied = message.reply_to_message
+    if replied is None or message.chat.type == Chat.PRIVATE or replied.chat.id != message.chat.id:
+        return None
+    writer = replied.from_user
+    return None if writer is not None and writer.id == identity.user_id else replied
+
+
+def _quoted_words(message: Message, identity: TelegramIdentity) -> str:
+    """Return the words that a person replies to: the part that they selected, else all of another person's."""
+    if message.quote is not None and (message.quote.is_manual or message.external_reply):
+        return clean(message.quote.text).strip()
+    replied = quoted_message(message, identity)
+    if replied is None:
+        return ""
+    words = replied.text or replied.caption
+    if words is None:
+        return describe_content(replied)
+    entities = replied.caption_entities if replied.text is None else replied.entities
+    # The bot's name stays: somebody else was talking to it, or about it.
+    nobody = TelegramIdentity(user_id=0, username="")
+    return parse_text(words, entities, nobody).text
+
+
+def _quoted_author(message: Message, identity: TelegramIdentity) -> str:
+    replied = message.reply_to_message
+    if message.external_reply is not None:
+        return _origin_name(message.external_reply.origin)
+    if replied is not None and replied.sender_chat is not None:
+        return _chat_name(replied.sender_chat)
+    writer = replied.from_user if replied is not None else None
+    if writer is None:
+        return ""
+    return "You" if writer.id == identity.user_id else _user_name(writer)
+
+
+def _origin_name(origin: MessageOrigin) -> str:
+    match origin:
+        case MessageOriginUser(sender_user=user):
+            return _user_name(user)
+        case MessageOriginHiddenUser(sender_user_name=name):
+            return clean_name(name)
+        case MessageOriginChat(sender_chat=chat) | MessageOriginChannel(chat=chat):
+            return _chat_name(chat)
+        case _:
+            return "elsewhere"
+
+
+def _user_name(user: User) -> str:
+    return clean_name(user.full_name)
+
+
+def _chat_name(chat: Chat) -> str:
+    return clean_name(chat.title or chat.username or "")
+
+
+def _coordinates(location: Location) -> str:
+    return f"{location.latitude:.6f}, {location.longitude:.6f}"

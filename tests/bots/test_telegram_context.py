@@ -1,0 +1,216 @@
+"""What a message says beside its own words: replies, quotations, forwards, hidden links, places."""
+
+from typing import Any
+
+import pytest
+
+from bots.common.events import IgnoredEvent
+from bus.messages import InboundMessage
+from tests.bots.test_telegram_inbound import (
+    ALICE,
+    BOT,
+    CREATED,
+    FORUM,
+    PLAIN,
+    PRIVATE,
+    TOPIC,
+    accepted,
+    meaning,
+    message,
+    read,
+    replied,
+)
+from tests.fakes.telegram_chats import Wire
+
+BOB = {"id": 1002, "is_bot": False, "first_name": "Bob"}
+NEWS = {"id": -1009, "type": "channel", "title": "News"}
+PHOTO = [{"file_id": "p", "file_unique_id": "u", "width": 9, "height": 9, "file_size": 5}]
+LINK = {"type": "text_link", "offset": 4, "length": 4, "url": "https://a.example/docs"}
+TAP = "@Parley_Bot translate this"
+
+
+def wordless(**fields: Wire) -> dict[str, Any]:
+    return message(**{"message_id": 33, "chat": PLAIN, "from": BOB} | fields)
+
+
+def group(**fields: Wire) -> InboundMessage:
+    return accepted(**{"chat": PLAIN, "text": TAP} | fields)
+
+
+@pytest.mark.parametrize(
+    ("url", "label", "text"),
+    [
+        ("https://a.example/docs", "docs", "See docs (https://a.example/docs) now"),
+        ("https://a.example/", "a.example", "See a.example now"),
+        ("https://a.example/x", "https://a.example/x", "See https://a.example/x now"),
+        ("https://evil.example/?bank.com", "bank.com", None),
+    ],
+)
+def test_the_address_behind_a_label_is_kept(url: str, label: str, text: str | None) -> None:
+    entity = {"type": "text_link", "offset": 4, "length": len(label), "url": url}
+    inbound = accepted(text=f"See {label} now", entities=[entity])
+    assert inbound.text == (text or f"See {label} ({url}) now")
+
+
+def test_addresses_keep_mentions_and_other_text_where_they_were() -> None:
+    text = "😀 @Parley_Bot see docs, 😀"
+    entities = [
+        {"type": "mention", "offset": 3, "length": 11},
+        LINK | {"offset": 19, "length": 4},
+        {"type": "bold", "offset": 19, "length": 4},
+    ]
+    inbound = accepted(chat=PLAIN, text=text, entities=entities)
+    assert inbound.text == "😀 see docs (https://a.example/docs), 😀"
+
+
+def test_what_another_person_said_is_quoted() -> None:
+    said = replied(text="See docs\nat 9", entities=[LINK], **{"from": BOB})
+    inbound = group(reply_to_message=said)
+    assert inbound.text == ("translate this\n\n> Bob:\n> See docs (https://a.example/docs)\n> at 9")
+    assert inbound.replies_to == ("33",)
+
+
+def test_what_another_person_said_is_quoted_in_a_topic() -> None:
+    said = replied(chat=FORUM, **{"from": BOB}, **TOPIC)
+    assert group(chat=FORUM, reply_to_message=said, **TOPIC).text == (
+        "translate this\n\n> Bob:\n> before"
+    )
+    assert group(chat=FORUM, reply_to_message=CREATED, **TOPIC).text == "translate this"
+
+
+def test_files_of_another_person_are_taken_along() -> None:
+    said = wordless(photo=PHOTO, caption="our\noffice")
+    inbound = group(reply_to_message=said)
+    assert [file.ref for file in inbound.attachments] == ["p"]
+    assert inbound.text == "translate this\n\n> Bob:\n> our\n> office"
+
+
+def test_a_channel_is_quoted_by_its_name() -> None:
+    said = replied(sender_chat=NEWS, **{"from": {"id": 777000, "is_bot": False, "first_name": "T"}})
+    assert group(reply_to_message=said).text == "translate this\n\n> News:\n> before"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"chat": PLAIN, "text": "go on", "reply_to_message": replied(**{"from": BOT})},
+        {"text": "go on", "reply_to_message": replied(chat=PRIVATE, **{"from": BOT})},
+        {"text": "go on", "reply_to_message": replied(chat=PRIVATE, **{"from": ALICE})},
+    ],
+)
+def test_what_the_conversation_has_already_is_not_quoted(fields: dict[str, Any]) -> None:
+    assert accepted(**fields).text == "go on"
+
+
+def test_what_a_person_selects_is_quoted_whoever_said_it() -> None:
+    quote = {"text": "fore", "position": 2, "is_manual": True}
+    answer = replied(**{"from": BOT})
+    assert group(text="Why?", reply_to_message=answer, quote=quote).text == "Why?\n\n> You:\n> fore"
+    said = replied(text="before", **{"from": BOB})
+    assert group(reply_to_message=said, quote=quote).text == "translate this\n\n> Bob:\n> fore"
+
+
+def test_what_was_said_elsewhere_is_quoted() -> None:
+    origin = {"type": "channel", "date": 1, "chat": NEWS, "message_id": 5}
+    elsewhere = {"origin": origin, "chat": NEWS, "message_id": 5}
+    quote = {"text": "It rains.", "position": 0}
+    inbound = accepted(text="True?", external_reply=elsewhere, quote=quote)
+    assert inbound.text == "True?\n\n> News:\n> It rains."
+
+
+@pytest.mark.parametrize(
+    ("origin", "name"),
+    [
+        ({"type": "user", "date": 1, "sender_user": BOB}, "Bob"),
+        ({"type": "hidden_user", "date": 1, "sender_user_name": "Some\nbody"}, "Some body"),
+        ({"type": "chat", "date": 1, "sender_chat": PLAIN}, "Team"),
+        ({"type": "channel", "date": 1, "chat": NEWS, "message_id": 5}, "News"),
+    ],
+)
+def test_forwarded_words_are_somebody_elses(origin: dict[str, Any], name: str) -> None:
+    assert accepted(text="Hi", forward_origin=origin).text == f"[Forwarded from {name}]\nHi"
+    assert accepted(photo=PHOTO, forward_origin=origin).text == ""
+    # A command that somebody else wrote is not run here.
+    assert accepted(text="/new", forward_origin=origin).text.endswith("]\n/new")
+    group_command = accepted(chat=PLAIN, text="/new", forward_origin=origin)
+    assert not group_command.is_addressed
+
+
+@pytest.mark.parametrize("text", ["/new", "/help@Parley_Bot", "@Parley_Bot /help"])
+def test_a_command_quotes_nothing(text: str) -> None:
+    said = replied(photo=PHOTO, **{"from": BOB})
+    assert group(text=text, reply_to_message=said).text in ("/new", "/help")
+
+
+POLL_OPTION = {"text": "Rome", "voter_count": 0, "persistent_id": "1"}
+PLACE = {"latitude": 52.5200066, "longitude": -13.404954}
+SHOWN: list[tuple[dict[str, Any], str]] = [
+    ({"location": PLACE}, "[Location: 52.520007, -13.404954]"),
+    (
+        {
+            "location": PLACE,
+            "venue": {"location": PLACE, "title": "Zoo", "address": "Street 1"},
+        },
+        "[Place: Zoo, Street 1 (52.520007, -13.404954)]",
+    ),
+    (
+        {"contact": {"phone_number": "+491", "first_name": "Zed", "last_name": "Y"}},
+        "[Contact: Zed Y, +491]",
+    ),
+    (
+        {
+            "poll": {
+                "id": "1",
+                "question": "Where?",
+                "options": [POLL_OPTION],
+                "total_voter_count": 0,
+                "is_closed": False,
+                "is_anonymous": True,
+                "type": "regular",
+                "allows_multiple_answers": False,
+                "allows_revoting": False,
+                "members_only": False,
+            }
+        },
+        "[Poll: Where?]\n- Rome",
+    ),
+    ({"dice": {"emoji": "🎲", "value": 5}}, "[🎲 5]"),
+    (
+        {
+            "sticker": {
+                "file_id": "s",
+                "file_unique_id": "s",
+                "type": "regular",
+                "width": 1,
+                "height": 1,
+                "is_animated": False,
+                "is_video": False,
+                "emoji": "👍",
+            }
+        },
+        "[Not readable here: a sticker 👍]",
+    ),
+    ({"story": {"chat": NEWS, "id": 3}}, "[Not readable here: a story]"),
+]
+
+
+@pytest.mark.parametrize(("fields", "text"), SHOWN)
+def test_what_has_no_words_is_described_in_a_private_chat(
+    fields: dict[str, Any], text: str
+) -> None:
+    assert accepted(**fields).text == text
+    answer = replied(**{"from": BOT})
+    assert isinstance(read(chat=PLAIN, reply_to_message=answer, **fields), IgnoredEvent)
+
+
+@pytest.mark.parametrize(("fields", "text"), SHOWN)
+def test_what_has_no_words_can_be_asked_about_in_a_group(fields: dict[str, Any], text: str) -> None:
+    said = wordless(**fields)
+    lines = "\n".join(f"> {line}" for line in text.split("\n"))
+    assert group(reply_to_message=said).text == f"translate this\n\n> Bob:\n{lines}"
+
+
+def test_a_place_that_moves_asks_nothing_again() -> None:
+    assert isinstance(
+        meaning({"update_id": 9, "edited_message": message(location=PLACE)}), IgnoredEvent
+    )
