@@ -41,7 +41,7 @@ def parse_message(
         if not shown:
             return IgnoredEvent(kind_of_message(message))
         parsed = ParsedText(text=shown)
-    if parsed.for_other:
+    if parsed.for_other and message.forward_origin is None:
         return IgnoredEvent("another bot's command", Disposition.NOT_ADDRESSED)
     is_addressed = _is_addressed(message, parsed, identity, commands)
     if author.is_bot and (is_private or not is_addressed):

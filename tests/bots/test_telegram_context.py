@@ -132,6 +132,7 @@ def test_forwarded_words_are_somebody_elses(origin: dict[str, Any], name: str) -
     assert accepted(photo=PHOTO, forward_origin=origin).text == ""
     # A command that somebody else wrote is not run here.
     assert accepted(text="/new", forward_origin=origin).text.endswith("]\n/new")
+    assert accepted(text="/new@Other_Bot", forward_origin=origin).text.endswith("/new@Other_Bot")
     group_command = accepted(chat=PLAIN, text="/new", forward_origin=origin)
     assert not group_command.is_addressed
 
