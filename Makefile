@@ -112,8 +112,8 @@ test-long: $(V)/.dev
 test-slowest: $(V)/.dev
 	env -u PYTHONDONTWRITEBYTECODE $(V)/bin/python -m pytest -q --workers 4 --durations=20
 
-# The lines that no test reaches, those of services included: each Python of .venv measures itself as long as the file
-# is there. Takes twice as long as `make test`; COVERAGE_TESTS names a part of the suite.
+# The lines and functions that no test reaches, those of services included: each Python of .venv measures itself as long
+# as the file is there. Takes twice as long as `make test`; COVERAGE_TESTS names a part of the suite.
 COVERAGE_START = $(shell $(V)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/a0_parley_coverage.pth
 coverage: export COVERAGE_FILE := $(CURDIR)/.coverage
 coverage: $(V)/.dev
@@ -124,6 +124,7 @@ coverage: $(V)/.dev
 	@rm -f $(COVERAGE_START)
 	@$(V)/bin/coverage combine -q
 	$(V)/bin/coverage report --show-missing
+	@$(V)/bin/coverage json -q -o - | $(V)/bin/python -P -m tests.unreached
 
 lint: $(V)/.dev
 	$(V)/bin/ruff check .

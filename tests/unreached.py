@@ -1,0 +1,55 @@
+"""Lists the functions that no test reaches, from what `coverage json` says: the end of `make coverage`.
+
+Those that run where nothing is measured are listed apart, with the reason.
+"""
+
+import json
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+EXCUSED = {
+    "agent/sandbox/search.py": "searches in a process without site packages, and so without coverage",
+    "agent/uploads/worker.py": "converts in a process that may write no file, and so no measurement",
+    "gateway/langgraph_deployment.py:serve_rest": "LangGraph's own server calls it, which is not measured",
+}
+"""Functions, or files with all their functions, that tests reach where nothing is measured."""
+
+
+def unreached(report: dict[str, Any]) -> dict[str, int]:
+    """Return the functions of which no line ran, as "file:name", and the line in which each begins."""
+    return {
+        f"{file}:{name}": part["start_line"]
+        for file, content in report["files"].items()
+        for name, part in content["functions"].items()
+        if name and part["missing_lines"] and not part["executed_lines"]
+    }
+
+
+def lines(report: dict[str, Any]) -> Iterable[str]:
+    """Yield what is printed."""
+    found = unreached(report)
+    reasons = {
+        function: reason
+        for function in found
+        if (reason := EXCUSED.get(function) or EXCUSED.get(function.partition(":")[0]))
+    }
+    yield f"Functions that no test reaches: {len(found) - len(reasons)}"
+    for function, line in found.items():
+        if function not in reasons:
+            yield f"  {_place(function, line)}"
+    if reasons:
+        yield f"Functions that are not measured: {len(reasons)}"
+        for function, reason in reasons.items():
+            yield f"  {_place(function, found[function])}: {reason}"
+    for entry in EXCUSED.keys() - {*found, *(one.partition(":")[0] for one in found)}:
+        yield f"{entry} is measured: take it out of tests/unreached.py"
+
+
+def _place(function: str, line: int) -> str:
+    file, _, name = function.partition(":")
+    return f"{file}:{line} {name}"
+
+
+if __name__ == "__main__":
+    sys.stdout.writelines(f"{line}\n" for line in lines(json.load(sys.stdin)))
