@@ -70,11 +70,6 @@ class LocalSandbox(Sandbox):
         self._shell = shell
         self._search_deadline_s = search_deadline_s
 
-    @property
-    @override
-    def id(self) -> str:
-        return self._id
-
     @override
     async def list_dir(self, path: str, *, max_depth: int = 2) -> FileListing:
         return await _in_thread(partial(self._list_dir, path, max_depth))

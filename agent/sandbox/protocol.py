@@ -39,11 +39,6 @@ class GrepQuery:
 class Sandbox(Protocol):
     """The files and the shell of one thread. Methods raise SandboxError, whose text contains no host paths."""
 
-    @property
-    def id(self) -> str:
-        """Its id, `{kind}:{thread id}`."""
-        ...
-
     async def list_dir(self, path: str, *, max_depth: int = 2) -> FileListing:
         """List a folder as full virtual paths; folders end with a slash, ignored names are omitted."""
         ...
