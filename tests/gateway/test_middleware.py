@@ -47,6 +47,23 @@ async def test_every_answer_has_a_request_id(tmp_path: Path) -> None:
         assert (missing.status_code, len(missing.headers["x-request-id"])) == (404, 16)
 
 
+async def test_an_error_that_nobody_expected_is_logged_and_not_shown(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with composed(tmp_path) as service:
+        made = await service.client.post("/api/threads", json={"thread_id": THREAD})
+        assert made.status_code == 200
+        damage = "UPDATE thread SET error = '{hush-hush' WHERE thread_id = :id"
+        await service.services.database.transaction(lambda tx: tx.run(damage, {"id": THREAD}))
+        answer = await service.client.get(f"/api/threads/{THREAD}")
+        assert answer.status_code == 500
+        assert answer.json() == {"detail": "Internal server error; see the log."}
+        assert len(answer.headers["x-request-id"]) == 16
+        (record,) = (one for one in caplog.records if one.levelno == logging.ERROR)
+        assert record.getMessage() == f"GET /api/threads/{THREAD} failed"
+        assert record.exc_info is not None
+
+
 async def test_log_lines_name_the_request(caplog: pytest.LogCaptureFixture) -> None:
     lines: list[str] = []
 
