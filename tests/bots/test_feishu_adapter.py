@@ -1,7 +1,9 @@
 """Receiving: connect, hand over, acknowledge, reconnect. Real adapter, fake platform."""
 
 import logging
+import ssl
 from functools import partial
+from pathlib import Path
 
 import anyio
 import pytest
@@ -23,6 +25,7 @@ from tests.bots.feishu_rig import adapter_for, place_of, running
 from tests.eventually import eventually
 from tests.fakes.feishu import FakeFeishu
 from tests.fakes.intake import RecordingIntake
+from tests.fakes.nginx import write_certificate
 
 
 async def test_a_private_message_arrives_and_is_acknowledged() -> None:
@@ -40,6 +43,23 @@ async def test_a_private_message_arrives_and_is_acknowledged() -> None:
     assert inbound.message_id == message.id
     assert inbound.event_id == event.id
     assert inbound.reply_target == ReplyTarget(chat="oc_dm_ou_alice", reply_to=message.id)
+
+
+async def test_messages_and_answers_are_encrypted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate, intake = write_certificate(tmp_path), RecordingIntake()
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, certificate.with_suffix(".key"))
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    async with FakeFeishu(tls=tls) as feishu:
+        adapter = adapter_for(feishu)
+        async with running(adapter, intake):
+            message = await feishu.dm("hello")
+            await feishu.wait_for(lambda: feishu.event_of(message).acked)
+            await adapter.send(place_of(message), "hello you", key="k")
+        assert [answer.text for answer in feishu.answers_to(message)] == ["hello you"]
+    assert [inbound.text for inbound in intake.received] == ["hello"]
 
 
 async def test_a_mention_in_a_group_arrives_without_the_mention() -> None:

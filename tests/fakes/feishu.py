@@ -1,6 +1,7 @@
 """A Feishu server on 127.0.0.1, independent of the SDK, and no kinder than the platform."""
 
 import json
+import ssl
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -78,6 +79,7 @@ class FakeFeishu:
         redeliver_s: Pause before an event is pushed again (the platform: 15 s, 5 min, ...).
         token_s: Life of a tenant token (the platform: 2 h).
         app_calls_per_s: Calls an app may make in a second (the platform: 50).
+        tls: How it encrypts (the platform: always); None = not at all.
     """
 
     tenant = "tenant_1"
@@ -91,7 +93,9 @@ class FakeFeishu:
         redeliver_s: float = 0.2,
         token_s: float = 7200.0,
         app_calls_per_s: int = 50,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
+        self._tls = tls
         self.app_id = app_id
         self.app_secret = app_secret
         self.outsiders: dict[str, str] = {}
@@ -109,10 +113,10 @@ class FakeFeishu:
         application.router.add_get("/callback/ws", self.pusher.connect)
         self._runner = web.AppRunner(application, shutdown_timeout=0.5, access_log=None)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        site = web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self._tls)
         await site.start()
         host, port = self._runner.addresses[0][:2]
-        self.url = f"http://{host}:{port}"
+        self.url = f"{'https' if self._tls else 'http'}://{host}:{port}"
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
         return self

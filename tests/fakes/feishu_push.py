@@ -65,7 +65,8 @@ class PushService:
             raise FeishuApiError(self.endpoint_code, "told to refuse", status=200)
         ticket, service = self._state.next_id("ticket-"), random.randint(1, 2**31 - 1)  # noqa: S311
         self._tickets[ticket] = service
-        url = f"ws://{request.host}/callback/ws?device_id=7&service_id={service}&ticket={ticket}"
+        place = f"{'wss' if request.secure else 'ws'}://{request.host}/callback/ws"
+        url = f"{place}?device_id=7&service_id={service}&ticket={ticket}"
         config = {
             "ReconnectCount": -1,
             "ReconnectInterval": 120,
