@@ -280,6 +280,28 @@ async def test_a_lost_signal_delays_a_message(store: StoreConfig, tmp_path: Path
         await harness.expect_replies("Hello you")
 
 
+async def test_a_chat_is_answered_by_the_node_that_runs_its_channel(
+    store: StoreConfig, tmp_path: Path
+) -> None:
+    """Configurations differ, as while one node after the other gets a new channel."""
+    new, chats = FakePlatform("new"), [str(number) for number in range(100)]
+    async with (
+        FakeLangGraph() as server,
+        running_bus(tmp_path / "one", server=server, store=store) as one,
+        running_bus(tmp_path / "two", server=server, store=store, others={"new": new}) as two,
+    ):
+        await until_ready(one.database, two.database)
+        prefers = one.bus.owners.prefers
+        [chat, *_] = [
+            chat
+            for chat in chats
+            if prefers(ConversationKey(channel="new", workspace="w", chat=chat))
+        ]
+        await two.send("hi", channel="new", chat=chat)
+        await eventually(lambda: new.texts == ["Hello you"])
+        assert (one.platform.texts, two.platform.texts) == ([], [])
+
+
 async def test_a_signal_that_cannot_be_read_is_dropped(store: StoreConfig, tmp_path: Path) -> None:
     async with two_nodes(store, tmp_path) as nodes:
         owner, other = nodes.owner_first("c")
