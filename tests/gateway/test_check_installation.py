@@ -131,6 +131,23 @@ def test_code_of_the_configuration_that_fails_is_told(
     assert (code, "Traceback" in err, CODE[config] in err) == (1, False, True), err
 
 
+def test_a_sandbox_of_ones_own_is_named_by_its_class(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "from agent.sandbox.protocol import SandboxProvider\n"
+        "class BoxesOfMine(SandboxProvider):\n"
+        "    def __init__(self, config, folders, shared):\n"
+        "        pass\n"
+    )
+    code, out, err = parley(
+        tmp_path,
+        "check",
+        config="sandbox: {use: 'own:BoxesOfMine'}",
+        PYTHONPATH=f"{ROOT}{os.pathsep}{tmp_path}",
+    )
+    assert (code, err) == (0, "")
+    assert any("sandbox" in line and "BoxesOfMine" in line for line in out.splitlines()), out
+
+
 WITHOUT_OVERRIDE = [
     "setpriv", "--bounding-set=-dac_override,-dac_read_search,-fowner", "--inh-caps=-all",
 ]  # fmt: skip
