@@ -67,6 +67,10 @@ class Intake(Protocol):
         """
         return nullcontext()
 
+    async def has_conversation(self, key: ConversationKey) -> bool:  # noqa: ARG002
+        """Return whether anything was accepted in a conversation. Raises StoreError."""
+        return False
+
     async def receive(self, inbound: InboundMessage) -> Disposition:
         """Decide on one message and commit it. When this returns, the platform may be acknowledged.
 

@@ -33,7 +33,7 @@ from bus.messages import (
 )
 from bus.platform import Disposition
 
-_USER_SUBTYPES = frozenset({"", "file_share", "me_message", "thread_broadcast"})
+USER_SUBTYPES = frozenset({"", "file_share", "me_message", "thread_broadcast"})
 """Subtypes that are a person saying something; all others report changes."""
 
 _OWN = "own message"
@@ -154,7 +154,7 @@ def _message_event(
             return _message_change(body, parse_deletion(event), me)
         case subtype:
             bot = _bot_author(event, me)
-            if subtype in _USER_SUBTYPES and bot != _OWN:
+            if subtype in USER_SUBTYPES and bot != _OWN:
                 message = parse_message(body, event, me)
                 return _mention_by_bot(message, bot) if bot else message
             if bot:

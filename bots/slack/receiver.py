@@ -33,6 +33,7 @@ from bots.slack.payload import (
     split_recipient,
 )
 from bots.slack.streaming import SlackStreamingMessages
+from bots.slack.thread_history import SlackThreadHistory
 from bots.slack.users import SlackUserDirectory
 from bus.errors import BusError
 from bus.messages import (
@@ -61,7 +62,7 @@ class SlackReceiver:
         channel: Instance name.
         health: Shows whether messages are accepted.
         api: Knows who the bot is.
-        users: Tells members, guests and external people apart.
+        users: Knows people: members, guests and external ones, and their names.
         messages: Answers presses.
         streaming: Knows which messages stream.
         indicator: Learns titles; suggests prompts.
@@ -92,6 +93,7 @@ class SlackReceiver:
         self._health = health
         self._api = api
         self._users = users
+        self._threads = SlackThreadHistory(api, users)
         self._messages = messages
         self._streaming = streaming
         self._indicator = indicator
@@ -199,6 +201,7 @@ class SlackReceiver:
             case InboundMessage():
                 async with self._locks.hold(event.key.chat):
                     inbound = await self._with_sender_kind(event)
+                    inbound = await self._threads.add(inbound, self._intake)
                     if await self._intake.receive(inbound) is Disposition.ACCEPTED:
                         self._indicator.remember_title(inbound)
             case MessageEdit() | MessageDeletion():
@@ -218,7 +221,7 @@ class SlackReceiver:
 
     async def _change(self, change: MessageEdit | MessageDeletion) -> None:
         if isinstance(change, MessageEdit):
-            edited = await self._with_sender_kind(change.edited)
+            edited = self._threads.add_again(await self._with_sender_kind(change.edited))
             await self._intake.handle_edit(replace(change, edited=edited))
         else:
             await self._intake.handle_deletion(change)

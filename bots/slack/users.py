@@ -11,6 +11,7 @@ from slack_sdk.web.async_slack_response import AsyncSlackResponse
 from bots.slack.api import SlackApi
 from bots.slack.errors import SlackError
 from bots.slack.payload import SlackIdentity, as_list, as_mapping, as_str
+from bots.text.characters import clean
 from bus.bounded import BoundedDict
 from bus.messages import SenderKind
 
@@ -49,6 +50,7 @@ class SlackUserDirectory:
     def __init__(self, api: SlackApi) -> None:
         self._api = api
         self._known = BoundedDict[tuple[str, str], tuple[SenderKind, float]](_MAX_USERS)
+        self._names = BoundedDict[tuple[str, str], str](_MAX_USERS)
         self._cannot_look_up = False
         self._listing = anyio.Lock()
         self._listed_at: dict[str, float] = {}
@@ -79,14 +81,21 @@ class SlackUserDirectory:
         self._known[person] = (kind, now)
         return kind
 
+    async def name_of(self, user_id: str) -> str:
+        """Return a person's name; "" where it cannot be had now. Raises nothing."""
+        person = (self._api.known_identity.installation, user_id)
+        if person not in self._names:
+            try:
+                await self._ask(user_id)
+            except SlackError as error:
+                _log.info("%s: a name cannot be looked up: %s", self._api.channel, error)
+        return self._names.get(person, "")
+
     async def _look_up(self, user_id: str, *, give_up_at: float) -> SenderKind:
         """Ask for one person, again as long as Slack limits the rate; meanwhile for everybody. Raises SlackError."""
         while True:
             try:
-                answer = await self._api.call(
-                    lambda web: web.users_info(user=user_id), timeout_s=LOOKUP_S
-                )
-                return classify(as_mapping(answer.get("user")), self._api.known_identity)
+                return classify(await self._ask(user_id), self._api.known_identity)
             except SlackError as error:
                 if error.code != "ratelimited" or error.retry_after_s is None:
                     raise
@@ -97,6 +106,13 @@ class SlackUserDirectory:
             if listed := self._known.get((self._api.known_identity.installation, user_id)):
                 return listed[0]
             await anyio.sleep_until(again_at)
+
+    async def _ask(self, user_id: str) -> Mapping[str, Any]:
+        """Ask for one person, and keep the name. Raises SlackError."""
+        answer = await self._api.call(lambda web: web.users_info(user=user_id), timeout_s=LOOKUP_S)
+        user = as_mapping(answer.get("user"))
+        self._names[self._api.known_identity.installation, user_id] = display_name(user)
+        return user
 
     async def _read_list(self) -> None:
         """Learn about everybody in the workspace, unless that was tried a moment ago or Slack does not allow it."""
@@ -124,7 +140,9 @@ class SlackUserDirectory:
         for _ in range(_MAX_USERS // LIST_PAGE):
             answer = await self._api.call(read, timeout_s=LIST_PAGE_S)
             for user in map(as_mapping, as_list(answer.get("members"))):
-                self._known[me.installation, as_str(user.get("id"))] = (classify(user, me), now)
+                person = (me.installation, as_str(user.get("id")))
+                self._known[person] = (classify(user, me), now)
+                self._names[person] = display_name(user)
             cursor = as_str(as_mapping(answer.get("response_metadata")).get("next_cursor"))
             if not cursor:
                 return
@@ -155,3 +173,14 @@ def classify(user: Mapping[str, Any], me: SlackIdentity) -> SenderKind:
     if user.get("is_restricted") is True or user.get("is_ultra_restricted") is True:
         return "guest"
     return "member"
+
+
+def display_name(user: Mapping[str, Any]) -> str:
+    """Return the name that others see of a user object; "" if it has none. Pure.
+
+    >>> display_name({"name": "ann", "profile": {"display_name": "", "real_name": "Ann Li"}})
+    'Ann Li'
+    """
+    profile = as_mapping(user.get("profile"))
+    names = (profile.get("display_name"), profile.get("real_name"), user.get("name"))
+    return clean(next((name for name in map(as_str, names) if name), ""))

@@ -66,6 +66,7 @@ def build_inbound(
         pipeline=pipeline,
         presses=ButtonPressHandler(bus, access, actions.by_action()),
         edits=MessageEditHandler(bus, access=access, workers=workers, reruns=reruns),
+        conversations=bus.stores.conversations,
         migrations=migrations,
         access=access,
         capacity=capacity,

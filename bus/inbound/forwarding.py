@@ -82,6 +82,10 @@ class ForwardingIntake(Intake):
         return self._intake.exclusive(name, on_wait)
 
     @override
+    async def has_conversation(self, key: ConversationKey) -> bool:
+        return await self._intake.has_conversation(key)
+
+    @override
     async def receive(self, inbound: InboundMessage) -> Disposition:
         if not _needs_owner(inbound):
             return await self._intake.receive(inbound)

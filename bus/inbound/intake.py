@@ -23,7 +23,7 @@ from bus.messages import (
     Sender,
 )
 from bus.platform import Disposition, Intake
-from store.conversations import ChatMigration
+from store.conversations import ChatMigration, ConversationStore
 from store.nodes import Nodes
 
 log = logging.getLogger(__name__)
@@ -41,6 +41,7 @@ class BusIntake(Intake):
         pipeline: InboundPipeline,
         presses: ButtonPressHandler,
         edits: MessageEditHandler,
+        conversations: ConversationStore,
         migrations: ChatMigrations,
         access: AccessChecker,
         capacity: IntakeCapacity,
@@ -50,6 +51,7 @@ class BusIntake(Intake):
         self._pipeline = pipeline
         self._presses = presses
         self._edits = edits
+        self._conversations = conversations
         self._migrations = migrations
         self._access = access
         self._capacity = capacity
@@ -79,6 +81,10 @@ class BusIntake(Intake):
         self, name: str, on_wait: Callable[[], None] | None = None
     ) -> AbstractAsyncContextManager[None]:
         return self._nodes.exclusive(name, on_wait)
+
+    @override
+    async def has_conversation(self, key: ConversationKey) -> bool:
+        return await self._conversations.find(key) is not None
 
     @override
     async def receive(self, inbound: InboundMessage) -> Disposition:

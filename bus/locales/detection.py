@@ -12,7 +12,7 @@ _LETTERS_PER_HAN = 2
 """The weight of a Chinese character: Chinese text names commands and programs in Latin letters."""
 
 _LANGUAGE_NEUTRAL = re.compile(
-    r"https?://[!-~]+|^\s*/[!-~].*|^\[Forwarded from [^\n]*|(?m:^> [^\n]*)", re.DOTALL
+    r"https?://[!-~]+|^\s*/[!-~].*|(?m:^(?:> |\[(?:Forwarded|Earlier) )[^\n]*)", re.DOTALL
 )
 """URLs and commands are the same in every language; quotations are other people's words."""
 
@@ -24,6 +24,8 @@ def detect_language(text: str) -> str:
     ['zh', 'en', 'zh', 'zh']
     >>> [detect_language(text) for text in ("翻译\n\n> Bob:\n> Good morning", "[Forwarded from Bob]\n你好")]
     ['zh', 'zh']
+    >>> detect_language("怎么办？\n\n[Earlier in this thread]\n> Ann: The server does not answer.")
+    'zh'
     >>> [detect_language(text) for text in ("", "42 👍", "/model gpt", "こんにちは世界", "привет")]
     ['', '', '', '', '']
     """

@@ -387,6 +387,8 @@ class FakeSlack:
         self.workspace.channel(channel, kind=_KINDS.get(channel[0], "channel"), members={user})
         ts = self.workspace.ts()
         said = SlackMessage(channel=channel, ts=ts, user=user, text=text, thread_ts=thread_ts)
+        files = more.get("files")
+        said.files += files if isinstance(files, list) else ()
         self.workspace.posted.append(said)
         self._tell(said, **more)
         return said

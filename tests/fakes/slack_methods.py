@@ -188,7 +188,10 @@ class SlackMethods:
         self, found: list[SlackMessage], given: Arguments, *, keep: SlackMessage | None = None
     ) -> Answer:
         oldest, start = float(given.get("oldest") or 0), int(given.get("cursor") or 0)
-        inside = [m for m in found if (m is keep or float(m.ts) > oldest) and not m.only_for]
+        latest = float(given.get("latest") or "inf")
+        inside = [
+            m for m in found if (m is keep or oldest < float(m.ts) < latest) and not m.only_for
+        ]
         end = start + min(int(given.get("limit") or 100), self.page_size)
         told = str(given.get("include_all_metadata")).lower() in {"1", "true"}
         more = end < len(inside)

@@ -1,0 +1,166 @@
+"""What was said in a Slack thread before somebody addressed the bot there: events tell it only what follows."""
+
+import logging
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import anyio
+
+from bots.slack.api import SlackApi
+from bots.slack.attachments import parse_attachments
+from bots.slack.errors import SlackError
+from bots.slack.forwarded import all_files, with_forwarded
+from bots.slack.inbound import USER_SUBTYPES
+from bots.slack.mrkdwn_parser import parse_mrkdwn
+from bots.slack.payload import SlackIdentity, as_list, as_mapping, as_str
+from bots.slack.users import SlackUserDirectory
+from bus.bounded import BoundedDict
+from bus.messages import Attachment, InboundMessage
+from bus.platform import Intake
+
+_log: Final = logging.getLogger(__name__)
+
+READ_S: Final = 1.0
+"""How long a thread is read: the event has to be acknowledged within 3 s."""
+
+NAMES_S: Final = 0.7
+"""How long the names of its authors are looked up; those that are not known then are shown by their ids."""
+
+MESSAGES: Final = 30
+"""Messages that are quoted: the first one of the thread and the newest."""
+
+MESSAGE_CHARS: Final = 2_000
+FILES: Final = 5
+"""Files that are handed over, the newest."""
+
+_PAGE: Final = 200
+_KEPT: Final = 1_000
+_HEAD: Final = "[Earlier in this thread]"
+_QUOTED_SUBTYPES: Final = USER_SUBTYPES | {"bot_message"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Earlier:
+    """What is added to a message."""
+
+    text: str = ""
+    attachments: tuple[Attachment, ...] = ()
+
+
+class SlackThreadHistory:
+    """Adds to the message that begins a conversation in a thread what was said there before, once.
+
+    Args:
+        api: Reads threads (conversations.replies, which takes the scopes that messages of channels take).
+        users: Knows names.
+    """
+
+    def __init__(self, api: SlackApi, users: SlackUserDirectory) -> None:
+        self._api = api
+        self._users = users
+        self._added = BoundedDict[tuple[str, str, str], _Earlier](_KEPT)
+
+    async def add(self, message: InboundMessage, intake: Intake) -> InboundMessage:
+        """Return the message with what precedes it; unchanged if that cannot be had. Raises StoreError."""
+        thread = message.reply_target.thread
+        begins_inside = message.is_addressed and thread not in ("", message.message_id)
+        if message.is_private or not begins_inside or message.text.startswith("/"):
+            return message
+        if await intake.has_conversation(message.key):
+            return self.add_again(message)
+        try:
+            with anyio.fail_after(READ_S):
+                said = await self._read(message)
+        except (SlackError, TimeoutError) as error:
+            _log.warning("%s: a thread cannot be read: %s", self._api.channel, error)
+            return message
+        self._added[_place(message)] = await self._earlier(said)
+        return self.add_again(message)
+
+    def add_again(self, message: InboundMessage) -> InboundMessage:
+        """Return a message, or a new version of it, with what was added to it before."""
+        earlier = self._added.get(_place(message))
+        if earlier is None or not earlier.text:
+            return message
+        return replace(
+            message,
+            text=f"{message.text}\n\n{earlier.text}".strip(),
+            attachments=(*message.attachments, *earlier.attachments),
+        )
+
+    async def _read(self, message: InboundMessage) -> Sequence[Mapping[str, Any]]:
+        """Return what was said before a message: the first one, and the newest. Raises SlackError."""
+        window: dict[str, Any] = {
+            "channel": message.key.chat,
+            "ts": message.reply_target.thread,
+            "latest": message.message_id,
+            "limit": _PAGE,
+        }
+        first: list[Mapping[str, Any]] = []
+        newest = deque[Mapping[str, Any]](maxlen=MESSAGES - 1)
+        while True:
+            page = await self._api.call(lambda web: web.conversations_replies(**window))
+            for one in map(as_mapping, as_list(page.get("messages"))):
+                ts = as_str(one.get("ts"))
+                is_said = as_str(one.get("subtype")) in _QUOTED_SUBTYPES
+                if not is_said or float(ts or "inf") >= float(message.message_id):
+                    continue
+                if ts == window["ts"]:
+                    first = [one]  # Each page begins with it.
+                else:
+                    newest.append(one)
+            window["cursor"] = as_str(as_mapping(page.get("response_metadata")).get("next_cursor"))
+            if not window["cursor"]:
+                return [*first, *newest]
+
+    async def _earlier(self, said: Sequence[Mapping[str, Any]]) -> _Earlier:
+        me = self._api.known_identity
+        names: dict[str, str] = {}
+        with anyio.move_on_after(NAMES_S):
+            for user in dict.fromkeys(as_str(one.get("user")) for one in said):
+                names[user] = await self._users.name_of(user) if user else ""
+        files = parse_attachments(
+            [file for one in said for file in all_files(one)], installation=me.installation
+        )
+        lines = [line for one in said for line in _lines(one, names, me)]
+        text = "\n".join([_HEAD, *lines]) if lines else ""
+        return _Earlier(text, files[-FILES:])
+
+
+def _lines(said: Mapping[str, Any], names: Mapping[str, str], me: SlackIdentity) -> list[str]:
+    """Return a message as a quotation; nothing if it has no words and no files."""
+    text, _ = parse_mrkdwn(as_str(said.get("text")))
+    words = with_forwarded(text, said) or "\n".join(_previews(said))
+    if len(words) > MESSAGE_CHARS:
+        words = f"{words[:MESSAGE_CHARS]}…"
+    words = "\n".join([*([words] if words else []), *_file_names(said)])
+    if not words:
+        return []
+    return [f"> {line}".rstrip() for line in f"{_author(said, names, me)}: {words}".split("\n")]
+
+
+def _previews(said: Mapping[str, Any]) -> list[str]:
+    """Return what the attachments of an alert say, which often has no other text."""
+    found = (
+        as_str(one.get("text")) or as_str(one.get("fallback")) or as_str(one.get("title"))
+        for one in map(as_mapping, as_list(said.get("attachments")))
+    )
+    return [parse_mrkdwn(text)[0] for text in found if text]
+
+
+def _file_names(said: Mapping[str, Any]) -> list[str]:
+    return [f"[File: {one.name}]" for one in parse_attachments(list(all_files(said)))]
+
+
+def _author(said: Mapping[str, Any], names: Mapping[str, str], me: SlackIdentity) -> str:
+    user = as_str(said.get("user"))
+    if user == me.user_id or (me.bot_id and said.get("bot_id") == me.bot_id):
+        return "You"
+    bot = as_str(as_mapping(said.get("bot_profile")).get("name")) or as_str(said.get("username"))
+    return bot or names.get(user) or user or "Somebody"
+
+
+def _place(message: InboundMessage) -> tuple[str, str, str]:
+    return message.key.workspace, message.key.chat, message.message_id

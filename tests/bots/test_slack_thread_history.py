@@ -1,0 +1,138 @@
+"""Somebody addresses the bot in a thread that others began: it gets what was said there before."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from typing_extensions import override
+
+from bots.slack.thread_history import MESSAGES
+from bus.messages import ConversationKey, InboundMessage, MessageEdit
+from tests.bots.slack_rig import fast_slack, running
+from tests.bots.test_slack_with_bus import serving
+from tests.eventually import eventually
+from tests.fakes.intake import RecordingIntake
+from tests.fakes.slack import FakeSlack
+from tests.fakes.slack_state import SlackMessage
+
+
+@dataclass
+class ConversationIntake(RecordingIntake):
+    """Knows the conversations that it accepted an addressed message of."""
+
+    @override
+    async def has_conversation(self, key: ConversationKey) -> bool:
+        return any(one.key == key for one in self.addressed)
+
+    @property
+    def addressed(self) -> list[InboundMessage]:
+        """Each of them once: Slack tells of a mention twice."""
+        return list({one.message_id: one for one in self.received if one.is_addressed}.values())
+
+
+@asynccontextmanager
+async def listening() -> AsyncIterator[tuple[FakeSlack, ConversationIntake]]:
+    intake = ConversationIntake()
+    async with fast_slack() as slack, running(slack, intake):
+        slack.person("UANN", profile={"display_name": "Ann", "real_name": "Ann Li"})
+        yield slack, intake
+    assert slack.violations == []
+
+
+async def heard(intake: ConversationIntake, count: int = 1) -> InboundMessage:
+    await eventually(lambda: len(intake.addressed) == count)
+    return intake.addressed[-1]
+
+
+async def test_what_was_said_before_comes_with_names_and_files() -> None:
+    async with listening() as (slack, intake):
+        picture = slack.file("error.png", b"png", "image/png")
+        root = slack.say("The ferry is <late>.", user="UANN", files=[picture])
+        slack.say("Again?\nReally?", user="U2BOB", thread_ts=root.ts)
+        slack.bot_says("Ferry down", thread_ts=root.ts)
+        slack.mention("why?", user="U2BOB", thread_ts=root.ts)
+        slack.say("Later.", user="UANN", thread_ts=root.ts)
+        message = await heard(intake)
+        assert message.text.split("\n") == [
+            "why?",
+            "",
+            "[Earlier in this thread]",
+            "> Ann: The ferry is <late>.",
+            "> [File: error.png]",
+            "> U2BOB: Again?",
+            "> Really?",
+            "> U2OTHER: Ferry down",
+        ]
+        assert [file.name for file in message.attachments] == ["error.png"]
+
+
+async def test_a_conversation_that_goes_on_gets_nothing_twice() -> None:
+    async with listening() as (slack, intake):
+        root = slack.say("The ferry is late.", user="UANN")
+        slack.mention("why?", thread_ts=root.ts)
+        await heard(intake)
+        slack.mention("and now?", thread_ts=root.ts)
+        assert (await heard(intake, 2)).text == "and now?"
+
+
+async def test_a_message_that_begins_its_thread_and_commands_read_nothing() -> None:
+    async with listening() as (slack, intake):
+        slack.mention("hello")
+        root = slack.say("The ferry is late.", user="UANN")
+        slack.mention("/status", thread_ts=root.ts)
+        slack.dm("hi", thread_ts="1.000001")
+        await heard(intake, 3)
+        assert {one.text for one in intake.addressed} == {"hello", "/status", "hi"}
+        assert slack.asked("conversations.replies") == []
+
+
+async def test_an_edit_keeps_what_was_said_before() -> None:
+    async with listening() as (slack, intake):
+        root = slack.say("The ferry is late.", user="UANN")
+        asked = slack.mention("wy?", thread_ts=root.ts)
+        before = (await heard(intake)).text
+        slack.edit(asked, "why?")
+        await eventually(lambda: bool(intake.changed))
+        [edit] = intake.changed
+        assert isinstance(edit, MessageEdit)
+        assert edit.edited.text == before.replace("wy?", "why?", 1)
+
+
+async def test_of_a_long_thread_the_beginning_and_the_end_are_read() -> None:
+    async with listening() as (slack, intake):
+        root = slack.say("The ferry is late.", user="UANN")
+        said = [slack.say(f"Reply {n}.", user="UANN", thread_ts=root.ts) for n in range(250)]
+        slack.mention("why?", thread_ts=root.ts)
+        lines = (await heard(intake)).text.split("\n")[3:]
+        assert lines[0] == "> Ann: The ferry is late."
+        newest = [f"> Ann: {one.text}" for one in said[-MESSAGES + 1 :]]
+        assert lines[1:] == newest
+
+
+@pytest.mark.parametrize("code", ["missing_scope", "ratelimited"])
+async def test_a_thread_that_cannot_be_read_is_answered_all_the_same(code: str) -> None:
+    async with listening() as (slack, intake):
+        root = slack.say("The ferry is late.", user="UANN")
+        slack.fail("conversations.replies", error=code)
+        slack.mention("why?", thread_ts=root.ts)
+        assert (await heard(intake)).text == "why?"
+
+
+async def test_the_agent_reads_it_once(tmp_path: Path) -> None:
+    async with fast_slack() as slack, serving(slack, tmp_path) as harness:
+        root = slack.say("The ferry is late.", user="UANN")
+
+        def answered(message: SlackMessage) -> bool:
+            return slack.reactions(message) == {"white_check_mark"}
+
+        first = slack.mention("why?", thread_ts=root.ts)
+        await eventually(lambda: answered(first))
+        second = slack.mention("and now?", thread_ts=root.ts)
+        await eventually(lambda: answered(second))
+        assert harness.prompts() == [
+            "why?\n\n[Earlier in this thread]\n> UANN: The ferry is late.",
+            "and now?",
+        ]
+    assert slack.violations == []
