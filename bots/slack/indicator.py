@@ -53,6 +53,7 @@ class SlackIndicator:
         self._concluded = BoundedDict[ReplyTarget, bool](
             _KEPT
         )  # outcome shown, working reaction still there
+        self._outcomes = BoundedDict[ReplyTarget, bool](_KEPT)
         self._budgets: dict[str, ReactionBudget] = {}  # by workspace
         self._titles = BoundedDict[tuple[str, str], str](_KEPT)
         self._greeted = BoundedDict[tuple[str, str], None](_KEPT)
@@ -107,6 +108,18 @@ class SlackIndicator:
         if may_have_reaction or self._budget.removals.has_reserved(target):
             await self._unreact_working(target)
         self._concluded.pop(target, None)
+        await self._replace_outcome(target, ok=ok)
+
+    async def _replace_outcome(self, target: ReplyTarget, *, ok: bool) -> None:
+        """Take away how an earlier attempt at the message ended, if this process showed that and there is room."""
+        before = self._outcomes.get(target, ok)
+        self._outcomes[target] = ok
+        if before is ok or self._budget.removals.try_acquire((target, before)):
+            return
+        try:
+            await self._unreact(target, DONE if before else FAILED)
+        except SlackError as error:
+            _log.info("%s: an earlier outcome stays: %s", self._api.channel, error)
 
     async def refused(self, target: ReplyTarget) -> None:
         """Mark a message that was not accepted; its thread may have the status of another one."""

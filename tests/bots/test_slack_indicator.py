@@ -9,6 +9,7 @@ from bots.slack.capabilities import SLACK, STREAMING
 from bots.slack.indicator import TITLE_CHARS
 from bus.errors import DeliveryError
 from bus.messages import ReplyTarget
+from bus.platform import WorkShown
 from tests.bots.slack_rig import FAST, config, fast_slack, running
 from tests.bots.test_slack_outbound import place_of
 from tests.fakes.intake import RecordingIntake
@@ -86,6 +87,20 @@ async def test_an_app_that_is_no_agent_reacts_and_asks_for_nothing_else() -> Non
         assert slack.reactions(asked) == {"white_check_mark"}
         methods = {call.method for call in slack.server.calls}
         assert not {name for name in methods if name.startswith(("agents", "assistant"))}
+    assert slack.violations == []
+
+
+@pytest.mark.parametrize("ends_well", [True, False])
+async def test_another_attempt_replaces_the_outcome_of_the_one_before(*, ends_well: bool) -> None:
+    async with fast_slack() as slack, running(slack) as adapter:
+        asked = slack.mention("hi")
+        for ok in (not ends_well, ends_well):
+            await adapter.show_working(place_of(asked))
+            await adapter.show_finished(place_of(asked), ok=ok)
+        assert slack.reactions(asked) == {"white_check_mark" if ends_well else "x"}
+        slack.fail("reactions.remove", status=503)
+        await adapter.show_finished(place_of(asked), ok=not ends_well, was_shown=WorkShown.NO)
+        assert slack.reactions(asked) == {"white_check_mark", "x"}
     assert slack.violations == []
 
 
