@@ -25,6 +25,7 @@ from bots.feishu.format import fits
 from bots.feishu.long_connection import LongConnection
 from bots.feishu.outbound import FeishuMessages
 from bots.feishu.private_chats import PrivateChats
+from bots.feishu.quotes import FeishuQuotes
 from bots.feishu.receiver import FeishuReceiver
 from bots.feishu.rest import FeishuApp, FeishuRestClient
 from bots.feishu.sdk import FrameCodec
@@ -266,6 +267,7 @@ class FeishuAdapter(
             health=self.tracker,
             private_chats=self._private_chats,
             greeting=self.greeting,
+            quotes=FeishuQuotes(self._api, self._config.app_id),
             commands=self._commands,
             language=language if language and language != AUTO else "",
             press_s=self._timeouts.press_s,

@@ -122,6 +122,12 @@ class FeishuApi:
             isinstance(item, dict) and item.get("deleted") is True for item in items
         )
 
+    async def get_message(self, message: str) -> Mapping[str, object]:
+        """Return a message as the platform shows it; of forwarded ones, the message that holds them."""
+        items = (await self._rest.call("GET", _path(message))).get("items")
+        first = items[0] if isinstance(items, list) and items else None
+        return first if isinstance(first, dict) else {}
+
     async def delete(self, message: str) -> None:
         """Take one of our messages away."""
         await self._rest.call("DELETE", _path(message))

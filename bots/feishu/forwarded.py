@@ -1,11 +1,17 @@
-"""Merged forwarded messages as one transcript. Pure."""
+"""Messages of the API's pages: one, or forwarded ones as one transcript. Pure."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from bots.feishu.content import UnsupportedContent, describe_unsupported, parse_content
+from bots.feishu.content import (
+    ParsedContent,
+    UnsupportedContent,
+    describe_unsupported,
+    parse_content,
+)
 from bots.feishu.json_node import JsonNode
+from bus.messages import Attachment
 
 NAME: Final = "forwarded-messages.md"
 """What the file of them is called."""
@@ -50,20 +56,28 @@ def _moment(item: JsonNode) -> str:
     return f", {moment:%Y-%m-%d %H:%M} UTC"
 
 
-def _words(item: JsonNode) -> str:
+def parse_item(item: JsonNode) -> ParsedContent:
+    """Return what a message of the API's page says, with readable mentions, and its files."""
     kind, content = item.text("msg_type"), item["body"].raw("content")
+    if kind == "merge_forward":
+        ref = f"{REF}{item.text('message_id')}"
+        return ParsedContent(attachments=(Attachment(name=NAME, mime="text/markdown", ref=ref),))
     if note := describe_unsupported(kind, content):
-        return note
+        return ParsedContent(text=note)
     try:
-        content_parts = parse_content(item.text("message_id"), kind, content)
+        parsed = parse_content(item.text("message_id"), kind, content)
     except UnsupportedContent:
-        return "[Not readable here]"
-    names = _names(item)
-    text = content_parts.text
-    for key, name in sorted(names.items(), reverse=True):  # @_user_10 before @_user_1
+        return ParsedContent(text="[Not readable here]")
+    text = parsed.text
+    for key, name in sorted(_names(item).items(), reverse=True):  # @_user_10 before @_user_1
         text = text.replace(key, f"@{name}")
-    files = [f"[{file.kind}: {file.name}]" for file in content_parts.attachments]
-    return "\n".join([*([text] if text.strip() else []), *files]) or "[empty]"
+    return ParsedContent(text=text.strip(), attachments=parsed.attachments)
+
+
+def _words(item: JsonNode) -> str:
+    parsed = parse_item(item)
+    files = [f"[{file.kind}: {file.name}]" for file in parsed.attachments]
+    return "\n".join([*([parsed.text] if parsed.text else []), *files]) or "[empty]"
 
 
 def _names(item: JsonNode) -> Mapping[str, str]:

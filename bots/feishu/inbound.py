@@ -66,6 +66,11 @@ def parse_event(payload: bytes, bot: FeishuBot) -> FeishuEvent:
         return IgnoredEvent(str(error))
 
 
+def replied_message(payload: bytes) -> str:
+    """Return the id of the message that a message event replies to; "" if it replies to none."""
+    return JsonNode(json.loads(payload))["event"]["message"].text("parent_id")
+
+
 def _event(envelope: JsonNode, bot: FeishuBot) -> FeishuEvent:
     header, event = envelope["header"], envelope["event"]
     kind = header.text("event_type")

@@ -14,9 +14,10 @@ from bots.common.keyed_lock import KeyedLock
 from bots.feishu.api import FeishuBot
 from bots.feishu.buttons import toast
 from bots.feishu.events import ChatEntered, MenuClick
-from bots.feishu.inbound import FeishuEvent, parse_event
+from bots.feishu.inbound import FeishuEvent, parse_event, replied_message
 from bots.feishu.media_groups import FeishuMediaGroups
 from bots.feishu.private_chats import PrivateChats
+from bots.feishu.quotes import FeishuQuotes
 from bus.errors import BusError, IntakeClosed, IntakeFull
 from bus.locales import messages_for
 from bus.messages import (
@@ -61,6 +62,7 @@ class FeishuReceiver:
         health: Shows whether messages are accepted.
         private_chats: Which chats are private; learned here.
         greeting: Greets groups and people.
+        quotes: Adds what messages reply to.
         commands: Names of the commands that the bot's menu may call.
         language: Of what is said where nobody's language is known; "" = English.
         press_s: A press is answered within this.
@@ -77,6 +79,7 @@ class FeishuReceiver:
         health: HealthTracker,
         private_chats: PrivateChats,
         greeting: Greeting,
+        quotes: FeishuQuotes,
         commands: Collection[str] = (),
         language: str = "",
         press_s: float = 2.0,
@@ -87,6 +90,7 @@ class FeishuReceiver:
         self._health = health
         self._private_chats = private_chats
         self._greeting = greeting
+        self._quotes = quotes
         self._commands = commands
         self._language = language
         self._press_s = press_s
@@ -99,7 +103,7 @@ class FeishuReceiver:
             return RETRY
         event = parse_event(payload, self.bot)
         try:
-            ack = await self._dispatch(event)
+            ack = await self._dispatch(event, payload)
         except Exception as error:  # noqa: BLE001 - one event's boundary: the platform still has it
             trace = None if isinstance(error, BusError) else error
             text = "%s: an event was not accepted, Feishu sends it again: %s"
@@ -109,12 +113,12 @@ class FeishuReceiver:
         self._health.mark_accepted()
         return ack
 
-    async def _dispatch(self, event: FeishuEvent) -> EventAck:
+    async def _dispatch(self, event: FeishuEvent, payload: bytes) -> EventAck:
         match event:
             case IgnoredEvent():
                 self._intake.report_ignored(self._channel, event.reason, event.detail)
             case InboundMessage():
-                await self._handle_message(event)
+                await self._handle_message(event, replied_message(payload))
             case MessageDeletion():
                 await self._in_lane(event.key.chat, self._intake.handle_deletion, event)
             case ButtonPress():
@@ -127,11 +131,12 @@ class FeishuReceiver:
                 assert_never(event)
         return ACCEPTED
 
-    async def _handle_message(self, message: InboundMessage) -> None:
+    async def _handle_message(self, message: InboundMessage, replied: str = "") -> None:
         self._private_chats.remember_message(message)
-        await self._in_lane(
-            message.key.chat, self._intake.receive, self._media_groups.assign_album(message)
-        )
+        message = self._media_groups.assign_album(message)
+        async with self._locks.hold(message.key.chat):
+            await self._intake.receive(await self._quotes.add(message, replied))
+        self._quotes.remember(message, replied)
 
     async def _in_lane(
         self, chat: str, hand_over: Callable[[T], Awaitable[Disposition]], event: T

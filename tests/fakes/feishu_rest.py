@@ -323,7 +323,12 @@ class RestApi:
         if message is None:
             self._bad("message.get", f"no message {request.match_info['id']}")
         held = self._state.forwards.get(message.id, [])
-        return {"data": {"items": [{**_shown(message), "deleted": message.gone}, *held]}}
+        writer = {"id": message.sender, "id_type": "open_id", "sender_type": "user"}
+        if message.by_bot:
+            writer = {"id": self._app_id, "id_type": "app_id", "sender_type": "app"}
+        body_of = {"content": json.dumps(message.content, ensure_ascii=False)}
+        shown = {**_shown(message), "deleted": message.gone, "sender": writer, "body": body_of}
+        return {"data": {"items": [shown, *held]}}
 
     async def _delete(self, request: web.Request, body: Body) -> dict[str, Any]:
         message = self._find(request, "message.delete")
