@@ -7,12 +7,14 @@ from functools import partial
 from pathlib import Path
 
 import anyio
+import orjson
 import pytest
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.graph import END, START, StateGraph
 from typing_extensions import override
 
+from agent.options import take_steering_messages
 from gateway.runtime.live_run import LiveRun
 from gateway.runtime.request import Durability, GraphRunRequest
 from gateway.runtime.runs import RunManager
@@ -55,9 +57,9 @@ class Gate:
         await self.opened.wait()
         return {"title": LARGE}
 
-    async def _last(self, _state: State) -> State:
+    async def _last(self, _state: State, config: RunnableConfig) -> State:
         self.calls.append("last")
-        return {"n": 7}
+        return {"n": 7, "messages": take_steering_messages(config)}
 
 
 @asynccontextmanager
@@ -75,7 +77,7 @@ async def runtime(
         yield runs, gate, database
 
 
-async def start(runs: RunManager, durability: Durability) -> LiveRun:
+async def start(runs: RunManager, durability: Durability, *, restartable: bool = False) -> LiveRun:
     request = GraphRunRequest(
         thread_id=THREAD,
         assistant_id="large",
@@ -83,6 +85,7 @@ async def start(runs: RunManager, durability: Durability) -> LiveRun:
         input={"n": 1},
         create_thread=True,
         durability=durability,
+        restartable=restartable,
     )
     return await runs.start(request)
 
@@ -162,6 +165,23 @@ async def test_a_run_that_waits_for_room_can_be_canceled(
             assert (await runs.rows.get(THREAD, live.run_id)).status == "running"
         await eventually(partial(_has_status, runs, live, "interrupted"))
         assert (await runs.threads.get(THREAD)).status == "interrupted"
+
+
+async def test_a_message_for_a_run_that_cannot_be_stored_is_refused_and_not_heard(
+    tmp_path: Path,
+) -> None:
+    """Whoever sent it sends it again: a run that had heard it nevertheless would answer it twice."""
+    async with runtime(tmp_path) as (runs, gate, _):
+        live = await start(runs, "sync", restartable=True)
+        await gate.reached.wait()
+        first, refused = ({"role": "user", "content": text} for text in ("first", "refused"))
+        assert await runs.inject(THREAD, live.run_id, first) == live.run_id
+        with full_disk(1), pytest.raises(StoreUnavailable):
+            await runs.inject(THREAD, live.run_id, refused)
+        gate.opened.set()
+        await live.finished.wait()
+        heard = orjson.loads(live.result)["messages"]
+        assert [message["content"] for message in heard] == ["first"]
 
 
 class UnreadableSaver(CheckpointSaver):
