@@ -33,11 +33,14 @@ graph = StateGraph(MessagesState, context_schema=Caller).add_node(answer).add_ed
 """
 OTHER = """
 from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.runtime import Runtime
 
 
 def make(config):
-    def answer(state):
-        return {"messages": [("ai", "Sales: hello")]}
+    def answer(state, runtime: Runtime):
+        runtime.store.put(("sales",), "greeting", {"text": "hello"})
+        greeting = runtime.store.get(("sales",), "greeting").value["text"]
+        return {"messages": [("ai", f"Sales: {greeting}")]}
 
     return StateGraph(MessagesState).add_node(answer).add_edge(START, "answer")
 """
