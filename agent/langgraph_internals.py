@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from typing import Any
+from typing import Any, cast
 
 import langsmith
 from langchain.agents.factory import (
@@ -101,17 +101,13 @@ def without_stream_handlers(callbacks: Callbacks) -> Callbacks:
 
 
 def chain_model_calls(hooks: Sequence[Callable[..., Any]]) -> Callable[..., Awaitable[Any]]:
-    """Return one `awrap_model_call` that calls several, the first outermost, and collects their commands."""
-    return _chain_async_model_call_handlers(hooks) or _call_inner
+    """Return one `awrap_model_call` that calls one or more, the first outermost, and collects their commands."""
+    return cast("Callable[..., Awaitable[Any]]", _chain_async_model_call_handlers(hooks))
 
 
 def chain_tool_calls(hooks: Sequence[Callable[..., Any]]) -> Callable[..., Awaitable[Any]]:
-    """Return one `awrap_tool_call` that calls several, the first outermost."""
-    return _chain_async_tool_call_wrappers(hooks) or _call_inner
-
-
-async def _call_inner(request: object, handler: Callable[[Any], Awaitable[Any]]) -> Any:  # noqa: ANN401
-    return await handler(request)
+    """Return one `awrap_tool_call` that calls one or more, the first outermost."""
+    return cast("Callable[..., Awaitable[Any]]", _chain_async_tool_call_wrappers(hooks))
 
 
 # ---- cheaper copies ------------------------------------------------------------------------------
