@@ -64,6 +64,7 @@ async def test_the_page_makes_a_platform_that_answers(tmp_path: Path) -> None:
             await service.start()
             server.say("r2", "/status")
             again = await server.until_shown(5)
+            assert await service.stop() == 0
     assert sum(text.startswith("Available commands:") for text in shown) == 1
     assert "".join(text for text in shown if text.startswith("long")).count("long") == 700
     # After a crash everything comes once more from the platform, and nothing is said twice.
@@ -97,6 +98,7 @@ async def test_the_shared_parts_reconnect_greet_and_receive_webhooks(tmp_path: P
             assert (await server.until_shown(2))[1] == "Pushed."
             async with service.client() as client:
                 await until_state(client, "acme", "connected")
+            assert await service.stop() == 0
     assert ("r9", "Pushed.") in server.shown
 
 
