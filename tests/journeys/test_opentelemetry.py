@@ -196,6 +196,34 @@ async def test_runs_of_the_api_continue_the_traces_of_their_clients(tmp_path: Pa
             assert probes == []
 
 
+async def test_what_failed_is_marked_and_says_why_without_words_of_a_person(tmp_path: Path) -> None:
+    async with FakeModelServer() as model, otlp_collector() as collector:
+        config = with_model(model.base_url)
+        async with serving(tmp_path, config, environment=exporting(collector)) as service:
+            wrong = ToolCall("read_file", {"secret": SECRET}, id="call-1")
+            model.reply(ModelReply(calls=(wrong,)), ModelReply(status=401), ModelReply(text="Hi."))
+            async with service.client() as client:
+                for limit in (100, 1):
+                    body = {
+                        "assistant_id": "lead_agent",
+                        "input": {"messages": [{"role": "user", "content": SECRET}]},
+                        "config": {"recursion_limit": limit},
+                    }
+                    await client.post("/api/runs/wait", json=body, timeout=30)
+            await eventually(lambda: len(collector.named("POST /api/runs/wait")) == 2, within_s=30)
+            failed = {
+                (span.name, span.attributes["error.type"], span.is_error)
+                for span in collector.spans
+                if "error.type" in span.attributes
+            }
+            assert failed == {
+                ("execute_tool read_file", "ValidationError", True),
+                ("chat fake-1", "OpenAIAuthenticationError", True),
+                ("invoke_agent lead_agent", "GraphRecursionError", True),
+            }
+            assert SECRET not in str(collector.spans)
+
+
 @pytest.mark.parametrize("is_listening", [False, True], ids=["refuses", "never answers"])
 async def test_a_dead_collector_loses_only_what_it_misses(
     tmp_path: Path, is_listening: bool
