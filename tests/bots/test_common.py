@@ -4,12 +4,16 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
+from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 from aiohttp import web
 from aiohttp.typedefs import Handler
+from typing_extensions import override
 
+from bots.common.adapter import BaseAdapter
 from bots.common.background import MAX_TASKS, BackgroundTasks
 from bots.common.connection import ConnectionFailure, ConnectionLoop
 from bots.common.greeting import Greeting
@@ -17,15 +21,17 @@ from bots.common.health import HealthTracker
 from bots.common.indicators import ReactionIndicator
 from bots.common.json_api import JsonApi
 from bots.common.limits import AccountLimiter, RateLimiter
-from bots.common.webhooks import WebhookHealth
+from bots.common.webhooks import WebhookHealth, WebhookRequest
+from bots.config import PlatformConfig
 from bus.config import ChannelPolicy
 from bus.errors import DeliveryError
 from bus.locales import LANGUAGES, messages_for
 from bus.messages import MessageId, ReplyTarget
-from bus.platform import ConnectionState
+from bus.platform import Capabilities, ConnectionState, Intake, OutgoingFile
 from bus.retry import Backoff
 from tests.eventually import eventually
 from tests.fakes.clock import ManualClock
+from tests.fakes.intake import RecordingIntake
 
 FAST = Backoff(first_s=0.01, cap_s=0.02, jitter=0.0)
 
@@ -384,3 +390,34 @@ async def test_the_reaction_shows_work_and_its_outcome() -> None:
     await indicator.show_working(ReplyTarget(chat="c"))
     await indicator.show_finished(ReplyTarget(chat="c"), ok=True)
     assert shown == ["m1+eyes", "m1-eyes", "m1+ok", "m2+x", "m3-eyes", "m3+ok"]
+
+
+class TextOnlyAdapter(BaseAdapter):
+    """An adapter of a platform without files that has overridden no more than it must."""
+
+    capabilities = Capabilities(streaming=False)
+
+    @override
+    async def connect(self, intake: Intake) -> None:
+        await self.check_regularly(anyio.lowlevel.checkpoint)
+
+    @override
+    async def send(self, target: ReplyTarget, markdown: str, *, key: str) -> MessageId:
+        return MessageId("m1")
+
+
+async def test_what_a_platform_has_not_is_told_and_harms_nothing(tmp_path: Path) -> None:
+    adapter = TextOnlyAdapter("acme", PlatformConfig(platform="acme", mode="webhook"))
+    report = OutgoingFile(
+        path=tmp_path / "r.pdf", name="r.pdf", mime="application/pdf", size_bytes=1
+    )
+    with pytest.raises(DeliveryError, match=r"takes no files, so r\.pdf cannot be sent") as caught:
+        await adapter.send_file(ReplyTarget(chat="c"), report, key="k")
+    assert not caught.value.retryable
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(adapter.run, RecordingIntake())
+        await eventually(lambda: adapter.health().state is ConnectionState.CONNECTED)
+        assert adapter.webhook is not None
+        pushed = await adapter.webhook.handle(WebhookRequest(headers={}, body=b"{}"))
+        assert pushed.status == 503
+        tasks.cancel_scope.cancel()
