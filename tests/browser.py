@@ -98,6 +98,11 @@ class BrowserPage:
         for kind in ("keyDown", "keyUp"):
             await self._call("Input.dispatchKeyEvent", type=kind, **_ENTER)
 
+    async def resize(self, width: int, height: int) -> None:
+        """Show the page in a window of this size, as a phone does."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": True}
+        await self._call("Emulation.setDeviceMetricsOverride", **size)
+
     async def screenshot(self, file: Path) -> None:
         """Write what is visible as a PNG file."""
         answer = await self._call("Page.captureScreenshot", format="png")

@@ -18,6 +18,9 @@ export function storeToken(token) {
 
 export const hasToken = () => sessionStorage.getItem(TOKEN_KEY) !== null;
 
+/** Whether a header can carry the text: `fetch` refuses others as if there were no network. */
+export const canBeSent = (token) => /^[\x20-\xff]*$/.test(token);
+
 /** Send a request and return its JSON, or its text if it is not JSON. Statuses in `accepted` are no errors. */
 export async function request(path, { method = "GET", body, accepted = [] } = {}) {
   const token = sessionStorage.getItem(TOKEN_KEY);

@@ -1,6 +1,6 @@
 // The page: signs in, shows the view that the address names, and keeps it current.
 
-import { hasToken, request, storeToken } from "./api.mjs";
+import { canBeSent, hasToken, request, storeToken } from "./api.mjs";
 import { element, pill } from "./elements.mjs";
 import { VIEWS } from "./views.mjs";
 
@@ -9,6 +9,7 @@ const NOTICE_MS = 6000;
 const byId = (id) => document.getElementById(id);
 
 let shown = 0; // counts what was begun to be shown, so that a slow answer never replaces a newer view
+let pending = 0; // views whose answers have not arrived: a refresh waits for them, or a slow service would never be seen
 let noticeTimer = 0;
 
 function notify(text) {
@@ -20,11 +21,21 @@ function notify(text) {
 
 function address() {
   const [name, ...rest] = location.hash.slice(1).split("/");
-  return { name: name in VIEWS ? name : "overview", rest: decodeURIComponent(rest.join("/")) };
+  return { name: Object.hasOwn(VIEWS, name) ? name : "overview", rest: decode(rest.join("/")) };
 }
 
-async function showView() {
+function decode(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+/** Show the view that the address names. `isNew`: it is another one than before. */
+async function showView({ isNew = false } = {}) {
   const current = ++shown;
+  pending += 1;
   const { name, rest } = address();
   for (const link of byId("views").children) {
     const isCurrent = link.hash === `#${name}` || (name === "thread" && link.hash === "#conversations");
@@ -40,10 +51,26 @@ async function showView() {
     showStatus(status);
     byId("views").hidden = false;
     byId("sign-out").hidden = !hasToken();
-    byId("view").replaceChildren(...content);
+    replaceView(content, isNew);
   } catch (error) {
-    if (current === shown) fail(error);
+    if (current === shown) fail(error, isNew);
+  } finally {
+    pending -= 1;
   }
+}
+
+const tables = () => [...byId("view").querySelectorAll(".scroll")];
+
+/** Replace what is shown. A refresh keeps how far tables are scrolled, and which of them has the focus. */
+function replaceView(content, isNew) {
+  const before = isNew ? [] : tables().map((one) => [one.scrollLeft, one === document.activeElement]);
+  byId("view").replaceChildren(...content);
+  if (isNew) window.scrollTo(0, 0);
+  const now = tables();
+  before.forEach(([left, hasFocus], index) => {
+    now[index]?.scrollTo({ left });
+    if (hasFocus) now[index]?.focus({ preventScroll: true });
+  });
 }
 
 function showStatus(status) {
@@ -52,15 +79,23 @@ function showStatus(status) {
   byId("ready").textContent = status;
 }
 
-function fail(error) {
-  if (error.status === 401) {
+function fail(error, isNew) {
+  const isSignedIn = !byId("views").hidden;
+  if (error.status === 401 || (error.status === 403 && !isSignedIn)) {
     signIn(hasToken() ? error.message : "");
     return;
   }
   if (error.status === 0) showStatus("unreachable");
-  if (byId("view").childElementCount && error.status === 0) return; // what was last seen stays
-  byId("view").replaceChildren(element("p", { class: "error", role: "alert" }, error.message));
+  if (signInForm()) {
+    signInForm().querySelector(".error").textContent = error.message;
+    return;
+  }
+  byId("sign-out").hidden = !hasToken();
+  if (isSignedIn && !isNew && error.status === 0) return; // what was last seen stays
+  replaceView([element("p", { class: "error", role: "alert" }, error.message)], isNew);
 }
+
+const signInForm = () => byId("view").querySelector("form.sign-in");
 
 function signIn(problem) {
   storeToken(null);
@@ -69,19 +104,30 @@ function signIn(problem) {
   form.querySelector(".error").textContent = problem;
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    storeToken(form.querySelector("input").value.trim());
+    const token = form.querySelector("input").value.trim();
+    if (!canBeSent(token)) {
+      form.querySelector(".error").textContent = "This is no token: no request can carry these characters.";
+      return;
+    }
+    storeToken(token);
     void showView();
   });
   byId("view").replaceChildren(form);
   form.querySelector("input").focus();
 }
 
+/** Whether people are reading or writing where a refresh would disturb them. */
+function isUsed() {
+  const focused = document.activeElement;
+  const selection = document.getSelection();
+  return (byId("view").contains(focused) && focused !== byId("view") && !tables().includes(focused))
+    || (!selection.isCollapsed && byId("view").contains(selection.anchorNode));
+}
+
 byId("sign-out").addEventListener("click", () => { shown += 1; signIn(""); });
-window.addEventListener("hashchange", () => { void showView(); byId("view").focus(); });
+window.addEventListener("hashchange", () => { void showView({ isNew: true }); byId("view").focus({ preventScroll: true }); });
 window.addEventListener("unhandledrejection", (event) => notify(event.reason?.message ?? "That did not work."));
 setInterval(() => {
-  const isSignedIn = !byId("views").hidden;
-  const isUsed = byId("view").contains(document.activeElement) && document.activeElement !== byId("view");
-  if (isSignedIn && !isUsed && !document.hidden) void showView();
+  if (!signInForm() && !pending && !isUsed() && !document.hidden) void showView();
 }, REFRESH_MS);
 void showView();

@@ -1,6 +1,6 @@
 // Elements of the page. Text is only ever set as text: what people and models wrote is never read as HTML.
 
-/** Return an element. Attributes that begin with "on" are listeners; null and false leave one out. */
+/** Return an element. Attributes that begin with "on" are listeners; null and false leave one out, or a child. */
 export function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -8,7 +8,7 @@ export function element(tag, attributes = {}, ...children) {
     if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
     else made.setAttribute(name, value);
   }
-  made.append(...children.flat().filter((child) => child !== null && child !== ""));
+  made.append(...children.flat().filter((child) => child !== null && child !== false && child !== ""));
   return made;
 }
 

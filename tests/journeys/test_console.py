@@ -145,3 +145,73 @@ async def _a_token_that_may_only_read_changes_nothing(page: BrowserPage, service
     await page.open(f"{service.url}/console/#people")
     await page.wait_for_text("Waiting for approval")
     await page.wait_for_text("Active people: ")
+
+
+async def test_what_goes_wrong_in_the_console_is_said_and_can_be_left(tmp_path: Path) -> None:
+    """One service and one browser for everything that an administrator can do wrong, then for a phone."""
+    async with console(tmp_path) as (page, service, platforms):
+        await _what_no_token_can_be_and_a_token_of_one_thread_are_refused(page, service)
+        await sign_in(page, (service.home / "admin_token").read_text().strip())
+        await page.wait_for_text("disabled", '[data-channel="feishu"]')
+        assert "false" not in await page.text('[data-channel="feishu"]')
+        await _addresses_that_name_nothing_show_something(page)
+        await _a_refresh_leaves_tables_where_they_are(page, platforms)
+        await _everything_fits_on_a_phone(page)
+        await _nothing_is_silent_while_the_service_is_gone(page, service)
+
+
+async def _what_no_token_can_be_and_a_token_of_one_thread_are_refused(
+    page: BrowserPage, service: Service
+) -> None:
+    await sign_in(page, "\u0442\u043e\u043a\u0435\u043d")
+    await page.wait_for_text("This is no token", "form .error")
+    async with service.client() as client:
+        thread = (await client.post("/api/threads", json={})).json()["thread_id"]
+        asked = {"name": "embedded", "scope": "thread", "thread_id": thread}
+        made = (await client.post("/api/tokens", json=asked)).json()["token"]
+    await page.evaluate("document.querySelector('#token').value = ''")
+    await sign_in(page, made)
+    await page.wait_for_text("has the scope `thread`", "form .error")
+    await page.open(f"{service.url}/console/?again")
+    assert await page.evaluate("sessionStorage.length") == 0
+
+
+async def _addresses_that_name_nothing_show_something(page: BrowserPage) -> None:
+    await page.evaluate("location.hash = 'thread/%zz'")
+    await page.wait_for_text("Invalid thread ID", "main")
+    await page.evaluate("location.hash = 'toString'")
+    await page.wait_for_text("Readiness", "main")
+
+
+async def _a_refresh_leaves_tables_where_they_are(
+    page: BrowserPage, platforms: PlatformServers
+) -> None:
+    stranger = TelegramPrivateUser(platforms.telegram, user=7002)
+    await stranger.send("hello")
+    await stranger.wait_for_message("code")
+    await page.resize(390, 800)
+    await page.click("People", "nav")
+    await page.wait_for_text("telegram", "main tbody")
+    await page.evaluate(
+        "(() => { const one = document.querySelector('main .scroll'); one.scrollLeft = 80; one.focus();"
+        " one.dataset.old = 1; })()"
+    )
+    await eventually(lambda: page.evaluate("document.querySelector('[data-old]') === null"))
+    assert await page.evaluate("document.querySelector('main .scroll').scrollLeft") == 80
+    assert await page.evaluate("document.activeElement.className") == "scroll"
+
+
+async def _everything_fits_on_a_phone(page: BrowserPage) -> None:
+    assert await page.evaluate("document.querySelector('header').offsetHeight") < 200
+    await page.click("Broadcast", "nav")
+    await page.wait_for_text("Count chats", "main")
+    assert await page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+async def _nothing_is_silent_while_the_service_is_gone(page: BrowserPage, service: Service) -> None:
+    await service.kill()
+    await page.click("Messages", "nav")
+    await page.wait_for_text("Parley does not answer.", "main")
+    await page.click("Sign out")
+    await sign_in(page, "any token")
+    await page.wait_for_text("Parley does not answer.", "form .error")
