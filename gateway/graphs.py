@@ -102,7 +102,7 @@ def _compiled(name: str, found: object) -> Graph:
         return found
     kind = type(found).__name__
     raise GraphUnusable(
-        f"graphs.{name}: names a {kind}: must be a LangGraph graph, or a function that returns one"
+        f"graphs.{name}: names a {kind}: must be a StateGraph, compiled or not, or a function that returns one"
     )
 
 

@@ -13,9 +13,10 @@ _DAY_S = 86_400.0
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 
 _QUERIES = re.compile(
-    r"/api(?:/langgraph)?/(?:(?:threads|assistants|runs/crons)/(?:search|count)|threads/[^/]+/history|store/(?:items/search|namespaces))"
+    r"/api(?:/langgraph)?/(?:(?:threads|assistants|runs/crons)/(?:search|count)|assistants/[^/]+/versions"
+    r"|threads/[^/]+/(?:history|state/checkpoint|stream/events)|store/(?:items/search|namespaces))"
 )
-"""POST requests that change nothing: LangGraph's API searches by POST."""
+"""POST requests that change nothing: LangGraph's API searches, and reads some things, by POST."""
 
 _ADMINISTRATION = re.compile(r"/api/(?:tokens|mcp|skills|agents)(?:/.*)?")
 """What decides who may do something, or what code runs: to change it takes the scope `admin`."""

@@ -19,7 +19,7 @@ def build_run_request(body: RunCreate, thread_id: str | None) -> GraphRunRequest
     checkpoint = dict(body.checkpoint or {})
     if body.checkpoint_id:
         checkpoint["checkpoint_id"] = body.checkpoint_id
-        _check_checkpoint_id(body.checkpoint_id)
+        check_checkpoint_id(body.checkpoint_id)
     return GraphRunRequest(
         thread_id=thread_id,
         assistant_id=body.assistant_id,
@@ -42,7 +42,7 @@ def build_run_request(body: RunCreate, thread_id: str | None) -> GraphRunRequest
     )
 
 
-def _check_checkpoint_id(given: str) -> None:
+def check_checkpoint_id(given: str) -> None:
     """Refuse what LangGraph's server refuses. One of another thread is no checkpoint here: the run begins empty."""
     try:
         UUID(given)

@@ -31,6 +31,7 @@ from gateway.langgraph.route import (
     parse_names,
     select_fields,
 )
+from gateway.langgraph.run_requests import check_checkpoint_id
 from gateway.langgraph.thread_search import (
     extract_path,
     parse_path,
@@ -212,6 +213,7 @@ async def update_state(thread_id: str, body: StateUpdate, services: ServicesDep)
     checkpoint = body.checkpoint or {}
     if body.checkpoint_id:
         checkpoint = {**checkpoint, "checkpoint_id": body.checkpoint_id}
+        check_checkpoint_id(body.checkpoint_id)
     written = await services.states.update(
         thread, ThreadStateUpdate(values=body.values, as_node=body.as_node, checkpoint=checkpoint)
     )

@@ -129,12 +129,19 @@ def _task_view(task: PregelTask) -> View:
         "id": task.id,
         "name": task.name,
         "path": task.path,
-        "error": repr(task.error) if task.error else None,
+        "error": _error_text(task.error),
         "interrupts": [_interrupt_view(one) for one in task.interrupts],
         "checkpoint": nested["configurable"] if isinstance(nested, dict) else None,
         "state": state_view(nested) if isinstance(nested, StateSnapshot) else None,
         "result": task.result,
     }
+
+
+def _error_text(error: object) -> str | None:
+    """Return a task's error; one that was read from a checkpoint is text already."""
+    if not error:
+        return None
+    return error if isinstance(error, str) else repr(error)
 
 
 def _interrupt_view(one: Any) -> View:  # noqa: ANN401 - LangGraph's Interrupt, whose value is anything

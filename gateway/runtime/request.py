@@ -183,6 +183,9 @@ def _check_types(config: Mapping[str, Any]) -> None:
     ):
         if config.get(key) and not isinstance(config[key], kind):
             raise InvalidRequest(f"config.{key} must be {form}.", malformed=True)
+    limit = config.get("recursion_limit")
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
+        raise InvalidRequest("config.recursion_limit must be a whole number.", malformed=True)
 
 
 def _without_reserved(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -222,9 +225,29 @@ def parse_command(given: Mapping[str, Any]) -> Command[Any]:
     targets = [goto] if isinstance(goto, str | Mapping) else list(goto)
     return Command(
         resume=given.get("resume"),
-        update=given.get("update"),
+        update=_parse_update(given.get("update")),
         goto=[_parse_goto(target) for target in targets],
     )
+
+
+def _parse_update(given: object) -> object:
+    """Return the update of a command. JSON has no tuples: pairs of a key and its value arrive as lists."""
+    if given is None or isinstance(given, Mapping):
+        return given
+    pairs: list[Any] = given if isinstance(given, list) else [given]
+    if not all(map(_is_pair, pairs)):
+        raise InvalidRequest(
+            "command.update must be an object, or a list of [key, value] pairs.", malformed=True
+        )
+    return [tuple(one) for one in pairs]
+
+
+def _is_pair(given: object) -> bool:
+    match given:
+        case [str(), _]:
+            return True
+        case _:
+            return False
 
 
 def _parse_goto(target: object) -> str | Send:

@@ -111,9 +111,12 @@ class ThreadStates:
             ThreadElsewhere: A run of another node does.
             InvalidRequest: The graph rejects the update.
         """
-        graph = await self._graph(thread)
+        graph = await self._graph(thread) if thread.metadata.get("graph_id") else None
         if graph is None:
-            raise InvalidRequest("The thread has no graph yet: start a run on it first.")
+            # Another graph would drop what its state does not have.
+            raise InvalidRequest(
+                "The thread has no graph yet: start a run on it first, or create it with metadata.graph_id."
+            )
         config = _checkpoint_config(thread.thread_id, change.checkpoint)
         async with self._runs.lock_thread(thread.thread_id):
             await self._runs.rows.check_thread(thread.thread_id)
@@ -123,15 +126,7 @@ class ThreadStates:
                 )
             except (ValueError, TypeError, KeyError, InvalidUpdateError) as error:
                 raise InvalidRequest(mask_secrets(str(error))) from error
-            state = await graph.aget_state(_checkpoint_config(thread.thread_id, {}))
-            title = state.values.get("title") if isinstance(state.values, dict) else None
-            await self._runs.threads.mark_state_changed(
-                thread.thread_id,
-                status="interrupted" if state.next else "idle",
-                interrupts=interrupts_by_task(state),
-                title=title if isinstance(title, str) else None,
-                now=self._runs.now(),
-            )
+            await self._mark_changed(graph, thread.thread_id)
         return written
 
     async def create_from_supersteps(
@@ -151,6 +146,19 @@ class ThreadStates:
         except (ValueError, TypeError, KeyError, InvalidUpdateError) as error:
             await self._runs.checkpointer.adelete_thread(thread.thread_id)
             raise InvalidRequest(mask_secrets(str(error))) from error
+        await self._mark_changed(graph, thread.thread_id)
+
+    async def _mark_changed(self, graph: Graph, thread_id: str) -> None:
+        """Record what the thread's new state says about it."""
+        state = await graph.aget_state(_checkpoint_config(thread_id, {}))
+        title = state.values.get("title") if isinstance(state.values, dict) else None
+        await self._runs.threads.mark_state_changed(
+            thread_id,
+            status="interrupted" if state.next else "idle",
+            interrupts=interrupts_by_task(state),
+            title=title if isinstance(title, str) else None,
+            now=self._runs.now(),
+        )
 
     async def _graph(self, thread: Thread) -> Graph | None:
         """Return the graph of the thread's last run, or else the first graph."""

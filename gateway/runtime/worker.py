@@ -227,9 +227,17 @@ async def _success_result(live: LiveRun, prepared: PreparedRun) -> RunResult:
     return RunResult(
         status="success",
         thread_status="interrupted" if state.next else "idle",
-        values=live.values,
+        values=_with_all_interrupts(live.values, state),
         interrupts=interrupts_by_task(state),
     )
+
+
+def _with_all_interrupts(
+    values: Mapping[str, Any] | None, state: StateSnapshot
+) -> Mapping[str, Any] | None:
+    """Return the values with every pending interrupt: tasks that stop side by side stream them one after the other."""
+    pending = [one for task in state.tasks for one in task.interrupts]
+    return {**(values or {}), "__interrupt__": pending} if len(pending) > 1 else values
 
 
 async def _cancelled_result(

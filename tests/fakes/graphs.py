@@ -120,6 +120,7 @@ class Graphs:
             "listening": self._line(nap=self._nap, hear=_hear),
             "heeding": self._line(hear=_await_word, nap=self._nap),
             "pondering": self._line(ponder=self._ponder),
+            "asking-twice": _asking_twice(),
         }
 
     @property
@@ -200,6 +201,15 @@ async def _secretive(state: State) -> State:
 
 async def _ask(state: State) -> State:
     return {"answer": interrupt({"question": "approve?", "n": state.get("n", 0)})}
+
+
+def _asking_twice() -> Graph:
+    """Return a graph of two nodes that ask side by side."""
+    builder = StateGraph(State)
+    for name in ("ask", "ask_too"):
+        builder.add_node(name, _ask)
+        builder.add_edge(START, name)
+    return builder.compile()
 
 
 async def _look(state: State, config: RunnableConfig, runtime: Runtime[Any]) -> State:

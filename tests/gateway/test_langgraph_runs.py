@@ -299,6 +299,41 @@ async def test_interrupt_and_resume(at: Opening) -> None:
         assert waited["__interrupt__"][0]["value"]["question"] == "approve?"
 
 
+async def test_nodes_that_ask_side_by_side(at: Opening) -> None:
+    """Each question has a `values` event of its own; who waits for the result gets all."""
+    async with at() as api:
+        thread = await new_thread(api)
+        waited = await api.sdk.runs.wait(thread, "asking-twice", input={"n": 1})
+        asked = {one["id"] for one in waited["__interrupt__"]}
+        assert len(asked) == 2
+        assert waited["n"] == 1
+        [run] = await api.sdk.runs.list(thread)
+        joined = await api.sdk.runs.join(thread, run["run_id"])
+        assert {one["id"] for one in joined["__interrupt__"]} == asked
+
+
+async def test_an_update_of_pairs(at: Opening) -> None:
+    """The SDK's type of a command's update: a tuple is a list in JSON."""
+    async with at() as api:
+        thread = await new_thread(api)
+        await api.sdk.runs.wait(thread, "hitl", input={"n": 1})
+        values = await api.sdk.runs.wait(
+            thread, "hitl", command={"update": [("title", "Pairs")], "goto": "after"}
+        )
+        assert values["title"] == "Pairs"
+        for wrong in ("text", [["title"]], [[1, 2]], 5):
+            with refused(422, "command.update"):
+                await api.sdk.runs.wait(thread, "hitl", command={"update": wrong, "goto": "after"})
+
+
+async def test_a_recursion_limit_is_a_number(at: Opening) -> None:
+    async with at() as api:
+        thread = await new_thread(api)
+        for wrong in ("25", 2.5, True):
+            with refused(422, "recursion_limit"):
+                await api.sdk.runs.wait(thread, "instant", config={"recursion_limit": wrong})
+
+
 async def test_interrupt_before(at: Opening) -> None:
     async with at() as api:
         thread = await new_thread(api)

@@ -164,6 +164,7 @@ async def test_a_thread_may_be_made_with_a_past(tmp_path: Path) -> None:
         assert state["next"] == ["nap"]
         assert state["values"]["messages"][0]["type"] == "human"
         assert len(await api.sdk.threads.get_history(made["thread_id"])) == 2
+        assert (await api.sdk.threads.get(made["thread_id"]))["status"] == "interrupted"
         with refused(422, "graph_id"):
             await api.sdk.threads.create(supersteps=steps)
         bad: Any = [{"updates": [{"values": {}, "as_node": "nobody"}]}]

@@ -11,6 +11,7 @@ import pytest
 from langgraph_sdk import get_sync_client
 
 from tests.gateway.langgraph_server import ApiServer, serving
+from tests.gateway.test_langgraph_runs import refused
 
 
 async def thread_of(api: ApiServer, **metadata: object) -> str:
@@ -153,6 +154,38 @@ async def test_update_state(tmp_path: Path) -> None:
         assert (await api.runs.threads.get(thread)).title == "New"
         bad = {"values": {"n": 1}, "as_node": "nobody"}
         assert await status_of(api, "POST", f"/threads/{thread}/state", json=bad) == 400
+
+
+async def test_a_thread_without_a_graph_takes_no_state(tmp_path: Path) -> None:
+    """Another graph would drop the values that it does not know, and say that they are written."""
+    async with serving(tmp_path) as api:
+        thread = await thread_of(api)
+        with refused(400, "has no graph"):
+            await api.sdk.threads.update_state(thread, {"n": 1})
+        assert await api.sdk.threads.get_history(thread) == []
+        named = (await api.sdk.threads.create(graph_id="instant"))["thread_id"]
+        await api.sdk.threads.update_state(named, {"n": 1}, as_node="one")
+        assert (await api.sdk.threads.get(named))["values"]["n"] == 1
+
+
+async def test_what_is_no_checkpoint_id_is_not_written_to(tmp_path: Path) -> None:
+    """The new state would begin empty, and everything in the thread would be gone."""
+    async with serving(tmp_path) as api:
+        thread = await thread_of(api)
+        await api.sdk.runs.wait(thread, "instant", input={"n": 1})
+        with refused(422, "Invalid checkpoint ID"):
+            await api.sdk.threads.update_state(
+                thread, {"title": "x"}, as_node="one", checkpoint_id="junk"
+            )
+        assert (await api.sdk.threads.get(thread))["values"]["n"] == 2
+
+
+async def test_the_error_of_a_task_is_one_text(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api:
+        thread = await thread_of(api)
+        await api.sdk.runs.wait(thread, "boom", input={"n": 1}, raise_error=False)
+        [task] = (await api.sdk.threads.get_state(thread))["tasks"]
+        assert task["error"].startswith("ValueError(")
 
 
 async def test_assistants(tmp_path: Path) -> None:
