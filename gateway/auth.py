@@ -22,7 +22,7 @@ from gateway.api_tokens import ApiTokenLookup
 from gateway.audit import ANONYMOUS, token_fingerprint
 from gateway.config import Config
 from gateway.config_file import ConfigError
-from gateway.gateway_config import MIN_TOKEN_CHARS
+from gateway.gateway_config import MIN_TOKEN_CHARS, is_sendable_token
 from gateway.middleware import AUTHENTICATED_AS, WRONG_TOKEN_SENT
 from gateway.rate_limits import ClientRateLimiter, RateLimitConfig, client_key
 from gateway.token_scopes import is_permitted
@@ -113,7 +113,7 @@ def _read_or_generate_token(file: Path) -> AdminToken:
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     content, is_new = read_or_create_key(file, f"{secrets.token_urlsafe(32)}\n".encode())
     value = content.decode().strip()
-    if len(value) < MIN_TOKEN_CHARS:
+    if len(value) < MIN_TOKEN_CHARS or not is_sendable_token(value):
         raise ConfigError(
             f"{file}: does not contain an admin token: delete the file to generate a new one"
         )

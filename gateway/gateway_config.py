@@ -15,6 +15,15 @@ GOOD_TOKEN_CHARS = 20
 """A shorter admin token is accepted, because older installations have some, and warned of."""
 
 
+def is_sendable_token(token: str) -> bool:
+    r"""Return whether every client can send a token in a header.
+
+    >>> is_sendable_token("a-token 1"), is_sendable_token("p\u00e4ss-word"), is_sendable_token("token\n")
+    (True, False, False)
+    """
+    return token.isascii() and token.isprintable() and token == token.strip()
+
+
 class GatewayConfig(BaseModel):
     """The `gateway` section: address, access control and limits of the HTTP server.
 
@@ -50,6 +59,15 @@ class GatewayConfig(BaseModel):
     required_channels: list[str] = Field(default_factory=list)
     metrics: Literal["token", "open", "off"] = "token"
     watchdog_s: float = Field(default=10.0, ge=0)
+
+    @field_validator("admin_token")
+    @classmethod
+    def _can_be_sent(cls, token: str | None) -> str | None:
+        if token is not None and not is_sendable_token(token):
+            raise ValueError(
+                "must consist of ASCII letters, digits and signs, without spaces around them: no header carries others"
+            )
+        return token
 
     @field_validator("trusted_proxies")
     @classmethod

@@ -114,8 +114,12 @@ def has_platform(config: Config) -> bool:
 
 
 def format_lines(lines: Iterator[tuple[str, str]]) -> str:
-    """Return lines of name and value, aligned."""
-    return "".join(f"  {name:<{NAME_WIDTH}}{value}\n" for name, value in lines)
+    r"""Return lines of name and value, aligned.
+
+    >>> format_lines(iter([("telegram-for-support", "off")]))
+    '  telegram-for-support off\n'
+    """
+    return "".join(f"  {name:<{NAME_WIDTH - 1}} {value}\n" for name, value in lines)
 
 
 def _relative_path(path: Path) -> str:

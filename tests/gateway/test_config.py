@@ -244,6 +244,7 @@ def test_a_duplicate_key_is_reported(tmp_path: Path) -> None:
         ("gateway: {auth: none, host: 0.0.0.0}", ["gateway.auth", "127.0.0.1"]),
         ("gateway: {cors_origins: ['*']}", ["gateway.cors_origins", "origins"]),
         ("gateway: {admin_token: short}", ["gateway.admin_token", "8"]),
+        ("gateway: {admin_token: \"p\u00e4sswort-p\u00e4sswort\"}", ["gateway.admin_token", "ASCII"]),
         ("database: {url: 'sqlite:///'}", ["database.url", "sqlite:///parley.db"]),
         ("database: {url: 'mysql://db'}", ["database.url", "sqlite:///parley.db", "postgresql://"]),
         ("channels: {langgraph_url: 'localhost:2024'}", ["channels.langgraph_url", "http://"]),
