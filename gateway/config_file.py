@@ -27,16 +27,25 @@ def find_config(path: str | None, environ: Mapping[str, str]) -> Path | None:
     """Return the configuration file: `path`, $PARLEY_CONFIG, ./config.yaml or ../config.yaml; None if there is none.
 
     Raises:
-        ConfigError: The named file does not exist.
+        ConfigError: The named file does not exist, or a folder cannot be looked into.
     """
     named = environ.get("PARLEY_CONFIG")
     for value, origin in ((path, "--config"), (named, "PARLEY_CONFIG")):
         if value:
-            if not Path(value).is_file():
+            if not _is_file(Path(value)):
                 raise ConfigError(f"{value}: no such file, but {origin} names it: correct the path")
             return Path(value).absolute()
     candidates = (Path("config.yaml"), Path("..") / "config.yaml")
-    return next((file.resolve() for file in candidates if file.is_file()), None)
+    return next((file.resolve() for file in candidates if _is_file(file)), None)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: cannot be read ({error.strerror}): correct the path, or the permissions of its folder"
+        ) from None
 
 
 def read_dotenv(file: Path) -> dict[str, str]:

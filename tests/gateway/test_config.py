@@ -1,5 +1,6 @@
 """Where the configuration comes from, what it accepts, and how it complains."""
 
+import os
 import re
 import zoneinfo
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from agent.config import AgentConfig, ModelConfig
 from bots.config import BotsConfig
 from bus.config import BusConfig, SessionConfig
 from gateway.config import Config, export_environment, load_config, read_admin_token
-from gateway.config_file import ConfigError
+from gateway.config_file import ConfigError, find_config
 from gateway.gateway_config import GatewayConfig
 from store.config import StoreConfig
 
@@ -435,3 +436,22 @@ def test_exported_variables_do_not_replace_those_of_the_process(tmp_path: Path) 
     export_environment(load_config(str(tmp_path / "config.yaml"), environ), environ)
     assert environ["A_KEY"] == "from-the-process"
     assert environ["B_KEY"] == "from-the-file"
+
+
+def test_folders_that_belong_to_somebody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commands say so in one line; root becomes nobody for this."""
+    inner = tmp_path / "closed" / "inner"
+    inner.mkdir(parents=True)
+    monkeypatch.chdir(inner)
+    inner.parent.chmod(0)
+    user = os.geteuid()
+    try:
+        os.seteuid(user or 65534)
+        for named in (None, str(inner.parent / "config.yaml")):
+            with pytest.raises(ConfigError, match="cannot be read"):
+                find_config(named, {})
+    finally:
+        os.seteuid(user)
+        inner.parent.chmod(0o700)
