@@ -204,6 +204,11 @@ class TelegramTransport(BaseRequest):
 class TelegramBot(Bot):
     """The SDK's bot, with unparsed updates: one unreadable update must not hide the others."""
 
+    @override
+    def __repr__(self) -> str:
+        """Return a name; the SDK's would contain the token."""
+        return "TelegramBot()"
+
     async def call_method(self, method: str, arguments: Mapping[str, object]) -> object:
         """Call a method or pass arguments that the SDK does not know. Raises TelegramError."""
         return await self._post(method, dict(arguments))

@@ -19,7 +19,7 @@ from telegram.error import (
 )
 from yarl import URL as YARL
 
-from bots.telegram.api import RetryAfterError, UnexpectedStatus, redact_sdk_logs
+from bots.telegram.api import RetryAfterError, TelegramBot, UnexpectedStatus, redact_sdk_logs
 from bots.telegram.errors import delivery_error, is_entity_error, is_photo_error
 from bots.telegram.failures import OTHER_POLLER, OTHER_WEBHOOK, connection_failure
 
@@ -153,6 +153,11 @@ def test_repairable_errors_are_recognized() -> None:
     assert is_photo_error(BadRequest("Bad Request: PHOTO_INVALID_DIMENSIONS"))
     assert is_photo_error(BadRequest("Bad Request: IMAGE_PROCESS_FAILED"))
     assert not is_photo_error(BadRequest("Bad Request: chat not found"))
+
+
+def test_a_bot_in_a_message_or_traceback_shows_no_token() -> None:
+    bot = TelegramBot(token=SECRET)
+    assert SECRET not in f"{bot!r} {bot}"
 
 
 def test_logged_urls_lose_the_token(caplog: pytest.LogCaptureFixture) -> None:
