@@ -1,6 +1,7 @@
 """What was said in a Slack thread before somebody addressed the bot there: events tell it only what follows."""
 
 import logging
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from bots.slack.errors import SlackError
 from bots.slack.forwarded import all_files, with_forwarded
 from bots.slack.inbound import USER_SUBTYPES
 from bots.slack.mrkdwn_parser import parse_mrkdwn
-from bots.slack.payload import SlackIdentity, as_list, as_mapping, as_str
+from bots.slack.payload import SlackIdentity, as_list, as_mapping, as_str, parse_timestamp
 from bots.slack.users import SlackUserDirectory
 from bus.bounded import BoundedDict
 from bus.messages import Attachment, InboundMessage
@@ -98,14 +99,15 @@ class SlackThreadHistory:
             "latest": message.message_id,
             "limit": _PAGE,
         }
+        asked_at = parse_timestamp(message.message_id) or math.inf
         first: list[Mapping[str, Any]] = []
         newest = deque[Mapping[str, Any]](maxlen=MESSAGES - 1)
         while True:
             page = await self._api.call(lambda web: web.conversations_replies(**window))
             for one in map(as_mapping, as_list(page.get("messages"))):
                 ts = as_str(one.get("ts"))
-                is_said = as_str(one.get("subtype")) in _QUOTED_SUBTYPES
-                if not is_said or float(ts or "inf") >= float(message.message_id):
+                at = parse_timestamp(ts) or math.inf
+                if as_str(one.get("subtype")) not in _QUOTED_SUBTYPES or at >= asked_at:
                     continue
                 if ts == window["ts"]:
                     first = [one]  # Each page begins with it.
