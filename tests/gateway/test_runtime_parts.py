@@ -160,13 +160,21 @@ def test_commands() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "got"), [(None, 100), (5, 5), (0, 1), (-3, 1), (10_000, 1000), ("x", 100)]
+    ("asked", "got"), [(None, 100), (5, 5), (0, 1), (-3, 1), (10_000, 1000)]
 )
 def test_recursion_limit(asked: object, got: int) -> None:
     config = runnable_config(
         request(config={"recursion_limit": asked}), run_id=RUN, thread_id="t", graph_id="g"
     )
     assert config["recursion_limit"] == got
+
+
+@pytest.mark.parametrize("asked", ["x", "25", 2.5, True])
+def test_a_recursion_limit_that_is_no_whole_number_is_refused(asked: object) -> None:
+    with pytest.raises(InvalidRequest, match="whole number"):
+        runnable_config(
+            request(config={"recursion_limit": asked}), run_id=RUN, thread_id="t", graph_id="g"
+        )
 
 
 def test_config_of_a_run() -> None:
