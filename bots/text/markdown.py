@@ -1,7 +1,8 @@
 """Markdown to the typed tree, finished or still being written. Pure; linear in the length of the text."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from markdown_it.token import Token
 
@@ -15,6 +16,8 @@ from bots.text.tree import plain
 
 _DEPTH = 8
 """Deepest nesting of inline formatting; deeper text loses its formatting."""
+
+_BREAK = re.compile(r" ?<br ?/?>", re.IGNORECASE)
 
 _WRAPPERS: dict[str, type[tree.Strong] | type[tree.Emphasis] | type[tree.Strike]] = {
     "strong_open": tree.Strong,
@@ -109,7 +112,7 @@ class _TreeBuilder:
                 case "th_open" | "td_open":
                     if token.type == "th_open":
                         alignments.append(_align(token))
-                    rows[-1].append(self._leaf(stream))
+                    rows[-1].append(_with_breaks(self._leaf(stream)))
                 case "table_close":
                     break
         header, *body = (tuple(row) for row in rows)
@@ -118,6 +121,20 @@ class _TreeBuilder:
 
 def _first(opening: Token) -> int:
     return 0 if opening.attrGet("start") == 0 else 1
+
+
+def _with_breaks(cell: Iterable[tree.Inline]) -> tuple[tree.Inline, ...]:
+    """Return a cell with its `<br>` as line breaks: Markdown has no other way to write one there, and models do."""
+    inlines: list[tree.Inline] = []
+    for inline in cell:
+        if isinstance(inline, tree.Strong | tree.Emphasis | tree.Strike):
+            inlines.append(replace(inline, children=_with_breaks(inline.children)))
+        elif isinstance(inline, tree.Text) and inline.text == inline.source:
+            for index, line in enumerate(_BREAK.split(inline.text)):
+                inlines += [tree.Break(hard=True), _text(line.lstrip())] if index else [_text(line)]
+        else:
+            inlines.append(inline)
+    return tuple(one for one in inlines if one != _text(""))
 
 
 def _align(token: Token) -> tree.Align:

@@ -153,7 +153,9 @@ class _Renderer:
         return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
     def _cell(self, cell: Sequence[tree.Inline]) -> str:
-        return re.sub(r"(?<!\\)\|", r"\\|", self._inlines(cell).replace("\n", " "))
+        # A row is one line.
+        words = self._inlines(cell).replace("  \n", " / ").replace("\n", " / ")
+        return re.sub(r"(?<!\\)\|", r"\\|", words)
 
     def _inlines(self, inlines: Sequence[tree.Inline]) -> str:
         parts: list[str] = []

@@ -1,5 +1,8 @@
 """Tables as monospace text, aligned by display width: CJK and emoji take two columns. Pure."""
 
+from collections.abc import Iterable
+from itertools import zip_longest
+
 from bots.text.characters import width
 from bots.text.tree import Align, Inline, Table, plain
 
@@ -15,16 +18,27 @@ def table_grid(table: Table) -> str:
     名 |  n
     ---+---
     a  | 10
+    >>> print(table_grid(parse("|a|b|\n|-|-|\n|x<br>y|z|")[0]))
+    a | b
+    --+--
+    x | z
+    y |
     """
-    rows = [[_cell(cell) for cell in row] for row in (table.header, *table.rows)]
-    sizes = [min(max(map(width, column)), MAX_COLUMN) for column in zip(*rows, strict=True)]
-    lines = [" | ".join(map(_padded, row, sizes, table.alignments)).rstrip() for row in rows]
-    lines.insert(1, "-+-".join("-" * size for size in sizes))
-    return "\n".join(lines)
+    rows = [_lines(row) for row in (table.header, *table.rows)]
+    columns = zip(*(line for row in rows for line in row), strict=True)
+    sizes = [min(max(map(width, column)), MAX_COLUMN) for column in columns]
+    lines = [
+        [" | ".join(map(_padded, line, sizes, table.alignments)).rstrip() for line in row]
+        for row in rows
+    ]
+    lines.insert(1, ["-+-".join("-" * size for size in sizes)])
+    return "\n".join(line for row in lines for line in row)
 
 
-def _cell(cell: tuple[Inline, ...]) -> str:
-    return plain(cell).replace("\n", " ")
+def _lines(row: Iterable[Iterable[Inline]]) -> list[tuple[str, ...]]:
+    """Return the lines of a row: its cells may have several."""
+    cells = [plain(cell).split("\n") for cell in row]
+    return list(zip_longest(*cells, fillvalue=""))
 
 
 def _padded(text: str, size: int, align: Align) -> str:

@@ -96,3 +96,7 @@ def test_no_token_of_the_model_pings_anybody(
     assert not LIVE.search(render(mined[: end % (len(mined) + 1)], partial=True))
     for piece in split(mined, fits):
         assert not LIVE.search(render(piece))
+
+
+def test_a_line_break_in_a_cell_is_a_separator() -> None:
+    assert "| one / two | b |" in render("|x|y|\n|-|-|\n|one<br>two|b|")

@@ -156,3 +156,12 @@ def test_closing_is_harmless_to_any_text(markdown: str) -> None:
 def test_any_text_parses_and_cleaning_is_idempotent(markdown: str) -> None:
     parse(markdown)
     assert clean(clean(markdown)) == clean(markdown)
+
+
+def test_a_line_break_in_a_cell_is_one_and_elsewhere_it_is_text() -> None:
+    [table] = parse("|a|\n|-|\n|**one <br>two**<BR/>three `<br>` \\<br>|")
+    assert isinstance(table, tree.Table)
+    assert tree.plain(table.rows[0][0]) == "one\ntwo\nthree <br> <br>"
+    [paragraph] = parse("one<br>two")
+    assert isinstance(paragraph, tree.Paragraph)
+    assert tree.plain(paragraph.children) == "one<br>two"

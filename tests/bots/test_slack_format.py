@@ -198,3 +198,9 @@ def test_every_piece_of_any_document_is_one_that_slack_takes(markdown: str) -> N
         shown = render(piece, (Button(label="Go", token="t"),))
         assert block_error(list(shown.blocks)) == ""
         assert list(text_findings(shown.text, list(shown.blocks))) == []
+
+
+def test_a_line_break_in_a_cell_of_a_table_is_one() -> None:
+    [table] = render("|x|\n|-|\n|one<br>two|").blocks
+    [section] = table["rows"][1][0]["elements"]
+    assert "".join(part["text"] for part in section["elements"]) == "one\ntwo"
