@@ -7,7 +7,7 @@ from typing import Any
 
 from telegram.error import BadRequest, InvalidToken, TelegramError
 
-from bots.telegram.api import TelegramBot
+from bots.telegram.api import TelegramBot, redact_tokens
 from bots.telegram.errors import is_not_modified, is_unknown_method
 from bots.telegram.format import render
 from bots.telegram.keyboard import keyboard
@@ -21,12 +21,16 @@ from bots.telegram.outbound import (
     target_of,
 )
 from bots.telegram.rich_blocks import rich_blocks
+from bus.bounded import BoundedDict
 from bus.messages import Button, MessageId, ReplyTarget
 
 _LOG = logging.getLogger(__name__)
 
 _MAX_REFUSALS = 3
-"""Refusals in a row after which rich messages are no longer tried."""
+"""Refusals in a row after which rich messages are no longer tried in a chat."""
+
+_MAX_CHATS = 1_000
+"""Chats that are remembered to refuse them."""
 
 _CHAT_ERRORS = re.compile(
     "chat not found|thread|topic|rights|upgraded|replied|to edit|can't be edited|message_id",
@@ -49,7 +53,7 @@ class TelegramSender:
     def __init__(self, *, rich: bool, timeout_s: float) -> None:
         self.takes_rich = rich
         self._timeout_s = timeout_s
-        self._refusals = 0
+        self._refusals = BoundedDict[object, int](_MAX_CHATS)
 
     def compose(
         self, markdown: str, buttons: Sequence[Button] = (), *, silent: bool = False
@@ -112,7 +116,9 @@ class TelegramSender:
         Raises:
             TelegramError: it failed otherwise, or the outcome is unknown.
         """
-        if not content.blocks or not self.takes_rich:
+        chat = where["chat_id"]
+        refusals = self._refusals.get(chat, 0)
+        if not content.blocks or not self.takes_rich or refusals >= _MAX_REFUSALS:
             return None
         arguments = {
             "rich_message": {"blocks": content.blocks},
@@ -123,20 +129,20 @@ class TelegramSender:
         except InvalidToken as error:
             if not is_unknown_method(error):
                 raise
-            self._disable_rich("does not support them")
+            self.takes_rich = False
+            _LOG.info("telegram: rich messages are off: the server does not support them")
             return None
         except BadRequest as error:
             if is_not_modified(error) or _CHAT_ERRORS.search(error.message):
                 raise
-            self._refusals += 1
-            if self._refusals >= _MAX_REFUSALS:
-                self._disable_rich("refuses them")
+            self._refusals[chat] = refusals + 1
+            _LOG.info(
+                "telegram: a rich message was refused in chat %s: %s",
+                chat,
+                redact_tokens(error.message),
+            )
             return None
         if not isinstance(answer, Mapping):
             raise TelegramError("The answer is no message")
-        self._refusals = 0
+        self._refusals.pop(chat, None)
         return answer
-
-    def _disable_rich(self, why: str) -> None:
-        self.takes_rich = False
-        _LOG.info("telegram: rich messages are off: the server %s", why)

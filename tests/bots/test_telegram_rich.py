@@ -199,6 +199,15 @@ async def test_refused_blocks_go_out_classically_and_after_three_no_more(
     assert [answer.text for answer in telegram.answers(1001)] == [render(TABLE).text] * 5
 
 
+async def test_a_chat_that_refuses_blocks_leaves_others_rich(telegram: TelegramServer) -> None:
+    adapter = adapter_for(telegram)
+    telegram.fail("sendRichMessage", times=3, status=400, description="Bad Request: not here")
+    for _ in range(3):
+        await adapter.send(ALICE, TABLE, key="k")
+    await adapter.send(ReplyTarget(chat=str(GROUP)), TABLE, key="k")
+    assert [answer.rich is not None for answer in telegram.answers(GROUP)] == [True]
+
+
 @pytest.mark.parametrize(
     "how",
     [
