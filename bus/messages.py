@@ -61,6 +61,7 @@ class ReplyTarget:
         chat: Slack channel, Telegram chat, Feishu chat, terminal session.
         thread: Slack thread root, Telegram forum topic, Feishu topic; "" for none.
         reply_to: The message to reply and react to; "" for none.
+        thread_root: The message of the thread to reply to if `reply_to` is gone (Feishu); "" for none.
         response_url: A one-time reply address (Slack's response_url); "" for none.
         user: The recipient, if the platform needs it (Slack's streams); "" for nobody.
         language: The language of the bot's messages there (a key of `bus.locales.LANGUAGES`); set by the bus.
@@ -70,6 +71,7 @@ class ReplyTarget:
     chat: str
     thread: str = ""
     reply_to: str = ""
+    thread_root: str = ""
     response_url: Annotated[str, renamed("response_url", "callback")] = ""
     user: str = ""
     language: str = field(default="", compare=False)
@@ -307,7 +309,7 @@ class OutboundFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboundRemoval:
-    """Deletes a message of the bot: the progress notice of a finished turn.
+    """Deletes a message of the bot: the progress notice of a finished turn, or a growing one that its answer left over.
 
     `target_key` is its outbox key; `final_status` as on `OutboundText`.
     """

@@ -43,6 +43,7 @@ from bus.platform import (
     Intake,
     OutgoingFile,
     SupportsButtons,
+    SupportsDeletion,
     SupportsDownloads,
     SupportsEditing,
     SupportsIndicators,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 class FeishuAdapter(
     BaseAdapter,
     SupportsButtons,
+    SupportsDeletion,
     SupportsDownloads,
     SupportsEditing,
     SupportsStreaming,
@@ -208,6 +210,10 @@ class FeishuAdapter(
         buttons: Sequence[Button] = (),
     ) -> None:
         await self._messages.edit(target, message, markdown, buttons=buttons)
+
+    @override
+    async def delete_message(self, target: ReplyTarget, message: MessageId) -> None:
+        await self._messages.delete(message)
 
     @override
     async def show_working(self, target: ReplyTarget) -> None:

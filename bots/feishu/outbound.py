@@ -170,6 +170,15 @@ class FeishuMessages:
         else:
             await self._finish_card(plain_id, markdown, footer)
 
+    async def delete(self, message: MessageId) -> None:
+        """Take an answer away; one that is gone already is fine."""
+        plain_id, _ = self._entities.split_id(message)
+        try:
+            await self._api.delete(plain_id)
+        except FeishuError as error:
+            if not error.target_gone:
+                raise
+
     async def send_file(self, target: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
         """Upload a file and send it as a picture or a file."""
         upload = await self._uploads.upload(file)
@@ -303,16 +312,15 @@ class FeishuMessages:
     async def _deliver(
         self, target: ReplyTarget, kind: str, value: Mapping[str, object], key: str
     ) -> SentMessage:
-        """Reply to the user's message; if there is none any more, write to the chat."""
+        """Reply to the user's message; if that is gone, to the first one of its topic, else write to the chat."""
         content = MessageContent(type=kind, value=value, uuid=idempotency_uuid(target, key))
-        if target.reply_to:
-            in_thread = bool(target.thread)
+        for message in filter(None, (target.reply_to, target.thread_root)):
             try:
-                return await self._api.reply(target.reply_to, content, in_thread=in_thread)
+                return await self._api.reply(message, content, in_thread=bool(target.thread))
             except FeishuError as error:
                 if not error.target_gone:
                     raise
-                _log.info("the message to answer is gone, writing to the chat: %s", error)
+                _log.info("a message to answer is gone: %s", error)
         return await self._api.send(target.chat, content)
 
 

@@ -47,6 +47,7 @@ def clean_message(message: InboundMessage) -> InboundMessage:
             chat=_plain(place.chat),
             thread=_plain(place.thread),
             reply_to=_plain(place.reply_to),
+            thread_root=_plain(place.thread_root),
             response_url=_plain(place.response_url),
             user=_plain(place.user),
             language=place.language,

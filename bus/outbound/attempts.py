@@ -58,6 +58,7 @@ class ClosedRow:
 
     decoded: DecodedRow
     is_sent: bool
+    is_uncertain: bool = False
 
 
 _UNKNOWN = "outcome unknown"
@@ -148,9 +149,14 @@ class DeliveryAttempts:
         return await self._attempt(decoded)
 
     async def show_failure(self, closed: ClosedRow) -> None:
-        """End a streaming message whose final text was refused for good. Raises nothing."""
+        """Say in its place that a text of an answer was refused for good. Raises nothing."""
         decoded = closed.decoded
-        await self._sender.show_failure(decoded.body, decoded.adapter, decoded.target)
+        await self._sender.show_failure(
+            "" if closed.is_uncertain else decoded.row.key,
+            decoded.body,
+            decoded.adapter,
+            decoded.target,
+        )
 
     async def _find_target(
         self, row: OutboxRow, body: OutboundMessage, adapter: Adapter
@@ -347,7 +353,7 @@ class DeliveryAttempts:
             await self._store.call(
                 lambda: self._outbox.mark_failed(row.id, error=reason, now=now, uncertain=uncertain)
             )
-            return ClosedRow(decoded=decoded, is_sent=False)
+            return ClosedRow(decoded=decoded, is_sent=False, is_uncertain=uncertain)
         if error.retry_after_s is not None:
             chat = (decoded.body.channel, decoded.body.reply_target.chat)
             self._limiter.pause(chat, decision.wait_s)

@@ -16,7 +16,7 @@ from bus.messages import (
     ReplyTarget,
     decode_outbound,
 )
-from bus.outbound.rows import first_text_key, indicator_row
+from bus.outbound.rows import indicator_row, text_key
 from bus.platform import Adapter, SupportsIndicators, SupportsRefusalIndicator, WorkShown
 from bus.retry import Backoff
 from store.outbox import NewOutboxRow, OutboxRow, OutboxStore
@@ -178,16 +178,25 @@ async def is_answered(
 ) -> bool:
     """Return whether a turn whose last row is closed ended well, and people may see its answer. Raises StoreError.
 
-    An answer that the platform refused for good was not given. One of unknown outcome may be there. `sent`: the key of
-    a row that is known to be there.
+    An answer of which the platform refused a text for good was not given. One of unknown outcome may be there. `sent`:
+    the key of a row that is known to be there.
     """
     if body.final_status != "ok":
         return False
     # The last row of an answer that had a progress notice takes that away, and says nothing of the answer.
-    own = {row.key} if isinstance(body, OutboundText | OutboundFile) else set()
-    keys = (own | {first_text_key(row.key)}) - {sent}
-    found = [await outbox.find(key) for key in sorted(keys)]
-    return all(one is None or one.state != "failed" for one in found)
+    is_answer = isinstance(body, OutboundText | OutboundFile) and row.key != sent
+    if is_answer and _is_refused(await outbox.find(row.key)):
+        return False
+    index = 0
+    while (key := text_key(row.key, index)) != row.key and (text := await outbox.find(key)):
+        if _is_refused(text):
+            return False
+        index += 1
+    return True
+
+
+def _is_refused(row: OutboxRow | None) -> bool:
+    return row is not None and row.state == "failed"
 
 
 async def _indicator_rows(outbox: OutboxStore, closed: OutboxRow) -> list[NewOutboxRow]:

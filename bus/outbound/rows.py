@@ -26,7 +26,7 @@ from store.outbox import NewOutboxRow, OutboxRow
 
 ANSWER_FILE_NAME = "answer.md"
 UNUSED_TEXT = "…"
-"""Text of a streaming message that the final answer does not need."""
+"""Text of a streaming message that the final answer does not need, and that cannot be deleted."""
 
 
 REPEAT_EDIT_AFTER_S = 10.0
@@ -67,23 +67,23 @@ def notice_key(row: InboxRow) -> str:
     return f"{row.id}:notice"
 
 
-def text_rows(
-    row: InboxRow, inbound: InboundMessage, parts: Sequence[str], *, cards: int = 0
-) -> list[NewOutboxRow]:
-    """Return one row for each part of a text, already split to the platform's limit.
-
-    The first `cards` parts replace the turn's streaming messages; those that are left over get `UNUSED_TEXT`.
-    """
-    return _rows(row, _named("reply", _texts(row, inbound, parts, cards)))
+def text_rows(row: InboxRow, inbound: InboundMessage, parts: Sequence[str]) -> list[NewOutboxRow]:
+    """Return one row for each part of a text, already split to the platform's limit."""
+    return _rows(row, _named("reply", _texts(row, inbound, parts)))
 
 
-def first_text_key(key: str) -> str:
-    """Return the outbox key of the first text of the answer that a row belongs to.
+def text_key(key: str, index: int) -> str:
+    """Return the outbox key of the n-th text of the answer that a row belongs to.
 
-    >>> first_text_key("7:removal")
+    >>> text_key("7:removal", 0)
     '7:reply:0'
     """
-    return f"{key.partition(':')[0]}:reply:0"
+    return f"{key.partition(':')[0]}:reply:{index}"
+
+
+def is_answer_text(key: str) -> bool:
+    """Return whether an outbox key is one of `text_key`."""
+    return ":reply:" in key
 
 
 def reply_buttons(row: InboxRow, reply: Reply, texts: Messages) -> tuple[Button, ...]:
@@ -115,23 +115,22 @@ def reply_rows(
 ) -> list[NewOutboxRow]:
     """Return the rows of a turn's answer: its text, split into `parts`, then its files; the last ends the turn.
 
-    The progress notice is removed after the answer, or replaced by the text of a stopped turn. Buttons go under
-    the last text.
+    The first parts replace the turn's streaming messages; those that are left over are removed. The progress notice is
+    removed after the answer, or replaced by the text of a stopped turn. Buttons go under the last text.
     """
-    channel, target = row.key.channel, inbound.reply_target
     texts = _texts(row, inbound, parts, seen.streaming_count)
     if buttons:
         texts[-1] = replace(texts[-1], buttons=tuple(buttons))
     if seen.notice_key and reply.stopped:
         texts[0] = replace(texts[0], replaces=seen.notice_key)
     named: dict[str, OutboundMessage] = _named("reply", texts)
+    for index in range(len(parts), seen.streaming_count):
+        named[f"unused:{index}"] = _removal(row, inbound, streaming_key(row, index))
     if reply.whole:
         named["document:0"] = _document(row, inbound, ANSWER_FILE_NAME, reply.whole)
     named |= _named("file", [_artifact(row, inbound, path) for path in reply.artifacts])
     if seen.notice_key and not reply.stopped:
-        named["removal"] = OutboundRemoval(
-            channel=channel, reply_target=target, target_key=seen.notice_key
-        )
+        named["removal"] = _removal(row, inbound, seen.notice_key)
     last = [*named][-1]
     status: Literal["ok", "failed"] = "failed" if reply.failed else "ok"
     return _rows(row, {**named, last: replace(named[last], final_status=status)})
@@ -247,7 +246,7 @@ def _label(option: str) -> str:
 
 
 def _texts(
-    row: InboxRow, inbound: InboundMessage, parts: Sequence[str], cards: int
+    row: InboxRow, inbound: InboundMessage, parts: Sequence[str], cards: int = 0
 ) -> list[OutboundText]:
     return [
         OutboundText(
@@ -256,8 +255,14 @@ def _texts(
             markdown=part,
             replaces=streaming_key(row, index) if index < cards else "",
         )
-        for index, part in enumerate([*parts, *[UNUSED_TEXT] * (cards - len(parts))])
+        for index, part in enumerate(parts)
     ]
+
+
+def _removal(row: InboxRow, inbound: InboundMessage, key: str) -> OutboundRemoval:
+    return OutboundRemoval(
+        channel=row.key.channel, reply_target=inbound.reply_target, target_key=key
+    )
 
 
 def _artifact(row: InboxRow, inbound: InboundMessage, path: str) -> OutboundFile:

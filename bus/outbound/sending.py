@@ -18,6 +18,7 @@ from bus.messages import (
     OutboundText,
 )
 from bus.outbound.artifacts import ArtifactDownloader
+from bus.outbound.rows import UNUSED_TEXT, is_answer_text
 from bus.platform import (
     Adapter,
     SupportsButtons,
@@ -78,11 +79,8 @@ class RowSender:
             case OutboundFile():
                 return await self._send_file(row, body, adapter)
             case OutboundRemoval():
-                if target is not None and isinstance(adapter, SupportsDeletion):
-                    try:
-                        await adapter.delete_message(body.reply_target, target)
-                    except DeliveryError as error:
-                        raise _repeatable(error) from error
+                if target is not None:
+                    await _remove(adapter, target, body)
                 return MessageId("")
             case OutboundEdit():
                 if target is not None:
@@ -92,15 +90,20 @@ class RowSender:
                 assert_never(body)
 
     async def show_failure(
-        self, body: OutboundMessage, adapter: Adapter, target: MessageId | None
+        self, key: str, body: OutboundMessage, adapter: Adapter, target: MessageId | None
     ) -> None:
-        """End a streaming message whose final text was refused for good. Raises nothing."""
-        if target is None or not isinstance(body, OutboundText):
+        """Say in its place that a text was refused for good. Raises nothing.
+
+        `key`: of its row; "" = people may see the text after all.
+        """
+        if not isinstance(body, OutboundText):
             return
-        if isinstance(adapter, SupportsStreaming):
-            with decoration("failure text"), anyio.fail_after(FAILURE_PATCH_DEADLINE_S):
-                text = body.reply_target.texts.answer_refused
-                await adapter.update_streaming(body.reply_target, target, text, final=True)
+        place, text = body.reply_target, body.reply_target.texts.answer_refused
+        with decoration("failure text"), anyio.fail_after(FAILURE_PATCH_DEADLINE_S):
+            if target is not None and isinstance(adapter, SupportsStreaming):
+                await adapter.update_streaming(place, target, text, final=True)
+            elif is_answer_text(key):
+                await adapter.send(place, text, key=f"{key}:refused")
 
     async def _send_text(
         self, row: OutboxRow, body: OutboundText, adapter: Adapter, target: MessageId | None
@@ -191,6 +194,24 @@ async def _edit(adapter: Adapter, message: MessageId, body: OutboundText) -> boo
             return False
         raise _repeatable(error) from error
     return True
+
+
+async def _remove(adapter: Adapter, message: MessageId, body: OutboundRemoval) -> None:
+    """Delete a message; one that grew is emptied where it cannot be deleted. Raises DeliveryError."""
+    target = body.reply_target
+    try:
+        if isinstance(adapter, SupportsDeletion):
+            await adapter.delete_message(target, message)
+            return
+    except DeliveryError as error:
+        if error.retryable or error.ambiguous or not isinstance(adapter, SupportsStreaming):
+            raise _repeatable(error) from error
+    if isinstance(adapter, SupportsStreaming):
+        try:
+            await adapter.update_streaming(target, message, UNUSED_TEXT, final=True)
+        except DeliveryError as error:
+            if not error.target_gone:
+                raise _repeatable(error) from error
 
 
 async def _edit_only(adapter: Adapter, message: MessageId, body: OutboundEdit) -> None:

@@ -9,6 +9,7 @@ import pytest
 from typing_extensions import override
 
 from bus.errors import DeliveryError
+from bus.locales.en import ENGLISH
 from bus.messages import OutboundRemoval, OutboundText, ReplyTarget, encode_outbound
 from bus.outbound.indicators import MAX_WORKING, IndicatorUpdater
 from bus.platform import WorkShown
@@ -107,6 +108,31 @@ async def test_an_answer_that_the_platform_refused_is_not_marked_as_done(
         await delivery.enqueue(CONVERSATION, rows)
         await settle(delivery, rows[-1].key)
         await shows(platform, "failed")
+    async with pump(platform, tmp_path, clock):
+        await shows(platform, "failed", "failed")
+
+
+@pytest.mark.parametrize("has_notice", [False, True])
+async def test_an_answer_of_which_one_text_was_refused_says_so_and_is_not_marked_as_done(
+    tmp_path: Path, *, has_notice: bool
+) -> None:
+    """Else the text would be missing in the middle, and nobody would know."""
+    platform, clock = CardPlatform(), OffsetClock()
+
+    def refuse_second() -> None:
+        if platform.texts == ["hello"]:
+            platform.fail("send", REFUSED)
+
+    platform.when_sent = refuse_second
+    last = [first_text("7:reply:2"), removal("7:removal")]
+    if not has_notice:
+        last = [replace(answer("7:reply:2"), conversation=CONVERSATION)]
+    rows = [first_text("7:reply:0"), first_text("7:reply:1"), *last]
+    async with pump(platform, tmp_path, clock) as delivery:
+        await delivery.enqueue(CONVERSATION, rows)
+        await settle(delivery, rows[-1].key)
+        await shows(platform, "failed")
+    assert platform.texts == ["hello", ENGLISH.answer_refused, "hello"]
     async with pump(platform, tmp_path, clock):
         await shows(platform, "failed", "failed")
 

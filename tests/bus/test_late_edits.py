@@ -8,10 +8,12 @@ from bus.errors import DeliveryError
 from bus.messages import OutboundEdit, OutboundText, decode_outbound
 from bus.outbound.rows import (
     REPEAT_EDIT_AFTER_S,
+    LiveMessages,
     button_removal_row,
     repeated_edit_rows,
-    text_rows,
+    reply_rows,
 )
+from bus.runs.replies import Reply
 from tests.bus.harness import BusHarness, running_bus
 from tests.bus.test_outbox_rows import INBOUND, ROW
 from tests.eventually import eventually
@@ -82,7 +84,9 @@ async def test_an_answer_whose_edits_were_all_confirmed_is_written_once(tmp_path
 def test_texts_that_replace_cards_are_repeated_with_their_buttons_and_new_messages_are_not() -> (
     None
 ):
-    rows = text_rows(ROW, INBOUND, ["one", "two"], cards=1)
+    rows = reply_rows(
+        ROW, INBOUND, Reply(markdown=""), ["one", "two"], LiveMessages(streaming_count=1)
+    )
     [again] = repeated_edit_rows(rows, now=100.0)
     body = decode_outbound(again.body)
     assert isinstance(body, OutboundEdit)
@@ -91,7 +95,9 @@ def test_texts_that_replace_cards_are_repeated_with_their_buttons_and_new_messag
 
 
 def test_buttons_that_were_pressed_do_not_come_back() -> None:
-    [first] = text_rows(ROW, INBOUND, ["Go on?"], cards=1)
+    [first] = reply_rows(
+        ROW, INBOUND, Reply(markdown=""), ["Go on?"], LiveMessages(streaming_count=1)
+    )
     answer = decode_outbound(first.body)
     assert isinstance(answer, OutboundText)
     [again] = repeated_edit_rows([first], now=100.0)

@@ -1,16 +1,18 @@
 """Which rows a reply becomes."""
 
 from bus.messages import (
+    Button,
     InboundMessage,
     OutboundFile,
     OutboundIndicator,
     OutboundMessage,
+    OutboundRemoval,
     OutboundText,
     ReplyTarget,
     Sender,
     decode_outbound,
 )
-from bus.outbound.rows import UNUSED_TEXT, LiveMessages, reply_rows, text_rows
+from bus.outbound.rows import LiveMessages, reply_rows
 from bus.runs.replies import Reply
 from store.conversations import ConversationKey
 from store.inbox import InboxRow
@@ -33,16 +35,20 @@ def bodies(rows: list[NewOutboxRow]) -> list[OutboundMessage]:
 
 
 def test_parts_replace_the_open_cards_and_go_on_beyond_them() -> None:
-    rows = text_rows(ROW, INBOUND, ["one", "two", "three"], cards=2)
+    seen = LiveMessages(streaming_count=2)
+    rows = reply_rows(ROW, INBOUND, Reply(markdown=""), ["one", "two", "three"], seen)
     assert [row.key for row in rows] == ["7:reply:0", "7:reply:1", "7:reply:2"]
     edits = [body.replaces for body in bodies(rows) if isinstance(body, OutboundText)]
     assert edits == ["7:card:0", "7:card:1", ""]
 
 
-def test_a_card_without_text_left_does_not_show_working() -> None:
-    last = bodies(text_rows(ROW, INBOUND, ["short"], cards=2))[-1]
-    assert isinstance(last, OutboundText)
-    assert (last.markdown, last.replaces) == (UNUSED_TEXT, "7:card:1")
+def test_a_card_without_text_left_is_taken_away_and_the_buttons_are_under_the_text() -> None:
+    seen, button = LiveMessages(streaming_count=2), Button(label="Yes", token="t")
+    text, removal = bodies(reply_rows(ROW, INBOUND, Reply(markdown=""), ["short"], seen, [button]))
+    assert isinstance(text, OutboundText)
+    assert text.buttons == (button,)
+    assert isinstance(removal, OutboundRemoval)
+    assert (removal.target_key, removal.final_status) == ("7:card:1", "ok")
 
 
 def test_files_follow_the_text_and_the_last_row_ends_the_turn() -> None:
