@@ -1,8 +1,13 @@
 """The result of parsing an event that adapters hand over to nobody."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
+from bus.messages import InboundMessage
 from bus.platform import Disposition
+
+HELP: Final = "/help"
+"""What somebody means who mentions the bot and says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,3 +21,12 @@ class IgnoredEvent:
 
     detail: str = ""
     reason: Disposition = Disposition.UNSUPPORTED
+
+
+def or_help(message: InboundMessage) -> InboundMessage | IgnoredEvent:
+    """Return a message; in a group, a mention with nothing that it may be about asks for help."""
+    if message.text or message.attachments or message.is_private or not message.is_addressed:
+        return message
+    if message.sender.is_bot:
+        return IgnoredEvent("a mention by a bot", Disposition.EMPTY)
+    return replace(message, text=HELP)

@@ -2,9 +2,10 @@
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Final
 
-from bots.common.events import IgnoredEvent
+from bots.common.events import HELP, IgnoredEvent
 from bots.feishu.api import FeishuBot
 from bots.feishu.buttons import CARD_ACTION, parse_button_press
 from bots.feishu.content import (
@@ -66,9 +67,11 @@ def parse_event(payload: bytes, bot: FeishuBot) -> FeishuEvent:
         return IgnoredEvent(str(error))
 
 
-def replied_message(payload: bytes) -> str:
-    """Return the id of the message that a message event replies to; "" if it replies to none."""
-    return JsonNode(json.loads(payload))["event"]["message"].text("parent_id")
+def replied_message(payload: bytes) -> tuple[str, Mapping[str, str]]:
+    """Return the id of the message that a message event replies to, "" for none; and whom it mentions, names by id."""
+    message = JsonNode(json.loads(payload))["event"]["message"]
+    people = ((one["id"].text("open_id"), one.text("name")) for one in message.items("mentions"))
+    return message.text("parent_id"), {user: name for user, name in people if user and name}
 
 
 def _event(envelope: JsonNode, bot: FeishuBot) -> FeishuEvent:
@@ -95,14 +98,17 @@ def _message(header: JsonNode, event: JsonNode, bot: FeishuBot) -> InboundMessag
     parsed = _content(message, bot, private=private)
     mentions = list(message.items("mentions"))
     words, commanded = _command(_text(parsed.text, mentions, bot), bot)
-    is_addressed = private or commanded or any(_is_bot(mention, bot) for mention in mentions)
+    mentioned = any(_is_bot(mention, bot) for mention in mentions)
+    is_addressed = private or commanded or mentioned
+    if private and mentioned and not words and not parsed.attachments:
+        words = HELP
     if sender.is_bot and (private or not is_addressed):
         raise _IgnoreEvent(Disposition.FROM_BOT, "the sender is an app")
     return InboundMessage(
         event_id=header.text("event_id") or message_id,
         message_id=message_id,
         key=_key(header, message, bot, private=private),
-        reply_target=ReplyTarget(chat=chat, thread=message.text("thread_id"), reply_to=message_id),
+        reply_target=_reply_target(message),
         sender=sender,
         text=words,
         is_private=private,
@@ -147,6 +153,17 @@ def _key(header: JsonNode, message: JsonNode, bot: FeishuBot, *, private: bool) 
         workspace=header.text("tenant_key"),
         chat=message.text("chat_id"),
         topic=topic,
+    )
+
+
+def _reply_target(message: JsonNode) -> ReplyTarget:
+    """Return where the answer goes. A topic is kept by replies alone: to its first message, if this one is gone."""
+    thread = message.text("thread_id")
+    return ReplyTarget(
+        chat=message.text("chat_id"),
+        thread=thread,
+        reply_to=message.text("message_id"),
+        thread_root=message.text("root_id") if thread else "",
     )
 
 

@@ -1,6 +1,7 @@
 """What a group message replies to: Feishu's event names it, the API has its words and files."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -10,6 +11,7 @@ from bots.feishu.api import FeishuApi
 from bots.feishu.errors import FeishuError
 from bots.feishu.forwarded import parse_item
 from bots.feishu.json_node import JsonNode
+from bots.text.quotations import quotation, with_quotations
 from bus.bounded import BoundedDict
 from bus.messages import InboundMessage
 
@@ -36,10 +38,16 @@ class FeishuQuotes:
         self._api = api
         self._app_id = app_id
         self._known = BoundedDict[tuple[str, str, str], None](_KEPT)
+        self._names = BoundedDict[str, str](_KEPT)
+
+    def learn_names(self, people: Mapping[str, str]) -> None:
+        """Note the names of people whom somebody mentioned: messages tell their authors by id alone."""
+        for user, name in people.items():
+            self._names[user] = name
 
     async def add(self, message: InboundMessage, replied: str) -> InboundMessage:
         """Return the message with what it replies to; unchanged if that cannot be had. Raises nothing."""
-        is_chat = message.is_addressed and not message.is_private and message.text
+        is_chat = message.is_addressed and not message.is_private
         if not is_chat or message.text.startswith("/") or not replied:
             return message
         if self._name(message, replied) in self._known:
@@ -53,10 +61,10 @@ class FeishuQuotes:
         if item["sender"].text("id") == self._app_id or item.flag("deleted"):
             return message
         quoted = parse_item(item)
-        lines = [f"> {line}".rstrip() for line in quoted.text.split("\n")] if quoted.text else []
+        author = self._names.get(item["sender"].text("id"), "")
         return replace(
             message,
-            text="\n".join([message.text, "", *lines] if lines else [message.text]),
+            text=with_quotations(message.text, quotation(quoted.text, author)),
             attachments=(*message.attachments, *quoted.attachments),
         )
 

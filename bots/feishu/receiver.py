@@ -7,7 +7,7 @@ from typing import Final, TypeVar, assert_never
 
 import anyio
 
-from bots.common.events import IgnoredEvent
+from bots.common.events import IgnoredEvent, or_help
 from bots.common.greeting import Greeting
 from bots.common.health import HealthTracker
 from bots.common.keyed_lock import KeyedLock
@@ -118,7 +118,9 @@ class FeishuReceiver:
             case IgnoredEvent():
                 self._intake.report_ignored(self._channel, event.reason, event.detail)
             case InboundMessage():
-                await self._handle_message(event, replied_message(payload))
+                replied, people = replied_message(payload)
+                self._quotes.learn_names(people)
+                await self._handle_message(event, replied)
             case MessageDeletion():
                 await self._in_lane(event.key.chat, self._intake.handle_deletion, event)
             case ButtonPress():
@@ -135,7 +137,11 @@ class FeishuReceiver:
         self._private_chats.remember_message(message)
         message = self._media_groups.assign_album(message)
         async with self._locks.hold(message.key.chat):
-            await self._intake.receive(await self._quotes.add(message, replied))
+            meant = or_help(await self._quotes.add(message, replied))
+            if isinstance(meant, IgnoredEvent):
+                self._intake.report_ignored(self._channel, meant.reason, meant.detail)
+                return
+            await self._intake.receive(meant)
         self._quotes.remember(message, replied)
 
     async def _in_lane(

@@ -1,13 +1,11 @@
 """Messages that a person forwarded: Slack puts them beside the text, as attachments. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from bots.slack.mrkdwn_parser import parse_mrkdwn
 from bots.slack.payload import as_list, as_mapping, as_str
-from bots.text.characters import clean
-
-_NAME_CHARS: Final = 80
+from bots.text.quotations import FORWARDED, quotation, with_quotations
 
 
 def with_forwarded(text: str, event: Mapping[str, Any]) -> str:
@@ -15,10 +13,9 @@ def with_forwarded(text: str, event: Mapping[str, Any]) -> str:
 
     >>> shared = {"is_share": True, "author_name": "Ann", "text": "See &lt;b&gt;\nand c"}
     >>> with_forwarded("What is this?", {"attachments": [shared]})
-    'What is this?\n\n[Forwarded message of Ann]\n> See <b>\n> and c'
+    'What is this?\n\n[Forwarded]\n> Ann: See <b>\n> and c'
     """
-    quotations = [_quotation(shared) for shared in _shared(event)]
-    return "\n\n".join(part for part in (text, *quotations) if part)
+    return with_quotations(text, *map(_quotation, _shared(event)))
 
 
 def all_files(event: Mapping[str, Any]) -> Sequence[Any]:
@@ -36,8 +33,4 @@ def _shared(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 def _quotation(shared: Mapping[str, Any]) -> str:
     words, _ = parse_mrkdwn(as_str(shared.get("text")) or as_str(shared.get("fallback")))
-    if not words:
-        return ""
-    name = " ".join(clean(as_str(shared.get("author_name"))).split())[:_NAME_CHARS]
-    head = f"[Forwarded message of {name}]" if name else "[Forwarded message]"
-    return "\n".join([head, *(f"> {line}".rstrip() for line in words.split("\n"))])
+    return quotation(words, as_str(shared.get("author_name")), heading=FORWARDED)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from bots.common.events import IgnoredEvent
+from bots.common.events import HELP, IgnoredEvent
 from bots.slack.attachments import parse_attachments
 from bots.slack.edits import parse_deletion, parse_edit
 from bots.slack.forwarded import all_files, with_forwarded
@@ -182,6 +182,8 @@ def _message_change(
     event_id = as_str(body.get("event_id")) or f"{chat}:{ts}:{is_gone}"
     key = _key(body, message, me)
     now = None if is_gone else parse_message(body, message, me)
+    if isinstance(now, InboundMessage) and not (now.text or now.attachments):
+        now = IgnoredEvent(reason=Disposition.EMPTY)
     if isinstance(now, IgnoredEvent):
         return now
     if now is None:
@@ -210,10 +212,13 @@ def parse_message(
     typed, mentioned = parse_mrkdwn(as_str(event.get("text")), bot=me.user_id)
     text = with_forwarded(typed, event)
     files = parse_attachments(all_files(event), installation=me.installation)
-    if not text and not files:
-        return IgnoredEvent(reason=Disposition.EMPTY)
     key = _key(body, event, me)
     private = is_private(chat, as_str(event.get("channel_type")))
+    mentioned = mentioned or event.get("type") == "app_mention"
+    if not text and not files:
+        if not mentioned:
+            return IgnoredEvent(reason=Disposition.EMPTY)
+        text = HELP if private else ""  # In a thread it may be about what was said there.
     # In an agent's chat every message begins a thread; they are one conversation all the same.
     beside = ts if me.is_agent else ""
     return InboundMessage(
@@ -229,7 +234,7 @@ def parse_message(
         sender=Sender(user_id=user, name=_display_name(event)),
         text=text,
         is_private=private,
-        is_addressed=private or mentioned or event.get("type") == "app_mention",
+        is_addressed=private or mentioned,
         replies_to=(thread,) if thread and thread != ts and not private else (),
         track_replies=not private,
         attachments=files,

@@ -17,6 +17,7 @@ from bots.slack.inbound import USER_SUBTYPES
 from bots.slack.mrkdwn_parser import parse_mrkdwn
 from bots.slack.payload import SlackIdentity, as_list, as_mapping, as_str, parse_timestamp
 from bots.slack.users import SlackUserDirectory
+from bots.text.quotations import EARLIER, quotation, with_quotations
 from bus.bounded import BoundedDict
 from bus.messages import Attachment, InboundMessage
 from bus.platform import Intake
@@ -38,7 +39,6 @@ FILES: Final = 5
 
 _PAGE: Final = 200
 _KEPT: Final = 1_000
-_HEAD: Final = "[Earlier in this thread]"
 _QUOTED_SUBTYPES: Final = USER_SUBTYPES | {"bot_message"}
 
 
@@ -87,7 +87,7 @@ class SlackThreadHistory:
             return message
         return replace(
             message,
-            text=f"{message.text}\n\n{earlier.text}".strip(),
+            text=with_quotations(message.text, earlier.text),
             attachments=(*message.attachments, *earlier.attachments),
         )
 
@@ -126,21 +126,18 @@ class SlackThreadHistory:
         files = parse_attachments(
             [file for one in said for file in all_files(one)], installation=me.installation
         )
-        lines = [line for one in said for line in _lines(one, names, me)]
-        text = "\n".join([_HEAD, *lines]) if lines else ""
+        quoted = [quotation(_words(one), _author(one, names, me)) for one in said]
+        text = "\n".join([EARLIER, *filter(None, quoted)]) if any(quoted) else ""
         return _Earlier(text, files[-FILES:])
 
 
-def _lines(said: Mapping[str, Any], names: Mapping[str, str], me: SlackIdentity) -> list[str]:
-    """Return a message as a quotation; nothing if it has no words and no files."""
+def _words(said: Mapping[str, Any]) -> str:
+    """Return what a message says, and which files it has."""
     text, _ = parse_mrkdwn(as_str(said.get("text")))
     words = with_forwarded(text, said) or "\n".join(_previews(said))
     if len(words) > MESSAGE_CHARS:
         words = f"{words[:MESSAGE_CHARS]}…"
-    words = "\n".join([*([words] if words else []), *_file_names(said)])
-    if not words:
-        return []
-    return [f"> {line}".rstrip() for line in f"{_author(said, names, me)}: {words}".split("\n")]
+    return "\n".join([*([words] if words else []), *_file_names(said)])
 
 
 def _previews(said: Mapping[str, Any]) -> list[str]:

@@ -19,8 +19,7 @@ from telegram import (
 
 from bots.telegram.mentions import TelegramIdentity, parse_text
 from bots.text.characters import clean
-
-_MAX_NAME_CHARS = 200
+from bots.text.quotations import FORWARDED, clean_name, quotation, with_quotations
 
 _UNREADABLE = {
     "story": "a story",
@@ -31,11 +30,6 @@ _UNREADABLE = {
     "giveaway": "a giveaway",
 }
 """What people can send or forward that has no words for us, by Telegram's name."""
-
-
-def clean_name(name: str) -> str:
-    """Return a person's name without control characters, on one line."""
-    return " ".join(clean(name).split())[:_MAX_NAME_CHARS]
 
 
 def describe_content(message: Message) -> str:  # noqa: PLR0911 - one return per kind
@@ -64,21 +58,19 @@ def describe_content(message: Message) -> str:  # noqa: PLR0911 - one return per
 
 
 def add_context(text: str, message: Message, identity: TelegramIdentity) -> str:
-    """Return a message's own words with who wrote them, if they are forwarded, and with what they reply to.
+    """Return a message's own words with what they reply to; forwarded ones as what they are.
 
-    Both are on lines of their own: what it replies to below, as a quotation. Words that the conversation has
-    already, those of the bot, are quoted only where the person selected some of them.
+    Words that the conversation has already, those of the bot, are quoted only where the person selected some of them.
     """
-    if not text:  # Files say nothing, and those of an album would all say this.
-        return text
-    if message.forward_origin is not None:
-        text = f"[Forwarded from {_origin_name(message.forward_origin)}]\n{text}"
+    if is_forwarded(message) and message.forward_origin is not None:
+        return quotation(text, _origin_name(message.forward_origin), heading=FORWARDED)
     words = _quoted_words(message, identity)
-    if not words:
-        return text
-    author = _quoted_author(message, identity)
-    lines = f"{author}:\n{words}" if author else words
-    return "\n".join([text, "", *(f"> {line}".rstrip() for line in lines.split("\n"))])
+    return with_quotations(text, quotation(words, _quoted_author(message, identity)))
+
+
+def is_forwarded(message: Message) -> bool:
+    """Return whether a person passed on what somebody wrote; a channel's post in its discussion group is its own."""
+    return message.forward_origin is not None and not message.is_automatic_forward
 
 
 def quoted_message(message: Message, identity: TelegramIdentity) -> Message | None:

@@ -8,9 +8,9 @@ from telegram import CallbackQuery, ChatMember, ChatMemberUpdated, Message, Upda
 from telegram.constants import ChatType
 
 from bots.common.events import IgnoredEvent
-from bots.telegram.context import clean_name
 from bots.telegram.inbound import in_topic, is_content, kind_of_message, language_of, parse_message
 from bots.telegram.mentions import TelegramIdentity
+from bots.text.quotations import clean_name
 from bus.messages import (
     ButtonPress,
     ConversationKey,

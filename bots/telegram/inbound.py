@@ -6,10 +6,16 @@ from telegram import Message, User
 from telegram.constants import ChatType
 from telegram.helpers import effective_message_type
 
-from bots.common.events import IgnoredEvent
+from bots.common.events import HELP, IgnoredEvent
 from bots.telegram.attachments import parse_attachments
-from bots.telegram.context import add_context, clean_name, describe_content, quoted_message
+from bots.telegram.context import (
+    add_context,
+    describe_content,
+    is_forwarded,
+    quoted_message,
+)
 from bots.telegram.mentions import ParsedText, TelegramIdentity, parse_text
+from bots.text.quotations import clean_name
 from bus.messages import Attachment, ConversationKey, InboundMessage, ReplyTarget, Sender
 from bus.platform import Disposition
 
@@ -32,7 +38,6 @@ def parse_message(
     author = _author(message, identity)
     if isinstance(author, IgnoredEvent):
         return author
-    attachments = parse_attachments(message)
     parsed = _parsed_text(message, identity)
     is_private = _is_private(message)
     if not is_content(message):
@@ -41,11 +46,15 @@ def parse_message(
         if not shown:
             return IgnoredEvent(kind_of_message(message))
         parsed = ParsedText(text=shown)
-    if parsed.for_other and message.forward_origin is None:
-        return IgnoredEvent("another bot's command", Disposition.NOT_ADDRESSED)
+    if nobody_asks := _not_for_us(message, parsed):
+        return IgnoredEvent(nobody_asks, Disposition.NOT_ADDRESSED)
     is_addressed = _is_addressed(message, parsed, identity, commands)
     if author.is_bot and (is_private or not is_addressed):
         return IgnoredEvent(kind_of_message(message), Disposition.FROM_BOT)
+    attachments = parse_attachments(message) + _quoted_files(message, parsed, identity)
+    text = _text(message, parsed, identity, commands)
+    if parsed.mentioned and not (text or attachments or author.is_bot):
+        text = HELP
     return InboundMessage(
         event_id=str(update_id),
         message_id=str(message.message_id),
@@ -57,16 +66,26 @@ def parse_message(
         ),
         reply_target=_reply_target(message),
         sender=author,
-        text=_text(message, parsed, identity, commands),
+        text=text,
         is_private=is_private,
         is_addressed=is_addressed,
         replies_to=_replies_to(message),
         track_replies=_tracks_replies(message),
-        attachments=attachments + _quoted_files(message, parsed, identity),
+        attachments=attachments,
         sent_at=message.date.timestamp(),
         language=language_of(message.from_user),
         album=str(message.media_group_id or ""),
     )
+
+
+def _not_for_us(message: Message, parsed: ParsedText) -> str:
+    """Return why a message is for others, also where the bot answers whatever is said; "" if it may be for the bot."""
+    if parsed.for_other and not is_forwarded(message):
+        return "another bot's command"
+    if message.is_automatic_forward and not parsed.mentioned:
+        # What a channel posts arrives in its discussion group, too: it is for the readers.
+        return "channel post"
+    return ""
 
 
 def is_content(message: Message) -> bool:
@@ -163,7 +182,7 @@ def _replies_to(message: Message) -> tuple[str, ...]:
 def _is_addressed(
     message: Message, parsed: ParsedText, identity: TelegramIdentity, commands: Collection[str]
 ) -> bool:
-    is_command = parsed.command in commands and message.forward_origin is None
+    is_command = parsed.command in commands and not is_forwarded(message)
     if _is_private(message) or parsed.mentioned or is_command:
         return True
     replied = _replied_message(message)
@@ -184,17 +203,24 @@ def _text(
 
     A command is for us alone; a forwarded one is somebody else's words.
     """
-    if message.forward_origin is None and parsed.command:
+    if not is_forwarded(message) and parsed.command:
         if parsed.command == "start" and "start" not in commands and "help" in commands:
             return "/help"
         if parsed.command in commands:
             return parsed.text
+    if not _says(parsed):
+        return ""
     return add_context(parsed.text, message, identity)
+
+
+def _says(parsed: ParsedText) -> bool:
+    """Return whether a message is about what it replies to. A file is not: those of an album would all be."""
+    return bool(parsed.text) or parsed.mentioned
 
 
 def _quoted_files(
     message: Message, parsed: ParsedText, identity: TelegramIdentity
 ) -> tuple[Attachment, ...]:
     """Return the files of the message that somebody says something about."""
-    quoted = quoted_message(message, identity) if parsed.text else None
+    quoted = quoted_message(message, identity) if _says(parsed) else None
     return parse_attachments(quoted) if quoted is not None else ()

@@ -12,9 +12,10 @@ _LETTERS_PER_HAN = 2
 """The weight of a Chinese character: Chinese text names commands and programs in Latin letters."""
 
 _LANGUAGE_NEUTRAL = re.compile(
-    r"https?://[!-~]+|^\s*/[!-~].*|(?m:^(?:> |\[(?:Forwarded|Earlier) )[^\n]*)", re.DOTALL
+    r"https?://[!-~]+|^\s*/[!-~].*|(?m:^(?:>[^\n]*|\[[^\n]*\])$)", re.DOTALL
 )
-"""URLs and commands are the same in every language; quotations are other people's words."""
+"""URLs and commands are the same in every language. Quotations (`bots/text/quotations.py`) are other people's words,
+and lines in brackets are the program's."""
 
 
 def detect_language(text: str) -> str:
@@ -22,8 +23,8 @@ def detect_language(text: str) -> str:
 
     >>> [detect_language(text) for text in ("你好", "Hello 世界", "帮我用 bash 列出", "https://example.com看看")]
     ['zh', 'en', 'zh', 'zh']
-    >>> [detect_language(text) for text in ("翻译\n\n> Bob:\n> Good morning", "[Forwarded from Bob]\n你好")]
-    ['zh', 'zh']
+    >>> [detect_language(text) for text in ("翻译\n\n> Bob: Good morning", "[Forwarded]\n> Bob: Hi")]
+    ['zh', '']
     >>> detect_language("怎么办？\n\n[Earlier in this thread]\n> Ann: The server does not answer.")
     'zh'
     >>> [detect_language(text) for text in ("", "42 👍", "/model gpt", "こんにちは世界", "привет")]

@@ -97,8 +97,10 @@ def test_every_field() -> None:
 def test_conversations(links: dict[str, Any], topic: str, replies_to: tuple[str, ...]) -> None:
     inbound = read(event(**links))
     assert (inbound.key.topic, inbound.replies_to) == (topic, replies_to)
+    thread = links.get("thread_id") or ""
+    root = links.get("root_id", "") if thread else ""
     assert inbound.reply_target == ReplyTarget(
-        chat="oc_1", thread=links.get("thread_id") or "", reply_to="om_1"
+        chat="oc_1", thread=thread, reply_to="om_1", thread_root=root
     )
     assert inbound.is_private is (links.get("chat_type") == "p2p")
     assert inbound.track_replies is not inbound.is_private

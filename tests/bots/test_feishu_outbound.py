@@ -13,6 +13,7 @@ from bus.errors import DeliveryError, MessageTooLong
 from bus.locales.en import ENGLISH
 from bus.messages import ReplyTarget
 from tests.bots.feishu_rig import adapter_for, place_of, running
+from tests.eventually import eventually
 from tests.fakes.feishu import FakeFeishu, FeishuCall
 from tests.fakes.intake import RecordingIntake
 
@@ -57,6 +58,38 @@ async def test_a_withdrawn_message_is_answered_in_the_chat() -> None:
         assert [(answer.reply_to, answer.text) for answer in feishu.answers(asked.chat)] == [
             ("", "hi")
         ]
+
+
+async def test_an_answer_stays_in_the_topic_of_a_message_that_is_gone() -> None:
+    async with FakeFeishu() as feishu:
+        adapter, intake = adapter_for(feishu), RecordingIntake()
+        async with running(adapter, intake):
+            root = await feishu.say("our trip", chat="oc_room", thread="omt_1")
+            asked = await feishu.mention("where to?", reply_to=root.id)
+            await eventually(lambda: any(one.is_addressed for one in intake.received))
+            place = next(one.reply_target for one in intake.received if one.is_addressed)
+            feishu.recall(asked)
+            await adapter.send(place, "to Rome", key="k1")
+            (answer,) = feishu.answers(asked.chat)
+            assert (answer.thread, answer.reply_to) == ("omt_1", root.id)
+            feishu.recall(root)
+            await adapter.send(place, "or Oslo", key="k2")
+        assert [answer.thread for answer in feishu.answers(asked.chat)] == ["omt_1", ""]
+        assert feishu.violations == []
+
+
+async def test_an_answer_can_be_taken_away_twice() -> None:
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+        feishu.rest.scopes.add("im:message:recall")
+        place = place_of(await feishu.dm("hello"))
+        for streaming in (False, True):
+            message = await (adapter.start_streaming if streaming else adapter.send)(
+                place, "…", key=f"k{streaming}"
+            )
+            await adapter.delete_message(place, message)
+            await adapter.delete_message(place, message)
+        assert all(answer.gone for answer in feishu.answers(place.chat))
 
 
 async def test_a_card_grows_and_ends_as_exactly_the_answer() -> None:

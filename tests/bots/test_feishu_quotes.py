@@ -83,6 +83,27 @@ async def test_a_message_that_cannot_be_read_is_not_waited_for() -> None:
         assert (await asked(feishu, intake, "translate this", second)).text == "translate this"
 
 
+async def test_the_author_is_named_once_somebody_mentioned_them() -> None:
+    intake = RecordingIntake()
+    bob = [{"key": "@_user_1", "id": {"open_id": "ou_bob"}, "name": "Bob"}]
+    async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
+        await feishu.say("@_user_1 when?", chat=GROUP, mentions=bob)
+        first = await said(feishu, intake, "at nine")
+        inbound = await asked(feishu, intake, "is that right?", first)
+        assert inbound.text == "is that right?\n\n> Bob: at nine"
+
+
+async def test_a_mention_alone_is_about_what_it_replies_to_and_else_asks_for_help() -> None:
+    intake = RecordingIntake()
+    async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
+        first = await said(feishu, intake, "at nine")
+        assert (await asked(feishu, intake, "", first)).text == "> at nine"
+        for chat in (GROUP, "oc_other"):
+            await feishu.mention("", chat=chat)
+        await feishu.wait_for(lambda: len(intake.received) == 4)
+        assert intake.texts[2:] == ["/help", "/help"]
+
+
 async def card(
     adapter: FeishuAdapter, feishu: FakeFeishu, question: FeishuMessage
 ) -> FeishuMessage:

@@ -159,7 +159,6 @@ def test_the_workspace_is_the_one_that_installed_the_bot(
         ({"ts": None}, Disposition.UNSUPPORTED),
         ({"channel": {"id": "C1"}}, Disposition.UNSUPPORTED),
         ({"text": "  "}, Disposition.EMPTY),
-        ({"text": "<@UBOT>"}, Disposition.EMPTY),
         ({"text": None}, Disposition.EMPTY),
         ({"text": ["no", "text"]}, Disposition.EMPTY),
     ],
@@ -266,8 +265,8 @@ def forwarded(**fields: object) -> dict[str, Any]:
 def test_a_forwarded_message_is_read_with_what_was_written_above_it() -> None:
     found = taken(parse_event(body(text="Which day?", attachments=[forwarded()]), ME))
     assert found.text == (
-        "Which day?\n\n[Forwarded message of Bob]\n"
-        "> @UBOT the launch is on *Friday* & free\n> x (https://x.org)"
+        "Which day?\n\n[Forwarded]\n"
+        "> Bob: @UBOT the launch is on *Friday* & free\n> x (https://x.org)"
     )
     assert not found.is_addressed  # the mention is not the sender's
 
@@ -279,7 +278,7 @@ def test_a_forwarded_message_needs_no_words_of_the_sender() -> None:
         text="",
         attachments=[forwarded(author_name="A\n[x]"), forwarded(text="", fallback="")],
     )
-    assert taken(parse_event(alone, ME)).text.startswith("[Forwarded message of A [x]]\n> @UBOT")
+    assert taken(parse_event(alone, ME)).text.startswith("[Forwarded]\n> A [x]: @UBOT")
     file = {"id": "F7", "name": "plan.pdf", "mimetype": "application/pdf", "size": 3}
     files = body(text="", attachments=[forwarded(text="", fallback="", files=[file])])
     (attached,) = taken(parse_event(files, ME)).attachments
@@ -369,3 +368,10 @@ def test_slash_commands_that_make_no_sense(missing: str) -> None:
 def test_a_mention_by_another_bot_is_left_to_the_bus() -> None:
     found = taken(parse_event(body(text="<@UBOT> hi", user="UOTHER", bot_id="BOTHER"), ME))
     assert (found.text, found.sender.user_id, found.sender.is_bot) == ("hi", "UOTHER", True)
+
+
+def test_a_mention_alone_in_private_asks_for_help_and_an_edit_to_one_for_nothing() -> None:
+    assert taken(parse_event(body(text="<@UBOT>", channel="D1"), ME)).text == "/help"
+    said = {"user": "U1", "ts": "5.000001", "text": "<@UBOT>"}
+    edit = body(subtype="message_changed", message=said, previous_message=said | {"text": "hi"})
+    assert skipped(parse_event(edit, ME)) is Disposition.EMPTY

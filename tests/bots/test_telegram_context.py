@@ -6,6 +6,7 @@ import pytest
 
 from bots.common.events import IgnoredEvent
 from bus.messages import InboundMessage
+from bus.platform import Disposition
 from tests.bots.test_telegram_inbound import (
     ALICE,
     BOT,
@@ -66,14 +67,14 @@ def test_addresses_keep_mentions_and_other_text_where_they_were() -> None:
 def test_what_another_person_said_is_quoted() -> None:
     said = replied(text="See docs\nat 9", entities=[LINK], **{"from": BOB})
     inbound = group(reply_to_message=said)
-    assert inbound.text == ("translate this\n\n> Bob:\n> See docs (https://a.example/docs)\n> at 9")
+    assert inbound.text == ("translate this\n\n> Bob: See docs (https://a.example/docs)\n> at 9")
     assert inbound.replies_to == ("33",)
 
 
 def test_what_another_person_said_is_quoted_in_a_topic() -> None:
     said = replied(chat=FORUM, **{"from": BOB}, **TOPIC)
     assert group(chat=FORUM, reply_to_message=said, **TOPIC).text == (
-        "translate this\n\n> Bob:\n> before"
+        "translate this\n\n> Bob: before"
     )
     assert group(chat=FORUM, reply_to_message=CREATED, **TOPIC).text == "translate this"
 
@@ -82,12 +83,12 @@ def test_files_of_another_person_are_taken_along() -> None:
     said = wordless(photo=PHOTO, caption="our\noffice")
     inbound = group(reply_to_message=said)
     assert [file.ref for file in inbound.attachments] == ["p"]
-    assert inbound.text == "translate this\n\n> Bob:\n> our\n> office"
+    assert inbound.text == "translate this\n\n> Bob: our\n> office"
 
 
 def test_a_channel_is_quoted_by_its_name() -> None:
     said = replied(sender_chat=NEWS, **{"from": {"id": 777000, "is_bot": False, "first_name": "T"}})
-    assert group(reply_to_message=said).text == "translate this\n\n> News:\n> before"
+    assert group(reply_to_message=said).text == "translate this\n\n> News: before"
 
 
 @pytest.mark.parametrize(
@@ -105,9 +106,9 @@ def test_what_the_conversation_has_already_is_not_quoted(fields: dict[str, Any])
 def test_what_a_person_selects_is_quoted_whoever_said_it() -> None:
     quote = {"text": "fore", "position": 2, "is_manual": True}
     answer = replied(**{"from": BOT})
-    assert group(text="Why?", reply_to_message=answer, quote=quote).text == "Why?\n\n> You:\n> fore"
+    assert group(text="Why?", reply_to_message=answer, quote=quote).text == "Why?\n\n> You: fore"
     said = replied(text="before", **{"from": BOB})
-    assert group(reply_to_message=said, quote=quote).text == "translate this\n\n> Bob:\n> fore"
+    assert group(reply_to_message=said, quote=quote).text == "translate this\n\n> Bob: fore"
 
 
 def test_what_was_said_elsewhere_is_quoted() -> None:
@@ -115,7 +116,7 @@ def test_what_was_said_elsewhere_is_quoted() -> None:
     elsewhere = {"origin": origin, "chat": NEWS, "message_id": 5}
     quote = {"text": "It rains.", "position": 0}
     inbound = accepted(text="True?", external_reply=elsewhere, quote=quote)
-    assert inbound.text == "True?\n\n> News:\n> It rains."
+    assert inbound.text == "True?\n\n> News: It rains."
 
 
 @pytest.mark.parametrize(
@@ -128,10 +129,10 @@ def test_what_was_said_elsewhere_is_quoted() -> None:
     ],
 )
 def test_forwarded_words_are_somebody_elses(origin: dict[str, Any], name: str) -> None:
-    assert accepted(text="Hi", forward_origin=origin).text == f"[Forwarded from {name}]\nHi"
+    assert accepted(text="Hi", forward_origin=origin).text == f"[Forwarded]\n> {name}: Hi"
     assert accepted(photo=PHOTO, forward_origin=origin).text == ""
     # A command that somebody else wrote is not run here.
-    assert accepted(text="/new", forward_origin=origin).text.endswith("]\n/new")
+    assert accepted(text="/new", forward_origin=origin).text.endswith(": /new")
     assert accepted(text="/new@Other_Bot", forward_origin=origin).text.endswith("/new@Other_Bot")
     group_command = accepted(chat=PLAIN, text="/new", forward_origin=origin)
     assert not group_command.is_addressed
@@ -207,11 +208,46 @@ def test_what_has_no_words_is_described_in_a_private_chat(
 @pytest.mark.parametrize(("fields", "text"), SHOWN)
 def test_what_has_no_words_can_be_asked_about_in_a_group(fields: dict[str, Any], text: str) -> None:
     said = wordless(**fields)
-    lines = "\n".join(f"> {line}" for line in text.split("\n"))
-    assert group(reply_to_message=said).text == f"translate this\n\n> Bob:\n{lines}"
+    lines = "\n> ".join(text.split("\n"))
+    assert group(reply_to_message=said).text == f"translate this\n\n> Bob: {lines}"
 
 
 def test_a_place_that_moves_asks_nothing_again() -> None:
     assert isinstance(
         meaning({"update_id": 9, "edited_message": message(location=PLACE)}), IgnoredEvent
     )
+
+
+def test_a_mention_alone_is_about_what_it_replies_to_and_else_asks_for_help() -> None:
+    said = wordless(text="before")
+    assert group(text="@Parley_Bot", reply_to_message=said).text == "> Bob: before"
+    shown = wordless(photo=PHOTO)
+    inbound = group(text="@Parley_Bot", reply_to_message=shown)
+    assert (inbound.text, len(inbound.attachments)) == ("", 1)
+    assert group(text="@Parley_Bot").text == "/help"
+    assert accepted(text="@Parley_Bot").text == "/help"
+    answer = message(**{"message_id": 33, "chat": PLAIN, "from": BOT, "text": "before"})
+    assert group(text="@Parley_Bot", reply_to_message=answer).text == "/help"
+
+
+POST = {
+    "chat": PLAIN,
+    "from": {"id": 777000, "is_bot": False, "first_name": "Telegram"},
+    "sender_chat": NEWS,
+    "is_automatic_forward": True,
+    "forward_origin": {"type": "channel", "date": 1, "chat": NEWS, "message_id": 5},
+}
+
+
+@pytest.mark.parametrize("text", ["It rains.", "/help"])
+def test_what_a_channel_posts_is_not_for_the_bot_of_its_discussion_group(text: str) -> None:
+    """`group_policy: open` would answer each post."""
+    ignored = read(**POST | {"text": text})
+    assert isinstance(ignored, IgnoredEvent)
+    assert ignored.reason is Disposition.NOT_ADDRESSED
+
+
+def test_a_channel_may_ask_the_bot_of_its_discussion_group() -> None:
+    inbound = accepted(**POST | {"text": "@Parley_Bot sum this up"})
+    assert (inbound.text, inbound.is_addressed) == ("sum this up", True)
+    assert inbound.sender.name == "News"

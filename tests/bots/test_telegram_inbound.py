@@ -182,7 +182,7 @@ def test_conversation_and_place(way: InboundCase) -> None:
         ("hello @Parley_Bot there", "hello there", True),
         ("hello @Parley_Bot, there", "hello , there", True),
         ("👩‍🚀😀 @Parley_Bot 你好", "👩‍🚀😀 你好", True),
-        ("@Parley_Bot @Parley_Bot", "", True),
+        ("@Parley_Bot @Parley_Bot", "/help", True),
         ("@alice and @Parley_Bot_2 hello", "@alice and @Parley_Bot_2 hello", False),
         ("mail me@Parley_Bot.org", "mail me@Parley_Bot.org", False),
         ("/help", "/help", True),

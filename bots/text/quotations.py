@@ -1,0 +1,46 @@
+"""Other people's words inside a message to the agent, in one form for all platforms. Pure.
+
+`bus/locales/detection.py` knows the form: it leaves these lines out.
+"""
+
+from typing import Final
+
+from bots.text.characters import clean
+
+FORWARDED: Final = "[Forwarded]"
+"""Heads what a person forwarded."""
+
+EARLIER: Final = "[Earlier in this thread]"
+"""Heads what was said before somebody addressed the bot."""
+
+MAX_NAME_CHARS: Final = 200
+
+
+def clean_name(name: str) -> str:
+    """Return a person's name without control characters, on one line."""
+    return " ".join(clean(name).split())[:MAX_NAME_CHARS]
+
+
+def quotation(words: str, author: str = "", *, heading: str = "") -> str:
+    r"""Return words as a quotation, with their author and what they are, if that is known; "" for no words.
+
+    >>> quotation("at nine\nor ten", "Ann")
+    '> Ann: at nine\n> or ten'
+    >>> quotation("at nine", heading=FORWARDED)
+    '[Forwarded]\n> at nine'
+    """
+    if not words:
+        return ""
+    name = clean_name(author)
+    said = f"{name}: {words}" if name else words
+    lines = [f"> {line}".rstrip() for line in said.split("\n")]
+    return "\n".join([heading, *lines] if heading else lines)
+
+
+def with_quotations(text: str, *quotations: str) -> str:
+    r"""Return a person's own words, and behind them what they quote.
+
+    >>> with_quotations("Really?", "> Ann: at nine", "")
+    'Really?\n\n> Ann: at nine'
+    """
+    return "\n\n".join(part for part in (text, *quotations) if part)
