@@ -42,6 +42,11 @@ def split_installation(ref: str) -> tuple[str, str]:
     return (installation, rest) if separator and " " not in installation else ("", ref)
 
 
+def is_unnamed(file: Attachment) -> bool:
+    """Return whether an event told of a file no more than its id."""
+    return file.name == split_installation(file.ref)[1]
+
+
 def unavailable_reason(ref: str) -> str:
     """Return why an attachment cannot be fetched, by its `ref`; "" if it can be tried.
 

@@ -10,12 +10,14 @@ from slack_bolt.async_app import AsyncAck, AsyncApp
 from slack_bolt.authorization import AuthorizeResult
 
 from bots.common.background import BackgroundTasks
-from bots.common.events import IgnoredEvent
+from bots.common.events import IgnoredEvent, or_help
 from bots.common.health import HealthTracker
 from bots.common.keyed_lock import KeyedLock
 from bots.slack.api import SlackApi, sdk_logger
 from bots.slack.buttons import parse_button_press
 from bots.slack.errors import SlackError
+from bots.slack.event_order import SlackEventOrder
+from bots.slack.file_names import SlackFileNames
 from bots.slack.inbound import (
     AgentChatOpened,
     AgentSessionStopped,
@@ -94,6 +96,8 @@ class SlackReceiver:
         self._api = api
         self._users = users
         self._threads = SlackThreadHistory(api, users)
+        self._files = SlackFileNames(api)
+        self._order = SlackEventOrder()
         self._messages = messages
         self._streaming = streaming
         self._indicator = indicator
@@ -194,16 +198,13 @@ class SlackReceiver:
             exc_info=None if is_expected else error,
         )
 
-    async def _dispatch(self, event: SlackEvent | ButtonPress) -> None:  # noqa: C901 - one case a kind
+    async def _dispatch(self, event: SlackEvent | ButtonPress) -> None:
         match event:
             case IgnoredEvent():
-                self._intake.report_ignored(self._channel, event.reason, event.detail)
+                self._ignore(event)
             case InboundMessage():
                 async with self._locks.hold(event.key.chat):
-                    inbound = await self._with_sender_kind(event)
-                    inbound = await self._threads.add(inbound, self._intake)
-                    if await self._intake.receive(inbound) is Disposition.ACCEPTED:
-                        self._indicator.remember_title(inbound)
+                    await self._take(event)
             case MessageEdit() | MessageDeletion():
                 async with self._locks.hold(event.key.chat):  # Not before the message itself.
                     await self._change(event)
@@ -219,18 +220,46 @@ class SlackReceiver:
                 _log.warning("%s: the app lost rights (%s)", self._channel, event.event_type)
                 self._background.start("check of the token", self._check_token)
 
+    async def _take(self, message: InboundMessage) -> None:
+        """Hand over a message, and then the replies to it that came before it."""
+        if self._order.is_deleted(message):
+            self._ignore(IgnoredEvent("deleted before it came", Disposition.TOO_LATE))
+            return
+        inbound = await self._with_sender_kind(message)
+        inbound = await self._threads.add(inbound, self._intake)
+        if self._is_for_us(inbound):
+            inbound = await self._files.add(inbound)
+        meant = or_help(inbound)
+        if isinstance(meant, IgnoredEvent):
+            self._ignore(meant)
+            return
+        match await self._intake.receive(meant):
+            case Disposition.NOT_ADDRESSED:
+                self._order.keep_reply(message)
+            case Disposition.ACCEPTED:
+                self._indicator.remember_title(meant)
+                for reply in self._order.take_replies(message):
+                    await self._take(reply)
+
+    def _ignore(self, event: IgnoredEvent) -> None:
+        self._intake.report_ignored(self._channel, event.reason, event.detail)
+
+    def _is_for_us(self, message: InboundMessage) -> bool:
+        return message.is_addressed or bool(message.replies_to) or self._hears_everything
+
     async def _change(self, change: MessageEdit | MessageDeletion) -> None:
         if isinstance(change, MessageEdit):
             edited = self._threads.add_again(await self._with_sender_kind(change.edited))
+            edited = await self._files.add(edited)
             await self._intake.handle_edit(replace(change, edited=edited))
         else:
+            self._order.note_deletion(change)
             await self._intake.handle_deletion(change)
 
     async def _with_sender_kind(self, inbound: InboundMessage) -> InboundMessage:
         """Look up who wrote. Talk among others stays "unknown": in a busy channel it would use up the rate limit."""
         kind: SenderKind = "unknown"
-        is_for_us = inbound.is_addressed or inbound.replies_to or self._hears_everything
-        if is_for_us and not inbound.sender.is_bot:
+        if self._is_for_us(inbound) and not inbound.sender.is_bot:
             kind = await self._users.kind_of(inbound.sender.user_id)
         if (
             kind == "unknown" and "/" in inbound.reply_target.user

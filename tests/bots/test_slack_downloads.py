@@ -203,3 +203,18 @@ async def test_files_that_have_no_content_come_with_the_reason(mode: str, says: 
         assert not caught.value.retryable
         assert slack.asked("files.info") == []
     assert slack.violations == []
+
+
+async def test_a_file_that_the_event_does_not_describe_is_asked_about() -> None:
+    """Channels shared with another company: Slack sends the file's id alone (`file_access: check_file_info`)."""
+    intake = RecordingIntake()
+    async with fast_slack() as slack, running(slack, intake):
+        file = slack.file("plan.pdf", b"pdf", "application/pdf")
+        bare = {"id": file["id"], "file_access": "check_file_info"}
+        slack.mention(
+            "what is this?", files=[bare, {"id": "F404", "file_access": "check_file_info"}]
+        )
+        await slack.wait_for(lambda: intake.received)
+        named, unknown = intake.received[0].attachments
+        assert (named.name, named.mime, named.size_bytes) == ("plan.pdf", "application/pdf", 3)
+        assert (unknown.name, unknown.mime) == ("F404", "application/octet-stream")

@@ -77,6 +77,17 @@ async def test_a_conversation_that_goes_on_gets_nothing_twice() -> None:
         assert (await heard(intake, 2)).text == "and now?"
 
 
+async def test_a_mention_alone_asks_about_the_thread_and_elsewhere_for_help() -> None:
+    async with listening() as (slack, intake):
+        root = slack.say("The ferry is late.", user="UANN")
+        slack.mention("", thread_ts=root.ts)
+        assert (await heard(intake)).text == "[Earlier in this thread]\n> Ann: The ferry is late."
+        slack.mention("", thread_ts=root.ts)
+        assert (await heard(intake, 2)).text == "/help"
+        slack.mention("")
+        assert (await heard(intake, 3)).text == "/help"
+
+
 async def test_a_message_that_begins_its_thread_and_commands_read_nothing() -> None:
     async with listening() as (slack, intake):
         slack.mention("hello")

@@ -1,0 +1,41 @@
+"""Events that come out of order: after a restart Slack sends again, minutes later, what nobody acknowledged."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from bus.bounded import BoundedDict
+from bus.messages import ConversationKey, InboundMessage, MessageDeletion
+
+_THREADS: Final = 200
+_REPLIES: Final = 20
+"""Replies that are kept of a thread, the newest."""
+
+_DELETED: Final = 1_000
+
+
+class SlackEventOrder:
+    """Remembers what came too early: replies in a thread before the mention that begins it, and deletions."""
+
+    def __init__(self) -> None:
+        self._replies = BoundedDict[ConversationKey, tuple[InboundMessage, ...]](_THREADS)
+        self._deleted = BoundedDict[tuple[str, str, str], None](_DELETED)
+
+    def keep_reply(self, message: InboundMessage) -> None:
+        """Keep a reply that is not addressed to the bot: the mention before it may be on its way."""
+        if message.replies_to:
+            kept = (*self._replies.get(message.key, ()), message)
+            self._replies[message.key] = kept[-_REPLIES:]
+
+    def take_replies(self, mention: InboundMessage) -> Sequence[InboundMessage]:
+        """Return what was kept of the thread of a mention and said after it, in its order."""
+        kept = self._replies.pop(mention.key, ())
+        later = [one for one in kept if (one.sent_at or 0.0) > (mention.sent_at or 0.0)]
+        return sorted(later, key=lambda one: one.sent_at or 0.0)
+
+    def note_deletion(self, deletion: MessageDeletion) -> None:
+        """Note that a message is gone."""
+        self._deleted[deletion.key.workspace, deletion.key.chat, deletion.message_id] = None
+
+    def is_deleted(self, message: InboundMessage) -> bool:
+        """Return whether a message was deleted before it came."""
+        return (message.key.workspace, message.key.chat, message.message_id) in self._deleted

@@ -1,0 +1,42 @@
+"""Names of files that an event does not tell: in channels shared with other companies, files.info does."""
+
+import logging
+from dataclasses import replace
+from typing import Final
+
+import anyio
+
+from bots.slack.api import SlackApi
+from bots.slack.attachments import is_unnamed, parse_attachments, split_installation
+from bots.slack.errors import SlackError
+from bus.messages import Attachment, InboundMessage
+
+_log: Final = logging.getLogger(__name__)
+
+LOOKUP_S: Final = 1.0
+"""How long all files of a message are asked about: the event has to be acknowledged within 3 s."""
+
+
+class SlackFileNames:
+    """Asks Slack what files are (`file_access: check_file_info`: docs.slack.dev/reference/objects/file-object)."""
+
+    def __init__(self, api: SlackApi) -> None:
+        self._api = api
+
+    async def add(self, message: InboundMessage) -> InboundMessage:
+        """Return the message with names, types and sizes of its files, as far as they can be had. Raises nothing."""
+        files = list(message.attachments)
+        with anyio.move_on_after(LOOKUP_S):
+            for at, file in enumerate(files):
+                if is_unnamed(file):
+                    files[at] = await self._described(file)
+        return replace(message, attachments=tuple(files))
+
+    async def _described(self, file: Attachment) -> Attachment:
+        installation, file_id = split_installation(file.ref)
+        try:
+            answer = await self._api.call(lambda web: web.files_info(file=file_id))
+        except SlackError as error:
+            _log.info("%s: a file has no name: %s", self._api.channel, error)
+            return file
+        return next(iter(parse_attachments([answer.get("file")], installation=installation)), file)
