@@ -22,6 +22,7 @@ from agent.errors import McpError, ThreadIdMissing
 from agent.mcp.errors import describe_error
 from agent.mcp.images import save_images
 from agent.mcp.results import result_text
+from agent.mcp.schemas import tool_arguments
 from agent.mcp.tool_names import SERVER_KEY, TOOL_KEY, tool_name
 from agent.options import thread_id_for_run
 from agent.state import SHOWS_IMAGES, ViewedImage
@@ -47,12 +48,14 @@ def langchain_tool(
 
     Images are saved in the thread's outputs, and shown to models with vision.
     """
+    arguments = tool_arguments(tool.inputSchema)
 
     async def send(
         request: MCPToolCallRequest,
         handler: Callable[[MCPToolCallRequest], Awaitable[MCPToolCallResult]],  # noqa: ARG001
     ) -> MCPToolCallResult:
-        return await call(request, _thread_of(request))
+        named = request.override(args=arguments.for_server(request.args))
+        return await call(named, _thread_of(request))
 
     async def format_result(
         request: MCPToolCallRequest,
@@ -73,11 +76,9 @@ def langchain_tool(
             return await _answer(request, result, folders)
         return result
 
-    # Providers reject a schema without `properties`, which servers omit if there are none.
-    schema = {"type": "object", "properties": {}, **tool.inputSchema}
     converted = convert_mcp_tool_to_langchain_tool(
         None,
-        tool.model_copy(update={"inputSchema": schema}),
+        tool.model_copy(update={"inputSchema": arguments.schema}),
         connection=_UNUSED_CONNECTION,
         tool_interceptors=[format_result, *interceptors, send],
         server_name=server,

@@ -1,0 +1,148 @@
+"""Arguments of MCP tools in a form that every model provider accepts. Pure.
+
+Providers reject a whole request because of one schema: one without `properties`, with `anyOf` and the like at the top,
+with an array without `items` (OpenAI), or with other characters in the names of arguments (Anthropic).
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+MAX_DEPTH: Final = 30
+"""Deeper parts of a schema stay as they are."""
+
+NAME_CHARS: Final = 64
+
+_COMBINATIONS: Final = ("allOf", "anyOf", "oneOf")
+_REJECTED_AT_TOP: Final = frozenset({*_COMBINATIONS, "not", "enum"})
+_VALUES: Final = frozenset({"default", "const", "enum", "examples"})
+"""Keys with values, not schemas."""
+
+_ODD = re.compile(r"[^A-Za-z0-9_.-]")
+
+Schema = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolArguments:
+    """The arguments of a tool, as models see them.
+
+    Attributes:
+        schema: Their schema.
+        renamed: The server's names of the arguments that models see under another name.
+    """
+
+    schema: dict[str, Any]
+    renamed: Mapping[str, str]
+
+    def for_server(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a call's arguments with the server's names."""
+        return {self.renamed.get(name, name): value for name, value in arguments.items()}
+
+
+def tool_arguments(schema: Schema) -> ToolArguments:
+    """Return a tool's arguments in a form that every provider accepts.
+
+    >>> arguments = tool_arguments({"properties": {"$top": {"type": "array"}}, "required": ["$top"]})
+    >>> arguments.schema
+    {'properties': {'_top': {'type': 'array', 'items': {}}}, 'type': 'object', 'required': ['_top']}
+    >>> arguments.for_server({"_top": [1], "x": 2})
+    {'$top': [1], 'x': 2}
+    """
+    properties, required = _flattened(schema, schema, depth=4)
+    names = _accepted_names(properties)
+    kept = {key: value for key, value in schema.items() if key not in _REJECTED_AT_TOP}
+    kept |= {
+        "type": "object",
+        "properties": {names[name]: one for name, one in properties.items()},
+    }
+    kept.pop("required", None)
+    if required:
+        kept["required"] = [names[name] for name in properties if name in required]
+    renamed = {seen: name for name, seen in names.items() if seen != name}
+    return ToolArguments(schema=_with_items(kept, MAX_DEPTH), renamed=renamed)
+
+
+def _flattened(schema: Schema, root: Schema, depth: int) -> tuple[dict[str, Any], set[str]]:
+    """Return the properties of a schema and of all that it is combined of, and the required ones."""
+    schema = _referenced(schema, root)
+    own = schema.get("properties")
+    found = {name: [one] for name, one in own.items()} if isinstance(own, Mapping) else {}
+    listed = schema.get("required")
+    required = {name for name in listed if name in found} if isinstance(listed, list) else set()
+    for kind in _COMBINATIONS if depth else ():
+        parts = [_flattened(part, root, depth - 1) for part in _parts(schema, kind)]
+        for properties, _ in parts:
+            for name, one in properties.items():
+                variants = found.setdefault(name, [])
+                if one not in variants:
+                    variants.append(one)
+        needed = [names for _, names in parts]
+        if needed:
+            required |= set.union(*needed) if kind == "allOf" else set.intersection(*needed)
+    merged = {name: one[0] if len(one) == 1 else {"anyOf": one} for name, one in found.items()}
+    return merged, required
+
+
+def _parts(schema: Schema, kind: str) -> Iterator[Schema]:
+    parts = schema.get(kind)
+    yield from (
+        (part for part in parts if isinstance(part, Mapping)) if isinstance(parts, list) else ()
+    )
+
+
+def _referenced(schema: Schema, root: Schema) -> Schema:
+    """Return the schema that a reference names; the same one if it is none, or if there is no such schema."""
+    reference = schema.get("$ref")
+    if not isinstance(reference, str) or not reference.startswith("#/"):
+        return schema
+    found: Any = root
+    for step in reference.removeprefix("#/").split("/"):
+        found = found.get(step) if isinstance(found, Mapping) else None
+    return found if isinstance(found, Mapping) else schema
+
+
+def _accepted_names(names: Mapping[str, object]) -> dict[str, str]:
+    """Return a unique name that providers accept for each name; accepted ones stay."""
+    accepted = {name: name for name in names if name == _plain(name)}
+    taken = set(accepted)
+    for name in names:
+        if name in accepted:
+            continue
+        plain = number = _plain(name)
+        count = 1
+        while number in taken:
+            count += 1
+            number = f"{plain[: NAME_CHARS - 4]}_{count}"
+        taken.add(number)
+        accepted[name] = number
+    return accepted
+
+
+def _plain(name: str) -> str:
+    return _ODD.sub("_", name)[:NAME_CHARS] or "_"
+
+
+def _with_items(schema: Any, depth: int) -> Any:  # noqa: ANN401 - JSON
+    """Return a schema whose arrays say what is in them, if only that it can be anything."""
+    if not depth:
+        return schema
+    if isinstance(schema, list):
+        return [_with_items(one, depth - 1) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    whole = {
+        key: value if key in _VALUES else _with_items(value, depth - 1)
+        for key, value in schema.items()
+    }
+    items = whole.get("items")
+    if isinstance(items, list):  # a tuple, in older drafts of JSON Schema
+        whole["items"] = {"anyOf": items} if items else {}
+    elif items is None and _is_array(whole.get("type")):
+        whole["items"] = {}
+    return whole
+
+
+def _is_array(kind: object) -> bool:
+    return kind == "array" or (isinstance(kind, Sequence) and "array" in kind)
