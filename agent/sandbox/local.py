@@ -152,6 +152,8 @@ class LocalSandbox(Sandbox):
         resolved = files.resolve_path(self._table, path, write=True)
         with self._locks.locked(self._id, resolved.host):
             text = files.read_text(resolved)
+            if _ends_lines_with_crlf(text):
+                old, new = _with_crlf(old), _with_crlf(new)
             count = text.count(old) if old else 0
             if count == 0:
                 raise SandboxError(f"the text to replace was not found in {resolved.virtual}")
@@ -358,3 +360,12 @@ def _entries(root: SearchRoot, max_depth: int) -> list[str]:
 
 def _joined(folder: str, name: str) -> str:
     return f"{folder}/{name}" if name else folder
+
+
+def _ends_lines_with_crlf(text: str) -> bool:
+    return 0 < text.count("\n") == text.count("\r\n")
+
+
+def _with_crlf(text: str) -> str:
+    """Return a text with the line ends of Windows, which models do not write."""
+    return text.replace("\r\n", "\n").replace("\n", "\r\n")

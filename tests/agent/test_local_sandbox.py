@@ -187,6 +187,19 @@ async def test_writing_replaces_appends_and_keeps_line_ends_and_permissions(
     assert [entry.name for entry in host.parent.iterdir()] == ["a.sh"]
 
 
+async def test_a_file_with_the_line_ends_of_windows_is_edited_and_keeps_them(
+    scene: LocalSandboxHarness,
+) -> None:
+    box, host = scene.sandbox, scene.folders.workspace / "a.csv"
+    host.write_bytes(b"name;age\r\nAnn;30\r\nBob;40\r\n")
+    await box.replace_text(str(host.name), "Ann;30\nBob;40", "Ann;31\nBob;41", everywhere=False)
+    await box.replace_text(str(host.name), "Bob;41", "Bob;41\nEve;50", everywhere=False)
+    assert host.read_bytes() == b"name;age\r\nAnn;31\r\nBob;41\r\nEve;50\r\n"
+    host.write_bytes(b"one\r\ntwo\nthree\n")
+    await box.replace_text(str(host.name), "two\nthree", "2\n3", everywhere=False)
+    assert host.read_bytes() == b"one\r\n2\n3\n"
+
+
 async def test_text_that_cannot_be_encoded_changes_nothing(scene: LocalSandboxHarness) -> None:
     await scene.sandbox.write_file(f"{WORKSPACE}/a", "old")
     with pytest.raises(SandboxError, match="not valid text"):
