@@ -2,7 +2,8 @@
 
 A turn that was cancelled between call and result leaves a call without a result, and providers reject such a
 history from then on. Strict chat templates of vLLM also reject consecutive answers, which reminders and forced
-answers leave behind. Only the request is repaired; the state stays as it is.
+answers leave behind. Calls get other ids, and blank texts are left out, where a provider would reject them. Only the
+request is repaired; the state stays as it is.
 """
 
 from collections import defaultdict
@@ -16,6 +17,8 @@ from langchain_core.messages import AIMessage, AnyMessage, ToolMessage, merge_co
 from typing_extensions import override
 
 from agent.langgraph_internals import override_request
+from agent.middleware.blank_texts import without_blank_texts
+from agent.middleware.call_ids import unique_call_ids
 from agent.middleware.handlers import ModelHandler
 from agent.middleware.tool_call_repair import has_valid_calls, invalid_call_text, repair_message
 from agent.state import ThreadState
@@ -43,7 +46,7 @@ class DanglingToolCallMiddleware(AgentMiddleware[ThreadState, Any]):
 
 
 def _repair_request(request: ModelRequest[Any]) -> ModelRequest[Any]:
-    messages = repair_history(request.messages)
+    messages = without_blank_texts(unique_call_ids(repair_history(request.messages)))
     return request if messages is request.messages else override_request(request, messages=messages)
 
 

@@ -101,13 +101,13 @@ def _changes(messages: Sequence[AnyMessage]) -> Iterator[tuple[int, AnyMessage |
         content, kind = message.content, message.type
         if kind == "system":
             yield at, None
-        elif content and type(content) is str and "<" not in content:
+        elif type(content) is str and "<" not in content and not _may_be_empty(message):
             continue  # almost every message; a thread may have thousands
         elif kind == HUMAN:
             harmless = _escape_content(content)
             if harmless is not content:
                 yield at, message.model_copy(update={"content": harmless})
-        elif not content and _is_empty(message):
+        elif _may_be_empty(message) and _is_empty(message):
             yield at, None
 
 
@@ -127,6 +127,13 @@ def _escape_block(block: str | dict[Any, Any]) -> str | dict[Any, Any]:
     if isinstance(text, str) and _RESERVED_TAG.search(text):
         return {**block, "text": escape_reserved_tags(text)}
     return block
+
+
+def _may_be_empty(message: BaseMessage) -> bool:
+    content = message.content
+    return message.type == "ai" and (
+        not content or not isinstance(content, str) or content.isspace()
+    )
 
 
 def _is_empty(message: BaseMessage) -> bool:

@@ -1,0 +1,87 @@
+"""Gives each tool call of a request an id that every provider accepts. Pure.
+
+Some servers count the calls of each response anew, or make long ids. Anthropic rejects ids that come again in a thread,
+OpenAI those of more than 40 characters: such a thread could not go on with another model.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
+
+MAX_CHARS = 40
+"""Longest id that OpenAI accepts."""
+
+_ID_KEYS = ("id", "call_id")
+"""Keys with the id of a call, in content blocks and in the provider's form."""
+
+
+def unique_call_ids(messages: list[AnyMessage]) -> list[AnyMessage]:
+    """Return the messages with unique and short ids; the same list if they have them.
+
+    The same history always gets the same ids, so that providers can cache requests by their beginnings.
+
+    Args:
+        messages: The results of each message's calls follow it.
+    """
+    seen: set[str] = set()
+    renamed: dict[str, str] = {}
+    result: list[AnyMessage] = []
+    for message in messages:
+        # `type` where it is enough: isinstance checks of messages are slow, and a thread may have thousands.
+        if message.type == "human":
+            result.append(message)
+        elif isinstance(message, AIMessage) and message.tool_calls:
+            renamed = _new_ids(message, seen)
+            result.append(_with_ids(message, renamed) if renamed else message)
+        elif renamed and isinstance(message, ToolMessage):
+            call_id = renamed.get(message.tool_call_id, message.tool_call_id)
+            result.append(message.model_copy(update={"tool_call_id": call_id}))
+        else:
+            result.append(message)
+    return messages if all(a is b for a, b in zip(result, messages, strict=True)) else result
+
+
+def _new_ids(message: AIMessage, seen: set[str]) -> dict[str, str]:
+    """Return the new ids of a message's calls by their old ones, and add all to the ids seen."""
+    renamed: dict[str, str] = {}
+    for call in message.tool_calls:
+        call_id = call["id"] or ""
+        if call_id in seen or len(call_id) > MAX_CHARS:
+            renamed[call_id] = _unused_id(call_id, seen)
+        seen.add(renamed.get(call_id, call_id))
+    return renamed
+
+
+def _unused_id(call_id: str, seen: set[str]) -> str:
+    number = 0
+    while True:
+        number += 1
+        digest = hashlib.sha256(f"{call_id}\0{number}".encode("utf-8", "replace")).hexdigest()
+        if (made := f"call_{digest[:24]}") not in seen:
+            return made
+
+
+def _with_ids(message: AIMessage, renamed: dict[str, str]) -> AIMessage:
+    """Return a message whose calls have other ids, in every form that is sent to a provider."""
+
+    def rename(one: Any) -> Any:  # noqa: ANN401 - JSON
+        if not isinstance(one, dict):
+            return one
+        return {**one, **{key: renamed[one[key]] for key in _ID_KEYS if one.get(key) in renamed}}
+
+    content, raw = message.content, dict(message.additional_kwargs)
+    if isinstance(raw.get("tool_calls"), list):
+        raw["tool_calls"] = _each(raw["tool_calls"], rename)
+    return message.model_copy(
+        update={
+            "tool_calls": _each(message.tool_calls, rename),
+            "content": content if isinstance(content, str) else _each(content, rename),
+            "additional_kwargs": raw,
+        }
+    )
+
+
+def _each(items: Sequence[Any], change: Callable[[Any], Any]) -> list[Any]:
+    return [change(one) for one in items]
