@@ -24,6 +24,7 @@ from agent.models.auxiliary import ModelSource
 from agent.models.circuit_breakers import BreakerCall, CircuitBreakers
 from agent.models.failures import ModelFailure, classify_error, fallback_message
 from agent.state import ThreadState
+from agent.uploads.images import without_images
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +78,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
 
     A retry is a new message, with an id of its own: what a broken stream said before is not part of the thread, and
     clients replace it. If all attempts fail, the text of the last broken stream stays, followed by what went wrong.
+    A request with images that is rejected is repeated without them: one damaged picture must not end the turn.
     Errors that do not come from a model's server pass through, as do interrupts and cancellation.
 
     Args:
@@ -153,7 +155,12 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
             if not trial.allowed:
                 logger.warning("Circuit breaker is open for model %s", name)
                 return _FailedCall(failure=ModelFailure(reason="circuit_open", kind="CircuitOpen"))
-            return await self._call_with_retries(name, request, handler, trial)
+            outcome = await self._call_with_retries(name, request, handler, trial)
+            bare = _without_rejected_images(request, outcome)
+            if bare is None:
+                return outcome
+            logger.warning("Model %s rejected a request with images: trying without them", name)
+            return await self._call_with_retries(name, bare, handler, trial)
 
     async def _call_with_retries(
         self, name: str, request: Request, handler: ModelHandler, trial: BreakerCall
@@ -214,6 +221,14 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
                 "message": f"The model's server failed ({failure.detail}); I try again in {wait_s:.1f} s.",
             }
         )
+
+
+def _without_rejected_images(request: Request, outcome: Response | _FailedCall) -> Request | None:
+    """Return the request without its images; None if it has none, or was not rejected."""
+    if not isinstance(outcome, _FailedCall) or outcome.failure.reason != "request":
+        return None
+    bare = without_images(request.messages)
+    return None if bare is request.messages else override_request(request, messages=bare)
 
 
 def _usages(response: Response) -> Iterator[UsageMetadata]:

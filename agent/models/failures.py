@@ -46,6 +46,8 @@ _CONNECTIONS = {
 _PROVIDER_ERRORS = {"APIError", "ModelError"}
 _EMPTY_STREAM = {"No generation chunks were returned", "No generations found in stream."}
 """LangChain's messages for an empty stream."""
+_ANSWERS = {"AIMessage", "AIMessageChunk"}
+"""Titles of the validation errors that LangChain raises for answers such as calls whose arguments are no object."""
 _STATUSES = range(400, 600)
 _BY_STATUS: Mapping[int, FailureReason] = {
     401: "auth",
@@ -173,6 +175,7 @@ def _reason(error: Exception, status: int | None, names: set[str]) -> FailureRea
         return "timeout"
     if names & _CONNECTIONS:
         return "connection"
+    of_a_provider = of_a_provider or getattr(error, "title", None) in _ANSWERS
     return _reason_without_status(error) if of_a_provider else None
 
 

@@ -37,6 +37,8 @@ MAX_REQUEST_CHARS = 20_000_000
 MAX_CACHED_CHARS = 64_000_000
 LEFT_OUT = "[An image is left out here: the images of this conversation are too many or too large together.]"
 
+REJECTED = "[An image is left out here: the model's server did not accept it. It may be damaged.]"
+
 _IMAGE_TYPES = frozenset({"image", "image_url", "input_image"})
 
 _SLOTS = threading.BoundedSemaphore(MAX_CONCURRENT)
@@ -194,3 +196,19 @@ def limit_images(messages: list[AnyMessage]) -> list[AnyMessage]:
         if blocks != content:
             limited[at] = messages[at].model_copy(update={"content": blocks})
     return messages if all(a is b for a, b in zip(limited, messages, strict=True)) else limited
+
+
+def without_images(messages: list[AnyMessage]) -> list[AnyMessage]:
+    """Return the messages with a note in place of each image; the same list if there is none."""
+    bare = [_without_images(message) for message in messages]
+    return messages if all(a is b for a, b in zip(bare, messages, strict=True)) else bare
+
+
+def _without_images(message: AnyMessage) -> AnyMessage:
+    if isinstance(message.content, str) or not any(map(image_chars, message.content)):
+        return message
+    blocks = [
+        {"type": "text", "text": REJECTED} if image_chars(block) else block
+        for block in message.content
+    ]
+    return message.model_copy(update={"content": blocks})

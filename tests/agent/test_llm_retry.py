@@ -19,7 +19,7 @@ from langchain_core.language_models import BaseChatModel, GenericFakeChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
 from langchain_openai import ChatOpenAI
 from langgraph.errors import GraphInterrupt
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 
 from agent.config import AgentConfig, CircuitBreakerConfig, LlmRetryConfig
 from agent.errors import ModelNotFound
@@ -28,6 +28,7 @@ from agent.middleware.llm_retry import LlmRetryMiddleware, fallback_order
 from agent.models.circuit_breakers import CircuitBreakers
 from agent.models.failures import classify_error, is_fallback
 from agent.state import ThreadState
+from agent.uploads.images import REJECTED
 from tests.agent.agent_harness import open_agent
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply
@@ -50,6 +51,14 @@ def refused(
 
 def unreachable() -> openai.APIConnectionError:
     return openai.APIConnectionError(request=ASKED)
+
+
+def unreadable() -> ValueError:
+    """What LangChain raises for a call whose arguments are a JSON string, if the answer is not streamed."""
+    call: Any = {"name": "ls", "args": "{}", "id": "1"}
+    with pytest.raises(ValidationError) as caught:
+        AIMessage("", tool_calls=[call])
+    return caught.value
 
 
 class RetryHarness:
@@ -87,10 +96,10 @@ class RetryHarness:
             raise ModelNotFound
         return model
 
-    async def say(self) -> Any:  # noqa: ANN401 - a message
+    async def say(self, said: HumanMessage | None = None) -> Any:  # noqa: ANN401 - a message
         """Run one turn and return its last message."""
         last: Any = None
-        question: Any = {"messages": [HumanMessage("hi")]}
+        question: Any = {"messages": [said or HumanMessage("hi")]}
         stream: Any = self.graph.astream(question, stream_mode=["custom", "values"])
         async for mode, chunk in stream:
             if mode == "custom":
@@ -107,6 +116,7 @@ class RetryHarness:
     ("error", "reason", "retryable"),
     [
         (refused(401), "auth", False),
+        (unreadable(), "server", True),
         (refused(403), "auth", False),
         (refused(402), "quota", False),
         (refused(429, code="insufficient_quota"), "quota", False),
@@ -212,6 +222,25 @@ async def test_what_cannot_get_better_is_asked_once(status: int) -> None:
     assert kwargs["error_fallback"] is True
     assert kwargs["error_detail"] == f"HTTP {status}"
     assert SECRET not in said.model_dump_json()
+
+
+async def test_a_rejected_request_is_repeated_without_its_images() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    question = HumanMessage([{"type": "text", "text": "What is this?"}, picture])
+    model = ScriptedChatModel.playing(refused(400), "A damaged picture.")
+    rig = RetryHarness(model)
+    assert (await rig.say(question)).text == "A damaged picture."
+    first, second = (prompt[-1].content for prompt in model.prompts)
+    assert (first, second) == (
+        question.content,
+        [*question.content[:1], {"type": "text", "text": REJECTED}],
+    )
+    assert rig.waited == []
+
+    model = ScriptedChatModel.playing(refused(400), refused(400), "Never.")
+    assert is_fallback(await RetryHarness(model).say(question))
+    model = ScriptedChatModel.playing(refused(401), "Never.")
+    assert is_fallback(await RetryHarness(model).say(question))
 
 
 async def test_the_last_failure_is_described(caplog: pytest.LogCaptureFixture) -> None:
