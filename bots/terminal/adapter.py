@@ -7,7 +7,7 @@ lines reach the bus as an `InboundMessage`, what the bus sends reaches every att
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
@@ -19,6 +19,8 @@ from anyio.streams.memory import MemoryObjectSendStream
 
 from bots.terminal.received_files import ReceivedFiles
 from bots.terminal.session import (
+    OtherTerminals,
+    ShowResult,
     TerminalEvent,
     TerminalFile,
     TerminalIndicator,
@@ -74,6 +76,9 @@ class TerminalAdapter:
         retry_s: How soon a message for an absent terminal is tried again at first; the delay grows with the absence,
             up to 10 times as long.
         patience_s: How long a line waits for the channel to start.
+
+    Attributes:
+        elsewhere: The terminals at other nodes; None = there are none.
     """
 
     def __init__(
@@ -96,6 +101,7 @@ class TerminalAdapter:
         self._started_at = now()
         self._left_at: dict[str, float] = {}
         self._attached: dict[str, list[MemoryObjectSendStream[TerminalEvent]]] = {}
+        self.elsewhere: OtherTerminals | None = None
 
     @property
     def name(self) -> str:
@@ -199,7 +205,7 @@ class TerminalAdapter:
 
     async def send(self, target: ReplyTarget, markdown: str, *, key: str) -> MessageId:
         """Show a finished message."""
-        self._show(target, TerminalMessage(id=key, text=markdown, final=True))
+        await self._show(target, TerminalMessage(id=key, text=markdown, final=True))
         return MessageId(key)
 
     async def start_streaming(
@@ -211,7 +217,7 @@ class TerminalAdapter:
         buttons: Sequence[Button] = (),  # noqa: ARG002 - a terminal has none
     ) -> MessageId:
         """Show a message that grows."""
-        self._show(target, TerminalMessage(id=key, text=markdown, final=False))
+        await self._show(target, TerminalMessage(id=key, text=markdown, final=False))
         return MessageId(key)
 
     async def update_streaming(
@@ -224,19 +230,21 @@ class TerminalAdapter:
         buttons: Sequence[Button] = (),  # noqa: ARG002 - a terminal has none
     ) -> None:
         """Show the text of a growing message."""
-        self._show(target, TerminalMessage(id=message, text=markdown, final=final))
+        await self._show(target, TerminalMessage(id=message, text=markdown, final=final))
 
     async def send_file(self, target: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
         """Save a copy of the file and show its path."""
-        self._require(target)
         kept = await anyio.to_thread.run_sync(save_file, file, self._files, target.chat)
-        self._show(target, TerminalFile(id=key, name=file.name, path=kept))
+        try:
+            await self._show(target, TerminalFile(id=key, name=file.name, path=kept))
+        except DeliveryError:
+            await anyio.Path(self._files / kept).unlink(missing_ok=True)  # it is saved again
+            raise
         return MessageId(key)
 
     async def show_working(self, target: ReplyTarget) -> None:
         """Show that a message is being answered, if somebody is there to see it."""
-        if target.chat in self._attached:
-            self._show(target, TerminalIndicator(state="working"))
+        await self._show_anywhere(target.chat, TerminalIndicator(state="working"))
 
     async def show_finished(
         self,
@@ -246,35 +254,41 @@ class TerminalAdapter:
         was_shown: WorkShown = WorkShown.UNKNOWN,  # noqa: ARG002 - the terminal shows every end
     ) -> None:
         """Show that it was answered, if somebody is there to see it."""
-        if target.chat in self._attached:
-            self._show(target, TerminalIndicator(state="ok" if ok else "failed"))
+        await self._show_anywhere(target.chat, TerminalIndicator(state="ok" if ok else "failed"))
 
     def _received(self, session: str) -> ReceivedFiles:
         return ReceivedFiles(self._files / session)
 
-    def _require(self, target: ReplyTarget) -> list[MemoryObjectSendStream[TerminalEvent]]:
-        terminals = self._attached.get(target.chat, [])
-        if not terminals:
-            absent_s = self._now() - self._left_at.get(target.chat, self._started_at)
+    def show_here(self, session: str, event: TerminalEvent) -> ShowResult:
+        """Show an event at the terminals that are attached to this process. Raises nothing."""
+        terminals, taken = self._attached.get(session, ()), 0
+        for terminal in terminals:
+            with suppress(anyio.WouldBlock):
+                terminal.send_nowait(event)
+                taken += 1
+        left_at = self._left_at.get(session)
+        absent_s = None if left_at is None else self._now() - left_at
+        return ShowResult(len(terminals), taken, absent_s)
+
+    async def _show_anywhere(self, session: str, event: TerminalEvent) -> ShowResult:
+        here = self.show_here(session, event)
+        return here if self.elsewhere is None else here + await self.elsewhere.show(session, event)
+
+    async def _show(self, target: ReplyTarget, event: TerminalEvent) -> None:
+        result = await self._show_anywhere(target.chat, event)
+        if not result.attached:
+            absent_s = self._now() - self._started_at
+            if result.absent_s is not None:
+                absent_s = result.absent_s
             raise DeliveryError(
                 f"No terminal is attached to the session {target.chat}: run `parley chat`.",
                 retryable=absent_s < self._grace_s,
                 retry_after_s=min(max(self._retry_s, absent_s / 2), 10 * self._retry_s),
             )
-        return terminals
-
-    def _show(self, target: ReplyTarget, event: TerminalEvent) -> None:
-        behind = 0
-        terminals = self._require(target)
-        for terminal in terminals:
-            try:
-                terminal.send_nowait(event)
-            except anyio.WouldBlock:
-                behind += 1
-        must_arrive = not isinstance(event, TerminalIndicator) and not (
-            isinstance(event, TerminalMessage) and not event.final
+        must_arrive = isinstance(event, TerminalFile) or (
+            isinstance(event, TerminalMessage) and event.final
         )
-        if must_arrive and behind == len(terminals):
+        if must_arrive and not result.taken:
             raise DeliveryError(
                 "The terminal does not read.", retryable=True, retry_after_s=self._retry_s
             )

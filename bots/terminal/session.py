@@ -46,6 +46,37 @@ class TerminalIndicator:
 TerminalEvent = TerminalMessage | TerminalFile | TerminalIndicator
 
 
+@dataclass(frozen=True, slots=True)
+class ShowResult:
+    """What became of an event of a session.
+
+    Attributes:
+        attached: How many terminals are attached to the session.
+        taken: How many of them took the event; the others lag behind.
+        absent_s: Seconds since the last terminal left the session; None = not known.
+    """
+
+    attached: int = 0
+    taken: int = 0
+    absent_s: float | None = None
+
+    def __add__(self, other: "ShowResult") -> "ShowResult":
+        known = [one for one in (self.absent_s, other.absent_s) if one is not None]
+        return ShowResult(
+            self.attached + other.attached,
+            self.taken + other.taken,
+            min(known, default=None),
+        )
+
+
+class OtherTerminals(Protocol):
+    """The terminals that are attached to other processes: a session is answered by any of them."""
+
+    async def show(self, session: str, event: TerminalEvent) -> ShowResult:
+        """Show an event at those of a session. Raises nothing."""
+        ...
+
+
 class Say(Protocol):
     """Sends a line with the references of its files."""
 

@@ -27,11 +27,12 @@ async def two_nodes(
         serving(folder / "second", other or config, *PLATFORMS) as second,
     ):
         url = config["database"]["url"]
-        await eventually(lambda: _count_ready(url), lambda count: count == 2)
+        await eventually(lambda: count_ready(url), lambda count: count == 2)
         yield first, second
 
 
-def _count_ready(url: str) -> int:
+def count_ready(url: str) -> int:
+    """Return how many nodes take work."""
     with psycopg.connect(url) as connection:
         ready = "SELECT number FROM node WHERE is_ready = 1 AND ended_at IS NULL"
         return len(connection.execute(ready).fetchall())
