@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 SEND_DEADLINE_S = 60.0
 """Time for one attempt; after it the outcome is unknown."""
 
+CLOCK_ERROR_S = 15 * 60.0
+"""How far this machine's clock, or that of the node that stored a row, may be ahead of the platform's."""
+
 STOP_GRACE_S = 3.0
 """Time for an attempt in progress when Parley stops; after it the outcome is unknown."""
 
@@ -259,7 +262,7 @@ class DeliveryAttempts:
                 return await adapter.find_message(
                     decoded.body.reply_target,
                     key=message_key(row, decoded.body),
-                    since=row.created_at - 60,
+                    since=row.created_at - CLOCK_ERROR_S,
                 )
         except DeliveryError as error:
             log.warning("delivery %s cannot be looked up: %s", row.key, error.user_message)

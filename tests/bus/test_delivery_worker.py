@@ -223,6 +223,37 @@ async def test_what_appears_after_the_first_lookup_is_not_sent_again(tmp_path: P
     assert platform.calls == ["send", "find", "find"]
 
 
+class DatedPlatform(FindingPlatform):
+    """Dates messages by a clock of its own, and finds those after a date, as Slack does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._clock = OffsetClock()
+        self._sent_at = 0.0
+
+    @override
+    async def send(self, place: ReplyTarget, markdown: str, *, key: str) -> MessageId:
+        self._sent_at = self._clock()
+        return await super().send(place, markdown, key=key)
+
+    @override
+    async def find_message(self, place: ReplyTarget, *, key: str, since: float) -> MessageId | None:
+        found = await super().find_message(place, key=key, since=since)
+        return found if since < self._sent_at else None
+
+
+async def test_a_message_is_found_although_the_clock_here_is_ahead(tmp_path: Path) -> None:
+    platform, clock = DatedPlatform(), OffsetClock()
+    clock.ahead += 10 * 60.0
+    platform.fail(
+        "send", DeliveryError("timeout", retryable=True, ambiguous=True), after_effect=True
+    )
+    async with pump(platform, tmp_path, clock, timings=FAST) as delivery:
+        await delivery.enqueue(KEY, [text("a")])
+        row = await settle(delivery, "a")
+    assert (row.state, platform.texts) == ("delivered", ["hello"])
+
+
 async def test_a_failing_lookup_never_leads_to_a_blind_repeat(tmp_path: Path) -> None:
     platform, clock = FindingPlatform(), OffsetClock()
     platform.fail(
