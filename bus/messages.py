@@ -309,10 +309,7 @@ class OutboundFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboundRemoval:
-    """Deletes a message of the bot: the progress notice of a finished turn, or a growing one that its answer left over.
-
-    `target_key` is its outbox key; `final_status` as on `OutboundText`.
-    """
+    """Deletes a message of the bot, `target_key` its outbox key: a progress notice, or one that an answer left over."""
 
     kind: Literal["removal"] = "removal"
     channel: str
