@@ -109,10 +109,7 @@ async def open_app(
             )
         )
         app.state.services = replace(
-            services,
-            bus=bus,
-            terminal=built.terminal,
-            channel_problems=built.faults,
+            services, bus=bus, terminal=built.terminal, channel_problems=built.faults
         )
         try:
             yield app

@@ -58,12 +58,7 @@ def parse_message(
     return InboundMessage(
         event_id=str(update_id),
         message_id=str(message.message_id),
-        key=ConversationKey(
-            channel=identity.channel,
-            workspace=str(identity.user_id),
-            chat=str(message.chat.id),
-            topic=_topic(message),
-        ),
+        key=_key(message, identity),
         reply_target=_reply_target(message),
         sender=author,
         text=text,
@@ -75,6 +70,15 @@ def parse_message(
         sent_at=message.date.timestamp(),
         language=language_of(message.from_user),
         album=str(message.media_group_id or ""),
+    )
+
+
+def _key(message: Message, identity: TelegramIdentity) -> ConversationKey:
+    return ConversationKey(
+        channel=identity.channel,
+        workspace=str(identity.user_id),
+        chat=str(message.chat.id),
+        topic=_topic(message),
     )
 
 

@@ -159,9 +159,7 @@ def test_commands() -> None:
         graph_input(request(command={"goto": [{"no": "node"}]}))
 
 
-@pytest.mark.parametrize(
-    ("asked", "got"), [(None, 100), (5, 5), (0, 1), (-3, 1), (10_000, 1000)]
-)
+@pytest.mark.parametrize(("asked", "got"), [(None, 100), (5, 5), (0, 1), (-3, 1), (10_000, 1000)])
 def test_recursion_limit(asked: object, got: int) -> None:
     config = runnable_config(
         request(config={"recursion_limit": asked}), run_id=RUN, thread_id="t", graph_id="g"
