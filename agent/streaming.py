@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, cast
 from langchain_core.messages import AIMessage, AIMessageChunk, AnyMessage, ToolMessage
 from langchain_core.messages.ai import UsageMetadata, add_usage
 from langchain_core.runnables import RunnableConfig
-from langgraph.graph.state import CompiledStateGraph
+from langgraph.pregel import Pregel
 from langgraph.types import Durability, StreamMode
 
 StreamPart = tuple[tuple[str, ...], str, Any]
@@ -32,7 +32,7 @@ _PROVIDER_CALLS = ("tool_calls", "function_call")
 
 
 async def stream_graph(
-    graph: CompiledStateGraph[Any, Any, Any, Any],
+    graph: Pregel[Any, Any, Any, Any],
     graph_input: object,
     config: RunnableConfig,
     *,

@@ -11,7 +11,8 @@ from types import ModuleType
 from typing import Final
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.graph.state import CompiledStateGraph, StateGraph
+from langgraph.graph.state import StateGraph
+from langgraph.pregel import Pregel
 
 from agent.errors import AgentError, ObjectNotImportable
 from agent.importer import import_object
@@ -61,8 +62,9 @@ def find_graphs(configured: Mapping[str, str], folder: Path) -> dict[str, str]:
 def load_graphs(configured: Mapping[str, str], folder: Path) -> dict[str, GraphSource]:
     """Import the graphs that `find_graphs` returns; return what gives each of them to a run.
 
-    A compiled graph is used as it is, a `StateGraph` is compiled, a function is called for each run, with the run's
-    config if it takes an argument, and may be asynchronous. Modules in `folder` can be imported by the graphs' files.
+    A compiled graph or an `@entrypoint` is used as it is, a `StateGraph` is compiled. A function is called for each
+    run, with the run's config if it takes an argument, and may be asynchronous. Modules in `folder` can be imported by
+    the graphs' files.
 
     Args:
         configured: The `graphs` of the configuration.
@@ -79,7 +81,7 @@ def load_graphs(configured: Mapping[str, str], folder: Path) -> dict[str, GraphS
 
 def _source(name: str, use: str, folder: Path) -> GraphSource:
     found = _import(name, use, folder)
-    if not callable(found) or isinstance(found, CompiledStateGraph | StateGraph):
+    if not callable(found) or isinstance(found, Pregel | StateGraph):
         graph = _compiled(name, found)
 
         async def same(_config: RunnableConfig) -> Graph:
@@ -98,11 +100,12 @@ def _source(name: str, use: str, folder: Path) -> GraphSource:
 def _compiled(name: str, found: object) -> Graph:
     if isinstance(found, StateGraph):
         return found.compile()
-    if isinstance(found, CompiledStateGraph):
+    if isinstance(found, Pregel):
         return found
     kind = type(found).__name__
     raise GraphUnusable(
-        f"graphs.{name}: names a {kind}: must be a StateGraph, compiled or not, or a function that returns one"
+        f"graphs.{name}: names a {kind}: must be a StateGraph, compiled or not, an @entrypoint,"
+        " or a function that returns one"
     )
 
 

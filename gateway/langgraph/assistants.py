@@ -33,6 +33,7 @@ from gateway.langgraph.route import (
     parse_id,
     select_fields,
 )
+from gateway.langgraph.thread_search import json_contains
 from gateway.langgraph.views import View, assistant_view, version_view
 from gateway.runtime.request import merge_options
 from gateway.runtime.worker import Graph
@@ -262,4 +263,4 @@ async def _find_matching(services: Services, query: AssistantSearch) -> list[Vie
 
 
 def _has_metadata(one: Assistant, metadata: Mapping[str, Any] | None) -> bool:
-    return all(one.metadata.get(key) == value for key, value in (metadata or {}).items())
+    return json_contains(one.metadata, metadata or {})

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from langgraph.graph.state import CompiledStateGraph
+from langgraph.pregel import Pregel
 from pydantic import PydanticUserError, create_model
 
 from gateway.runtime.worker import Graph
@@ -36,11 +36,7 @@ def graph_schemas(graph: Graph, graph_id: str) -> Schema:
 def subgraph_schemas(graph: Graph, namespace: str | None, *, recurse: bool) -> Schema:
     """Return the schemas of a graph's subgraphs by namespace."""
     found = graph.get_subgraphs(namespace=namespace, recurse=recurse)
-    return {
-        name: graph_schemas(inner, name)
-        for name, inner in found
-        if isinstance(inner, CompiledStateGraph)
-    }
+    return {name: graph_schemas(inner, name) for name, inner in found if isinstance(inner, Pregel)}
 
 
 def _state_schema(graph: Graph) -> Schema:

@@ -5,6 +5,7 @@ from typing import Any
 from langgraph.types import StateSnapshot
 
 from gateway.langgraph.views import checkpoint_view
+from gateway.runtime.lifecycle import state_fields
 from gateway.services import Services
 from store.threads import Thread
 
@@ -27,12 +28,13 @@ async def get_state(services: Services, thread_id: str, params: Json) -> Json:
     state = await services.states.snapshot(
         thread, await _checkpoint_config(services, thread, params)
     )
-    values = dict(state.values) if state and isinstance(state.values, dict) else {}
+    values = {} if state is None or state.values is None else state.values
     keys = params.get("keys")
     if keys is not None:
         if not isinstance(keys, list):
             raise ProtocolError("invalid_argument", "keys must be a list of names.")
-        values = {key: values[key] for key in keys if isinstance(key, str) and key in values}
+        fields = state_fields(values)
+        values = {key: fields[key] for key in keys if isinstance(key, str) and key in fields}
     where = checkpoint_view(state.config) if state else None
     if where is None or where["checkpoint_id"] is None:
         return {"values": values}

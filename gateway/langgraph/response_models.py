@@ -43,7 +43,7 @@ class ThreadResponse(WireResponse):
     metadata: Json = {}
     status: ThreadStatus = "idle"
     config: Json = {}
-    values: Json | None = None
+    values: Any = None
     error: Json | None = None
     interrupts: Json = {}
 

@@ -1,5 +1,6 @@
 """Builds run requests for the runtime from request bodies. Pure."""
 
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -7,6 +8,11 @@ from gateway.langgraph.request_models import RunCreate
 from gateway.runtime.errors import InvalidRequest
 from gateway.runtime.request import MAX_DELAY_S, GraphRunRequest
 from gateway.runtime.stream_modes import parse_stream_modes
+
+_SERVER_KEYS = frozenset(
+    {"thread_id", "assistant_id", "run_id", "cron_id", "counters_since_delta_snapshot"}
+)
+"""Metadata that LangGraph's server takes from no client. It drops them without a word, and so does Parley."""
 
 
 def build_run_request(body: RunCreate, thread_id: str | None) -> GraphRunRequest:
@@ -26,9 +32,9 @@ def build_run_request(body: RunCreate, thread_id: str | None) -> GraphRunRequest
         modes=parse_stream_modes(body.stream_mode, subgraphs=bool(body.stream_subgraphs)),
         input=body.input,
         command=body.command.model_dump() if body.command else None,
-        config=body.config or {},
+        config=_client_config(body.config or {}),
         context=body.context or {},
-        metadata=body.metadata or {},
+        metadata=_client_metadata(body.metadata or {}),
         checkpoint=checkpoint,
         interrupt_before=body.interrupt_before,
         interrupt_after=body.interrupt_after,
@@ -42,8 +48,20 @@ def build_run_request(body: RunCreate, thread_id: str | None) -> GraphRunRequest
     )
 
 
+def _client_metadata(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metadata without the keys that only the server sets."""
+    return {key: value for key, value in given.items() if key not in _SERVER_KEYS}
+
+
+def _client_config(given: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = given.get("metadata")
+    if not isinstance(metadata, Mapping):
+        return dict(given)
+    return {**given, "metadata": _client_metadata(metadata)}
+
+
 def check_checkpoint_id(given: str) -> None:
-    """Refuse what LangGraph's server refuses. One of another thread is no checkpoint here: the run begins empty."""
+    """Refuse what LangGraph's server refuses. Raises InvalidRequest."""
     try:
         UUID(given)
     except ValueError:

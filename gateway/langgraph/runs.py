@@ -221,9 +221,8 @@ async def join_run(
         return wait_response(request, services, live, cancel_on_disconnect=cancel_on_disconnect)
     if run.status == "error" and run.error:
         return json_response({"__error__": run.error})
-    if run.status == "interrupted":
-        return json_response({})
-    return json_response(await services.states.values(run.thread_id) or {})
+    values = await services.states.values(run.thread_id)
+    return json_response({} if values is None else values)
 
 
 @router.get("/runs/{run_id}/join", response_model=None, responses=LOCATION_HEADERS)

@@ -18,7 +18,7 @@ _PATH = re.compile(r"[A-Za-z_]\w*(?:\.\w+|\[-?\d{1,9}\])*")
 _STEP = re.compile(r"\w+|\[-?\d+\]")
 
 
-async def thread_values(services: Services, thread: Thread) -> dict[str, Any] | None:
+async def thread_values(services: Services, thread: Thread) -> Any:  # noqa: ANN401 - JSON
     """Return a thread's latest values as plain JSON."""
     values = await services.states.values(thread.thread_id)
     return None if values is None else orjson.loads(dumps(values))

@@ -1,6 +1,5 @@
 """Rows and states in the LangGraph wire format. Pure."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -17,7 +16,7 @@ BUILT_IN_CREATED_AT = 1704067200.0
 """Creation time of built-in assistants, Unix seconds: they have no row."""
 
 
-def thread_view(thread: Thread, values: Mapping[str, Any] | None) -> View:
+def thread_view(thread: Thread, values: object) -> View:
     """Return a Thread."""
     return {
         "thread_id": thread.thread_id,

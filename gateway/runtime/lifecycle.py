@@ -54,14 +54,15 @@ class RunResult:
 
     Attributes:
         thread_status: The thread's status afterwards; if the thread is unchanged, as its state says.
-        values: The thread's values at the end; None = cancelled before the first step.
+        values: The thread's values at the end, a mapping unless the graph is a function of the functional API; None =
+            cancelled before the first step.
         interrupts: The graph's questions to its user, by task id.
         thread_unchanged: The thread is as before: the run never started, or was rolled back.
     """
 
     status: RunStatus
     thread_status: ThreadStatus = "idle"
-    values: Mapping[str, Any] | None = None
+    values: Any = None
     failure: RunFailure | None = None
     interrupts: Mapping[str, Any] = field(default_factory=dict)
     thread_unchanged: bool = False
@@ -69,8 +70,17 @@ class RunResult:
     @property
     def title(self) -> str | None:
         """The thread's title, if the graph set one."""
-        title = (self.values or {}).get("title")
+        title = state_fields(self.values).get("title")
         return title if isinstance(title, str) else None
+
+
+def state_fields(values: object) -> Mapping[str, Any]:
+    """Return the fields of a thread's values: none, if they are no mapping, as those of LangGraph's functional API.
+
+    >>> state_fields({"title": "Tea"}), state_fields("Tea")
+    ({'title': 'Tea'}, {})
+    """
+    return values if isinstance(values, Mapping) else {}
 
 
 def can_transition(before: RunStatus, after: RunStatus) -> bool:
@@ -106,11 +116,11 @@ def describe_failure(error: BaseException) -> RunFailure:
     return RunFailure(error=type(error).__name__, message="An internal error occurred")
 
 
-def ends_with_model_failure(values: Mapping[str, Any] | None) -> bool:
+def ends_with_model_failure(values: object) -> bool:
     """Return whether the last message only reports that no model could be reached.
 
     The agent has told the user what to do; the run has failed nevertheless.
     """
-    messages = (values or {}).get("messages") or [None]
-    last = messages[-1]
+    messages = state_fields(values).get("messages")
+    last = messages[-1] if isinstance(messages, list) and messages else None
     return isinstance(last, AIMessage) and bool(last.additional_kwargs.get("error_fallback"))

@@ -1,7 +1,7 @@
 """LiveRun: a run in this process, with its status, events and cancellation."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -70,7 +70,7 @@ class LiveRun:
     messages: Sequence[AnyMessage] = ()
     started_at: float = 0.0
     log: EventLog = field(default_factory=EventLog)
-    values: Mapping[str, Any] | None = None
+    values: Any = None
     encoded_values: bytes | None = None
     _result: bytes | None = _LOST
     cancel_action: CancelAction | None = None
@@ -133,7 +133,7 @@ class LiveRun:
 
     @property
     def result(self) -> bytes:
-        """What `join` returns after the end: the values, `{}` for a canceled run, or `__error__`. JSON."""
+        """What `join` returns after the end: the values, `{}` for a run without any, or `__error__`. JSON."""
         if self._result is None:
             return self.log.last_data("values") or b"{}"
         return self._result
@@ -165,7 +165,8 @@ class LiveRun:
         if failure is None and self._has_encoded(outcome):
             self._result = None
         else:
-            self._result = dumps({"__error__": failure} if failure else outcome.values or {})
+            values = {} if outcome.values is None else outcome.values
+            self._result = dumps({"__error__": failure} if failure else values)
         self.transition_to(outcome.status, now=now, failure=failure)
         self.values = self.encoded_values = None
 
@@ -176,13 +177,13 @@ class LiveRun:
         failure = outcome.failure.as_dict() if outcome.failure else None
         ended = replace(self.row, status=outcome.status, updated_at=now, error=failure)
         values = self.encoded_values if self._has_encoded(outcome) else None
-        body = webhook_body(
-            ended, values or dumps(outcome.values or {}), started_at=self.started_at
-        )
+        if values is None:
+            values = dumps({} if outcome.values is None else outcome.values)
+        body = webhook_body(ended, values, started_at=self.started_at)
         return RunWebhook(run_id=self.run_id, url=self.webhook_url, body=body)
 
     def _has_encoded(self, outcome: RunResult) -> bool:
-        return bool(outcome.values and outcome.values is self.values and self.encoded_values)
+        return self.encoded_values is not None and outcome.values is self.values
 
     def open_log(self, max_bytes: Callable[[], int]) -> None:
         """Begin the event log, with the event that tells which attempt this is. `max_bytes`: as of `EventLog`."""

@@ -113,7 +113,7 @@ def new_run_row(
         thread_id=thread_id,
         assistant_id=assistant_id,
         status="pending",
-        metadata={**request.metadata, "graph_id": graph_id, "assistant_id": assistant_id},
+        metadata={"graph_id": graph_id, **request.metadata, "assistant_id": assistant_id},
         kwargs=dict(request.kwargs),
         multitask_strategy=request.multitask,
         created_at=now,
@@ -129,7 +129,7 @@ def runnable_config(
     asked = request.config.get("recursion_limit")
     limit = asked if isinstance(asked, int) else DEFAULT_RECURSION
     return {
-        "configurable": request_options(request) | _checkpoint(request) | ids,
+        "configurable": request_options(request) | requested_checkpoint(request) | ids,
         "metadata": {
             **(request.config.get("metadata") or {}),
             **request.metadata,
@@ -143,7 +143,7 @@ def runnable_config(
     }
 
 
-def _checkpoint(request: GraphRunRequest) -> dict[str, Any]:
+def requested_checkpoint(request: GraphRunRequest) -> dict[str, Any]:
     """Return the checkpoint to continue from; clients send it in `checkpoint` or among the options."""
     among = request.config.get("configurable") or {}
     named = {"checkpoint_id": among.get("checkpoint_id")} | dict(request.checkpoint)

@@ -21,6 +21,7 @@ from gateway.runtime.event_log import MAX_BYTES
 from gateway.runtime.executor import RunExecutor
 from gateway.runtime.finalizer import RunFinalizer
 from gateway.runtime.finished_runs import FinishedRuns
+from gateway.runtime.known_checkpoint import require_checkpoint
 from gateway.runtime.left_runs import LeftRuns
 from gateway.runtime.lifecycle import CancelAction
 from gateway.runtime.live_run import LiveRun
@@ -30,6 +31,7 @@ from gateway.runtime.request import (
     graph_input,
     parse_messages,
     request_options,
+    requested_checkpoint,
 )
 from gateway.runtime.run_creation import RunCreation
 from gateway.runtime.settings import RuntimeSettings
@@ -151,7 +153,7 @@ class RunManager:
 
         Raises:
             RuntimeClosing, ThreadBusyError, ThreadElsewhere, UnknownAssistant, InvalidRequest: Nothing was started.
-            RowNotFound: The thread does not exist.
+            RowNotFound: The thread, or the checkpoint to continue from, does not exist.
             StoreError: The row could not be written, at least not in time.
         """
         tasks = self._tasks
@@ -191,11 +193,16 @@ class RunManager:
 
         Raises:
             UnknownAssistant, InvalidRequest: The request cannot be carried out.
+            RowNotFound: The checkpoint to continue from does not exist.
         """
         resolve_graph_id(request.assistant_id, self.graphs)
         request_options(request)
         graph_input(request)
-        if request.thread_id is None and request.command is not None:
+        if request.thread_id is not None:
+            await require_checkpoint(
+                self.checkpointer, request.thread_id, requested_checkpoint(request)
+            )
+        elif request.command is not None:
             raise InvalidRequest("You must provide a thread_id when resuming.")
         if request.webhook is not None:
             if self._webhooks is None:

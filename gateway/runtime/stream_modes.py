@@ -76,7 +76,7 @@ class StreamEncoder:
     """
 
     def __init__(self, modes: StreamModes, emit: Emit) -> None:
-        self.values: Mapping[str, Any] | None = None
+        self.values: Any = None
         self.encoded_values: bytes | None = None
         self._asked = modes.requested
         self._emit = emit
@@ -90,7 +90,7 @@ class StreamEncoder:
             self._encode_message(namespace, message, metadata)
             return
         if mode == "values" and not namespace:
-            self.values = cast("Mapping[str, Any]", chunk)
+            self.values = chunk
             self.encoded_values = None
         if mode in self._asked:
             cleaned = _clean_checkpoint(chunk) if mode in {"checkpoints", "debug"} else chunk

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
+from langgraph.constants import END
 from langgraph.errors import InvalidUpdateError
 from langgraph.types import StateSnapshot, StateUpdate
 
 from gateway.runtime.errors import InvalidRequest
+from gateway.runtime.known_checkpoint import require_checkpoint
+from gateway.runtime.lifecycle import state_fields
 from gateway.runtime.masking import mask_secrets
 from gateway.runtime.request import parse_command, parse_state_values
 from gateway.runtime.runs import RunManager
@@ -53,12 +56,14 @@ class ThreadStates:
     def __init__(self, runs: RunManager) -> None:
         self._runs = runs
 
-    async def values(self, thread_id: str) -> dict[str, Any] | None:
+    async def values(self, thread_id: str) -> Any:  # noqa: ANN401 - of an @entrypoint: whatever it returned
         """Return the latest saved values without building a graph; None before the first."""
         found = await self._runs.checkpointer.aget_tuple(_checkpoint_config(thread_id, {}))
         if found is None:
             return None
         channels = found.checkpoint["channel_values"]
+        if END in channels:
+            return channels[END]
         return {k: v for k, v in channels.items() if not k.startswith(_INTERNAL_CHANNELS)}
 
     async def snapshot(
@@ -110,6 +115,7 @@ class ThreadStates:
             ThreadBusyError: A run holds the thread.
             ThreadElsewhere: A run of another node does.
             InvalidRequest: The graph rejects the update.
+            RowNotFound: There is no such checkpoint.
         """
         graph = await self._graph(thread) if thread.metadata.get("graph_id") else None
         if graph is None:
@@ -120,6 +126,7 @@ class ThreadStates:
         config = _checkpoint_config(thread.thread_id, change.checkpoint)
         async with self._runs.lock_thread(thread.thread_id):
             await self._runs.rows.check_thread(thread.thread_id)
+            await require_checkpoint(self._runs.checkpointer, thread.thread_id, change.checkpoint)
             try:
                 written = await graph.aupdate_state(
                     config, parse_state_values(change.values), as_node=change.as_node
@@ -151,7 +158,7 @@ class ThreadStates:
     async def _mark_changed(self, graph: Graph, thread_id: str) -> None:
         """Record what the thread's new state says about it."""
         state = await graph.aget_state(_checkpoint_config(thread_id, {}))
-        title = state.values.get("title") if isinstance(state.values, dict) else None
+        title = state_fields(state.values).get("title")
         await self._runs.threads.mark_state_changed(
             thread_id,
             status="interrupted" if state.next else "idle",

@@ -12,7 +12,7 @@ from langchain_core.messages import AnyMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.constants import START
 from langgraph.errors import GraphDrained
-from langgraph.graph.state import CompiledStateGraph
+from langgraph.pregel import Pregel
 from langgraph.types import Command, StateSnapshot
 from pydantic import BaseModel
 
@@ -23,6 +23,7 @@ from gateway.runtime.lifecycle import (
     RunResult,
     describe_failure,
     ends_with_model_failure,
+    state_fields,
 )
 from gateway.runtime.live_run import LiveRun
 from gateway.runtime.loop_budget import LoopBudget
@@ -31,7 +32,8 @@ from gateway.runtime.serialization import dumps
 from gateway.runtime.stream_modes import StreamEncoder
 from store.errors import StoreError
 
-Graph = CompiledStateGraph[Any, Any, Any, Any]
+Graph = Pregel[Any, Any, Any, Any]
+"""A compiled graph, or a function of LangGraph's functional API (`@entrypoint`)."""
 
 MAX_RUN_S = 86_400.0
 """Time limit of one run, seconds: one day, as on LangGraph's server."""
@@ -54,7 +56,7 @@ class PreparedRun:
     graph: Graph
     input: object
     config: RunnableConfig
-    values: Mapping[str, Any] | None = None
+    values: Any = None
 
     @property
     def thread_config(self) -> RunnableConfig:
@@ -138,7 +140,9 @@ async def untaken_messages(live: LiveRun, prepared: PreparedRun) -> Sequence[Any
     if not live.messages:
         return ()
     state = await prepared.graph.aget_state(prepared.thread_config)
-    taken = {getattr(message, "id", None) for message in state.values.get("messages") or ()}
+    taken = {
+        getattr(message, "id", None) for message in state_fields(state.values).get("messages") or ()
+    }
     return [message for message in live.messages if message.id not in taken]
 
 
@@ -221,7 +225,7 @@ async def _success_result(live: LiveRun, prepared: PreparedRun) -> RunResult:
         return RunResult(status="error", thread_status="error", values=live.values)
     request = prepared.request
     may_wait = request.interrupt_before or request.interrupt_after
-    if not may_wait and "__interrupt__" not in (live.values or {}):
+    if not may_wait and "__interrupt__" not in state_fields(live.values):
         return RunResult(status="success", thread_status="idle", values=live.values)
     state = await prepared.graph.aget_state(prepared.thread_config)
     return RunResult(
@@ -232,12 +236,10 @@ async def _success_result(live: LiveRun, prepared: PreparedRun) -> RunResult:
     )
 
 
-def _with_all_interrupts(
-    values: Mapping[str, Any] | None, state: StateSnapshot
-) -> Mapping[str, Any] | None:
+def _with_all_interrupts(values: object, state: StateSnapshot) -> object:
     """Return the values with every pending interrupt: tasks that stop side by side stream them one after the other."""
     pending = [one for task in state.tasks for one in task.interrupts]
-    return {**(values or {}), "__interrupt__": pending} if len(pending) > 1 else values
+    return {**state_fields(values), "__interrupt__": pending} if len(pending) > 1 else values
 
 
 async def _cancelled_result(
@@ -258,6 +260,7 @@ async def _cancelled_result(
         return RunResult(
             status="interrupted",
             thread_status="interrupted" if state.next else "idle",
+            values=None if back else state.values,
             interrupts=interrupts_by_task(state),
             thread_unchanged=back,
         )

@@ -11,6 +11,7 @@ from gateway.graphs import GraphUnusable, find_graphs, load_graphs
 from gateway.runtime.assistants import GraphSource
 
 GRAPHS = """
+from langgraph.func import entrypoint
 from langgraph.graph import START, MessagesState, StateGraph
 from own_words import polite
 
@@ -25,6 +26,10 @@ def make(config):
 
 async def make_later():
     return graph
+
+@entrypoint()
+def function(state):
+    return {"messages": [*state["messages"], ("ai", polite(state["messages"][-1][1]))]}
 
 number = 7
 """
@@ -48,6 +53,12 @@ async def test_graphs_builders_and_functions_are_assistants(folder: Path, attrib
     graph = await sources["support"](CONFIG)
     state = await graph.ainvoke({"messages": [("human", "tea")]})
     assert state["messages"][-1].content == "tea, please"
+
+
+async def test_a_function_of_the_functional_api_is_an_assistant(folder: Path) -> None:
+    graph = await (await loaded("./own_graphs.py:function", folder))["support"](CONFIG)
+    state = await graph.ainvoke({"messages": [("human", "tea")]})
+    assert state["messages"][-1] == ("ai", "tea, please")
 
 
 async def test_a_module_is_named_without_a_path(folder: Path) -> None:

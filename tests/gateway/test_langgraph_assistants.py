@@ -242,3 +242,29 @@ async def test_only_so_many_versions_are_kept(tmp_path: Path) -> None:
         kept = await assistants.list_versions("a")
         assert [one.version for one in kept] == list(range(work + 1, work + 1 - MAX_VERSIONS, -1))
         assert await AssistantStore(database).find("a") == await assistants.find("a") == kept[0]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "found"),
+    [
+        ({"owner": {"team": "a"}}, True),
+        ({"owner": {"team": "b"}}, False),
+        ({"owner": {}}, True),
+        ({"owner": "a"}, False),
+        ({"labels": [{"name": "x"}]}, True),
+        ({"labels": ["new"]}, True),
+        ({"labels": ["old"]}, False),
+    ],
+)
+async def test_a_part_of_nested_metadata_finds_an_assistant(
+    tmp_path: Path, metadata: dict[str, Any], *, found: bool
+) -> None:
+    """As PostgreSQL's `@>` compares, with which LangGraph's server searches."""
+    whole = {"owner": {"team": "a", "name": "Ann"}, "labels": ["new", {"name": "x", "n": 1}]}
+    async with serving(tmp_path) as api:
+        made = await api.sdk.assistants.create("looking", metadata=whole)
+        listed = await api.sdk.assistants.search(metadata=metadata)
+        assert (made in listed) is found
+        assert (await api.sdk.assistants.count(metadata=metadata) == 1) is found
+        versions = await api.sdk.assistants.get_versions(made["assistant_id"], metadata=metadata)
+        assert len(versions) == int(found)

@@ -5,7 +5,7 @@ from uuid import uuid4
 
 from tests.gateway.langgraph_server import serving
 from tests.gateway.test_langgraph_protocol import command, heard
-from tests.gateway.test_langgraph_runs import HELLO, new_thread
+from tests.gateway.test_langgraph_runs import HELLO, new_thread, refused
 
 
 async def test_the_checkpoint_may_be_among_the_options(tmp_path: Path) -> None:
@@ -58,19 +58,41 @@ async def test_a_checkpoint_event_comes_right_before_its_values(tmp_path: Path) 
         assert state["checkpoint_id"] != answered["id"]
 
 
-async def test_a_checkpoint_of_another_thread_is_none_here(tmp_path: Path) -> None:
-    """As LangGraph's own server (0.16.7) answers: the run begins with an empty state, and nothing of it is shown."""
+async def test_a_checkpoint_that_the_thread_does_not_have_is_refused(tmp_path: Path) -> None:
+    """LangGraph's own server (0.16.7) begins with an empty state, so a page that was open for long loses its chat."""
     async with serving(tmp_path) as api:
         thread, other = await new_thread(api), await new_thread(api)
         await api.sdk.runs.wait(thread, "instant", input={"n": 1})
         await api.sdk.runs.wait(other, "instant", input={"n": 40, "title": "Not for you"})
+        state = await api.sdk.threads.get_state(thread)
         foreign = (await api.sdk.threads.get_state(other))["checkpoint_id"]
-        for checkpoint_id in (foreign, str(uuid4())):
-            begun = await api.sdk.runs.wait(
-                thread, "instant", input={"n": 7}, checkpoint_id=checkpoint_id
-            )
-            assert begun == {"messages": [], "n": 8}
+        for unknown in (foreign, str(uuid4())):
+            for named in (
+                {"checkpoint_id": unknown},
+                {"checkpoint": {"checkpoint_id": unknown, "checkpoint_ns": ""}},
+                {"config": {"configurable": {"checkpoint_id": unknown}}},
+            ):
+                with refused(404, "Checkpoint not found"):
+                    await api.sdk.runs.wait(thread, "instant", input={"n": 7}, **named)
+            with refused(404, "Checkpoint not found"):
+                await api.sdk.threads.update_state(
+                    thread, {"n": 7}, as_node="one", checkpoint_id=unknown
+                )
+        assert len(await api.sdk.runs.list(thread)) == 1
+        assert await api.sdk.threads.get_state(thread) == state
         assert (await api.sdk.threads.get_state(other))["values"]["n"] == 41
+
+
+async def test_a_pruned_checkpoint_is_refused(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api:
+        thread = await new_thread(api)
+        await api.sdk.runs.wait(thread, "instant", input={"n": 1})
+        old = (await api.sdk.threads.get_state(thread))["checkpoint_id"]
+        await api.sdk.runs.wait(thread, "instant", input={"title": "Later"})
+        assert await api.sdk.runs.wait(thread, "instant", input={}, checkpoint_id=old)
+        await api.sdk.threads.prune([thread], strategy="keep_latest")
+        with refused(404, "was pruned"):
+            await api.sdk.runs.create(thread, "instant", input={"n": 7}, checkpoint_id=old)
 
 
 async def test_what_is_no_checkpoint_id_is_refused(tmp_path: Path) -> None:

@@ -366,7 +366,7 @@ async def test_cancel_ends_the_run_and_its_stream(at: Opening) -> None:
         assert (await api.sdk.runs.get(thread, run["run_id"]))["status"] == "interrupted"
         found = await api.sdk.threads.get(thread)
         assert (found["status"], found["values"]["n"]) == ("interrupted", 2)
-        assert await api.sdk.runs.join(thread, run["run_id"]) == {}
+        assert (await api.sdk.runs.join(thread, run["run_id"]))["n"] == 2
         for unknown in (run["run_id"], str(uuid4())):
             with refused(404):
                 await api.sdk.runs.cancel(thread, unknown)
@@ -510,7 +510,7 @@ async def test_disconnect_cancels_when_asked_to(at: Opening) -> None:
         with anyio.fail_after(20):
             await api.graphs.stopped.wait()
             [run] = await api.sdk.runs.list(thread)
-            assert await api.sdk.runs.join(thread, run["run_id"]) == {}
+            assert (await api.sdk.runs.join(thread, run["run_id"]))["n"] == 1
         assert (await api.sdk.runs.get(thread, run["run_id"]))["status"] == "interrupted"
 
 
@@ -701,3 +701,36 @@ async def test_fast_tokens_are_all_there(at: Opening) -> None:
         )
         said = [part.data[0]["content"] for part in parts if part.event == "messages"]
         assert "".join(said) == "".join(f"tok{n} " for n in range(500))
+
+
+async def test_metadata_that_only_the_server_sets_is_dropped(at: Opening) -> None:
+    """As LangGraph's server (0.16.7) does; `graph_id` it takes from the client."""
+    reserved = dict.fromkeys(("thread_id", "assistant_id", "run_id", "cron_id"), "mine")
+    async with at() as api:
+        thread = await new_thread(api)
+        given = {**reserved, "graph_id": "mine", "kept": "this"}
+        run = await api.sdk.runs.create(
+            thread, "instant", input={"n": 1}, metadata=given, config={"metadata": reserved}
+        )
+        await api.sdk.runs.join(thread, run["run_id"])
+        told = (await api.sdk.runs.get(thread, run["run_id"]))["metadata"]
+        wanted = {"graph_id": "mine", "kept": "this", "assistant_id": run["assistant_id"]}
+        assert told == run["metadata"] == wanted
+        saved = (await api.sdk.threads.get_state(thread))["metadata"]
+        assert (saved["run_id"], saved["kept"]) == (run["run_id"], "this")
+        assert not {"assistant_id", "cron_id"} & saved.keys()
+        assert (await api.sdk.threads.get(thread))["metadata"]["graph_id"] == "instant"
+
+
+async def test_a_run_that_was_interrupted_before_joins_with_the_threads_values(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as api:
+        thread = await new_thread(api)
+        run = await api.sdk.runs.create(thread, "slow", input={"n": 1})
+        await api.graphs.reached.wait()
+        await api.sdk.runs.cancel(thread, run["run_id"], wait=True)
+    async with serving(tmp_path) as api:
+        values = (await api.sdk.threads.get(thread))["values"]
+        assert values["n"] == 2
+        assert await api.sdk.runs.join(thread, run["run_id"]) == values
