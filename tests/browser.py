@@ -41,6 +41,7 @@ class BrowserPage:
     """One tab.
 
     Attributes:
+        accepts_dialogs: Whether questions of the page are answered with yes.
         errors: Uncaught exceptions, and what the console or the browser reported as an error, such as a blocked script.
     """
 
@@ -48,6 +49,7 @@ class BrowserPage:
         self._socket = socket
         self._session = session
         self._last_id = 100
+        self.accepts_dialogs = True
         self.errors: list[str] = []
 
     async def open(self, url: str) -> None:
@@ -137,7 +139,7 @@ class BrowserPage:
                 accept = {
                     "id": 1,
                     "method": "Page.handleJavaScriptDialog",
-                    "params": {"accept": True},
+                    "params": {"accept": self.accepts_dialogs},
                 }
                 await self._socket.send(json.dumps({**accept, "sessionId": self._session}))
 

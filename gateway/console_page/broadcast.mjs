@@ -1,7 +1,7 @@
 // The view that sends one message to many chats: count first, then send what was counted.
 
 import { request } from "./api.mjs";
-import { button, element, table } from "./elements.mjs";
+import { button, confirmed, element, table } from "./elements.mjs";
 
 const PATH = "api/channels/broadcast";
 const AUDIENCES = [["private", "Private chats"], ["groups", "Groups"], ["all", "Private chats and groups"]];
@@ -14,6 +14,11 @@ function newDraft() {
   return { text: "", audience: "private", channel: "", id: crypto.randomUUID?.() ?? `console-${Date.now()}`, counted: null };
 }
 
+/** Forget what was typed: who signs in next may be somebody else. */
+export function forgetDraft() {
+  draft = newDraft();
+}
+
 const body = (more) => ({
   text: draft.text, audience: draft.audience, channels: draft.channel ? [draft.channel] : null, ...more,
 });
@@ -22,7 +27,7 @@ export async function broadcast(_, show) {
   const { channels } = await request("api/channels");
   const names = Object.keys(channels).filter((name) => channels[name].enabled && name !== "terminal");
   const send = async () => {
-    if (!window.confirm(`Send this message to ${chats(draft.counted.chats)}?`)) return;
+    if (!confirmed(`Send this message to ${chats(draft.counted.chats)}?`)) return;
     const sent = await request(PATH, { method: "POST", body: body({ id: draft.id }) });
     draft = newDraft();
     show.refresh(`It is sent to ${chats(sent.chats)}. Deliveries shows how far it is.`);

@@ -1,6 +1,7 @@
 // The page: signs in, shows the view that the address names, and keeps it current.
 
 import { canBeSent, hasToken, request, storeToken } from "./api.mjs";
+import { forgetDraft } from "./broadcast.mjs";
 import { element, pill } from "./elements.mjs";
 import { VIEWS } from "./views.mjs";
 
@@ -124,7 +125,7 @@ function isUsed() {
     || (!selection.isCollapsed && byId("view").contains(selection.anchorNode));
 }
 
-byId("sign-out").addEventListener("click", () => { shown += 1; signIn(""); });
+byId("sign-out").addEventListener("click", () => { shown += 1; forgetDraft(); signIn(""); });
 window.addEventListener("hashchange", () => { void showView({ isNew: true }); byId("view").focus({ preventScroll: true }); });
 window.addEventListener("unhandledrejection", (event) => notify(event.reason?.message ?? "That did not work."));
 setInterval(() => {

@@ -54,5 +54,15 @@ export const facts = (pairs) =>
 
 export const button = (label, onclick) => element("button", { type: "button", onclick }, label);
 
+/** Ask for confirmation of what a button does. After a no, the refreshes, which a focused button stops, go on. */
+export function confirmed(question) {
+  if (window.confirm(question)) return true;
+  const pressed = document.activeElement;
+  const near = pressed.closest(".scroll");
+  if (near) near.focus({ preventScroll: true });
+  else pressed.blur();
+  return false;
+}
+
 /** Return where a conversation is: its channel, chat and topic. */
 export const place = (row) => [row.channel, row.chat, row.topic].filter(Boolean).join(" · ");

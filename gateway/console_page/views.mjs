@@ -2,13 +2,13 @@
 
 import { request } from "./api.mjs";
 import { broadcast } from "./broadcast.mjs";
-import { ago, button, element, facts, pill, place, table, textCell } from "./elements.mjs";
+import { ago, button, confirmed, element, facts, pill, place, table, textCell } from "./elements.mjs";
 
 const ROWS = 100;
 
 /** Ask for confirmation, send a request, and show the view anew. */
 async function act(question, path, method, show) {
-  if (question && !window.confirm(question)) return;
+  if (question && !confirmed(question)) return;
   const answer = await request(path, { method });
   show.refresh(answer?.message ?? "Done.");
 }

@@ -157,6 +157,8 @@ async def test_what_goes_wrong_in_the_console_is_said_and_can_be_left(tmp_path: 
         await _addresses_that_name_nothing_show_something(page)
         await _a_refresh_leaves_tables_where_they_are(page, platforms)
         await _everything_fits_on_a_phone(page)
+        await _a_no_to_a_question_stops_no_refresh(page)
+        await _a_draft_ends_with_the_session(page, service)
         await _nothing_is_silent_while_the_service_is_gone(page, service)
 
 
@@ -206,6 +208,26 @@ async def _everything_fits_on_a_phone(page: BrowserPage) -> None:
     await page.click("Broadcast", "nav")
     await page.wait_for_text("Count chats", "main")
     assert await page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+async def _a_no_to_a_question_stops_no_refresh(page: BrowserPage) -> None:
+    page.accepts_dialogs = False
+    await page.click("Overview", "nav")
+    await page.click("Reconnect", '[data-channel="slack"]')
+    await page.evaluate("document.querySelector('main h2').dataset.old = 1")
+    await eventually(lambda: page.evaluate("document.querySelector('[data-old]') === null"))
+    page.accepts_dialogs = True
+
+
+async def _a_draft_ends_with_the_session(page: BrowserPage, service: Service) -> None:
+    await page.click("Broadcast", "nav")
+    await page.wait_for_text("Count chats", "main")
+    await page.evaluate("document.querySelector('main textarea').focus()")
+    await page.type("Not for the next one")
+    await page.click("Sign out")
+    await sign_in(page, (service.home / "admin_token").read_text().strip())
+    await page.wait_for_text("Count chats", "main")
+    assert await page.evaluate("document.querySelector('main textarea').value") == ""
 
 
 async def _nothing_is_silent_while_the_service_is_gone(page: BrowserPage, service: Service) -> None:
