@@ -1,21 +1,37 @@
 """/why: tells administrators why messages were not answered."""
 
+import json
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from bus.access.intake_stats import RefusedMessage
+import anyio
+
+from bus.access.intake_stats import REFUSALS_PER_CHAT, RefusedMessage
 from bus.access.policy import is_admin
 from bus.commands.context import CommandContext
 from bus.context import BusContext
 from bus.locales import Messages
+from bus.messages import ConversationKey
 from bus.platform import Disposition
+from store.errors import StoreUnavailable
+
+REFUSALS = "bus.refusals"
+ASK_S = 2.0
+"""How long another node is asked what it refused, seconds."""
+
+log = logging.getLogger(__name__)
 
 
 class WhyCommand:
-    """Explains silence."""
+    """Explains silence: a message is refused, and counted, at the node where it arrived; all are asked."""
 
     def __init__(self, bus: BusContext) -> None:
         self._policies = bus.policies
         self._stats = bus.stats
+        self._calls = bus.calls
+        bus.calls.serve(REFUSALS, self._list_here)
 
     async def why(self, context: CommandContext) -> str:
         """List the last refusals of this chat, and count those of the channel since the start."""
@@ -24,11 +40,9 @@ class WhyCommand:
         if policy is None or not is_admin(context.inbound.sender, policy):
             return context.texts.why_admins_only
         texts = context.texts
-        here = [_line(refusal, texts) for refusal in self._stats.recent_refusals(context.row.key)]
-        counts = [
-            f"• {count} × {_described(reason, texts)}"
-            for reason, count in self._stats.refusals_by_reason(channel).items()
-        ]
+        refusals, reasons = await self._list(context.row.key)
+        here = [_line(refusal, texts) for refusal in refusals]
+        counts = [f"• {count} × {_described(reason, texts)}" for reason, count in reasons.items()]
         nothing = [f"• {texts.why_nothing}"]
         return "\n".join(
             [
@@ -38,6 +52,40 @@ class WhyCommand:
                 *(counts or nothing),
             ]
         )
+
+    async def _list(
+        self, key: ConversationKey
+    ) -> tuple[Sequence[RefusedMessage], Mapping[Disposition, int]]:
+        """Return the last refusals of a chat, newest first, and those of its channel by reason, of all nodes."""
+        body = json.dumps([key.channel, key.workspace, key.chat])
+        answers = [await self._list_here(body)]
+
+        async def ask(node: int) -> None:
+            try:
+                answers.append(await self._calls.call(node, REFUSALS, body, within_s=ASK_S))
+            except StoreUnavailable as error:
+                log.warning("/why does not know what node %s refused: %s", node, error)
+
+        async with anyio.create_task_group() as tasks:
+            for node in self._calls.others:
+                tasks.start_soon(ask, node)
+        refusals: list[RefusedMessage] = []
+        reasons = Counter[Disposition]()
+        for answer in answers:
+            listed, counts = json.loads(answer)
+            refusals += [RefusedMessage(at, Disposition(why), user) for at, why, user in listed]
+            reasons.update({Disposition(why): count for why, count in counts.items()})
+        refusals.sort(key=lambda refusal: refusal.at, reverse=True)
+        return refusals[:REFUSALS_PER_CHAT], dict(reasons.most_common())
+
+    async def _list_here(self, body: str) -> str:
+        """Return what this process refused: the last in a chat, and the counts of its channel."""
+        channel, workspace, chat = json.loads(body)
+        key = ConversationKey(channel=channel, workspace=workspace, chat=chat)
+        listed = [
+            (one.at, one.disposition, one.user_id) for one in self._stats.recent_refusals(key)
+        ]
+        return json.dumps([listed, self._stats.refusals_by_reason(channel)])
 
 
 def _line(refusal: RefusedMessage, texts: Messages) -> str:

@@ -45,16 +45,20 @@ async def test_a_group_is_approved_at_every_node_by_who_adds_the_bot_at_one(
         await owner.expect_replies("Hello you", "Hello you")
 
 
-async def test_ignored_events_are_counted_at_the_node_that_received_them(
+async def test_whichever_node_is_asked_why_tells_what_all_of_them_refused(
     store: StoreConfig, tmp_path: Path
 ) -> None:
     async with owner_and_other(store, tmp_path) as (owner, other):
+        chat = {"chat": own_chat(owner), "is_private": False}
+        await owner.send("hey", event="e1", user="ann", **chat, is_addressed=False)
+        await other.send("you", event="e2", user="ben", **chat, is_addressed=False)
         other.bus.intake.report_ignored("fake", Disposition.FROM_BOT)
-        for harness in (owner, other):
-            await harness.send("/why", event=own_chat(harness), user="boss", chat=own_chat(harness))
-        await eventually(lambda: owner.platform.texts and other.platform.texts)
-        assert "1 × `from_bot`" in other.platform.texts[0]
-        assert "from_bot" not in owner.platform.texts[0]
+        await other.send("/why", event="e3", user="boss", chat=own_chat(owner))
+        await eventually(lambda: owner.platform.texts)
+        _, *here, _, first, second = owner.platform.texts[0].splitlines()
+        assert {line.partition("from ")[2].partition(":")[0] for line in here} == {"`ann`", "`ben`"}
+        assert first.startswith("• 2 × `not_addressed`")
+        assert second.startswith("• 1 × `from_bot`")
 
 
 def own_chat(harness: BusHarness) -> str:
