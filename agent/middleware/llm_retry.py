@@ -24,7 +24,7 @@ from agent.models.auxiliary import ModelSource
 from agent.models.circuit_breakers import BreakerCall, CircuitBreakers
 from agent.models.failures import ModelFailure, classify_error, fallback_message
 from agent.state import ThreadState
-from agent.uploads.images import without_images
+from agent.uploads.images import without_attachments
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
 
     A retry is a new message, with an id of its own: what a broken stream said before is not part of the thread, and
     clients replace it. If all attempts fail, the text of the last broken stream stays, followed by what went wrong.
-    A request with images that is rejected is repeated without them: one damaged picture must not end the turn.
+    A request with attachments that is rejected is repeated without them: one damaged picture must not end the turn.
     Errors that do not come from a model's server pass through, as do interrupts and cancellation.
 
     Args:
@@ -156,10 +156,12 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
                 logger.warning("Circuit breaker is open for model %s", name)
                 return _FailedCall(failure=ModelFailure(reason="circuit_open", kind="CircuitOpen"))
             outcome = await self._call_with_retries(name, request, handler, trial)
-            bare = _without_rejected_images(request, outcome)
+            bare = _without_rejected_attachments(request, outcome)
             if bare is None:
                 return outcome
-            logger.warning("Model %s rejected a request with images: trying without them", name)
+            logger.warning(
+                "Model %s rejected a request with attachments: trying without them", name
+            )
             return await self._call_with_retries(name, bare, handler, trial)
 
     async def _call_with_retries(
@@ -223,11 +225,13 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
         )
 
 
-def _without_rejected_images(request: Request, outcome: Response | _FailedCall) -> Request | None:
-    """Return the request without its images; None if it has none, or was not rejected."""
+def _without_rejected_attachments(
+    request: Request, outcome: Response | _FailedCall
+) -> Request | None:
+    """Return the request without its images and files; None if it has none, or was not rejected."""
     if not isinstance(outcome, _FailedCall) or outcome.failure.reason != "request":
         return None
-    bare = without_images(request.messages)
+    bare = without_attachments(request.messages)
     return None if bare is request.messages else override_request(request, messages=bare)
 
 

@@ -13,6 +13,7 @@ from langchain_core.messages import AnyMessage
 
 from agent.uploads import worker
 from agent.uploads.image_size import image_size
+from agent.user_messages import HUMAN
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +38,9 @@ MAX_REQUEST_CHARS = 20_000_000
 MAX_CACHED_CHARS = 64_000_000
 LEFT_OUT = "[An image is left out here: the images of this conversation are too many or too large together.]"
 
-REJECTED = "[An image is left out here: the model's server did not accept it. It may be damaged.]"
+REJECTED = (
+    "[An image or file is left out here: the model's server did not accept it. It may be damaged.]"
+)
 
 _IMAGE_TYPES = frozenset({"image", "image_url", "input_image"})
 
@@ -198,17 +201,26 @@ def limit_images(messages: list[AnyMessage]) -> list[AnyMessage]:
     return messages if all(a is b for a, b in zip(limited, messages, strict=True)) else limited
 
 
-def without_images(messages: list[AnyMessage]) -> list[AnyMessage]:
-    """Return the messages with a note in place of each image; the same list if there is none."""
-    bare = [_without_images(message) for message in messages]
+def without_attachments(messages: list[AnyMessage]) -> list[AnyMessage]:
+    """Return the messages with a note in place of each image, and of whatever else people attached.
+
+    The same list is returned if there is nothing but text.
+    """
+    bare = [_without_attachments(message) for message in messages]
     return messages if all(a is b for a, b in zip(bare, messages, strict=True)) else bare
 
 
-def _without_images(message: AnyMessage) -> AnyMessage:
-    if isinstance(message.content, str) or not any(map(image_chars, message.content)):
+def _without_attachments(message: AnyMessage) -> AnyMessage:
+    if isinstance(message.content, str):
         return message
     blocks = [
-        {"type": "text", "text": REJECTED} if image_chars(block) else block
+        {"type": "text", "text": REJECTED} if _is_attachment(block, message) else block
         for block in message.content
     ]
-    return message.model_copy(update={"content": blocks})
+    return message if blocks == message.content else message.model_copy(update={"content": blocks})
+
+
+def _is_attachment(block: str | dict[str, Any], message: AnyMessage) -> bool:
+    if isinstance(block, str):
+        return False
+    return bool(image_chars(block)) or (message.type == HUMAN and block.get("type") != "text")

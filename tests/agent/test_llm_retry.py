@@ -224,17 +224,16 @@ async def test_what_cannot_get_better_is_asked_once(status: int) -> None:
     assert SECRET not in said.model_dump_json()
 
 
-async def test_a_rejected_request_is_repeated_without_its_images() -> None:
+async def test_a_rejected_request_is_repeated_without_its_attachments() -> None:
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
-    question = HumanMessage([{"type": "text", "text": "What is this?"}, picture])
+    document = {"type": "file", "base64": "JVBERi0x", "mime_type": "application/pdf"}
+    question = HumanMessage([{"type": "text", "text": "What is this?"}, picture, document])
     model = ScriptedChatModel.playing(refused(400), "A damaged picture.")
     rig = RetryHarness(model)
     assert (await rig.say(question)).text == "A damaged picture."
+    note = {"type": "text", "text": REJECTED}
     first, second = (prompt[-1].content for prompt in model.prompts)
-    assert (first, second) == (
-        question.content,
-        [*question.content[:1], {"type": "text", "text": REJECTED}],
-    )
+    assert (first, second) == (question.content, [question.content[0], note, note])
     assert rig.waited == []
 
     model = ScriptedChatModel.playing(refused(400), refused(400), "Never.")
