@@ -146,7 +146,8 @@ def load_config(
     environ = os.environ if environ is None else environ
     source = find_config(path, environ)
     label = str(source) if source else "(built-in defaults)"
-    variables = {**read_dotenv((source.parent if source else Path()) / ".env"), **environ}
+    dotenv = read_dotenv((source.parent if source else Path()) / ".env")
+    variables = {**dotenv.variables, **environ}
     tree, warnings = read_yaml(source) if source else ({}, [])
     if gateway and isinstance(section := tree.get("gateway") or {}, dict):
         tree["gateway"] = {**section, **gateway}
@@ -157,7 +158,10 @@ def load_config(
         for key, name in resolved.missing
     ]
     builder = _ConfigBuilder(
-        resolved.tree, [f"{label}: {line}" for line in warnings], problems, label
+        resolved.tree,
+        [*dotenv.problems, *(f"{label}: {line}" for line in warnings)],
+        problems,
+        label,
     )
     config = builder.build(source, variables, frozenset(resolved.secrets))
     if problems or config is None:
@@ -195,7 +199,8 @@ def environment_variables(
     folder: Path, environ: Mapping[str, str] | None = None
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return the variables of the process (or `environ`), and those of a folder's `.env` file."""
-    return dict(os.environ if environ is None else environ), read_dotenv(folder / ".env")
+    variables = dict(os.environ if environ is None else environ)
+    return variables, dict(read_dotenv(folder / ".env").variables)
 
 
 def _find_extensions_file(source: Path | None, environ: Mapping[str, str]) -> Path | None:

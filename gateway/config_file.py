@@ -1,11 +1,14 @@
 """Configuration files: where the file is found, reading YAML with a check for duplicate keys, reading `.env`."""
 
+import io
 from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 from dotenv import dotenv_values
+from dotenv.parser import parse_stream
 from typing_extensions import override
 
 
@@ -48,14 +51,52 @@ def _is_file(path: Path) -> bool:
         ) from None
 
 
-def read_dotenv(file: Path) -> dict[str, str]:
-    """Return the variables of a `.env` file; none if there is no file. Raises ConfigError."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DotenvFile:
+    """What a `.env` file says.
+
+    Attributes:
+        variables: Its variables.
+        problems: One line for each line that sets none and is no comment. They are ignored.
+    """
+
+    variables: Mapping[str, str]
+    problems: tuple[str, ...] = ()
+
+
+def read_dotenv(file: Path) -> DotenvFile:
+    """Read a `.env` file; without a file, it has no variables. Raises ConfigError."""
     if not file.is_file():
-        return {}
+        return DotenvFile(variables={})
     try:
-        return {name: value for name, value in dotenv_values(file).items() if value is not None}
+        return parse_dotenv(file.read_text("utf-8"), file)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file}: cannot be read ({error}): correct or remove it") from None
+
+
+def parse_dotenv(text: str, file: Path) -> DotenvFile:
+    r"""Read the text of a `.env` file. `file` is named in the problems; values, which may be secret, are not.
+
+    >>> parse_dotenv("A=1\n\nKEY value\n", Path(".env")).problems
+    ('.env: line 3: is not of the form NAME=value, so it is ignored: correct or remove it',)
+    """
+    known: list[
+        str
+    ] = []  # a name without a value is no mistake: Docker takes its value from the environment
+    problems: list[str] = []
+    for binding in parse_stream(io.StringIO(text)):
+        whole = binding.original.string
+        is_name = binding.value is not None or (binding.key or "_").isidentifier()
+        if is_name and not binding.error:
+            known.append(whole)
+            continue
+        line = binding.original.line + whole.count("\n", 0, len(whole) - len(whole.lstrip()))
+        problems.append(
+            f"{file}: line {line}: is not of the form NAME=value, so it is ignored: correct or remove it"
+        )
+    values = dotenv_values(stream=io.StringIO("".join(known)))
+    variables = {name: value for name, value in values.items() if value is not None}
+    return DotenvFile(variables=variables, problems=tuple(problems))
 
 
 class _DuplicateKeyLoader(yaml.SafeLoader):

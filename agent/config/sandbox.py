@@ -2,10 +2,13 @@
 
 from typing import ClassVar
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from agent.config.docker import DockerConfig
 from agent.config.section import Section
+
+SANDBOX_NAMES = ("auto", "bubblewrap", "local", "docker")
+"""Values of `sandbox.use` that are no class names."""
 
 
 class MountConfig(Section):
@@ -58,3 +61,12 @@ class SandboxConfig(Section):
     disk_quota_mb: int = Field(default=2048, ge=1)
     min_free_disk_mb: int = Field(default=512, ge=0)
     docker: DockerConfig = Field(default_factory=DockerConfig)
+
+    @field_validator("use")
+    @classmethod
+    def _check_use(cls, use: str) -> str:
+        if use not in SANDBOX_NAMES and ":" not in use:
+            raise ValueError(
+                "must be auto, bubblewrap, local or docker, or module:Class of your own"
+            )
+        return use

@@ -31,7 +31,7 @@ from gateway import logs
 from gateway.auth import load_admin_token
 from gateway.command_errors import EXIT_BAD_CONFIG, EXIT_FAILED
 from gateway.config import EXTENSIONS_FILE, Config, export_environment, load_config
-from gateway.config_file import ConfigError
+from gateway.config_file import ConfigError, read_dotenv
 from gateway.graphs import GraphUnusable, load_graphs
 from gateway.serving import startup_report
 from gateway.setup.folder_checks import find_file_problems
@@ -77,6 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
 def find_config_problems(config: Config) -> Iterator[str]:
     """Yield one line for each configured part that cannot work."""
     label = config.source or "(built-in defaults)"
+    yield from read_dotenv(config.folder / ".env").problems
     yield from _find_folder_problems(config)
     for path, use in _configured_classes(config.agent):
         try:
@@ -130,7 +131,7 @@ def find_folder_problem(folder: Path) -> str | None:
 
 def _check_machine(config: Config, problems: list[str]) -> tuple[str, list[str]]:
     """Return the description of the sandbox, and the warnings; append problems that are not in the list yet."""
-    warnings = list(startup_report.config_hints(config))
+    warnings = [line for line in startup_report.config_hints(config) if line not in problems]
     if find_folder_problem(config.home) is None:
         disk = check_data_folder(config.home, config.agent.sandbox)
         if disk.severity is not Severity.OK:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dotenv import dotenv_values
 from ruamel.yaml.comments import CommentedMap
 
 from gateway.config import CONFIG_VERSION
+from gateway.config_file import parse_dotenv
 from gateway.config_upgrade import ConfigUpgradeError, load_mapping, round_trip_yaml
 
 ENV_FILE = ".env"
@@ -154,7 +154,7 @@ def env_draft(path: Path, values: Mapping[str, str]) -> FileDraft:
         ConfigUpgradeError: The file exists and cannot be read.
     """
     current = read_text(path)
-    known = dotenv_values(stream=io.StringIO(current or ""))
+    known = parse_dotenv(current or "", path).variables
     lines = (current or "").splitlines()
     replaced: list[str] = []
     for name, value in values.items():

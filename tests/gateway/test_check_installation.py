@@ -131,6 +131,26 @@ def test_code_of_the_configuration_that_fails_is_told(
     assert (code, "Traceback" in err, CODE[config] in err) == (1, False, True), err
 
 
+def test_a_sandbox_that_does_not_exist_is_told_what_there_is(tmp_path: Path) -> None:
+    code, _, err = parley(tmp_path, "check", config="sandbox: {use: nope}")
+    assert (code, err.splitlines()) == (
+        2,
+        [
+            f"parley: {tmp_path / 'config.yaml'}: sandbox.use: must be auto, bubblewrap, local or docker,"
+            " or module:Class of your own"
+        ],
+    )
+
+
+def test_a_broken_line_of_dotenv_is_a_problem_and_its_text_is_not_shown(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("A_KEY=1\nsk-secret-key\n")
+    code, out, err = parley(tmp_path, "check", config="log_level: info")
+    line = f"{tmp_path / '.env'}: line 2: is not of the form NAME=value, so it is ignored: correct or remove it"
+    assert (code, err) == (1, f"parley: {line}\n")
+    assert "No problems found" not in out
+    assert "sk-secret-key" not in out
+
+
 def test_a_sandbox_of_ones_own_is_named_by_its_class(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(
         "from agent.sandbox.protocol import SandboxProvider\n"

@@ -96,6 +96,19 @@ def test_the_environment_overrides_dotenv_beside_the_file(tmp_path: Path) -> Non
     assert config.secrets >= {"from-outside", "only-file"}
 
 
+def test_a_broken_line_of_dotenv_is_named_and_the_others_are_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file, dotenv = tmp_path / "config.yaml", tmp_path / ".env"
+    file.write_text("gateway: {admin_token: $A_TOKEN}\n")
+    dotenv.write_text("# tokens\n\nsk-secret-key\nA_TOKEN=from-the-file\nB_TOKEN='no end\n")
+    config = load_config(str(file), {})
+    assert config.gateway.admin_token == "from-the-file"
+    told = "is not of the form NAME=value, so it is ignored: correct or remove it"
+    assert list(config.warnings) == [f"{dotenv}: line {n}: {told}" for n in (3, 5)]
+    assert caplog.records == []  # python-dotenv's own warnings do not name the file
+
+
 def test_the_password_of_a_postgres_url_is_redacted_in_logs(tmp_path: Path) -> None:
     url = "postgresql://parley:s%2Fcret-word@db.example.com:5432/parley?sslmode=require"
     config = loaded(tmp_path, f"database: {{url: '{url}'}}")
