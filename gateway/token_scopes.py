@@ -2,8 +2,9 @@
 
 import re
 from typing import Self
+from uuid import UUID
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from store.api_tokens import ApiToken, TokenScope
 
@@ -35,6 +36,14 @@ class NewTokenRequest(BaseModel):
     days: float | None = Field(
         default=None, gt=0, le=3650, description="Lifetime; null = unlimited"
     )
+
+    @field_validator("thread_id")
+    @classmethod
+    def _parse_thread_id(cls, given: str) -> str:
+        try:
+            return given and str(UUID(given))
+        except ValueError:
+            raise ValueError("must be the UUID of a thread") from None
 
     @model_validator(mode="after")
     def _thread_fits_scope(self) -> Self:

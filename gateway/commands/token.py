@@ -21,6 +21,8 @@ from gateway.token_scopes import NewTokenRequest
 from store.api_tokens import ApiTokenStore
 from store.database import Database
 
+ARGUMENTS = {"name": "NAME", "thread_id": "--thread", "days": "--days"}
+NAME_RULE = "must be 1 to 64 letters, digits, `.`, `_` or `-`, and begin with a letter or digit"
 COLUMNS = ("name", "scope", "thread", "created", "expires")
 
 
@@ -41,6 +43,10 @@ async def _run_action(config: Config, arguments: argparse.Namespace) -> str:
 
 
 def _new_token(arguments: argparse.Namespace) -> NewTokenRequest:
+    if arguments.scope == "thread" and not arguments.thread:
+        raise CommandFailed("--scope thread needs a thread: --thread ID (see `parley threads`)")
+    if arguments.thread and arguments.scope != "thread":
+        raise CommandFailed("--thread belongs to --scope thread only")
     try:
         return NewTokenRequest(
             name=arguments.name,
@@ -49,7 +55,17 @@ def _new_token(arguments: argparse.Namespace) -> NewTokenRequest:
             days=arguments.days,
         )
     except ValidationError as error:
-        raise CommandFailed("; ".join(format_validation_error(error, ""))) from None
+        raise CommandFailed("; ".join(_argument_problems(error))) from None
+
+
+def _argument_problems(error: ValidationError) -> list[str]:
+    """Return one line per error, with the names that the command line has for the fields."""
+    lines = []
+    for line in format_validation_error(error, ""):
+        field, _, what = line.partition(": ")
+        what = NAME_RULE if field == "name" else what
+        lines.append(f"{ARGUMENTS.get(field, field)}: {what}")
+    return lines
 
 
 async def _run_remote(

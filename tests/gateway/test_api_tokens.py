@@ -227,4 +227,15 @@ async def test_the_command_makes_tokens_with_and_without_a_service(tmp_path: Pat
     code, _, error = await service.command("token", "revoke", "early")
     assert (code, "no token named early" in error) == (1, True)
     code, _, error = await service.command("token", "create", "x", "--scope", "thread")
-    assert (code, "thread_id" in error) == (1, True)
+    assert (code, error) == (
+        1,
+        "parley: --scope thread needs a thread: --thread ID (see `parley threads`)\n",
+    )
+    for arguments, told in (
+        (("x", "--scope", "read", "--thread", "t"), "--thread belongs to --scope thread only"),
+        (("x", "--scope", "thread", "--thread", "abc"), "--thread: must be the UUID of a thread"),
+        (("a b", "--scope", "read"), "NAME: must be 1 to 64 letters, digits, `.`, `_` or `-`, and"),
+        (("x", "--scope", "read", "--days", "0"), "--days: must be greater than 0"),
+    ):
+        code, _, error = await service.command("token", "create", *arguments)
+        assert (code, error.startswith(f"parley: {told}")) == (1, True), error
