@@ -40,7 +40,7 @@ from gateway.runtime.expiry import run_expiry_loop
 from gateway.runtime.runs import RunManager
 from gateway.services import Services
 from gateway.telemetry_port import Telemetry
-from gateway.terminal.other_terminals import NodeTerminals
+from gateway.terminal.other_terminals import connect_terminals
 from gateway.transport import InProcessClient
 from gateway.watchdog import Watchdog
 from store.api_tokens import ApiTokenStore
@@ -95,8 +95,7 @@ async def open_app(
                 files=config.files / "terminal",
                 vault=CredentialStore(services.database, config.files),
             )
-        if built.terminal is not None:
-            built.terminal.elsewhere = NodeTerminals(built.terminal, services.node_calls)
+        connect_terminals(built.terminal, services.node_calls)
         services = replace(services, webhooks=built.webhooks, installations=built.installations)
         bus = await stack.enter_async_context(
             run_bus(

@@ -57,3 +57,9 @@ class NodeTerminals:
     async def _show_here(self, body: str) -> str:
         session, event = json.loads(body)
         return json.dumps(astuple(self._terminal.show_here(session, _EVENT.validate_python(event))))
+
+
+def connect_terminals(terminal: TerminalAdapter | None, calls: NodeCalls) -> None:
+    """Let the terminals of this node show what other nodes answer. None = the terminal is disabled."""
+    if terminal is not None:
+        terminal.elsewhere = NodeTerminals(terminal, calls)

@@ -1,6 +1,7 @@
 """Bucket: the objects of an S3-compatible service, through obstore. Blocking calls, for worker threads."""
 
 import importlib
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -21,7 +22,8 @@ CONNECT_S: Final = 3.0
 PARALLEL_PARTS: Final = 4
 LISTED: Final = 1000
 
-_PROBE = "probe"
+_PROBES = "probes"
+"""The folder of what checks store: no row names it, so the sweep deletes what a killed process left."""
 
 
 class Bucket:
@@ -112,9 +114,11 @@ class Bucket:
 
     def check(self) -> None:
         """Return if objects can be stored, read and deleted now. Raises FilesUnavailable."""
-        self.put(_PROBE, b"parley")
-        self.read(_PROBE)
-        self.delete([_PROBE])
+        # Of this check alone: another node's would delete it before it is read.
+        name = f"{_PROBES}/{secrets.token_hex(8)}"
+        self.put(name, b"parley")
+        self.read(name)
+        self.delete([name])
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

@@ -11,11 +11,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from store.database import Database
 from store.errors import FilesUnavailable
-from store.files.bucket import CHUNK_BYTES
+from store.files.bucket import CHUNK_BYTES, Bucket
 from store.files.bucket_mirror import BucketMirror
 from store.files.config import StorageConfig
 from store.files.mirror import FileArea, FileMirror, SharedFolder, thread_area
@@ -247,6 +248,20 @@ async def test_a_bucket_that_is_away_is_told_and_used_again(
     node = MirroredNode(tmp_path, bucket, database)
     await node.start()
     await node.mirror.check()
+    assert bucket.objects() == []
+
+
+async def test_nodes_check_the_bucket_side_by_side(bucket: S3Bucket) -> None:
+    config = StorageConfig(**bucket.storage())
+
+    def check() -> None:
+        one = Bucket(config, retry_s=0.0)
+        for _ in range(20):
+            one.check()
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(6):
+            tasks.start_soon(anyio.to_thread.run_sync, check)
     assert bucket.objects() == []
 
 
