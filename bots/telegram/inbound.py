@@ -26,14 +26,9 @@ _MAX_LANGUAGE_CHARS = 35
 def parse_message(
     message: Message, update_id: int, identity: TelegramIdentity, commands: Collection[str]
 ) -> InboundMessage | IgnoredEvent:
-    """Return the bus's form of a message.
+    """Return the bus's form of a message that an update brought.
 
-    Args:
-        message: As the SDK parsed it.
-        update_id: Of the update that brought it.
-        identity: The bot.
-        commands: Names of our commands. In a group, a command without `@bot` suffix goes to every bot,
-            so only ours address us.
+    `commands`: names of our commands. In a group, one without `@bot` suffix goes to every bot, so only ours address us.
     """
     author = _author(message, identity)
     if isinstance(author, IgnoredEvent):
