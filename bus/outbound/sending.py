@@ -18,7 +18,7 @@ from bus.messages import (
     OutboundText,
 )
 from bus.outbound.artifacts import ArtifactDownloader
-from bus.outbound.rows import UNUSED_TEXT, is_answer_text
+from bus.outbound.rows import UNUSED_TEXT, is_answer_text, text_key
 from bus.platform import (
     Adapter,
     SupportsButtons,
@@ -92,7 +92,7 @@ class RowSender:
     async def show_failure(
         self, key: str, body: OutboundMessage, adapter: Adapter, target: MessageId | None
     ) -> None:
-        """Say in its place that a text was refused for good. Raises nothing.
+        """Say in its place that a text was refused for good, if people would miss it or see it grow. Raises nothing.
 
         `key`: of its row; "" = people may see the text after all.
         """
@@ -102,8 +102,16 @@ class RowSender:
         with decoration("failure text"), anyio.fail_after(FAILURE_PATCH_DEADLINE_S):
             if target is not None and isinstance(adapter, SupportsStreaming):
                 await adapter.update_streaming(place, target, text, final=True)
-            elif is_answer_text(key):
+            elif await self._leaves_gap(key, body):
                 await adapter.send(place, text, key=f"{key}:refused")
+
+    async def _leaves_gap(self, key: str, body: OutboundText) -> bool:
+        """Return whether a text is one of several messages of an answer. Raises StoreError."""
+        if not is_answer_text(key):
+            return False
+        first, second = text_key(key, 0), text_key(key, 1)
+        is_part = bool(body.part or body.more)
+        return is_part or key != first or await self._outbox.find(second) is not None
 
     async def _send_text(
         self, row: OutboxRow, body: OutboundText, adapter: Adapter, target: MessageId | None
