@@ -23,10 +23,16 @@ from agent.middleware.localization import wording_for
 from agent.models.auxiliary import ModelSource
 from agent.models.circuit_breakers import BreakerCall, CircuitBreakers
 from agent.models.failures import ModelFailure, classify_error, fallback_message
+from agent.redaction import redact_error
 from agent.state import ThreadState
 from agent.uploads.images import without_attachments
 
 logger = logging.getLogger(__name__)
+
+LOGGED_CHARS = 400
+"""How much is logged of a server's reason to reject a request."""
+
+SEARCHED_CHARS = 10_000  # of such a reason, for secrets
 
 Request = ModelRequest[Any]
 Response = ModelResponse[Any]
@@ -180,10 +186,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
                 if failure is None:
                     raise
                 self._breakers.requests[(name, failure.reason)] += 1
-                logger.warning(
-                    "Model %s failed (%s: %s), attempt %d of %d",
-                    *(name, failure.kind, failure.detail, attempt, self._config.max_attempts),
-                )
+                self._log_failure(name, failure, error, attempt)
             else:
                 trial.succeeded()
                 self._breakers.count_answer(name, _usages(response))
@@ -199,6 +202,18 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
             self._report_retry(request, failure, attempt=attempt, wait_s=wait_s)
             await self._sleep(wait_s)
             self._breakers.retries[name] += 1
+
+    def _log_failure(
+        self, name: str, failure: ModelFailure, error: Exception, attempt: int
+    ) -> None:
+        logger.warning(
+            "Model %s failed (%s: %s), attempt %d of %d",
+            *(name, failure.kind, failure.detail, attempt, self._config.max_attempts),
+        )
+        if failure.reason == "request":
+            # Otherwise nobody could find out which tool or message the server does not take.
+            said = redact_error(str(error)[:SEARCHED_CHARS])[:LOGGED_CHARS]
+            logger.debug("Model %s rejected the request: %s", name, said)
 
     def _retry_delay_s(self, attempt: int, failure: ModelFailure) -> float | None:
         """Return the delay before the next attempt; None = no further attempt."""

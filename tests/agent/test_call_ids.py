@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
 
@@ -12,6 +12,8 @@ from agent.middleware.blank_texts import NO_TEXT, without_blank_texts
 from agent.middleware.call_ids import MAX_CHARS, unique_call_ids
 from tests.agent.agent_harness import open_agent
 from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
+
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 LISTING = ScriptedTurn(
     text="\n\n",
@@ -34,6 +36,7 @@ def pairs(messages: Sequence[BaseMessage]) -> list[tuple[str, str]]:
     return list(zip(called, answered, strict=True))
 
 
+@UNTIMED
 @given(st.lists(st.lists(st.sampled_from("abcx"), min_size=1, max_size=3, unique=True), max_size=6))
 def test_ids_are_unique_and_short_and_results_follow_them(turns: list[list[str]]) -> None:
     messages: list[AnyMessage] = []

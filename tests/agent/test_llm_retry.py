@@ -252,6 +252,18 @@ async def test_the_last_failure_is_described(caplog: pytest.LogCaptureFixture) -
     assert SECRET not in caplog.text
 
 
+async def test_why_a_request_was_rejected_is_logged_for_who_looks_for_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("DEBUG")
+    error = refused(400, code="array schema missing items")
+    await RetryHarness(ScriptedChatModel.playing(error)).say()
+    (record,) = (one for one in caplog.records if "rejected the request" in one.getMessage())
+    assert record.levelname == "DEBUG"
+    assert "array schema missing items" in record.getMessage()
+    assert SECRET not in caplog.text
+
+
 async def test_errors_of_a_program_and_interrupts_pass() -> None:
     with pytest.raises(TypeError, match="a mistake"):
         await RetryHarness(ScriptedChatModel.playing(TypeError("a mistake"))).say()

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langchain_mcp_adapters.interceptors import MCPToolCallRequest
@@ -14,6 +14,8 @@ from mcp.types import CallToolResult, TextContent, Tool
 from agent.mcp.adapter import langchain_tool
 from agent.mcp.schemas import tool_arguments
 from agent.thread_storage import ThreadStorage
+
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 TEXT = {"type": "string"}
 NUMBER = {"type": "number"}
@@ -99,6 +101,7 @@ def test_schemas_are_accepted_by_providers(
     assert made == accepted
 
 
+@UNTIMED
 @given(st.lists(st.text(max_size=80), unique=True, max_size=12))
 def test_names_of_arguments_are_accepted_and_lead_back(names: list[str]) -> None:
     schema = {"properties": dict.fromkeys(names, TEXT), "required": names}
