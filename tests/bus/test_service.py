@@ -597,12 +597,11 @@ async def test_a_stranger_is_paired_before_a_run_starts(tmp_path: Path) -> None:
 
 async def test_what_could_not_be_delivered_can_be_sent_again_or_dropped(tmp_path: Path) -> None:
     async with running_bus(tmp_path) as harness:
-        # Each answer, and what would say so in its place.
-        harness.platform.fail("send", DeliveryError("kicked out"), times=4)
+        harness.platform.fail("send", DeliveryError("kicked out"), times=2)
         await harness.send("/status", chat="a")
         await harness.send("/status", chat="b")
 
-        await eventually(lambda: harness.platform.calls == ["send"] * 4)
+        await eventually(lambda: harness.platform.calls == ["send", "send"])
         await harness.bus._context.delivery.wait_idle()
         ids = [row.id for row in await harness.bus.outbox.list_recent(states=["failed"])]
         await harness.bus.discard(ids[0])
