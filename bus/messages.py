@@ -379,8 +379,8 @@ def decode_inbound(body: str) -> InboundMessage:
 def decode_reply_target(body: str) -> ReplyTarget | None:
     """Return where the answer to an inbox row goes, also where the rest cannot be decoded; None if that cannot either.
 
-    >>> decode_reply_target('{"reply_target": {"chat": "c"}, "sender": "?"}')
-    ReplyTarget(chat='c', thread='', reply_to='', response_url='', user='', language='', command_prefix='/')
+    >>> decode_reply_target('{"reply_target": {"chat": "c"}, "sender": "?"}') == ReplyTarget(chat="c")
+    True
     >>> decode_reply_target("{")
     """
     try:
