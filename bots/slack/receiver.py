@@ -249,7 +249,8 @@ class SlackReceiver:
 
     async def _change(self, change: MessageEdit | MessageDeletion) -> None:
         if isinstance(change, MessageEdit):
-            edited = self._threads.add_again(await self._with_sender_kind(change.edited))
+            edited = await self._with_sender_kind(change.edited)
+            edited = await self._threads.add(edited, self._intake)
             edited = await self._files.add(edited)
             await self._intake.handle_edit(replace(change, edited=edited))
         else:

@@ -4,7 +4,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import anyio
@@ -17,10 +17,9 @@ from bots.slack.inbound import USER_SUBTYPES
 from bots.slack.mrkdwn_parser import parse_mrkdwn
 from bots.slack.payload import SlackIdentity, as_list, as_mapping, as_str, parse_timestamp
 from bots.slack.users import SlackUserDirectory
-from bots.text.quotations import EARLIER, quotation, with_quotations
-from bus.bounded import BoundedDict
-from bus.messages import Attachment, InboundMessage
-from bus.platform import Intake
+from bots.text.quotations import quotation, with_quotations
+from bus.messages import InboundMessage
+from bus.platform import EARLIER_HEADING, Intake
 
 _log: Final = logging.getLogger(__name__)
 
@@ -38,16 +37,7 @@ FILES: Final = 5
 """Files that are handed over, the newest."""
 
 _PAGE: Final = 200
-_KEPT: Final = 1_000
 _QUOTED_SUBTYPES: Final = USER_SUBTYPES | {"bot_message"}
-
-
-@dataclass(frozen=True, slots=True)
-class _Earlier:
-    """What is added to a message."""
-
-    text: str = ""
-    attachments: tuple[Attachment, ...] = ()
 
 
 class SlackThreadHistory:
@@ -61,7 +51,6 @@ class SlackThreadHistory:
     def __init__(self, api: SlackApi, users: SlackUserDirectory) -> None:
         self._api = api
         self._users = users
-        self._added = BoundedDict[tuple[str, str, str], _Earlier](_KEPT)
 
     async def add(self, message: InboundMessage, intake: Intake) -> InboundMessage:
         """Return the message with what precedes it; unchanged if that cannot be had. Raises StoreError."""
@@ -70,26 +59,14 @@ class SlackThreadHistory:
         if message.is_private or not begins_inside or message.text.startswith("/"):
             return message
         if await intake.has_conversation(message.key):
-            return self.add_again(message)
+            return message
         try:
             with anyio.fail_after(READ_S):
                 said = await self._read(message)
         except (SlackError, TimeoutError) as error:
             _log.warning("%s: a thread cannot be read: %s", self._api.channel, error)
             return message
-        self._added[_place(message)] = await self._earlier(said)
-        return self.add_again(message)
-
-    def add_again(self, message: InboundMessage) -> InboundMessage:
-        """Return a message, or a new version of it, with what was added to it before."""
-        earlier = self._added.get(_place(message))
-        if earlier is None or not earlier.text:
-            return message
-        return replace(
-            message,
-            text=with_quotations(message.text, earlier.text),
-            attachments=(*message.attachments, *earlier.attachments),
-        )
+        return await self._with_earlier(message, said)
 
     async def _read(self, message: InboundMessage) -> Sequence[Mapping[str, Any]]:
         """Return what was said before a message: the first one, and the newest. Raises SlackError."""
@@ -117,7 +94,9 @@ class SlackThreadHistory:
             if not window["cursor"]:
                 return [*first, *newest]
 
-    async def _earlier(self, said: Sequence[Mapping[str, Any]]) -> _Earlier:
+    async def _with_earlier(
+        self, message: InboundMessage, said: Sequence[Mapping[str, Any]]
+    ) -> InboundMessage:
         me = self._api.known_identity
         names: dict[str, str] = {}
         with anyio.move_on_after(NAMES_S):
@@ -127,8 +106,12 @@ class SlackThreadHistory:
             [file for one in said for file in all_files(one)], installation=me.installation
         )
         quoted = [quotation(_words(one), _author(one, names, me)) for one in said]
-        text = "\n".join([EARLIER, *filter(None, quoted)]) if any(quoted) else ""
-        return _Earlier(text, files[-FILES:])
+        earlier = "\n".join([EARLIER_HEADING, *filter(None, quoted)]) if any(quoted) else ""
+        return replace(
+            message,
+            text=with_quotations(message.text, earlier),
+            attachments=(*message.attachments, *files[-FILES:]),
+        )
 
 
 def _words(said: Mapping[str, Any]) -> str:
@@ -159,7 +142,3 @@ def _author(said: Mapping[str, Any], names: Mapping[str, str], me: SlackIdentity
         return "You"
     bot = as_str(as_mapping(said.get("bot_profile")).get("name")) or as_str(said.get("username"))
     return bot or names.get(user) or user or "Somebody"
-
-
-def _place(message: InboundMessage) -> tuple[str, str, str]:
-    return message.key.workspace, message.key.chat, message.message_id

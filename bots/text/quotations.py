@@ -10,9 +10,6 @@ from bots.text.characters import clean
 FORWARDED: Final = "[Forwarded]"
 """Heads what a person forwarded."""
 
-EARLIER: Final = "[Earlier in this thread]"
-"""Heads what was said before somebody addressed the bot."""
-
 MAX_NAME_CHARS: Final = 200
 
 

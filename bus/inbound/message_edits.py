@@ -17,7 +17,7 @@ from bus.messages import (
     decode_inbound,
     encode_inbound,
 )
-from bus.platform import Disposition
+from bus.platform import EARLIER_HEADING, Disposition
 from store.inbox import InboxRow
 from store.message_history import ReceivedEvent
 
@@ -69,6 +69,7 @@ class MessageEditHandler:
                 return Disposition.UNCHANGED
             if isinstance(change, MessageDeletion):
                 return await self._delete(change, row, before)
+            change = replace(change, edited=keep_earlier(before, change.edited))
             refusal = await self._refusal(row, before, change.edited)
             return refusal or await self._edit(change, row, before)
 
@@ -145,6 +146,20 @@ class MessageEditHandler:
 
     def _event(self, change: MessageEdit | MessageDeletion) -> ReceivedEvent:
         return ReceivedEvent(key=change.key, event_id=change.event_id, at=self._now())
+
+
+def keep_earlier(before: InboundMessage, edited: InboundMessage) -> InboundMessage:
+    """Return an edited message with what its thread said before it, which the edit does not tell, and its files."""
+    _, heading, quoted = before.text.partition(EARLIER_HEADING)
+    if not heading or EARLIER_HEADING in edited.text:
+        return edited
+    own = len(edited.attachments)
+    has_same_files = _files(replace(before, attachments=before.attachments[:own])) == _files(edited)
+    return replace(
+        edited,
+        text=f"{edited.text}\n\n{heading}{quoted}".strip(),
+        attachments=before.attachments if has_same_files else edited.attachments,
+    )
 
 
 def _files(message: InboundMessage) -> list[tuple[str, str, int | None]]:

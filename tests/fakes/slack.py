@@ -214,11 +214,11 @@ class FakeSlack:
         self._tell(said)
         return said
 
-    def edit(self, message: SlackMessage, text: str) -> SlackEnvelope:
-        """Change a message that a person wrote."""
+    def edit(self, message: SlackMessage, text: str, *, marked: bool = False) -> SlackEnvelope:
+        """Change a message that a person wrote; `marked` as for `say`."""
         before = message.fields()
         message.earlier.append(message.text)
-        message.text = escape(text)
+        message.text = text if marked else escape(text)
         return self._tell_change(message, before)
 
     def delete(self, message: SlackMessage) -> SlackEnvelope:
