@@ -4,6 +4,7 @@
 the scope as it is called. Files are 0600, folders 0700.
 """
 
+import fcntl
 import json
 import logging
 import shutil
@@ -27,6 +28,8 @@ MAX_BYTES = 8_000_000
 """Largest accepted file: 1000 facts and 6 sections take at most 5 MB."""
 
 MAX_CACHED = 512
+LOCK = ".lock"
+"""File whose lock a process holds while it changes a document: nodes may share the folder."""
 
 _FileVersion = tuple[int, int, int]
 
@@ -45,7 +48,7 @@ class MemoryStore:
     """Reads and updates documents. Caches a document until its file changes.
 
     Args:
-        root: The folder; created on the first write.
+        root: The folder; created on the first change. Other processes may use it at the same time.
         shared: Copies it between nodes; None = nothing has to.
     """
 
@@ -81,7 +84,7 @@ class MemoryStore:
             MemoryUnavailable: A disk error; the document is unchanged.
         """
         path = self._path(scope)
-        with self._changing:
+        with self._alone():
             self._fetch(scope)
             before = self._read_or_move_aside(path)
             after = change(before)
@@ -96,7 +99,7 @@ class MemoryStore:
         Raises:
             MemoryUnavailable: A disk error.
         """
-        with self._changing, _log_disk_errors("removed"):
+        with self._alone(), _log_disk_errors("removed"):
             self._fetch(scope)
             if scope.agent is None:
                 self._remove_scope(scope)
@@ -190,8 +193,17 @@ class MemoryStore:
             if not name.exists():
                 write_atomically(name, scope.scope.encode())
             write_atomically(path, text.encode())
-            found = path.stat()
-        self._to_cache(path, (found.st_mtime_ns, found.st_size, found.st_ino), document)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let nobody else change documents, neither threads nor processes, inside the block."""
+        with self._changing:
+            with _log_disk_errors("locked"):
+                self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+                lock = (self._root / LOCK).open("ab")
+            with lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                yield
 
     def _remove_scope(self, scope: MemoryScope) -> None:
         folder = self._root / scope.folder

@@ -3,6 +3,8 @@
 import json
 import logging
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from agent.errors import MemoryInvalid, MemoryUnavailable
 from agent.memory.schema import EMPTY_DOCUMENT, MemoryDocument, MemoryFact
 from agent.memory.scope import DEFAULT, MemoryScope, memory_scope
-from agent.memory.store import MemoryStore
+from agent.memory.store import LOCK, MemoryStore
 
 ANN = MemoryScope(scope="person:slack:T1:U1")
 
@@ -46,7 +48,39 @@ def test_a_change_that_changes_nothing_writes_nothing(tmp_path: Path) -> None:
     assert files.update(ANN, lambda present: present) == EMPTY_DOCUMENT
     with pytest.raises(ZeroDivisionError):
         files.update(ANN, lambda _: 1 // 0)  # type: ignore[arg-type, return-value]
-    assert not (tmp_path / "memory").exists()
+    assert [path.name for path in (tmp_path / "memory").iterdir()] == [LOCK]
+
+
+_ADD = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from agent.memory.schema import MemoryFact
+from agent.memory.scope import MemoryScope
+from agent.memory.store import LOCK, MemoryStore
+store, scope = MemoryStore(Path(sys.argv[1])), MemoryScope(scope="person:slack:T1:U1")
+print("ready", flush=True)
+sys.stdin.read()
+for number in range(100):
+    fact = MemoryFact(id=f"{sys.argv[2]}-{number}", content=f"fact {number}")
+    store.update(scope, lambda present: replace(present, facts=(*present.facts, fact)))
+"""
+
+
+def test_processes_that_learn_at_once_lose_nothing(tmp_path: Path) -> None:
+    def learn(name: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", _ADD, str(tmp_path), name]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    with learn("a") as first, learn("b") as second:
+        for process in (first, second):
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n"
+        for process in (first, second):
+            assert process.stdin is not None
+            process.stdin.close()
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert len(MemoryStore(tmp_path).read(ANN).facts) == 200
 
 
 def test_a_file_changed_by_hand_is_read_again(tmp_path: Path) -> None:
