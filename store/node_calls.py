@@ -113,6 +113,24 @@ class NodeCalls:
             raise StoreUnavailable(f"Node {node}: {answer.error}")
         return answer.body
 
+    async def call_others(
+        self, method: str, body: str, *, within_s: float = 5.0
+    ) -> dict[int, str | None]:
+        """Ask all other nodes at once; return their answers by number, None of one that gives none. As of `call`."""
+        answers: dict[int, str | None] = {}
+
+        async def ask(node: int) -> None:
+            try:
+                answers[node] = await self.call(node, method, body, within_s=within_s)
+            except StoreUnavailable as error:
+                _log.info("node %s gives no answer to %r: %s", node, method, error)
+                answers[node] = None
+
+        async with anyio.create_task_group() as tasks:
+            for node in self.others:
+                tasks.start_soon(ask, node)
+        return answers
+
     def tell(self, node: int, method: str, body: str) -> None:
         """Send a note, which has no answer and may be lost; return at once.
 

@@ -1,12 +1,9 @@
 """/why: tells administrators why messages were not answered."""
 
 import json
-import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-
-import anyio
 
 from bus.access.intake_stats import REFUSALS_PER_CHAT, RefusedMessage
 from bus.access.policy import is_admin
@@ -15,13 +12,10 @@ from bus.context import BusContext
 from bus.locales import Messages
 from bus.messages import ConversationKey
 from bus.platform import Disposition
-from store.errors import StoreUnavailable
 
 REFUSALS = "bus.refusals"
 ASK_S = 2.0
 """How long another node is asked what it refused, seconds."""
-
-log = logging.getLogger(__name__)
 
 
 class WhyCommand:
@@ -58,20 +52,10 @@ class WhyCommand:
     ) -> tuple[Sequence[RefusedMessage], Mapping[Disposition, int]]:
         """Return the last refusals of a chat, newest first, and those of its channel by reason, of all nodes."""
         body = json.dumps([key.channel, key.workspace, key.chat])
-        answers = [await self._list_here(body)]
-
-        async def ask(node: int) -> None:
-            try:
-                answers.append(await self._calls.call(node, REFUSALS, body, within_s=ASK_S))
-            except StoreUnavailable as error:
-                log.warning("/why does not know what node %s refused: %s", node, error)
-
-        async with anyio.create_task_group() as tasks:
-            for node in self._calls.others:
-                tasks.start_soon(ask, node)
+        others = await self._calls.call_others(REFUSALS, body, within_s=ASK_S)
         refusals: list[RefusedMessage] = []
         reasons = Counter[Disposition]()
-        for answer in answers:
+        for answer in (await self._list_here(body), *filter(None, others.values())):
             listed, counts = json.loads(answer)
             refusals += [RefusedMessage(at, Disposition(why), user) for at, why, user in listed]
             reasons.update({Disposition(why): count for why, count in counts.items()})

@@ -1,15 +1,12 @@
 """Terminals at other nodes: a session's chat is worked on by one node, and its terminal may be attached to another."""
 
 import json
-import logging
 from dataclasses import astuple
 
-import anyio
 from pydantic import TypeAdapter
 
 from bots.terminal.adapter import TerminalAdapter
 from bots.terminal.session import ShowResult, TerminalEvent
-from store.errors import StoreUnavailable
 from store.node_calls import NodeCalls
 
 SHOW = "terminal.show"
@@ -17,8 +14,6 @@ SHOW = "terminal.show"
 _EVENT: TypeAdapter[TerminalEvent] = TypeAdapter(TerminalEvent)
 _UNKNOWN = ShowResult(attached=1)
 """Of a node that does not answer: if a terminal is attached there, the event is shown again, under the same ID."""
-
-_log = logging.getLogger(__name__)
 
 
 class NodeTerminals:
@@ -37,21 +32,12 @@ class NodeTerminals:
     async def show(self, session: str, event: TerminalEvent) -> ShowResult:
         """Show an event at the terminals of a session that are attached to other nodes. Raises nothing."""
         body = json.dumps([session, _EVENT.dump_python(event, mode="json")])
-        results: list[ShowResult] = []
-
-        async def ask(node: int) -> None:
-            try:
-                answer = await self._calls.call(node, SHOW, body)
-            except StoreUnavailable as error:
-                _log.debug("node %s does not say whether it has a terminal: %s", node, error)
-                if node in self._calls.others:
-                    results.append(_UNKNOWN)
-            else:
-                results.append(ShowResult(*json.loads(answer)))
-
-        async with anyio.create_task_group() as tasks:
-            for node in self._calls.others:
-                tasks.start_soon(ask, node)
+        answers = await self._calls.call_others(SHOW, body)
+        results = (
+            _UNKNOWN if answer is None else ShowResult(*json.loads(answer))
+            for node, answer in answers.items()
+            if answer is not None or node in self._calls.others
+        )
         return sum(results, ShowResult())
 
     async def _show_here(self, body: str) -> str:
