@@ -1,4 +1,10 @@
-"""Wait for nodes of a PostgreSQL database to see that work may be given to each of them."""
+"""Wait for nodes of a PostgreSQL database to see that work may be given to each of them, and to hear each other."""
+
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from uuid import uuid4
+
+import anyio
 
 from store.database import Database
 from tests.eventually import eventually
@@ -15,3 +21,29 @@ async def until_ready(*databases: Database) -> None:
         ]
 
     await eventually(known, lambda found: all(wanted <= one for one in found))
+
+
+async def until_heard(topic: str, *databases: Database) -> None:
+    """Wait until each of these nodes hears the others on a topic it listens to, and all that was signalled before."""
+    tokens = {uuid4().hex: database for database in databases}
+
+    async def listen(payloads: AsyncIterator[str], heard: set[str]) -> None:
+        async for payload in payloads:
+            heard.add(payload)
+
+    with ExitStack() as stack:
+        async with anyio.create_task_group() as tasks:
+            all_heard: list[set[str]] = []
+            for database in databases:
+                all_heard.append(set())
+                payloads = stack.enter_context(database.signals.subscribe(topic))
+                tasks.start_soon(listen, payloads, all_heard[-1])
+
+            def unheard() -> set[str]:
+                missing = {token for token in tokens for heard in all_heard if token not in heard}
+                for token in missing:
+                    tokens[token].signals.publish(topic, token)
+                return missing
+
+            await eventually(unheard, lambda missing: not missing)
+            tasks.cancel_scope.cancel()

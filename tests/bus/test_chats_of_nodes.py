@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 
 from bus.config import BusConfig, RateLimit
+from bus.inbound.limits import ACCEPTED
 from bus.inbound.takeover import SEARCHES_OF_ALL
 from bus.locales.en import ENGLISH
 from bus.messages import (
@@ -36,7 +37,7 @@ from tests.bus.test_uploads import DownloadingPlatform
 from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.fakes.platform import ButtonPlatform, FakePlatform
-from tests.ready_nodes import until_ready
+from tests.ready_nodes import until_heard, until_ready
 
 
 @dataclass
@@ -495,17 +496,12 @@ async def test_a_person_has_one_rate_limit_at_all_nodes(store: StoreConfig, tmp_
     config = BusConfig(rate_limit=RateLimit(messages=3, per_seconds=3600))
     async with two_nodes(store, tmp_path, config=config) as nodes:
         one, two = nodes.one, nodes.two
-        with (
-            one.database.signals.subscribe("told") as told_one,
-            two.database.signals.subscribe("told") as told_two,
-        ):
-            for number, node in enumerate((one, two, one)):
-                accepted = await node.send("hi", chat=f"c{number}", event=f"e{number}")
-                assert accepted is Disposition.ACCEPTED
-                # Comes to the other node after what tells it of the message.
-                node.database.signals.publish("told", str(number))
-                await anext(told_one)
-                await anext(told_two)
+        databases = (one.database, two.database)
+        await until_heard(ACCEPTED, *databases)
+        for number, node in enumerate((one, two, one)):
+            accepted = await node.send("hi", chat=f"c{number}", event=f"e{number}")
+            assert accepted is Disposition.ACCEPTED
+            await until_heard(ACCEPTED, *databases)  # signals of a node arrive in their order
         assert await two.send("hi", chat="c3", event="e3") is Disposition.RATE_LIMITED
         assert await one.send("hi", chat="c4", event="e4") is Disposition.RATE_LIMITED
         assert await one.send("hi", chat="c5", event="e5", user="bob") is Disposition.ACCEPTED
