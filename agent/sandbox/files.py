@@ -16,6 +16,7 @@ from secrets import token_hex
 
 from agent.errors import PathNotAllowed, SandboxError
 from agent.paths import MountTable
+from agent.sandbox.encodings import UTF_8, FileText, decode_text
 
 MAX_TEXT_BYTES = 50_000_000
 """Largest file that is read, searched or edited as text."""
@@ -83,8 +84,8 @@ def open_path(path: ResolvedPath) -> Iterator[int]:
         os.close(fd)
 
 
-def read_text(path: ResolvedPath) -> str:
-    """Return the text of a UTF-8 file.
+def read_text(path: ResolvedPath) -> FileText:
+    """Return the text of a file, and its encoding.
 
     Raises:
         SandboxError: No such file, a folder, too large, or not text.
@@ -100,11 +101,19 @@ def read_text(path: ResolvedPath) -> str:
         with os.fdopen(os.dup(fd), "rb") as file:
             content = file.read(MAX_TEXT_BYTES)
     try:
-        text = content.decode("utf-8")
+        found = decode_text(content)
     except UnicodeDecodeError as error:
-        raise SandboxError(f"the file is not UTF-8 text: {path.virtual}") from error
-    if "\0" in text[:8192]:
+        raise SandboxError(f"the file is not text in a known encoding: {path.virtual}") from error
+    if "\0" in found.text[:8192]:
         raise SandboxError(f"the file is binary and cannot be read as text: {path.virtual}")
+    return found
+
+
+def read_utf8(path: ResolvedPath) -> str:
+    """Return the text of a UTF-8 file. Raises SandboxError: as of `read_text`, or it has another encoding."""
+    text, encoding = read_text(path)
+    if encoding != UTF_8:
+        raise SandboxError(f"the file is {encoding}, not UTF-8 text: {path.virtual}")
     return text
 
 

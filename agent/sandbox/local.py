@@ -22,6 +22,7 @@ from agent.errors import CommandsDisabled, SandboxError, SearchTimeout
 from agent.paths import Mount, MountTable
 from agent.sandbox import files, search
 from agent.sandbox.disk import DiskLimits, DiskMeter
+from agent.sandbox.encodings import FileText
 from agent.sandbox.host_shell import run_on_host
 from agent.sandbox.locks import PathLocks
 from agent.sandbox.mounts import SharedMounts, no_shared_mounts
@@ -75,7 +76,7 @@ class LocalSandbox(Sandbox):
         return await _in_thread(partial(self._list_dir, path, max_depth))
 
     @override
-    async def read_file(self, path: str) -> str:
+    async def read_file(self, path: str) -> FileText:
         return await _in_thread(lambda: files.read_text(files.resolve_path(self._table, path)))
 
     @override
@@ -151,7 +152,7 @@ class LocalSandbox(Sandbox):
     def _replace_text(self, path: str, old: str, new: str, *, everywhere: bool) -> None:
         resolved = files.resolve_path(self._table, path, write=True)
         with self._locks.locked(self._id, resolved.host):
-            text = files.read_text(resolved)
+            text = files.read_utf8(resolved)
             if _ends_lines_with_crlf(text):
                 old, new = _with_crlf(old), _with_crlf(new)
             count = text.count(old) if old else 0

@@ -7,6 +7,7 @@ from re import Pattern
 from typing import Protocol
 
 from agent.background import background_tasks
+from agent.sandbox.encodings import FileText
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +44,8 @@ class Sandbox(Protocol):
         """List a folder as full virtual paths; folders end with a slash, ignored names are omitted."""
         ...
 
-    async def read_file(self, path: str) -> str:
-        """Return the text of a UTF-8 file of at most `files.MAX_TEXT_BYTES`."""
+    async def read_file(self, path: str) -> FileText:
+        """Return the text of a file of at most `files.MAX_TEXT_BYTES`, and its encoding."""
         ...
 
     async def write_file(self, path: str, content: str, *, append: bool = False) -> None:

@@ -4,6 +4,7 @@ A regular expression from the model can run forever and hold the interpreter loc
 killed. The folder is passed as an inherited descriptor, so it cannot be swapped, and no symlink below it is followed.
 """
 
+import codecs
 import contextlib
 import fnmatch
 import json
@@ -225,12 +226,30 @@ def _matching_lines(fd: int, pattern: re.Pattern[str]) -> Iterator[tuple[int, st
     if status.st_size > MAX_FILE_BYTES:
         yield 0, f"[not searched: the file is larger than {MAX_FILE_BYTES // 1_000_000} MB]"
         return
-    if b"\0" in os.pread(fd, 8192, 0):
-        return  # binary
-    with os.fdopen(os.dup(fd), encoding="utf-8", errors="replace", newline="\n") as file:
+    encoding = _encoding(os.pread(fd, 8192, 0))
+    if encoding is None:
+        return
+    with os.fdopen(os.dup(fd), encoding=encoding, errors="replace", newline="\n") as file:
         for number, line in enumerate(file, start=1):
             for shown in _matches(line.rstrip("\r\n"), pattern):
                 yield number, shown
+
+
+def _encoding(head: bytes) -> str | None:
+    r"""Return the encoding of a file that begins like this; None = it is binary.
+
+    >>> _encoding("﻿a".encode("utf-16")), _encoding("张三".encode("gb18030")[:-1]), _encoding(b"caf\xe9\n")
+    ('utf-16', 'gb18030', 'utf-8')
+    """
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    if b"\0" in head:
+        return None
+    for encoding in ("utf-8", "gb18030"):
+        with contextlib.suppress(UnicodeDecodeError):
+            codecs.getincrementaldecoder(encoding)().decode(head)
+            return encoding
+    return "utf-8"
 
 
 def _matches(line: str, pattern: re.Pattern[str]) -> Iterator[str]:

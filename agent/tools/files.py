@@ -9,6 +9,7 @@ from langchain_core.tools import BaseTool, StructuredTool
 from pydantic import BaseModel, Field
 
 from agent.errors import SandboxError
+from agent.sandbox.encodings import UTF_8
 from agent.sandbox.protocol import FileListing, GrepQuery, Sandbox, SandboxProvider
 from agent.tools.results import EMPTY, ToolLimits, run_in_sandbox, text_page
 from agent.uploads.outline import outline_lines
@@ -119,9 +120,10 @@ async def _ls(sandbox: Sandbox, args: ListArgs, _: ToolLimits) -> str:
 
 
 async def _read_file(sandbox: Sandbox, args: ReadArgs, limits: ToolLimits) -> str:
-    text = await sandbox.read_file(args.path)
+    text, encoding = await sandbox.read_file(args.path)
     # Not on the event loop: files may have megabytes.
-    return await anyio.to_thread.run_sync(_reading, text, args, limits.reading_chars)
+    shown = await anyio.to_thread.run_sync(_reading, text, args, limits.reading_chars)
+    return shown if encoding == UTF_8 else f"{shown}\n[the file is {encoding}, not UTF-8]"
 
 
 def _reading(whole: str, args: ReadArgs, limit: int) -> str:

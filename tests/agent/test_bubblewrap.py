@@ -185,7 +185,7 @@ async def test_mounts_and_shared_folders_are_visible(tmp_path: Path) -> None:
         said
         == "1,2\n/mnt/skills:\npublic\n\n/mnt/skills/public:\nc\n\n/mnt/skills/public/c:\nSKILL.md\n"
     )
-    assert await box.read_file("/srv/data/a.csv") == "1,2\n"
+    assert (await box.read_file("/srv/data/a.csv")).text == "1,2\n"
 
 
 @needs_bubblewrap

@@ -192,7 +192,7 @@ async def test_commands_use_the_threads_files(docker: FakeDocker, network: str) 
             timeout_s=60,
         )
         made = "/mnt/user-data/workspace/made.txt"
-        assert await sandbox.read_file(made) == "made\n"
+        assert (await sandbox.read_file(made)).text == "made\n"
         await sandbox.write_file(made, "changed")
         assert await sandbox.execute("cat made.txt; read x; echo $?", timeout_s=60) == "changed1\n"
     assert text == f'/mnt/user-data/workspace\n{SECRET} ü "quoted" $x\n2\n\nExit Code: 3'

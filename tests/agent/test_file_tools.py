@@ -269,3 +269,39 @@ def test_duplicate_tool_names_keep_the_first(caplog: pytest.LogCaptureFixture) -
     with caplog.at_level(logging.WARNING):
         assert deduplicate_tools([twice, other]) == [twice]
     assert "duplicate tool name twice" in caplog.text
+
+
+OF_OFFICE_PROGRAMS = {
+    "gb18030": "姓名,部门,金额\n张三,销售,100\n李四,财务,200\n",
+    "big5": "姓名,部門,合約金額\n張三,銷售部,100\n李四,財務部,200\n備註,已出貨,台北科技有限公司\n",
+    "shift_jis": "氏名,部署,契約金額\n山田太郎,営業部,100\n佐藤花子,経理部,200\n備考,発送済み,東京電機\n",
+    "euc_kr": "이름,부서,계약금액\n홍길동,영업부,100\n김철수,재무부,200\n비고,발송완료,서울전자 주식회사\n",
+    "cp1252": "Name;Straße\nMüller;Königsallee\nJosé;Café\n",
+    "cp1251": "Имя;Отдел;Сумма\nИванов;Продажи;100\nПетров;Бухгалтерия;200\nИтого;Москва;300\n",
+    "utf-16": "姓名\t部门\n张三\t销售\n",
+}
+
+
+@pytest.mark.parametrize("encoding", OF_OFFICE_PROGRAMS)
+async def test_text_of_an_office_program_is_read(bench: FileToolsHarness, encoding: str) -> None:
+    text = OF_OFFICE_PROGRAMS[encoding]
+    long = "id,name\n" + "1,abc\n" * 50_000 + text
+    bench.folders.uploads.mkdir(parents=True)
+    (bench.folders.uploads / "short.csv").write_bytes(text.encode(encoding))
+    (bench.folders.uploads / "long.csv").write_bytes(long.encode(encoding))
+    told = f"[the file is {encoding}, not UTF-8]"
+    assert await bench.text("read_file", path=f"{UPLOADS}/short.csv") == f"{text}\n{told}"
+    read = await bench.text("read_file", path=f"{UPLOADS}/long.csv", start_line=50_002)
+    assert read.startswith(text)
+    assert read.endswith(told)
+
+
+@pytest.mark.parametrize("encoding", ["gb18030", "utf-16"])
+async def test_text_of_an_office_program_is_searched(
+    bench: FileToolsHarness, encoding: str
+) -> None:
+    text = OF_OFFICE_PROGRAMS[encoding]
+    bench.folders.uploads.mkdir(parents=True)
+    (bench.folders.uploads / "a.csv").write_bytes(text.encode(encoding))
+    found = await bench.text("grep", path=UPLOADS, pattern="张三")
+    assert found == f"{UPLOADS}/a.csv:2: {text.splitlines()[1]}"

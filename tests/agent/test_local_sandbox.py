@@ -105,7 +105,7 @@ async def test_a_symlink_within_its_folder_works(scene: LocalSandboxHarness) -> 
     (scene.folders.workspace / "real").mkdir()
     (scene.folders.workspace / "way").symlink_to("real")
     await scene.sandbox.write_file(f"{WORKSPACE}/way/a.txt", "hello")
-    assert await scene.sandbox.read_file(f"{WORKSPACE}/real/a.txt") == "hello"
+    assert (await scene.sandbox.read_file(f"{WORKSPACE}/real/a.txt")).text == "hello"
 
 
 async def test_a_symlink_loop_is_reported(scene: LocalSandboxHarness) -> None:
@@ -127,7 +127,7 @@ async def test_a_symlink_into_a_read_only_mount_is_read_only(tmp_path: Path) -> 
     sandbox = LocalSandbox(
         sandbox_id="s", table=table, locks=PathLocks(), meter=DiskMeter(tmp_path, DiskLimits())
     )
-    assert await sandbox.read_file("/mnt/all/way/a") == "a"
+    assert (await sandbox.read_file("/mnt/all/way/a")).text == "a"
     with pytest.raises(SandboxError, match="write access to /mnt/fixed"):
         await sandbox.write_file("/mnt/all/way/a", "b")
 
@@ -135,7 +135,7 @@ async def test_a_symlink_into_a_read_only_mount_is_read_only(tmp_path: Path) -> 
 async def test_read_only_mounts_are_not_written(scene: LocalSandboxHarness) -> None:
     for method in ("write", "append", "replace"):
         assert "write access" in await _error(scene, method, "/mnt/docs/a.txt")
-    assert await scene.sandbox.read_file("/mnt/docs/a.txt") == "a"
+    assert (await scene.sandbox.read_file("/mnt/docs/a.txt")).text == "a"
 
 
 @pytest.mark.parametrize("method", ["read", "append", "grep", "check", "replace"])
@@ -159,7 +159,8 @@ async def test_a_fifo_does_not_block(scene: LocalSandboxHarness, method: str) ->
         ("write", "file/below", "not a folder"),
         ("write", "x" * 300, "the name is too long"),
         ("read", "binary", "binary"),
-        ("read", "latin1", "not UTF-8"),
+        ("read", "random", "not text in a known encoding"),
+        ("replace", "latin1", "cp1252, not UTF-8"),
         ("ls", "file", "not a folder"),
     ],
 )
@@ -169,7 +170,8 @@ async def test_errors_are_plain(
     (scene.folders.workspace / "folder").mkdir()
     (scene.folders.workspace / "file").write_text("x")
     (scene.folders.workspace / "binary").write_bytes(b"a\0b")
-    (scene.folders.workspace / "latin1").write_bytes(b"caf\xe9")
+    (scene.folders.workspace / "random").write_bytes(bytes(range(1, 256)))
+    (scene.folders.workspace / "latin1").write_bytes(b"caf\xe9 et th\xe9\n")
     assert text in await _error(scene, method, f"{WORKSPACE}/{path}")
 
 
@@ -204,7 +206,7 @@ async def test_text_that_cannot_be_encoded_changes_nothing(scene: LocalSandboxHa
     await scene.sandbox.write_file(f"{WORKSPACE}/a", "old")
     with pytest.raises(SandboxError, match="not valid text"):
         await scene.sandbox.write_file(f"{WORKSPACE}/a", "\ud800")
-    assert await scene.sandbox.read_file(f"{WORKSPACE}/a") == "old"
+    assert (await scene.sandbox.read_file(f"{WORKSPACE}/a")).text == "old"
 
 
 async def test_replacing_text(scene: LocalSandboxHarness) -> None:
@@ -212,11 +214,11 @@ async def test_replacing_text(scene: LocalSandboxHarness) -> None:
     await box.write_file(path, "x x")
     with pytest.raises(SandboxError, match="occurs 2 times"):
         await box.replace_text(path, "x", "y", everywhere=False)
-    assert await box.read_file(path) == "x x"
+    assert (await box.read_file(path)).text == "x x"
     await box.replace_text(path, "x", "y", everywhere=True)
-    assert await box.read_file(path) == "y y"
+    assert (await box.read_file(path)).text == "y y"
     await box.replace_text(path, "y y", "x", everywhere=False)
-    assert await box.read_file(path) == "x"
+    assert (await box.read_file(path)).text == "x"
     with pytest.raises(SandboxError, match="was not found"):
         await box.replace_text(path, "", "z", everywhere=True)
     await box.write_file(path, "")
@@ -235,7 +237,7 @@ async def test_parallel_edits_of_one_file_are_all_kept(scene: LocalSandboxHarnes
     async with anyio.create_task_group() as group:
         for n in range(10):
             group.start_soon(edit, n)
-    text = await box.read_file(path)
+    text = (await box.read_file(path)).text
     assert all(f"[{n}]" in text and f"+{n}" in text for n in range(10))
     assert len(scene.locks) == 0
 
@@ -343,7 +345,7 @@ async def test_sandboxes_are_one_for_each_thread(tmp_path: Path) -> None:
         await two.read_file(f"{WORKSPACE}/a")
     again = await boxes.acquire("one")
     await boxes.release(boxes.sandbox_id("one"))
-    assert await again.read_file(f"{WORKSPACE}/a") == "of one"
+    assert (await again.read_file(f"{WORKSPACE}/a")).text == "of one"
 
 
 def test_invalid_mounts_are_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

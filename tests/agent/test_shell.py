@@ -53,7 +53,7 @@ async def test_paths_are_the_same_for_commands_and_for_file_tools(tmp_path: Path
     box = await on_host(tmp_path)
     answer = await box.execute(f"pwd; echo hi > {OUTPUTS}/a.txt; ls {OUTPUTS}", timeout_s=LONG_S)
     assert answer == f"{WORKSPACE}\na.txt\n"
-    assert await box.read_file(f"{OUTPUTS}/a.txt") == "hi\n"
+    assert (await box.read_file(f"{OUTPUTS}/a.txt")).text == "hi\n"
     assert str(tmp_path) not in await box.execute(
         "ls /usr/nowhere ./x; pwd -P; ls $PWD/y", timeout_s=9
     )

@@ -1,0 +1,59 @@
+"""The encodings of text files: UTF-8, and what office programs save in China, Japan, Korea and Europe."""
+
+import codecs
+from typing import NamedTuple
+
+UTF_8 = "utf-8"
+
+OTHERS = ("gb18030", "big5", "shift_jis", "euc_kr", "cp1252", "cp1251")
+"""What is looked for in a text that is not Unicode: with more of them, short texts are taken for the wrong one."""
+
+SHORT_BYTES = 64
+"""A text up to this long is taken for Chinese or Western European if it can be that: a few words could also be Korean.
+
+Of 40 texts of words from invoices in each encoding, 39 and more were told apart when they had 64 bytes and more.
+"""
+
+SAMPLE_BYTES = 65_536
+"""How much of a text is looked at: lines with other characters than ASCII."""
+
+
+class FileText(NamedTuple):
+    """The text of a file, and the encoding it has there: a Python codec's name."""
+
+    text: str
+    encoding: str = UTF_8
+
+
+def decode_text(content: bytes) -> FileText:
+    """Decode a file; without a byte order mark, what is not UTF-8 is decoded as its characters suggest.
+
+    Raises:
+        UnicodeDecodeError: It is text in no known encoding, or no text.
+
+    >>> decode_text("姓名,部门,金额".encode("gb18030"))
+    FileText(text='姓名,部门,金额', encoding='gb18030')
+    """
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return FileText(content.decode("utf-16"), "utf-16")
+    try:
+        return FileText(content.decode(UTF_8))
+    except UnicodeDecodeError:
+        encoding = _likely_encoding(content)
+        if encoding is None:
+            raise
+    return FileText(content.decode(encoding), encoding)
+
+
+def _likely_encoding(content: bytes) -> str | None:
+    from charset_normalizer import from_bytes  # noqa: PLC0415 - 0.1 s, and few files need it
+
+    telling = b"\n".join(line for line in content.splitlines() if not line.isascii())
+    sample = telling[:SAMPLE_BYTES]
+    if len(telling) > SAMPLE_BYTES:  # its end may be in the middle of a character
+        sample = sample.rpartition(b"\n")[0] or sample
+    found = None
+    if len(sample) <= SHORT_BYTES:
+        found = from_bytes(sample, cp_isolation=["gb18030", "cp1252"]).best()
+    found = found or from_bytes(sample, cp_isolation=list(OTHERS)).best()
+    return found.encoding if found else None
