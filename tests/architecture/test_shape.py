@@ -83,6 +83,7 @@ LAZY_IMPORTS = {
     "agent/mcp/registry.py": "the MCP SDK is imported with the first server that is configured",
     "agent/acp/tool.py": "the protocol's package takes half a second; it is imported with the first call",
     "agent/uploads/worker.py": "the converter, or Pillow, is imported after its process has limited itself",
+    "agent/sandbox/encodings.py": "files that are not Unicode are few",
     "agent/tools/web/page.py": "the HTML parser is imported with the first page, not at the start",
     "bots/feishu/adapter.py": "the cipher of webhooks takes 0.1 s; it is imported in that mode only",
     "store/credentials.py": "the cipher takes 0.1 s; it is imported with the first credential",
