@@ -1,5 +1,6 @@
 """Custom agents, stored as `{home}/agents/{name}/config.yaml` and SOUL.md; and the user profile, USER.md."""
 
+import errno
 import logging
 import os
 import re
@@ -234,6 +235,10 @@ class CustomAgentStore:
             try:
                 _store(staged, made)
                 staged.rename(folder)
+            except OSError as error:
+                if error.errno in (errno.ENOTEMPTY, errno.EEXIST):  # another node was faster
+                    raise AgentExists from error
+                raise
             finally:
                 shutil.rmtree(staged, ignore_errors=True)
         return made

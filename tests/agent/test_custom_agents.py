@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import anyio
 import pytest
 import yaml
 from langchain_core.messages import AnyMessage, ToolMessage
@@ -265,6 +266,23 @@ async def test_invalid_agent_names(tmp_path: Path, name: str) -> None:
         await CustomAgentStore(tmp_path).create(CustomAgent(name=name))
     with pytest.raises(AgentNotFound):
         await CustomAgentStore(tmp_path).get(name)
+
+
+async def test_of_nodes_that_create_an_agent_at_once_one_does(tmp_path: Path) -> None:
+    nodes = [CustomAgentStore(tmp_path) for _ in range(4)]
+    for number in range(30):
+        refused: list[AgentExists] = []
+
+        async def create(store: CustomAgentStore, name: str) -> None:
+            try:
+                await store.create(CustomAgent(name=name))
+            except AgentExists as error:
+                refused.append(error)  # noqa: B023 - awaited in the round
+
+        async with anyio.create_task_group() as tasks:
+            for store in nodes:
+                tasks.start_soon(create, store, f"poet-{number}")
+        assert len(refused) == len(nodes) - 1
 
 
 async def test_links_are_not_agents(tmp_path: Path) -> None:
