@@ -26,22 +26,27 @@ LAZY_PACKAGES = (
 )
 
 
-LAZY_CLASSES: Mapping[str, Sequence[str]] = {
+LAZY_CALLS: Mapping[str, Sequence[str]] = {
     "langgraph_sdk._async.stream": ("AsyncThreadStream",),  # with two WebSocket clients: 1 MB
+    # With 60 modules that send traces: 4 MB. The types stand in annotations only.
+    "langsmith.client": (
+        *("Client", "ReplicaAuth", "_dumps_json", "_ensure_uuid"),
+        *("ID_TYPE", "RUN_TYPE_T"),
+    ),
 }
-"""Modules that are imported for a class, and run when it is called for the first time."""
+"""Modules that are imported for names which are only called, and run at the first call of one."""
 
 
 def install_lazy_packages(
-    names: Sequence[str] = LAZY_PACKAGES, classes: Mapping[str, Sequence[str]] = LAZY_CLASSES
+    names: Sequence[str] = LAZY_PACKAGES, calls: Mapping[str, Sequence[str]] = LAZY_CALLS
 ) -> None:
     """Make packages and modules lazy that are imported from now on; those that are not installed are ignored.
 
     Args:
         names: The packages.
-        classes: Classes that are only called, by module; other names run their module as those of packages do.
+        calls: Names that are only called, by module; other names run their module as those of packages do.
     """
-    sys.meta_path.insert(0, _LazyPackageFinder({**dict.fromkeys(names, ()), **classes}))
+    sys.meta_path.insert(0, _LazyPackageFinder({**dict.fromkeys(names, ()), **calls}))
 
 
 UNUSED_MODULES = (
@@ -91,16 +96,16 @@ class LazyPackage(ModuleType):
     Threads that use names at the same time wait for each other.
     """
 
-    def __init__(self, name: str, init: Loader, classes: Sequence[str] = ()) -> None:
+    def __init__(self, name: str, init: Loader, calls: Sequence[str] = ()) -> None:
         super().__init__(name)
         self._init: Loader | None = init
-        self._classes = classes
+        self._calls = calls
         self._lock = threading.RLock()
 
     @override
     def __getattr__(self, name: str) -> object:
         """Run `__init__`, and return one of its names. Raises AttributeError: it has no such name."""
-        if name in self._classes and self._init is not None:
+        if name in self._calls and self._init is not None:
             return partial(self._call, name)
         # Other names with underscores are asked for by inspection.
         if name == "__all__" or not name.startswith("__"):
@@ -121,29 +126,29 @@ class LazyPackage(ModuleType):
 
 
 class _LazyPackageFinder(MetaPathFinder):
-    def __init__(self, classes: Mapping[str, Sequence[str]]) -> None:
-        self._classes = classes
+    def __init__(self, calls: Mapping[str, Sequence[str]]) -> None:
+        self._calls = calls
 
     @override
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname not in self._classes:
+        if fullname not in self._calls:
             return None
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = _LazyPackageLoader(spec.loader, self._classes[fullname])
+            spec.loader = _LazyPackageLoader(spec.loader, self._calls[fullname])
         return spec
 
 
 class _LazyPackageLoader(Loader):
-    def __init__(self, init: Loader, classes: Sequence[str]) -> None:
+    def __init__(self, init: Loader, calls: Sequence[str]) -> None:
         self._init = init
-        self._classes = classes
+        self._calls = calls
 
     @override
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return LazyPackage(spec.name, self._init, self._classes)
+        return LazyPackage(spec.name, self._init, self._calls)
 
     @override
     def exec_module(self, module: ModuleType) -> None:

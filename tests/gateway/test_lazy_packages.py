@@ -114,7 +114,7 @@ from gateway.commands.serve import import_service
 import_service()
 left_out = (
     "httpx2", "opentelemetry.sdk.trace", "psutil", "pygments", "rich", "charset_normalizer.api", "click",
-    "uvicorn.main", "langgraph_sdk.client", "langgraph_sdk._sync",
+    "uvicorn.main", "langgraph_sdk.client", "langgraph_sdk._sync", "langsmith._client", "requests_toolbelt",
 )
 for name in left_out:
     assert name not in sys.modules, name
