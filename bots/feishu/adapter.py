@@ -273,7 +273,7 @@ class FeishuAdapter(
             health=self.tracker,
             private_chats=self._private_chats,
             greeting=self.greeting,
-            quotes=FeishuQuotes(self._api, self._config.app_id),
+            quotes=FeishuQuotes(self._api, self._config.app_id, timeout_s=self._timeouts.quote_s),
             commands=self._commands,
             language=language if language and language != AUTO else "",
             press_s=self._timeouts.press_s,

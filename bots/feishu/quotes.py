@@ -17,9 +17,6 @@ from bus.messages import InboundMessage
 
 _log: Final = logging.getLogger(__name__)
 
-_FETCH_S: Final = 1.0
-"""How long the words are waited for: an event is to be acknowledged within 3 s."""
-
 _KEPT: Final = 2_000
 
 
@@ -32,11 +29,13 @@ class FeishuQuotes:
     Args:
         api: Messages.
         app_id: Who wrote the bot's cards.
+        timeout_s: How long the words are waited for: an event is to be acknowledged within 3 s.
     """
 
-    def __init__(self, api: FeishuApi, app_id: str) -> None:
+    def __init__(self, api: FeishuApi, app_id: str, *, timeout_s: float) -> None:
         self._api = api
         self._app_id = app_id
+        self._timeout_s = timeout_s
         self._known = BoundedDict[tuple[str, str, str], None](_KEPT)
         self._names = BoundedDict[str, str](_KEPT)
 
@@ -53,7 +52,7 @@ class FeishuQuotes:
         if self._name(message, replied) in self._known:
             return message
         try:
-            with anyio.fail_after(_FETCH_S):
+            with anyio.fail_after(self._timeout_s):
                 item = JsonNode(await self._api.get_message(replied))
         except (FeishuError, TimeoutError) as error:
             _log.info("what a message replies to cannot be read: %s", error)

@@ -27,6 +27,7 @@ from bots.slack.payload import split_recipient
 from bots.slack.receiver import SlackReceiver
 from bots.slack.socket_mode import SocketModeConnection
 from bots.slack.streaming import SlackStreamingMessages
+from bots.slack.thread_history import SlackThreadHistory
 from bots.slack.users import SlackUserDirectory
 from bots.slack.webhook import SlackWebhook
 from bots.text.split import split
@@ -164,10 +165,10 @@ class SlackAdapter(
     async def receive(self, intake: Intake) -> None:
         self._receiver = SlackReceiver(
             intake,
-            channel=self.name,
             health=self.tracker,
             api=self._api,
             users=self._users,
+            threads=SlackThreadHistory(self._api, self._users, self._timeouts),
             messages=self._messages,
             streaming=self._streaming,
             indicator=self._indicator,

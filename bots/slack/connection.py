@@ -23,6 +23,8 @@ class SlackTimeouts:
         drain_s: For envelopes still being handled when a connection ends.
         overlap_s: How long a connection that Slack announced to close is kept beside its successor. Slack closes it
             10 s after a `warning`.
+        thread_s: Reading a thread that somebody mentions the bot in, while the event waits to be acknowledged.
+        names_s: Looking up the names of its authors; those that are not known then are shown by their ids.
         ack_s: Over HTTP, a request is answered within this. Slack waits 3 s.
         check_s: Over HTTP, between two checks of the bot token.
         backoff: Delays after failed attempts to connect.
@@ -36,6 +38,8 @@ class SlackTimeouts:
     ping_s: float = 20.0
     drain_s: float = 2.0
     overlap_s: float = 30.0
+    thread_s: float = 1.0
+    names_s: float = 0.7
     ack_s: float = 2.5
     check_s: float = 60.0
     backoff: Backoff = RECONNECT

@@ -61,10 +61,10 @@ class SlackReceiver:
 
     Args:
         intake: Receives messages, presses and edits.
-        channel: Instance name.
         health: Shows whether messages are accepted.
         api: Knows who the bot is.
         users: Knows people: members, guests and external ones, and their names.
+        threads: Knows what was said before a mention.
         messages: Answers presses.
         streaming: Knows which messages stream.
         indicator: Learns titles; suggests prompts.
@@ -78,10 +78,10 @@ class SlackReceiver:
         self,
         intake: Intake,
         *,
-        channel: str,
         health: HealthTracker,
         api: SlackApi,
         users: SlackUserDirectory,
+        threads: SlackThreadHistory,
         messages: SlackMessages,
         streaming: SlackStreamingMessages,
         indicator: SlackIndicator,
@@ -91,11 +91,11 @@ class SlackReceiver:
         hears_everything: bool = False,
     ) -> None:
         self._intake = intake
-        self._channel = channel
+        self._channel = api.channel
         self._health = health
         self._api = api
         self._users = users
-        self._threads = SlackThreadHistory(api, users)
+        self._threads = threads
         self._files = SlackFileNames(api)
         self._order = SlackEventOrder()
         self._messages = messages

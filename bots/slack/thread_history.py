@@ -11,6 +11,7 @@ import anyio
 
 from bots.slack.api import SlackApi
 from bots.slack.attachments import parse_attachments
+from bots.slack.connection import SlackTimeouts
 from bots.slack.errors import SlackError
 from bots.slack.forwarded import all_files, with_forwarded
 from bots.slack.inbound import USER_SUBTYPES
@@ -22,12 +23,6 @@ from bus.messages import InboundMessage
 from bus.platform import EARLIER_HEADING, Intake
 
 _log: Final = logging.getLogger(__name__)
-
-READ_S: Final = 1.0
-"""How long a thread is read: the event has to be acknowledged within 3 s."""
-
-NAMES_S: Final = 0.7
-"""How long the names of its authors are looked up; those that are not known then are shown by their ids."""
 
 MESSAGES: Final = 30
 """Messages that are quoted: the first one of the thread and the newest."""
@@ -46,11 +41,13 @@ class SlackThreadHistory:
     Args:
         api: Reads threads (conversations.replies, which takes the scopes that messages of channels take).
         users: Knows names.
+        timeouts: `thread_s` and `names_s` count.
     """
 
-    def __init__(self, api: SlackApi, users: SlackUserDirectory) -> None:
+    def __init__(self, api: SlackApi, users: SlackUserDirectory, timeouts: SlackTimeouts) -> None:
         self._api = api
         self._users = users
+        self._timeouts = timeouts
 
     async def add(self, message: InboundMessage, intake: Intake) -> InboundMessage:
         """Return the message with what precedes it; unchanged if that cannot be had. Raises StoreError."""
@@ -61,7 +58,7 @@ class SlackThreadHistory:
         if await intake.has_conversation(message.key):
             return message
         try:
-            with anyio.fail_after(READ_S):
+            with anyio.fail_after(self._timeouts.thread_s):
                 said = await self._read(message)
         except (SlackError, TimeoutError) as error:
             _log.warning("%s: a thread cannot be read: %s", self._api.channel, error)
@@ -99,7 +96,7 @@ class SlackThreadHistory:
     ) -> InboundMessage:
         me = self._api.known_identity
         names: dict[str, str] = {}
-        with anyio.move_on_after(NAMES_S):
+        with anyio.move_on_after(self._timeouts.names_s):
             for user in dict.fromkeys(as_str(one.get("user")) for one in said):
                 names[user] = await self._users.name_of(user) if user else ""
         files = parse_attachments(

@@ -17,6 +17,8 @@ from tests.fakes.slack import FakeSlack
 FAST = SlackTimeouts(
     call_s=2.0,
     hello_s=1.0,
+    thread_s=5.0,
+    names_s=5.0,
     ping_s=5.0,
     drain_s=0.5,
     overlap_s=2.0,

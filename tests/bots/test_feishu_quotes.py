@@ -1,8 +1,10 @@
 """What a group message replies to reaches the agent, once. Real adapter, fake platform."""
 
+from dataclasses import replace
+
 from bots.feishu.adapter import FeishuAdapter
 from bus.messages import InboundMessage, ReplyTarget
-from tests.bots.feishu_rig import adapter_for, place_of, running
+from tests.bots.feishu_rig import QUICK, adapter_for, place_of, running
 from tests.fakes.feishu import FakeFeishu, FeishuMessage
 from tests.fakes.intake import RecordingIntake
 
@@ -81,6 +83,14 @@ async def test_a_message_that_cannot_be_read_is_not_waited_for() -> None:
         feishu.rest.scopes -= {"im:message:readonly"}
         second = await said(feishu, intake, "at ten")
         assert (await asked(feishu, intake, "translate this", second)).text == "translate this"
+
+
+async def test_what_a_message_replies_to_is_not_waited_for_beyond_its_time() -> None:
+    intake, hurried = RecordingIntake(), replace(QUICK, quote_s=0.05)
+    async with FakeFeishu() as feishu, running(adapter_for(feishu, timeouts=hurried), intake):
+        first = await said(feishu, intake, "at nine")
+        feishu.fail("message.get", delay_s=30.0)
+        assert (await asked(feishu, intake, "translate this", first)).text == "translate this"
 
 
 async def test_the_author_is_named_once_somebody_mentioned_them() -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ from typing_extensions import override
 from bots.slack.thread_history import MESSAGES
 from bus.messages import ConversationKey, InboundMessage
 from bus.platform import Disposition
-from tests.bots.slack_rig import fast_slack, running
+from tests.bots.slack_rig import FAST, fast_slack, running
 from tests.bots.test_slack_with_bus import serving
 from tests.eventually import eventually
 from tests.fakes.intake import RecordingIntake
@@ -120,6 +120,16 @@ async def test_a_thread_that_cannot_be_read_is_answered_all_the_same(code: str) 
     async with listening() as (slack, intake):
         root = slack.say("The ferry is late.", user="UANN")
         slack.fail("conversations.replies", error=code)
+        slack.mention("why?", thread_ts=root.ts)
+        assert (await heard(intake)).text == "why?"
+
+
+async def test_a_thread_is_not_waited_for_beyond_its_time() -> None:
+    intake = ConversationIntake()
+    hurried = replace(FAST, thread_s=0.05)
+    async with fast_slack() as slack, running(slack, intake, timeouts=hurried):
+        root = slack.say("The ferry is late.", user="UANN")
+        slack.fail("conversations.replies", delay_s=30.0)
         slack.mention("why?", thread_ts=root.ts)
         assert (await heard(intake)).text == "why?"
 

@@ -56,12 +56,14 @@ async def state(service: ComposedService) -> dict[str, object]:
 
 
 async def verified(service: ComposedService) -> httpx.Response:
-    """Ask as Slack does, until the channel is signed in."""
+    """Ask as Slack does; return the answer once the channel is signed in."""
 
     async def ask() -> httpx.Response:
         return await service.stranger.post(SLACK, content=QUESTION, headers=signed(QUESTION))
 
-    return await eventually(ask, lambda answer: answer.status_code != 503)
+    answer = await eventually(ask, lambda answer: answer.status_code != 503)
+    await eventually(lambda: state(service), lambda told: told["running"])
+    return answer
 
 
 async def test_a_platform_needs_its_signature_and_no_token(tmp_path: Path) -> None:
