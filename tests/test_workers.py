@@ -71,6 +71,28 @@ def test_is_not_torn_down(unclean):
     pass
 """
 
+FIRST = """
+from pathlib import Path
+
+def test_first():
+    Path("first").touch()
+    raise KeyError(1)
+"""
+
+OTHERS = """
+import time
+from pathlib import Path
+
+import pytest
+
+@pytest.mark.parametrize("number", range(200))
+def test_other(number):
+    Path(f"other_{number}").touch()
+    while not Path("first").exists():
+        time.sleep(0.01)
+    time.sleep(0.1)  # together 20 s, if nobody stops them
+"""
+
 WAITING = """
 import os, time
 from pathlib import Path
@@ -172,13 +194,14 @@ def test_quick_tests_run_while_slow_ones_wait(tmp_path: Path) -> None:
     assert (code, "4 passed" in lines[-1]) == (0, True), lines
 
 
-def test_the_first_failure_stops_all(folder: Path) -> None:
-    (folder / "test_1_first.py").write_text("def test_first(): raise KeyError(1)\n")
-    code, lines = run_tests(folder, "--workers", "2", "-x", "test_1_first.py", "test_of_workers.py")
+def test_the_first_failure_stops_all(tmp_path: Path) -> None:
+    (tmp_path / "test_1_first.py").write_text(FIRST)
+    (tmp_path / "test_2_others.py").write_text(OTHERS)
+    code, lines = run_tests(tmp_path, "--workers", "2", "-x")
     assert code == 1
     assert any("stopping after 1 failures" in line for line in lines)
     assert "1 failed" in lines[-1]
-    assert len(notes(folder, "together")) < 20
+    assert len(list(tmp_path.glob("other_*"))) < 200
 
 
 @pytest.mark.parametrize("arguments", [(), ("--workers", "2", "--collect-only")], ids=" ".join)
