@@ -34,19 +34,28 @@ LAZY_CALLS: Mapping[str, Sequence[str]] = {
         *("ID_TYPE", "RUN_TYPE_T"),
     ),
 }
-"""Modules that are imported for names which are only called, and run at the first call of one."""
+"""Modules that the service's packages import for names which they only call, and that run at the first call."""
 
 
-def install_lazy_packages(
-    names: Sequence[str] = LAZY_PACKAGES, calls: Mapping[str, Sequence[str]] = LAZY_CALLS
-) -> None:
-    """Make packages and modules lazy that are imported from now on; those that are not installed are ignored.
+def install_lazy_packages(names: Sequence[str] = LAZY_PACKAGES) -> None:
+    """Make packages lazy that are imported from now on; those that are not installed are ignored."""
+    sys.meta_path.insert(0, _LazyPackageFinder(dict.fromkeys(names, ())))
 
-    Args:
-        names: The packages.
-        calls: Names that are only called, by module; other names run their module as those of packages do.
+
+@contextmanager
+def lazy_calls(calls: Mapping[str, Sequence[str]] = LAZY_CALLS) -> Iterator[None]:
+    """Make modules lazy that are imported inside the block: these names of theirs run them when they are called.
+
+    Whoever imports one of the names later gets what it names, and may inherit from it.
     """
-    sys.meta_path.insert(0, _LazyPackageFinder({**dict.fromkeys(names, ()), **calls}))
+    finder = _LazyPackageFinder(calls)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        for module in finder.created:
+            module.end_calls()
 
 
 UNUSED_MODULES = (
@@ -114,6 +123,10 @@ class LazyPackage(ModuleType):
                 return self.__dict__[name]
         raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
 
+    def end_calls(self) -> None:
+        """From now on, each name runs `__init__`."""
+        self._calls = ()
+
     def _call(self, name: str, *args: object, **options: object) -> object:
         self._run()
         return self.__dict__[name](*args, **options)
@@ -128,6 +141,7 @@ class LazyPackage(ModuleType):
 class _LazyPackageFinder(MetaPathFinder):
     def __init__(self, calls: Mapping[str, Sequence[str]]) -> None:
         self._calls = calls
+        self.created: list[LazyPackage] = []
 
     @override
     def find_spec(
@@ -137,18 +151,21 @@ class _LazyPackageFinder(MetaPathFinder):
             return None
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = _LazyPackageLoader(spec.loader, self._calls[fullname])
+            spec.loader = _LazyPackageLoader(spec.loader, self._calls[fullname], self.created)
         return spec
 
 
 class _LazyPackageLoader(Loader):
-    def __init__(self, init: Loader, calls: Sequence[str]) -> None:
+    def __init__(self, init: Loader, calls: Sequence[str], created: list[LazyPackage]) -> None:
         self._init = init
         self._calls = calls
+        self._created = created
 
     @override
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return LazyPackage(spec.name, self._init, self._calls)
+        module = LazyPackage(spec.name, self._init, self._calls)
+        self._created.append(module)
+        return module
 
     @override
     def exec_module(self, module: ModuleType) -> None:

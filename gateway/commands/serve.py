@@ -15,7 +15,12 @@ from gateway.auth import load_admin_token
 from gateway.command_errors import CommandFailed
 from gateway.config import Config, export_environment, load_config
 from gateway.deferred_schemas import deferred_schemas
-from gateway.lazy_packages import UNUSED_MODULES, hidden_modules, install_lazy_packages
+from gateway.lazy_packages import (
+    UNUSED_MODULES,
+    hidden_modules,
+    install_lazy_packages,
+    lazy_calls,
+)
 from gateway.serving import gc_tuning, malloc_tuning, startup_report
 from gateway.serving.listener import open_listener
 from gateway.serving.startup_responder import StartupResponder
@@ -67,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 def import_service() -> ModuleType:
     """Import what runs the service, without what it does not need."""
     install_lazy_packages()
-    with hidden_modules(UNUSED_MODULES), deferred_schemas():
+    with hidden_modules(UNUSED_MODULES), lazy_calls(), deferred_schemas():
         return importlib.import_module(SERVICE_MODULE)
 
 

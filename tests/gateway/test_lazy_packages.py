@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gateway.lazy_packages import install_lazy_packages
+from gateway.lazy_packages import install_lazy_packages, lazy_calls
 
 INIT = """
 import time
@@ -75,9 +75,9 @@ def test_a_class_runs_its_module_when_it_is_called(
     (tmp_path / "lazy_module.py").write_text("RUNS = []\nclass Answer(dict): ...\nOTHER = 1")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
-    install_lazy_packages((), {"lazy_module": ("Answer",)})
     names: dict[str, Any] = {}
-    exec("from lazy_module import Answer", names)  # noqa: S102
+    with lazy_calls({"lazy_module": ("Answer",)}):
+        exec("from lazy_module import Answer", names)  # noqa: S102
     assert "RUNS" not in vars(sys.modules["lazy_module"])
     answer = names["Answer"](n=1)
     module = sys.modules.pop("lazy_module")
@@ -88,12 +88,26 @@ def test_a_class_runs_its_module_when_it_is_called(
         _ = module.missing
 
 
+def test_who_imports_a_class_later_may_inherit_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lazy_later.py").write_text("class Answer(dict): ...")
+    monkeypatch.syspath_prepend(tmp_path)
+    names: dict[str, Any] = {}
+    with lazy_calls({"lazy_later": ("Answer",)}):
+        exec("from lazy_later import Answer as early", names)  # noqa: S102
+    exec("from lazy_later import Answer\nclass Mine(Answer): ...", names)  # noqa: S102
+    sys.modules.pop("lazy_later")
+    assert isinstance(names["Mine"](), names["Answer"])
+    assert isinstance(names["early"](), names["Answer"])
+
+
 def test_the_service_leaves_out_types_that_it_does_not_use() -> None:
     script = """
 import sys
-from gateway.lazy_packages import install_lazy_packages
-install_lazy_packages()
-import gateway.serving.service, langchain_openai, agent.models.openai_client
+from gateway.commands.serve import import_service
+import_service()
+import langchain_openai, agent.models.openai_client
 for name in ("langgraph_sdk.stream", "langsmith.types.run", "openai.types.responses.response", "openai.types.image"):
     assert name not in sys.modules, name
 from openai.types.responses import Response
@@ -119,6 +133,9 @@ left_out = (
 for name in left_out:
     assert name not in sys.modules, name
 import click, langgraph_sdk, uvicorn
+from langsmith import Client
+class OwnClient(Client): ...
+assert issubclass(OwnClient, sys.modules["langsmith.client"].Client)
 assert uvicorn.run and uvicorn.Config is uvicorn.config.Config
 assert langgraph_sdk.get_sync_client(url="http://127.0.0.1:1").runs and langgraph_sdk.Auth
 import httpx2, psutil, pygments, requests
