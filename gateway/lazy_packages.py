@@ -13,6 +13,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
+from uuid import UUID
 
 from typing_extensions import override
 
@@ -28,13 +29,15 @@ LAZY_PACKAGES = (
 
 LAZY_CALLS: Mapping[str, Sequence[str]] = {
     "langgraph_sdk._async.stream": ("AsyncThreadStream",),  # with two WebSocket clients: 1 MB
-    # With 60 modules that send traces: 4 MB. The types stand in annotations only.
-    "langsmith.client": (
-        *("Client", "ReplicaAuth", "_dumps_json", "_ensure_uuid"),
-        *("ID_TYPE", "RUN_TYPE_T"),
-    ),
+    # With 60 modules that send traces: 4 MB.
+    "langsmith.client": ("Client", "ReplicaAuth", "_dumps_json", "_ensure_uuid"),
 }
 """Modules that the service's packages import for names which they only call, and that run at the first call."""
+
+ANNOTATIONS: Mapping[str, Mapping[str, object]] = {
+    "langsmith.client": {"ID_TYPE": UUID | str, "RUN_TYPE_T": str},
+}
+"""Types of these modules that others use in annotations: what they are until their module runs."""
 
 
 def install_lazy_packages(names: Sequence[str] = LAZY_PACKAGES) -> None:
@@ -169,9 +172,10 @@ class _LazyPackageLoader(Loader):
 
     @override
     def exec_module(self, module: ModuleType) -> None:
-        """Set the version from the metadata; the package runs its `__init__` itself.
+        """Set the version from the metadata, and types; the package runs its `__init__` itself.
 
         Others ask for the version when they are imported, or, on the event loop, when they are used.
         """
         with suppress(PackageNotFoundError):
             vars(module)["__version__"] = version(module.__name__)
+        vars(module).update(ANNOTATIONS.get(module.__name__, {}))

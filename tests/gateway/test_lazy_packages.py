@@ -133,6 +133,11 @@ left_out = (
 for name in left_out:
     assert name not in sys.modules, name
 import click, langgraph_sdk, uvicorn
+from langchain.agents import create_agent
+from langchain.agents.middleware import ToolRetryMiddleware
+from langchain_core.language_models import FakeListChatModel
+create_agent(FakeListChatModel(responses=["x"]), [], middleware=[ToolRetryMiddleware()])
+assert "langsmith._client" not in sys.modules
 from langsmith import Client
 class OwnClient(Client): ...
 assert issubclass(OwnClient, sys.modules["langsmith.client"].Client)
