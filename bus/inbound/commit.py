@@ -66,10 +66,13 @@ class CommitStage(Stage):
         )
         cap = 0 if is_too_fast else self._queue_cap(message.key.channel)
         notice = self._notices.refusal_notice(context)
-        result = await self._bus.stores.inbox.accept(new, cap=cap, notice=notice)
+        result: InboxRow | QueueFull | DuplicateMessage | None = None
+        try:
+            result = await self._bus.stores.inbox.accept(new, cap=cap, notice=notice)
+        finally:
+            if not (is_too_fast or isinstance(result, InboxRow)):
+                self._limits.release(context)
         self._deduplicate.remember(message)
-        if not (is_too_fast or isinstance(result, InboxRow)):
-            self._limits.release(context)
         match result:
             case DuplicateMessage():
                 return Disposition.DUPLICATE

@@ -8,7 +8,9 @@ from bots.config import TerminalConfig
 from bus.access.rate_limits import COMMAND_LIMIT, SenderRateLimiter, rate_limit_for
 from bus.config import BusConfig, ChannelPolicy, RateLimit, RateOverride
 from bus.platform import Disposition
+from store.errors import StoreUnavailable
 from tests.bus.harness import inbound_message, running_bus
+from tests.bus.test_full_disk import fill, make_room
 from tests.eventually import eventually
 
 THREE = RateLimit(messages=3, per_seconds=60)
@@ -70,6 +72,18 @@ async def test_what_was_not_accepted_is_not_counted(tmp_path: Path) -> None:
         assert await harness.send("two") is Disposition.ACCEPTED
         assert await harness.send("three") is Disposition.ACCEPTED
         assert await harness.send("four") is Disposition.RATE_LIMITED
+
+
+async def test_what_could_not_be_stored_is_not_counted(tmp_path: Path) -> None:
+    """The platform sends it again and again: when there is room, it is the first message of its sender."""
+    async with running_bus(tmp_path, config=CONFIG) as harness:
+        await fill(harness.database)
+        for _ in range(THREE.messages):
+            with pytest.raises(StoreUnavailable):
+                await harness.send("long " * 4000, event="same")
+        await make_room(harness.database)
+        assert await harness.send("long " * 4000, event="same") is Disposition.ACCEPTED
+        await harness.expect_replies("Hello you")
 
 
 async def test_commands_have_a_bound_of_their_own(tmp_path: Path) -> None:
