@@ -1,9 +1,8 @@
 """Stage: limits how often bots can talk to each other without a person."""
 
-from collections import OrderedDict
-
 from typing_extensions import override
 
+from bus.bounded import BoundedDict
 from bus.context import BusContext
 from bus.inbound.pipeline import InboundContext, Stage
 from bus.messages import ConversationKey, chat_of
@@ -16,13 +15,15 @@ MAX_CHATS_TRACKED = 10_000
 class BotMessageStage(Stage):
     """Refuses messages of other bots beyond `max_bot_messages` in a row.
 
-    Only mentions in groups count as messages to the bot: bots follow no conversation and run no commands. Any message
-    of a person in the chat starts the count over. Counts are in memory: a restart starts them over, too.
+    Only mentions in groups count as messages to the bot: bots follow no conversation and run no commands. A message
+    that comes again counts once: Slack reports a mention in two events, and platforms repeat what could not be stored.
+    Any message of a person in the chat starts the count over. Counts are in memory: a restart starts them over, too.
     """
 
     def __init__(self, bus: BusContext) -> None:
         self._policies = bus.policies
-        self._counts: OrderedDict[ConversationKey, int] = OrderedDict()
+        # By chat: how many messages, and which was the last one.
+        self._counts = BoundedDict[ConversationKey, tuple[int, str]](MAX_CHATS_TRACKED)
 
     @override
     async def __call__(self, context: InboundContext) -> Disposition | None:
@@ -32,12 +33,11 @@ class BotMessageStage(Stage):
             return None
         policy = self._policies.get(chat.channel)
         limit = policy.max_bot_messages if policy is not None else 0
-        count = self._counts.get(chat, 0) + 1
+        name = message.message_id or message.event_id
+        count, last = self._counts.get(chat, (0, ""))
+        count += name != last
         is_mention = message.is_addressed and not message.is_private and context.command is None
         if not is_mention or count > limit:
             return Disposition.FROM_BOT
-        self._counts[chat] = count
-        self._counts.move_to_end(chat)
-        if len(self._counts) > MAX_CHATS_TRACKED:
-            self._counts.popitem(last=False)
+        self._counts[chat] = count, name
         return None

@@ -215,3 +215,23 @@ async def test_mentions_by_bots_are_answered_as_often_in_a_row_as_configured(
         # Whatever a person says in the chat counts, also if it is not for the bot.
         await mention(harness, "well", is_addressed=False)
         assert await bot_says("hi", "b7") is Disposition.ACCEPTED
+
+
+async def test_a_mention_by_a_bot_that_comes_as_two_events_counts_once(tmp_path: Path) -> None:
+    """Slack reports a mention as a message and as a mention, and again what nobody acknowledged."""
+    policy = ChannelPolicy(external_policy="open", max_bot_messages=2)
+    async with running_bus(tmp_path, policy=policy) as harness:
+        dispositions = []
+        for message in ("m1", "m2", "m3"):
+            for event in ("message", "mention"):
+                mention_event = inbound_message(
+                    "hi", f"{event} {message}", message_id=message, chat="g", is_private=False
+                )
+                by_bot = replace(mention_event, sender=BOT)
+                dispositions.append(await harness.bus.intake.receive(by_bot))
+        accepted, duplicate, refused = (
+            Disposition.ACCEPTED,
+            Disposition.DUPLICATE,
+            Disposition.FROM_BOT,
+        )
+        assert dispositions == [accepted, duplicate, accepted, duplicate, refused, refused]
