@@ -4,12 +4,12 @@ Where conversations are chains of replies, a message that replies to nothing sta
 asked something often answer without replying.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 
 import anyio
 
+from bus.bounded import BoundedDict
 from bus.messages import ConversationKey, InboundMessage, chat_of
 
 EXPECTED_REPLY_S = 1800.0
@@ -18,15 +18,16 @@ EXPECTED_REPLY_S = 1800.0
 MAX_EXPECTED = 1000
 """Expected replies that are remembered; beyond that, the oldest are dropped."""
 
+_Person = tuple[ConversationKey, str]
+"""The chat and the id of somebody in it."""
+
 
 class ExpectedReplies:
     """The replies that are expected, in memory; `bus.inbound.place` adds those that an earlier process expected."""
 
     def __init__(self, *, clock: Callable[[], float] = anyio.current_time) -> None:
         self._clock = clock
-        self._expected: OrderedDict[tuple[ConversationKey, str], tuple[ConversationKey, float]] = (
-            OrderedDict()
-        )
+        self._expected = BoundedDict[_Person, tuple[ConversationKey, float]](MAX_EXPECTED)
 
     def expect(self, asked: InboundMessage, key: ConversationKey, *, age_s: float = 0.0) -> None:
         """Expect the next message of the sender of `asked` to belong to the conversation `key`.
@@ -39,9 +40,6 @@ class ExpectedReplies:
         if person in self._expected and self._expected[person][1] > at:
             return
         self._expected[person] = (key, at)
-        self._expected.move_to_end(person)
-        while len(self._expected) > MAX_EXPECTED:
-            self._expected.popitem(last=False)
 
     def clear(self, key: ConversationKey) -> None:
         """Expect no reply in a conversation any more: it was given, or the conversation went on without it."""
@@ -64,5 +62,5 @@ def may_answer_plainly(message: InboundMessage) -> bool:
     return starts and not message.is_private
 
 
-def _person(message: InboundMessage) -> tuple[ConversationKey, str]:
+def _person(message: InboundMessage) -> _Person:
     return chat_of(message.key), message.sender.user_id

@@ -1,9 +1,10 @@
 """Intake statistics: dispositions by channel since the start, and the last refusals of each chat."""
 
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from bus.bounded import BoundedDict
 from bus.messages import ConversationKey, InboundMessage, chat_of
 from bus.platform import Disposition
 
@@ -28,7 +29,7 @@ class IntakeStats:
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, Disposition]] = Counter()
-        self._refusals: OrderedDict[ConversationKey, deque[RefusedMessage]] = OrderedDict()
+        self._refusals = BoundedDict[ConversationKey, deque[RefusedMessage]](MAX_CHATS_TRACKED)
 
     def count(self, channel: str, disposition: Disposition) -> None:
         """Count an event."""
@@ -40,11 +41,9 @@ class IntakeStats:
         if disposition is Disposition.ACCEPTED:
             return
         chat = chat_of(message.key)
-        kept = self._refusals.setdefault(chat, deque(maxlen=REFUSALS_PER_CHAT))
+        kept = self._refusals.get(chat) or deque(maxlen=REFUSALS_PER_CHAT)
         kept.append(RefusedMessage(at, disposition, message.sender.user_id))
-        self._refusals.move_to_end(chat)
-        if len(self._refusals) > MAX_CHATS_TRACKED:
-            self._refusals.popitem(last=False)
+        self._refusals[chat] = kept
 
     def counts(self) -> Mapping[tuple[str, Disposition], int]:
         """Return the number of events by channel and disposition."""

@@ -2,8 +2,8 @@
 
 import math
 from bisect import bisect_right, insort
-from collections import OrderedDict
 
+from bus.bounded import BoundedDict
 from bus.config import BusConfig, ChannelPolicy, RateLimit
 from bus.messages import InboundMessage
 
@@ -31,8 +31,7 @@ class SenderRateLimiter:
     """
 
     def __init__(self, max_senders: int = MAX_SENDERS) -> None:
-        self._max_senders = max_senders
-        self._sent: OrderedDict[SenderKey, list[float]] = OrderedDict()
+        self._sent = BoundedDict[SenderKey, list[float]](max_senders)
 
     def acquire(self, message: InboundMessage, limit: RateLimit, *, kind: str, now: float) -> float:
         """Count a message; return 0, or if the limit is exceeded, after how many seconds it may be sent.
@@ -77,10 +76,7 @@ class SenderRateLimiter:
 
     def _sent_by(self, person: SenderKey) -> list[float]:
         """Return when a sender's messages were accepted, Unix seconds, in order; a deque takes 600 bytes at least."""
-        sent = self._sent.setdefault(person, [])
-        self._sent.move_to_end(person)
-        if len(self._sent) > self._max_senders:
-            self._sent.popitem(last=False)
+        sent = self._sent[person] = self._sent.get(person, [])
         return sent
 
 

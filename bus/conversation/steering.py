@@ -1,12 +1,12 @@
 """Steering: messages that are injected into a run that goes on, looked for in its thread, and removed from it."""
 
 import logging
-from collections import OrderedDict
 from dataclasses import replace
 from itertools import count
 
 import anyio
 
+from bus.bounded import BoundedDict
 from bus.conversation.machine import CancelReason, QueuedMessage, RunAttempt, Turn
 from bus.conversation.states import TurnEvent, TurnState
 from bus.errors import AgentThreadBusy, RewindUnsupported, RunError, SteeringUnsupported
@@ -55,7 +55,7 @@ class Steering:
         self.uploads = uploads
         self._delivery = delivery
         self._backoff = Backoff(first_s=0.1, cap_s=2.0)
-        self._unsupported: OrderedDict[str, None] = OrderedDict()
+        self._unsupported = BoundedDict[str, None](MAX_UNSUPPORTED_THREADS)
 
     async def inject(self, turn: Turn, message: QueuedMessage) -> bool:
         """Inject one message into a turn's run; return whether that can be done. Raises StoreError.
@@ -80,8 +80,6 @@ class Steering:
                 attempt.thread_id,
             )
             self._unsupported[attempt.thread_id] = None
-            if len(self._unsupported) > MAX_UNSUPPORTED_THREADS:
-                self._unsupported.popitem(last=False)
             del turn.injected[message.row.id]
             _cancel_instead(turn, message)
             return False

@@ -1,9 +1,8 @@
 """Stage: drops events that this process stored a moment ago, without asking the journal."""
 
-from collections import OrderedDict
-
 from typing_extensions import override
 
+from bus.bounded import BoundedDict
 from bus.inbound.pipeline import InboundContext, Stage
 from bus.messages import InboundMessage
 from bus.platform import Disposition
@@ -16,7 +15,7 @@ class DeduplicateStage(Stage):
     """Recognizes events that were stored. The journal's own check, in the commit, also knows older ones."""
 
     def __init__(self) -> None:
-        self._stored: OrderedDict[tuple[str, str, str], None] = OrderedDict()
+        self._stored = BoundedDict[tuple[str, str, str], None](MAX_EVENTS)
 
     @override
     async def __call__(self, context: InboundContext) -> Disposition | None:
@@ -25,8 +24,6 @@ class DeduplicateStage(Stage):
     def remember(self, message: InboundMessage) -> None:
         """Remember that the journal knows the event of a message."""
         self._stored[_event(message)] = None
-        if len(self._stored) > MAX_EVENTS:
-            self._stored.popitem(last=False)
 
 
 def _event(message: InboundMessage) -> tuple[str, str, str]:

@@ -1,12 +1,12 @@
 """Notices to senders whose messages are not accepted."""
 
 import logging
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from bus.access.checker import AccessChecker
 from bus.access.rate_limits import whole_seconds
+from bus.bounded import BoundedDict
 from bus.context import BusContext
 from bus.inbound.localize import LocalizeStage
 from bus.inbound.pipeline import InboundContext
@@ -72,8 +72,8 @@ class IntakeNotices:
         self._delivery = bus.delivery
         self._now = bus.now
         self._tasks = bus.tasks
-        self._bursts: OrderedDict[tuple[ConversationKey, str], RefusalBurst] = OrderedDict()
-        self._refused: OrderedDict[str, None] = OrderedDict()
+        self._bursts = BoundedDict[tuple[ConversationKey, str], RefusalBurst](MAX_REFUSED)
+        self._refused = BoundedDict[str, None](MAX_REFUSED)
         self._marking = 0
 
     async def notify_refused(self, message: InboundMessage, disposition: Disposition) -> None:
@@ -105,7 +105,7 @@ class IntakeNotices:
             burst = self._bursts.get(sender)
             if burst is not None and burst.takes(now):
                 return _collected_notice(burst, full.key, message)
-            self._begin_burst(sender, now)
+            self._bursts[sender] = RefusalBurst(due=now + COLLECT_S)
             texts = message.reply_target.texts
             name = f"{'fast' if retry_after_s else 'full'}:{full.key.channel}:{message.event_id}"
             text = texts.queue_full.format(count=full.pending)
@@ -121,12 +121,6 @@ class IntakeNotices:
         if self._marking < MAX_MARKING:
             self._marking += 1
             self._tasks.start_soon(self._mark_refused, message)
-
-    def _begin_burst(self, sender: tuple[ConversationKey, str], now: float) -> None:
-        self._bursts[sender] = RefusalBurst(due=now + COLLECT_S)
-        self._bursts.move_to_end(sender)
-        if len(self._bursts) > MAX_REFUSED:
-            self._bursts.popitem(last=False)
 
     async def _mark_refused(self, message: InboundMessage) -> None:
         """Show on the message itself that it was not accepted, where the platform can (a reaction)."""
@@ -163,8 +157,6 @@ class IntakeNotices:
         }.get(disposition, texts.not_allowed)
         await self._send(name, key, localized, text)
         self._refused[name] = None
-        if len(self._refused) > MAX_REFUSED:
-            self._refused.popitem(last=False)
 
     async def _send(
         self, name: str, key: ConversationKey, message: InboundMessage, text: str

@@ -5,7 +5,6 @@ The same code drives the embedded runtime, a LangGraph Server, and gateways that
 
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -16,6 +15,7 @@ from langgraph_sdk._async.client import LangGraphClient
 from langgraph_sdk.errors import ConflictError, NotFoundError, UnprocessableEntityError
 from langgraph_sdk.schema import Config, Context, StreamMode, StreamPart
 
+from bus.bounded import BoundedDict
 from bus.errors import (
     AgentThreadBusy,
     AgentThreadNotFound,
@@ -96,7 +96,7 @@ class RunClient:
     def __init__(self, client: LangGraphClient) -> None:
         self.threads = client.threads
         self._client = client
-        self._plain_threads: OrderedDict[str, None] = OrderedDict()
+        self._plain_threads = BoundedDict[str, None](MAX_PLAIN_THREADS)
 
     async def create_thread(self, thread_id: str, metadata: Mapping[str, str]) -> None:
         """Make a thread; an existing one is left as it is. Raises RunError."""
@@ -163,8 +163,6 @@ class RunClient:
                 raise RunError("The agent's server refused the run's options.") from None
             log.info("thread %s: the server refuses the newer run options", request.thread_id)
             self._plain_threads[request.thread_id] = None
-            if len(self._plain_threads) > MAX_PLAIN_THREADS:
-                self._plain_threads.popitem(last=False)
             async for part in self.stream(request):
                 yield part
 

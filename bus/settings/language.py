@@ -1,8 +1,8 @@
 """Resolves the language of the bot's own messages: chosen, configured, reported by the platform, or written."""
 
-from collections import OrderedDict
 from collections.abc import Mapping
 
+from bus.bounded import BoundedDict
 from bus.config import AUTO, BusConfig, ChannelPolicy
 from bus.locales import supported_language
 from bus.locales.detection import detect_language
@@ -41,7 +41,7 @@ class LanguageResolver:
         self._config = config
         self._policies = policies
         self._settings = settings
-        self._last: OrderedDict[ConversationKey, str] = OrderedDict()
+        self._last = BoundedDict[ConversationKey, str](MAX_REMEMBERED)
 
     def resolve(self, event: InboundMessage | ButtonPress) -> str:
         """Return the language of a reply, a key of `bus.locales.LANGUAGES`.
@@ -52,7 +52,7 @@ class LanguageResolver:
         """
         written = detect_language(event.text) if isinstance(event, InboundMessage) else ""
         if written:
-            self._remember(event.key, written)
+            self._last[event.key] = self._last[chat_of(event.key)] = written
         preferred = self.preference(event)
         if preferred != AUTO:
             return preferred
@@ -73,13 +73,6 @@ class LanguageResolver:
     def _configured(self, channel: str) -> str:
         policy = self._policies.get(channel)
         return (policy.language if policy is not None else None) or self._config.language
-
-    def _remember(self, key: ConversationKey, language: str) -> None:
-        for one in (key, chat_of(key)):
-            self._last[one] = language
-            self._last.move_to_end(one)
-        while len(self._last) > MAX_REMEMBERED:
-            self._last.popitem(last=False)
 
     def _last_seen(self, key: ConversationKey) -> str:
         return self._last.get(key) or self._last.get(chat_of(key)) or ""
