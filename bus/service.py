@@ -130,7 +130,7 @@ class Bus:
         return {name: adapter.health() for name, adapter in self.channels.items()}
 
     def counters(self) -> Mapping[tuple[str, Disposition], int]:
-        """Return how many messages had which fate, by channel, since the start."""
+        """Return how many messages had which disposition, by channel, since the start."""
         return self.local_intake.counters()
 
     def load(self) -> tuple[int, int]:

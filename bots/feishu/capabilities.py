@@ -11,9 +11,6 @@ IMAGE_BYTES: Final = 10 * 1024 * 1024
 FILE_BYTES: Final = 30 * 1024 * 1024
 """Largest file of `im/v1/files`. An empty file is refused."""
 
-UUID_CHARS: Final = 50
-"""Longest `uuid` of a send. The same uuid sends at most once in an hour."""
-
 FEISHU: Final = Capabilities(
     streaming=True,
     # A message takes 5 patches a second (code 230020 beyond); half of that leaves room for retries.

@@ -17,7 +17,7 @@ _KEPT: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class _LastMessage:
-    """The last message of a bundle: its name, and when it was sent by the platform's clock or came in."""
+    """The last message of a media group: its name, and when it was sent by the platform's clock or came in."""
 
     name: str
     sent_at: float | None
@@ -25,7 +25,7 @@ class _LastMessage:
 
 
 class FeishuMediaGroups:
-    """Names the bundles; the bus makes one message of each.
+    """Names the media groups; the bus makes one message of each.
 
     A file by itself may be the first of several. Words right after files belong to them; a command never does.
     """
@@ -35,7 +35,7 @@ class FeishuMediaGroups:
         self._last = BoundedDict[tuple[str, str, str], _LastMessage](_KEPT)
 
     def assign_album(self, message: InboundMessage) -> InboundMessage:
-        """Return the message with the name of its bundle."""
+        """Return the message with the name of its media group."""
         person = (message.key.chat, message.reply_target.thread, message.sender.user_id)
         is_file = bool(message.attachments) and not message.text
         before = self._last.get(person)

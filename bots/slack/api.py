@@ -177,7 +177,7 @@ class SlackApi:
 
     @property
     def known_identity(self) -> SlackIdentity:
-        """Who the bot is; all ids are "" before `sign_in`."""
+        """Who the bot is; all ids are "" before `authenticate`."""
         return self._account.identity
 
     async def open_connection_url(self) -> str:

@@ -7,9 +7,6 @@ from telegram import InlineKeyboardButton, InlineKeyboardMarkup
 from bots.text.characters import clean_outbound
 from bus.messages import Button
 
-MAX_DATA_BYTES = 64
-"""Longest `callback_data` (Bot API: InlineKeyboardButton)."""
-
 _ROW_CHARACTERS = 24
 """If the labels together are longer, each button gets its own row: a phone cuts off what does not fit."""
 
