@@ -1,10 +1,10 @@
-"""Feishu events other than messages: recalled messages, opened chats, menu clicks. Pure."""
+"""Feishu events other than messages: recalled messages, opened chats, groups with the bot, menu clicks. Pure."""
 
 from dataclasses import dataclass
 from typing import Final
 
 from bots.feishu.json_node import JsonNode
-from bus.messages import ConversationKey, MessageDeletion, SenderKind
+from bus.messages import ConversationKey, MessageDeletion, Sender, SenderKind
 
 _RECALLED: Final = "im.message.recalled_v1"
 _ADDED: Final = "im.chat.member.bot.added_v1"
@@ -14,20 +14,31 @@ _MENU: Final = "application.bot.menu_v6"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatEntered:
-    """Somebody opened the chat with the bot, or added the bot to a group.
+    """Somebody opened the chat with the bot.
 
     Attributes:
-        event_id: The platform's id of the event, stable over redeliveries.
-        person: Who did it.
-        private: Whether it is the chat with the bot.
+        person: Who did it; "" if unknown.
         is_first: Whether nothing was said there yet, as far as the platform tells.
     """
 
-    event_id: str
     chat: str
     person: str
-    private: bool
     is_first: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BotAdded:
+    """Somebody added the bot to a group.
+
+    Attributes:
+        event_id: The platform's id of the event, stable over redeliveries.
+        key: The group.
+        added_by: Who did it; with the id "" if unknown.
+    """
+
+    event_id: str
+    key: ConversationKey
+    added_by: Sender
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,13 +68,15 @@ def sender_kind(home: str, tenant: str) -> SenderKind:
 
 def parse_other_event(
     kind: str, header: JsonNode, event: JsonNode, channel: str
-) -> MessageDeletion | ChatEntered | MenuClick | None:
+) -> MessageDeletion | ChatEntered | BotAdded | MenuClick | None:
     """Return what an event tells; None if it is nothing to act on."""
     event_id = header.text("event_id")
     if kind == _RECALLED:
         return _recalled(event_id, header, event, channel)
-    if kind in (_ADDED, _ENTERED):
-        return _arrival(event_id, event, private=kind == _ENTERED)
+    if kind == _ENTERED:
+        return _entered(event)
+    if kind == _ADDED:
+        return _added(event_id, header, event, channel)
     if kind == _MENU:
         return _menu(event_id, header, event)
     return None
@@ -79,16 +92,22 @@ def _recalled(
     return MessageDeletion(event_id=event_id or f"recalled:{message}", key=key, message_id=message)
 
 
-def _arrival(event_id: str, event: JsonNode, *, private: bool) -> ChatEntered | None:
+def _entered(event: JsonNode) -> ChatEntered | None:
     chat, person = event.text("chat_id"), event["operator_id"].text("open_id")
     if not chat:
         return None
-    return ChatEntered(
+    return ChatEntered(chat=chat, person=person, is_first=not event.text("last_message_id"))
+
+
+def _added(event_id: str, header: JsonNode, event: JsonNode, channel: str) -> BotAdded | None:
+    chat, home = event.text("chat_id"), header.text("tenant_key")
+    if not chat:
+        return None
+    kind = sender_kind(home, event.text("operator_tenant_key"))
+    return BotAdded(
         event_id=event_id or chat,
-        chat=chat,
-        person=person,
-        private=private,
-        is_first=not event.text("last_message_id"),
+        key=ConversationKey(channel=channel, workspace=home, chat=chat),
+        added_by=Sender(user_id=event["operator_id"].text("open_id"), kind=kind),
     )
 
 

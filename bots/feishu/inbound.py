@@ -14,7 +14,7 @@ from bots.feishu.content import (
     describe_unsupported,
     parse_content,
 )
-from bots.feishu.events import ChatEntered, MenuClick, parse_other_event, sender_kind
+from bots.feishu.events import BotAdded, ChatEntered, MenuClick, parse_other_event, sender_kind
 from bots.feishu.forwarded import NAME, REF
 from bots.feishu.json_node import JsonNode
 from bus.messages import (
@@ -44,7 +44,13 @@ class _IgnoreEvent(Exception):
 
 
 FeishuEvent = (
-    InboundMessage | ButtonPress | MessageDeletion | ChatEntered | MenuClick | IgnoredEvent
+    InboundMessage
+    | ButtonPress
+    | MessageDeletion
+    | ChatEntered
+    | BotAdded
+    | MenuClick
+    | IgnoredEvent
 )
 """What an event can mean."""
 

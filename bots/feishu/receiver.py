@@ -1,9 +1,9 @@
 """Feishu events to the bus, and their acknowledgements."""
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeVar, assert_never
+from typing import Final, assert_never
 
 import anyio
 
@@ -13,7 +13,7 @@ from bots.common.health import HealthTracker
 from bots.common.keyed_lock import KeyedLock
 from bots.feishu.api import FeishuBot
 from bots.feishu.buttons import toast
-from bots.feishu.events import ChatEntered, MenuClick
+from bots.feishu.events import BotAdded, ChatEntered, MenuClick
 from bots.feishu.inbound import FeishuEvent, parse_event, replied_message
 from bots.feishu.media_groups import FeishuMediaGroups
 from bots.feishu.private_chats import PrivateChats
@@ -32,8 +32,6 @@ from bus.messages import (
 from bus.platform import Disposition, Intake
 
 _log: Final = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,11 +120,14 @@ class FeishuReceiver:
                 self._quotes.learn_names(people)
                 await self._handle_message(event, replied)
             case MessageDeletion():
-                await self._in_lane(event.key.chat, self._intake.handle_deletion, event)
+                async with self._locks.hold(event.key.chat):
+                    await self._intake.handle_deletion(event)
             case ButtonPress():
                 return EventAck(accepted=True, response=toast(await self._handle_press(event)))
             case ChatEntered():
-                await self._handle_chat_entered(event)
+                self._handle_chat_entered(event)
+            case BotAdded():
+                await self._handle_bot_added(event)
             case MenuClick():
                 await self._handle_menu_click(event)
             case _:
@@ -144,12 +145,6 @@ class FeishuReceiver:
             await self._intake.receive(meant)
         self._quotes.remember(message, replied)
 
-    async def _in_lane(
-        self, chat: str, hand_over: Callable[[T], Awaitable[Disposition]], event: T
-    ) -> None:
-        async with self._locks.hold(chat):
-            await hand_over(event)
-
     async def _handle_press(self, press: ButtonPress) -> PressResponse:
         """Act on a press. The platform does not repeat one: what was not kept has to be pressed again."""
         try:
@@ -163,13 +158,16 @@ class FeishuReceiver:
             _log.exception("a button press failed")
         return PressResponse(text=messages_for(self._language).press_again, urgent=True)
 
-    async def _handle_chat_entered(self, arrival: ChatEntered) -> None:
-        if arrival.private and arrival.person:
+    def _handle_chat_entered(self, arrival: ChatEntered) -> None:
+        if arrival.person:
             self._private_chats.remember(arrival.chat, arrival.person)
-        if not arrival.private:
-            self._greeting.greet_group(arrival.chat, event_id=arrival.event_id)
-        elif arrival.is_first:
+        if arrival.is_first:
             self._greeting.greet_user(arrival.chat, arrival.person)
+
+    async def _handle_bot_added(self, event: BotAdded) -> None:
+        if event.added_by.user_id:
+            await self._intake.handle_bot_added(event.key, event.added_by)
+        self._greeting.greet_group(event.key.chat, event_id=event.event_id)
 
     async def _handle_menu_click(self, menu: MenuClick) -> None:
         """Run the command that an entry of the menu names, as if the person had typed it."""

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from bus.errors import StoreError
 from bus.locales.en import ENGLISH
 from bus.locales.zh import CHINESE
 from bus.messages import Button, MessageDeletion, ReplyTarget
@@ -59,6 +60,19 @@ async def test_a_group_is_greeted_in_the_default_language_when_the_bot_is_added(
         feishu.remove_bot("oc_room")
         await feishu.add_bot("oc_room")
         await feishu.wait_for(lambda: len(feishu.answers("oc_room")) == 2)
+
+
+async def test_whoever_adds_the_bot_to_a_group_may_approve_the_group() -> None:
+    intake = RecordingIntake()
+    async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
+        feishu.outsiders["ou_eve"] = "tenant_9"
+        intake.errors.append(StoreError("full"))  # not acknowledged: Feishu sends it again
+        await feishu.add_bot("oc_room")
+        await feishu.wait_for(lambda: feishu.answers("oc_room"))
+        await feishu.add_bot("oc_hall", user="ou_eve")
+        await feishu.wait_for(lambda: feishu.answers("oc_hall"))
+    assert intake.added == [("oc_room", "ou_alice", "member"), ("oc_hall", "ou_eve", "external")]
+    assert intake.errors == []
 
 
 async def test_a_greeting_that_cannot_be_sent_is_left() -> None:

@@ -479,7 +479,8 @@ async def test_a_group_that_the_bot_is_added_to_is_greeted(
         await telegram.wait_for(lambda: telegram.backlog == 0)
     assert [answer.text for answer in telegram.answers(GROUP)] == [messages_for("zh").hello_group]
     assert len(recorder.ignored) == 5
-    assert recorder.added == [(str(GROUP), "1001"), ("-100987654321", "1001")]
+    groups = (str(GROUP), "-100987654321")
+    assert recorder.added == [(group, "1001", "member") for group in groups]
     config = config_for(telegram).model_copy(update={"group_policy": "disabled"})
     async with running(TelegramAdapter(config, COMMANDS, timing=FAST), RecordingIntake()):
         telegram.set_membership(GROUP, "member", before="left")

@@ -319,7 +319,8 @@ class FakeFeishu:
         """Add the bot to a group."""
         self.state.chats.add(chat)
         self.state.left.discard(chat)
-        told = {"chat_id": chat, "operator_id": {"open_id": user}, "name": "Room"}
+        told: dict[str, object] = {"chat_id": chat, "operator_id": {"open_id": user}}
+        told |= {"operator_tenant_key": self.tenant_of(user), "name": "Room"}
         return await self.push("im.chat.member.bot.added_v1", told)
 
     async def push(self, event_type: str, event: dict[str, Any]) -> FeishuEvent:

@@ -27,7 +27,7 @@ class RecordingIntake(Intake):
         pressed: Accepted button presses.
         offered_presses: Button presses as they were delivered, accepted or not.
         changed: Edits and deletions.
-        added: (chat, user) of each group that the bot was added to.
+        added: (chat, user, kind of user) of each group that the bot was added to.
         migrated: (workspace, old chat, new chat) of each migrated group.
         ignored: (reason, detail) of each event that the adapter ignored.
         errors: Raised by the next calls instead of accepting, the first one first.
@@ -41,7 +41,7 @@ class RecordingIntake(Intake):
     pressed: list[ButtonPress] = field(default_factory=list)
     offered_presses: list[ButtonPress] = field(default_factory=list)
     changed: list[MessageEdit | MessageDeletion] = field(default_factory=list)
-    added: list[tuple[str, str]] = field(default_factory=list)
+    added: list[tuple[str, str, str]] = field(default_factory=list)
     migrated: list[tuple[str, str, str]] = field(default_factory=list)
     ignored: list[tuple[Disposition, str]] = field(default_factory=list)
     errors: list[Exception] = field(default_factory=list)
@@ -91,7 +91,8 @@ class RecordingIntake(Intake):
 
     @override
     async def handle_bot_added(self, key: ConversationKey, added_by: Sender) -> None:
-        self.added.append((key.chat, added_by.user_id))
+        self._raise_next()
+        self.added.append((key.chat, added_by.user_id, added_by.kind))
 
     @override
     async def migrate_chat(
