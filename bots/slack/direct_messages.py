@@ -23,7 +23,7 @@ class DirectMessages:
         self._api = api
         self._known = BoundedDict[tuple[str, str], str](_KEPT)
 
-    async def place_for(self, target: ReplyTarget) -> ReplyTarget:
+    async def target_for(self, target: ReplyTarget) -> ReplyTarget:
         """Return the direct messages with the author of a command. Raises SlackError, never ambiguous."""
         user = split_recipient(target.user)[2]
         if not user:  # stored by a version that did not note it

@@ -72,15 +72,15 @@ class SlackMessages:
             await self._respond_to_command(target.response_url, markdown, buttons)
         except ResponseUrlExpired:
             # Without buttons: a press in another chat than the command's would count for nothing.
-            await self._send(await self._direct.place_for(target), markdown, key=key, buttons=())
+            await self._send(await self._direct.target_for(target), markdown, key=key, buttons=())
         return MessageId("")
 
     async def send_file(self, target: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
         """Share a file; what answers a command goes to its author's direct messages, and its address says so."""
         if not target.response_url:
             return await self._files.send_file(target, file, key=key)
-        place = await self._direct.place_for(target)
-        sent = await self._files.send_file(place, file, key=key)
+        direct = await self._direct.target_for(target)
+        sent = await self._files.send_file(direct, file, key=key)
         text = target.texts.file_in_direct_message.format(name=file.name)
         try:
             await self.respond_ephemeral(target.response_url, text)

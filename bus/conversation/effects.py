@@ -382,8 +382,8 @@ class TurnEffects:
         """Keep the working indicator of an injected message up, until cancelled."""
         row, inbound = message.row, message.inbound
         is_first = not (row.attempts or row.run_id or inbound.edit_count)
-        place = inbound.reply_target
-        async with self._delivery.show_working(row.key.channel, place, is_first=is_first):
+        target = inbound.reply_target
+        async with self._delivery.show_working(row.key.channel, target, is_first=is_first):
             await anyio.sleep_forever()
 
     def _indicator_rows(
@@ -392,7 +392,7 @@ class TurnEffects:
         """Return the rows that turn working indicators of further messages into done (True) or failed ones."""
         if not isinstance(self._adapter(row), SupportsIndicators):
             return []
-        return [indicator_row(row.key, place, ok=ok) for place, ok in outcomes.items()]
+        return [indicator_row(row.key, target, ok=ok) for target, ok in outcomes.items()]
 
     def _adapter(self, row: InboxRow) -> Adapter:
         return self._delivery.adapter(row.key.channel)

@@ -37,21 +37,21 @@ async def clean(context: InboundContext) -> None:
 
 def clean_message(message: InboundMessage) -> InboundMessage:
     """Return a message without characters that break JSON, SQLite or prompts, and within `MAX_TEXT_CHARS`."""
-    place = message.reply_target
+    target = message.reply_target
     return replace(
         message,
         event_id=_plain(message.event_id),
         message_id=_plain(message.message_id),
         key=_plain_key(message.key),
         reply_target=ReplyTarget(
-            chat=_plain(place.chat),
-            thread=_plain(place.thread),
-            reply_to=_plain(place.reply_to),
-            thread_root=_plain(place.thread_root),
-            response_url=_plain(place.response_url),
-            user=_plain(place.user),
-            language=place.language,
-            command_prefix=place.command_prefix,
+            chat=_plain(target.chat),
+            thread=_plain(target.thread),
+            reply_to=_plain(target.reply_to),
+            thread_root=_plain(target.thread_root),
+            response_url=_plain(target.response_url),
+            user=_plain(target.user),
+            language=target.language,
+            command_prefix=target.command_prefix,
         ),
         sender=Sender(
             user_id=_plain(message.sender.user_id),

@@ -42,7 +42,7 @@ class DecodedRow:
     """An outbox row, ready for an attempt.
 
     Attributes:
-        target: The message that the row changes or deletes, if it was sent.
+        message: The message that the row changes or deletes, if it was sent.
         edits: The row changes a message that exists: repeating that does no harm.
         repeatable: It does no harm to repeat the row now, by `edits` or the platform's idempotency window.
     """
@@ -50,7 +50,7 @@ class DecodedRow:
     row: OutboxRow
     body: OutboundMessage
     adapter: Adapter
-    target: MessageId | None
+    message: MessageId | None
     edits: bool
     repeatable: bool
 
@@ -139,7 +139,7 @@ class DeliveryAttempts:
         if row.id in self._in_flight:  # by the lane of the chat's old id
             await self._in_flight[row.id][2].wait()
             return None
-        decoded = await self._find_target(row, body, adapter)
+        decoded = await self._prepare(row, body, adapter)
         if row.state == "sending" and row.key in self._started:
             self._started.remove(row.key)
             return await self._send_and_record(decoded, started_at=row.updated_at)
@@ -158,20 +158,18 @@ class DeliveryAttempts:
             "" if closed.is_uncertain else decoded.row.key,
             decoded.body,
             decoded.adapter,
-            decoded.target,
+            decoded.message,
         )
 
-    async def _find_target(
-        self, row: OutboxRow, body: OutboundMessage, adapter: Adapter
-    ) -> DecodedRow:
-        """Find the message that a row changes. Raises StoreError."""
-        target = await self._sender.find_target(body)
-        edits = self._sender.is_edit(body, adapter, target)
+    async def _prepare(self, row: OutboxRow, body: OutboundMessage, adapter: Adapter) -> DecodedRow:
+        """Return a row with the message that it changes, and whether it may be repeated. Raises StoreError."""
+        message = await self._sender.find_changed_message(body)
+        edits = self._sender.is_edit(body, adapter, message)
         window_s = adapter.capabilities.idempotent_send_s
         first = row.first_sent_at
         repeatable = edits or (first is not None and 0 <= self._now() - first < window_s)
         return DecodedRow(
-            row=row, body=body, adapter=adapter, target=target, edits=edits, repeatable=repeatable
+            row=row, body=body, adapter=adapter, message=message, edits=edits, repeatable=repeatable
         )
 
     async def _attempt(self, decoded: DecodedRow) -> ClosedRow | None:
@@ -222,7 +220,7 @@ class DeliveryAttempts:
         try:
             with unwrapped(), anyio.fail_after(SEND_DEADLINE_S):
                 return await self._sender.send(
-                    decoded.row, decoded.body, decoded.adapter, decoded.target
+                    decoded.row, decoded.body, decoded.adapter, decoded.message
                 )
         except DeliveryError as error:
             return error

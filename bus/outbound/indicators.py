@@ -1,12 +1,12 @@
 """Working, done and failure indicators: reactions, typing, statuses."""
 
 import logging
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
 import anyio
 
+from bus.bounded import BoundedDict
 from bus.errors import DeliveryError, unwrapped
 from bus.messages import (
     OutboundFile,
@@ -63,24 +63,24 @@ class IndicatorUpdater:
         self._credentials_after_s = credentials_after_s
         self._logged: set[str] = set()
         self._rooms: dict[str, anyio.Semaphore] = {}
-        self._was_shown: OrderedDict[_Message, WorkShown] = OrderedDict()
+        self._was_shown = BoundedDict[_Message, WorkShown](MAX_REMEMBERED)
 
     @asynccontextmanager
     async def working(
-        self, adapter: Adapter, place: ReplyTarget, *, is_first: bool = False
+        self, adapter: Adapter, target: ReplyTarget, *, is_first: bool = False
     ) -> AsyncIterator[None]:
         """Show the working indicator inside the block, after `SHOW_AFTER_S`; after it no call is made any more.
 
-        `is_first`: No other process has worked on the message at `place`.
+        `is_first`: No other process has worked on the message at `target`.
         """
         if not isinstance(adapter, SupportsIndicators):
             yield
             return
         # Without a bound, a burst of messages makes more calls for typing than for answers.
         self._rooms.setdefault(adapter.name, anyio.Semaphore(MAX_WORKING, fast_acquire=True))
-        message = (adapter.name, place)
+        message = (adapter.name, target)
         if is_first and message not in self._was_shown:
-            self._remember(message, WorkShown.NO)
+            self._was_shown[message] = WorkShown.NO
         with unwrapped():
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(
@@ -92,7 +92,7 @@ class IndicatorUpdater:
                     tasks.cancel_scope.cancel()
 
     async def finished(
-        self, adapter: Adapter, place: ReplyTarget, *, ok: bool, age_s: float = 0.0
+        self, adapter: Adapter, target: ReplyTarget, *, ok: bool, age_s: float = 0.0
     ) -> float | None:
         """Replace the working indicator with a done or failure indicator.
 
@@ -101,10 +101,10 @@ class IndicatorUpdater:
         """
         if not isinstance(adapter, SupportsIndicators):
             return None
-        message = (adapter.name, place)
+        message = (adapter.name, target)
         was_shown = self._was_shown.get(message, WorkShown.UNKNOWN)
         error = await self._call(
-            adapter, lambda: adapter.show_finished(place, ok=ok, was_shown=was_shown)
+            adapter, lambda: adapter.show_finished(target, ok=ok, was_shown=was_shown)
         )
         if error is None or not error.retryable:
             self._was_shown.pop(message, None)
@@ -115,26 +115,21 @@ class IndicatorUpdater:
         doublings = int(max(age_s, 0.0) + 1).bit_length()
         return max(error.retry_after_s or 0.0, RETRY_BACKOFF.wait_s(doublings))
 
-    async def refused(self, adapter: Adapter, place: ReplyTarget) -> None:
+    async def refused(self, adapter: Adapter, target: ReplyTarget) -> None:
         """Show on a message that it was not accepted; not tried again, as there is a notice too."""
         if isinstance(adapter, SupportsRefusalIndicator):
-            await self._call(adapter, lambda: adapter.show_refused(place))
-
-    def _remember(self, message: _Message, was_shown: WorkShown) -> None:
-        self._was_shown[message] = was_shown
-        if len(self._was_shown) > MAX_REMEMBERED:
-            self._was_shown.popitem(last=False)
+            await self._call(adapter, lambda: adapter.show_refused(target))
 
     async def _refresh(
         self, adapter: SupportsIndicators, message: _Message, refresh_s: float
     ) -> None:
-        channel, place = message
+        channel, target = message
         await anyio.sleep(SHOW_AFTER_S)
         async with self._rooms[channel]:
             if self._was_shown.get(message) is WorkShown.NO:
-                self._remember(message, WorkShown.HERE)
+                self._was_shown[message] = WorkShown.HERE
             while True:
-                error = await self._call(adapter, lambda: adapter.show_working(place))
+                error = await self._call(adapter, lambda: adapter.show_working(target))
                 if refresh_s <= 0 or (error is not None and not error.retryable):
                     return
                 await anyio.sleep(refresh_s)

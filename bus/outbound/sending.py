@@ -46,7 +46,7 @@ class RowSender:
         self._outbox = outbox
         self._artifacts = ArtifactDownloader(gateway)
 
-    async def find_target(self, body: OutboundMessage) -> MessageId | None:
+    async def find_changed_message(self, body: OutboundMessage) -> MessageId | None:
         """Return the message that a row edits or deletes, if it was sent. Raises StoreError."""
         match body:
             case OutboundText():
@@ -59,14 +59,14 @@ class RowSender:
         return MessageId(row.platform_id) if row is not None and row.platform_id else None
 
     @staticmethod
-    def is_edit(body: OutboundMessage, adapter: Adapter, target: MessageId | None) -> bool:
+    def is_edit(body: OutboundMessage, adapter: Adapter, message: MessageId | None) -> bool:
         """Return whether a row sends no new message: repeating it does no harm."""
         if isinstance(body, OutboundRemoval | OutboundEdit):
             return True
-        return isinstance(body, OutboundText) and target is not None and _can_edit(adapter)
+        return isinstance(body, OutboundText) and message is not None and _can_edit(adapter)
 
     async def send(
-        self, row: OutboxRow, body: OutboundMessage, adapter: Adapter, target: MessageId | None
+        self, row: OutboxRow, body: OutboundMessage, adapter: Adapter, message: MessageId | None
     ) -> MessageId:
         """Send one row; return the platform's id of what people see.
 
@@ -75,22 +75,22 @@ class RowSender:
         """
         match body:
             case OutboundText():
-                return await self._send_text(row, body, adapter, target)
+                return await self._send_text(row, body, adapter, message)
             case OutboundFile():
                 return await self._send_file(row, body, adapter)
             case OutboundRemoval():
-                if target is not None:
-                    await _remove(adapter, target, body)
+                if message is not None:
+                    await _remove(adapter, message, body)
                 return MessageId("")
             case OutboundEdit():
-                if target is not None:
-                    await _edit_only(adapter, target, body)
+                if message is not None:
+                    await _edit_only(adapter, message, body)
                 return MessageId("")
             case _:
                 assert_never(body)
 
     async def show_failure(
-        self, key: str, body: OutboundMessage, adapter: Adapter, target: MessageId | None
+        self, key: str, body: OutboundMessage, adapter: Adapter, message: MessageId | None
     ) -> None:
         """Say in its place that a text was refused for good, if people would miss it or see it grow. Raises nothing.
 
@@ -98,12 +98,12 @@ class RowSender:
         """
         if not isinstance(body, OutboundText):
             return
-        place, text = body.reply_target, body.reply_target.texts.answer_refused
+        reply_target, text = body.reply_target, body.reply_target.texts.answer_refused
         with decoration("failure text"), anyio.fail_after(FAILURE_PATCH_DEADLINE_S):
-            if target is not None and isinstance(adapter, SupportsStreaming):
-                await adapter.update_streaming(place, target, text, final=True)
+            if message is not None and isinstance(adapter, SupportsStreaming):
+                await adapter.update_streaming(reply_target, message, text, final=True)
             elif await self._leaves_gap(key, body):
-                await adapter.send(place, text, key=f"{key}:refused")
+                await adapter.send(reply_target, text, key=f"{key}:refused")
 
     async def _leaves_gap(self, key: str, body: OutboundText) -> bool:
         """Return whether a text is one of several messages of an answer. Raises StoreError."""
@@ -114,7 +114,7 @@ class RowSender:
         return is_part or key != first or await self._outbox.find(second) is not None
 
     async def _send_text(
-        self, row: OutboxRow, body: OutboundText, adapter: Adapter, target: MessageId | None
+        self, row: OutboxRow, body: OutboundText, adapter: Adapter, message: MessageId | None
     ) -> MessageId:
         key = message_key(row, body)
         # Buttons belong under the last of the row's messages.
@@ -123,8 +123,8 @@ class RowSender:
             return await adapter.start_streaming(
                 body.reply_target, body.markdown, key=key, buttons=body.buttons
             )
-        if target is not None and await _edit(adapter, target, body):
-            return target
+        if message is not None and await _edit(adapter, message, body):
+            return message
         if body.buttons and isinstance(adapter, SupportsButtons):
             return await adapter.send_with_buttons(
                 body.reply_target, body.markdown, body.buttons, key=key

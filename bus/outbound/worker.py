@@ -237,12 +237,12 @@ class DeliveryWorker:
         return key
 
     def show_working(
-        self, channel: str, place: ReplyTarget, *, is_first: bool = False
+        self, channel: str, target: ReplyTarget, *, is_first: bool = False
     ) -> AbstractAsyncContextManager[None]:
         """Show the working indicator inside the block (see `IndicatorUpdater.working`). Raises nothing of its own."""
-        return self._indicators.working(self._adapters[channel], place, is_first=is_first)
+        return self._indicators.working(self._adapters[channel], target, is_first=is_first)
 
-    async def show_finished(self, key: ConversationKey, place: ReplyTarget, *, ok: bool) -> None:
+    async def show_finished(self, key: ConversationKey, target: ReplyTarget, *, ok: bool) -> None:
         """Replace the working indicator with a done or failure indicator. Raises nothing.
 
         If the platform refuses that for a while, it is stored, and tried again from then on, by the next process too.
@@ -250,15 +250,15 @@ class DeliveryWorker:
         adapter = self._adapters.get(key.channel)
         if adapter is None:
             return
-        wait_s = await self._indicators.finished(adapter, place, ok=ok)
+        wait_s = await self._indicators.finished(adapter, target, ok=ok)
         if wait_s is not None:
-            later = indicator_row(key, place, ok=ok, not_before=self._now() + wait_s)
+            later = indicator_row(key, target, ok=ok, not_before=self._now() + wait_s)
             await self._store.call(lambda: self.enqueue(key, [later]))
 
-    async def show_refused(self, channel: str, place: ReplyTarget) -> None:
+    async def show_refused(self, channel: str, target: ReplyTarget) -> None:
         """Show on a message that it was not accepted, where the platform can. Raises nothing."""
         if channel in self._adapters:
-            await self._indicators.refused(self._adapters[channel], place)
+            await self._indicators.refused(self._adapters[channel], target)
 
     async def wait_for_slot(self, lane: tuple[str, str], interval_s: float) -> None:
         """Wait for the next call that the rate limit of a lane (channel and purpose, id) allows."""
