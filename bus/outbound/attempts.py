@@ -1,6 +1,7 @@
 """One attempt at one outbox row: send it, or find out what became of an earlier attempt, and record the outcome."""
 
 import logging
+import math
 from dataclasses import dataclass, replace
 
 import anyio
@@ -93,6 +94,7 @@ class DeliveryAttempts:
         self._now = now
         self._tracer = tracer
         self._scopes: set[anyio.CancelScope] = set()
+        self._stop_at = math.inf
         self._in_flight: dict[int, tuple[str, str, anyio.Event]] = {}
         self._started: set[str] = set()  # keys of rows whose first attempt begins with their commit
 
@@ -117,10 +119,10 @@ class DeliveryAttempts:
         self._started.discard(key)
 
     def stop(self) -> None:
-        """Give attempts in progress `STOP_GRACE_S` to be recorded."""
-        stop_at = anyio.current_time() + STOP_GRACE_S
+        """Give attempts in progress, and one that begins in this moment, `STOP_GRACE_S` to be recorded."""
+        self._stop_at = anyio.current_time() + STOP_GRACE_S
         for scope in self._scopes:
-            scope.deadline = min(scope.deadline, stop_at)
+            scope.deadline = self._stop_at
 
     async def wait_recorded(self, channel: str, chats: set[str]) -> None:
         """Wait until the attempts in progress in these chats are recorded."""
@@ -196,7 +198,7 @@ class DeliveryAttempts:
         closed = None
         recorded = anyio.Event()
         # Shielded: what the platform has accepted is recorded, also while Parley stops.
-        with anyio.CancelScope(shield=True) as scope:
+        with anyio.CancelScope(shield=True, deadline=self._stop_at) as scope:
             self._scopes.add(scope)
             self._in_flight[row.id] = (*chat, recorded)
             try:

@@ -14,6 +14,7 @@ from typing_extensions import override
 from bus.errors import DeliveryError
 from bus.locales.en import ENGLISH
 from bus.messages import MessageId, OutboundFile, OutboundText, ReplyTarget, encode_outbound
+from bus.outbound.attempts import SEND_DEADLINE_S
 from bus.outbound.retry_policy import RetryTimings
 from bus.outbound.worker import DeliveryWorker
 from bus.platform import Capabilities
@@ -31,6 +32,7 @@ from store.outbox import (
     start_first_attempt,
 )
 from store.sqlite_engine import SqliteEngine
+from tests.bus.test_full_disk import HeldSendPlatform
 from tests.eventually import eventually
 from tests.fakes.clock import OffsetClock
 from tests.fakes.migrated import place_database
@@ -612,3 +614,48 @@ def _changes(database: Database) -> int:
     engine = database.engine
     assert isinstance(engine, SqliteEngine)
     return engine._writer._connection.total_changes
+
+
+class StoppedOutbox(OutboxStore):
+    """Stores the start of an attempt in the very moment in which the service stops."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self.scope = anyio.CancelScope()
+        self.worker_stopped = anyio.Event()
+
+    @override
+    async def mark_sending(
+        self, row_id: int, *, now: float, uncertain_attempts: int | None = None
+    ) -> bool:
+        is_open = await super().mark_sending(row_id, now=now, uncertain_attempts=uncertain_attempts)
+        self.scope.cancel()
+        with anyio.CancelScope(shield=True):
+            await self.worker_stopped.wait()
+        return is_open
+
+
+async def test_an_attempt_that_begins_while_the_service_stops_does_not_hold_it_up(
+    tmp_path: Path,
+) -> None:
+    platform = HeldSendPlatform()
+    async with (
+        Database.open(StoreConfig(), place_database(tmp_path)) as database,
+        httpx.AsyncClient() as gateway,
+    ):
+        outbox = StoppedOutbox(database)
+        delivery = DeliveryWorker({platform.name: platform}, outbox, gateway)
+
+        async def run() -> None:
+            with outbox.scope:
+                await delivery.run()
+
+        await outbox.enqueue([text("a")])
+        with anyio.fail_after(SEND_DEADLINE_S / 2):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(run)
+                await eventually(lambda: outbox.scope.cancel_called and delivery._tasks is None)
+                outbox.worker_stopped.set()
+        row = await outbox.find("a")
+        assert row is not None
+        assert row.state == "sending"
