@@ -37,7 +37,7 @@ class AgentServer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BusContext:
-    """The surroundings of a running bus.
+    """What all parts of a running bus share.
 
     Attributes:
         tasks: Owns all tasks of the bus.

@@ -16,8 +16,9 @@ ConversationKey = conversations.ConversationKey
 SenderKind = Literal["member", "guest", "external", "unknown"]
 """Whether a sender belongs to the organization that the bot serves.
 
-`member`: yes. `guest`: a guest account in it (Slack's single- and multi-channel guests). `external`: an account of
-another organization (Slack Connect, Feishu external users). `unknown`: the platform does not say (Telegram).
+`member`: yes, or the platform knows no organizations (Telegram). `guest`: a guest account in it (Slack's single- and
+multi-channel guests). `external`: an account of another organization (Slack Connect, Feishu external users).
+`unknown`: the platform did not say.
 """
 
 

@@ -183,9 +183,8 @@ class Bus:
         if calls.others:
             self._workers.hand_over()
             await self.takeover.announce_leaving()
-            with suppress(
-                StoreUnavailable
-            ):  # the agent's server is another one: it goes on, and is joined
+            # Not served where the agent's server is another process: a run there goes on, and is joined.
+            with suppress(StoreUnavailable):
                 await calls.call(calls.node, HAND_OVER, "")
         await self.local_intake.wait_idle()
         await self.takeover.leave()

@@ -13,7 +13,7 @@ class ConversationKey:
     """Identifies a conversation: one thread, messages strictly in order.
 
     Attributes:
-        channel: The platform's name: `slack`, `telegram`, `feishu`, `terminal`.
+        channel: The configured name of the bot account: `slack`, `telegram-support`.
         workspace: Slack team id, Feishu tenant key, Telegram bot id. Opaque.
         chat: The platform's chat id. Opaque.
         topic: Thread root, forum topic or first message of a reply chain; empty for a flat chat.

@@ -222,9 +222,7 @@ class AccountLimiter:
         self._refused[chat] = now + seconds
         if len(self._refused) < _CHATS_OF_ACCOUNT_REFUSAL:
             return
-        if (
-            not self._account.is_paused
-        ):  # Else calls that were under way when the first was refused.
+        if not self._account.is_paused:  # Else the call was under way when another was refused.
             self._learned.halve()
             self._account.set_windows(self._account_windows())
         self._account.pause(seconds)

@@ -50,9 +50,8 @@ class SlackIndicator:
         self._texts = words
         self._unsupported: set[str] = set()
         self._active = BoundedDict[ReplyTarget, tuple[str, ...]](_KEPT)
-        self._concluded = BoundedDict[ReplyTarget, bool](
-            _KEPT
-        )  # outcome shown, working reaction still there
+        # The outcome is shown, and the working reaction is still there.
+        self._concluded = BoundedDict[ReplyTarget, bool](_KEPT)
         self._outcomes = BoundedDict[ReplyTarget, bool](_KEPT)
         self._budgets: dict[str, ReactionBudget] = {}  # by workspace
         self._titles = BoundedDict[tuple[str, str], str](_KEPT)

@@ -116,9 +116,8 @@ class SlackReceiver:
         them. Signatures of HTTP requests are verified before they come here, because Bolt parses first.
         """
 
-        async def authorize() -> (
-            AuthorizeResult
-        ):  # Bolt would call auth.test, and acknowledge events if that fails.
+        async def authorize() -> AuthorizeResult:
+            # Bolt would call auth.test, and acknowledge events if that fails.
             bot = self._api.known_identity
             return AuthorizeResult(
                 enterprise_id=bot.enterprise_id or None,
@@ -262,9 +261,8 @@ class SlackReceiver:
         kind: SenderKind = "unknown"
         if self._is_for_us(inbound) and not inbound.sender.is_bot:
             kind = await self._users.kind_of(inbound.sender.user_id)
-        if (
-            kind == "unknown" and "/" in inbound.reply_target.user
-        ):  # a team of their own: Slack Connect
+        has_own_team = "/" in inbound.reply_target.user  # Slack Connect
+        if kind == "unknown" and has_own_team:
             kind = "external"
         return replace(inbound, sender=replace(inbound.sender, kind=kind))
 

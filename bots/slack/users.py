@@ -117,9 +117,8 @@ class SlackUserDirectory:
     async def _read_list(self) -> None:
         """Learn about everybody in the workspace, unless that was tried a moment ago or Slack does not allow it."""
         me = self._api.known_identity
-        if (
-            me.is_org_install
-        ):  # Has a list for each of its workspaces, and an event does not always name one.
+        if me.is_org_install:
+            # It has a list for each of its workspaces, and an event does not always name one.
             return
         async with self._listing:
             now = anyio.current_time()

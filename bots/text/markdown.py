@@ -171,9 +171,8 @@ def _wrap(
 ) -> Sequence[tree.Inline]:
     if opening is None or deep:
         return content
-    if (
-        opening.markup == "autolink"
-    ):  # its label is an address too: nothing in it may read as a mark
+    if opening.markup == "autolink":
+        # Its label is an address too: nothing in it may read as a mark.
         label = escape_url("".join(part.text for part in content if isinstance(part, tree.Text)))
         content = [_text(label)]
     if opening.type == "link_open":

@@ -77,9 +77,8 @@ class Questions:
 
     async def mark_answered(self, row: InboxRow) -> None:
         """Note that what a row's turn waited for was answered, or is gone. Raises StoreError."""
-        next_step(
-            TurnState.WAITING_FOR_APPROVAL, TurnEvent.ANSWERED
-        )  # its effect is the line below
+        # The effect of this transition is the line below.
+        next_step(TurnState.WAITING_FOR_APPROVAL, TurnEvent.ANSWERED)
         await self._history.clear_question(row)
 
     async def has_button(self, row: InboxRow, token: str) -> bool:

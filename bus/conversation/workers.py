@@ -100,10 +100,10 @@ class ConversationWorkers:
         if former_thread is None:
             self._enqueue(self._worker_at(row), message)
             return
-        lane = (row.key, former_thread)
-        if lane not in self._former:
-            self._former[lane] = ConversationWorker(row.key, former_thread)
-        self._enqueue(self._former[lane], message)
+        former = (row.key, former_thread)
+        if former not in self._former:
+            self._former[former] = ConversationWorker(row.key, former_thread)
+        self._enqueue(self._former[former], message)
 
     def give_up(self, row: InboxRow, target: ReplyTarget) -> None:
         """Finish a message that cannot be decoded as failed, in its turn, and tell where its answer was to go."""
