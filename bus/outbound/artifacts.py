@@ -1,17 +1,16 @@
 """Files that the agent presented, fetched from the gateway to be sent on."""
 
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import anyio
 import httpx
 from anyio import to_thread
 
 from bus.errors import DeliveryError
 from bus.messages import OutboundFile
 from bus.platform import OutgoingFile
+from bus.temporary_files import temporary_file_error, temporary_folder
 
 FETCH_TIMEOUT_S = 30.0
 """Silence from the gateway that ends a fetch."""
@@ -32,19 +31,12 @@ class ArtifactDownloader:
         Raises:
             DeliveryError: the gateway or the disk cannot be used now; nothing was sent.
         """
-        try:
-            folder = await to_thread.run_sync(lambda: tempfile.TemporaryDirectory(prefix="parley-"))
-        except OSError as error:
-            raise _disk_error(error) from error
-        try:
-            target = Path(folder.name) / "artifact"
+        async with temporary_folder() as folder:
+            target = folder / "artifact"
             if body.content:
                 yield await to_thread.run_sync(_written, body, target)
             else:
                 yield await self._fetch(body, target, max_bytes)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await to_thread.run_sync(folder.cleanup)
 
     async def _fetch(self, body: OutboundFile, target: Path, max_bytes: int) -> OutgoingFile | str:
         texts = body.reply_target.texts
@@ -60,7 +52,7 @@ class ArtifactDownloader:
                     ";"
                 )[0]
         except OSError as error:
-            raise _disk_error(error) from error
+            raise temporary_file_error(error) from error
         except httpx.HTTPError as error:
             reason = f"the gateway cannot be reached ({type(error).__name__})"
             raise DeliveryError(reason, retryable=True) from error
@@ -69,10 +61,6 @@ class ArtifactDownloader:
         if size == 0:
             return texts.artifact_empty.format(name=body.name)
         return OutgoingFile(path=target, name=body.name, mime=mime, size_bytes=size)
-
-
-def _disk_error(error: OSError) -> DeliveryError:
-    return DeliveryError(f"no temporary file could be written ({error.strerror})", retryable=True)
 
 
 def _written(body: OutboundFile, target: Path) -> OutgoingFile:

@@ -3,7 +3,6 @@
 import hashlib
 import logging
 import secrets
-import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -18,6 +17,7 @@ from bus.locales import Messages
 from bus.messages import Attachment
 from bus.platform import Adapter, SupportsDownloads
 from bus.retry import Backoff
+from bus.temporary_files import temporary_file_error, temporary_folder
 
 log = logging.getLogger(__name__)
 
@@ -99,19 +99,16 @@ class FileUploader:
             return ""
         if file.size_bytes is not None and file.size_bytes > MAX_FILE_BYTES:
             return _reason(FileTooLarge(MAX_FILE_BYTES), texts)
-        folder = await to_thread.run_sync(lambda: tempfile.TemporaryDirectory(prefix="parley-"))
         try:
-            with anyio.fail_after(FILE_S):
-                return await self._upload_with_retries(
-                    adapter, thread_id, file, Path(folder.name) / "file"
-                )
+            async with temporary_folder() as folder:
+                with anyio.fail_after(FILE_S):
+                    return await self._upload_with_retries(
+                        adapter, thread_id, file, folder / "file"
+                    )
         except DeliveryError as error:
             return _reason(error, texts)
         except TimeoutError:
             return texts.upload_too_slow
-        finally:
-            with anyio.CancelScope(shield=True):
-                await to_thread.run_sync(folder.cleanup)
 
     async def _upload_with_retries(
         self, adapter: SupportsDownloads, thread_id: str, file: Attachment, copy: Path
@@ -181,8 +178,11 @@ def _read_at(copy: Path, offset: int) -> bytes:
 
 
 def _append(copy: Path, chunk: bytes) -> None:
-    with copy.open("ab") as file:
-        file.write(chunk)
+    try:
+        with copy.open("ab") as file:
+            file.write(chunk)
+    except OSError as error:
+        raise temporary_file_error(error) from error
 
 
 def _read_head(copy: Path) -> bytes:
@@ -222,7 +222,8 @@ def _suffix_of(head: bytes) -> str:
 async def _fetch(adapter: SupportsDownloads, file: Attachment, copy: Path) -> None:
     """Save a file's bytes. Raises DeliveryError."""
     size = 0
-    await to_thread.run_sync(copy.write_bytes, b"")
+    await to_thread.run_sync(lambda: copy.unlink(missing_ok=True))  # of an earlier attempt
+    await to_thread.run_sync(_append, copy, b"")
     async with adapter.download(file, max_bytes=MAX_FILE_BYTES) as chunks:
         async for chunk in chunks:
             size += len(chunk)

@@ -1,8 +1,9 @@
 """Files that people sent reach the thread, and what could not be brought is told."""
 
+import tempfile
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import anyio
@@ -167,3 +168,29 @@ async def test_stop_ends_a_download(tmp_path: Path) -> None:
         await harness.send("next")
         await harness.expect_replies("Stopped.", "Hello you")
         assert harness.prompts() == ["next"]
+
+
+@contextmanager
+def no_room_for_temporary_files(folder: Path) -> Iterator[None]:
+    tempfile.tempdir = str(folder / "gone")
+    try:
+        yield
+    finally:
+        tempfile.tempdir = None
+
+
+async def test_a_message_is_answered_although_the_disk_takes_no_temporary_file(
+    tmp_path: Path,
+) -> None:
+    platform = DownloadingPlatform()
+    platform.content = {"r1": [b"one"]}
+    async with running_bus(tmp_path, platform=platform) as harness:
+        with no_room_for_temporary_files(tmp_path):
+            files = (Attachment(name="report.pdf", ref="r1"),)
+            await harness.send("look at this", attachments=files)
+            await eventually(lambda: len(platform.texts) == 1)
+        assert platform.texts == ["Hello you"]
+        text, problem = str(message(harness)["content"]).split("\n")
+        assert text == "look at this"
+        assert "report.pdf" in problem
+        assert "no temporary file could be written" in problem
