@@ -34,7 +34,7 @@ class ArtifactDownloader:
         async with temporary_folder() as folder:
             target = folder / "artifact"
             if body.content:
-                yield await to_thread.run_sync(_written, body, target)
+                yield await to_thread.run_sync(_write, body, target)
             else:
                 yield await self._fetch(body, target, max_bytes)
 
@@ -63,9 +63,12 @@ class ArtifactDownloader:
         return OutgoingFile(path=target, name=body.name, mime=mime, size_bytes=size)
 
 
-def _written(body: OutboundFile, target: Path) -> OutgoingFile:
+def _write(body: OutboundFile, target: Path) -> OutgoingFile:
     content = body.content.encode("utf-8", "replace")
-    target.write_bytes(content)
+    try:
+        target.write_bytes(content)
+    except OSError as error:
+        raise temporary_file_error(error) from error
     return OutgoingFile(path=target, name=body.name, mime="text/markdown", size_bytes=len(content))
 
 

@@ -10,7 +10,8 @@ import anyio
 import pytest
 
 from bus.errors import DeliveryError
-from bus.messages import Attachment
+from bus.messages import Attachment, OutboundFile, ReplyTarget
+from bus.outbound.artifacts import _write
 from bus.runs.uploads import MAX_FILE_BYTES, MAX_FILES, upload_filename
 from tests.bus.harness import BusHarness, running_bus
 from tests.eventually import eventually
@@ -194,3 +195,17 @@ async def test_a_message_is_answered_although_the_disk_takes_no_temporary_file(
         assert text == "look at this"
         assert "report.pdf" in problem
         assert "no temporary file could be written" in problem
+
+
+def test_a_text_that_no_disk_takes_is_sent_later(tmp_path: Path) -> None:
+    file = OutboundFile(
+        channel="fake",
+        reply_target=ReplyTarget(chat="c"),
+        thread_id="",
+        path="",
+        name="a.md",
+        content="hi",
+    )
+    with pytest.raises(DeliveryError, match="no temporary file") as failure:
+        _write(file, tmp_path / "gone" / "artifact")
+    assert failure.value.retryable
