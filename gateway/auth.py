@@ -66,6 +66,7 @@ NO_TOKEN = "Send the admin token as `Authorization: Bearer ...` or `X-Api-Key`."
 WRONG_TOKEN = "The admin token is wrong."  # noqa: S105 - a sentence
 FORBIDDEN = "The token {name} has the scope `{scope}`, which does not permit this request."
 WRONG_HOST = "Unknown Host header: see gateway.allowed_hosts."
+NOT_FOUND = "Not Found"
 WRONG_ORIGIN = "This origin is not allowed: see gateway.cors_origins."
 _CHALLENGE = (b"www-authenticate", b'Bearer realm="parley"')
 BODY_TIMEOUT = "The request body arrived too slowly."
@@ -192,9 +193,8 @@ class AccessMiddleware:
     def _check_request(self, scope: Scope, named: ApiToken | None) -> Rejection | None:
         """Return why a request is rejected; marks the scope of requests with the token."""
         headers = Headers(scope=scope)
-        host = _host_name(headers.get("host", ""))
-        if host not in self._hosts:
-            return Rejection(status=421, detail=WRONG_HOST)
+        if misdirected := self._check_address(scope, headers):
+            return misdirected
         if (
             scope["path"].startswith((WEBHOOK_PREFIX, INSTALL_PREFIX))
             and scope["path"] in self._open_paths
@@ -217,6 +217,13 @@ class AccessMiddleware:
             return too_fast or without
         return _check_length(headers, _body_limit(scope))
 
+    def _check_address(self, scope: Scope, headers: Headers) -> Rejection | None:
+        """Return why a host or path is not served."""
+        if _host_name(headers.get("host", "")) not in self._hosts:
+            return Rejection(status=421, detail=WRONG_HOST)
+        # Routes end with `$`, which also matches before a line break at the end; `token_scopes` reads it otherwise.
+        return Rejection(status=404, detail=NOT_FOUND) if "\n" in scope["path"] else None
+
     def _is_open(self, scope: Scope) -> bool:
         path, method = scope["path"], scope["method"]
         is_page = path == "/" or f"{path}/".startswith(_PAGE_PREFIXES)
@@ -225,8 +232,8 @@ class AccessMiddleware:
     def _check_websocket(self, scope: Scope, named: ApiToken | None) -> Rejection | None:
         """Return why a WebSocket is rejected. Browsers open them from any page, and CORS does not apply."""
         headers = Headers(scope=scope)
-        if _host_name(headers.get("host", "")) not in self._hosts:
-            return Rejection(status=421, detail=WRONG_HOST)
+        if misdirected := self._check_address(scope, headers):
+            return misdirected
         if self._is_cross_origin("POST", headers):
             return Rejection(status=403, detail=WRONG_ORIGIN)
         without = self._check_token(scope, named)
@@ -242,7 +249,9 @@ class AccessMiddleware:
             return None
         if named is not None:
             # What a client sends over a WebSocket starts runs.
-            permitted = is_permitted(named, scope.get("method", "POST"), scope["path"])
+            permitted = is_permitted(
+                named, scope.get("method", "POST"), scope["path"], scope["query_string"]
+            )
             detail = FORBIDDEN.format(name=named.name, scope=named.scope)
             return None if permitted else Rejection(status=403, detail=detail)
         given = _given_token(scope)

@@ -2,6 +2,7 @@
 
 import re
 from typing import Self
+from urllib.parse import parse_qs
 from uuid import UUID
 
 from pydantic import BaseModel, Field, field_validator, model_validator
@@ -23,6 +24,9 @@ _ADMINISTRATION = re.compile(r"/api/(?:tokens|mcp|skills|agents)(?:/.*)?")
 """What decides who may do something, or what code runs: to change it takes the scope `admin`."""
 
 _SECRETS = re.compile(r"/api/tokens(?:/.*)?")
+_CANCELING = "cancel_on_disconnect"
+"""A GET with this in its query cancels a run when its client leaves."""
+
 _THREAD = re.compile(r"/api(?:/langgraph)?/threads/([^/]+)(?:/(?!copy$).*)?")
 """A thread and what belongs to it. A copy of it is another thread."""
 
@@ -57,7 +61,7 @@ class NewTokenRequest(BaseModel):
         return None if self.days is None else self.days * _DAY_S
 
 
-def is_permitted(token: ApiToken, method: str, path: str) -> bool:
+def is_permitted(token: ApiToken, method: str, path: str, query: bytes = b"") -> bool:
     """Return whether a token permits a request.
 
     - `admin`: everything, like the admin token.
@@ -69,6 +73,7 @@ def is_permitted(token: ApiToken, method: str, path: str) -> bool:
         token: The token; whether it has expired is not judged here.
         method: The HTTP method; "GET" for a WebSocket that only listens, else "POST".
         path: The path as the routes see it, decoded.
+        query: The query as it was sent.
     """
     if token.scope == "admin":
         return True
@@ -80,5 +85,15 @@ def is_permitted(token: ApiToken, method: str, path: str) -> bool:
         return False
     is_reading = method in _READING or (method == "POST" and _QUERIES.fullmatch(path) is not None)
     if token.scope == "read":
-        return is_reading
+        return is_reading and not _cancels(query)
     return is_reading or _ADMINISTRATION.fullmatch(path) is None
+
+
+def _cancels(query: bytes) -> bool:
+    """Return whether a query has a run cancelled.
+
+    >>> _cancels(b"a=1&cancel%5Fon_disconnect=1"), _cancels(b"cancel_on_disconnect=false"), _cancels(b"a=1")
+    (True, False, False)
+    """
+    given = parse_qs(query.decode("latin-1"), keep_blank_values=True).get(_CANCELING, ())
+    return any(value.lower() != "false" for value in given)

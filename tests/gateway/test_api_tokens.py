@@ -64,6 +64,22 @@ def test_what_each_scope_permits(method: str, path: str, scopes: str) -> None:
     assert {s for s in every if is_permitted(token(s), method, path)} == set(scopes.split())
 
 
+@pytest.mark.parametrize(
+    ("query", "scopes"),
+    [
+        (b"cancel_on_disconnect=true", "operator admin thread"),
+        (b"a=1&cancel%5Fon_disconnect=1", "operator admin thread"),
+        (b"cancel_on_disconnect=false&cancel_on_disconnect=yes", "operator admin thread"),
+        (b"cancel_on_disconnect=False&stream_mode=values", "read operator admin thread"),
+        (b"", "read operator admin thread"),
+    ],
+)
+def test_who_reads_cancels_no_run_by_leaving(query: bytes, scopes: str) -> None:
+    every: tuple[TokenScope, ...] = ("read", "operator", "admin", "thread")
+    path = f"{THREAD}/runs/r/stream"
+    assert {s for s in every if is_permitted(token(s), "GET", path, query)} == set(scopes.split())
+
+
 async def create(service: ComposedService, name: str, scope: str, **more: object) -> str:
     body = {"name": name, "scope": scope, **more}
     answer = await service.client.post("/api/tokens", json=body)
@@ -99,6 +115,45 @@ async def test_a_token_opens_what_its_scope_permits_until_it_is_revoked(tmp_path
         assert (await service.client.delete("/api/tokens/dashboard")).status_code == 404
         again = await service.client.post("/api/tokens", json={"name": "a b", "scope": "read"})
         assert again.status_code == 422
+
+
+@pytest.mark.parametrize("ending", ["%0A", "%0a", "%0D%0A", "%0A%0A", "/%0A"])
+async def test_a_path_that_ends_in_a_line_break_leads_nowhere(tmp_path: Path, ending: str) -> None:
+    async with composed(tmp_path) as service:
+        for scope in ("read", "operator", "admin"):
+            value = await create(service, scope, scope)
+            for method, path, body in (
+                ("GET", "/api/tokens", None),
+                ("POST", "/api/tokens", {"name": "mine", "scope": "admin"}),
+                ("PUT", "/api/mcp/config", {"mcp_servers": {}}),
+                ("POST", "/api/agents", {"name": "mine"}),
+                ("GET", "/api/models", None),
+            ):
+                answer = await service.stranger.request(
+                    method, path + ending, json=body, headers=bearer(value)
+                )
+                assert answer.status_code == 404, (scope, method, path, answer.text)
+        named = [row["name"] for row in (await service.client.get("/api/tokens")).json()["rows"]]
+        assert sorted(named) == ["admin", "operator", "read"]
+        assert (await service.client.get("/api/agents")).json()["agents"] == []
+
+
+async def test_a_reader_may_watch_a_run_and_not_end_it_by_leaving(tmp_path: Path) -> None:
+    thread = "11111111-1111-4111-8111-111111111111"
+    async with composed(tmp_path) as service:
+        await service.client.post("/api/threads", json={"thread_id": thread})
+        run = await service.client.post(
+            f"/api/threads/{thread}/runs",
+            json={
+                "assistant_id": "lead_agent",
+                "input": {"messages": [{"role": "user", "content": "hi"}]},
+            },
+        )
+        value = await create(service, "dashboard", "read")
+        join = f"/api/threads/{thread}/runs/{run.json()['run_id']}/join"
+        for query, status in (("?cancel_on_disconnect=true", 403), ("", 200)):
+            answer = await service.stranger.get(join + query, headers=bearer(value))
+            assert answer.status_code == status
 
 
 async def test_a_token_of_a_thread_runs_it_and_no_other(tmp_path: Path) -> None:
