@@ -4,9 +4,13 @@ import logging
 import math
 import time
 from collections.abc import Callable
+from contextvars import ContextVar
 
 from store.api_tokens import PREFIX, ApiToken, ApiTokenStore, token_digest
 from store.errors import StoreError
+
+TOKEN_THREAD: ContextVar[str] = ContextVar("TOKEN_THREAD", default="")
+"""The thread of the token with which the current request came; "" = another token, or none."""
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.api_tokens import ApiTokenLookup
+from gateway.api_tokens import TOKEN_THREAD, ApiTokenLookup
 from gateway.audit import ANONYMOUS, token_fingerprint
 from gateway.config import Config
 from gateway.config_file import ConfigError
@@ -168,6 +168,7 @@ class AccessMiddleware:
             await self._app(scope, receive, send)
             return
         named = await self._find_named(scope)
+        TOKEN_THREAD.set(named.thread_id if named is not None else "")
         if scope["type"] == "websocket":
             refusal = self._check_websocket(scope, named)
             if refusal is not None:

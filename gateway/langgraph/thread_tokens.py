@@ -1,0 +1,40 @@
+"""What runs of a thread's token may not choose: whose they are.
+
+Whoever holds such a token, as every visitor of a page with an embedded chat does, reads and changes one thread. Notes
+about people are not of the thread, so its runs have notes of their own.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from fastapi import HTTPException
+
+from gateway.api_tokens import TOKEN_THREAD
+from gateway.runtime.request import GraphRunRequest
+
+MEMORY_SCOPE = "memory_scope"
+_IDENTITY = (MEMORY_SCOPE, "user_id", "is_bootstrap")
+
+
+def refuse_identity(config: object, context: object) -> None:
+    """Refuse options of a request that say for whom a run works. Raises HTTPException (403)."""
+    if not TOKEN_THREAD.get():
+        return
+    options = config.get("configurable") if isinstance(config, Mapping) else None
+    for given in (options, context):
+        named = given if isinstance(given, Mapping) else {}
+        for key in _IDENTITY:
+            if key in named:
+                raise HTTPException(403, f"The token of a thread may not set {key!r} of a run.")
+
+
+def with_own_memory(request: GraphRunRequest) -> GraphRunRequest:
+    """Return a request whose run uses the notes of the token's thread, unless its assistant names others."""
+    thread_id = TOKEN_THREAD.get()
+    if not thread_id:
+        return request
+    options: dict[str, Any] = dict(request.config.get("configurable") or {})
+    if MEMORY_SCOPE in options or MEMORY_SCOPE in request.context:
+        return request
+    return replace(request, context={**request.context, MEMORY_SCOPE: f"thread:{thread_id}"})

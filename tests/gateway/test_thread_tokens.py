@@ -1,0 +1,107 @@
+"""The token of a thread, as visitors of a page have it: its runs know nothing of other people."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from tests.fakes.model import FakeModelServer
+from tests.gateway.composed import TOKEN, ComposedService, composed
+from tests.journeys.service import with_model
+
+OWN = "11111111-1111-4111-8111-111111111111"
+ANN = "person:slack:T1:U1"
+SECRET = "Their cat is called Quetzal"
+ADMIN = {"X-Api-Key": TOKEN}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedPage:
+    """A service with notes about Ann and about nobody in particular, and the token of one thread."""
+
+    service: ComposedService
+    model: FakeModelServer
+    visitor: dict[str, str]
+
+    async def ask(
+        self, headers: dict[str, str], *, assistant: str = "lead_agent", **options: object
+    ) -> httpx.Response:
+        """Run the thread."""
+        message = {"role": "user", "content": "what do you know?"}
+        body = {"assistant_id": assistant, "input": {"messages": [message]}, **options}
+        return await self.service.stranger.post(
+            f"/api/threads/{OWN}/runs/wait", json=body, headers=headers
+        )
+
+    def was_told(self) -> bool:
+        """Return whether the model has read the note in the last request."""
+        return SECRET in str(self.model.requests[-1].messages)
+
+
+@asynccontextmanager
+async def embedded_page(folder: Path) -> AsyncIterator[EmbeddedPage]:
+    async with FakeModelServer() as model:
+        text = yaml.safe_dump({**with_model(model.base_url), "title": {"enabled": False}})
+        async with composed(folder, text) as service:
+            for scope in (ANN, "default"):
+                fact = {"content": SECRET, "confidence": 0.9}
+                made = await service.client.post(
+                    "/api/memory/facts", params={"scope": scope}, json=fact
+                )
+                assert made.status_code == 200, made.text
+            await service.client.post("/api/threads", json={"thread_id": OWN})
+            wanted = {"name": "page", "scope": "thread", "thread_id": OWN}
+            made = await service.client.post("/api/tokens", json=wanted)
+            bearer = {"Authorization": f"Bearer {made.json()['token']}"}
+            yield EmbeddedPage(service=service, model=model, visitor=bearer)
+
+
+async def test_a_visitor_is_told_no_notes_of_others(tmp_path: Path) -> None:
+    async with embedded_page(tmp_path) as page:
+        for context in ({}, {"memory_scope": ANN}):
+            await page.ask(ADMIN, context=context)
+            assert page.was_told()
+        answer = await page.ask(page.visitor)
+        assert answer.status_code == 200
+        assert not page.was_told()
+        # What the operator's assistant says holds.
+        about_ann = {"graph_id": "lead_agent", "context": {"memory_scope": ANN}}
+        made = await page.service.client.post("/api/assistants", json=about_ann)
+        await page.ask(page.visitor, assistant=made.json()["assistant_id"])
+        assert page.was_told()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("memory_scope", ANN),
+        ("memory_scope", ""),
+        ("user_id", "slack:T1:U1"),
+        ("is_bootstrap", True),
+    ],
+)
+async def test_a_visitor_cannot_say_for_whom_a_run_works(
+    tmp_path: Path, key: str, value: object
+) -> None:
+    forms: list[dict[str, Any]] = [
+        {"context": {key: value}},
+        {"config": {"configurable": {key: value}}},
+    ]
+    async with embedded_page(tmp_path) as page:
+        for options in forms:
+            refused = await page.ask(page.visitor, **options)
+            assert refused.status_code == 403, refused.text
+            for method in ("run.start", "state.fork", "input.respond"):
+                params = {"assistant_id": "lead_agent", "input": {"messages": []}, **options}
+                reply = await page.service.stranger.post(
+                    f"/api/threads/{OWN}/commands",
+                    json={"id": 1, "method": method, "params": params},
+                    headers=page.visitor,
+                )
+                assert f"may not set {key!r}" in reply.text
+        assert not page.model.requests
