@@ -18,10 +18,9 @@ LOOP_WARNING = "loop_warning"
 HUMAN = "human"
 
 _NAMES = frozenset({SUMMARY, PLAN_REMINDER, LOOP_WARNING})
-_BLOCKS = re.compile(
-    r"<(uploaded_files|current_uploads|attachments|system-reminder)>.*?</\1>\s*",
-    re.DOTALL | re.IGNORECASE,
-)
+_BLOCK_TAGS = ("uploaded_files", "current_uploads", "attachments", "system-reminder")
+_OPENING = re.compile(rf"<({'|'.join(_BLOCK_TAGS)})>", re.IGNORECASE | re.ASCII)
+_CLOSING = {tag: re.compile(rf"(?ai:</{tag}>)\s*") for tag in _BLOCK_TAGS}
 
 
 def is_user_message(message: BaseMessage) -> bool:
@@ -44,5 +43,21 @@ def strip_framework_blocks(text: str) -> str:
 
     >>> strip_framework_blocks("<uploaded_files>\n- a.pdf\n</uploaded_files>\n\nWhat is <b>this</b>?")
     'What is <b>this</b>?'
+    >>> strip_framework_blocks("<attachments><system-reminder>a</System-Reminder> b")
+    '<attachments>b'
     """
-    return _BLOCKS.sub("", text).strip()
+    kept: list[str] = []
+    unclosed: set[str] = set()
+    at = 0
+    # One expression for whole blocks would look for the end of each opening that has none: quadratic.
+    for opening in _OPENING.finditer(text):
+        tag = opening[1].lower()
+        if opening.start() < at or tag in unclosed:
+            continue
+        closing = _CLOSING[tag].search(text, opening.end())
+        if closing is None:
+            unclosed.add(tag)
+        else:
+            kept.append(text[at : opening.start()])
+            at = closing.end()
+    return "".join((*kept, text[at:])).strip()

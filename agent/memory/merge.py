@@ -7,7 +7,7 @@ from dataclasses import replace
 from agent.memory.extraction_prompt import MemoryUpdate
 from agent.memory.schema import MemoryDocument, MemoryFact, MemorySection, normalized_content
 
-_SENTENCE = re.compile(r".+?(?:[.!?]+(?=\s|$)|[。！？]+|\n|$)\s*", re.DOTALL)
+_SENTENCE = re.compile(r".+?(?:(?<![.!?])[.!?]++(?=\s|$)|[。！？]+|\n|$)\s*", re.DOTALL)
 _ABOUT_UPLOADS = re.compile(
     r"/mnt/user-data\b"
     r"|\bupload(?:ed|s|ing)?\b.{0,60}\b(?:files?|documents?|images?|pictures?|photos?|pdfs?|spreadsheets?|attachments?)\b"

@@ -28,6 +28,7 @@ from typing_extensions import override
 from agent.models.scripted import ScriptedCall, ScriptedTurn, stream_chunks
 from agent.paths import OUTPUTS, UPLOADS, WORKSPACE
 from agent.prompt import BOOTSTRAP_TAG
+from agent.user_messages import strip_framework_blocks
 
 HINT = (
     "I am Parley's built-in demo, not a language model. "
@@ -41,7 +42,6 @@ WELCOME = (
     "- `/help` lists the commands\n\n"
 )
 
-_BLOCK = re.compile(r"<(uploaded_files|system-reminder)>.*?</\1>\s*", re.DOTALL)
 _FILE_NAME = re.compile(r"(?<![\w/.])([\w-]{1,60}\.[A-Za-z0-9]{1,8})\b")
 _CONTENT = re.compile(
     r"\b(?:saying|containing|with the text|that says|with)\b[:\s]+(.+)", re.IGNORECASE | re.DOTALL
@@ -141,7 +141,7 @@ def plan(messages: Sequence[BaseMessage], tools: set[str]) -> ScriptedTurn:
     if results:
         return _report_results(messages, results, tools)
     humans = [message for message in messages if isinstance(message, HumanMessage)]
-    request = _BLOCK.sub("", humans[-1].text).strip() if humans else ""
+    request = strip_framework_blocks(humans[-1].text) if humans else ""
     if any(message.type == "system" and BOOTSTRAP_TAG in message.text for message in messages):
         return ScriptedTurn(text=WELCOME + HINT)
     turn = _requested_calls(request, tools, call_id=f"call_{len(messages)}")
@@ -214,7 +214,7 @@ def _echo(request: str, humans: Sequence[HumanMessage]) -> str:
     number = "your first message" if count == 1 else f"message {count} from you"
     text = f"You said: {request}\n\nThis is {number} in this conversation"
     if count > 1:
-        before = _BLOCK.sub("", humans[-2].text).strip()
+        before = strip_framework_blocks(humans[-2].text)
         text += f"; the one before was “{before[:80]}”"
     return f"{text}.\n\n{HINT}"
 

@@ -12,10 +12,14 @@ FRAMEWORK_NAMES = frozenset({"summary", "todo_reminder", "loop_warning"})
 
 PREVIEW_CHARS = 60
 
-_BLOCKS = re.compile(
-    r"<(uploaded_files|current_uploads|attachments|system-reminder|current_date|memory)>.*?</\1>\s*", re.DOTALL
-)  # fmt: skip
-"""What a framework puts before a person's words."""
+_BLOCK_TAGS = (
+    *("uploaded_files", "current_uploads", "attachments"),
+    *("system-reminder", "current_date", "memory"),
+)
+"""Of what a framework puts before a person's words."""
+
+_OPENING = re.compile(f"<({'|'.join(_BLOCK_TAGS)})>")
+_CLOSING = {tag: re.compile(rf"</{tag}>\s*") for tag in _BLOCK_TAGS}
 
 
 def is_user_message(message: Message) -> bool:
@@ -38,7 +42,25 @@ def user_text(message: Message) -> str:
     >>> user_text({"content": "<uploaded_files>\n- a.pdf\n</uploaded_files>\n\nWhat is <b>this</b>?"})
     'What is <b>this</b>?'
     """
-    return _BLOCKS.sub("", text_of(message)).strip()
+    return _without_blocks(text_of(message)).strip()
+
+
+def _without_blocks(text: str) -> str:
+    """Return a text without blocks in tags; linear, also for many openings without an end."""
+    kept: list[str] = []
+    unclosed: set[str] = set()
+    at = 0
+    for opening in _OPENING.finditer(text):
+        tag = opening[1]
+        if opening.start() < at or tag in unclosed:
+            continue
+        closing = _CLOSING[tag].search(text, opening.end())
+        if closing is None:
+            unclosed.add(tag)
+        else:
+            kept.append(text[at : opening.start()])
+            at = closing.end()
+    return "".join((*kept, text[at:]))
 
 
 def last_rewind_point(thread_id: str, messages: Sequence[Message]) -> RewindPoint | None:

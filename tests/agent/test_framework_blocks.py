@@ -1,0 +1,69 @@
+"""What is left of a person's message without the framework's blocks, whatever people write."""
+
+import re
+import signal
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.memory.merge import remove_upload_mentions
+from agent.user_messages import strip_framework_blocks
+from bus.history.user_messages import user_text
+
+PARTS = (
+    *("<attachments>", "</attachments>", "<System-Reminder>", "</system-reminder>"),
+    *("<uploaded_files>", "</UPLOADED_FILES>", "<current_uploads>", "<\u017fystem-reminder>"),
+    *("</", "<", ">", " ", "\n", "words", "</attachments"),
+)
+LONG = 1_000_000
+"""Characters: what took seconds for 200,000 takes minutes, if the length counts twice."""
+
+CPU_S = 20.0
+"""CPU time after which the process is interrupted, seconds; the cured functions need a tenth of one."""
+
+
+WHOLE = re.compile(
+    r"<(?ai:(uploaded_files|current_uploads|attachments|system-reminder))>.*?</(?ai:\1)>\s*",
+    re.DOTALL,
+)
+WHOLE_OF_BUS = re.compile(
+    r"<(uploaded_files|current_uploads|attachments|system-reminder|current_date|memory)>.*?</\1>\s*",
+    re.DOTALL,
+)
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=14).map("".join))
+def test_blocks_go_and_nothing_else(text: str) -> None:
+    assert strip_framework_blocks(text) == WHOLE.sub("", text).strip()
+    assert user_text({"content": text}) == WHOLE_OF_BUS.sub("", text).strip()
+
+
+@pytest.fixture
+def interrupted() -> Iterator[None]:
+    """Interrupt the test when it has used `CPU_S` of CPU time, however slow the machine is."""
+
+    def interrupt(_signal: int, _frame: object) -> None:
+        raise AssertionError(f"more than {CPU_S:.0f} s of CPU time")
+
+    before = signal.signal(signal.SIGVTALRM, interrupt)
+    signal.setitimer(signal.ITIMER_VIRTUAL, CPU_S)
+    yield
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    signal.signal(signal.SIGVTALRM, before)
+
+
+@pytest.mark.usefixtures("interrupted")
+@pytest.mark.parametrize("opening", ["<attachments>", "<system-reminder></"])
+def test_openings_without_an_end_take_time_in_proportion(opening: str) -> None:
+    text = opening * (LONG // len(opening))
+    assert strip_framework_blocks(text) == text
+    assert user_text({"content": text}) == text
+
+
+@pytest.mark.usefixtures("interrupted")
+def test_dots_without_an_end_take_time_in_proportion() -> None:
+    """What a model was talked into writing into the notes."""
+    text = f"Ann uploaded a file{'.' * LONG}x. She likes tea."
+    assert remove_upload_mentions(text) == "She likes tea."
