@@ -99,23 +99,19 @@ def _add_files(
     """
     skipped: list[str] = []
     holes = 0
-
-    def skip_folder(error: OSError) -> None:
-        path = Path(str(error.filename)).relative_to(home).as_posix()
-        skipped.extend(_skipped(path, error))
-
-    for root, folders, files, handle in os.fwalk(home, onerror=skip_folder):
+    for root, folders, files, handle in os.fwalk(home):
         below = Path(root).relative_to(home)
+        added: set[str] = set()
         for name in sorted((*folders, *files)):
             path = (below / name).as_posix()
             if left_out(path):
-                folders[:] = [folder for folder in folders if folder != name]
                 continue
             try:
                 holes += _add_path(archive, path, handle, MAX_HOLES - holes)
+                added.add(name)
             except OSError as error:
                 skipped += _skipped(path, error)
-        folders[:] = sorted(folders) if len(below.parts) < MAX_DEPTH else []
+        folders[:] = sorted(added.intersection(folders)) if len(below.parts) < MAX_DEPTH else []
     yield from sorted(skipped)
 
 
@@ -133,6 +129,8 @@ def _add_path(archive: ArchiveWriter, path: str, folder: int, max_holes: int) ->
     if stat.S_ISLNK(mode):
         archive.add_link(f"{HOME}{path}", os.readlink(name, dir_fd=folder))
     elif stat.S_ISDIR(mode):
+        # The walk leaves out what it cannot open, and says nothing.
+        os.close(os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder))
         archive.add_folder(f"{HOME}{path}")
     elif stat.S_ISREG(mode):
         handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)

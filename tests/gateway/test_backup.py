@@ -7,8 +7,9 @@ import json
 import os
 import sqlite3
 import tarfile
-from collections.abc import Callable
-from contextlib import closing
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -156,6 +157,44 @@ async def test_what_cannot_be_restored_is_skipped_and_named(tmp_path: Path) -> N
     pipe, too_deep = sorted(manifest.skipped, key=len)
     assert pipe.startswith("threads/t1/user-data/workspace/pipe (")
     assert too_deep.endswith("/d (the path is too long)")
+
+
+@contextmanager
+def ordinary_user(folder: Path) -> Iterator[None]:
+    """Act as an ordinary user, who owns a folder: root may read everything."""
+    if os.geteuid() != 0:
+        yield
+        return
+    for path in (folder, *folder.rglob("*")):
+        os.lchown(path, 65534, 65534)
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_folders_that_cannot_be_read_are_skipped_and_named() -> None:
+    # Not in pytest's own folders: those are for root alone.
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = config_of(Path(folder, "a")), config_of(Path(folder, "b"))
+        anyio.run(fill, source)
+        workspace = source.home / "threads" / "t1" / "user-data" / "workspace"
+        private = workspace / "private"
+        private.mkdir()
+        (private / "a.txt").write_text("for nobody")
+        (workspace / "link").symlink_to("private")
+        private.chmod(0)
+        file = Path(folder, "backup.tar.gz")
+        try:
+            with ordinary_user(Path(folder)):
+                manifest = write_backup(source, file)
+        finally:
+            private.chmod(0o700)
+        assert manifest.skipped == ("threads/t1/user-data/workspace/private (Permission denied)",)
+        restore_backup(target, file, replace=False)
+        restored = target.home / workspace.relative_to(source.home)
+        assert names(restored) == sorted({*names(workspace)} - {"private"})
 
 
 async def test_a_pipe_among_the_services_own_files_is_an_error(tmp_path: Path) -> None:
