@@ -3,7 +3,8 @@
 import logging
 import resource
 import socket
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
@@ -34,6 +35,8 @@ from tests.journeys.service import serving
 HALF_OPEN = 1200
 HEAD_START = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 LONG_S = 30.0
+LARGE = b"x" * 20_000_000
+"""More than what the kernel buffers."""
 
 
 @contextmanager
@@ -143,6 +146,27 @@ async def endless(request: Request) -> StreamingResponse:
     return StreamingResponse(chunks())
 
 
+class Pausing:
+    """Answers with more than what is buffered on the way, and with more when it may."""
+
+    def __init__(self) -> None:
+        self.may_end = anyio.Event()
+
+    async def respond(self, _request: Request) -> StreamingResponse:
+        async def chunks() -> AsyncIterator[bytes]:
+            yield LARGE
+            await self.may_end.wait()
+            yield b"end"
+
+        return StreamingResponse(chunks())
+
+    async def send(self, websocket: WebSocket) -> None:
+        await websocket.accept()
+        await websocket.send_bytes(LARGE)
+        await self.may_end.wait()
+        await websocket.send_bytes(b"end")
+
+
 async def health(_request: Request) -> PlainTextResponse:
     return PlainTextResponse("ok")
 
@@ -155,6 +179,16 @@ async def wait(_request: Request) -> None:
     await anyio.sleep_forever()
 
 
+async def endless_messages(websocket: WebSocket) -> None:
+    await websocket.accept()
+    try:
+        while True:
+            await websocket.send_bytes(b"x" * 65_536)
+            await anyio.lowlevel.checkpoint()
+    finally:
+        websocket.app.state.ended.set()
+
+
 async def echo(websocket: WebSocket) -> None:
     await websocket.accept()
     async for text in websocket.iter_text():
@@ -164,11 +198,15 @@ async def echo(websocket: WebSocket) -> None:
 @asynccontextmanager
 async def limited(**limits: float) -> AsyncIterator[tuple[Starlette, int, HttpServer]]:
     """Serve an application with limits; yield it, its port and the server."""
+    pausing = Pausing()
     routes = [
         *(Route("/health", health), Route("/endless", endless), Route("/wait", wait)),
         *(Route("/read", read_body, methods=["POST"]), WebSocketRoute("/echo", echo)),
+        *(Route("/pausing", pausing.respond), WebSocketRoute("/pausing", pausing.send)),
+        WebSocketRoute("/endless", endless_messages),
     ]
     app = Starlette(routes=routes)
+    app.state.pausing = pausing
     app.state.ended = anyio.Event()
     with open_listener(GatewayConfig(port=0)) as listener:
         server = HttpServer(app, listener, ConnectionConfig.model_validate(limits))
@@ -207,6 +245,48 @@ async def test_a_client_that_does_not_read_is_disconnected() -> None:
     ):
         await connection.send(b"GET /endless HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         await app.state.ended.wait()
+
+
+async def test_a_websocket_client_that_does_not_read_is_disconnected() -> None:
+    async with (
+        limited(write_timeout_s=0.2) as (app, port, _),
+        connect(f"ws://127.0.0.1:{port}/endless", max_queue=1),
+    ):
+        await app.state.ended.wait()
+
+
+@asynccontextmanager
+async def read_slowly(port: int, kind: str) -> AsyncIterator[Callable[[int], Awaitable[bytes]]]:
+    """Ask for the answer of `Pausing`; yield what reads so many bytes of it."""
+    if kind == "websocket":
+        url = f"ws://127.0.0.1:{port}/pausing"
+        async with connect(url, max_size=None, compression=None) as websocket:
+            yield lambda _count: websocket.recv(decode=False)
+        return
+    async with (
+        httpx.AsyncClient(timeout=LONG_S) as client,
+        client.stream("GET", f"http://127.0.0.1:{port}/pausing") as response,
+    ):
+        chunks = response.aiter_bytes()
+
+        async def read(count: int) -> bytes:
+            received = bytearray()
+            while len(received) < count:
+                received += await anext(chunks)
+            return bytes(received)
+
+        yield read
+
+
+@pytest.mark.parametrize("kind", ["response", "websocket"])
+async def test_a_client_that_reads_again_stays_connected(kind: str) -> None:
+    """Its answer is larger than what is buffered on the way, so it is waited for at first."""
+    async with limited() as (app, port, server), read_slowly(port, kind) as read:
+        assert await read(len(LARGE)) == LARGE
+        server._limiter.clock = lambda: time.monotonic() + 1e6
+        server._limiter.close_slow()
+        app.state.pausing.may_end.set()
+        assert await read(len(b"end")) == b"end"
 
 
 async def send_repeatedly(stream: anyio.abc.SocketStream, start: bytes, more: bytes) -> None:
