@@ -35,6 +35,7 @@ from store.sqlite_engine import SqliteEngine
 from tests.bus.test_full_disk import HeldSendPlatform
 from tests.eventually import eventually
 from tests.fakes.clock import OffsetClock
+from tests.fakes.disk import full_disk
 from tests.fakes.migrated import place_database
 from tests.fakes.platform import CardPlatform, FakePlatform, FindingPlatform
 
@@ -42,6 +43,9 @@ KEY = ConversationKey(channel="fake", workspace="w", chat="c", topic="t")
 PLACE = ReplyTarget(chat="c")
 Commit = Callable[..., Awaitable[OutboxRow | None]]
 QUICK = Backoff(first_s=0.01, cap_s=0.02)
+LARGE_BYTES = 8_000_000
+"""More than any file of the database has."""
+
 FAST = RetryTimings(backoff=QUICK, lookup_after_s=0.02, repeat_after_s=0.05)
 
 
@@ -372,6 +376,32 @@ async def test_a_file_that_cannot_be_fetched_is_reported(tmp_path: Path) -> None
         await settle(delivery, "gone.txt")
     assert platform.files == [("a.txt", b"data")]
     assert platform.texts == ["⚠️ I could not attach **gone.txt**: the file is no longer there."]
+
+
+async def test_a_file_for_which_the_disk_has_no_room_waits_until_there_is_some(
+    tmp_path: Path,
+) -> None:
+    async def artifact(_request: web.Request) -> web.Response:
+        return web.Response(body=b"x" * LARGE_BYTES)
+
+    app = web.Application()
+    app.router.add_get("/api/threads/T/artifacts/large.bin", artifact)
+    platform = FakePlatform()
+    async with (
+        TestServer(app) as gateway,
+        pump(platform, tmp_path, gateway_url=str(gateway.make_url("/"))) as delivery,
+    ):
+        body = OutboundFile(
+            channel="fake", reply_target=PLACE, thread_id="T", path="/large.bin", name="large.bin"
+        )
+        row = NewOutboxRow(key="a", conversation=KEY, body=encode_outbound(body))
+        with full_disk(LARGE_BYTES // 2):
+            await delivery.enqueue(KEY, [row])
+            reason = "no temporary file could be written (File too large)"
+            await _until_error(delivery, "a", reason)
+        assert (await settle(delivery, "a")).state == "delivered"
+    assert platform.files == [("large.bin", b"x" * LARGE_BYTES)]
+    assert platform.texts == []
 
 
 async def test_a_file_that_the_platform_refuses_is_reported_with_its_reason(tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
 """A full disk under the runtime: runs wait for room, and go on."""
 
-import resource
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from store.config import StoreConfig
 from store.database import Database
 from store.errors import StoreUnavailable
 from tests.eventually import eventually
+from tests.fakes.disk import full_disk
 from tests.fakes.graphs import Node, State
 
 THREAD = "0b63b403-e0ed-40b2-9589-e740f38a62a3"
@@ -88,17 +88,6 @@ async def start(runs: RunManager, durability: Durability, *, restartable: bool =
         restartable=restartable,
     )
     return await runs.start(request)
-
-
-@contextmanager
-def full_disk(size: int = 1_000_000) -> Iterator[None]:
-    """Let no file be written beyond `size` bytes: writes fail in the middle, as on a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def waiting_runs(caplog: pytest.LogCaptureFixture) -> int:
