@@ -302,6 +302,20 @@ async def test_a_restarted_web_server_gets_a_new_session(tmp_path: Path, path: s
                 assert await answer(tools, "web_remember", text="c") == "b,c"
 
 
+async def test_a_call_that_a_web_server_refuses_is_made_again_in_a_new_session(
+    tmp_path: Path, web: str
+) -> None:
+    """It was not processed: some servers answer 400 to a session that they have forgotten."""
+    async with mcp(tmp_path, {"web": {"url": f"{web}/mcp"}}) as servers:
+        tools = await tools_of(servers)
+        (before,) = await asked(tools, call("web_session"))
+        async with httpx.AsyncClient() as client:
+            (await client.post(f"{web}/refuse")).raise_for_status()
+        (after,) = await asked(tools, call("web_session"))
+        assert (before.status, after.status) == ("success", "success")
+        assert before.text != after.text
+
+
 async def test_images_are_saved_and_shown_to_models_with_vision(tmp_path: Path, web: str) -> None:
     file = written(tmp_path, {"web": {"url": f"{web}/mcp"}})
     for has_vision in (True, False):

@@ -237,6 +237,13 @@ async def test_the_next_address_is_tried_after_a_connect_error() -> None:
         assert (await client.fetch(f"http://two.example:{server.port}/")).text == "reached"
 
 
+async def test_a_name_is_looked_up_by_the_system() -> None:
+    async with web_server("127.0.0.1") as server:
+        server.answer("/", "reached", kind="text/plain")
+        client = fetching(UrlGuard(allow_private_hosts=["localhost"]))
+        assert (await client.fetch(f"http://localhost:{server.port}/")).text == "reached"
+
+
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_a_redirect_is_checked_like_the_first_address(status: int) -> None:
     async with web_server("127.0.0.1") as inside, web_server("127.0.0.2") as outside:

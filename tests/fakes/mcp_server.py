@@ -1,6 +1,7 @@
 """An MCP server built with the real SDK: `mcp_server.py stdio`, or `mcp_server.py http [PORT]`, which prints its port.
 
-Over HTTP it serves `/mcp` (streamable), `/sse`, the same behind tokens at `/guarded/mcp`, and `/token`.
+Over HTTP it serves `/mcp` (streamable), `/sse`, the same behind tokens at `/guarded/mcp`, and `/token`. After a request
+to `/refuse`, it refuses the next one to `/mcp`.
 """
 
 import json
@@ -105,6 +106,7 @@ class Tokens:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._count = 0
+        self._refuses_next = False
         self._asked: list[dict[str, Any]] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -115,6 +117,10 @@ class Tokens:
                 return
             path = scope["path"].removeprefix("/guarded")
             scope = {**scope, "path": path, "raw_path": path.encode()}
+        if self._refuses_next and scope["path"] == "/mcp" and scope["method"] == "POST":
+            self._refuses_next = False
+            await PlainTextResponse("which session?", 400)(scope, receive, send)
+            return
         await self._app(scope, receive, send)
 
     async def token(self, request: Request) -> Response:
@@ -129,6 +135,10 @@ class Tokens:
             self._count += 1
         return JSONResponse(self._asked)
 
+    async def refuse(self, _request: Request) -> Response:
+        self._refuses_next = True
+        return JSONResponse(None)
+
 
 def serve_http() -> None:
     """Serve on a free port."""
@@ -142,7 +152,11 @@ def serve_http() -> None:
     async def asked(request: Request) -> Response:
         return await tokens[0].asked(request)
 
+    async def refuse(request: Request) -> Response:
+        return await tokens[0].refuse(request)
+
     routes = [
+        Route("/refuse", refuse, methods=["POST"]),
         Route("/token", token, methods=["POST"]),
         Route("/asked", asked, methods=["GET", "DELETE"]),
         *streamable.routes,
