@@ -5,6 +5,7 @@ from typing import Any
 
 import anyio
 import pytest
+from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.types import interrupt
@@ -25,7 +26,7 @@ from agent.middleware.tool_errors import ToolErrorMiddleware
 from agent.middleware.tool_schemas import ToolSchemaMiddleware
 from agent.paths import OUTPUTS
 from agent.thread_storage import ThreadStorage
-from agent.tools.ask_clarification import question_text
+from agent.tools.ask_clarification import ask_clarification_tool, question_text
 from tests.agent.plain_agent import CONFIG, open_plain_agent, plain_middleware
 from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
 
@@ -489,3 +490,10 @@ def test_options_are_taken_in_every_form(options: object, shown: str | None) -> 
 )
 def test_the_text_of_a_question(arguments: dict[str, str], text: str) -> None:
     assert question_text(arguments) == text
+
+
+async def test_without_its_middleware_the_question_ends_the_turn_too() -> None:
+    model = ScriptedChatModel.playing(calls(("ask_clarification", {"question": "Which one?"})))
+    graph = create_agent(model, [ask_clarification_tool()])
+    state = await graph.ainvoke({"messages": [HumanMessage("Delete it.")]})
+    assert state["messages"][-1].text == "❓ Which one?"

@@ -245,3 +245,16 @@ async def test_a_full_disk_refuses_an_attached_file(tmp_path: Path) -> None:
     with pytest.raises(DeliveryError) as refused:
         await ReceivedFiles(tmp_path / "file").save("a", in_chunks(b"1"), max_bytes=5)
     assert refused.value.retryable
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="there is no /proc")
+async def test_a_file_that_the_disk_does_not_give_back_can_be_fetched_again(tmp_path: Path) -> None:
+    files = ReceivedFiles(tmp_path)
+    ref = await files.save("a", in_chunks(b"1"), max_bytes=5)
+    stored = tmp_path / ".attached" / ref / "a"
+    stored.unlink()
+    stored.symlink_to("/proc/self/mem")  # reading it fails as on a damaged disk
+    async with files.open(ref, max_bytes=5) as chunks:
+        with pytest.raises(DeliveryError, match="cannot be read") as failed:
+            await anext(chunks)
+    assert failed.value.retryable

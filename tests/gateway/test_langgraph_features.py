@@ -235,6 +235,20 @@ async def test_runs_are_listed_by_status_and_field(tmp_path: Path) -> None:
             await api.sdk.runs.list(thread, select=["nothing"])
 
 
+async def test_names_in_a_query_can_be_a_json_list(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api:
+        thread = await new_thread(api)
+        path = f"/threads/{thread}/runs"
+        await api.sdk.runs.wait(thread, "instant", input={"n": 1})
+        answer = await api.http.get(path, params={"select": '["status", "run_id"]'})
+        [run] = answer.json()
+        assert run.keys() == {"status", "run_id"}
+        broken = await api.http.get(path, params={"select": '["status"'})
+        assert (broken.status_code, broken.json()["detail"]) == (
+            422, "A list in the query is not valid JSON.",
+        )  # fmt: skip
+
+
 async def test_a_thread_is_followed_over_its_runs(tmp_path: Path) -> None:
     async with serving(tmp_path) as api:
         thread = await new_thread(api)

@@ -16,6 +16,7 @@ from store import checkpoints
 from store.config import StoreConfig
 from store.database import Database
 from store.errors import StoreLocked, StoreUnavailable
+from store.transfer.sqlite_installation import INCOMPLETE
 from store.transfer.tables import DERIVED, TABLES
 from store.transfer.transfer import TransferProgress, transfer
 from tests.fakes.postgres import MISSING, PostgresServer
@@ -235,6 +236,18 @@ def test_a_source_that_changed_meanwhile_is_found_and_copied_anew(url: str, home
     with pytest.raises(StoreUnavailable, match="The table conversation differs"):
         move_when_unlocked(SQLITE, StoreConfig(url=url), home, [])
     assert transfer(SQLITE, StoreConfig(url=url), home, ignore, restart=True)
+
+
+def test_a_damaged_unfinished_copy_is_told_and_can_be_discarded(
+    url: str, home: Path, tmp_path: Path
+) -> None:
+    source, back = StoreConfig(url=url), tmp_path / "back"
+    checksums = transfer(SQLITE, source, home, ignore, restart=False)
+    back.mkdir()
+    (back / f"parley.db{INCOMPLETE}").write_bytes(b"x" * 4096)
+    with pytest.raises(StoreUnavailable, match=r"parley\.db.* could not be used"):
+        transfer(source, SQLITE, back, ignore, restart=False)
+    assert transfer(source, SQLITE, back, ignore, restart=True) == checksums
 
 
 async def test_a_used_target_is_refused(url: str, home: Path, tmp_path: Path) -> None:
