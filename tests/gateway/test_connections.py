@@ -238,20 +238,19 @@ async def test_a_request_whose_head_does_not_arrive_is_closed() -> None:
                 assert received.endswith(b"ok") == (sent.count(b"GET") == 2)
 
 
-async def test_a_client_that_does_not_read_is_disconnected() -> None:
+UPGRADE = (
+    b"Upgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
+
+
+@pytest.mark.parametrize("headers", [b"", UPGRADE], ids=["response", "websocket"])
+async def test_a_client_that_does_not_read_is_disconnected(headers: bytes) -> None:
     async with (
         limited(write_timeout_s=0.2) as (app, port, _),
         await anyio.connect_tcp("127.0.0.1", port) as connection,
     ):
-        await connection.send(b"GET /endless HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        await app.state.ended.wait()
-
-
-async def test_a_websocket_client_that_does_not_read_is_disconnected() -> None:
-    async with (
-        limited(write_timeout_s=0.2) as (app, port, _),
-        connect(f"ws://127.0.0.1:{port}/endless", max_queue=1),
-    ):
+        await connection.send(b"GET /endless HTTP/1.1\r\nHost: 127.0.0.1\r\n%b\r\n" % headers)
         await app.state.ended.wait()
 
 
