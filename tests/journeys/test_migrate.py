@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,9 @@ import psycopg
 import pytest
 import yaml
 
+from store.checkpoints import open_checkpointer
+from store.config import StoreConfig
+from store.database import Database
 from store.migrations import scripts
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
 from tests.fakes.postgres import MISSING, PostgresServer
@@ -129,6 +133,17 @@ async def test_a_service_goes_on_with_postgres_and_back(tmp_path: Path, url: str
             assert "before the move" in str(request.messages)
             assert "after the move" in str(request.messages)
         assert platforms.violations == []
+
+
+async def test_what_was_moved_is_told_without_the_url(tmp_path: Path, url: str) -> None:
+    service = Service(tmp_path, {})
+    async with Database.open(StoreConfig(), service.home), open_checkpointer(service.home):
+        pass
+    code, out, errors = await service.command("migrate", "sqlite", url)
+    assert code == 0, errors
+    assert re.match(r"Moved \d+ rows of \d+ tables in \S+ s; both sides have the same", out)
+    assert "Set `database.url` in the configuration to the PostgreSQL URL" in out
+    assert url not in out
 
 
 async def test_the_owner_creates_the_tables_and_the_service_runs_with_rights_on_rows_only(
