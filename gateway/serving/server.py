@@ -127,7 +127,8 @@ class UvicornLogFilter(logging.Filter):
 
     @override
     def filter(self, record: logging.LogRecord) -> bool:
-        said = record.getMessage()
+        error = record.exc_info[1] if record.exc_info else None
+        said = f"{record.getMessage()}{error or ''}"
         return not any(alarm in said for alarm in _EXPECTED_MESSAGES)
 
 
