@@ -10,6 +10,8 @@ from pathlib import Path
 
 from gateway.command_errors import CommandFailed
 from gateway.config import Config, environment_variables, load_config
+from gateway.config_file import read_yaml
+from gateway.config_variables import resolve_variables
 from gateway.setup.system_service import LAUNCHD_LABEL, UNIT_NAME, SystemService
 
 SYSTEM_UNITS = Path("/etc/systemd/system")
@@ -32,6 +34,11 @@ def run(arguments: argparse.Namespace) -> int:
     except OSError as error:
         raise CommandFailed(f"{file} cannot be written: {error.strerror}") from error
     sys.stdout.write(f"Wrote {file}.\n")
+    if names := _variables_of_shell(config):
+        sys.stdout.write(
+            f"Warning: {config.source} needs {', '.join(names)}. A service does not get the variables of this shell:"
+            f" add what is missing to {config.folder / '.env'}, then install it again.\n"
+        )
     _run_manager(_start_commands(file, is_system=arguments.system))
     return 0
 
@@ -63,6 +70,15 @@ def _file_content(config: Config, arguments: argparse.Namespace) -> str:
     if sys.platform == MACOS:
         return service.launchd_plist(config.log_file)
     return service.systemd_unit()
+
+
+def _variables_of_shell(config: Config) -> list[str]:
+    """Return the variables that the configuration refers to and `.env` does not contain."""
+    if config.source is None:
+        return []
+    tree, _ = read_yaml(config.source)
+    _, dotenv = environment_variables(config.source.parent)
+    return sorted({name for _, name in resolve_variables(tree, dotenv).missing})
 
 
 def _owner(config: Config) -> str:

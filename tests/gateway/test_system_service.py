@@ -59,7 +59,9 @@ def test_launchd_reads_the_property_list() -> None:
     assert (entries["KeepAlive"], entries["StandardErrorPath"]) == (True, "/srv/log")
 
 
-def run(folder: Path, *arguments: str, exits: int = 0) -> tuple[int, str, list[str]]:
+def run(
+    folder: Path, *arguments: str, exits: int = 0, variables: Mapping[str, str] | None = None
+) -> tuple[int, str, list[str]]:
     """Run `parley service ...` with service managers that only note what they are asked."""
     tools = folder / "tools"
     tools.mkdir(exist_ok=True)
@@ -75,6 +77,7 @@ def run(folder: Path, *arguments: str, exits: int = 0) -> tuple[int, str, list[s
         "PYTHONPATH": str(ROOT),
         "MANAGER_LOG": str(log),
         "MANAGER_EXIT": str(exits),
+        **(variables or {}),
     }
     program = [sys.executable, "-P", "-m", "gateway", "service", *arguments]
     done = subprocess.run(
@@ -108,6 +111,22 @@ def test_without_a_service_manager_the_commands_are_shown(tmp_path: Path) -> Non
     code, out, asked = run(tmp_path, "install", exits=1)
     assert (code, asked) == (0, ["systemctl --user daemon-reload"])
     assert "Run yourself:\n  systemctl --user daemon-reload\n  systemctl --user enable" in out
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="systemd runs on Linux")
+def test_variables_that_only_the_shell_has_are_named(tmp_path: Path) -> None:
+    model = "{name: m, use: 'langchain_openai:ChatOpenAI', model: m, api_key: $MODEL_KEY}"
+    (tmp_path / "config.yaml").write_text(
+        f"models: [{model}]\ngateway: {{admin_token: $GATEWAY_KEY}}\n"
+    )
+    (tmp_path / ".env").write_text(f"GATEWAY_KEY={'k' * 40}\n")
+    code, out, _ = run(tmp_path, "install", variables={"MODEL_KEY": "sk-0123456789"})
+    assert code == 0, out
+    assert "needs MODEL_KEY. A service does not get the variables of this shell: add" in out
+    assert f"{tmp_path}/.env" in out
+    with (tmp_path / ".env").open("a") as file:
+        file.write("MODEL_KEY=sk-0123456789\n")
+    assert "Warning" not in run(tmp_path, "install")[1]
 
 
 def test_print_changes_nothing(tmp_path: Path) -> None:
