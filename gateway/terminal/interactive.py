@@ -42,6 +42,9 @@ GREETING = "Type a message. /help lists the commands, /attach sends a file, /qui
 EXIT_HINT = "(to exit, press Ctrl-C again, or Ctrl-D)"
 FILES_DROPPED = "(the files are not attached any more)"
 
+STOP_SIGN = "⏹"
+"""Before the words with which an answer that was stopped ends; /stop is answered with the same words."""
+
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 SPIN_S = 0.1
 """Shown while the bot works, with the seconds since it began."""
@@ -67,6 +70,7 @@ class ChatView:
         self._working = anyio.Event()
         self._growing = ""
         self._finished: set[str] = set()
+        self._last_text = ""
 
     @property
     def is_working(self) -> bool:
@@ -143,6 +147,10 @@ class ChatView:
             return ""
         self._growing = ""
         self._finished.add(message.id)
+        said_already = self._is_stopped and self._last_text.endswith(f"{STOP_SIGN} {message.text}")
+        self._last_text = message.text
+        if said_already:  # the stopped answer ends with it
+            return ""
         return await process_text(render_markdown, message.text)
 
 

@@ -16,6 +16,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 
 from bots.terminal.session import TerminalFile, TerminalIndicator, TerminalMessage
 from bus.commands import COMMAND_NAMES
+from bus.locales import messages_for
 from bus.platform import Disposition
 from gateway.terminal.completion import CommandCompleter
 from gateway.terminal.interactive import (
@@ -267,6 +268,17 @@ async def test_a_message_grows_above_the_prompt_and_is_printed_once() -> None:
     view, printed = await shown(message("a", final=False), message("ab"), message("ab"))
     assert (view.live_text(80, 24), printed) == (SPINNING, ["ab"])
     assert await view.show(SessionIdle(), FILES) == view.live_text(80, 24) == ""
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+async def test_that_the_answer_was_stopped_is_told_once(language: str) -> None:
+    messages = messages_for(language)
+    view, _ = await shown(TerminalIndicator(state="working"), message("one", final=False))
+    view.set_stopped(is_stopped=True)
+    answer = f"one\n\n{messages.stopped}"
+    assert await view.show(message(answer), FILES) == answer
+    assert await view.show(message(messages.stop_done, key="reply"), FILES) == ""
+    assert await view.show(message(messages.stop_done, key="later"), FILES) != ""
 
 
 async def test_a_long_answer_shows_its_end_while_it_grows() -> None:
