@@ -1,10 +1,15 @@
 """GET /docs: the documentation as a site, where it was built (`make docs`; wheels contain it)."""
 
+import html
 from pathlib import Path
 
+import anyio
+import httpx
 from fastapi import FastAPI, HTTPException
-from starlette.responses import RedirectResponse
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+from typing_extensions import override
 
 from gateway.auth import DOCUMENTATION_PREFIX
 
@@ -12,11 +17,27 @@ SITE = Path(__file__).parents[1] / "docs_site"
 NOT_BUILT = "The documentation was not built here: run `make docs`, or read the folder docs/."
 
 
+class DocumentationSite(StaticFiles):
+    """The site's files. Its page for missing ones is built for the root of a host: its links get the prefix here."""
+
+    @override
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """Return a file, or the page that says that there is none."""
+        response = await super().get_response(path, scope)
+        if response.status_code != httpx.codes.NOT_FOUND:
+            return response
+        page = await anyio.Path(str(self.directory), "404.html").read_text("utf-8")
+        root = f'"{html.escape(scope["root_path"])}/'
+        for link in ('href="/', 'src="/', '"base": "/'):
+            page = page.replace(link, f"{link[:-2]}{root}")
+        return HTMLResponse(page, response.status_code)
+
+
 def mount_documentation(app: FastAPI, site: Path = SITE) -> None:
     """Serve the site under /docs without the admin token. Where it was not built, each page is a 404 that says so."""
     if site.is_dir():
         app.get(DOCUMENTATION_PREFIX, include_in_schema=False)(_open_start_page)
-        app.mount(f"{DOCUMENTATION_PREFIX}/", StaticFiles(directory=site, html=True))
+        app.mount(f"{DOCUMENTATION_PREFIX}/", DocumentationSite(directory=site, html=True))
     else:
         app.get(f"{DOCUMENTATION_PREFIX}{{page:path}}", include_in_schema=False)(_not_built)
 

@@ -59,6 +59,19 @@ def test_the_site_is_served_and_relative_links_work(site: Path) -> None:
         assert client.get("/docs/../config.yaml").status_code == 404
 
 
+def test_the_page_for_a_missing_one_has_its_style_and_working_links(site: Path) -> None:
+    app = FastAPI(docs_url=None)
+    mount_documentation(app, site)
+    with TestClient(app, root_path="/parley") as client:
+        missing = client.get("/parley/docs/howto/no-such-page.html")
+        assert missing.status_code == 404
+        assert '"base": "/parley/docs/"' in missing.text
+        links = set(re.findall(r'(?:href|src)="(/[^"#]*)', missing.text))
+        assert "/parley/docs/site.css" in links
+        assert any("stylesheets" in link for link in links)
+        assert {link: client.get(link).status_code for link in links} == dict.fromkeys(links, 200)
+
+
 async def test_where_it_was_not_built_it_says_so_and_needs_no_token(tmp_path: Path) -> None:
     app = FastAPI(docs_url=None)
     mount_documentation(app, tmp_path / "none")
