@@ -48,7 +48,8 @@ async def diagnose(
             results = await _run_checks(bot, section, options, timing)
         except (TelegramError, TimeoutError, *MALFORMED) as error:
             failure = connection_failure(error, channel=options.channel, base_url=section.base_url)
-            results = [problem("bot", failure.detail, _fix(failure.detail, options.channel))]
+            text = failure.detail.partition(": check the network")[0]  # the fix says it
+            results = [problem("bot", text, _fix(failure.detail, options.channel))]
     return [*results, *await check_clock(section.base_url)]
 
 

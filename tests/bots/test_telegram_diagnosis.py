@@ -120,6 +120,7 @@ async def test_a_telegram_out_of_reach() -> None:
         assert list(found) == ["bot"]
         assert found["bot"].severity is Severity.PROBLEM
         assert "network" in found["bot"].fix
+        assert "network" not in found["bot"].text
 
 
 @pytest.mark.parametrize(
