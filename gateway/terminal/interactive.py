@@ -36,6 +36,7 @@ from gateway.terminal.remote_client import (
     TerminalClientEvent,
 )
 from gateway.terminal.session_events import SessionHeartbeat, SessionIdle
+from gateway.terminal.wrapping import wrap_line
 
 PROMPT = "you> "
 GREETING = "Type a message. /help lists the commands, /attach sends a file, /quit exits."
@@ -123,13 +124,13 @@ class ChatView:
     def live_text(self, columns: int, rows: int) -> str:
         """Return the end of the growing answer, as much of it as fits into a terminal of this size, and the spinner."""
         shown: list[str] = []
-        free = rows - _ROWS_BELOW
+        free = max(0, rows - _ROWS_BELOW)
+        # What is longer than a row has to be wrapped here: the line editor cuts what is above its line.
         for line in reversed(self._growing.split("\n")) if self._growing else ():
-            free -= max(1, -(-len(line) // columns))
-            if free < 0:
+            if len(shown) >= free:
                 break
-            shown.append(line)
-        return "".join(f"{line}\n" for line in reversed(shown)) + self._spinner()
+            shown += reversed(wrap_line(line, max(2, columns - 1)))
+        return "".join(f"{row}\n" for row in reversed(shown[:free])) + self._spinner()
 
     def _spinner(self) -> str:
         if not self.is_working:

@@ -13,6 +13,7 @@ from prompt_toolkit.data_structures import Size
 from prompt_toolkit.document import Document
 from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output.vt100 import Vt100_Output
+from prompt_toolkit.utils import get_cwidth
 
 from bots.terminal.session import TerminalFile, TerminalIndicator, TerminalMessage
 from bus.commands import COMMAND_NAMES
@@ -268,6 +269,24 @@ async def test_a_message_grows_above_the_prompt_and_is_printed_once() -> None:
     view, printed = await shown(message("a", final=False), message("ab"), message("ab"))
     assert (view.live_text(80, 24), printed) == (SPINNING, ["ab"])
     assert await view.show(SessionIdle(), FILES) == view.live_text(80, 24) == ""
+
+
+async def test_a_paragraph_that_grows_is_wrapped_and_its_end_is_seen(tmp_path: Path) -> None:
+    async with at_terminal(tmp_path) as person:
+        for key, text in (("en", f"{'word ' * 70}end"), ("zh", f"{'中文' * 70}尾")):
+            person.bot.tell(message(text, final=False, key=key))
+            await person.sees(text[-3:])
+            person.bot.tell(message("done", key=key))
+            await person.sees("done")
+            person.screen.clear()
+
+
+async def test_no_row_of_a_growing_answer_is_wider_than_the_terminal() -> None:
+    view, _ = await shown(message(f"{'中' * 2000} **end**", final=False))
+    rows = re.sub(r"\x1b\[[0-9;]*m", "", view.live_text(81, 24)).split("\n")[:-2]
+    assert len(rows) == 18
+    assert rows[-1].endswith("end")
+    assert {get_cwidth(row) for row in rows[:-1]} == {80}
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
