@@ -48,11 +48,14 @@ async def test_a_refused_websocket_is_no_error_of_the_service(tmp_path: Path) ->
 
 
 async def test_a_stream_that_the_stop_cuts_off_is_no_error_of_the_service(tmp_path: Path) -> None:
-    async with serving(tmp_path, {}, "terminal") as service, service.client() as client:
-        async with client.stream("GET", "/api/channels/terminal/main/events") as events:
-            lines = events.aiter_lines()
-            assert await anext(lines) == ": attached"
-            assert await service.stop() == 0
+    async with (
+        serving(tmp_path, {}, "terminal") as service,
+        service.client() as client,
+        client.stream("GET", "/api/channels/terminal/main/events") as events,
+    ):
+        lines = events.aiter_lines()
+        assert await anext(lines) == ": attached"
+        assert await service.stop() == 0
     log = service.log.read_text()
     assert "ASGI" not in log
     assert "Traceback" not in log
