@@ -7,13 +7,14 @@ MASK = "***"
 _USER = re.compile(r"(?<=://)[^/\s@]+(?=@)")
 _QUERY = re.compile(r"([?&][\w.\[\]-]+=)[^&\s\"'#]+")
 _SETTING = re.compile(
-    r"((?:pass(?:word|wd)?|secret|token|api[-_ ]?key|access[-_ ]?key|authorization)[\w-]*[\"']?\s*(?:[=:]|provided:)\s*"
+    r"((?:pass(?:word|wd)?|secret|token|api[-_ ]?key|access[-_ ]?key|authorization)"
+    r"[\w-]{0,64}[\"']?\s*(?:[=:]|provided:)\s*"
     r"[\"']?(?:bearer |basic )?)[^\s\"',;&]+",
     re.IGNORECASE,
 )
 _TOKEN = re.compile(
     r"\b(?:(?:sk|rk|pk|tvly|fc|jina|xox[a-z]|xapp|gh[pousr]|github_pat|glpat)[-_][\w-]{8,}"
-    r"|AKIA[0-9A-Z]{12,}|AIza[\w-]{20,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*)"
+    r"|AKIA[0-9A-Z]{12,}|AIza[\w-]{20,}|eyJ[\w-]{8,1024}+\.[\w-]{8,}\.[\w-]*)"
 )
 _HOST_PATH = re.compile(r"(?<![\w.:/~-])/(?!mnt/)(?:[\w.@+~-]+/)+[\w.@+~-]*")
 

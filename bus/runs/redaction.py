@@ -16,14 +16,14 @@ _VALUES = re.compile(
     | \bAKIA[0-9A-Z]{12,}                           # AWS
     | \bAIza[\w-]{20,}                              # Google
     | \b\d{8,10}:[A-Za-z0-9_-]{30,}                 # Telegram
-    | \beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*             # JSON web tokens
+    | \beyJ[\w-]{8,1024}+\.[\w-]{8,}\.[\w-]*       # JSON web tokens
     | (?<=bearer\ )[^\s"']{8,} | (?<=basic\ )[A-Za-z0-9+/=]{8,}
     | (?<=://)[^/\s:@]+:[^/\s@]+(?=@)               # user and password in an address
     """,
     re.IGNORECASE | re.VERBOSE,
 )
 _SETTINGS = re.compile(
-    r"((?:pass(?:word|wd)?|secret|token|api[-_]?key|access[-_]?key)[A-Za-z_]*[\"']?\s*[=:]\s*[\"']?)([^\s\"',;&]+)",
+    r"((?:pass(?:word|wd)?|secret|token|api[-_]?key|access[-_]?key)[A-Za-z_]{0,64}[\"']?\s*[=:]\s*[\"']?)([^\s\"',;&]+)",
     re.IGNORECASE,
 )
 

@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.memory.merge import remove_upload_mentions
+from agent.redaction import redact_error
 from agent.user_messages import strip_framework_blocks
 from bus.history.user_messages import user_text
+from bus.runs.redaction import redact
 
 PARTS = (
     *("<attachments>", "</attachments>", "<System-Reminder>", "</system-reminder>"),
@@ -20,7 +22,7 @@ PARTS = (
 LONG = 1_000_000
 """Characters: what took seconds for 200,000 takes minutes, if the length counts twice."""
 
-CPU_S = 20.0
+CPU_S = 5.0
 """CPU time after which the process is interrupted, seconds; the cured functions need a tenth of one."""
 
 
@@ -67,3 +69,12 @@ def test_dots_without_an_end_take_time_in_proportion() -> None:
     """What a model was talked into writing into the notes."""
     text = f"Ann uploaded a file{'.' * LONG}x. She likes tea."
     assert remove_upload_mentions(text) == "She likes tea."
+
+
+@pytest.mark.usefixtures("interrupted")
+@pytest.mark.parametrize("almost", ["secret", "token", "eyJ-"])
+def test_what_is_almost_a_secret_takes_time_in_proportion(almost: str) -> None:
+    """What tools are called with, and what they fail with."""
+    text = almost * (LONG // 8 // len(almost))
+    assert redact(text) == text
+    assert redact_error(text) == text
