@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import httpx
 
-from bots.common.limits import AccountLimiter
+from bots.common.limits import AccountLimiter, RateLimitExceeded
 from bus.errors import DeliveryError
 
 _NOT_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
@@ -56,8 +56,9 @@ class JsonApi:
             share: For optional calls, as in `AccountLimiter.acquire`.
 
         Raises:
-            DeliveryError: It failed. Retryable for 429 (with the platform's Retry-After), 5xx and network errors;
-                ambiguous if the request may have been carried out.
+            RateLimitExceeded: It was answered with 429; with the platform's Retry-After, or one second.
+            DeliveryError: It failed otherwise. Retryable for 5xx and network errors; ambiguous if the request may
+                have been carried out.
         """
         async with self._limiter.limit(chat, share=share):
             try:
@@ -87,7 +88,7 @@ def _parse(response: httpx.Response) -> dict[str, Any]:
     if status == httpx.codes.TOO_MANY_REQUESTS:
         after = response.headers.get("Retry-After", "")
         delay_s = float(after) if after.replace(".", "", 1).isdecimal() else 1.0
-        raise DeliveryError("Asked to wait (HTTP 429)", retryable=True, retry_after_s=delay_s)
+        raise RateLimitExceeded("Asked to wait (HTTP 429)", retry_after_s=delay_s)
     if not response.is_success:
         raise DeliveryError(f"HTTP {status}", retryable=response.is_server_error)
     try:

@@ -20,7 +20,7 @@ from bots.common.greeting import Greeting
 from bots.common.health import HealthTracker
 from bots.common.indicators import ReactionIndicator
 from bots.common.json_api import JsonApi
-from bots.common.limits import AccountLimiter, RateLimiter
+from bots.common.limits import AccountLimiter, RateLimiter, RateLimitExceeded
 from bots.common.webhooks import WebhookHealth, WebhookRequest
 from bots.config import PlatformConfig
 from bus.config import ChannelPolicy
@@ -284,6 +284,8 @@ async def test_json_api_calls_and_maps_errors() -> None:
         await api.call("GET", "/me")
     await api.close()
     failures.append(refused.value)
+    # From this kind, limiters learn a rate.
+    assert [isinstance(error, RateLimitExceeded) for error in failures] == [True, *[False] * 4]
     assert [(error.retryable, error.ambiguous, error.retry_after_s) for error in failures] == [
         (True, False, 3.5),
         (True, False, None),
