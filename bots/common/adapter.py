@@ -121,9 +121,9 @@ class BaseAdapter(Adapter, SupportsWebhook):
         """Receive until cancelled. Override to keep resources open across connections."""
         await self.connection.run(partial(self.connect, intake))
 
-    async def connect(self, intake: Intake) -> None:
+    async def connect(self, intake: Intake) -> None:  # noqa: ARG002 - for overrides
         """Make one connection and serve it (see `ConnectionLoop`), unless `receive` does."""
-        raise NotImplementedError("an adapter overrides `connect` or `receive`")
+        raise RuntimeError("an adapter overrides `connect` or `receive`")
 
     @override
     def split(self, markdown: str) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""What runs of a thread's token may not choose: whose they are.
+"""What runs of a thread's token may not choose: whose they are, and whom Parley calls when they end.
 
 Whoever holds such a token, as every visitor of a page with an embedded chat does, reads and changes one thread. Notes
 about people are not of the thread, so its runs have notes of their own.
@@ -17,16 +17,17 @@ MEMORY_SCOPE = "memory_scope"
 _IDENTITY = (MEMORY_SCOPE, "user_id", "is_bootstrap")
 
 
-def refuse_identity(config: object, context: object) -> None:
-    """Refuse options of a request that say for whom a run works. Raises HTTPException (403)."""
+def refuse_options(config: object, context: object, webhook: object) -> None:
+    """Refuse options of a run that the token of a thread may not set. Raises HTTPException (403)."""
     if not TOKEN_THREAD.get():
         return
     options = config.get("configurable") if isinstance(config, Mapping) else None
-    for given in (options, context):
-        named = given if isinstance(given, Mapping) else {}
-        for key in _IDENTITY:
-            if key in named:
-                raise HTTPException(403, f"The token of a thread may not set {key!r} of a run.")
+    named = {key for one in (options, context) if isinstance(one, Mapping) for key in one}
+    refused = [key for key in _IDENTITY if key in named]
+    if webhook is not None:
+        refused.append("webhook")
+    if refused:
+        raise HTTPException(403, f"The token of a thread may not set {refused[0]!r} of a run.")
 
 
 def with_own_memory(request: GraphRunRequest) -> GraphRunRequest:

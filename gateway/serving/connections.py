@@ -39,6 +39,9 @@ MAX_HEAD_BYTES = 65_536
 MAX_PIPELINED = 16
 """Requests that may wait for the one before on the same connection."""
 
+MIN_READ_BYTES = 16_384
+"""What a client has to read of a response in `write_timeout_s`, or it is disconnected."""
+
 _SWEEP_S = 1.0
 _HANDSHAKE = b"sec-websocket-"
 
@@ -50,7 +53,8 @@ class Connection:
         is_serving: A request is being answered, or the connection is a WebSocket.
         head_started_at: When a request started to arrive, and its head is incomplete; None = none is arriving.
         awaits_body: Whether the body of the request that is answered is incomplete.
-        write_paused_at: When the client stopped reading; None = it reads.
+        write_paused_at: Since when the client reads too little; None = it reads.
+        unread_bytes: What it had still to read then.
     """
 
     def __init__(self, transport: Transport, client: str, now: float) -> None:
@@ -60,6 +64,16 @@ class Connection:
         self.head_started_at: float | None = now
         self.awaits_body = False
         self.write_paused_at: float | None = None
+        self.unread_bytes = 0
+
+    def pause_writing(self, now: float) -> None:
+        """Note that the client is behind with reading."""
+        self.write_paused_at, self.unread_bytes = now, self.transport.get_write_buffer_size()
+
+    @property
+    def has_read(self) -> bool:
+        """Whether the client has read `MIN_READ_BYTES` since it was last noted to be behind."""
+        return self.unread_bytes - self.transport.get_write_buffer_size() >= MIN_READ_BYTES
 
     @property
     def is_slow(self) -> bool:
@@ -136,7 +150,10 @@ class ConnectionLimiter:
             is_late = not one.is_serving and _is_older(
                 one.head_started_at, now - self._config.request_timeout_s
             )
-            if is_late or _is_older(one.write_paused_at, now - self._config.write_timeout_s):
+            is_behind = _is_older(one.write_paused_at, now - self._config.write_timeout_s)
+            if is_behind and one.has_read:
+                one.pause_writing(now)  # a large response on a slow line
+            elif is_late or is_behind:
                 one.transport.abort()
 
     def _make_room(self, newcomer: Connection, wanted: Callable[[Connection], bool]) -> None:
@@ -230,7 +247,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         if self._connection is not None:
-            self._connection.write_paused_at = self._limiter.clock()
+            self._connection.pause_writing(self._limiter.clock())
 
     @override
     def resume_writing(self) -> None:
@@ -255,7 +272,7 @@ class LimitedWebSocketProtocol(WebSocketsSansIOProtocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         if (connection := self._limiter.find(self.transport)) is not None:
-            connection.write_paused_at = self._limiter.clock()
+            connection.pause_writing(self._limiter.clock())
 
     @override
     def resume_writing(self) -> None:

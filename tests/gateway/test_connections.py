@@ -288,6 +288,32 @@ async def test_a_client_that_reads_again_stays_connected(kind: str) -> None:
         assert await read(len(b"end")) == b"end"
 
 
+async def test_a_client_that_reads_a_large_answer_slowly_stays_connected() -> None:
+    async with (
+        limited() as (_, port, server),
+        await anyio.connect_tcp("127.0.0.1", port) as client,
+    ):
+        limiter = server._limiter
+        await client.send(b"GET /pausing HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        await eventually(lambda: any(one.write_paused_at for one in limiter._open.values()))
+        [connection] = limiter._open.values()
+
+        async def read_some() -> bool:
+            await client.receive()
+            return connection.has_read
+
+        ahead_s = 0.0
+        limiter.clock = lambda: time.monotonic() + ahead_s
+        for _ in range(2):
+            await eventually(read_some, every_s=0.0)
+            ahead_s += 3600.0
+            limiter.close_slow()
+            assert not connection.transport.is_closing()
+        ahead_s += 3600.0
+        limiter.close_slow()
+        assert connection.transport.is_closing()
+
+
 async def send_repeatedly(stream: anyio.abc.SocketStream, start: bytes, more: bytes) -> None:
     """Send far more than what the kernel buffers."""
     await stream.send(start)

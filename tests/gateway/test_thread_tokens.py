@@ -1,6 +1,6 @@
 """The token of a thread, as visitors of a page have it: its runs know nothing of other people."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,20 +88,26 @@ async def test_a_visitor_is_told_no_notes_of_others(tmp_path: Path) -> None:
 async def test_a_visitor_cannot_say_for_whom_a_run_works(
     tmp_path: Path, key: str, value: object
 ) -> None:
-    forms: list[dict[str, Any]] = [
-        {"context": {key: value}},
-        {"config": {"configurable": {key: value}}},
-    ]
     async with embedded_page(tmp_path) as page:
-        for options in forms:
-            refused = await page.ask(page.visitor, **options)
-            assert refused.status_code == 403, refused.text
-            for method in ("run.start", "state.fork", "input.respond"):
-                params = {"assistant_id": "lead_agent", "input": {"messages": []}, **options}
-                reply = await page.service.stranger.post(
-                    f"/api/threads/{OWN}/commands",
-                    json={"id": 1, "method": method, "params": params},
-                    headers=page.visitor,
-                )
-                assert f"may not set {key!r}" in reply.text
-        assert not page.model.requests
+        for options in ({"context": {key: value}}, {"config": {"configurable": {key: value}}}):
+            await expect_refusal(page, key, options)
+
+
+async def test_a_visitor_cannot_have_others_called(tmp_path: Path) -> None:
+    async with embedded_page(tmp_path) as page:
+        await expect_refusal(page, "webhook", {"webhook": "http://127.0.0.1:9/hook"})
+
+
+async def expect_refusal(page: EmbeddedPage, key: str, options: Mapping[str, Any]) -> None:
+    """Check that a visitor can set an option neither of a run nor of a command."""
+    refused = await page.ask(page.visitor, **options)
+    assert refused.status_code == 403, refused.text
+    for method in ("run.start", "state.fork", "input.respond"):
+        params = {"assistant_id": "lead_agent", "input": {"messages": []}, **options}
+        reply = await page.service.stranger.post(
+            f"/api/threads/{OWN}/commands",
+            json={"id": 1, "method": method, "params": params},
+            headers=page.visitor,
+        )
+        assert f"may not set {key!r}" in reply.text
+    assert not page.model.requests

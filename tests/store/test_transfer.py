@@ -250,6 +250,17 @@ def test_a_damaged_unfinished_copy_is_told_and_can_be_discarded(
     assert transfer(source, SQLITE, back, ignore, restart=True) == checksums
 
 
+def test_a_complete_copy_that_was_killed_before_it_had_its_name_gets_it(
+    url: str, home: Path, tmp_path: Path
+) -> None:
+    source, back = StoreConfig(url=url), tmp_path / "back"
+    checksums = transfer(SQLITE, source, home, ignore, restart=False)
+    transfer(source, SQLITE, back, ignore, restart=False)
+    (back / "parley.db").rename(back / f"parley.db{INCOMPLETE}")
+    assert transfer(source, SQLITE, back, ignore, restart=False) == checksums
+    assert (back / "parley.db").exists()
+
+
 async def test_a_used_target_is_refused(url: str, home: Path, tmp_path: Path) -> None:
     transfer(SQLITE, StoreConfig(url=url), home, ignore, restart=False)
     with pytest.raises(
