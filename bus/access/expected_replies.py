@@ -23,7 +23,7 @@ _Person = tuple[ConversationKey, str]
 
 
 class ExpectedReplies:
-    """The replies that are expected, in memory; `bus.inbound.place` adds those that an earlier process expected."""
+    """The replies that are expected, in memory; `find_conversation` adds those that an earlier process did."""
 
     def __init__(self, *, clock: Callable[[], float] = anyio.current_time) -> None:
         self._clock = clock

@@ -39,7 +39,7 @@ class RewindCommands:
         """Remove the last message and its answer from the thread."""
         with self._workers.reserve(context.row) as worker:
             if worker is None:
-                return context.texts.exchange_busy
+                return context.texts.rewind_busy
             try:
                 with anyio.fail_after(TIMEOUT_S):
                     point = await self._rewind_point(context, worker)
@@ -54,7 +54,7 @@ class RewindCommands:
         """Run the last message again, in place of its answer; the turn answers."""
         with self._workers.reserve(context.row) as worker:
             if worker is None:
-                return context.texts.exchange_busy
+                return context.texts.rewind_busy
             try:
                 with anyio.fail_after(TIMEOUT_S):
                     point = await self._rewind_point(context, worker)
@@ -88,10 +88,10 @@ def _refusal(error: RunError | TimeoutError, texts: Messages, nothing: str) -> s
     log.warning("the last message could not be taken back: %r", error)
     match error:
         case AgentThreadBusy():
-            return texts.exchange_busy
+            return texts.rewind_busy
         case AgentThreadNotFound():
             return nothing
         case RewindUnsupported():
-            return texts.exchange_refused
+            return texts.rewind_refused
         case _:
-            return texts.exchange_unreachable
+            return texts.rewind_unreachable

@@ -45,7 +45,7 @@ def run_error_message(error: RunError, texts: Messages) -> str:
     if isinstance(error, AgentThreadBusy):
         return texts.thread_busy
     if isinstance(error, RewindUnsupported):
-        return f"⚠️ {texts.exchange_refused}"
+        return f"⚠️ {texts.rewind_refused}"
     return texts.agent_unreachable if error.retryable else texts.failed
 
 

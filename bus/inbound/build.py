@@ -16,13 +16,13 @@ from bus.inbound.command import recognize_command
 from bus.inbound.commit import CommitStage
 from bus.inbound.deduplicate import DeduplicateStage
 from bus.inbound.dispatcher import InboundDispatcher
+from bus.inbound.find_conversation import FindConversationStage
 from bus.inbound.intake import BusIntake
 from bus.inbound.limits import LimitStage
 from bus.inbound.localize import LocalizeStage
 from bus.inbound.message_edits import MessageEditHandler
 from bus.inbound.notices import IntakeNotices
 from bus.inbound.pipeline import InboundPipeline, IntakeCapacity, Stage
-from bus.inbound.place import PlaceStage
 from bus.inbound.rerun_offers import RerunOffers
 
 
@@ -51,7 +51,7 @@ def build_inbound(
         deduplicate,
         BotMessageStage(bus),
         album,
-        PlaceStage(bus, questions.pending),
+        FindConversationStage(bus, questions.pending),
         AccessStage(access=access, notices=notices),
         localize,
         limits,

@@ -33,7 +33,7 @@ def messages_for(language: str, command_prefix: str = "/") -> Messages:
 
     >>> messages_for("zh-CN").stop_done, messages_for("fr").stop_done
     ('已停止。', 'Stopped.')
-    >>> messages_for("en", "@parley /").exchange_busy
+    >>> messages_for("en", "@parley /").rewind_busy
     'Something is running: send @parley /stop first.'
     """
     catalog = LANGUAGES.get(supported_language(language), ENGLISH)

@@ -88,12 +88,12 @@ class Messages:
     language_done_auto: str = "From now on I speak your language here."
 
     # /undo, /retry and /export.
-    exchange_busy: str = "Something is running: send /stop first."
+    rewind_busy: str = "Something is running: send /stop first."
     undo_done: str = "Undone: “{words}”."
     undo_nothing: str = "Nothing to undo."
     retry_nothing: str = "Nothing to retry."
-    exchange_refused: str = "The agent's server does not support taking messages back."
-    exchange_unreachable: str = (
+    rewind_refused: str = "The agent's server does not support taking messages back."
+    rewind_unreachable: str = (
         "I could not reach the agent's server. Please try again in a few minutes."
     )
     export_nothing: str = "There is nothing to export yet."

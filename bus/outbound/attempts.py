@@ -101,7 +101,7 @@ class DeliveryAttempts:
     def start_with_commit(self, key: str, chat: ChatKey, adapter: Adapter | None) -> bool:
         """Take the slot for a row's first attempt, which the row's own transaction is to record; False = none is free.
 
-        `advance` then sends the row, whichever lane reads it first. If it is not stored that way: `forget_start`.
+        `advance` then sends the row, whichever task reads it first. If it is not stored that way: `forget_start`.
         """
         if adapter is None or not self._limiter.try_acquire(
             chat, adapter.capabilities.send_interval_s, burst=adapter.capabilities.send_burst
@@ -138,7 +138,7 @@ class DeliveryAttempts:
         Raises:
             StoreError: nothing was sent, and the row is as it was.
         """
-        if row.id in self._in_flight:  # by the lane of the chat's old id
+        if row.id in self._in_flight:  # by the task of the chat's old id
             await self._in_flight[row.id][2].wait()
             return None
         decoded = await self._prepare(row, body, adapter)

@@ -28,7 +28,7 @@ class SendRateLimiter:
         """Wait for this chat's next free slot and take it.
 
         Args:
-            chat: The chat, or another lane.
+            chat: The chat, or what else has a limit.
             interval_s: Minimum interval between calls in the long run.
             burst: Calls that may follow at once in a chat that was quiet.
         """
@@ -62,6 +62,6 @@ class SendRateLimiter:
         return max(self._schedule.get(chat, now) - ahead_s, paused or now) - now
 
     def _forget(self, now: float) -> None:
-        # A schedule that is over says as much as none. Each growing message is a lane: they are many.
+        # A schedule that is over says as much as none. Each growing message has one: they are many.
         while self._schedule and next(iter(self._schedule.values())) <= now:
             self._schedule.popitem(last=False)

@@ -2,7 +2,7 @@
 
 What each failure does here (the policy is in bus/errors.py):
 
-- StoreError: the row stays as it was; its lane waits and goes on. An outcome that cannot be recorded is kept in
+- StoreError: the row stays as it was; its task waits and goes on. An outcome that cannot be recorded is kept in
   memory and recorded when the store is back, so a message that was sent is not sent again.
 - DeliveryError: retry, uncertain or failed, by its flags (retry_policy.py).
 - Any other exception of an adapter: an attempt of unknown outcome, logged with its traceback, at most
@@ -44,11 +44,11 @@ MAX_SENT = 50_000
 """Conversations of which it is remembered what was sent."""
 
 LANE_PAUSE_S = 1.0
-"""How long a lane waits after an error that is not the store's, seconds."""
+"""How long a task waits after an error that is not the store's, seconds."""
 
 
 class DeliveryWorker:
-    """Sends what is in the outbox. One lane (task) per conversation with open rows.
+    """Sends what is in the outbox. One task per conversation with open rows.
 
     Args:
         adapters: The adapters by channel name.
@@ -87,8 +87,8 @@ class DeliveryWorker:
         )
         self._tasks: TaskGroup | None = None
         self._lanes: dict[ConversationKey, anyio.Event] = {}
-        self._idle: set[ConversationKey] = set()  # lanes with only rows that are due later
-        # The ID before which no row was open when a lane ended.
+        self._idle: set[ConversationKey] = set()  # those with only rows that are due later
+        # The ID before which no row was open when a task ended.
         self._next_ids = BoundedDict[ConversationKey, int](MAX_SENT)
         self._waiters: dict[str, set[anyio.Event]] = {}
         self._migrations: dict[tuple[str, str, str], ChatMigration] = {}
@@ -214,7 +214,7 @@ class DeliveryWorker:
             await self._attempts.wait_recorded(channel, chats)
 
     async def wait_idle(self) -> None:
-        """Wait until no lane has rows to send now (when stopping; bound it)."""
+        """Wait until no conversation has rows to send now (when stopping; bound it)."""
         while self._lanes.keys() - self._idle:  # noqa: ASYNC110 - only at shutdown, where 20 ms do not matter
             await anyio.sleep(0.02)
 
@@ -224,7 +224,7 @@ class DeliveryWorker:
         self._migrations[chat] = migration
 
     async def migrate_chat(self, migration: ChatMigration) -> None:
-        """Send the rows of a migrated chat in the lanes of its new id from now on."""
+        """Send the rows of a migrated chat in the tasks of its new id from now on."""
         self.add_migration(migration)
         for key in await self._store.call(self._outbox.list_open_conversations):
             if key.channel == migration.channel and key.chat == migration.new_chat:
@@ -260,9 +260,9 @@ class DeliveryWorker:
         if channel in self._adapters:
             await self._indicators.refused(self._adapters[channel], target)
 
-    async def wait_for_slot(self, lane: tuple[str, str], interval_s: float) -> None:
-        """Wait for the next call that the rate limit of a lane (channel and purpose, id) allows."""
-        await self._limiter.acquire(lane, interval_s)
+    async def wait_for_slot(self, key: tuple[str, str], interval_s: float) -> None:
+        """Wait for the next call that the rate limit of a key (channel and purpose, id) allows."""
+        await self._limiter.acquire(key, interval_s)
 
     async def wait_until_owner(self) -> None:
         """Wait while another process may have taken over: it may have sent the answer, which must stay as it is."""
@@ -270,7 +270,7 @@ class DeliveryWorker:
             await anyio.sleep(OWNER_POLL_S)
 
     async def _run_started(self, key: ConversationKey, row: OutboxRow) -> None:
-        """Run the lane of a conversation, first a row whose attempt began with its commit."""
+        """Send the rows of a conversation, first a row whose attempt began with its commit."""
         try:
             await self._run_lane(key, row)
         finally:
@@ -295,7 +295,7 @@ class DeliveryWorker:
                     await self._store.wait(error)
                     continue
                 except Exception:
-                    log.exception("the lane of %s failed; it goes on", key)
+                    log.exception("the deliveries of %s failed; they go on", key)
                     await anyio.sleep(LANE_PAUSE_S)
                     continue
                 if row is None and not wake.is_set():
@@ -304,7 +304,7 @@ class DeliveryWorker:
         finally:
             self._lanes.pop(key, None)
             if self.current_key(key) != key:
-                self.notify(key)  # it migrated while this lane was at work
+                self.notify(key)  # it migrated while this task was at work
 
     async def _next_row(
         self, key: ConversationKey, started: OutboxRow | None, from_id: int
@@ -331,7 +331,7 @@ class DeliveryWorker:
         return owner == self._owners.number
 
     async def _advance(self, row: OutboxRow, wake: anyio.Event) -> None:
-        """Take the first open row of a lane one step further. Raises StoreError."""
+        """Take the first open row of a conversation one step further. Raises StoreError."""
         if (wait_s := remaining_wait_s(row, self._now())) > 0:
             if not row.attempts:
                 self._idle.add(row.conversation)

@@ -17,7 +17,7 @@ ALLOWED = {
     "faults/turns.py": "whatever runs on after a kill meets calls that fail",
     "bots/test_telegram_limits.py": "virtual time",
     "bus/test_delivery_worker.py": "the latency of a platform",
-    "bus/test_delivery_faults.py": "the lane sleeps before the row is sent again, or the test proves less",
+    "bus/test_delivery_faults.py": "the delivery task sleeps before the row is sent again, or the test proves less",
     "bus/test_full_disk.py": "the time is over after which a start would be given up",
     "bus/test_moving_chats.py": "people write, and nodes come and go, as fast as this",
     "bus/test_intake.py": "the reply looks its message up before the send returns, or the test proves less",

@@ -30,7 +30,7 @@ LATENCY_S = 0.05
 
 
 class Crowd:
-    """Chats that each get messages one after the other, as the lanes of the outbox send them.
+    """Chats that each get messages one after the other, as the delivery worker sends them.
 
     Attributes:
         arrived: Of each chat, the numbers of its messages in the order in which they came.

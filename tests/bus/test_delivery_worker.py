@@ -491,7 +491,7 @@ async def test_what_cannot_be_looked_up_is_repeated_no_more_than_once(tmp_path: 
 
 
 async def attempt(delivery: DeliveryWorker, count: int, *, ends: str = "pending") -> None:
-    """Wake the lane until the row has so many attempts behind it, and is in this state."""
+    """Wake the task until the row has so many attempts behind it, and is in this state."""
 
     async def row() -> OutboxRow | None:
         delivery.notify(KEY)
@@ -619,7 +619,7 @@ async def test_a_commit_that_fails_leaves_the_conversation_free(tmp_path: Path) 
 
 
 async def test_a_row_that_another_lane_read_first_is_sent_once(tmp_path: Path) -> None:
-    """The chat migrates between the commit and the send: its new lane finds the row as being sent."""
+    """The chat migrates between the commit and the send: its new task finds the row as being sent."""
     platform, starts = FakePlatform(), list[bool]()
     async with pump(platform, tmp_path) as delivery:
         database = delivery._outbox._database

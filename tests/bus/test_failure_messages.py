@@ -11,7 +11,7 @@ from bus.locales.en import ENGLISH
     ("error", "told"),
     [
         (AgentThreadBusy("busy"), ENGLISH.thread_busy),
-        (RewindUnsupported("no"), f"⚠️ {ENGLISH.exchange_refused}"),
+        (RewindUnsupported("no"), f"⚠️ {ENGLISH.rewind_refused}"),
         (AgentUnavailable("away"), ENGLISH.agent_unreachable),
         (RunError("odd"), ENGLISH.failed),
     ],

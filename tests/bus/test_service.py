@@ -643,7 +643,7 @@ async def test_commands_are_a_work_group_of_their_own_and_their_turns_are_not(
         WORK_GROUP.set("fake")
         await harness.send("hi")
         await eventually(lambda: len(groups) == 1)
-        # In another chat: the lane that still records the first answer would send it.
+        # In another chat: the task that still records the first answer would send it.
         await harness.send("/status", chat="other")
         await eventually(lambda: len(groups) == 2)
         await harness.send("/retry")

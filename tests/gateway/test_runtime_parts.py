@@ -1,4 +1,4 @@
-"""The pure parts of the runtime: serialising, modes, requests, lanes, lifecycle."""
+"""The pure parts of the runtime: serialising, modes, requests, queues, lifecycle."""
 
 import math
 from collections import deque
@@ -198,19 +198,19 @@ def test_config_of_the_wrong_form(config: dict[str, Any]) -> None:
 
 
 def test_lanes_go_in_order() -> None:
-    lanes = ThreadQueue()
-    first, second, third = (lanes.join("t") for _ in range(3))
-    other = lanes.join("other")
+    queue = ThreadQueue()
+    first, second, third = (queue.join("t") for _ in range(3))
+    other = queue.join("other")
     assert first.ready.is_set()
     assert other.ready.is_set()
     assert not second.ready.is_set()
-    lanes.leave(second)
+    queue.leave(second)
     assert not third.ready.is_set()
-    lanes.leave(first)
+    queue.leave(first)
     assert third.ready.is_set()
-    lanes.leave(third)
-    assert lanes.length("t") == 0
-    assert lanes.length("other") == 1
+    queue.leave(third)
+    assert queue.length("t") == 0
+    assert queue.length("other") == 1
 
 
 def test_life_of_a_run() -> None:

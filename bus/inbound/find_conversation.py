@@ -22,7 +22,7 @@ MAX_READ = 10_000
 """Chats whose questions were read; beyond that, those read longest ago are read again."""
 
 
-class PlaceStage(Stage):
+class FindConversationStage(Stage):
     """Assigns plain answers to the question they answer, and recognizes replies to the bot's conversations.
 
     The topic itself is settled in the commit, by the first known message of `replies_to`.
