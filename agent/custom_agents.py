@@ -176,7 +176,7 @@ class CustomAgentStore:
         return _validate({**fields, "name": stored, "soul": _text(folder / _SOUL)}, stored)
 
     async def exists(self, name: str) -> bool:
-        """Say whether the name is taken. Raises AgentInvalid if it is not a valid name."""
+        """Return whether the name is taken. Raises AgentInvalid if it is not a valid name."""
         folder = self._root / normalize_agent_name(name)
         return await _in_thread(lambda: os.path.lexists(folder))
 

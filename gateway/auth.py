@@ -293,7 +293,7 @@ def _check_length(headers: Headers, limit: int) -> Rejection | None:
 
 
 def too_large_message(limit: int) -> str:
-    """Say how large a request's body may be, in bytes."""
+    """Return how large a request's body may be, in bytes."""
     return f"The request body is larger than {limit:,} bytes."
 
 

@@ -177,7 +177,7 @@ def _answer(handler: AcpClientHandler, stop: str) -> str:
 
 
 def _reason(name: str, entry: AcpAgentConfig, error: Exception) -> str:
-    """Say what to do about a failure. The agent's own message is only logged: it may contain paths."""
+    """Return what to do about a failure. The agent's own message is only logged: it may contain paths."""
     logger.warning("ACP agent %s failed: %s", name, error)
     check = f"The operator must check `acp_agents.{name}.command`."
     if isinstance(error, FileNotFoundError):

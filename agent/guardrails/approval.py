@@ -28,7 +28,7 @@ class ApprovalDecision:
 
 
 def needs_approval(tool_name: str, patterns: Sequence[str]) -> bool:
-    """Say whether this tool needs approval.
+    """Return whether this tool needs approval.
 
     >>> [needs_approval(name, ["bash", "github_*"]) for name in ("bash", "github_push", "ls")]
     [True, True, False]

@@ -77,7 +77,7 @@ class OapPassport(BaseModel):
         return frozenset(capability.id for capability in self.capabilities)
 
     def is_valid(self, now: datetime) -> bool:
-        """Say whether it is active and not expired."""
+        """Return whether it is active and not expired."""
         ends = self.expires_at
         if ends is not None and ends.tzinfo is None:
             ends = ends.replace(tzinfo=UTC)

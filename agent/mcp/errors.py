@@ -45,7 +45,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Say whether a server refused a request without processing it, by its HTTP status."""
+    """Return whether a server refused a request without processing it, by its HTTP status."""
     return any(
         isinstance(leaf, httpx.HTTPStatusError) and leaf.response.is_client_error
         for leaf in _leaves(error)

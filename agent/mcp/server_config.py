@@ -109,7 +109,7 @@ def transport_name(entry: Mapping[str, Any]) -> str:
 
 
 def is_disabled(entry: Mapping[str, Any]) -> bool:
-    """Say whether an entry is disabled.
+    """Return whether an entry is disabled.
 
     >>> is_disabled({"enabled": False}), is_disabled({})
     (True, False)

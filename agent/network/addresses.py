@@ -49,7 +49,7 @@ _NUMBER = re.compile(r"(?:[0-9]+|0[xX][0-9a-fA-F]*)")
 
 
 def is_public(address: Address) -> bool:
-    """Say whether an address is public.
+    """Return whether an address is public.
 
     >>> is_public(ip_address("93.184.216.34")), is_public(ip_address("169.254.169.254"))
     (True, False)
@@ -86,7 +86,7 @@ def parse_ip_literal(host: str) -> Address | None:
 
 
 def is_local_name(name: str) -> bool:
-    """Say whether a name (lower case, without trailing dot) belongs to this machine or its network.
+    """Return whether a name (lower case, without trailing dot) belongs to this machine or its network.
 
     >>> is_local_name("metadata.google.internal"), is_local_name("kubernetes"), is_local_name("example.org")
     (True, True, False)

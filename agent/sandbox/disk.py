@@ -55,7 +55,7 @@ class DiskUsage:
     is_deep: bool = False
 
     def problem(self, limits: DiskLimits) -> str:
-        """Say which limit it exceeds, for the model; "" if it exceeds none."""
+        """Return which limit it exceeds, for the model; "" if it exceeds none."""
         if self.is_deep:
             return f"Folders are nested deeper than {MAX_DEPTH} levels: delete them."
         if self.entries > limits.entries:
@@ -170,7 +170,7 @@ class DiskMeter:
         )
 
     def is_disk_low(self) -> bool:
-        """Say whether less is free on the disk than must stay free."""
+        """Return whether less is free on the disk than must stay free."""
         return _free_space(self.folder).size < self.limits.free_mb * _MIB
 
     def require_space(self, size: int) -> None:

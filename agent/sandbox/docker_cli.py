@@ -161,7 +161,7 @@ class ContainerSpec:
         return self.config.network
 
     def fits(self, other: "ContainerSpec") -> bool:
-        """Say whether the container of another spec can be used; additional shared mounts do no harm."""
+        """Return whether the container of another spec can be used; additional shared mounts do no harm."""
         is_same = replace(other, shared=self.shared) == self
         return is_same and set(self.shared) <= set(other.shared)
 

@@ -44,7 +44,7 @@ class WalkEntry(NamedTuple):
 
 
 def is_ignored(name: str) -> bool:
-    """Say whether listings skip this name.
+    """Return whether listings skip this name.
 
     >>> is_ignored("node_modules"), is_ignored("a.pyc"), is_ignored("a.py")
     (True, True, False)

@@ -91,7 +91,7 @@ def parse_manifest(text: str, *, strict: bool = False) -> SkillManifest:
 
 
 def is_name(text: str) -> bool:
-    """Say whether this is a valid skill name."""
+    """Return whether this is a valid skill name."""
     return len(text) <= MAX_NAME_CHARS and _NAME.fullmatch(text) is not None
 
 

@@ -220,7 +220,7 @@ def _used_words(command: ShellCommand, name: str) -> list[str]:
 
 
 def _runs_output(command: ShellCommand, name: str) -> bool:
-    """Say whether the output of a network program or interpreter is run as a command."""
+    """Return whether the output of a network program or interpreter is run as a command."""
     run = command.words[:1]
     takes_text = any(re.fullmatch(r"-\w*c", word.text) for word in command.words)
     if name in ("eval", "source", ".") or (name in _SHELLS and takes_text):

@@ -55,7 +55,7 @@ def printable_character(character: str) -> str:
 
 
 def is_basename(name: str) -> bool:
-    """Say whether this is a plain name, not a path.
+    """Return whether this is a plain name, not a path.
 
     >>> is_basename("a.txt"), is_basename("../a.txt"), is_basename("..")
     (True, False, False)
@@ -64,7 +64,7 @@ def is_basename(name: str) -> bool:
 
 
 def is_staging(name: str) -> bool:
-    """Say whether this is the temporary name of a file that is being received.
+    """Return whether this is the temporary name of a file that is being received.
 
     >>> is_staging(".upload-1a2b.part")
     True

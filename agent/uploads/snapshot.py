@@ -62,7 +62,7 @@ class UploadSnapshot:
         )
 
     def has_unlisted(self, known: Collection[str]) -> bool:
-        """Say whether there is a file that the model does not know."""
+        """Return whether there is a file that the model does not know."""
         return bool(self._others(known))
 
     def earlier(self, new: Collection[str]) -> EarlierFiles:

@@ -77,7 +77,7 @@ class OtherTerminals(Protocol):
         ...
 
 
-class Say(Protocol):
+class SendLine(Protocol):
     """Sends a line with the references of its files."""
 
     def __call__(self, text: str, *, files: Sequence[str] = ()) -> Awaitable[Disposition]:
@@ -90,17 +90,17 @@ class TerminalSession:
 
     def __init__(
         self,
-        say: Say,
+        send_line: SendLine,
         events: MemoryObjectReceiveStream[TerminalEvent],
         receive_file: Callable[[str, AsyncIterator[bytes]], Awaitable[str]],
     ) -> None:
-        self._say = say
+        self._send_line = send_line
         self._events = events
         self._receive_file = receive_file
 
     async def say(self, text: str, files: Sequence[str] = ()) -> Disposition:
         """Send a line to the bot, with files that were attached. Raises what `Intake.receive` raises."""
-        return await self._say(text, files=files)
+        return await self._send_line(text, files=files)
 
     async def attach(self, name: str, chunks: AsyncIterator[bytes]) -> str:
         """Store a file for the next line; return its reference. Raises DeliveryError."""

@@ -172,7 +172,7 @@ class DockerProgram:
         return [int(line) for line in (self.folder / f"{name}.pids").read_text().split()]
 
     def is_running(self, name: str) -> bool:
-        """Say whether a container runs."""
+        """Return whether a container runs."""
         return alive(self.pids(name)[0])
 
     def save(self, name: str, state: dict[str, Any]) -> None:
