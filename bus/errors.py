@@ -16,7 +16,7 @@ BusError
 The failure policy
 ==================
 A stage or a transition raises; the boundary around it acts. The boundaries are the turn (`bus.conversation.machine`),
-the command (`bus.inbound.dispatcher`), the task of a conversation (`bus.outbound`), and the adapter (`bus.supervision`).
+the command (`bus.inbound.dispatcher`), the task of a conversation (`bus.outbound`) and the adapter (`bus.supervision`).
 Each unwraps exception groups with `unwrapped`, so that every error arrives as itself.
 
 error       | row               | turn              | conversation       | channel           | service

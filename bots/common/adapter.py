@@ -26,7 +26,7 @@ from typing_extensions import override
 from bots.common.background import BackgroundTasks
 from bots.common.connection import RECONNECT, ConnectionFailure, ConnectionLoop
 from bots.common.greeting import Greeting
-from bots.common.health import HealthTracker
+from bots.common.health import HealthTracker, describe_refusal
 from bots.common.webhooks import (
     RETRY_LATER,
     SupportsWebhook,
@@ -168,7 +168,4 @@ class BaseAdapter(Adapter, SupportsWebhook):
         try:
             await intake.receive(message)
         except Exception as error:
-            reason = type(error).__name__
-            raise ConnectionFailure(
-                f"Messages wait: they are not accepted now ({reason})."
-            ) from error
+            raise ConnectionFailure(describe_refusal(type(error).__name__)) from error

@@ -10,6 +10,11 @@ from bus.platform import ChannelHealth, Clock, ConnectionState
 _log: Final = logging.getLogger(__name__)
 
 
+def describe_refusal(reason: str) -> str:
+    """Return what a channel's state says while the bus accepts no messages, and the platform keeps them."""
+    return f"Messages wait at the platform: they are not accepted now ({reason})."
+
+
 class HealthTracker:
     """Records the state of one connection.
 
@@ -78,8 +83,7 @@ class HealthTracker:
 
     def mark_refused(self, error: Exception) -> None:
         """Record that the bus did not accept an event, which the platform sends again."""
-        reason = type(error).__name__
-        self._refusal = f"Messages wait at the platform: they are not accepted now ({reason})."
+        self._refusal = describe_refusal(type(error).__name__)
 
     def set_warning(self, text: str) -> None:
         """Set what works less well than it could, such as a missing permission; "" clears it."""

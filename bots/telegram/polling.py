@@ -11,7 +11,7 @@ from typing import Final
 import anyio
 from telegram.error import BadRequest, Conflict, TelegramError
 
-from bots.common.health import HealthTracker
+from bots.common.health import HealthTracker, describe_refusal
 from bots.telegram.api import TelegramBot, TelegramTimeouts
 from bots.telegram.dispatcher import UpdateDispatcher
 from bots.telegram.errors import cause_name
@@ -108,6 +108,4 @@ class UpdatePoller:
 
     def _show(self) -> None:
         refusal = self._dispatcher.refusal
-        self._health.mark_connected(
-            f"Messages wait at Telegram: they are not accepted now ({refusal})." if refusal else ""
-        )
+        self._health.mark_connected(describe_refusal(refusal) if refusal else "")

@@ -15,7 +15,7 @@ from telegram import WebhookInfo
 from telegram.error import BadRequest
 
 from bots.common.connection import ConnectionFailure
-from bots.common.health import HealthTracker
+from bots.common.health import HealthTracker, describe_refusal
 from bots.common.keyed_lock import KeyedLock
 from bots.common.webhooks import (
     ACKNOWLEDGED,
@@ -140,9 +140,7 @@ class TelegramWebhook:
         async with self._chats.hold(chat_of(raw)):
             self._refusal = await self._handler.handle(raw, update_id)
         if self._refusal:
-            self._health.mark_connected(
-                f"Messages wait at Telegram: they are not accepted now ({self._refusal})."
-            )
+            self._health.mark_connected(describe_refusal(self._refusal))
             return RETRY_LATER
         self._health.mark_connected()
         return ACKNOWLEDGED
