@@ -33,7 +33,9 @@ def copy_database(source: Path, target: Path) -> None:
             original.backup(copy)
             copy.execute("PRAGMA journal_mode = DELETE")
     except (OSError, sqlite3.OperationalError) as error:
-        raise StoreUnavailable(f"The database {source} cannot be copied ({error}).") from error
+        raise StoreUnavailable(
+            f"The database {source} cannot be copied into {target.parent} ({error})."
+        ) from error
     except sqlite3.DatabaseError as error:
         raise DatabaseCorrupt(f"The database {source} is damaged ({error}).") from error
     check_database(target, name=source)

@@ -179,7 +179,9 @@ def extract_archive(file: Path, folder: Path, *, wanted: Callable[[str], bool]) 
             return _extract_members(tar, folder, wanted)
     except OSError as error:
         if error.strerror:
-            raise CommandFailed(f"{file}: cannot be unpacked ({error.strerror})") from error
+            raise CommandFailed(
+                f"{file}: cannot be unpacked into {folder.parent} ({error.strerror})"
+            ) from error
         reason = str(error)
     except (tarfile.TarError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
         reason = str(error)

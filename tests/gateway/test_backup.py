@@ -32,6 +32,7 @@ from store.config import StoreConfig
 from store.database import Database
 from store.errors import DatabaseCorrupt, SchemaTooNew, StoreLocked, StoreUnavailable
 from store.migrations import scripts
+from tests.fakes.disk import full_disk
 from tests.gateway.test_cli import one_line, parley
 
 SECRET_OUTSIDE = "sk-only-in-the-env-file-0123456789"
@@ -218,6 +219,18 @@ async def test_a_backup_replaces_no_file_and_needs_data(tmp_path: Path) -> None:
     ):
         with pytest.raises(CommandFailed, match=reason):
             await in_thread(partial(write_backup, config, to))
+
+
+async def test_a_full_disk_is_told_with_the_folder_that_is_on_it(tmp_path: Path) -> None:
+    source, target = config_of(tmp_path / "a"), config_of(tmp_path / "b")
+    file = await backup_of(source, tmp_path / "backup.tar.gz")
+    with full_disk(1), pytest.raises(StoreUnavailable, match=rf"into {tmp_path}\b"):
+        await in_thread(lambda: write_backup(source, tmp_path / "another.tar.gz"))
+    target.home.mkdir()
+    with full_disk(1), pytest.raises(CommandFailed, match=rf"into {target.home}\b"):
+        await in_thread(lambda: restore_backup(target, file, replace=False))
+    assert not names(target.home)
+    assert names(tmp_path) == ["a", "b", "backup.tar.gz"]
 
 
 async def test_existing_data_are_kept_aside_and_only_on_request(tmp_path: Path) -> None:
