@@ -1,7 +1,7 @@
 """Checks configured models with one short request each."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import anyio
 from langchain_core.messages import HumanMessage
@@ -17,6 +17,9 @@ from bots.common.diagnosis import CheckResult, Severity, problem
 QUESTION = "Answer with the single word: ok"
 TIMEOUT_S = 45.0
 """Deadline of a request, seconds. Local servers (Ollama) may have to load the model first."""
+
+MODEL_ADDRESSES = frozenset({"base_url", "openai_api_base", "anthropic_api_url"})
+"""Keys of a model's entry with the address of its server."""
 
 _FIXES: Mapping[FailureReason, str] = {
     "auth": "renew its api_key; the key needs access to this model",
@@ -53,6 +56,10 @@ async def check_model(config: AgentConfig, entry: ModelConfig) -> CheckResult:
             severity=Severity.NOTE,
             fix="`parley init` sets up a real model",
         )
+    given = entry.model_extra or {}
+    for key in sorted(MODEL_ADDRESSES & given.keys()):
+        for text in find_address_problem(key, given[key]):
+            return problem(entry.name, text, f"correct {key}")
     connections = ModelHttpClient()
     try:
         return await _ask_model(config, entry, connections)
@@ -62,6 +69,13 @@ async def check_model(config: AgentConfig, entry: ModelConfig) -> CheckResult:
         return _failure_result(entry, error)
     finally:
         await connections.aclose()
+
+
+def find_address_problem(path: str, address: object) -> Iterator[str]:
+    """Yield what is wrong with a server's address."""
+    # "$" begins a variable that is not set.
+    if address and not str(address).startswith(("http://", "https://", "$")):
+        yield f"{path}: must start with http:// or https://"
 
 
 def _failure_result(entry: ModelConfig, error: Exception) -> CheckResult:

@@ -17,6 +17,7 @@ from bus.config import DEFAULT_SESSION, SessionConfig
 from gateway.config import Config
 from gateway.config_validation import closest_match
 from gateway.graphs import GraphUnusable, find_graphs
+from gateway.setup.model_checks import MODEL_ADDRESSES, find_address_problem
 
 CONTEXT_KEYS = [field.name for field in fields(RunOptions)]
 _TYPO_CUTOFF = 0.8
@@ -27,7 +28,6 @@ API_KEY_VARIABLES = {
 }
 """Model classes that need a key: its environment variable, and the keys of the entry that can hold it."""
 
-_MODEL_ADDRESSES = {"base_url", "openai_api_base", "anthropic_api_url"}
 _PLATFORM_ADDRESSES = ("base_url", "base_file_url", "domain")
 
 _KINDS = {
@@ -73,7 +73,7 @@ def _find_platform_problems(config: Config) -> Iterator[str]:
             yield from _find_access_problems(f"channels.{name}", section)
             for key in _PLATFORM_ADDRESSES:
                 address = getattr(section, key, None)
-                yield from _find_address_problem(f"channels.{name}.{key}", address)
+                yield from find_address_problem(f"channels.{name}.{key}", address)
 
 
 def _find_missing_channels(config: Config) -> Iterator[str]:
@@ -183,8 +183,8 @@ def _find_model_problems(config: AgentConfig, environment: Mapping[str, str]) ->
     for index, model in enumerate(config.models):
         variable, keys = API_KEY_VARIABLES.get(model.use, ("", ()))
         given = model.model_extra or {}
-        for key in _MODEL_ADDRESSES & given.keys():
-            yield from _find_address_problem(f"models[{index}].{key}", given[key])
+        for key in MODEL_ADDRESSES & given.keys():
+            yield from find_address_problem(f"models[{index}].{key}", given[key])
         if variable and not environment.get(variable) and not any(given.get(key) for key in keys):
             yield f"models[{index}].api_key: the model {model.name} has no key: set it, or {variable}"
         elif is_importable(model.use):
@@ -192,12 +192,6 @@ def _find_model_problems(config: AgentConfig, environment: Mapping[str, str]) ->
                 create_chat_model(config, model.name)
             except AgentError as error:
                 yield error.user_message
-
-
-def _find_address_problem(path: str, address: object) -> Iterator[str]:
-    # "$" begins a variable that is not set.
-    if address and not str(address).startswith(("http://", "https://", "$")):
-        yield f"{path}: must start with http:// or https://"
 
 
 def _guess(name: str, known: set[str]) -> str:

@@ -127,6 +127,13 @@ async def test_a_model_that_does_not_answer(
         assert KEY not in report.text()
 
 
+async def test_a_models_address_without_a_scheme_is_told(tmp_path: Path) -> None:
+    tree = with_model("127.0.0.1:8000/v1")
+    (finding,) = (await examined(tmp_path, tree)).areas[MODELS]
+    assert finding.text == "base_url: must start with http:// or https://"
+    assert finding.fix == "correct base_url"
+
+
 async def test_models_that_cannot_be_built_and_the_demo(tmp_path: Path) -> None:
     (finding,) = (await examined(tmp_path, {})).areas[MODELS]
     assert (finding.severity, "demo" in finding.text) == (Severity.NOTE, True)
