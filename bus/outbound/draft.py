@@ -27,10 +27,10 @@ class DraftReply(LiveReply):
         adapter = self._adapter
         if not isinstance(adapter, SupportsDrafts):
             return
-        key = (f"{self._row.key.channel}:preview", self._inbound.reply_target.chat)
+        limited = (f"{self._row.key.channel}:preview", self._inbound.reply_target.chat)
         interval_s = self._adapter.capabilities.draft_interval_s
         while True:
-            await self._delivery.wait_for_slot(key, interval_s)
+            await self._delivery.wait_for_slot(limited, interval_s)
             self._changed = anyio.Event()
             if not await self._send_draft(adapter):
                 return

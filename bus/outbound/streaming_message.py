@@ -96,8 +96,8 @@ class StreamingMessage(LiveReply):
         if row is None or not row.platform_id:
             return False
         self._ids[index] = MessageId(row.platform_id)
-        key = (f"{self._row.key.channel}:streaming", row.platform_id)
-        await self._delivery.wait_for_slot(key, self._interval_s)
+        limited = (f"{self._row.key.channel}:streaming", row.platform_id)
+        await self._delivery.wait_for_slot(limited, self._interval_s)
         return True
 
     async def _patch(self, adapter: SupportsStreaming, index: int, patch: tuple[str, bool]) -> bool:
