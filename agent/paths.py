@@ -78,12 +78,7 @@ class MountTable:
 
     def __init__(self, mounts: Iterable[Mount]) -> None:
         self._mounts = tuple(sorted(mounts, key=lambda m: len(m.virtual), reverse=True))
-        hosts = sorted(self._mounts, key=lambda m: len(str(m.host)), reverse=True)
-        self._by_host = tuple(hosts)
-        self._masks = tuple(
-            (re.compile(re.escape(str(mount.host)) + r"(?![\w-]|\.\w)"), mount.virtual)
-            for mount in hosts
-        )
+        self._by_host = sorted(self._mounts, key=lambda m: len(str(m.host)), reverse=True)
 
     @property
     def mounts(self) -> Sequence[Mount]:
@@ -117,6 +112,8 @@ class MountTable:
 
     def mask_host_paths(self, text: str) -> str:
         """Replace host paths in a text with virtual paths, at path boundaries only."""
-        for pattern, virtual in self._masks:
-            text = pattern.sub(virtual, text)
+        for mount in self._by_host:
+            # Most texts name none, and each thread's paths would be expressions of their own to compile.
+            if (host := str(mount.host)) in text:
+                text = re.sub(rf"{re.escape(host)}(?![\w-]|\.\w)", mount.virtual, text)
         return text
