@@ -51,14 +51,13 @@ def lazy_calls(calls: Mapping[str, Sequence[str]] = LAZY_CALLS) -> Iterator[None
 
     Whoever imports one of the names later gets what it names, and may inherit from it.
     """
-    finder = _LazyPackageFinder(calls)
-    sys.meta_path.insert(0, finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)
-        for module in finder.created:
-            module.end_calls()
+    with _asked_first(_LazyPackageFinder(calls)):
+        try:
+            yield
+        finally:
+            for name in calls:
+                if isinstance(module := sys.modules.get(name), LazyPackage):
+                    module.end_calls()
 
 
 UNUSED_MODULES = (
@@ -78,7 +77,12 @@ PLATFORM_UNUSED_MODULES = ("cryptography",)
 @contextmanager
 def hidden_modules(names: Sequence[str]) -> Iterator[None]:
     """Inside the block, this thread cannot import modules that were not imported yet: ModuleNotFoundError."""
-    finder = _HiddenModuleFinder(names)
+    with _asked_first(_HiddenModuleFinder(names)):
+        yield
+
+
+@contextmanager
+def _asked_first(finder: MetaPathFinder) -> Iterator[None]:
     sys.meta_path.insert(0, finder)
     try:
         yield
@@ -144,7 +148,6 @@ class LazyPackage(ModuleType):
 class _LazyPackageFinder(MetaPathFinder):
     def __init__(self, calls: Mapping[str, Sequence[str]]) -> None:
         self._calls = calls
-        self.created: list[LazyPackage] = []
 
     @override
     def find_spec(
@@ -154,21 +157,18 @@ class _LazyPackageFinder(MetaPathFinder):
             return None
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = _LazyPackageLoader(spec.loader, self._calls[fullname], self.created)
+            spec.loader = _LazyPackageLoader(spec.loader, self._calls[fullname])
         return spec
 
 
 class _LazyPackageLoader(Loader):
-    def __init__(self, init: Loader, calls: Sequence[str], created: list[LazyPackage]) -> None:
+    def __init__(self, init: Loader, calls: Sequence[str]) -> None:
         self._init = init
         self._calls = calls
-        self._created = created
 
     @override
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        module = LazyPackage(spec.name, self._init, self._calls)
-        self._created.append(module)
-        return module
+        return LazyPackage(spec.name, self._init, self._calls)
 
     @override
     def exec_module(self, module: ModuleType) -> None:
