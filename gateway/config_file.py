@@ -80,9 +80,8 @@ def parse_dotenv(text: str, file: Path) -> DotenvFile:
     >>> parse_dotenv("A=1\n\nKEY value\n", Path(".env")).problems
     ('.env: line 3: is not of the form NAME=value, so it is ignored: correct or remove it',)
     """
-    known: list[
-        str
-    ] = []  # a name without a value is no mistake: Docker takes its value from the environment
+    # A name without a value is no mistake: Docker takes its value from the environment.
+    known: list[str] = []
     problems: list[str] = []
     for binding in parse_stream(io.StringIO(text)):
         whole = binding.original.string

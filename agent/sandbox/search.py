@@ -238,7 +238,7 @@ def _matching_lines(fd: int, pattern: re.Pattern[str]) -> Iterator[tuple[int, st
 def _encoding(head: bytes) -> str | None:
     r"""Return the encoding of a file that begins like this; None = it is binary.
 
-    >>> _encoding("﻿a".encode("utf-16")), _encoding("张三".encode("gb18030")[:-1]), _encoding(b"caf\xe9\n")
+    >>> _encoding("a".encode("utf-16")), _encoding("张三".encode("gb18030")[:-1]), _encoding(b"caf\xe9\n")
     ('utf-16', 'gb18030', 'utf-8')
     """
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):

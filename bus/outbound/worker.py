@@ -43,7 +43,7 @@ OWNER_POLL_S = 0.1
 MAX_SENT = 50_000
 """Conversations of which it is remembered what was sent."""
 
-LANE_PAUSE_S = 1.0
+TASK_PAUSE_S = 1.0
 """How long a task waits after an error that is not the store's, seconds."""
 
 
@@ -86,7 +86,8 @@ class DeliveryWorker:
             tracer=tracer,
         )
         self._tasks: TaskGroup | None = None
-        self._lanes: dict[ConversationKey, anyio.Event] = {}
+        # By conversation that has a task: what wakes it.
+        self._running: dict[ConversationKey, anyio.Event] = {}
         self._idle: set[ConversationKey] = set()  # those with only rows that are due later
         # The ID before which no row was open when a task ended.
         self._next_ids = BoundedDict[ConversationKey, int](MAX_SENT)
@@ -131,15 +132,15 @@ class DeliveryWorker:
         """
         key, row = self.current_key(new.conversation), None
         adapter, chat = self._adapters.get(key.channel), (key.channel, target.chat)
-        starts = self._tasks is not None and key not in self._lanes and self._owners.is_own(key)
+        starts = self._tasks is not None and key not in self._running and self._owners.is_own(key)
         if starts := starts and self._attempts.start_with_commit(new.key, chat, adapter):
-            self._lanes[key] = anyio.Event()
+            self._running[key] = anyio.Event()
         try:
             row = await commit(starts=starts)
         finally:
             if starts and row is None:
                 self._attempts.forget_start(new.key)
-                del self._lanes[key]
+                del self._running[key]
             if row is None:
                 self.notify(key)  # also of what others stored meanwhile
         if row is not None and self._tasks is not None:
@@ -155,11 +156,11 @@ class DeliveryWorker:
             self._next_ids.pop(key, None)
         if self._tasks is None or key.channel not in self._adapters:
             return  # rows of a disabled channel wait until it is enabled again
-        if key in self._lanes:
-            self._lanes[key].set()
+        if key in self._running:
+            self._running[key].set()
         else:
-            self._lanes[key] = anyio.Event()
-            self._tasks.start_soon(self._run_lane, key)
+            self._running[key] = anyio.Event()
+            self._tasks.start_soon(self._send_rows, key)
 
     async def send_own(self, after_id: int = 0) -> set[ConversationKey]:
         """Send what is open in the chats of this node and is not being sent; return those chats. Raises StoreError.
@@ -168,7 +169,7 @@ class DeliveryWorker:
         """
         found = await self._outbox.find_own_open(after_id)
         for key, first_id in found.items():
-            if key not in self._lanes:
+            if key not in self._running:
                 # Not from the beginning: most were sent since they were found.
                 self._next_ids[key] = min(first_id, self._next_ids.get(key, 0))
                 self.notify(key)
@@ -215,7 +216,7 @@ class DeliveryWorker:
 
     async def wait_idle(self) -> None:
         """Wait until no conversation has rows to send now (when stopping; bound it)."""
-        while self._lanes.keys() - self._idle:  # noqa: ASYNC110 - only at shutdown, where 20 ms do not matter
+        while self._running.keys() - self._idle:  # noqa: ASYNC110 - only at shutdown, where 20 ms do not matter
             await anyio.sleep(0.02)
 
     def add_migration(self, migration: ChatMigration) -> None:
@@ -272,16 +273,16 @@ class DeliveryWorker:
     async def _run_started(self, key: ConversationKey, row: OutboxRow) -> None:
         """Send the rows of a conversation, first a row whose attempt began with its commit."""
         try:
-            await self._run_lane(key, row)
+            await self._send_rows(key, row)
         finally:
             self._attempts.forget_start(row.key)  # not sent: the chat became another node's
 
-    async def _run_lane(self, key: ConversationKey, started: OutboxRow | None = None) -> None:
+    async def _send_rows(self, key: ConversationKey, started: OutboxRow | None = None) -> None:
         """Send a conversation's rows in order; end when none is open. Another node's chat: tell that node."""
         next_id = 0
         try:
             while True:
-                wake = self._lanes[key] = anyio.Event()
+                wake = self._running[key] = anyio.Event()
                 try:
                     if not await self._is_own(key):
                         return
@@ -296,13 +297,13 @@ class DeliveryWorker:
                     continue
                 except Exception:
                     log.exception("the deliveries of %s failed; they go on", key)
-                    await anyio.sleep(LANE_PAUSE_S)
+                    await anyio.sleep(TASK_PAUSE_S)
                     continue
                 if row is None and not wake.is_set():
                     self._remember_sent(key, max(next_id, from_id))
                     return
         finally:
-            self._lanes.pop(key, None)
+            self._running.pop(key, None)
             if self.current_key(key) != key:
                 self.notify(key)  # it migrated while this task was at work
 

@@ -177,9 +177,9 @@ def _read_at(copy: Path, offset: int) -> bytes:
         return file.read(CHUNK_BYTES)
 
 
-def _append(copy: Path, chunk: bytes) -> None:
+def _write(copy: Path, chunk: bytes, mode: str = "ab") -> None:
     try:
-        with copy.open("ab") as file:
+        with copy.open(mode) as file:
             file.write(chunk)
     except OSError as error:
         raise temporary_file_error(error) from error
@@ -222,14 +222,13 @@ def _suffix_of(head: bytes) -> str:
 async def _fetch(adapter: SupportsDownloads, file: Attachment, copy: Path) -> None:
     """Save a file's bytes. Raises DeliveryError."""
     size = 0
-    await to_thread.run_sync(lambda: copy.unlink(missing_ok=True))  # of an earlier attempt
-    await to_thread.run_sync(_append, copy, b"")
+    await to_thread.run_sync(_write, copy, b"", "wb")
     async with adapter.download(file, max_bytes=MAX_FILE_BYTES) as chunks:
         async for chunk in chunks:
             size += len(chunk)
             if size > MAX_FILE_BYTES:
                 raise FileTooLarge(MAX_FILE_BYTES)
-            await to_thread.run_sync(_append, copy, chunk)
+            await to_thread.run_sync(_write, copy, chunk)
 
 
 def _parse_upload(answer: httpx.Response) -> Mapping[str, Any] | str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gateway.command_errors import CommandFailed
 from gateway.config import Config, environment_variables, load_config
-from gateway.config_file import read_yaml
+from gateway.config_file import read_dotenv, read_yaml
 from gateway.config_variables import resolve_variables
 from gateway.setup.system_service import LAUNCHD_LABEL, UNIT_NAME, SystemService
 
@@ -77,8 +77,8 @@ def _variables_of_shell(config: Config) -> list[str]:
     if config.source is None:
         return []
     tree, _ = read_yaml(config.source)
-    _, dotenv = environment_variables(config.source.parent)
-    return sorted({name for _, name in resolve_variables(tree, dotenv).missing})
+    dotenv = read_dotenv(config.source.parent / ".env")
+    return sorted({name for _, name in resolve_variables(tree, dotenv.variables).missing})
 
 
 def _owner(config: Config) -> str:

@@ -593,7 +593,7 @@ async def test_no_attempt_begins_before_the_rate_of_the_chat_allows_it(tmp_path:
     starts: list[bool] = []
     async with pump(platform, tmp_path) as delivery:
         for key in "ab":
-            await eventually(lambda: not delivery._lanes)
+            await eventually(lambda: not delivery._running)
             commit = commits(delivery._outbox._database, text(key, key), starts=starts)
             await delivery.commit_and_send(text(key), PLACE, commit)
             if key == "a":

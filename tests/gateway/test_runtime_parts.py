@@ -197,7 +197,7 @@ def test_config_of_the_wrong_form(config: dict[str, Any]) -> None:
         request_options(request(config=config))
 
 
-def test_lanes_go_in_order() -> None:
+def test_queues_go_in_order() -> None:
     queue = ThreadQueue()
     first, second, third = (queue.join("t") for _ in range(3))
     other = queue.join("other")
