@@ -25,6 +25,7 @@ from bus.errors import unwrapped
 from bus.messages import OutboundIndicator, ReplyTarget, chat_of, decode_outbound
 from bus.outbound.attempts import ClosedRow, DeliveryAttempts
 from bus.outbound.indicators import IndicatorUpdater, is_answered, list_repeated
+from bus.outbound.migrated_chats import MigratedChats
 from bus.outbound.pacing import SendRateLimiter
 from bus.outbound.retry_policy import RetryTimings, remaining_wait_s
 from bus.outbound.rows import indicator_row
@@ -92,7 +93,7 @@ class DeliveryWorker:
         # The ID before which no row was open when a task ended.
         self._next_ids = BoundedDict[ConversationKey, int](MAX_SENT)
         self._waiters: dict[str, set[anyio.Event]] = {}
-        self._migrations: dict[tuple[str, str, str], ChatMigration] = {}
+        self._migrated = MigratedChats()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Send open rows until cancelled, those of an earlier process first."""
@@ -130,7 +131,7 @@ class DeliveryWorker:
         `commit(starts=...)` stores them. If it is to, it also records that the attempt at the first one begins, which
         saves a read and a transaction before it is sent, and returns that row.
         """
-        key, row = self.current_key(new.conversation), None
+        key, row = self._migrated.current_key(new.conversation), None
         adapter, chat = self._adapters.get(key.channel), (key.channel, target.chat)
         starts = self._tasks is not None and key not in self._running and self._owners.is_own(key)
         if starts := starts and self._attempts.start_with_commit(new.key, chat, adapter):
@@ -151,7 +152,7 @@ class DeliveryWorker:
 
         `are_new`: False = not only rows that were stored after all others of the conversation.
         """
-        key = self.current_key(key)
+        key = self._migrated.current_key(key)
         if not are_new:
             self._next_ids.pop(key, None)
         if self._tasks is None or key.channel not in self._adapters:
@@ -209,10 +210,8 @@ class DeliveryWorker:
 
     async def wait_recorded(self, channel: str, chat: str, *, within_s: float) -> None:
         """Wait until the current sends to a chat are recorded: a reply to one may arrive before that."""
-        migrations = self._migrations.values()
-        chats = {chat, *(one.old_chat for one in migrations if one.new_chat == chat)}
         with anyio.move_on_after(within_s):
-            await self._attempts.wait_recorded(channel, chats)
+            await self._attempts.wait_recorded(channel, self._migrated.list_ids(channel, chat))
 
     async def wait_idle(self) -> None:
         """Wait until no conversation has rows to send now (when stopping; bound it)."""
@@ -221,8 +220,7 @@ class DeliveryWorker:
 
     def add_migration(self, migration: ChatMigration) -> None:
         """Learn of a migration that is in the store already."""
-        chat = (migration.channel, migration.workspace, migration.old_chat)
-        self._migrations[chat] = migration
+        self._migrated.add(migration)
 
     async def migrate_chat(self, migration: ChatMigration) -> None:
         """Send the rows of a migrated chat in the tasks of its new id from now on."""
@@ -230,12 +228,6 @@ class DeliveryWorker:
         for key in await self._store.call(self._outbox.list_open_conversations):
             if key.channel == migration.channel and key.chat == migration.new_chat:
                 self.notify(key, are_new=False)
-
-    def current_key(self, key: ConversationKey) -> ConversationKey:
-        """Return the key under which a conversation is stored now."""
-        while migration := self._migrations.get((key.channel, key.workspace, key.chat)):
-            key = migration.apply(key)
-        return key
 
     def show_working(
         self, channel: str, target: ReplyTarget, *, is_first: bool = False
@@ -304,7 +296,7 @@ class DeliveryWorker:
                     return
         finally:
             self._running.pop(key, None)
-            if self.current_key(key) != key:
+            if self._migrated.current_key(key) != key:
                 self.notify(key)  # it migrated while this task was at work
 
     async def _next_row(

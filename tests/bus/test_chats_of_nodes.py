@@ -514,7 +514,9 @@ async def test_a_chat_that_migrates_keeps_its_owner(store: StoreConfig, tmp_path
         await owner.send("first", event="e1")
         await owner.wait_for_runs(1)
         await other.bus.intake.migrate_chat("fake", "w", "c", "c2")
-        await eventually(lambda: owner.bus._context.delivery.current_key(key_of("c")).chat == "c2")
+        await eventually(
+            lambda: owner.bus._context.delivery._migrated.current_key(key_of("c")).chat == "c2"
+        )
         await other.send("second", chat="c2", event="e2")
         gate.set()
         # The second one has another queue, that of the new id: either answer may be the first.
