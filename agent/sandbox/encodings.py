@@ -45,6 +45,19 @@ def decode_text(content: bytes) -> FileText:
     return FileText(content.decode(encoding), encoding)
 
 
+def encode_text(text: str, encoding: str, *, is_whole: bool = True) -> bytes:
+    """Encode a file, or (`is_whole` = False) what is appended to one.
+
+    Raises:
+        UnicodeEncodeError: The encoding lacks a character.
+
+    >>> encode_text("是", "utf-16", is_whole=False)
+    b'/f'
+    """
+    data = text.encode(encoding)
+    return data if is_whole else data.removeprefix(codecs.BOM_UTF16)
+
+
 def _likely_encoding(content: bytes) -> str | None:
     from charset_normalizer import from_bytes  # noqa: PLC0415 - 0.1 s, and few files need it
 

@@ -16,7 +16,7 @@ from secrets import token_hex
 
 from agent.errors import PathNotAllowed, SandboxError
 from agent.paths import MountTable
-from agent.sandbox.encodings import UTF_8, FileText, decode_text
+from agent.sandbox.encodings import UTF_8, FileText, decode_text, encode_text
 
 MAX_TEXT_BYTES = 50_000_000
 """Largest file that is read, searched or edited as text."""
@@ -90,6 +90,26 @@ def read_text(path: ResolvedPath) -> FileText:
     Raises:
         SandboxError: No such file, a folder, too large, or not text.
     """
+    return _decode(path, _read(path))
+
+
+def read_for_change(path: ResolvedPath) -> FileText:
+    """Return the text of a file that is to be changed, and its encoding.
+
+    Raises:
+        SandboxError: As of `read_text`, or the text would not be written in that encoding as it was.
+    """
+    content = _read(path)
+    found = _decode(path, content)
+    if encode_text(*found) != content:
+        raise SandboxError(
+            f"the file seems to be {found.encoding}, but not all of it would be written as it was. Nothing was "
+            f"changed: convert it to UTF-8 first, for example with iconv: {path.virtual}"
+        )
+    return found
+
+
+def _read(path: ResolvedPath) -> bytes:
     with open_path(path) as fd, os_errors_explained(path.virtual):
         status = os.fstat(fd)
         if stat.S_ISDIR(status.st_mode):
@@ -99,7 +119,10 @@ def read_text(path: ResolvedPath) -> FileText:
                 f"the file has {status.st_size} bytes, more than the limit of {MAX_TEXT_BYTES}: {path.virtual}"
             )
         with os.fdopen(os.dup(fd), "rb") as file:
-            content = file.read(MAX_TEXT_BYTES)
+            return file.read(MAX_TEXT_BYTES)
+
+
+def _decode(path: ResolvedPath, content: bytes) -> FileText:
     try:
         found = decode_text(content)
     except UnicodeDecodeError as error:
@@ -109,21 +132,13 @@ def read_text(path: ResolvedPath) -> FileText:
     return found
 
 
-def read_utf8(path: ResolvedPath) -> str:
-    """Return the text of a UTF-8 file. Raises SandboxError: as of `read_text`, or it has another encoding."""
-    text, encoding = read_text(path)
-    if encoding != UTF_8:
-        raise SandboxError(f"the file is {encoding}, not UTF-8 text: {path.virtual}")
-    return text
-
-
-def write_text(path: ResolvedPath, content: str) -> None:
+def write_text(path: ResolvedPath, content: str, encoding: str = UTF_8) -> None:
     """Replace a file atomically; missing folders are created.
 
     Raises:
-        SandboxError: It cannot be written.
+        SandboxError: It cannot be written, or the encoding lacks a character.
     """
-    data = _encode(path, content)
+    data = _encode(path, content, encoding)
     with os_errors_explained(path.virtual), _parent(path, create=True) as parent:
         name = path.parts[-1]
         mode = _mode_of(name, parent)
@@ -141,12 +156,12 @@ def write_text(path: ResolvedPath, content: str) -> None:
 
 
 def append_text(path: ResolvedPath, content: str) -> None:
-    """Append to a file; it is created if it does not exist.
+    """Append to a file, in its encoding; it is created if it does not exist.
 
     Raises:
-        SandboxError: It cannot be written.
+        SandboxError: It cannot be written, or its encoding is in doubt or lacks a character.
     """
-    data = _encode(path, content)
+    data = _encode(path, content, _encoding_of(path), is_whole=False)
     with os_errors_explained(path.virtual), _parent(path, create=True) as parent:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | _FILE
         fd = os.open(path.parts[-1], flags, 0o644, dir_fd=parent)
@@ -216,15 +231,31 @@ _REASONS = {
 }
 
 
-def _encode(path: ResolvedPath, content: str) -> bytes:
+def _encoding_of(path: ResolvedPath) -> str:
+    """Return the encoding of a file that is appended to; UTF-8 if it is new or no text.
+
+    Raises:
+        SandboxError: It is in doubt.
+    """
+    try:
+        found = read_text(path)
+    except SandboxError:
+        return UTF_8
+    return found.encoding if found.encoding == UTF_8 else read_for_change(path).encoding
+
+
+def _encode(path: ResolvedPath, content: str, encoding: str, *, is_whole: bool = True) -> bytes:
     if not path.parts:
         raise SandboxError(f"this is a folder, not a file: {path.virtual}")
     try:
-        return content.encode("utf-8")
+        return encode_text(content, encoding, is_whole=is_whole)
     except UnicodeEncodeError as error:
-        raise SandboxError(
-            f"the content is not valid text, nothing was written: {path.virtual}"
-        ) from error
+        reason = (
+            "the content is not valid text"
+            if encoding == UTF_8
+            else f"the file is {encoding}, which cannot hold {content[error.start]!r}"
+        )
+        raise SandboxError(f"{reason}, nothing was written: {path.virtual}") from error
 
 
 def _mode_of(name: str, parent: int) -> int:

@@ -152,7 +152,7 @@ class LocalSandbox(Sandbox):
     def _replace_text(self, path: str, old: str, new: str, *, everywhere: bool) -> None:
         resolved = files.resolve_path(self._table, path, write=True)
         with self._locks.locked(self._id, resolved.host):
-            text = files.read_utf8(resolved)
+            text, encoding = files.read_for_change(resolved)
             if _ends_lines_with_crlf(text):
                 old, new = _with_crlf(old), _with_crlf(new)
             count = text.count(old) if old else 0
@@ -165,7 +165,7 @@ class LocalSandbox(Sandbox):
                 )
             text = text.replace(old, new)
             self._meter.require_space(len(text.encode("utf-8", "replace")))
-            files.write_text(resolved, text)
+            files.write_text(resolved, text, encoding)
 
     def _glob(
         self, path: str, pattern: str, *, include_dirs: bool, max_results: int

@@ -1,5 +1,6 @@
 """The file tools as the model calls them: arguments in, text out."""
 
+import codecs
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -305,3 +306,49 @@ async def test_text_of_an_office_program_is_searched(
     (bench.folders.uploads / "a.csv").write_bytes(text.encode(encoding))
     found = await bench.text("grep", path=UPLOADS, pattern="张三")
     assert found == f"{UPLOADS}/a.csv:2: {text.splitlines()[1]}"
+
+
+@pytest.mark.parametrize("encoding", OF_OFFICE_PROGRAMS)
+async def test_a_changed_file_keeps_its_encoding(bench: FileToolsHarness, encoding: str) -> None:
+    text = OF_OFFICE_PROGRAMS[encoding]
+    first, _, rest = text.partition("\n")
+    bench.folders.workspace.mkdir(parents=True, exist_ok=True)
+    file = bench.folders.workspace / "a.csv"
+    file.write_bytes(text.encode(encoding))
+    path = f"{WORKSPACE}/a.csv"
+    assert await bench.text("write_file", path=path, content=f"{first}\n", append=True) == "OK"
+    assert await bench.text("write_file", path=path, content="id,1\n", append=True) == "OK"
+    last = rest.splitlines()[-1]
+    changed = await bench.text("str_replace", path=path, old_str=f"{last}\n", new_str=f"{first}!\n")
+    assert changed == "OK"
+    now = text.replace(f"{last}\n", f"{first}!\n") + f"{first}\nid,1\n"
+    assert file.read_bytes() == now.encode(encoding)
+
+
+async def test_what_an_encoding_cannot_hold_is_refused(bench: FileToolsHarness) -> None:
+    content = OF_OFFICE_PROGRAMS["cp1251"].encode("cp1251")
+    bench.folders.workspace.mkdir(parents=True, exist_ok=True)
+    file = bench.folders.workspace / "a.csv"
+    file.write_bytes(content)
+    path = f"{WORKSPACE}/a.csv"
+    for call in (
+        bench.text("write_file", path=path, content="Привет 张", append=True),
+        bench.text("str_replace", path=path, old_str="Москва", new_str="张"),
+    ):
+        assert "the file is cp1251, which cannot hold '张', nothing was written" in await call
+    assert file.read_bytes() == content
+
+
+async def test_a_file_that_would_not_stay_the_same_is_not_changed(bench: FileToolsHarness) -> None:
+    """UTF-16 of another byte order: what is written would have this machine's."""
+    content = codecs.BOM_UTF16_BE + "姓名\t部门\n".encode("utf-16-be")
+    bench.folders.workspace.mkdir(parents=True, exist_ok=True)
+    file = bench.folders.workspace / "a.csv"
+    file.write_bytes(content)
+    path = f"{WORKSPACE}/a.csv"
+    for call in (
+        bench.text("write_file", path=path, content="a", append=True),
+        bench.text("str_replace", path=path, old_str="姓名", new_str="名"),
+    ):
+        assert "convert it to UTF-8 first" in await call
+    assert file.read_bytes() == content
