@@ -92,10 +92,26 @@ def _force_json_errors(answers: dict[str, dict[str, Any]]) -> None:
             described["content"] = {"application/json": next(iter(described["content"].values()))}
 
 
-def _add_body_errors(answers: dict[str, dict[str, Any]]) -> None:
-    """Add the errors that a request body can cause."""
-    for status, described in error_responses(400, 408).items():
+def _add_errors(answers: dict[str, dict[str, Any]], *statuses: int) -> None:
+    for status, described in error_responses(*statuses).items():
         answers.setdefault(str(status), described)
+
+
+def _complete_operation(path: str, operation: dict[str, Any]) -> None:
+    answers = operation["responses"]
+    if "requestBody" in operation:
+        _add_errors(answers, 400, 408)
+    if "{" in path:  # which a line break cannot be part of
+        _add_errors(answers, 404)
+    _force_json_errors(answers)
+    for response in answers.values():
+        if "text/event-stream" in response.get("content", {}):
+            response["content"]["text/event-stream"] = {"schema": {}}
+    if path in OPEN_PATHS:
+        operation["security"] = []
+        del answers["401"]
+    elif not ("{" in path or operation.get("parameters") or "requestBody" in operation):
+        answers.pop("404", None)  # without parameters, nothing can be missing
 
 
 def _build_document(app: FastAPI) -> dict[str, Any]:
@@ -106,16 +122,5 @@ def _build_document(app: FastAPI) -> dict[str, Any]:
     document["security"] = [{name: []} for name in SECURITY_SCHEMES]
     for path, operations in document["paths"].items():
         for operation in operations.values():
-            if "requestBody" in operation:
-                _add_body_errors(operation["responses"])
-            _force_json_errors(operation["responses"])
-            for response in operation["responses"].values():
-                if "text/event-stream" in response.get("content", {}):
-                    response["content"]["text/event-stream"] = {"schema": {}}
-            if path in OPEN_PATHS:
-                operation["security"] = []
-                del operation["responses"]["401"]
-            elif not operation.get("parameters") and "requestBody" not in operation:
-                # Without parameters, nothing can be missing.
-                operation["responses"].pop("404", None)
+            _complete_operation(path, operation)
     return document

@@ -157,6 +157,7 @@ def test_the_token_and_the_guards_answers_are_described_everywhere(network: Netw
         for method, operation in operations.items():
             answers = set(operation["responses"])
             assert {"413", "421", "429", "503"} <= answers, f"{method} {path}"
+            assert "404" in answers or "{" not in path, f"{method} {path}"
             assert ("401" in answers) == (operation.get("security") != []), f"{method} {path}"
             assert (operation.get("security") == []) == (path in OPEN_PATHS), f"{method} {path}"
             assert operation.get("summary"), f"{method} {path}"
