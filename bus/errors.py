@@ -43,7 +43,8 @@ A decoration (indicator, growing message, notice, draft) never raises into a tur
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from types import TracebackType
 
 from typing_extensions import override
 
@@ -189,13 +190,32 @@ def is_store_outage(error: Exception) -> bool:
     return isinstance(error, StoreError) and not isinstance(error, RowNotFound | RowConflict)
 
 
-@contextmanager
-def unwrapped() -> Iterator[None]:
+class _Unwrapped(AbstractContextManager[None]):
+    @override
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not isinstance(error, BaseExceptionGroup):
+            return
+        decisive = unwrap(error)
+        # The group has this error. If the error had the group too, as its context or by a variable of a frame in its
+        # traceback, both would stay until the oldest objects are looked at for garbage.
+        del error, trace
+        try:
+            raise decisive  # noqa: TRY301 - its context is removed below
+        except BaseException:
+            decisive.__context__ = None
+            raise
+        finally:
+            del decisive
+
+
+def unwrapped() -> AbstractContextManager[None]:
     """Raise, instead of an exception group, the one error that decides (see `unwrap`). For use at boundaries."""
-    try:
-        yield
-    except BaseExceptionGroup as group:
-        raise unwrap(group) from None
+    return _Unwrapped()
 
 
 @contextmanager

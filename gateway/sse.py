@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
+from functools import partial
 
 import anyio
 from starlette.responses import Response
@@ -9,6 +10,7 @@ from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
 from agent.lazy_event import LazyEvent
+from bus.beside import run_beside
 from gateway.runtime.event_log import EventLogReader
 from gateway.runtime.events import RunEvent
 
@@ -115,14 +117,15 @@ class EventStreamResponse(Response):
     @override
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await _send_start(self, send)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_watch_disconnect, receive, self._on_disconnect, tasks.cancel_scope)
-            tasks.start_soon(self._beat, send)
-            async with aclosing(self._frames) as bodies:
+        with anyio.CancelScope() as connected:
+            watch = partial(_watch_disconnect, receive, self._on_disconnect, connected)
+            async with (
+                run_beside(watch, partial(self._beat, send)),
+                aclosing(self._frames) as bodies,
+            ):
                 async for body in bodies:
                     if body:
                         await _send_chunk(send, body)
-            tasks.cancel_scope.cancel()
         await _send_end(send)
 
     async def _beat(self, send: Send) -> None:
@@ -170,15 +173,15 @@ class DelayedJsonResponse(Response):
             return
         del self.headers["content-length"]
         await _send_start(self, send)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_watch_disconnect, receive, self._on_disconnect, tasks.cancel_scope)
-            while not self._ready.is_set():
-                with anyio.move_on_after(self._heartbeat_s) as silence:
-                    await self._ready.wait()
-                if silence.cancelled_caught:
-                    await _send_chunk(send, b"\n")
-            await _send_chunk(send, self._result())
-            tasks.cancel_scope.cancel()
+        with anyio.CancelScope() as connected:
+            watch = partial(_watch_disconnect, receive, self._on_disconnect, connected)
+            async with run_beside(watch):
+                while not self._ready.is_set():
+                    with anyio.move_on_after(self._heartbeat_s) as silence:
+                        await self._ready.wait()
+                    if silence.cancelled_caught:
+                        await _send_chunk(send, b"\n")
+                await _send_chunk(send, self._result())
         await _send_end(send)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from store.transaction import Transaction
+from store.transaction import T, Transaction
 from store.work_group import is_command_work
 
 
@@ -72,6 +72,18 @@ class UnitTurns:
         return unit
 
 
+async def result_of(future: "asyncio.Future[T]") -> T:
+    """Wait for the result of a unit of work.
+
+    The traceback of an error has the frames that it passed, with their variables. If one of these had the error, or
+    the future or unit that has it, all of them would stay until the oldest objects are looked at for garbage.
+    """
+    try:
+        return await future
+    finally:
+        del future
+
+
 def report_results(loop: asyncio.AbstractEventLoop, units: Sequence[UnitOfWork]) -> None:
     """Hand the results of units to their callers on the event loop; called on any thread."""
     # RuntimeError: the event loop is closed, no caller is left. What was committed stays committed.
@@ -81,9 +93,11 @@ def report_results(loop: asyncio.AbstractEventLoop, units: Sequence[UnitOfWork])
 
 def _resolve_futures(units: Sequence[UnitOfWork]) -> None:
     for unit in units:
-        if unit.future.done():
+        future, error = unit.future, unit.error
+        del unit.future, unit.error  # see `result_of`
+        if future.done():
             continue
-        if unit.error is None:
-            unit.future.set_result(unit.value)
+        if error is None:
+            future.set_result(unit.value)
         else:
-            unit.future.set_exception(unit.error)
+            future.set_exception(error)

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from store.errors import StoreError, StoreUnavailable
 from store.transaction import Params, Row, Statement, T, Transaction
-from store.units import UnitOfWork, UnitTurns, report_results, take_batch
+from store.units import UnitOfWork, UnitTurns, report_results, result_of, take_batch
 from store.work_group import WORK_GROUP, is_command_work
 
 RUN_S = 0.01
@@ -100,15 +100,7 @@ class DatabaseWriter:
         Raises:
             StoreUnavailable: the file cannot be written, or the writer was closed.
         """
-        if self._closed:
-            raise StoreUnavailable("The database is closed.")
-        future: asyncio.Future[T] = self._loop.create_future()
-        group = WORK_GROUP.get()
-        # Before it is queued: the thread may have done it, and set this back, before the event loop goes on.
-        if is_command_work(group):
-            sys.setswitchinterval(min(COMMAND_SWITCH_S, self._switch_s))
-        self._queue.put(UnitOfWork(work, future, group=group))
-        return await future
+        return await result_of(self._put(work))
 
     async def close(self, *, timeout_s: float) -> bool:
         """Commit what is queued, then end the thread. False if it did not end within `timeout_s`."""
@@ -117,6 +109,17 @@ class DatabaseWriter:
             self._queue.put(None)
         await anyio.to_thread.run_sync(self._thread.join, timeout_s)
         return not self._thread.is_alive()
+
+    def _put(self, work: Callable[[Transaction], T]) -> asyncio.Future[T]:
+        if self._closed:
+            raise StoreUnavailable("The database is closed.")
+        future: asyncio.Future[T] = self._loop.create_future()
+        group = WORK_GROUP.get()
+        # Before it is queued: the thread may have done it, and set this back, before the event loop goes on.
+        if is_command_work(group):
+            sys.setswitchinterval(min(COMMAND_SWITCH_S, self._switch_s))
+        self._queue.put(UnitOfWork(work, future, group=group))
+        return future
 
     def _serve(self) -> None:
         turns = UnitTurns()

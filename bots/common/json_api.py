@@ -6,6 +6,7 @@ from typing import Any, Final
 import httpx
 
 from bots.common.limits import AccountLimiter, RateLimitExceeded
+from bots.common.responses import release_stream
 from bus.errors import DeliveryError
 
 _NOT_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
@@ -69,6 +70,7 @@ class JsonApi:
                 raise DeliveryError(
                     f"No answer ({name})", retryable=True, ambiguous=ambiguous
                 ) from None
+            release_stream(response)
             return _parse(response)
 
     async def close(self) -> None:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import anyio
 import httpx
 
+from bots.common.responses import release_stream
 from bots.feishu.errors import (
     TOKEN_CODES,
     FeishuError,
@@ -308,6 +309,7 @@ class FeishuRestClient:
                 )
         except (httpx.HTTPError, TimeoutError) as error:
             raise error_from(error) from error
+        release_stream(response)
         return _parse_response(response)
 
 

@@ -3,9 +3,11 @@
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 import anyio
 
+from bus.beside import run_beside
 from bus.bounded import BoundedDict
 from bus.errors import DeliveryError, unwrapped
 from bus.messages import (
@@ -81,15 +83,9 @@ class IndicatorUpdater:
         message = (adapter.name, target)
         if is_first and message not in self._was_shown:
             self._was_shown[message] = WorkShown.NO
-        with unwrapped():
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(
-                    self._refresh, adapter, message, adapter.capabilities.indicator_refresh_s
-                )
-                try:
-                    yield
-                finally:
-                    tasks.cancel_scope.cancel()
+        refresh_s = adapter.capabilities.indicator_refresh_s
+        async with run_beside(partial(self._refresh, adapter, message, refresh_s)):
+            yield
 
     async def finished(
         self, adapter: Adapter, target: ReplyTarget, *, ok: bool, age_s: float = 0.0

@@ -5,9 +5,7 @@ from contextlib import asynccontextmanager
 from functools import cache
 from typing import cast
 
-import anyio
-
-from bus.errors import unwrapped
+from bus.beside import run_beside
 from bus.messages import InboundMessage
 from bus.outbound.draft import DraftReply
 from bus.outbound.live_reply import LiveReply
@@ -36,17 +34,10 @@ async def show_live_reply(
     live_reply = _best_type(adapter, inbound)(delivery, row, inbound)
     # With a run, it was injected into that of another message, and shown as being worked on.
     is_first = live_reply.is_first_attempt and row.run_id is None
-    with unwrapped():
-        async with (
-            delivery.show_working(row.key.channel, inbound.reply_target, is_first=is_first),
-            anyio.create_task_group() as tasks,
-        ):
-            await live_reply.open()
-            tasks.start_soon(live_reply.run_safely)
-            try:
-                yield live_reply
-            finally:
-                tasks.cancel_scope.cancel()
+    async with delivery.show_working(row.key.channel, inbound.reply_target, is_first=is_first):
+        await live_reply.open()
+        async with run_beside(live_reply.run_safely):
+            yield live_reply
 
 
 def _best_type(adapter: Adapter, inbound: InboundMessage) -> type[LiveReply]:

@@ -60,8 +60,12 @@ class RunCreation:
         if not write.over.is_set():
             write.is_late = True
             raise StoreUnavailable("The database did not take the run in time.")
-        if write.error is not None:
-            raise write.error
+        error, write.error = write.error, None
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del error  # its traceback has this frame: see `store.units.result_of`
 
     async def _write(
         self, write: _Write, live: LiveRun, request: GraphRunRequest, stored: str | None

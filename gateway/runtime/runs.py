@@ -168,6 +168,7 @@ class RunManager:
         except BaseException:
             self._queue.leave(live.ticket)
             del self._active[live.run_id]
+            live.close_log()
             raise
         self._begin(tasks, live, request)
         return live

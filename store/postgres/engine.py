@@ -29,7 +29,7 @@ from store.postgres.signals import PostgresSignals
 from store.postgres.statement_batches import StatementBatches, StatementUnit
 from store.process_description import ProcessDescription
 from store.transaction import Params, Row, T, Transaction
-from store.units import UnitOfWork, report_results
+from store.units import UnitOfWork, report_results, result_of
 
 CONNECTIONS = 7
 """Connections for units and reads. Besides there are those of the node, of signals, and of single statements."""
@@ -93,16 +93,18 @@ class PostgresEngine(Engine):
     @override
     async def submit(self, work: Callable[[Transaction], T], *, order: str = "") -> T:
         if not order:
-            return await self._put(work)
+            return await result_of(self._put(work))
         async with self._turn(order):
-            return await self._put(work)
+            return await result_of(self._put(work))
 
     @override
     async def execute(
         self, sql: str, params: Params | Callable[[], Params], *, order: str = ""
     ) -> Sequence[Row]:
         async with self._turn(order) if order else nullcontext():
-            return await self._put_statement(sql, params() if callable(params) else params)
+            return await result_of(
+                self._put_statement(sql, params() if callable(params) else params)
+            )
 
     @asynccontextmanager
     async def _turn(self, order: str) -> AsyncIterator[None]:
@@ -119,7 +121,7 @@ class PostgresEngine(Engine):
 
     @override
     async def read(self, sql: str, params: Params) -> list[Row]:
-        return list(await self._put(lambda tx: tx.run(sql, params), is_read=True))
+        return list(await result_of(self._put(lambda tx: tx.run(sql, params), is_read=True)))
 
     @override
     def free_bytes(self) -> int:
@@ -142,15 +144,15 @@ class PostgresEngine(Engine):
         if any(thread.is_alive() for thread in self._threads):
             _log.error("The database connections did not close within %s s.", CLOSE_S)
 
-    async def _put(self, work: Callable[[Transaction], T], *, is_read: bool = False) -> T:
+    def _put(self, work: Callable[[Transaction], T], *, is_read: bool = False) -> asyncio.Future[T]:
         future: asyncio.Future[T] = self._new_future()
         self._queue.put(UnitOfWork(work, future, is_read=is_read))
-        return await future
+        return future
 
-    async def _put_statement(self, sql: str, params: Params) -> Sequence[Row]:
+    def _put_statement(self, sql: str, params: Params) -> asyncio.Future[Sequence[Row]]:
         future: asyncio.Future[Sequence[Row]] = self._new_future()
         self._statements.put(StatementUnit((sql, params), future))
-        return await future
+        return future
 
     def _new_future(self) -> asyncio.Future[Any]:
         if self._closed:

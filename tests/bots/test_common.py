@@ -8,6 +8,7 @@ from pathlib import Path
 
 import anyio
 import anyio.lowlevel
+import httpx
 import pytest
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -32,6 +33,7 @@ from bus.retry import Backoff
 from tests.eventually import eventually
 from tests.fakes.clock import ManualClock
 from tests.fakes.intake import RecordingIntake
+from tests.garbage import garbage_made
 
 FAST = Backoff(first_s=0.01, cap_s=0.02, jitter=0.0)
 
@@ -274,7 +276,9 @@ async def test_json_api_calls_and_maps_errors() -> None:
     failures: list[DeliveryError] = []
     async with json_server(handler) as url:
         api = JsonApi(url, AccountLimiter({1.0: 50}))
-        assert await api.call("POST", "/messages", {"text": "hi"}) == {"id": 7}
+        with garbage_made() as garbage:
+            assert await api.call("POST", "/messages", {"text": "hi"}) == {"id": 7}
+        assert [found for found in garbage if isinstance(found, httpx.Response)] == []
         for _ in range(4):
             with pytest.raises(DeliveryError) as caught:
                 await api.call("GET", "/me", chat="room")

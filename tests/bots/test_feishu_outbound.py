@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import anyio
+import httpx
 import pytest
 
 from bots.feishu.adapter import FeishuAdapter
@@ -16,6 +17,7 @@ from tests.bots.feishu_rig import adapter_for, place_of, running
 from tests.eventually import eventually
 from tests.fakes.feishu import FakeFeishu, FeishuCall
 from tests.fakes.intake import RecordingIntake
+from tests.garbage import garbage_made
 
 
 async def failure(adapter: FeishuAdapter, place: ReplyTarget, *, key: str = "k") -> FeishuError:
@@ -33,6 +35,14 @@ async def test_an_answer_is_a_card_that_replies_to_the_message() -> None:
         (answer,) = feishu.answers_to(asked)
         assert (answer.id, answer.text, answer.thread) == (sent, "**hi** there", "")
         assert feishu.violations == []
+
+
+async def test_a_call_leaves_no_garbage() -> None:
+    async with FakeFeishu() as feishu:
+        adapter, asked = adapter_for(feishu), await feishu.dm("hello")
+        with garbage_made() as garbage:
+            await adapter.send(place_of(asked), "hi", key="k1")
+    assert [found for found in garbage if isinstance(found, httpx.Response)] == []
 
 
 async def test_an_answer_in_a_topic_stays_there() -> None:

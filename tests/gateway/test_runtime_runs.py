@@ -5,7 +5,7 @@ import operator
 import random
 import weakref
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
@@ -35,6 +35,7 @@ from store.runs import MultitaskStrategy
 from store.work_group import WORK_GROUP
 from tests.eventually import eventually
 from tests.fakes.graphs import Graphs, State
+from tests.garbage import garbage_made
 
 THREAD = "0b63b403-e0ed-40b2-9589-e740f38a62a3"
 
@@ -201,6 +202,9 @@ async def test_a_start_that_fails_frees_the_thread(tmp_path: Path) -> None:
         )
         with pytest.raises(RowNotFound):
             await runs.start(missing)
+        with garbage_made() as garbage, suppress(RowNotFound):
+            await runs.start(missing)
+        assert [found for found in garbage if isinstance(found, RowNotFound | LiveRun)] == []
         live = await runs.start(asking("instant", multitask="reject"))
         await live.finished.wait()
         assert live.row.status == "success"
