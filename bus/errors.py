@@ -204,13 +204,14 @@ class _Unwrapped(AbstractContextManager[None]):
         # The group has this error. If the error had the group too, as its context or by a variable of a frame in its
         # traceback, both would stay until the oldest objects are looked at for garbage.
         del error, trace
+        context = decisive.__context__
         try:
-            raise decisive  # noqa: TRY301 - its context is removed below
+            raise decisive  # noqa: TRY301 - which makes the group its context
         except BaseException:
-            decisive.__context__ = None
+            decisive.__context__ = context
             raise
         finally:
-            del decisive
+            del decisive, context
 
 
 def unwrapped() -> AbstractContextManager[None]:

@@ -28,6 +28,20 @@ async def test_the_error_that_decides_is_raised_with_its_traceback_and_without_t
     assert "fail" in [frame.name for frame in caught.traceback]
 
 
+async def test_it_keeps_what_it_was_raised_from() -> None:
+    async def retell() -> None:
+        try:
+            await fail(KeyError("first"))
+        except KeyError as error:
+            raise StoreError("full") from error
+
+    with pytest.raises(StoreError, match="full") as caught, unwrapped():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(retell)
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert caught.value.__context__ is caught.value.__cause__
+
+
 async def test_other_errors_pass() -> None:
     with pytest.raises(ValueError, match="plain"), unwrapped():
         raise ValueError("plain")
