@@ -15,7 +15,7 @@ MAX_PREFIX: Final = "max_"
 _SEPARATORS = frozenset({";", "&", "&&", "|", "||", "|&", "(", ")", "\n"})
 _HIDES = re.compile(r"[`\0]|\$[({'\"]|[<>]\(")
 """Syntax that hides inner commands from a word splitter."""
-_JOINED = re.compile(r"\d*[<>]&(?:\d+|-)|&>>?")
+_JOINED = re.compile(r"(?<!\d)\d*[<>]&(?:\d+|-)|&>>?")
 """Redirections with an `&` that does not separate commands."""
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _RUNNERS = frozenset(

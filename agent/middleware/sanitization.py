@@ -31,7 +31,9 @@ SAFETY_REASONS = frozenset(
 
 EMPTY_ANSWER_REMINDER = "Your answer was empty. Tell the user now what you found or did."
 
-_RESERVED_TAG = re.compile(rf"<(?=\s*/?\s*(?:{'|'.join(RESERVED_TAGS)})(?![\w-]))", re.IGNORECASE)
+_RESERVED_TAG = re.compile(
+    rf"<(?=\s*+(?:/\s*+)?(?:{'|'.join(RESERVED_TAGS)})(?![\w-]))", re.IGNORECASE
+)
 
 Request = ModelRequest[Any]
 Response = ModelResponse[Any]

@@ -15,8 +15,8 @@ _JOINER: Final = "\u2060"
 _LIVE: Final = re.compile(r"<(?=[!@#])|@(?=[chegCHEG])|!(?=\[)|:(?=//)")
 """What begins Slack's tokens, names of everybody, images, and addresses: Slack would fetch those for a preview."""
 
-_OPEN: Final = re.compile(r"(?:[<@!]|:/?)+\Z")
-"""An end whose meaning the next character decides."""
+_OPEN: Final = re.compile(r"(?<![<@!:])(?<!:/)(?:[<@!]|:/?)+\Z")
+"""An end whose meaning the next character decides. Each run is looked at once, from its beginning."""
 
 
 def escape_stream_text(markdown: str, *, is_complete: bool = False) -> str:

@@ -43,18 +43,23 @@ _ADDRESS = re.compile(
     rf"|(?:^|\s)(?P<name>(?:[\w-]+\.)+(?:(?:{_TOP_LEVEL})(?=[/:?#]|\s|$)|[^\W\d_]{{2,}}(?=/)))"
     r"|(?P<mail>[\w.+-]+@[\w-]+(?:\.[\w-]+)+)",
 )
+MAX_LABEL_CHARS = 1000
+"""Longer labels are not read: each character may begin an address, which takes time."""
+
 _DOTS = str.maketrans(dict.fromkeys("。．｡․", "."))
 _SLASHES = str.maketrans(dict.fromkeys("⁄∕⧸", "/"))
 
 
 def is_deceptive(label: str, url: str) -> bool:
-    """Return whether a link's label reads as an address, and the link goes elsewhere.
+    """Return whether a link's label reads as an address, and the link goes elsewhere; too long a label counts as one.
 
     >>> is_deceptive("https://bank.com", "https://evil.com"), is_deceptive("bank.com/login", "https://evil.com")
     (True, True)
     >>> is_deceptive("bank.com", "https://www.bank.com/login"), is_deceptive("setup.py", "https://evil.com")
     (False, False)
     """
+    if len(label) > MAX_LABEL_CHARS:
+        return True
     shown = "".join(char for char in label if unicodedata.category(char) != "Cf")
     shown = unicodedata.normalize("NFKC", shown.translate(_DOTS).translate(_SLASHES)).casefold()
     target = _host(url)

@@ -39,7 +39,7 @@ DENIALS = frozenset(
 APPROVE, DENY = "approve", "deny"
 """What the buttons say for the person who presses them."""
 
-_ENDINGS = re.compile(r"[\s.!。！,，]+$")
+_ENDINGS = re.compile(r"(?<![\s.!。！,，])[\s.!。！,，]+$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,10 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.guardrails.oap_limits import first_words
 from agent.memory.merge import remove_upload_mentions
+from agent.middleware.sanitization import escape_reserved_tags
 from agent.redaction import redact_error
+from agent.tools.web.page import html_to_markdown
 from agent.user_messages import strip_framework_blocks
+from bots.slack.stream_text import escape_stream_text
+from bots.text.links import is_deceptive
 from bus.history.user_messages import user_text
+from bus.runs.questions import is_approval
 from bus.runs.redaction import redact
 
 PARTS = (
@@ -78,3 +84,45 @@ def test_what_is_almost_a_secret_takes_time_in_proportion(almost: str) -> None:
     text = almost * (LONG // 8 // len(almost))
     assert redact(text) == text
     assert redact_error(text) == text
+
+
+@pytest.mark.usefixtures("interrupted")
+def test_blanks_in_a_tag_take_time_in_proportion() -> None:
+    """What anybody can write."""
+    text = f"<{' ' * LONG}x"
+    assert escape_reserved_tags(text) == text
+
+
+@pytest.mark.usefixtures("interrupted")
+@pytest.mark.parametrize("ending", [".", " ", "。"])
+def test_endings_within_an_answer_take_time_in_proportion(ending: str) -> None:
+    """What people answer when they are asked for an approval."""
+    assert not is_approval(f"no{ending * LONG}x")
+
+
+@pytest.mark.usefixtures("interrupted")
+@pytest.mark.parametrize("opening", [":", "<", "@", "!", ":/"])
+def test_openings_within_a_stream_take_time_in_proportion(opening: str) -> None:
+    text = opening * (LONG // len(opening)) + "x"
+    assert escape_stream_text(text).endswith("x")
+
+
+@pytest.mark.usefixtures("interrupted")
+@pytest.mark.parametrize("part", ["a.", "aa-", "a+"])
+def test_labels_take_time_in_proportion(part: str) -> None:
+    assert is_deceptive(part * (LONG // len(part)), "https://example.org")
+
+
+@pytest.mark.usefixtures("interrupted")
+def test_digits_of_a_command_take_time_in_proportion() -> None:
+    digits = "1" * (LONG // 10)
+    assert first_words(digits) == [digits]
+
+
+@pytest.mark.usefixtures("interrupted")
+@pytest.mark.parametrize("opening", ["<p>a", "<pre>a"])
+@pytest.mark.parametrize("blanks", [" ", f"{' ' * 60}<b></b>"])
+def test_blanks_of_a_page_take_time_in_proportion(opening: str, blanks: str) -> None:
+    """What a page holds that the agent reads."""
+    html = opening + blanks * (LONG // len(blanks)) + "x"
+    assert html_to_markdown(html.encode())[1].rstrip("`\n").endswith("x")

@@ -21,6 +21,10 @@ _NOISE = (
     *("script", "style", "noscript", "template", "svg", "canvas", "iframe", "object", "embed"),
     *("nav", "aside", "footer", "form", "button", "select", "dialog"),
 )
+_BLANKS = re.compile(r"[ \t\r\n]{101,}")
+MAX_BLANKS = 100
+"""Blanks in a row that are kept. The converter's patterns take hours for a megabyte of them."""
+
 _MAIN = ("main", "article", "[role=main]")
 _MAIN_MIN_CHARS = 200
 """A main element with less text is ignored."""
@@ -70,6 +74,8 @@ def html_to_markdown(html: bytes, charset: str | None = None) -> tuple[str, str]
     title = soup.title.get_text(" ", strip=True) if soup.title else ""
     for tag in soup(list(_NOISE)):
         tag.decompose()
+    for blank in soup.find_all(string=_BLANKS):
+        blank.replace_with(_BLANKS.sub(lambda found: found[0][:MAX_BLANKS], blank))
     return title, _markdown(_main_part(soup))
 
 
@@ -88,6 +94,7 @@ def _markdown(part: Tag) -> str:
         heading_style="ATX",
         bullets="-",
         strip=["img"],
+        strip_pre=None,  # it looks for blanks at the end by a pattern, too
         escape_asterisks=False,
         escape_underscores=False,
     )
@@ -95,7 +102,9 @@ def _markdown(part: Tag) -> str:
         text = str(converter.convert_soup(part))
     except RecursionError:  # nested too deeply: use its plain text
         text = part.get_text("\n", strip=True)
-    return re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+\n", "\n", text)).strip()
+    # Not by a pattern, as above.
+    text = "\n".join(line.rstrip(" \t") for line in text.split("\n"))
+    return re.sub(r"\n{3,}", "\n\n", text).strip()
 
 
 def _is_html(answer: WebResponse) -> bool:
