@@ -17,6 +17,7 @@ from anyio import to_thread
 from agent.errors import ArchiveMemberTooLarge, PathNotAllowed
 from agent.paths import USER_DATA, normalize_path, relative_parts
 from agent.thread_storage import ThreadStorage
+from agent.zip_directory import has_small_directory
 
 mimetypes.init()  # it reads files of the machine: not in the event loop, when the first artifact is asked for
 
@@ -86,7 +87,7 @@ class ArtifactFile:
             FileNotFoundError: It is not an archive, or has no such member.
             ArchiveMemberTooLarge: The member or the archive is too large.
         """
-        if self.size_bytes > MAX_ARCHIVE_BYTES:
+        if self.size_bytes > MAX_ARCHIVE_BYTES or not has_small_directory(self._file):
             raise ArchiveMemberTooLarge
         try:
             with zipfile.ZipFile(self._file) as archive:

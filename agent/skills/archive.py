@@ -1,7 +1,6 @@
 """Unpacks `.skill` archives: untrusted ZIP files. Blocking."""
 
 import stat
-import struct
 import unicodedata
 import zipfile
 import zlib
@@ -13,6 +12,7 @@ from typing import IO, Final
 from agent.errors import SkillInvalid
 from agent.skills import manifest
 from agent.skills.manifest import SkillManifest
+from agent.zip_directory import MAX_ENTRIES, has_small_directory
 
 SUFFIX: Final = ".skill"
 
@@ -20,17 +20,10 @@ MAX_ARCHIVE_BYTES: Final = 64 * 1024 * 1024
 MAX_TOTAL_BYTES: Final = 512 * 1024 * 1024
 """Total size of all files, counted during unpacking: headers are not trusted."""
 
-MAX_ENTRIES: Final = 4_096
-MAX_DIRECTORY_BYTES: Final = 2 * 1024 * 1024
-"""Size of the central directory: Python reads it whole before entries can be counted."""
-
 MAX_DEPTH: Final = 16
 MAX_PART_BYTES: Final = 255  # Linux: NAME_MAX
 
 _CHUNK_BYTES = 256 * 1024
-_END = struct.Struct("<4s4H2LH")
-_END_MARK = b"PK\x05\x06"
-_MAX_COMMENT_BYTES = 65_535
 _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError)
 
 Parts = tuple[str, ...]
@@ -89,16 +82,8 @@ def _check_size(source: IO[bytes]) -> None:
     size = source.seek(0, 2)
     if size > MAX_ARCHIVE_BYTES:
         raise SkillInvalid(f"the archive is larger than {MAX_ARCHIVE_BYTES // 2**20} MB")
-    source.seek(max(0, size - _END.size - _MAX_COMMENT_BYTES))
-    tail = source.read()
-    at = tail.rfind(_END_MARK)
-    if at < 0 or len(tail) - at < _END.size:
-        raise SkillInvalid("the file is not a ZIP archive, or it is damaged")
-    fields = _END.unpack_from(tail, at)
-    entries, directory_bytes = fields[4], fields[5]
-    if entries > MAX_ENTRIES or directory_bytes > MAX_DIRECTORY_BYTES:
+    if not has_small_directory(source):
         raise SkillInvalid(f"the archive has more than {MAX_ENTRIES} entries")
-    source.seek(0)
 
 
 def _members(

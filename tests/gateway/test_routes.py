@@ -1,6 +1,7 @@
 """The REST API of the running service."""
 
 import os
+import struct
 import time
 import zipfile
 from collections.abc import AsyncIterator
@@ -11,6 +12,7 @@ import anyio
 import httpx
 import pytest
 
+from agent.zip_directory import MAX_ENTRIES
 from bots.terminal.adapter import TerminalAdapter
 from bots.terminal.session import TerminalEvent, TerminalMessage
 from bus.messages import OutboundText, ReplyTarget, encode_outbound
@@ -25,6 +27,7 @@ from tests.eventually import eventually
 from tests.gateway.composed import ComposedService, composed
 
 KEY = ConversationKey(channel="terminal", workspace="local", chat="s1")
+END = struct.Struct("<4s4H2LH")
 
 
 async def test_health_reports_it(tmp_path: Path) -> None:
@@ -288,6 +291,26 @@ async def test_parts_of_a_skill_file(tmp_path: Path) -> None:
             ("none.skill/SKILL.md", 404),
         ]:
             assert (await service.client.get(f"{base}/{path}")).status_code == status, path
+
+
+async def test_the_directory_of_a_skill_file_is_limited(tmp_path: Path) -> None:
+    """Python reads it whole: 50 MB of it took 13 s and 400 MB of memory."""
+    async with composed(tmp_path) as service:
+        thread_id, outputs = files_of_a_thread(service)
+        with zipfile.ZipFile(outputs / "many.skill", "w") as archive:
+            for number in range(MAX_ENTRIES):
+                archive.writestr(f"{number}", "")
+            archive.writestr("SKILL.md", "# Mine")
+        whole = (outputs / "many.skill").read_bytes()
+        directory, end = whole[: -END.size], END.unpack(whole[-END.size :])
+        real = struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, *([end[4]] * 2), *end[5:7])
+        locator = struct.pack("<4sLQL", b"PK\6\7", 0, len(directory), 1)
+        posed = END.pack(b"PK\5\6", 0, 0, 1, 1, 46, *end[6:])
+        (outputs / "posed.skill").write_bytes(directory + real + locator + posed)
+        for name in ("many", "posed"):
+            path = f"/api/threads/{thread_id}/artifacts/mnt/user-data/outputs/{name}.skill/SKILL.md"
+            answer = await service.client.get(path)
+            assert answer.status_code == 413, name
 
 
 async def test_a_text_is_served_with_its_charset(tmp_path: Path) -> None:

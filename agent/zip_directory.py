@@ -1,0 +1,37 @@
+"""Limits the directory of a ZIP archive: Python reads it whole before anything can be counted."""
+
+import struct
+from typing import IO, Final
+
+MAX_ENTRIES: Final = 4_096
+MAX_DIRECTORY_BYTES: Final = 2 * 1024 * 1024
+
+_END = struct.Struct("<4s4H2LH")
+_END_MARK = b"PK\x05\x06"
+_MAX_TAIL_BYTES = _END.size + 65_536
+"""In which Python looks for the end of an archive, which a comment may follow."""
+
+_LOCATOR_MARK, _LOCATOR_BYTES = b"PK\x06\x07", 20
+"""Before the end, if another record (ZIP64) has other sizes: Python believes that one."""
+
+
+def has_small_directory(source: IO[bytes]) -> bool:
+    """Return whether `zipfile` may open a file: a directory of 40 MB takes it 300 MB and some seconds. Blocking.
+
+    True for files that are no archives. `source` is at its start afterwards.
+    """
+    size = source.seek(0, 2)
+    source.seek(max(0, size - _MAX_TAIL_BYTES - _LOCATOR_BYTES))
+    tail: bytes = source.read()
+    source.seek(0)
+    at = tail.rfind(_END_MARK)
+    if at < 0:
+        return True
+    if len(tail) - at < _END.size:
+        return False  # within another record, which Python may find
+    if tail[:at][-_LOCATOR_BYTES:].startswith(_LOCATOR_MARK):
+        return False
+    fields = _END.unpack_from(tail, at)
+    entries: int = fields[4]
+    directory_bytes: int = fields[5]
+    return entries <= MAX_ENTRIES and directory_bytes <= MAX_DIRECTORY_BYTES
