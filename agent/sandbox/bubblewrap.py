@@ -104,7 +104,11 @@ class BubblewrapShell:
         """
         before = await anyio.to_thread.run_sync(self._measure)
         is_full = bool(before.problem(self.options.disk)) or self.meter.is_disk_low()
-        watchdog = CommandWatchdog(meter=self.meter, memory_mb=self.options.limits.memory_mb)
+        watchdog = CommandWatchdog(
+            meter=self.meter,
+            memory_mb=self.options.limits.memory_mb,
+            file_mb=self.options.limits.file_mb,
+        )
         with ExitStack() as stack:
             spec = await anyio.to_thread.run_sync(
                 lambda: stack.enter_context(self._process(command, is_full=is_full))

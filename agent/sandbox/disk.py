@@ -169,9 +169,13 @@ class DiskMeter:
             entries=max(before.entries - now.entries, self._allowed.entries),
         )
 
+    def free_size(self) -> int:
+        """Return the bytes that are free on the disk."""
+        return _free_space(self.folder).size
+
     def is_disk_low(self) -> bool:
         """Return whether less is free on the disk than must stay free."""
-        return _free_space(self.folder).size < self.limits.free_mb * _MIB
+        return self.free_size() < self.limits.free_mb * _MIB
 
     def require_space(self, size: int) -> None:
         """Check that a file of this size can be written.

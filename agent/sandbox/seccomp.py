@@ -34,6 +34,8 @@ _DENIED: dict[str, tuple[int, int | None]] = {  # x86_64, aarch64
     "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
 }  # fmt: skip
 _CLONE, _CLONE3, _SOCKET, _IOCTL = (56, 220), (435, 435), (41, 198), (16, 29)
+_SETSOCKOPT = (54, 208)
+_SOL_SOCKET, _BUFFER_SIZES = 1, (7, 8)  # SO_SNDBUF, SO_RCVBUF
 
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # linux/audit.h
 _X32 = 0x40000000  # x32 calls, which have their own numbers
@@ -45,7 +47,7 @@ _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # inject input into a terminal
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _EPERM, _ENOSYS, _EAFNOSUPPORT = 1, 38, 97
 _LOAD, _JEQ, _JGE, _JSET, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_NUMBER, _ARCHITECTURE, _FIRST, _SECOND = 0, 4, 16, 24  # offsets in struct seccomp_data
+_NUMBER, _ARCHITECTURE, _FIRST, _SECOND, _THIRD = 0, 4, 16, 24, 32  # offsets in struct seccomp_data
 
 
 def seccomp_filter(machine: str) -> bytes | None:
@@ -74,6 +76,7 @@ def seccomp_filter(machine: str) -> bytes | None:
             _SECOND,
             [*_fail_if(_JEQ, _TIOCSTI, _EPERM), *_fail_if(_JEQ, _TIOCLINUX, _EPERM)],
         ),
+        *_check_argument(_SETSOCKOPT[column], _SECOND, _ignore_buffer_sizes()),
         _line(_RETURN, _ALLOW),
     ]
     return b"".join(lines)
@@ -91,6 +94,12 @@ def _fail_if(test: int, value: int, error: int) -> list[bytes]:
 
 def _fail_unless(test: int, value: int, error: int) -> list[bytes]:
     return [_line(test, value, 1, 0), _line(_RETURN, _ERRNO | error)]
+
+
+def _ignore_buffer_sizes() -> list[bytes]:
+    """Let programs believe that they set the size of a socket's buffers: it is the kernel's memory, without a limit."""
+    tests = [line for option in _BUFFER_SIZES for line in _fail_if(_JEQ, option, 0)]
+    return [_line(_JEQ, _SOL_SOCKET, 0, 1 + len(tests)), _line(_LOAD, _THIRD), *tests]
 
 
 def _allow_only(values: Iterable[int], error: int) -> list[bytes]:

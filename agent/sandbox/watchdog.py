@@ -7,8 +7,7 @@ what fits between two checks, and the slack.
 
 import os
 import signal
-import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,12 @@ import anyio
 import anyio.to_thread
 
 from agent.sandbox.disk import DiskMeter, DiskSpace, DiskUsage
+from agent.sandbox.process_tree import (
+    deleted_files,
+    process_tree,
+    process_tree_memory,
+    socket_memory,
+)
 
 TICK_S = 0.2
 """Longest time between two checks of disk space, and between two of memory."""
@@ -34,7 +39,6 @@ TEMPORARY_ENTRIES = 20_000
 _FASTEST = DiskSpace(size=4 * 2**30, entries=400_000)  # what can be written per second
 _FREEZE_PASSES = 20
 _MIB = 2**20
-_KIB = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +48,12 @@ class CommandWatchdog:
     Attributes:
         meter: Measures the thread's files; they were counted when the command started.
         memory_mb: Memory limit of all processes together, MiB.
+        file_mb: Size limit of one file, MiB.
     """
 
     meter: DiskMeter
     memory_mb: int
+    file_mb: int
 
     async def watch(self, pid: int) -> str:
         """Check until the command must be stopped; return the reason, for the model."""
@@ -57,7 +63,7 @@ class CommandWatchdog:
             return "The command was stopped: the conversation's files are gone."
 
     async def _watch(self, pid: int) -> str:
-        before = self.meter.usage
+        before, free = self.meter.usage, self.meter.free_size()
         was_low = await anyio.to_thread.run_sync(self.meter.is_disk_low)
         counted_at = looked_at = anyio.current_time()
         pause = MIN_TICK_S
@@ -74,7 +80,9 @@ class CommandWatchdog:
                 reason = await anyio.to_thread.run_sync(self._memory_reason, pid)
             if min(room.size, room.entries) <= 0 or now - counted_at >= COUNT_S:
                 counted_at = now
-                reason = reason or await anyio.to_thread.run_sync(self._disk_reason, pid, before)
+                reason = reason or await anyio.to_thread.run_sync(
+                    self._disk_reason, pid, before, free
+                )
             if reason:
                 return reason
 
@@ -90,16 +98,22 @@ class CommandWatchdog:
         return room, self.meter.is_disk_low()
 
     def _memory_reason(self, pid: int) -> str:
-        if process_tree_memory(pid) > self.memory_mb * _MIB:
+        limit = self.memory_mb * _MIB
+        if (used := process_tree_memory(pid)) > limit or used + socket_memory(pid) > limit:
             return f"The command was stopped: it used more than {self.memory_mb} MB of memory."
-        if any(_temporary_entries(one) > TEMPORARY_ENTRIES for one in _process_tree(pid)):
+        if any(_temporary_entries(one) > TEMPORARY_ENTRIES for one in process_tree(pid)):
             return f"The command was stopped: /tmp has more than {TEMPORARY_ENTRIES} files."
         return ""
 
-    def _disk_reason(self, pid: int, before: DiskUsage) -> str:
+    def _disk_reason(self, pid: int, before: DiskUsage, free: int) -> str:
+        """Count the files, and return the reason to stop. `free`: Bytes that were free when the command started."""
         with _frozen(pid):
             usage = self.meter.count()
-            size = usage.size + _deleted_size(pid, self.meter.folder)
+            deleted = deleted_files(pid, self.meter.folder)
+            lost = free - self.meter.free_size()
+        size = usage.size + deleted.size
+        # Files of unknown size are at most as large as files may be, and as what the disk lost.
+        size += min(deleted.unmeasured * self.file_mb * _MIB, max(0, lost - (size - before.size)))
         limits = self.meter.limits
         is_over = (
             size > _limit(limits.quota_mb * _MIB, before.size, SLACK.size)
@@ -107,6 +121,18 @@ class CommandWatchdog:
             or (usage.is_deep and not before.is_deep)
         )
         return "The command was stopped: it reached a limit of disk space." if is_over else ""
+
+
+def _temporary_entries(pid: int) -> int:
+    """Return the number of files in a process's temporary folders; 0 if it sees no others than this process."""
+    found = 0
+    for folder in ("tmp", "dev/shm"):
+        with suppress(OSError):  # it has ended
+            path = Path(f"/proc/{pid}/root", folder)
+            if path.stat().st_dev != Path("/", folder).stat().st_dev:
+                status = os.statvfs(path)
+                found = max(found, status.f_files - status.f_ffree)
+    return found
 
 
 def _limit(limit: int, before: int, slack: int) -> int:
@@ -126,7 +152,7 @@ def _frozen(pid: int) -> Iterator[None]:
     stopped: set[int] = set()
     try:
         for _ in range(_FREEZE_PASSES):
-            running = set(_process_tree(pid)) - stopped
+            running = set(process_tree(pid)) - stopped
             if not running:
                 break
             for one in running:
@@ -141,70 +167,3 @@ def _frozen(pid: int) -> Iterator[None]:
 def _send(pid: int, number: signal.Signals) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
-
-
-def process_tree_memory(pid: int) -> int:
-    """Return the memory of a process and its descendants, bytes. Shared pages are counted once."""
-    pids = list(_process_tree(pid))
-    # The quick figure counts shared pages several times. It is never too small, so it is usually enough.
-    rough = sum(_field(Path(f"/proc/{one}/status"), "VmRSS:") for one in pids)
-    if len(pids) == 1 or rough < 64 * _MIB:
-        return rough
-    return sum(_field(Path(f"/proc/{one}/smaps_rollup"), "Pss:") for one in pids)
-
-
-def _process_tree(pid: int) -> Iterable[int]:
-    waiting = [pid]
-    while waiting:
-        one = waiting.pop()
-        yield one
-        for task in _names(Path(f"/proc/{one}/task")):
-            children = _text(Path(f"/proc/{one}/task/{task}/children"))
-            waiting.extend(int(child) for child in children.split())
-
-
-def _temporary_entries(pid: int) -> int:
-    """Return the number of files in a process's temporary folders; 0 if it sees no others than this process."""
-    found = 0
-    for folder in ("tmp", "dev/shm"):
-        with suppress(OSError):  # it has ended
-            path = Path(f"/proc/{pid}/root", folder)
-            if path.stat().st_dev != Path("/", folder).stat().st_dev:
-                status = os.statvfs(path)
-                found = max(found, status.f_files - status.f_ffree)
-    return found
-
-
-def _deleted_size(pid: int, folder: Path) -> int:
-    """Return the bytes on the folder's disk of files that were deleted and that processes keep open."""
-    disk = folder.stat().st_dev
-    sizes: dict[int, int] = {}
-    for one in _process_tree(pid):
-        for name in _names(Path(f"/proc/{one}/fd")):
-            with suppress(OSError):  # closed, or the process has ended
-                status = Path(f"/proc/{one}/fd/{name}").stat()
-                if stat.S_ISREG(status.st_mode) and not status.st_nlink and status.st_dev == disk:
-                    sizes[status.st_ino] = status.st_blocks * 512
-    return sum(sizes.values())
-
-
-def _field(file: Path, name: str) -> int:
-    """Return a field given in kB as bytes; 0 if the process is gone."""
-    for line in _text(file).splitlines():
-        if line.startswith(name):
-            return int(line.split()[1]) * _KIB
-    return 0
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text()
-    except OSError:
-        return ""
-
-
-def _names(folder: Path) -> list[str]:
-    try:
-        return [entry.name for entry in folder.iterdir()]
-    except OSError:
-        return []

@@ -386,6 +386,17 @@ def raise_own_limits() -> object:
 
 
 @attempt
+def enlarge_socket_buffers() -> object:
+    for end in socket.socketpair():
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            before = end.getsockopt(socket.SOL_SOCKET, option)
+            end.setsockopt(socket.SOL_SOCKET, option, before + 65_536)
+            if end.getsockopt(socket.SOL_SOCKET, option) != before:
+                return "enlarged"
+    return refuse()
+
+
+@attempt
 def become_more_important() -> object:
     os.setpriority(os.PRIO_PROCESS, 0, -20)
     return "first"

@@ -459,6 +459,76 @@ async def test_deleted_files_that_are_open_count(tmp_path: Path) -> None:
     assert "\n40\n" not in said
 
 
+MAPPED = """
+libc = ctypes.CDLL(None)
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+def keep(file):
+    libc.mmap(None, 4096, 1, 1, file, 0)  # Python's own would keep a descriptor
+"""
+PASSED = """
+ends = socket.socketpair()
+def keep(file):
+    socket.send_fds(ends[0], [b"x"], [file])
+"""
+
+
+@needs_python
+@pytest.mark.parametrize("way", [MAPPED, PASSED], ids=["mapped", "passed"])
+async def test_deleted_files_without_a_descriptor_count(tmp_path: Path, way: str) -> None:
+    cell = SandboxHarness(tmp_path, disk=DiskLimits(quota_mb=50, free_mb=1))
+    hiding = (
+        f"import ctypes, os, socket, time\n{way}\nfor n in range(80):\n"
+        "    file = os.open('f', os.O_RDWR | os.O_CREAT)\n    os.write(file, b'x' * 5_000_000)\n"
+        "    keep(file)\n    os.unlink('f')\n    os.close(file)\n"
+        "    print(n, flush=True)\n    time.sleep(0.02)"
+    )
+    said = await cell.bash(f"python3 - <<'END'\n{hiding}\nEND")
+    assert "reached a limit of disk space" in said
+    assert "\n40\n" not in said
+
+
+FILLED = """
+import os, socket, time
+for _ in range(4):
+    if os.fork():
+        continue
+    kept = [end for _ in range(100) for end in socket.socketpair()]
+    for end in kept:
+        end.setblocking(False)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 24)
+        try:
+            while end.send(b"x" * 32_768):
+                pass
+        except BlockingIOError:
+            pass
+    time.sleep(60)
+os.wait()
+"""
+LOOPED = """
+import socket, time
+door = socket.create_server(("127.0.0.1", 0))
+kept = []
+for _ in range(100):
+    near = socket.create_connection(door.getsockname())
+    kept += [near, door.accept()[0]]
+    near.setblocking(False)
+    try:
+        while near.send(b"x" * 32_768):
+            pass
+    except BlockingIOError:
+        pass
+time.sleep(60)
+"""
+
+
+@needs_python
+@pytest.mark.parametrize("filling", [FILLED, LOOPED], ids=["unix", "tcp"])
+async def test_what_sockets_hold_counts_as_memory(tmp_path: Path, filling: str) -> None:
+    cell = SandboxHarness(tmp_path, limits=ProcessLimits(memory_mb=120))
+    said = await cell.bash(f"python3 - <<'END'{filling}END")
+    assert "used more than 120 MB of memory" in said
+
+
 async def test_the_limit_of_bytes_holds_at_once(tmp_path: Path) -> None:
     cell = SandboxHarness(tmp_path, disk=DiskLimits(quota_mb=100, free_mb=1))
     assert "more than the limit of 100 MB" in await cell.bash(creating("f", "printf %01000000d 0"))

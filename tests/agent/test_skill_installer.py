@@ -22,6 +22,7 @@ from agent.factory import open_agent_factory
 from agent.services import AgentSetup
 from agent.skills import archive
 from agent.skills.installer import SkillInstaller
+from agent.zip_directory import MAX_ENTRIES
 from tests.agent.agent_harness import AgentHarness, open_agent
 from tests.agent.test_skills import custom, prompt_of, put
 from tests.fakes.scripted import ScriptedChatModel, ScriptedTurn
@@ -85,7 +86,7 @@ def corrupt() -> io.BytesIO:
 
 
 def many() -> io.BytesIO:
-    return packed(("SKILL.md", MD), *((f"f{n}", "") for n in range(archive.MAX_ENTRIES)))
+    return packed(("SKILL.md", MD), *((f"f{n}", "") for n in range(MAX_ENTRIES)))
 
 
 def hidden_count() -> io.BytesIO:

@@ -1,0 +1,161 @@
+"""What the processes of a command hold: memory, sockets, and files that were deleted. Read from /proc; blocking."""
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_MIB = 2**20
+_KIB = 1024
+_SOCKET_BYTES_FILES = ("/proc/sys/net/core/wmem_default", "/proc/sys/net/core/rmem_default")
+_SOCKET_BYTES = 212_992  # Linux's default
+
+
+def process_tree(pid: int) -> Iterable[int]:
+    """Yield a process and its descendants."""
+    waiting = [pid]
+    while waiting:
+        one = waiting.pop()
+        yield one
+        for task in _names(Path(f"/proc/{one}/task")):
+            children = _text(Path(f"/proc/{one}/task/{task}/children"))
+            waiting.extend(int(child) for child in children.split())
+
+
+def process_tree_memory(pid: int) -> int:
+    """Return the memory of a process and its descendants, bytes: shared pages once, and page tables."""
+    pids = list(process_tree(pid))
+    # The quick figure counts shared pages several times. It is never too small, so it is usually enough.
+    rough = sum(_fields(Path(f"/proc/{one}/status"), "VmRSS:", "VmPTE:") for one in pids)
+    if len(pids) == 1 or rough < 64 * _MIB:
+        return rough
+    return sum(
+        _fields(Path(f"/proc/{one}/smaps_rollup"), "Pss:")
+        + _fields(Path(f"/proc/{one}/status"), "VmPTE:")
+        for one in pids
+    )
+
+
+def socket_memory(pid: int) -> int:
+    """Return what the sockets of a process and its descendants may hold of the kernel's memory, bytes.
+
+    Commands cannot enlarge the buffers (`agent/sandbox/seccomp.py`). Only TCP's grow, and what is in those is told.
+    """
+    each = max(
+        (int(text) for name in _SOCKET_BYTES_FILES if (text := _text(Path(name)))),
+        default=_SOCKET_BYTES,
+    )
+    sockets: set[str] = set()
+    networks: dict[str, int] = {}
+    for one in process_tree(pid):
+        with suppress(OSError):  # it has ended
+            networks[str(Path(f"/proc/{one}/ns/net").readlink())] = one
+        for folder in _descriptor_folders(one):
+            for name in _names(folder):
+                with suppress(OSError):  # closed
+                    target = str((folder / name).readlink())
+                    if target.startswith("socket:"):
+                        sockets.add(target)
+    with suppress(OSError):
+        networks.pop(str(Path("/proc/self/ns/net").readlink()), None)
+    return len(sockets) * each + sum(map(_tcp_bytes, networks.values()))
+
+
+def _tcp_bytes(pid: int) -> int:
+    """Return the bytes in the queues of TCP sockets in a process's network."""
+    lines = [
+        line.split()
+        for name in ("tcp", "tcp6")
+        for line in _text(Path(f"/proc/{pid}/net/{name}")).splitlines()[1:]
+    ]
+    return sum(int(queue, 16) for fields in lines for queue in fields[4].split(":"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletedFiles:
+    """Files that were deleted and that processes keep.
+
+    Attributes:
+        size: Bytes of those whose size is known.
+        unmeasured: How many others there may be.
+    """
+
+    size: int
+    unmeasured: int
+
+
+def deleted_files(pid: int, folder: Path) -> DeletedFiles:
+    """Return the deleted files on a folder's disk that processes keep: open, mapped, or on their way in a socket."""
+    disk = folder.stat().st_dev
+    sizes: dict[int, int] = {}
+    mapped: set[int] = set()
+    passed = 0
+    for one in process_tree(pid):
+        for path in _held_files(one):
+            with suppress(OSError):  # closed, or the process has ended
+                status = path.stat()
+                if stat.S_ISREG(status.st_mode) and not status.st_nlink and status.st_dev == disk:
+                    sizes[status.st_ino] = status.st_blocks * 512
+        mapped |= _deleted_mappings(one, disk)
+        passed += _passed_descriptors(one)
+    return DeletedFiles(size=sum(sizes.values()), unmeasured=len(mapped - sizes.keys()) + passed)
+
+
+def _held_files(pid: int) -> Iterator[Path]:
+    yield Path(f"/proc/{pid}/exe")
+    for folder in _descriptor_folders(pid):
+        for name in _names(folder):
+            yield folder / name
+    maps = Path(f"/proc/{pid}/map_files")  # to be followed by root only
+    for line in _text(Path(f"/proc/{pid}/maps")).splitlines():
+        if line.endswith("(deleted)"):
+            first, _, last = line.split(" ", 1)[0].partition("-")
+            yield maps / f"{int(first, 16):x}-{int(last, 16):x}"
+
+
+def _deleted_mappings(pid: int, disk: int) -> set[int]:
+    """Return the inodes of deleted files of a disk that a process has mapped."""
+    lines = _text(Path(f"/proc/{pid}/maps")).splitlines()
+    wanted = f"{os.major(disk):02x}:{os.minor(disk):02x}"
+    found = [line.split(maxsplit=5) for line in lines if line.endswith("(deleted)")]
+    return {int(fields[4]) for fields in found if fields[3] == wanted}
+
+
+def _passed_descriptors(pid: int) -> int:
+    """Return how many descriptors wait in a process's sockets, where nothing else shows them."""
+    return sum(
+        int(line.split()[1])
+        for folder in _descriptor_folders(pid, "fdinfo")
+        for name in _names(folder)
+        for line in _text(folder / name).splitlines()
+        if line.startswith("scm_fds:")
+    )
+
+
+def _descriptor_folders(pid: int, kind: str = "fd") -> list[Path]:
+    """Return the folders of a process's descriptors: a thread may have a table of its own."""
+    tasks = Path(f"/proc/{pid}/task")
+    return [tasks / task / kind for task in _names(tasks)]
+
+
+def _fields(file: Path, *names: str) -> int:
+    """Return the sum of fields given in kB as bytes; 0 if the process is gone."""
+    return sum(
+        int(line.split()[1]) * _KIB for line in _text(file).splitlines() if line.startswith(names)
+    )
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError:
+        return ""
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return [entry.name for entry in folder.iterdir()]
+    except OSError:
+        return []
