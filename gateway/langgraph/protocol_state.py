@@ -50,14 +50,14 @@ async def list_checkpoints(services: Services, thread_id: str, params: Json) -> 
         raise ProtocolError("invalid_argument", f"limit must be from 1 to {MAX_CHECKPOINTS}.")
     if before is not None and not isinstance(before, str):
         raise ProtocolError("invalid_argument", "before must be a checkpoint ID.")
-    found = await services.states.history(
+    found = services.states.history(
         thread,
         limit=limit,
         before={"checkpoint_id": before} if before else None,
         metadata=None,
         checkpoint=await _checkpoint_config(services, thread, params),
     )
-    return {"checkpoints": [_checkpoint_summary(state) for state in found]}
+    return {"checkpoints": [_checkpoint_summary(state) async for state in found]}
 
 
 async def get_checkpoint_id(services: Services, thread: Thread, params: Json) -> str:

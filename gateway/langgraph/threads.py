@@ -41,6 +41,7 @@ from gateway.langgraph.thread_search import (
 from gateway.langgraph.views import View, checkpoint_view, state_view, thread_view, ttl_view
 from gateway.openapi import error_responses
 from gateway.runtime.errors import InvalidRequest
+from gateway.runtime.serialization import dumps
 from gateway.runtime.thread_states import SuperstepUpdate, ThreadStateUpdate
 from gateway.services import Services
 from store.errors import RowConflict, RowNotFound
@@ -50,6 +51,9 @@ from store.threads import Thread, ThreadExpiry, ThreadQuery, TtlStrategy, missin
 log = logging.getLogger(__name__)
 
 router = APIRouter(tags=["threads"], route_class=WireRoute)
+
+MAX_HISTORY_BYTES = 16 * 1024 * 1024
+"""Past states are returned until they are longer: each holds all messages until then. Clients ask for those before."""
 
 Subgraphs = Annotated[bool, Query(description="Include the states of subgraphs")]
 
@@ -290,14 +294,21 @@ async def _get_state(services: Services, thread_id: str, query: StateAt) -> Resp
 
 async def _history(services: Services, thread_id: str, query: HistoryRequest) -> Response:
     thread = await _get_thread(services, thread_id)
-    states = await services.states.history(
+    states = services.states.history(
         thread,
         limit=query.limit,
         before=_parse_checkpoint(query.before),
         metadata=query.metadata,
         checkpoint=query.checkpoint or {},
     )
-    return json_response([select_fields(state_view(state), query.select) for state in states])
+    encoded: list[bytes] = []
+    size = 0
+    async for state in states:
+        encoded.append(dumps(select_fields(state_view(state), query.select)))
+        size += len(encoded[-1])
+        if size > MAX_HISTORY_BYTES:
+            break
+    return Response(b"[%b]" % b",".join(encoded), media_type="application/json")
 
 
 def _parse_checkpoint(given: str | Mapping[str, Any] | None) -> Mapping[str, Any] | None:

@@ -1,7 +1,7 @@
 """ThreadStates: reads, lists and updates the states of threads."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,18 +95,19 @@ class ThreadStates:
         before: Mapping[str, Any] | None,
         metadata: Mapping[str, Any] | None,
         checkpoint: Mapping[str, Any],
-    ) -> list[StateSnapshot]:
-        """Return past states, latest first. Raises InvalidRequest."""
+    ) -> AsyncIterator[StateSnapshot]:
+        """Yield past states, latest first; each is read when it is asked for. Raises InvalidRequest."""
         _check_filter(metadata or {})
         graph = await self._graph(thread)
         if graph is None:
-            return []
+            return
         config = _checkpoint_config(thread.thread_id, checkpoint)
         earlier = _checkpoint_config(thread.thread_id, before) if before else None
         found = graph.aget_state_history(
             config, filter=dict(metadata or {}) or None, before=earlier, limit=limit
         )
-        return [snapshot async for snapshot in found]
+        async for snapshot in found:
+            yield snapshot
 
     async def update(self, thread: Thread, change: ThreadStateUpdate) -> RunnableConfig:
         """Write a new checkpoint and return its config.

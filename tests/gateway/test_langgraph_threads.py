@@ -136,6 +136,20 @@ async def test_a_history_is_looked_through_by_metadata(tmp_path: Path) -> None:
             assert "metadata" in answer.json()["detail"]
 
 
+async def test_a_long_history_is_returned_in_parts(tmp_path: Path) -> None:
+    """Each state holds what was before: 10 messages of 9 MB were 500 MB of history, and 1.4 GB of memory."""
+    async with serving(tmp_path) as api:
+        thread = (await api.sdk.threads.create(metadata={"graph_id": "instant"}))["thread_id"]
+        for number in range(6):
+            message = {"role": "user", "content": str(number) * 2_000_000}
+            await api.sdk.threads.update_state(thread, {"messages": [message]}, as_node="one")
+        asked = f"/threads/{thread}/history"
+        newest = (await api.http.post(asked, json={"limit": 1000})).json()
+        assert [len(one["values"]["messages"]) for one in newest] == [6, 5]
+        older = await api.http.post(asked, json={"limit": 1, "before": newest[-1]["checkpoint"]})
+        assert [len(one["values"]["messages"]) for one in older.json()] == [4]
+
+
 async def test_update_state(tmp_path: Path) -> None:
     async with serving(tmp_path) as api:
         thread = await thread_of(api)
