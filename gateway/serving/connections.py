@@ -42,6 +42,9 @@ MAX_PIPELINED = 16
 MIN_READ_BYTES = 16_384
 """What a client has to read of a response in `write_timeout_s`, or it is disconnected."""
 
+MAX_UNREAD_BYTES = 256 * 1024 * 1024
+"""What all clients together may leave unread of their responses; one response may be larger."""
+
 _SWEEP_S = 1.0
 _HANDSHAKE = b"sec-websocket-"
 
@@ -135,6 +138,23 @@ class ConnectionLimiter:
         connection.is_serving = serving
         if not serving and self._open.pop(connection.transport, None) is not None:
             self._open[connection.transport] = connection
+
+    def pause_writing(self, connection: Connection) -> None:
+        """Record that a client is behind with reading; if too much is unread, close connections of whoever has most."""
+        connection.pause_writing(self.clock())
+        behind = [one for one in self._open.values() if one.write_paused_at is not None]
+        unread = {one: one.transport.get_write_buffer_size() for one in behind}
+        while len(unread) > 1 and sum(unread.values()) > MAX_UNREAD_BYTES:
+            by_client: Counter[str] = Counter()
+            for one, size in unread.items():
+                by_client[one.client] += size
+            most = by_client.most_common(1)[0][0]
+            oldest = min(
+                (one for one in unread if one.client == most),
+                key=lambda one: one.write_paused_at or 0.0,
+            )
+            del unread[oldest]
+            oldest.transport.abort()
 
     async def run(self) -> None:
         """Close connections that are too slow, until cancelled."""
@@ -247,7 +267,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         if self._connection is not None:
-            self._connection.pause_writing(self._limiter.clock())
+            self._limiter.pause_writing(self._connection)
 
     @override
     def resume_writing(self) -> None:
@@ -272,7 +292,7 @@ class LimitedWebSocketProtocol(WebSocketsSansIOProtocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         if (connection := self._limiter.find(self.transport)) is not None:
-            connection.pause_writing(self._limiter.clock())
+            self._limiter.pause_writing(connection)
 
     @override
     def resume_writing(self) -> None:

@@ -4,8 +4,10 @@ import logging
 import resource
 import socket
 import time
+from asyncio import Transport
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -26,7 +28,7 @@ from gateway.auth import limit_body
 from gateway.gateway_config import GatewayConfig
 from gateway.rate_limits import ConnectionConfig
 from gateway.runtime.protocol import ThreadEventLogs
-from gateway.serving.connections import RepeatedErrorFilter
+from gateway.serving.connections import MAX_UNREAD_BYTES, Connection, RepeatedErrorFilter
 from gateway.serving.listener import open_listener
 from gateway.serving.server import HttpServer
 from tests.eventually import eventually
@@ -312,6 +314,33 @@ async def test_a_client_that_reads_a_large_answer_slowly_stays_connected() -> No
         ahead_s += 3600.0
         limiter.close_slow()
         assert connection.transport.is_closing()
+
+
+def is_behind(connections: dict[Transport, Connection], known: set[Transport]) -> bool:
+    """Return whether there is a new connection, and its client does not read."""
+    return any(one.write_paused_at for key, one in connections.items() if key not in known)
+
+
+async def test_what_all_clients_leave_unread_is_limited() -> None:
+    """Twenty clients that did not read a response of 45 MB took 900 MB."""
+    request = b"GET /pausing HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    async with limited() as (app, port, server), AsyncExitStack() as stack:
+        connections = server._limiter._open
+        clients: list[anyio.abc.SocketStream] = []
+        for _ in range(2 * MAX_UNREAD_BYTES // len(LARGE)):
+            known = {*connections}
+            clients.append(
+                await stack.enter_async_context(await anyio.connect_tcp("127.0.0.1", port))
+            )
+            await clients[-1].send(request)
+            await eventually(partial(is_behind, connections, known))
+            unread = sum(transport.get_write_buffer_size() for transport in connections)
+            assert unread <= MAX_UNREAD_BYTES
+        app.state.pausing.may_end.set()
+        assert len(await read_to_the_end(clients[0])) < len(LARGE)
+        read = b""
+        while not read.endswith(b"end\r\n0\r\n\r\n"):
+            read = read[-100:] + await clients[-1].receive()
 
 
 async def send_repeatedly(stream: anyio.abc.SocketStream, start: bytes, more: bytes) -> None:
