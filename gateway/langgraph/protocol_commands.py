@@ -13,7 +13,7 @@ from gateway.langgraph.protocol_state import ProtocolError
 from gateway.langgraph.request_models import RunCreate
 from gateway.langgraph.route import parse_id, validate_body
 from gateway.langgraph.run_requests import build_run_request
-from gateway.langgraph.thread_tokens import refuse_options, with_own_memory
+from gateway.langgraph.thread_tokens import refuse_options, start_permitted
 from gateway.runtime.errors import RunRequestError
 from gateway.runtime.protocol import PROTOCOL_STREAM_MODES
 from gateway.runtime.serialization import dumps
@@ -222,7 +222,7 @@ async def _create_run(services: Services, thread_id: str, body: Json) -> Json:
         "if_not_exists": "create",
     }
     request = build_run_request(validate_body(RunCreate, {**body, **streaming}), thread_id)
-    live = await services.runs.start(with_own_memory(await resolve_assistant(services, request)))
+    live = await start_permitted(services, await resolve_assistant(services, request))
     return {"run_id": live.run_id}
 
 

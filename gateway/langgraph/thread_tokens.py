@@ -1,4 +1,4 @@
-"""What runs of a thread's token may not choose: whose they are, and whom Parley calls when they end.
+"""What runs of a thread's token may not choose: whose they are, whom Parley calls when they end, and how many wait.
 
 Whoever holds such a token, as every visitor of a page with an embedded chat does, reads and changes one thread. Notes
 about people are not of the thread, so its runs have notes of their own.
@@ -11,9 +11,14 @@ from typing import Any
 from fastapi import HTTPException
 
 from gateway.api_tokens import TOKEN_THREAD
+from gateway.runtime.live_run import LiveRun
 from gateway.runtime.request import GraphRunRequest
+from gateway.services import Services
 
 MEMORY_SCOPE = "memory_scope"
+MAX_UNFINISHED_RUNS = 20
+"""As many as messages may wait in a conversation."""
+
 _IDENTITY = (MEMORY_SCOPE, "user_id", "is_bootstrap")
 
 
@@ -30,7 +35,19 @@ def refuse_options(config: object, context: object, webhook: object) -> None:
         raise HTTPException(403, f"The token of a thread may not set {refused[0]!r} of a run.")
 
 
-def with_own_memory(request: GraphRunRequest) -> GraphRunRequest:
+async def start_permitted(services: Services, request: GraphRunRequest) -> LiveRun:
+    """Start a run; one of a thread's token only if few are unfinished, since each is kept in memory.
+
+    Raises what `RunManager.start` raises, and HTTPException (429).
+    """
+    thread_id = TOKEN_THREAD.get()
+    if thread_id and len(services.runs.active_on_thread(thread_id)) >= MAX_UNFINISHED_RUNS:
+        detail = f"The token of a thread may have {MAX_UNFINISHED_RUNS} unfinished runs."
+        raise HTTPException(429, detail, headers={"Retry-After": "5"})
+    return await services.runs.start(_with_own_memory(request))
+
+
+def _with_own_memory(request: GraphRunRequest) -> GraphRunRequest:
     """Return a request whose run uses the notes of the token's thread, unless its assistant names others."""
     thread_id = TOKEN_THREAD.get()
     if not thread_id:

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx
 import pytest
 import yaml
 
+from gateway.langgraph.thread_tokens import MAX_UNFINISHED_RUNS
 from tests.fakes.model import FakeModelServer
 from tests.gateway.composed import TOKEN, ComposedService, composed
 from tests.journeys.service import with_model
@@ -111,3 +113,36 @@ async def expect_refusal(page: EmbeddedPage, key: str, options: Mapping[str, Any
         )
         assert f"may not set {key!r}" in reply.text
     assert not page.model.requests
+
+
+async def test_a_visitor_has_a_limited_number_of_unfinished_runs(tmp_path: Path) -> None:
+    """Each is kept in memory, for up to a week if it is delayed."""
+    async with embedded_page(tmp_path) as page:
+        body = {"assistant_id": "lead_agent", "input": {"messages": []}, "after_seconds": 600_000}
+        where = f"/api/threads/{OWN}"
+        statuses: list[int] = []
+
+        async def start() -> None:
+            begun = await page.service.stranger.post(
+                f"{where}/runs", json=body, headers=page.visitor
+            )
+            statuses.append(begun.status_code)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(2 * MAX_UNFINISHED_RUNS):
+                tasks.start_soon(start)
+        assert sorted(statuses) == [200] * MAX_UNFINISHED_RUNS + [429] * MAX_UNFINISHED_RUNS
+        for path in ("runs", "runs/wait", "runs/stream"):
+            refused = await page.service.stranger.post(
+                f"{where}/{path}", json=body, headers=page.visitor
+            )
+            assert refused.status_code == 429, path
+            assert "Retry-After" in refused.headers
+        command = {"id": 1, "method": "run.start", "params": body}
+        reply = await page.service.stranger.post(
+            f"{where}/commands", json=command, headers=page.visitor
+        )
+        assert "unfinished runs" in reply.text
+        # The limit is the token's; whoever may start runs elsewhere has none.
+        begun = await page.service.stranger.post(f"{where}/runs", json=body, headers=ADMIN)
+        assert begun.status_code == 200
