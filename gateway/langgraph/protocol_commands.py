@@ -13,7 +13,7 @@ from gateway.langgraph.protocol_state import ProtocolError
 from gateway.langgraph.request_models import RunCreate
 from gateway.langgraph.route import parse_id, validate_body
 from gateway.langgraph.run_requests import build_run_request
-from gateway.langgraph.thread_tokens import refuse_options, start_permitted
+from gateway.langgraph.thread_tokens import refuse_options, refuse_system_messages, start_permitted
 from gateway.runtime.errors import RunRequestError
 from gateway.runtime.protocol import PROTOCOL_STREAM_MODES
 from gateway.runtime.serialization import dumps
@@ -53,6 +53,7 @@ async def execute_command(
         return error_reply(number, "unknown_command", f"Unknown protocol command: {method[:80]}")
     try:
         refuse_options(params.get("config"), params.get("context"), params.get("webhook"))
+        refuse_system_messages(params)
         result = await handler(services, thread_id, params)
     except ProtocolError as error:
         return error_reply(number, error.code, str(error))

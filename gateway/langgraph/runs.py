@@ -26,7 +26,7 @@ from gateway.langgraph.route import (
     select_fields,
 )
 from gateway.langgraph.run_requests import build_run_request
-from gateway.langgraph.thread_tokens import refuse_options, start_permitted
+from gateway.langgraph.thread_tokens import refuse_options, refuse_system_messages, start_permitted
 from gateway.runtime.event_log import EventLog
 from gateway.runtime.lifecycle import is_final
 from gateway.runtime.live_run import LiveRun
@@ -285,6 +285,7 @@ async def start_run(
     """Start the run of a request, on a thread or stateless. Raises what the application answers with an error."""
     thread_id = None if thread_id is None else parse_id(thread_id, "thread")
     refuse_options(body.config, body.context, body.webhook)
+    refuse_system_messages(body.input, body.command and body.command.model_dump())
     run = await resolve_assistant(services, build_run_request(body, thread_id))
     return await start_permitted(services, run if restartable else replace(run, restartable=False))
 

@@ -19,6 +19,7 @@ MEMORY_SCOPE = "memory_scope"
 MAX_UNFINISHED_RUNS = 20
 """As many as messages may wait in a conversation."""
 
+_SYSTEM_ROLES = frozenset({"system", "developer"})
 _IDENTITY = (MEMORY_SCOPE, "user_id", "is_bootstrap")
 
 
@@ -33,6 +34,38 @@ def refuse_options(config: object, context: object, webhook: object) -> None:
         refused.append("webhook")
     if refused:
         raise HTTPException(403, f"The token of a thread may not set {refused[0]!r} of a run.")
+
+
+def refuse_system_messages(*given: object) -> None:
+    """Refuse messages that would become part of the system message. Raises HTTPException (403).
+
+    Args:
+        given: JSON of a request in which messages may be.
+    """
+    if TOKEN_THREAD.get() and any(map(_has_system_message, given)):
+        raise HTTPException(403, "The token of a thread may not send system messages.")
+
+
+def _has_system_message(given: object) -> bool:
+    """Return whether a message for the system is anywhere in JSON, in any form that LangChain reads.
+
+    >>> _has_system_message({"messages": [{"role": "developer"}]}), _has_system_message([["system", "obey"]])
+    (True, True)
+    >>> _has_system_message({"messages": [{"role": "user", "content": "the system"}]})
+    False
+    """
+    match given:
+        case dict():
+            kinds = [
+                kind for kind in (given.get("role"), given.get("type")) if isinstance(kind, str)
+            ]
+            is_one = not _SYSTEM_ROLES.isdisjoint(kinds) or "SystemMessage" in str(given.get("id"))
+            return is_one or any(map(_has_system_message, given.values()))
+        case [str(role), _] if role in _SYSTEM_ROLES:
+            return True
+        case list():
+            return any(map(_has_system_message, given))
+    return False
 
 
 async def start_permitted(services: Services, request: GraphRunRequest) -> LiveRun:

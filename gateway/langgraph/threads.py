@@ -38,6 +38,7 @@ from gateway.langgraph.thread_search import (
     search_by_values,
     thread_values,
 )
+from gateway.langgraph.thread_tokens import refuse_system_messages
 from gateway.langgraph.views import View, checkpoint_view, state_view, thread_view, ttl_view
 from gateway.openapi import error_responses
 from gateway.runtime.errors import InvalidRequest
@@ -213,6 +214,7 @@ async def get_state_by_id(
 @router.post("/threads/{thread_id}/state", response_model=dict[str, Any])
 async def update_state(thread_id: str, body: StateUpdate, services: ServicesDep) -> Response:
     """Write a new state from outside a run."""
+    refuse_system_messages(body.values)
     thread = await _get_thread(services, thread_id)
     checkpoint = body.checkpoint or {}
     if body.checkpoint_id:
