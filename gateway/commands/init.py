@@ -5,6 +5,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from gateway.setup.config_files import (
 from gateway.setup.document_conversion import offer_document_conversion
 from gateway.setup.model_checks import check_model
 from gateway.setup.prompts import SetupPrompter
-from gateway.setup.steps import MODELS, PLATFORMS, SetupField
+from gateway.setup.steps import MODELS, PLATFORMS, SetupField, SetupStep
 from gateway.setup.wizard import SetupAnswers, prompt_for_answers, read_answers_from_environment
 
 NOTHING_CHOSEN = (
@@ -76,6 +77,7 @@ def run_setup(
         answers = read_answers_from_environment(
             place,
             place.known,
+            steps=place.platforms,
             platforms=arguments.platform or (),
             model=arguments.model,
             has_models=place.has_models,
@@ -85,7 +87,9 @@ def run_setup(
             f"This sets up {place.config} and {place.env}."
             " Tokens are hidden while you type. Press Ctrl-C to quit without changes.\n"
         )
-        answers = prompt_for_answers(person, place, place.known, has_models=place.has_models)
+        answers = prompt_for_answers(
+            person, place, place.known, steps=place.platforms, has_models=place.has_models
+        )
         offer_document_conversion(person)
     if not answers.platforms and answers.model is None:
         person.show(NOTHING_CHOSEN)
@@ -158,6 +162,7 @@ class SetupFolder:
             raise ConfigUpgradeError("channels is not a section of `key: value` lines")
         self._environ, self._dotenv = environment_variables(config.parent, environ)
         self._known = {**self._dotenv, **self._environ}
+        self.platforms = {name: self._configured(name, step) for name, step in PLATFORMS.items()}
 
     @property
     def has_models(self) -> bool:
@@ -169,7 +174,7 @@ class SetupFolder:
         written = self._section(name).get(field.key) if name in PLATFORMS else None
         if not field.secret:
             return str(written) if written else self._known.get(field.variable) or None
-        return self._known.get(referenced_variable(written, field.variable)) or None
+        return self._known.get(field.variable) or None
 
     def platform(self, name: str, values: Mapping[str, str]) -> Sequence[CheckResult]:
         """Check a platform without disturbing another process that uses the bot."""
@@ -196,16 +201,13 @@ class SetupFolder:
         secrets: dict[str, str] = {}
         for name, values in answers.platforms.items():
             keys["channels", name, "enabled"] = True
-            for field in PLATFORMS[name].fields:
-                written = self._section(name).get(field.key)
-                keys["channels", name, field.key] = self._put(
-                    field, written, values[field.key], secrets
-                )
+            for field in self.platforms[name].fields:
+                keys["channels", name, field.key] = _put(field, values[field.key], secrets)
         model: dict[str, Any] | None = None
         if answers.model is not None:
             step = MODELS[answers.model]
             values = {
-                field.key: self._put(field, None, answers.model_values[field.key], secrets)
+                field.key: _put(field, answers.model_values[field.key], secrets)
                 for field in step.fields
             }
             model = {**(step.entry or {}), **values}
@@ -232,14 +234,23 @@ class SetupFolder:
                 raise CommandFailed(f"{first}; nothing was written") from None
         return [n for n, value in secrets.items() if self._environ.get(n, value) != value]
 
-    def _put(self, field: SetupField, written: object, value: str, secrets: dict[str, str]) -> str:
-        """Return the value to write to the configuration; a secret goes to `secrets`, and `$NAME` is returned."""
-        if not field.secret or value == field.default:
-            return value
-        name = referenced_variable(written, field.variable)
-        secrets[name] = value
-        return f"${name}"
-
     def _section(self, name: str) -> Mapping[str, Any]:
         section = (self._tree.get("channels") or {}).get(name)
         return section if isinstance(section, dict) else {}
+
+    def _configured(self, name: str, step: SetupStep) -> SetupStep:
+        """Return a platform's step with the variables that its section refers to."""
+        section = self._section(name)
+        fields = (
+            replace(field, variable=referenced_variable(section.get(field.key), field.variable))
+            for field in step.fields
+        )
+        return replace(step, fields=tuple(fields))
+
+
+def _put(field: SetupField, value: str, secrets: dict[str, str]) -> str:
+    """Return the value to write to the configuration; a secret goes to `secrets`, and `$NAME` is returned."""
+    if not field.secret or value == field.default:
+        return value
+    secrets[field.variable] = value
+    return f"${field.variable}"

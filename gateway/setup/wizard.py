@@ -48,12 +48,17 @@ KnownValue = Callable[[str, SetupField], str | None]
 
 
 def prompt_for_answers(
-    person: SetupPrompter, trials: CredentialCheck, known: KnownValue, *, has_models: bool
+    person: SetupPrompter,
+    trials: CredentialCheck,
+    known: KnownValue,
+    *,
+    steps: Mapping[str, SetupStep] = PLATFORMS,
+    has_models: bool,
 ) -> SetupAnswers:
     """Ask until each chosen platform and model passes its check, is kept anyway, or is skipped."""
     answers = SetupAnswers()
     for name in _choose_platforms(person):
-        values = _prompt_until_valid(person, name, PLATFORMS[name], known, trials.platform)
+        values = _prompt_until_valid(person, name, steps[name], known, trials.platform)
         if values is not None:
             answers.platforms[name] = values
     chosen = _choose_model(person, has_models=has_models)
@@ -68,6 +73,7 @@ def read_answers_from_environment(
     trials: CredentialCheck,
     known: KnownValue,
     *,
+    steps: Mapping[str, SetupStep],
     platforms: Sequence[str],
     model: str | None,
     has_models: bool,
@@ -78,12 +84,12 @@ def read_answers_from_environment(
         CommandFailed: A variable is missing, or a value fails its check.
     """
     named = platforms or [
-        name for name, step in PLATFORMS.items() if not _missing_variables(name, step, known)
+        name for name, step in steps.items() if not _missing_variables(name, step, known)
     ]
     answers = SetupAnswers()
     for name in named:
-        values = _read_variables(name, PLATFORMS[name], known)
-        _require_valid(PLATFORMS[name], trials.platform(name, values))
+        values = _read_variables(name, steps[name], known)
+        _require_valid(steps[name], trials.platform(name, values))
         answers.platforms[name] = values
     if model is None and not has_models:
         model = next(

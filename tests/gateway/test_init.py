@@ -301,6 +301,20 @@ async def test_a_variable_that_hides_the_new_value_is_reported(tmp_path: Path) -
         assert "Note: TELEGRAM_BOT_TOKEN is set in the environment" in person.told
 
 
+async def test_the_variable_that_the_configuration_names_is_offered_and_asked_for(
+    tmp_path: Path,
+) -> None:
+    async with TelegramServer() as telegram:
+        tree = telegram_at(telegram)
+        tree["channels"]["telegram"]["bot_token"] = "$MY_BOT"
+        harness = SetupHarness(tmp_path, tree)
+        with pytest.raises(CommandFailed, match="Telegram: set MY_BOT; nothing"):
+            await harness.take("--platform", "telegram", TELEGRAM_BOT_TOKEN="1:other")
+        person = await harness.ask("telegram", "", DEMO, MY_BOT=telegram.token)
+        assert "[Enter = use MY_BOT]" in person.asked[1]
+        assert harness.values == {"MY_BOT": telegram.token}
+
+
 EXISTING = """\
 # mine
 log_level: debug   # loud
