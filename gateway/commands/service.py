@@ -3,9 +3,11 @@
 import argparse
 import os
 import pwd
+import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from gateway.command_errors import CommandFailed
@@ -47,7 +49,8 @@ def _uninstall(arguments: argparse.Namespace) -> int:
     file = _service_file(is_system=arguments.system)
     if not file.exists():
         raise CommandFailed(f"{file} does not exist: Parley is not installed as a service")
-    _run_manager(_stop_commands(file, is_system=arguments.system))
+    # The manager needs the file to stop the service.
+    _run_manager(_stop_commands(file, is_system=arguments.system), then=[["rm", str(file)]])
     file.unlink()
     sys.stdout.write(f"Removed {file}. The data folder was not changed.\n")
     return 0
@@ -120,12 +123,19 @@ def _systemctl(*, is_system: bool) -> list[str]:
     return ["systemctl"] if is_system else ["systemctl", "--user"]
 
 
-def _run_manager(commands: list[list[str]]) -> None:
-    """Run commands of the service manager; from the first that fails, show them instead."""
+def _run_manager(commands: list[list[str]], then: Sequence[list[str]] = ()) -> None:
+    """Run commands of the service manager. If one fails, show what is left to do, `then` included.
+
+    Raises:
+        CommandFailed: One failed.
+    """
+    sys.stdout.flush()
     for number, command in enumerate(commands):
         program = shutil.which(command[0])
         done = program and subprocess.run([program, *command[1:]], check=False)  # noqa: S603 - a fixed list
         if not done or done.returncode:
-            rest = "\n".join(f"  {' '.join(line)}" for line in commands[number:])
-            sys.stdout.write(f"The service manager did not do it. Run yourself:\n{rest}\n")
-            return
+            fault = f"`{shlex.join(command)}` failed" if done else f"{command[0]} is not installed"
+            rest = "\n".join(f"  {shlex.join(line)}" for line in (*commands[number:], *then))
+            sys.stdout.write(f"Not done yet; run it yourself:\n{rest}\n")
+            sys.stdout.flush()
+            raise CommandFailed(fault)

@@ -107,10 +107,23 @@ def test_install_starts_the_service_and_uninstall_removes_it(tmp_path: Path) -> 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="systemd runs on Linux")
-def test_without_a_service_manager_the_commands_are_shown(tmp_path: Path) -> None:
+def test_what_the_service_manager_did_not_do_is_shown_and_fails(tmp_path: Path) -> None:
+    unit = tmp_path / ".config/systemd/user/parley.service"
     code, out, asked = run(tmp_path, "install", exits=1)
-    assert (code, asked) == (0, ["systemctl --user daemon-reload"])
-    assert "Run yourself:\n  systemctl --user daemon-reload\n  systemctl --user enable" in out
+    assert (code, asked) == (1, ["systemctl --user daemon-reload"])
+    assert "parley: `systemctl --user daemon-reload` failed\n" in out
+    assert ":\n  systemctl --user daemon-reload\n  systemctl --user enable --now parley" in out
+    # Without the file, the commands that are shown could not stop the service.
+    code, out, asked = run(tmp_path, "uninstall", exits=1)
+    assert (code, asked) == (1, ["systemctl --user disable --now parley.service"])
+    assert f"\n  systemctl --user disable --now parley.service\n  rm {unit}\n" in out
+    assert unit.exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="systemd runs on Linux")
+def test_a_service_manager_that_is_missing_is_named(tmp_path: Path) -> None:
+    code, out, _ = run(tmp_path, "install", variables={"PATH": str(tmp_path)})
+    assert (code, "parley: systemctl is not installed\n" in out) == (1, True), out
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="systemd runs on Linux")
