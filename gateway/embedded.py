@@ -13,6 +13,7 @@ from agent.client import AsyncParleyClient, ParleyClient, open_client
 from agent.client.options import ClientOptions
 from gateway.agent_setup import agent_setup_from_config
 from gateway.config import Config, export_environment, load_config
+from gateway.own_modules import make_importable
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,7 @@ def open_client_from(
 def _load_config(path: Path | str | None, environ: MutableMapping[str, str] | None) -> Config:
     config = load_config(None if path is None else str(path), environ)
     export_environment(config, environ)
+    make_importable(config.folder)
     for line in config.warnings:
         log.warning("%s", line)
     return config

@@ -16,6 +16,7 @@ from langgraph.pregel import Pregel
 
 from agent.errors import AgentError, ObjectNotImportable
 from agent.importer import import_object
+from gateway.own_modules import make_importable
 from gateway.runtime.assistants import GraphSource
 from gateway.runtime.worker import Graph
 
@@ -74,8 +75,8 @@ def load_graphs(configured: Mapping[str, str], folder: Path) -> dict[str, GraphS
         GraphUnusable: As `find_graphs`, or one cannot be imported, or is no graph.
     """
     uses = find_graphs(configured, folder)
-    if uses and str(folder) not in sys.path:
-        sys.path.append(str(folder))
+    if uses:
+        make_importable(folder)
     return {name: _source(name, use, folder) for name, use in uses.items()}
 
 

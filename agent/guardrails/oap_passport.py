@@ -196,6 +196,8 @@ def _load(given: str | Mapping[str, Any]) -> tuple[Path | None, OapPassport]:
     if given.lstrip().startswith("{"):
         return None, _parsed(given)
     file = Path(given).expanduser()
+    if not file.is_file():
+        raise GuardrailUnusable(f"guardrails.passport: there is no file {file.absolute()}")
     return file, _parsed(_text(file))
 
 

@@ -155,10 +155,12 @@ def interrupt_options(interrupts: Sequence[Mapping[str, Any]]) -> tuple[str, ...
 
 
 def question_text(interrupts: Sequence[Mapping[str, Any]], texts: Messages) -> str:
-    """Return the text that people read for interrupts: the calls to approve, or what the graph says."""
+    """Return the text that people read for interrupts: the calls to approve, or what the graph says and offers."""
     actions = [action for one in interrupts for action in _actions(one.get("value"))]
     others = [one.get("value") for one in interrupts if _shape(one.get("value")) == "other"]
     parts = [_free_text(value) for value in others]
+    if options := interrupt_options(interrupts):  # Not every chat has buttons.
+        parts.append(_cut(redact("\n".join(f"- {option}" for option in options)), CALL_CHARS))
     if actions:
         parts += [texts.approval_ask, *map(_action_text, actions), texts.approval_hint]
     return "\n\n".join(parts) or texts.approval_free

@@ -11,6 +11,7 @@ import httpx
 from bots.terminal.session import check_session
 from gateway.command_errors import CommandFailed
 from gateway.config import Config, export_environment, load_config
+from gateway.own_modules import make_importable
 from gateway.service_client import open_service_client
 from gateway.terminal.chat import is_interactive, run_chat
 from gateway.terminal.remote_client import RECONNECT, open_remote_client
@@ -39,6 +40,7 @@ async def _chat(config: Config, session: str) -> None:
             await _chat_with_service(config, client, session)
             return
     export_environment(config)
+    make_importable(config.folder)
     await importlib.import_module(EMBEDDED_CHAT_MODULE).run_embedded_chat(config, session)
 
 

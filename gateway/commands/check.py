@@ -33,6 +33,7 @@ from gateway.command_errors import EXIT_BAD_CONFIG, EXIT_FAILED
 from gateway.config import EXTENSIONS_FILE, Config, export_environment, load_config
 from gateway.config_file import ConfigError, read_dotenv
 from gateway.graphs import GraphUnusable, load_graphs
+from gateway.own_modules import make_importable
 from gateway.serving import startup_report
 from gateway.setup.folder_checks import find_file_problems
 from gateway.setup.reference_checks import find_reference_problems
@@ -53,6 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     hints: list[str] = []
     if config is not None:
         export_environment(config)  # model classes read their keys there
+        make_importable(config.folder)
         logs.configure_logging("error", config.log_format, secrets=config.secrets)
         problems += [line for line in find_config_problems(config) if line not in problems]
         sandbox, hints = _check_machine(config, problems)

@@ -21,6 +21,7 @@ from gateway.lazy_packages import (
     install_lazy_packages,
     lazy_calls,
 )
+from gateway.own_modules import make_importable
 from gateway.serving import gc_tuning, malloc_tuning, startup_report
 from gateway.serving.listener import open_listener
 from gateway.serving.startup_responder import StartupResponder
@@ -45,6 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     config = load_config(arguments.config, gateway=overrides)
     malloc_tuning.tune_allocator(config.environment)
     export_environment(config)
+    make_importable(config.folder)
     _check_folders(config)
     with open_listener(config.gateway) as listener:
         has_chat = _should_open_chat(config) and not arguments.no_chat

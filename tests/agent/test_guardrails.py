@@ -199,7 +199,7 @@ async def test_a_passport_guards_the_whole_agent(tmp_path: Path) -> None:
         (section("allowlist", {"allowed_tools": "ls"}), "allowed_tools must be a list"),
         (section("allowlist", {"denied_tools": [1]}), "denied_tools must be a list"),
         (section("oap"), "set guardrails.passport"),
-        (section("oap", passport="/no/such/file"), "the passport file cannot be read"),
+        (section("oap", passport="/no/such/file"), "guardrails.passport: there is no file /no/such/file"),
         (section("oap", passport="{"), "the passport is not JSON"),
         (section("oap", passport='{"spec_version": "v2"}'), "spec_version"),
         (section("oap", passport='{"spec_version": "oap/1.0", "limits": {"x": {"rate": 1}}}'), "unknown limit 'rate'"),

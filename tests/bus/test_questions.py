@@ -58,6 +58,12 @@ def test_whatever_a_graph_asks_can_be_shown_and_answered(value: object) -> None:
     assert json.dumps(answer)
 
 
+def test_the_answers_that_a_graph_offers_are_listed_for_chats_without_buttons() -> None:
+    asked = {"question": "Which order?", "options": ["Shoes", {"label": "Hat"}]}
+    text = question_text([{"id": "i", "value": asked}], ENGLISH)
+    assert text == "Which order?\n\n- Shoes\n- Hat"
+
+
 @given(st.dictionaries(st.text(max_size=12), ANYTHING, max_size=5))
 def test_whatever_a_tool_is_called_with_can_be_shown(arguments: dict[str, object]) -> None:
     value = {"action_requests": [{"name": "tool", "args": arguments}]}
