@@ -111,8 +111,19 @@ def _has_table(connection: Connection, name: str) -> bool:
     return bool(connection.execute(_HAS_TABLE, [name]).fetchall()[0]["found"])
 
 
+def _may_read(connection: Connection, name: str) -> bool:
+    found = connection.execute("SELECT has_table_privilege(%s, 'SELECT') AS granted", [name])
+    return bool(found.fetchall()[0]["granted"])
+
+
 def _missing_rights(connection: Connection, error: psycopg.Error) -> str:
     role, database = connection.info.user, connection.info.dbname
+    if _has_table(connection, "schema_version") and not _may_read(connection, "schema_version"):
+        return (
+            f"The PostgreSQL role {role} may not use Parley's tables in the database {database} "
+            f"({error.diag.message_primary}). Run as their owner: "
+            f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}"
+        )
     return (
         f"The PostgreSQL role {role} may not create Parley's tables in the database {database} "
         f"({error.diag.message_primary}). Run `parley migrate --schema DATABASE` as the role that owns them. "

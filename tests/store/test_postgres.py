@@ -1,5 +1,6 @@
 """PostgreSQL alone: units side by side, broken connections, and what is said when it cannot be used."""
 
+import re
 import socket
 import struct
 import subprocess
@@ -14,6 +15,7 @@ import anyio
 import anyio.to_thread
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import ExecStatus
 
 from store.chat_owners import ChatOwners
@@ -31,6 +33,8 @@ from tests.eventually import eventually
 from tests.fakes.postgres import PostgresServer
 from tests.store.test_retention import STATEMENTS
 
+GUIDE = Path(__file__).parents[2] / "docs/howto/use-postgresql.md"
+GRANT_ROWS = "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public"
 KEY = ConversationKey(channel="slack", workspace="T", chat="C", topic="1")
 
 
@@ -308,18 +312,34 @@ async def test_a_role_without_rights_is_told_what_is_missing(
     assert f"GRANT CREATE, USAGE ON SCHEMA public TO {name}" in said
 
 
+def least_privileges(runner: str, url: str) -> list[str]:
+    """Return the statements with which the guide creates a role for Parley, for a role and database of the test."""
+    blocks = re.findall(r"^```sql\n(.*?)^```", GUIDE.read_text("utf-8"), re.M | re.S)
+    (block,) = (found for found in blocks if "parley_runner" in found)
+    info = conninfo_to_dict(url)
+    block = block.replace("parley_runner", runner)
+    block = block.replace("ROLE parley ", f"ROLE {info['user']} ")
+    block = block.replace("DATABASE parley ", f"DATABASE {info['dbname']} ")
+    return [statement for statement in block.split(";") if statement.strip()]
+
+
 async def test_a_role_that_may_only_read_and_write_rows_is_enough_once_the_tables_exist(
     url: str, tmp_path: Path
 ) -> None:
     name = f"runner_{tmp_path.name}".replace("-", "_")
+    create, *grants = least_privileges(name, url)
     with psycopg.connect(url, autocommit=True) as owner:
-        owner.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'x'".encode())
-        owner.execute(
-            f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {name}".encode()
-        )
+        owner.execute(create.encode())
         host = f"{owner.info.host}:{owner.info.port}/{owner.info.dbname}"
     try:
-        config = StoreConfig(url=f"postgresql://{name}:x@{host}")
+        runner = f"postgresql://{name}:another%20long%20password@{host}"
+        said = await refusal(runner, tmp_path)
+        assert said.startswith(f"The PostgreSQL role {name} may not use Parley's tables")
+        assert said.endswith(f"{GRANT_ROWS} TO {name}")
+        with psycopg.connect(url, autocommit=True) as owner:
+            for grant in grants:
+                owner.execute(grant.encode())
+        config = StoreConfig(url=runner)
         async with Database.open(config, tmp_path) as database:
             assert isinstance(await InboxStore(database).accept(message(1), cap=9), InboxRow)
             await ThreadStore(database).create("t", {"a": 1}, now=1.0)
