@@ -42,7 +42,7 @@ REQUIRED = object()
 
 PROGRAMS = {
     "apt-get", "cat", "cp", "curl", "docker", "echo", "export", "git", "journalctl", "langgraph", "make", "mkdir",
-    "parley", "python", "systemctl", "tar", "umask", "uv",
+    "parley", "python", "python3", "systemctl", "tar", "umask", "uv",
 }  # fmt: skip
 """What a reader may be asked to type."""
 

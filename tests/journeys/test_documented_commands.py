@@ -24,7 +24,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 NEEDS = {
     r"make ": "installs from registries: .ci/install and .ci/run",
     r"git ": "changes the checkout",
-    r"python -m venv|/opt/parley/|uv |parley serve": "installs a wheel: .ci/install",
+    r"python3 -m venv|/opt/parley/|uv |parley serve": "installs a wheel: .ci/install",
     r"\.venv/bin/python -m pip ": "installs from registries",
     r"\.venv/bin/python -m pytest": "the suite itself",
     r"docker ": "a container engine: .ci/container",
