@@ -40,6 +40,9 @@ from gateway.setup.reference_checks import find_reference_problems
 from gateway.setup.system_checks import check_data_folder
 from store.files.opening import find_storage_problem
 
+_NEED_KEY = ("agent.tools.web:tavily_", "agent.tools.web:firecrawl_")
+"""Beginnings of `use` of the web tools whose services answer nobody without a key."""
+
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the report; 1 if something cannot work, 2 if the configuration is invalid."""
@@ -190,9 +193,11 @@ def _find_agent_problems(config: AgentConfig) -> Iterator[str]:
 
 def _find_tool_problems(config: AgentConfig) -> Iterator[str]:
     """Yield problems of tools' settings."""
-    for tool in config.tools:
+    for index, tool in enumerate(config.tools):
         if not is_importable(tool.use):
             continue  # reported with the other classes
+        if tool.use.startswith(_NEED_KEY) and not tool.extra_keys().get("api_key"):
+            yield f"tools[{index}].api_key: {tool.name} needs the key of its service: set it"
         try:
             configured_tools([tool])
         except AgentError as error:

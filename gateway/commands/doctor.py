@@ -104,7 +104,10 @@ def _check_configuration(config: Config) -> list[CheckResult]:
     found.append(system_checks.check_database(config.database, config.home))
     found.append(system_checks.check_sandbox(config.agent.sandbox, config.files))
     installed = system_checks.is_document_conversion_installed()
-    found.append(system_checks.check_documents(config.agent.uploads, installed=installed))
+    has_make = system_checks.is_checkout()
+    found.append(
+        system_checks.check_documents(config.agent.uploads, installed=installed, has_make=has_make)
+    )
     return found
 
 

@@ -1,11 +1,10 @@
 """Offers to install document conversion during setup: a set of packages that the core installation leaves out."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 from gateway.setup.prompts import SetupPrompter
-from gateway.setup.system_checks import is_document_conversion_installed
+from gateway.setup.system_checks import is_checkout, is_document_conversion_installed
 
 QUESTION = "\nConvert PDF and Office documents to text for the agent? It takes 240 MB on disk"
 FAILED = "Document conversion was not installed. Run `make documents` to try again."
@@ -16,7 +15,7 @@ def offer_document_conversion(person: SetupPrompter) -> None:
     """Ask whether to install document conversion, and install it; does nothing if it is installed."""
     if is_document_conversion_installed():
         return
-    if not (_ROOT / "Makefile").is_file() or Path(sys.prefix) != _ROOT / ".venv":
+    if not is_checkout():
         person.show("\nTo convert PDF and Office documents to text, install parley[documents].")
     elif person.confirm(QUESTION):
         install_document_conversion(person, _ROOT)

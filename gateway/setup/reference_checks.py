@@ -28,6 +28,8 @@ API_KEY_VARIABLES = {
 }
 """Model classes that need a key: its environment variable, and the keys of the entry that can hold it."""
 
+_NO_AGENT_YET = ": create it, or let somebody do it in a chat with /bootstrap"
+
 _PLATFORM_ADDRESSES = ("base_url", "base_file_url", "domain")
 
 _KINDS = {
@@ -129,7 +131,7 @@ def _find_session_problems(config: Config, path: str, session: SessionConfig) ->
         models = {entry.name for entry in config.agent.chat_models}
         yield f"{path}.context.model_name: there is no model {model!r}{_guess(model, models)}"
     if isinstance(agent, str) and not is_remote and _stored_name(agent) not in agents:
-        yield f"{path}.context.agent_name: there is no agent {agent!r}{_guess(agent, agents)}"
+        yield f"{path}.context.agent_name: there is no agent {agent!r}{_guess(agent, agents) or _NO_AGENT_YET}"
 
 
 def _find_choice_problems(config: Config) -> Iterator[str]:

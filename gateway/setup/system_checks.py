@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import sys
 from pathlib import Path
 
 import httpx
@@ -24,6 +25,7 @@ MIN_FREE_INODES = 1000
 
 _TIMEOUT_S = 10.0
 
+_ROOT = Path(__file__).parents[2]
 _GUIDE = "see docs/howto/let-the-agent-run-commands.md"
 
 
@@ -81,14 +83,20 @@ def is_document_conversion_installed() -> bool:
     return importlib.util.find_spec(CONVERTER_PACKAGE) is not None
 
 
-def check_documents(config: UploadsConfig, *, installed: bool) -> CheckResult:
-    """Report whether documents that people send are converted to text."""
+def is_checkout() -> bool:
+    """Return whether this is a checkout of the repository with its `.venv`, for which `make` installs packages."""
+    return (_ROOT / "Makefile").is_file() and Path(sys.prefix) == _ROOT / ".venv"
+
+
+def check_documents(config: UploadsConfig, *, installed: bool, has_make: bool) -> CheckResult:
+    """Report whether documents that people send are converted to text. `has_make`: see `is_checkout`."""
     if not config.auto_convert_documents:
         return CheckResult(subject="documents", text="uploads.auto_convert_documents is false")
     if installed:
         return CheckResult(subject="documents", text="converted to text")
     text = "PDF and Office documents are not converted to text"
-    fix = "`make documents` installs document conversion (240 MB)"
+    extra = "install Parley's extra `documents` (240 MB): see docs/howto/install.md"
+    fix = "`make documents` installs document conversion (240 MB)" if has_make else extra
     return CheckResult(subject="documents", text=text, severity=Severity.NOTE, fix=fix)
 
 

@@ -27,6 +27,10 @@ from tests.journeys.service import serving
             "tools[0].use: Module agent.tools.web has no attribute 'no_such'",
         ),
         (
+            'tools: [{name: web_search, group: web, use: "agent.tools.web:tavily_search"}]',
+            "tools[0].api_key: web_search needs the key of its service: set it",
+        ),
+        (
             "acp_agents: {helper: {command: no-such-program}}",
             "acp_agents.helper.command: the program no-such-program is not installed here",
         ),
@@ -82,7 +86,7 @@ SLACK = "channels: {slack: {enabled: true, bot_token: BOT, app_token: APP}}"
         ("gateway: {required_channels: [terminal]}", None),
         (
             "channels: {session: {context: {agent_name: nobody}}}",
-            "channels.session.context.agent_name: there is no agent 'nobody'",
+            "agent_name: there is no agent 'nobody': create it, or let somebody do it in a chat with /bootstrap",
         ),
         (
             "channels: {session: {context: {thinking_enable: true}}}",
