@@ -2,7 +2,7 @@
 
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from bots.common.diagnosis import CheckResult, Severity
@@ -57,8 +57,9 @@ def prompt_for_answers(
 ) -> SetupAnswers:
     """Ask until each chosen platform and model passes its check, is kept anyway, or is skipped."""
     answers = SetupAnswers()
-    for name in _choose_platforms(person):
-        values = _prompt_until_valid(person, name, steps[name], known, trials.platform)
+    for name, preset in _choose_platforms(person).items():
+        step = _with_defaults(steps[name], preset)
+        values = _prompt_until_valid(person, name, step, known, trials.platform)
         if values is not None:
             answers.platforms[name] = values
     chosen = _choose_model(person, has_models=has_models)
@@ -102,17 +103,26 @@ def read_answers_from_environment(
     return answers
 
 
-def _choose_platforms(person: SetupPrompter) -> list[str]:
+def _choose_platforms(person: SetupPrompter) -> dict[str, Mapping[str, str]]:
+    """Return the chosen platforms, each with the answers that its name implies: Lark is Feishu at another address."""
     names = list(PLATFORMS)
     while True:
         said = person.ask(f"Which platforms? {', '.join(names)}; Enter = none", default="-")
         words = [word for word in said.lower().replace(",", " ").split() if word != "-"]
+        implied = {"feishu": {"domain": "https://open.larksuite.com"}} if "lark" in words else {}
         words = ["feishu" if word == "lark" else word for word in words]
         unknown = [word for word in words if word not in names]
         if not unknown:
-            return [name for name in names if name in words]
+            return {name: implied.get(name, {}) for name in names if name in words}
         guess = closest_match(unknown[0], names)
         person.show(f"Unknown platform: {unknown[0]}{f'; did you mean {guess}?' if guess else '.'}")
+
+
+def _with_defaults(step: SetupStep, defaults: Mapping[str, str]) -> SetupStep:
+    fields = (
+        replace(field, default=defaults.get(field.key, field.default)) for field in step.fields
+    )
+    return replace(step, fields=tuple(fields))
 
 
 def _choose_model(person: SetupPrompter, *, has_models: bool) -> str | None:

@@ -188,15 +188,17 @@ def asked(*answers: str) -> tuple[SetupAnswers, ScriptedPrompter]:
 
 
 @pytest.mark.parametrize(
-    ("said", "domain"),
+    ("platform", "said", "domain"),
     [
-        ("", "https://open.feishu.cn"),
-        ("Lark", "https://open.larksuite.com"),
-        ("https://feishu.example.org", "https://feishu.example.org"),
+        ("feishu", "", "https://open.feishu.cn"),
+        ("feishu", "Lark", "https://open.larksuite.com"),
+        ("feishu", "https://feishu.example.org", "https://feishu.example.org"),
+        ("Lark", "", "https://open.larksuite.com"),
+        ("lark", "feishu", "https://open.feishu.cn"),
     ],
 )
-def test_feishu_lark_or_an_address_of_its_own(said: str, domain: str) -> None:
-    found, _ = asked("feishu", said, "cli_a", "b", DEMO)
+def test_feishu_lark_or_an_address_of_its_own(platform: str, said: str, domain: str) -> None:
+    found, _ = asked(platform, said, "cli_a", "b", DEMO)
     assert found.platforms == {"feishu": {"domain": domain, "app_id": "cli_a", "app_secret": "b"}}
     assert found.model is None
 
