@@ -19,6 +19,9 @@ from agent.options import RunContext
 
 logger = logging.getLogger(__name__)
 
+LANGFUSE_CLIENT = "langfuse:Langfuse"
+"""Of a package that has to be installed for it."""
+
 FLUSH_S = 3.0
 """Time limit for flushing traces at shutdown, seconds."""
 
@@ -112,10 +115,10 @@ def _open_tracer(
 
 def _open_langsmith(service: LangSmithConfig) -> tuple[HandlerFactory, Callable[[], None]]:
     client = _construct(
-        "LangSmithConfig", "langsmith:Client", api_url=service.endpoint, api_key=service.api_key
+        "LangSmith", "langsmith:Client", api_url=service.endpoint, api_key=service.api_key
     )
     tracer = _construct(
-        "LangSmithConfig",
+        "LangSmith",
         "langchain_core.tracers:LangChainTracer",
         client=client,
         project_name=service.project,
@@ -131,20 +134,20 @@ def _open_langsmith(service: LangSmithConfig) -> tuple[HandlerFactory, Callable[
 
 def _open_langfuse(service: LangfuseConfig) -> tuple[HandlerFactory, Callable[[], None]]:
     client = _construct(
-        "LangfuseConfig",
-        "langfuse:Langfuse",
+        "Langfuse",
+        LANGFUSE_CLIENT,
         public_key=service.public_key,
         secret_key=service.secret_key,
         base_url=service.base_url,
         # A separate provider: the process-wide default one belongs to other users of OpenTelemetry.
-        tracer_provider=_construct("LangfuseConfig", "opentelemetry.sdk.trace:TracerProvider"),
+        tracer_provider=_construct("Langfuse", "opentelemetry.sdk.trace:TracerProvider"),
     )
 
     def recorder(run_id: UUID) -> BaseCallbackHandler:
         # The trace id is explicit: next to LangSmith's tracer some spans have parents unknown to Langfuse, and each
         # of them would start its own trace.
         handler: BaseCallbackHandler = _construct(
-            "LangfuseConfig",
+            "Langfuse",
             "langfuse.langchain:CallbackHandler",
             public_key=service.public_key,
             trace_context={"trace_id": run_id.hex},

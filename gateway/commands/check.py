@@ -24,6 +24,7 @@ from agent.sandbox.factory import (
 from agent.sandbox.mounts import find_mount_problem
 from agent.thread_storage import ThreadStorage
 from agent.tools.registry import configured_tools
+from agent.tracing import LANGFUSE_CLIENT
 from bots.common.diagnosis import Severity
 from bots.registry import missing_keys
 from bots.terminal.adapter import TERMINAL
@@ -84,7 +85,7 @@ def find_config_problems(config: Config) -> Iterator[str]:
     label = config.source or "(built-in defaults)"
     yield from read_dotenv(config.folder / ".env").problems
     yield from _find_folder_problems(config)
-    for path, use in _configured_classes(config.agent):
+    for path, use in _configured_classes(config):
         try:
             import_object(use)
         except ObjectNotImportable as error:
@@ -170,13 +171,16 @@ def _find_mcp_problems(config: Config) -> Iterator[str]:
             yield f"{file}: {error.user_message}"
 
 
-def _configured_classes(config: AgentConfig) -> Iterator[tuple[str, str]]:
-    for index, model in enumerate(config.models):
+def _configured_classes(config: Config) -> Iterator[tuple[str, str]]:
+    agent = config.agent
+    for index, model in enumerate(agent.models):
         yield f"models[{index}].use", model.use
-    for index, tool in enumerate(config.tools):
+    for index, tool in enumerate(agent.tools):
         yield f"tools[{index}].use", tool.use
-    if config.sandbox.use not in BUILT_IN:
-        yield "sandbox.use", PROVIDER_CLASSES.get(config.sandbox.use, config.sandbox.use)
+    if agent.sandbox.use not in BUILT_IN:
+        yield "sandbox.use", PROVIDER_CLASSES.get(agent.sandbox.use, agent.sandbox.use)
+    if config.tracing.langfuse is not None:
+        yield "LANGFUSE_TRACING", LANGFUSE_CLIENT
 
 
 def _find_agent_problems(config: AgentConfig) -> Iterator[str]:

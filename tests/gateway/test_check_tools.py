@@ -11,7 +11,8 @@ import pytest
 
 from gateway.commands.check import find_config_problems
 from gateway.config import load_config
-from tests.gateway.test_cli import parley
+from tests.eventually import eventually
+from tests.gateway.test_cli import ROOT, parley
 from tests.journeys.service import serving
 
 
@@ -163,7 +164,8 @@ async def test_a_passport_that_denies_everything_is_told(
     file.write_text(json.dumps(passport))
     guard = {"enabled": True, "passport": str(file), "provider": {"use": "oap"}}
     async with serving(tmp_path, {"guardrails": guard}) as service:
-        outputs = [service.log.read_text()]
+        # The report is written after the service answers for the first time.
+        outputs = [await eventually(service.log.read_text, lambda text: (told or "") in text)]
         for command in (["check"], ["doctor", "--no-model"]):
             code, out, errors = await service.command(*command)
             assert code == (1 if told else 0)
@@ -347,3 +349,15 @@ def test_the_number_of_threads_to_list_is_checked(tmp_path: Path, limit: str) ->
     code, _, err = parley(tmp_path, "threads", f"--limit={limit}")
     assert code == 2
     assert "must be a number from 1 to 1000" in err
+
+
+def test_a_tracing_package_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "langfuse.py").write_text("")  # in the place of the package, which the tests have
+    (tmp_path / ".env").write_text(
+        "LANGFUSE_TRACING=true\nLANGFUSE_PUBLIC_KEY=pk-lf-1\nLANGFUSE_SECRET_KEY=sk-lf-1\n"
+    )
+    code, _, told = parley(tmp_path, "check", config="", PYTHONPATH=f"{other}:{ROOT}")
+    assert code == 1
+    assert "LANGFUSE_TRACING: Module langfuse has no attribute 'Langfuse'" in told
