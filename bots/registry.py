@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bots.common.adapter import BaseAdapter
 from bots.common.installation import (
     CredentialVault,
     InstallationEndpoint,
@@ -57,15 +58,11 @@ def build_adapters(
     for name, section in config.platforms.items():
         if not section.enabled:
             continue
-        fault = missing_keys(name, section)
-        if fault:
-            faults[name] = fault
-            continue
-        try:
-            module = importlib.import_module(f"bots.{section.platform}.adapter")
-            adapters[name] = module.build(name, section, commands)
-        except ImportError as error:
-            faults[name] = f"its SDK is not installed ({error.name}): run `make install`"
+        built = _build(name, section, commands)
+        if isinstance(built, str):
+            faults[name] = built
+        else:
+            adapters[name] = built
     terminal = TerminalAdapter(files=files) if config.terminal.enabled else None
     if terminal is not None:
         adapters[terminal.name] = terminal
@@ -81,6 +78,29 @@ def build_adapters(
         webhooks=webhooks,
         installations=_installations(adapters, vault),
     )
+
+
+def _build(
+    name: str, section: PlatformConfig, commands: Sequence[CommandInfo]
+) -> BaseAdapter | str:
+    """Return the adapter of a section, or why it cannot be built."""
+    if fault := missing_keys(name, section):
+        return fault
+    try:
+        adapter: BaseAdapter = importlib.import_module(f"bots.{section.platform}.adapter").build(
+            name, section, commands
+        )
+    except ImportError as error:
+        return f"its SDK is not installed ({error.name}): run `make install`"
+    return adapter
+
+
+def find_settings_problem(name: str, section: PlatformConfig) -> str:
+    """Return why an instance cannot work with its settings, as a line for the operator; "" if nothing is wrong."""
+    if fault := missing_keys(name, section):
+        return f"{fault}: set what is missing, or channels.{name}.enabled to false"
+    built = _build(name, section, ())
+    return f"channels.{name}: {built}" if isinstance(built, str) else built.config_problem()
 
 
 def _installations(

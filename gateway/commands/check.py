@@ -26,7 +26,7 @@ from agent.thread_storage import ThreadStorage
 from agent.tools.registry import configured_tools
 from agent.tracing import LANGFUSE_CLIENT
 from bots.common.diagnosis import Severity
-from bots.registry import missing_keys
+from bots.registry import find_settings_problem, missing_keys
 from bots.terminal.adapter import TERMINAL
 from gateway import logs
 from gateway.auth import load_admin_token
@@ -97,11 +97,12 @@ def find_config_problems(config: Config) -> Iterator[str]:
     except GraphUnusable as error:
         yield f"{label}: {error.user_message}"
     yield from _find_mcp_problems(config)
-    for fault in find_reference_problems(config):
-        yield f"{label}: {fault}"
-    for name, section in config.bots.sections.items():
-        if section.enabled and (missing := missing_keys(name, section)):
-            yield f"{label}: {missing}: set what is missing, or channels.{name}.enabled to false"
+    found = list(find_reference_problems(config))
+    for name, section in config.bots.platforms.items():
+        is_told = any(fault.startswith(f"channels.{name}.") for fault in found)
+        if section.enabled and not is_told and (fault := find_settings_problem(name, section)):
+            found.append(fault)
+    yield from (f"{label}: {fault}" for fault in found)
 
 
 def _find_folder_problems(config: Config) -> Iterator[str]:

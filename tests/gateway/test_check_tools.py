@@ -43,6 +43,20 @@ from tests.journeys.service import serving
             "sandbox: {mounts: [{host_path: /no/such/folder, container_path: /mnt/data}]}",
             "sandbox.mounts[0]: /mnt/data is not mounted: host_path is not a folder",
         ),
+        (
+            "channels: {telegram: {enabled: true, bot_token: '1:a', mode: webhook,"
+            " webhook_url: 'http://bot.example/webhooks/telegram', webhook_secret: abcdefghijklmnopqrst}}",
+            "channels.telegram.webhook_url has to begin with https://",
+        ),
+        (
+            "channels: {telegram: {enabled: true, bot_token: '1:a', mode: webhook,"
+            " webhook_url: 'https://bot.example/webhooks/telegram', webhook_secret: short}}",
+            "channels.telegram.webhook_secret is not set, or not 16 to 256 letters",
+        ),
+        (
+            "channels: {telegram: {enabled: true}}",
+            "channels.telegram.bot_token is not set: set what is missing, or channels.telegram.enabled to false",
+        ),
         ('tools: [{name: web_fetch, group: web, use: "agent.tools.web:fetch_page"}]', None),
         ("acp_agents: {helper: {command: sh}}", None),
         ("sandbox: {use: docker, docker: {command: sh}}", None),
