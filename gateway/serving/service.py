@@ -142,6 +142,7 @@ async def _wait_for_stop(
         tasks.start_soon(reload.run)
         tasks.start_soon(services.watchdog.run)
         tasks.start_soon(_watch_folders, services.config, stop)
+        tasks.start_soon(malloc_tuning.release_regularly)
         await stop.wait()
         tasks.cancel_scope.cancel()
 

@@ -90,3 +90,45 @@ def test_large_blocks_are_used_again_without_asking_the_system() -> None:
     assert done.returncode == 0, done.stderr
     pages = int(done.stdout)
     assert pages < 1_000  # without the settings, each of 100 rounds takes two hundred
+
+
+RELEASE = """
+import os, sys
+import anyio
+from gateway.serving.malloc_tuning import release_regularly, tune_allocator
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+if not tune_allocator(os.environ):
+    sys.exit("no glibc")
+blocks = [bytearray(b"x" * 100_000) for _ in range(600)]
+del blocks[:-1]  # the last one stays, so that the heap does not become shorter
+full = resident()
+
+async def main():
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(release_regularly, 0.01)
+        with anyio.move_on_after(30):
+            while resident() > full - 50_000_000:
+                await anyio.sleep(0.01)
+        tasks.cancel_scope.cancel()
+
+anyio.run(main)
+print(full - resident())
+"""
+
+
+def test_what_a_burst_took_is_returned() -> None:
+    clean = {name: value for name, value in os.environ.items() if "MALLOC" not in name}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", RELEASE],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=clean,
+    )
+    if done.stderr.strip() == "no glibc":
+        pytest.skip("needs glibc")
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 50_000_000
