@@ -160,7 +160,7 @@ async def test_a_fifo_does_not_block(scene: LocalSandboxHarness, method: str) ->
         ("write", "x" * 300, "the name is too long"),
         ("read", "binary", "binary"),
         ("read", "random", "not text in a known encoding"),
-        ("replace", "latin1", "cp1252, not UTF-8"),
+        ("replace", "big-endian", "convert it to UTF-8 first"),
         ("ls", "file", "not a folder"),
     ],
 )
@@ -171,7 +171,7 @@ async def test_errors_are_plain(
     (scene.folders.workspace / "file").write_text("x")
     (scene.folders.workspace / "binary").write_bytes(b"a\0b")
     (scene.folders.workspace / "random").write_bytes(bytes(range(1, 256)))
-    (scene.folders.workspace / "latin1").write_bytes(b"caf\xe9 et th\xe9\n")
+    (scene.folders.workspace / "big-endian").write_bytes(b"\xfe\xff\0a")
     assert text in await _error(scene, method, f"{WORKSPACE}/{path}")
 
 
