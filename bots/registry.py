@@ -80,14 +80,12 @@ def build_adapters(
     )
 
 
-def _build(
-    name: str, section: PlatformConfig, commands: Sequence[CommandInfo]
-) -> BaseAdapter | str:
+def _build(name: str, section: PlatformConfig, commands: Sequence[CommandInfo]) -> Adapter | str:
     """Return the adapter of a section, or why it cannot be built."""
     if fault := missing_keys(name, section):
         return fault
     try:
-        adapter: BaseAdapter = importlib.import_module(f"bots.{section.platform}.adapter").build(
+        adapter: Adapter = importlib.import_module(f"bots.{section.platform}.adapter").build(
             name, section, commands
         )
     except ImportError as error:
@@ -100,7 +98,9 @@ def find_settings_problem(name: str, section: PlatformConfig) -> str:
     if fault := missing_keys(name, section):
         return f"{fault}: set what is missing, or channels.{name}.enabled to false"
     built = _build(name, section, ())
-    return f"channels.{name}: {built}" if isinstance(built, str) else built.config_problem()
+    if isinstance(built, str):
+        return f"channels.{name}: {built}"
+    return built.config_problem() if isinstance(built, BaseAdapter) else ""
 
 
 def _installations(
