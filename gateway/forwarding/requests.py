@@ -4,6 +4,7 @@ from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -12,6 +13,7 @@ import orjson
 from anyio.abc import TaskGroup
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from bus.beside import run_beside
 from gateway.api_tokens import TOKEN_THREAD
 from gateway.forwarding.parts import Part, ReceivedParts, SentParts
 from gateway.langgraph.responses import HOPS
@@ -72,23 +74,16 @@ class NodeRequests:
         """
         stream = uuid4().hex
         parts = self._awaited[stream] = ReceivedParts()
-        failure: Exception | None = None
         try:
             await self._calls.call(
                 node, "request", _encode_request(stream, scope, body, self._calls.node)
             )
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_watch_disconnect, receive, tasks.cancel_scope)
-                try:
+            with anyio.CancelScope() as connected:
+                async with run_beside(partial(_watch_disconnect, receive, connected)):
                     await self._pass_on(node, stream, parts, send)
-                except (StoreUnavailable, ResponseBroken) as error:
-                    failure = error
-                tasks.cancel_scope.cancel()
         finally:
             del self._awaited[stream]
             self._calls.tell(node, "request.read", f"{stream} -1")
-        if failure is not None:
-            raise failure
 
     async def _pass_on(self, node: int, stream: str, parts: ReceivedParts, send: Send) -> None:
         has_started = False
