@@ -58,7 +58,7 @@ def build_adapters(
     for name, section in config.platforms.items():
         if not section.enabled:
             continue
-        built = _build(name, section, commands)
+        built = missing_keys(name, section) or _build(name, section, commands)
         if isinstance(built, str):
             faults[name] = built
         else:
@@ -82,8 +82,6 @@ def build_adapters(
 
 def _build(name: str, section: PlatformConfig, commands: Sequence[CommandInfo]) -> Adapter | str:
     """Return the adapter of a section, or why it cannot be built."""
-    if fault := missing_keys(name, section):
-        return fault
     try:
         adapter: Adapter = importlib.import_module(f"bots.{section.platform}.adapter").build(
             name, section, commands

@@ -101,12 +101,17 @@ def read_for_change(path: ResolvedPath) -> FileText:
     """
     content = _read(path)
     found = _decode(path, content)
-    if encode_text(*found) != content:
+    _require_same(path, content, found)
+    return found
+
+
+def _require_same(path: ResolvedPath, content: bytes, found: FileText) -> None:
+    """Check that a text would be written as it was read. UTF-8 always is."""
+    if found.encoding != UTF_8 and encode_text(*found) != content:
         raise SandboxError(
             f"the file seems to be {found.encoding}, but not all of it would be written as it was. Nothing was "
             f"changed: convert it to UTF-8 first, for example with iconv: {path.virtual}"
         )
-    return found
 
 
 def _read(path: ResolvedPath) -> bytes:
@@ -238,10 +243,12 @@ def _encoding_of(path: ResolvedPath) -> str:
         SandboxError: It is in doubt.
     """
     try:
-        found = read_text(path)
+        content = _read(path)
+        found = _decode(path, content)
     except SandboxError:
         return UTF_8
-    return found.encoding if found.encoding == UTF_8 else read_for_change(path).encoding
+    _require_same(path, content, found)
+    return found.encoding
 
 
 def _encode(path: ResolvedPath, content: str, encoding: str, *, is_whole: bool = True) -> bytes:

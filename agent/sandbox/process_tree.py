@@ -93,34 +93,38 @@ def deleted_files(pid: int, folder: Path) -> DeletedFiles:
     mapped: set[int] = set()
     passed = 0
     for one in process_tree(pid):
-        for path in _held_files(one):
+        maps = _deleted_maps(one)
+        for path in _held_files(one, maps):
             with suppress(OSError):  # closed, or the process has ended
                 status = path.stat()
                 if stat.S_ISREG(status.st_mode) and not status.st_nlink and status.st_dev == disk:
                     sizes[status.st_ino] = status.st_blocks * 512
-        mapped |= _deleted_mappings(one, disk)
+        mapped |= _inodes_on(disk, maps)
         passed += _passed_descriptors(one)
     return DeletedFiles(size=sum(sizes.values()), unmeasured=len(mapped - sizes.keys()) + passed)
 
 
-def _held_files(pid: int) -> Iterator[Path]:
+def _deleted_maps(pid: int) -> list[list[str]]:
+    """Return the fields of the lines in /proc/PID/maps that name deleted files."""
+    lines = _text(Path(f"/proc/{pid}/maps")).splitlines()
+    return [line.split(maxsplit=5) for line in lines if line.endswith("(deleted)")]
+
+
+def _held_files(pid: int, maps: Iterable[list[str]]) -> Iterator[Path]:
     yield Path(f"/proc/{pid}/exe")
     for folder in _descriptor_folders(pid):
         for name in _names(folder):
             yield folder / name
-    maps = Path(f"/proc/{pid}/map_files")  # to be followed by root only
-    for line in _text(Path(f"/proc/{pid}/maps")).splitlines():
-        if line.endswith("(deleted)"):
-            first, _, last = line.split(" ", 1)[0].partition("-")
-            yield maps / f"{int(first, 16):x}-{int(last, 16):x}"
+    folder = Path(f"/proc/{pid}/map_files")  # to be followed by root only
+    for fields in maps:
+        first, _, last = fields[0].partition("-")
+        yield folder / f"{int(first, 16):x}-{int(last, 16):x}"
 
 
-def _deleted_mappings(pid: int, disk: int) -> set[int]:
-    """Return the inodes of deleted files of a disk that a process has mapped."""
-    lines = _text(Path(f"/proc/{pid}/maps")).splitlines()
+def _inodes_on(disk: int, maps: Iterable[list[str]]) -> set[int]:
+    """Return the inodes of mapped files of a disk."""
     wanted = f"{os.major(disk):02x}:{os.minor(disk):02x}"
-    found = [line.split(maxsplit=5) for line in lines if line.endswith("(deleted)")]
-    return {int(fields[4]) for fields in found if fields[3] == wanted}
+    return {int(fields[4]) for fields in maps if fields[3] == wanted}
 
 
 def _passed_descriptors(pid: int) -> int:

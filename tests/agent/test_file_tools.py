@@ -308,14 +308,19 @@ async def test_text_of_an_office_program_is_searched(
     assert found == f"{UPLOADS}/a.csv:2: {text.splitlines()[1]}"
 
 
+def place_in_workspace(bench: FileToolsHarness, content: bytes) -> tuple[Path, str]:
+    """Return where the file is, and its path for the tools."""
+    bench.folders.workspace.mkdir(parents=True, exist_ok=True)
+    file = bench.folders.workspace / "a.csv"
+    file.write_bytes(content)
+    return file, f"{WORKSPACE}/a.csv"
+
+
 @pytest.mark.parametrize("encoding", OF_OFFICE_PROGRAMS)
 async def test_a_changed_file_keeps_its_encoding(bench: FileToolsHarness, encoding: str) -> None:
     text = OF_OFFICE_PROGRAMS[encoding]
     first, _, rest = text.partition("\n")
-    bench.folders.workspace.mkdir(parents=True, exist_ok=True)
-    file = bench.folders.workspace / "a.csv"
-    file.write_bytes(text.encode(encoding))
-    path = f"{WORKSPACE}/a.csv"
+    file, path = place_in_workspace(bench, text.encode(encoding))
     assert await bench.text("write_file", path=path, content=f"{first}\n", append=True) == "OK"
     assert await bench.text("write_file", path=path, content="id,1\n", append=True) == "OK"
     last = rest.splitlines()[-1]
@@ -327,10 +332,7 @@ async def test_a_changed_file_keeps_its_encoding(bench: FileToolsHarness, encodi
 
 async def test_what_an_encoding_cannot_hold_is_refused(bench: FileToolsHarness) -> None:
     content = OF_OFFICE_PROGRAMS["cp1251"].encode("cp1251")
-    bench.folders.workspace.mkdir(parents=True, exist_ok=True)
-    file = bench.folders.workspace / "a.csv"
-    file.write_bytes(content)
-    path = f"{WORKSPACE}/a.csv"
+    file, path = place_in_workspace(bench, content)
     for call in (
         bench.text("write_file", path=path, content="Привет 张", append=True),
         bench.text("str_replace", path=path, old_str="Москва", new_str="张"),
@@ -342,10 +344,7 @@ async def test_what_an_encoding_cannot_hold_is_refused(bench: FileToolsHarness) 
 async def test_a_file_that_would_not_stay_the_same_is_not_changed(bench: FileToolsHarness) -> None:
     """UTF-16 of another byte order: what is written would have this machine's."""
     content = codecs.BOM_UTF16_BE + "姓名\t部门\n".encode("utf-16-be")
-    bench.folders.workspace.mkdir(parents=True, exist_ok=True)
-    file = bench.folders.workspace / "a.csv"
-    file.write_bytes(content)
-    path = f"{WORKSPACE}/a.csv"
+    file, path = place_in_workspace(bench, content)
     for call in (
         bench.text("write_file", path=path, content="a", append=True),
         bench.text("str_replace", path=path, old_str="姓名", new_str="名"),

@@ -58,6 +58,22 @@ def test_threads_share_two_heaps_unless_the_environment_says_how_many(
     assert int(heaps) == (2 if is_limited else 6)
 
 
+def number_printed_by(program: str) -> int:
+    """Run a program that tunes the allocator, in a process of its own."""
+    clean = {name: value for name, value in os.environ.items() if "MALLOC" not in name}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=clean,
+    )
+    if done.stderr.strip() == "no glibc":
+        pytest.skip("needs glibc")
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
+
+
 COUNT_FAULTS = """
 import os, resource, sys
 from gateway.serving.malloc_tuning import tune_allocator
@@ -77,18 +93,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 def test_large_blocks_are_used_again_without_asking_the_system() -> None:
-    clean = {name: value for name, value in os.environ.items() if "MALLOC" not in name}
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", COUNT_FAULTS],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=clean,
-    )
-    if done.stderr.strip() == "no glibc":
-        pytest.skip("needs glibc")
-    assert done.returncode == 0, done.stderr
-    pages = int(done.stdout)
+    pages = number_printed_by(COUNT_FAULTS)
     assert pages < 1_000  # without the settings, each of 100 rounds takes two hundred
 
 
@@ -120,15 +125,4 @@ print(full - resident())
 
 
 def test_what_a_burst_took_is_returned() -> None:
-    clean = {name: value for name, value in os.environ.items() if "MALLOC" not in name}
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", RELEASE],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=clean,
-    )
-    if done.stderr.strip() == "no glibc":
-        pytest.skip("needs glibc")
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > 50_000_000
+    assert number_printed_by(RELEASE) > 50_000_000
