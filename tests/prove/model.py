@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from agent.middleware.sanitization import EMPTY_ANSWER_REMINDER
+from bus.platform import EARLIER_HEADING
 from tests.fakes.model import ModelReply, ModelRequest, ToolCall, text_of
 from tests.prove.plan import ModelBehavior, PlannedMessage
 
@@ -25,9 +26,14 @@ def answer_text(mark: str, version: int, *, words: int = 0) -> str:
     return f"Reply to {mark}v{version}: {middle}. End of {mark}v{version}."
 
 
+def own_words(text: str) -> str:
+    """Return a person's text without what was said in the thread before: it has marks that others answer."""
+    return text.partition(EARLIER_HEADING)[0]
+
+
 def _read_mark(text: str) -> tuple[str, int]:
     """Return mark and version of what a person said: of their words, or of the newest file, listed first."""
-    files, _, words = text.rpartition("</uploaded_files>")
+    files, _, words = own_words(text).rpartition("</uploaded_files>")
     marks = MARK.findall(words)[-1:] if words.strip() else MARK.findall(files)[:1]
     mark, version = marks[0] if marks else ("", "0")
     return mark, int(version)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bus.locales import LANGUAGES
+from bus.platform import EARLIER_HEADING
 from store.sqlite_file import connect
 from tests.prove.databases import SqliteDatabase
 from tests.prove.journal import InboxRecord, Journal, OutboxRecord
@@ -433,6 +434,16 @@ def test_an_answer_to_a_later_message_may_cover_an_earlier_one_again() -> None:
     assert (outcomes(found), kinds(found)) == ([Outcome.ANSWERED] * 2, [])
     found = verdict([sent(1), sent(2)], rows, sent_rows, [shown(1, text=both), shown(2, text=both)])
     assert kinds(found) == [ViolationKind.DOUBLED]
+
+
+def test_what_a_message_quotes_from_its_thread_is_not_its_own() -> None:
+    text = f"m00002v1\n\n{EARLIER_HEADING}\n> Ann: m00001v1"
+    rows, sent_rows = [accepted(2, body={"text": text}), accepted(1)], [delivered(1), delivered(2)]
+    found = verdict([sent(1), sent(2)], rows, sent_rows, [shown(2), shown(1)])
+    assert (outcomes(found), kinds(found)) == ([Outcome.ANSWERED] * 2, [])
+    of_the_first = shown(2, text=answer_text("m00001", 1))
+    found = verdict([sent(1), sent(2)], rows, sent_rows, [of_the_first, shown(1)])
+    assert set(kinds(found)) == {ViolationKind.DOUBLED, ViolationKind.SILENT}
 
 
 def test_a_message_is_answered_again_with_one_that_its_run_answered_too() -> None:

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from bus.locales import LANGUAGES
 from tests.prove.journal import InboxRecord, Journal, OutboxRecord
-from tests.prove.model import MARK, TOOL_FAILED
+from tests.prove.model import MARK, TOOL_FAILED, own_words
 from tests.prove.plan import MessageKind, ModelBehavior
 from tests.prove.platforms import Arrival, ShownMessage
 
@@ -551,7 +551,8 @@ def count_refused(text: str) -> int:
 def _marks(row: InboxRecord) -> set[str]:
     """Return the marks in the words and file names of a row."""
     names = [str(file.get("name")) for file in row.body.get("attachments") or ()]
-    return {mark for mark, _ in MARK.findall(" ".join([str(row.body.get("text")), *names]))}
+    words = own_words(str(row.body.get("text")))
+    return {mark for mark, _ in MARK.findall(" ".join([words, *names]))}
 
 
 def _stop_commands(rows: Iterable[InboxRecord]) -> dict[tuple[str, str], list[InboxRecord]]:
