@@ -234,15 +234,20 @@ class OutboxStore:
         }
 
         close = _CLOSE, params
-        await self._database.transaction(lambda tx: _change(tx, close, row_id, message_id, now))
+        await self._database.transaction(lambda tx: _change(tx, [close], row_id, message_id, now))
 
-    async def start_part(self, row_id: int, body: str, *, now: float, message_id: str = "") -> None:
+    async def start_part(
+        self, row_id: int, body: str, *, now: float, message_id: str = "", supersedes: str = ""
+    ) -> None:
         """Set a row to the next of its messages, as if it was new; store the sent message's topic.
 
-        `message_id`: the message that was sent for the row; "" = none.
+        `message_id`: the message that was sent for the row; "" = none. `supersedes`: as that of `NewOutboxRow`.
         """
         start: Statement = _START_PART, {"id": row_id, "body": body, "now": now}
-        await self._database.transaction(lambda tx: _change(tx, start, row_id, message_id, now))
+        drop: Statement = _SUPERSEDE, {"key": supersedes}
+        await self._database.transaction(
+            lambda tx: _change(tx, [start, drop], row_id, message_id, now)
+        )
 
     async def reschedule(
         self,
@@ -375,10 +380,10 @@ def start_first_attempt(tx: Transaction, new: NewOutboxRow, *, now: float) -> Ou
 
 
 def _change(
-    tx: Transaction, statement: Statement, row_id: int, message_id: str, now: float
+    tx: Transaction, statements: Sequence[Statement], row_id: int, message_id: str, now: float
 ) -> None:
     """Change an open row; if it was open, store the topic of the message that was sent for it ("" = none)."""
-    found, changed = tx.run_all([(_BY_ID, {"id": row_id}), statement])
+    found, changed, *_ = tx.run_all([(_BY_ID, {"id": row_id}), *statements])
     key = key_from_row(found[0]) if changed and message_id else None
     if key is not None and key.topic:
         insert_message_topic(tx, key, message_id, now=now)

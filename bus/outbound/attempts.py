@@ -3,6 +3,7 @@
 import logging
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 
 import anyio
 import httpx
@@ -17,6 +18,7 @@ from bus.messages import (
 )
 from bus.outbound.pacing import ChatKey, SendRateLimiter
 from bus.outbound.retry_policy import GiveUp, RetryTimings, decide_retry
+from bus.outbound.rows import repeated_edit_key
 from bus.outbound.sending import RowSender, message_key, next_part, split_text
 from bus.platform import Adapter, Clock, SupportsMessageLookup
 from bus.retry import StoreRetry
@@ -305,7 +307,9 @@ class DeliveryAttempts:
             is_uncertain = is_uncertain or decoded.body.uncertain
             body = replace(decoded.body, uncertain=is_uncertain)
             if isinstance(outcome, MessageTooLong) and len(outcome.pieces) > 1:
-                await self._start_part(row, split_text(body, outcome.pieces))
+                # What the row's edit is to say once more is now the text of several messages.
+                again = repeated_edit_key(row.key)
+                await self._start_part(row, split_text(body, outcome.pieces), supersedes=again)
                 return None
             if not isinstance(outcome, DeliveryError) and body.more:
                 message_id = platform_message_id(outcome)
@@ -325,15 +329,17 @@ class DeliveryAttempts:
         return await self._record_failure(decoded, outcome, now if since is None else since)
 
     async def _start_part(
-        self, row: OutboxRow, body: OutboundText, *, message_id: str = ""
+        self, row: OutboxRow, body: OutboundText, *, message_id: str = "", supersedes: str = ""
     ) -> None:
         """Record that the row's next message is to be sent: each has attempts and a key of its own."""
-        now = self._now()
-        await self._store.call(
-            lambda: self._outbox.start_part(
-                row.id, encode_outbound(body), now=now, message_id=message_id
-            )
+        start = partial(
+            self._outbox.start_part,
+            row.id,
+            encode_outbound(body),
+            now=self._now(),
+            message_id=message_id,
         )
+        await self._store.call(partial(start, supersedes=supersedes))
 
     async def _record_failure(
         self, decoded: DecodedRow, error: DeliveryError, since: float

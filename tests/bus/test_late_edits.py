@@ -1,11 +1,20 @@
 """What a platform carries out late, after the answer that replaced it, does not stay (seed 2511002 of the proof)."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
+from typing_extensions import override
 
-from bus.errors import DeliveryError
-from bus.messages import OutboundEdit, OutboundText, decode_outbound
+from bus.errors import DeliveryError, MessageTooLong
+from bus.messages import (
+    Button,
+    MessageId,
+    OutboundEdit,
+    OutboundText,
+    ReplyTarget,
+    decode_outbound,
+)
 from bus.outbound.rows import (
     REPEAT_EDIT_AFTER_S,
     LiveMessages,
@@ -79,6 +88,50 @@ async def test_an_answer_whose_edits_were_all_confirmed_is_written_once(tmp_path
         await card_says(platform, "Hello you")
         await harness.wait_until_finished()
         assert await repetitions(harness) == 0
+
+
+class ShortCardPlatform(CardPlatform):
+    """Finds out when a card gets its final text that this needs several messages."""
+
+    @override
+    async def update_streaming(
+        self,
+        place: ReplyTarget,
+        message: MessageId,
+        markdown: str,
+        *,
+        final: bool,
+        buttons: Sequence[Button] = (),
+    ) -> None:
+        if final and " " in markdown:
+            raise MessageTooLong(markdown.split(" "))
+        await super().update_streaming(place, message, markdown, final=final, buttons=buttons)
+
+    @override
+    async def edit_message(
+        self,
+        place: ReplyTarget,
+        message: MessageId,
+        markdown: str,
+        *,
+        buttons: Sequence[Button] = (),
+    ) -> None:
+        await self.update_streaming(place, message, markdown, final=True, buttons=buttons)
+
+
+async def test_an_answer_that_became_several_messages_is_not_written_into_one_again(
+    tmp_path: Path,
+) -> None:
+    platform = ShortCardPlatform("fake")
+    async with FakeLangGraph() as server:
+        server.scripts.append(Script(words=("Hel", "lo"), hang_after=1))
+        async with running_bus(tmp_path, platform=platform, server=server) as harness:
+            await harness.send("hi")
+            await eventually(lambda: [text for _, text, _ in platform.frames] == ["Hel"])
+        server.runs[0].status = "interrupted"
+        async with running_bus(tmp_path, platform=platform, server=server) as harness:
+            await eventually(lambda: platform.texts == ["Hello", "you"])
+            assert await repetitions(harness) == 0
 
 
 def test_texts_that_replace_cards_are_repeated_with_their_buttons_and_new_messages_are_not() -> (
