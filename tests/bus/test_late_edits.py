@@ -40,7 +40,7 @@ async def card_says(platform: CardPlatform, text: str) -> None:
 async def pass_time(harness: BusHarness) -> None:
     """Let the repetition become due, and have the chat's task look for it."""
     harness.clock.ahead += REPEAT_EDIT_AFTER_S + 1
-    await harness.send("/status")
+    await harness.send("/status", event="later")
 
 
 async def repetitions(harness: BusHarness) -> int:
