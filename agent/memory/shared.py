@@ -33,9 +33,12 @@ class SharedMemory:
         """Bring a scope's documents up to date. Raises MemoryUnavailable."""
         _run(self._mirror.fetch, self._area(scope.folder))
 
-    def store(self, scope: MemoryScope) -> None:
-        """Store a scope's documents. Raises MemoryUnavailable."""
-        _run(self._mirror.store, self._area(scope.folder))
+    def store(self, scope: MemoryScope) -> bool:
+        """Store a scope's documents; False if another node changed them since `fetch`: then they are its.
+
+        Raises MemoryUnavailable.
+        """
+        return _run(self._mirror.store_if_latest, self._area(scope.folder))
 
     def fetch_all(self) -> None:
         """Bring the documents of all scopes up to date. Raises MemoryUnavailable."""

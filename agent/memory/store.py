@@ -78,20 +78,23 @@ class MemoryStore:
     ) -> MemoryDocument:
         """Atomically replace a document by the result of a function, and return it.
 
-        Nothing is written if the function returns its argument, or raises.
+        Nothing is written if the function returns its argument, or raises. It is called again if another node changed
+        the document meanwhile.
 
         Raises:
             MemoryUnavailable: A disk error; the document is unchanged.
         """
         path = self._path(scope)
         with self._alone():
-            self._fetch(scope)
-            before = self._read_or_move_aside(path)
-            after = change(before)
-            if after is not before:
+            while True:
+                self._fetch(scope)
+                before = self._read_or_move_aside(path)
+                after = change(before)
+                if after is before:
+                    return after
                 self._write(scope, path, after)
-                self._store(scope)
-            return after
+                if self._store(scope):
+                    return after
 
     def delete(self, scope: MemoryScope) -> None:
         """Delete a document; without an agent the whole scope, including files that were moved aside.
@@ -100,12 +103,14 @@ class MemoryStore:
             MemoryUnavailable: A disk error.
         """
         with self._alone(), _log_disk_errors("removed"):
-            self._fetch(scope)
-            if scope.agent is None:
-                self._remove_scope(scope)
-            else:
-                self._path(scope).unlink(missing_ok=True)
-            self._store(scope)
+            is_done = False
+            while not is_done:
+                self._fetch(scope)
+                if scope.agent is None:
+                    self._remove_scope(scope)
+                else:
+                    self._path(scope).unlink(missing_ok=True)
+                is_done = self._store(scope)
 
     def clear_cache(self) -> None:
         """Clear the cache."""
@@ -129,9 +134,9 @@ class MemoryStore:
         if self._shared is not None:
             self._shared.fetch(scope)
 
-    def _store(self, scope: MemoryScope) -> None:
-        if self._shared is not None:
-            self._shared.store(scope)
+    def _store(self, scope: MemoryScope) -> bool:
+        """Store the change of a document; False if another node changed it first, and the change is undone."""
+        return self._shared is None or self._shared.store(scope)
 
     def _scope_info(self, folder: Path) -> Iterator[MemoryScopeInfo]:
         try:

@@ -77,11 +77,16 @@ class BucketMirror(FileMirror):
     async def store(self, area: FileArea) -> None:
         async with self.locked(area.name):
             index = await self._fetch(area)
-            local = await anyio.to_thread.run_sync(self._list, area)
-            changes = find_changes(local, index.files)
-            if not changes.is_empty:
-                await self._settle(changes)
-                await self._store(area, index, changes)
+            await self._store(area, index)
+
+    @override
+    async def store_if_latest(self, area: FileArea) -> bool:
+        async with self.locked(area.name):
+            index = await anyio.to_thread.run_sync(self._indexes.load, area.name)
+            is_stored = await self._store(area, index, is_next=True)
+            if not is_stored:
+                await self._fetch(area, drops_changes=True)
+            return is_stored
 
     @override
     async def remove(self, area: FileArea) -> None:
@@ -174,23 +179,26 @@ class BucketMirror(FileMirror):
 
     # ---- from the bucket -----------------------------------------------------------------------
 
-    async def _fetch(self, area: FileArea) -> AreaIndex:
+    async def _fetch(self, area: FileArea, *, drops_changes: bool = False) -> AreaIndex:
         """Bring the local copy up to date; return what is known about it."""
         version = await self._rows.version(area.name)
         index = await anyio.to_thread.run_sync(self._indexes.load, area.name)
         if (index.process, index.version) == (self._process, version):
             return index
+        # What an earlier process changed and did not store is dropped.
+        drops = drops_changes or index.process != self._process
         try:
-            return await self._copy(area, index)
+            return await self._copy(area, index, drops_changes=drops)
         except ObjectMissing:
             # Replaced after its name was read.
-            return await self._copy(area, index, skips_missing=True)
+            return await self._copy(area, index, drops_changes=drops, skips_missing=True)
 
     async def _copy(
-        self, area: FileArea, index: AreaIndex, *, skips_missing: bool = False
+        self, area: FileArea, index: AreaIndex, *, drops_changes: bool, skips_missing: bool = False
     ) -> AreaIndex:
         stored = await self._rows.list_files(area.name)
-        plan = await anyio.to_thread.run_sync(self._plan, area, index, stored)
+        work = partial(self._plan, area, index, stored, drops_changes=drops_changes)
+        plan = await anyio.to_thread.run_sync(work)
         received: dict[str, Path] = {}
         try:
             await self._receive(plan.wanted, received, skips_missing=skips_missing)
@@ -199,9 +207,10 @@ class BucketMirror(FileMirror):
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(_remove_all, received.values())
 
-    def _plan(self, area: FileArea, index: AreaIndex, stored: AreaFiles) -> FetchPlan:
-        is_first = index.process != self._process
-        return plan_fetch(self._list(area), index.files, stored.files, drops_changes=is_first)
+    def _plan(
+        self, area: FileArea, index: AreaIndex, stored: AreaFiles, *, drops_changes: bool
+    ) -> FetchPlan:
+        return plan_fetch(self._list(area), index.files, stored.files, drops_changes=drops_changes)
 
     async def _receive(
         self, wanted: Iterable[StoredFile], received: dict[str, Path], *, skips_missing: bool
@@ -234,29 +243,45 @@ class BucketMirror(FileMirror):
         if wait_ns > 0:
             await anyio.sleep(wait_ns / 1e9)
 
-    async def _store(self, area: FileArea, index: AreaIndex, changes: LocalChanges) -> None:
-        uploaded: dict[str, KnownFile] = {}
-
-        async def store(path: str, file: LocalFile) -> None:
-            work = partial(transfers.upload, self._bucket, area.name, self._root(area), path, file)
-            if (known := await self._in_thread(work)) is not None:
-                uploaded[path] = known
-
-        await _run_all([partial(store, path, file) for path, file in changes.changed.items()])
+    async def _store(self, area: FileArea, index: AreaIndex, *, is_next: bool = False) -> bool:
+        """Store what was changed on disk; False and nothing if `is_next` and the stored area is not as in the index."""
+        local = await anyio.to_thread.run_sync(self._list, area)
+        changes = find_changes(local, index.files)
+        if changes.is_empty:
+            return True
+        await self._settle(changes)
+        uploaded = await self._upload(area, changes)
         stored = [known.stored for known in uploaded.values()]
         if not stored and not changes.removed:
-            return
-        change = await self._rows.save(area.name, stored, changes.removed)
+            return True
+        previous = max(index.version, 0)
+        after = previous if is_next else None
+        change = await self._rows.save(area.name, stored, changes.removed, after=after)
         with anyio.CancelScope(shield=True):
+            if change is None:
+                await self._delete(tuple(file.object for file in stored if file.object))
+                return False
             known = {
                 path: file for path, file in index.files.items() if path not in changes.removed
             }
             # Another node may have stored something since the copy was brought up to date: that is fetched later.
-            is_next = change.previous == max(index.version, 0)
-            version = change.version if is_next else index.version
+            version = change.version if change.previous == previous else index.version
             save = partial(self._save_index, area, version, {**known, **uploaded})
             await anyio.to_thread.run_sync(save)
             await self._delete(change.unused)
+        return True
+
+    async def _upload(self, area: FileArea, changes: LocalChanges) -> dict[str, KnownFile]:
+        """Store the contents of changed files; return those that were still there."""
+        uploaded: dict[str, KnownFile] = {}
+
+        async def upload(path: str, file: LocalFile) -> None:
+            work = partial(transfers.upload, self._bucket, area.name, self._root(area), path, file)
+            if (known := await self._in_thread(work)) is not None:
+                uploaded[path] = known
+
+        await _run_all([partial(upload, path, file) for path, file in changes.changed.items()])
+        return uploaded
 
     async def _delete(self, unused: tuple[str, ...]) -> None:
         """Delete objects; those that cannot be deleted now are found by the sweep."""

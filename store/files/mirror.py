@@ -56,6 +56,13 @@ class FileMirror(Protocol):
         """Do the same, and store what was changed here. Other nodes see it when this returns."""
         ...
 
+    async def store_if_latest(self, area: FileArea) -> bool:
+        """Store what was changed here since `fetch`, unless another node has stored something in the area since then.
+
+        Then what was changed here is dropped, the local copy is up to date, and False is returned.
+        """
+        ...
+
     async def remove(self, area: FileArea) -> None:
         """Remove an area from where it is stored. The caller deletes the local files."""
         ...
@@ -81,6 +88,10 @@ class SharedFolder(FileMirror):
     @override
     async def store(self, area: FileArea) -> None:
         return
+
+    @override
+    async def store_if_latest(self, area: FileArea) -> bool:
+        return True
 
     @override
     async def remove(self, area: FileArea) -> None:

@@ -116,12 +116,26 @@ class StoredFileRows:
         )
 
     async def save(
-        self, area: str, changed: Collection[StoredFile], removed: Collection[str]
-    ) -> AreaChange:
-        """Store and remove files of an area in one transaction."""
+        self,
+        area: str,
+        changed: Collection[StoredFile],
+        removed: Collection[str],
+        *,
+        after: int | None = None,
+    ) -> AreaChange | None:
+        """Store and remove files of an area in one transaction; nothing, and None, if its version is not `after`.
 
-        def work(tx: Transaction) -> AreaChange:
-            previous, version = self._next_version(tx, area)
+        `after`: None = whatever it is.
+        """
+
+        def work(tx: Transaction) -> AreaChange | None:
+            tx.lock(f"files {area}")  # no other transaction changes the area now
+            rows = tx.run(_VERSION, {"area": area})
+            previous = int(rows[0]["version"]) if rows else 0
+            if after not in (None, previous):
+                return None
+            version = max(previous + 1, self._now_ns())
+            tx.run(_SET_VERSION, {"area": area, "version": version})
             unused: list[str] = []
             for file in changed:
                 params = _params(area, file)
@@ -147,15 +161,6 @@ class StoredFileRows:
             return tuple(_objects(tx.run(_REMOVE_ALL, {"area": area})))
 
         return await self._database.transaction(work)
-
-    def _next_version(self, tx: Transaction, area: str) -> tuple[int, int]:
-        """Return the version before, and the one that this transaction makes; no other one changes the area now."""
-        tx.lock(f"files {area}")
-        rows = tx.run(_VERSION, {"area": area})
-        previous = int(rows[0]["version"]) if rows else 0
-        version = max(previous + 1, self._now_ns())
-        tx.run(_SET_VERSION, {"area": area, "version": version})
-        return previous, version
 
 
 def _objects(rows: Sequence[Row]) -> list[str]:

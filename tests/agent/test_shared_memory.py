@@ -1,8 +1,10 @@
 """Memory in a bucket: each node reads and lists what another one has learned."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import anyio
 import pytest
 from anyio.to_thread import run_sync
 
@@ -19,6 +21,10 @@ from tests.fakes.s3 import S3Bucket
 
 ANN, BEN = memory_scope("person:slack:T1:ann"), memory_scope("person:slack:T1:ben")
 TEA = MemoryDocument(facts=(MemoryFact(id="f1", content="likes tea"),))
+
+
+def with_fact(document: MemoryDocument, *, fact: MemoryFact) -> MemoryDocument:
+    return replace(document, facts=(*document.facts, fact))
 
 
 async def memory_of(home: Path, bucket: S3Bucket, database: Database) -> MemoryStore:
@@ -43,3 +49,37 @@ async def test_a_node_lists_and_reads_what_another_one_has_learned(
         await run_sync(two.read, ANN)
     with pytest.raises(MemoryUnavailable):
         await run_sync(two.list_scopes)
+
+
+async def test_what_two_nodes_learn_at_once_is_all_kept(tmp_path: Path, bucket: S3Bucket) -> None:
+    async with Database.open(StoreConfig(), tmp_path) as database:
+        nodes = [await memory_of(tmp_path / name, bucket, database) for name in ("1", "2")]
+
+        async def learn(node: MemoryStore, name: str) -> None:
+            for number in range(10):
+                fact = MemoryFact(id=f"{name}{number}", content=f"{name} {number}")
+                await run_sync(partial(node.update, ANN, partial(with_fact, fact=fact)))
+
+        async with anyio.create_task_group() as tasks:
+            for node, name in zip(nodes, "ab", strict=True):
+                tasks.start_soon(learn, node, name)
+        ids = {f"{name}{number}" for name in "ab" for number in range(10)}
+        for node in nodes:
+            assert {fact.id for fact in (await run_sync(node.read, ANN)).facts} == ids
+
+
+async def test_a_deletion_beside_a_change_of_another_node_is_made(
+    tmp_path: Path, bucket: S3Bucket
+) -> None:
+    async with Database.open(StoreConfig(), tmp_path) as database:
+        one, two = [await memory_of(tmp_path / name, bucket, database) for name in ("1", "2")]
+        await run_sync(partial(one.update, ANN, lambda _: TEA))
+
+        def change(document: MemoryDocument) -> MemoryDocument:
+            if document.facts:
+                two.delete(ANN)  # a node changes the document while the other one does
+            return with_fact(document, fact=MemoryFact(id="f2", content="likes cake"))
+
+        after = await run_sync(partial(one.update, ANN, change))
+        assert [fact.id for fact in after.facts] == ["f2"]
+        assert await run_sync(two.read, ANN) == after
