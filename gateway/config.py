@@ -1,6 +1,7 @@
 """The configuration: parses one YAML file and the environment into a checked `Config`."""
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,10 +23,7 @@ from gateway.config_validation import (
     unknown_key_warning,
 )
 from gateway.config_variables import MIN_SECRET_CHARS, join_path, resolve_variables
-from gateway.gateway_config import (
-    MIN_TOKEN_CHARS,
-    GatewayConfig,
-)
+from gateway.gateway_config import MIN_TOKEN_CHARS, GatewayConfig
 from gateway.node_config import NodeConfig
 from gateway.telemetry_config import TelemetryConfig, load_telemetry_config
 from gateway.time_zone import find_time_zone_problem
@@ -169,18 +167,22 @@ def load_config(
     return config
 
 
-def export_environment(config: Config, environ: MutableMapping[str, str] | None = None) -> None:
-    """Publish the configuration's variables to libraries that read the environment themselves.
+def prepare_process_for_agent(
+    config: Config, environ: MutableMapping[str, str] | None = None
+) -> None:
+    """Let what the configuration names be imported, and find its variables. Call it once, when a program starts.
 
-    Adds the variables of the `.env` file that `environ` (default: the process's) lacks: some model classes read
-    their keys there. Turns off LangChain's own tracing unless Parley's is on: LangChain uses different rules.
-    Call once, at the start of a program that runs the agent.
+    Modules beside the configuration can be imported; they replace no installed ones. Variables of the `.env` file
+    are added that `environ` (default: the process's) lacks: some model classes read their keys there. LangChain's own
+    tracing is turned off unless Parley's is on: LangChain uses different rules.
     """
     environ = os.environ if environ is None else environ
     for name, value in config.environment.items():
         environ.setdefault(name, value)
     if not is_langsmith_enabled(config.environment):
         environ["LANGSMITH_TRACING_V2"] = "false"
+    if str(config.folder) not in sys.path:
+        sys.path.append(str(config.folder))
 
 
 def read_admin_token(config: Config, environ: Mapping[str, str] | None = None) -> str | None:

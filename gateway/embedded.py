@@ -12,8 +12,7 @@ from typing_extensions import Unpack
 from agent.client import AsyncParleyClient, ParleyClient, open_client
 from agent.client.options import ClientOptions
 from gateway.agent_setup import agent_setup_from_config
-from gateway.config import Config, export_environment, load_config
-from gateway.own_modules import make_importable
+from gateway.config import Config, load_config, prepare_process_for_agent
 
 log = logging.getLogger(__name__)
 
@@ -64,8 +63,7 @@ def open_client_from(
 
 def _load_config(path: Path | str | None, environ: MutableMapping[str, str] | None) -> Config:
     config = load_config(None if path is None else str(path), environ)
-    export_environment(config, environ)
-    make_importable(config.folder)
+    prepare_process_for_agent(config, environ)
     for line in config.warnings:
         log.warning("%s", line)
     return config

@@ -16,7 +16,6 @@ from langgraph.pregel import Pregel
 
 from agent.errors import AgentError, ObjectNotImportable
 from agent.importer import import_object
-from gateway.own_modules import make_importable
 from gateway.runtime.assistants import GraphSource
 from gateway.runtime.worker import Graph
 
@@ -64,8 +63,7 @@ def load_graphs(configured: Mapping[str, str], folder: Path) -> dict[str, GraphS
     """Import the graphs that `find_graphs` returns; return what gives each of them to a run.
 
     A compiled graph or an `@entrypoint` is used as it is, a `StateGraph` is compiled. A function is called for each
-    run, with the run's config if it takes an argument, and may be asynchronous. Modules in `folder` can be imported by
-    the graphs' files.
+    run, with the run's config if it takes an argument, and may be asynchronous.
 
     Args:
         configured: The `graphs` of the configuration.
@@ -75,8 +73,6 @@ def load_graphs(configured: Mapping[str, str], folder: Path) -> dict[str, GraphS
         GraphUnusable: As `find_graphs`, or one cannot be imported, or is no graph.
     """
     uses = find_graphs(configured, folder)
-    if uses:
-        make_importable(folder)
     return {name: _source(name, use, folder) for name, use in uses.items()}
 
 

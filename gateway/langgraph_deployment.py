@@ -23,8 +23,7 @@ from gateway import errors
 from gateway.agent_setup import agent_setup_from_config
 from gateway.app import ErrorMiddleware
 from gateway.auth import AccessMiddleware, load_admin_token
-from gateway.config import Config, export_environment, load_config
-from gateway.own_modules import make_importable
+from gateway.config import Config, load_config, prepare_process_for_agent
 from gateway.routes import agents as custom_agents
 from gateway.routes import artifacts, mcp, memory, models, skills, suggestions, uploads
 
@@ -92,6 +91,5 @@ async def make_graph(config: RunnableConfig) -> AsyncIterator[AgentGraph]:
 
 def _load_config() -> Config:
     config = load_config()
-    export_environment(config)
-    make_importable(config.folder)
+    prepare_process_for_agent(config)
     return config

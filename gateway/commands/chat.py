@@ -10,8 +10,7 @@ import httpx
 
 from bots.terminal.session import check_session
 from gateway.command_errors import CommandFailed
-from gateway.config import Config, export_environment, load_config
-from gateway.own_modules import make_importable
+from gateway.config import Config, load_config, prepare_process_for_agent
 from gateway.service_client import open_service_client
 from gateway.terminal.chat import is_interactive, run_chat
 from gateway.terminal.remote_client import RECONNECT, open_remote_client
@@ -39,8 +38,7 @@ async def _chat(config: Config, session: str) -> None:
         if client is not None:
             await _chat_with_service(config, client, session)
             return
-    export_environment(config)
-    make_importable(config.folder)
+    prepare_process_for_agent(config)
     await importlib.import_module(EMBEDDED_CHAT_MODULE).run_embedded_chat(config, session)
 
 

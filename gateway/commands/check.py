@@ -31,10 +31,9 @@ from bots.terminal.adapter import TERMINAL
 from gateway import logs
 from gateway.auth import load_admin_token
 from gateway.command_errors import EXIT_BAD_CONFIG, EXIT_FAILED
-from gateway.config import EXTENSIONS_FILE, Config, export_environment, load_config
+from gateway.config import EXTENSIONS_FILE, Config, load_config, prepare_process_for_agent
 from gateway.config_file import ConfigError, read_dotenv
 from gateway.graphs import GraphUnusable, load_graphs
-from gateway.own_modules import make_importable
 from gateway.serving import startup_report
 from gateway.setup.folder_checks import find_file_problems
 from gateway.setup.reference_checks import find_reference_problems
@@ -57,8 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     sandbox = ""
     hints: list[str] = []
     if config is not None:
-        export_environment(config)  # model classes read their keys there
-        make_importable(config.folder)
+        prepare_process_for_agent(config)
         logs.configure_logging("error", config.log_format, secrets=config.secrets)
         problems += [line for line in find_config_problems(config) if line not in problems]
         sandbox, hints = _check_machine(config, problems)

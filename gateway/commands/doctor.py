@@ -15,9 +15,8 @@ from bus.commands import COMMANDS
 from gateway import logs
 from gateway.command_errors import EXIT_BAD_CONFIG, EXIT_FAILED, CommandFailed
 from gateway.commands.check import find_config_problems
-from gateway.config import Config, export_environment, load_config
+from gateway.config import Config, load_config, prepare_process_for_agent
 from gateway.config_file import ConfigError
-from gateway.own_modules import make_importable
 from gateway.service_client import open_service_client, request_json
 from gateway.serving.startup_report import access_summary
 from gateway.setup import system_checks
@@ -41,8 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
         report.add(MACHINE, *(problem("configuration", line) for line in error.problems))
         sys.stdout.write(f"{report.json()}\n")
         return EXIT_BAD_CONFIG
-    export_environment(config)
-    make_importable(config.folder)
+    prepare_process_for_agent(config)
     logs.configure_logging("error", config.log_format, secrets=config.secrets)
     report = anyio.run(partial(run_checks, config, ask_models=not arguments.no_model))
     sys.stdout.write(f"{report.json()}\n" if arguments.json else report.text())

@@ -13,7 +13,7 @@ import anyio
 from gateway import logs
 from gateway.auth import load_admin_token
 from gateway.command_errors import CommandFailed
-from gateway.config import Config, export_environment, load_config
+from gateway.config import Config, load_config, prepare_process_for_agent
 from gateway.deferred_schemas import deferred_schemas
 from gateway.lazy_packages import (
     UNUSED_MODULES,
@@ -21,7 +21,6 @@ from gateway.lazy_packages import (
     install_lazy_packages,
     lazy_calls,
 )
-from gateway.own_modules import make_importable
 from gateway.serving import gc_tuning, malloc_tuning, startup_report
 from gateway.serving.listener import open_listener
 from gateway.serving.startup_responder import StartupResponder
@@ -45,8 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     overrides = {key: value for key, value in overrides.items() if value}
     config = load_config(arguments.config, gateway=overrides)
     malloc_tuning.tune_allocator(config.environment)
-    export_environment(config)
-    make_importable(config.folder)
+    prepare_process_for_agent(config)
     _check_folders(config)
     with open_listener(config.gateway) as listener:
         has_chat = _should_open_chat(config) and not arguments.no_chat

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from agent.config import AgentConfig, ModelConfig
 from bots.config import BotsConfig
 from bus.config import BusConfig, SessionConfig
-from gateway.config import Config, export_environment, load_config, read_admin_token
+from gateway.config import Config, load_config, prepare_process_for_agent, read_admin_token
 from gateway.config_file import ConfigError, find_config
 from gateway.gateway_config import GatewayConfig
 from store.config import StoreConfig
@@ -438,7 +438,7 @@ def test_langchain_does_not_trace_what_is_switched_off(tmp_path: Path) -> None:
     file.write_text("")
     config = load_config(str(file), environ)
     assert config.tracing.langsmith is None
-    export_environment(config, environ)
+    prepare_process_for_agent(config, environ)
     assert environ["LANGSMITH_TRACING_V2"] == "false"
 
 
@@ -446,7 +446,7 @@ def test_exported_variables_do_not_replace_those_of_the_process(tmp_path: Path) 
     (tmp_path / ".env").write_text("A_KEY=from-the-file\nB_KEY=from-the-file\n")
     (tmp_path / "config.yaml").write_text("")
     environ = {"A_KEY": "from-the-process"}
-    export_environment(load_config(str(tmp_path / "config.yaml"), environ), environ)
+    prepare_process_for_agent(load_config(str(tmp_path / "config.yaml"), environ), environ)
     assert environ["A_KEY"] == "from-the-process"
     assert environ["B_KEY"] == "from-the-file"
 

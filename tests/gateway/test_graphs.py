@@ -7,6 +7,7 @@ import anyio.to_thread
 import pytest
 from langchain_core.runnables import RunnableConfig
 
+from gateway.config import load_config, prepare_process_for_agent
 from gateway.graphs import GraphUnusable, find_graphs, load_graphs
 from gateway.runtime.assistants import GraphSource
 
@@ -40,6 +41,8 @@ CONFIG: RunnableConfig = {"configurable": {"wanted": True}}
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "own_graphs.py").write_text(GRAPHS)
     (tmp_path / "own_words.py").write_text("def polite(text):\n    return f'{text}, please'\n")
+    (tmp_path / "config.yaml").touch()
+    prepare_process_for_agent(load_config(str(tmp_path / "config.yaml"), {}), {})
     return tmp_path
 
 
@@ -62,7 +65,6 @@ async def test_a_function_of_the_functional_api_is_an_assistant(folder: Path) ->
 
 
 async def test_a_module_is_named_without_a_path(folder: Path) -> None:
-    await loaded("./own_graphs.py:graph", folder)  # its folder can be imported from
     sources = await loaded("own_graphs:graph", folder)
     assert await sources["support"](CONFIG) is not None
 
