@@ -4,6 +4,7 @@ import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from types import ModuleType
 from typing import Literal
@@ -61,7 +62,10 @@ def transfer(
         origin = stack.enter_context(_open_source(source, home))
         destination = stack.enter_context(_open_target(target, home, origin.name, restart=restart))
         if destination is None:
-            return dict(_checksums(origin, report))
+            return {
+                table: _checksums([origin], table, origin.columns(table), report)[0]
+                for table in TABLES
+            }
         columns = {table: _columns(origin, destination, table) for table in TABLES}
         for table in TABLES:
             _copy(origin, destination, table, columns[table], report)
@@ -117,8 +121,7 @@ def _copy(
 def _compare(
     source: Installation, target: Installation, table: str, columns: Sequence[str], report: Reporter
 ) -> TableChecksum:
-    checksum = _checksum(source, table, columns, report)
-    copied = _checksum(target, table, columns, report)
+    checksum, copied = _checksums([source, target], table, columns, report)
     if checksum != copied:
         raise StoreUnavailable(
             f"The table {table} differs: {checksum.rows} rows in {source.name}, {copied.rows} in {target.name}, "
@@ -127,19 +130,17 @@ def _compare(
     return checksum
 
 
-def _checksums(side: Installation, report: Reporter) -> Iterator[tuple[str, TableChecksum]]:
-    for table in TABLES:
-        yield table, _checksum(side, table, side.columns(table), report)
-
-
-def _checksum(
-    side: Installation, table: str, columns: Sequence[str], report: Reporter
-) -> TableChecksum:
-    total, checksum = side.count(table), TableChecksum()
-    for rows in _batches(side, table, columns, None):
-        checksum = checksum.add(rows)
-        report(TransferProgress(step="verify", table=table, rows=checksum.rows, total=total))
-    return checksum
+def _checksums(
+    sides: Sequence[Installation], table: str, columns: Sequence[str], report: Reporter
+) -> list[TableChecksum]:
+    """Return the checksum of a table on each side. They are read together, so that progress is reported once."""
+    total, checksums = sides[0].count(table), [TableChecksum() for _ in sides]
+    every_side = (_batches(side, table, columns, None) for side in sides)
+    for batches in zip_longest(*every_side, fillvalue=[]):
+        checksums = [one.add(rows) for one, rows in zip(checksums, batches, strict=True)]
+        done = checksums[0].rows
+        report(TransferProgress(step="verify", table=table, rows=done, total=total))
+    return checksums
 
 
 def _batches(

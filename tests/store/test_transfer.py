@@ -138,6 +138,15 @@ async def test_all_rows_arrive_in_postgres_and_come_back(
             assert added[0]["id"] == 3
 
 
+def test_progress_names_each_table_once_for_each_step(url: str, home: Path) -> None:
+    reported: list[TransferProgress] = []
+    transfer(SQLITE, StoreConfig(url=url), home, reported.append, restart=False)
+    finished = [(one.step, one.table) for one in reported if one.rows == one.total]
+    assert sorted(finished) == sorted(
+        (step, table) for step in ("copy", "verify") for table in TABLES
+    )
+
+
 def test_every_table_is_moved(url: str, home: Path) -> None:
     transfer(SQLITE, StoreConfig(url=url), home, ignore, restart=False)
     with psycopg.connect(url) as connection:
