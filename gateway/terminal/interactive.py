@@ -24,6 +24,7 @@ from bots.terminal.session import TerminalFile, TerminalIndicator, TerminalMessa
 from bots.text.markdown import close_open
 from bots.text.worker import process_text
 from bus.errors import unwrapped
+from bus.locales import LANGUAGES
 from bus.platform import Clock, Disposition
 from gateway.terminal.attached_files import AttachedFiles
 from gateway.terminal.chat import EXIT_COMMANDS, strip_control_characters
@@ -42,9 +43,6 @@ PROMPT = "you> "
 GREETING = "Type a message. /help lists the commands, /attach sends a file, /quit exits."
 EXIT_HINT = "(to exit, press Ctrl-C again, or Ctrl-D)"
 FILES_DROPPED = "(the files are not attached any more)"
-
-STOP_SIGN = "⏹"
-"""Before the words with which an answer that was stopped ends; /stop is answered with the same words."""
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 SPIN_S = 0.1
@@ -148,9 +146,12 @@ class ChatView:
             return ""
         self._growing = ""
         self._finished.add(message.id)
-        said_already = self._is_stopped and self._last_text.endswith(f"{STOP_SIGN} {message.text}")
+        said_already = self._is_stopped and any(
+            message.text == texts.stop_done and self._last_text.endswith(texts.stopped)
+            for texts in LANGUAGES.values()
+        )
         self._last_text = message.text
-        if said_already:  # the stopped answer ends with it
+        if said_already:
             return ""
         return await process_text(render_markdown, message.text)
 
