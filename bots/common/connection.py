@@ -21,17 +21,24 @@ class ConnectionFailure(BusError):
     """No connection, or the connection broke.
 
     Attributes:
-        detail: What is wrong and what to do about it; no secrets.
+        problem: What is wrong; no secrets.
+        detail: That, and what to do about it.
         retryable: Whether it can recover by itself. If not, the channel shows `failed` until an operator acts;
             it is still retried, every `ConnectionLoop.failed_retry_s`.
         retry_after_s: When the platform wants the next attempt, if it said so.
     """
 
     def __init__(
-        self, detail: str, *, retryable: bool = True, retry_after_s: float | None = None
+        self,
+        problem: str,
+        advice: str = "",
+        *,
+        retryable: bool = True,
+        retry_after_s: float | None = None,
     ) -> None:
-        super().__init__(detail)
-        self.detail = detail
+        self.problem = problem
+        self.detail = f"{problem}: {advice}" if advice else problem
+        super().__init__(self.detail)
         self.retryable = retryable
         self.retry_after_s = retry_after_s
 

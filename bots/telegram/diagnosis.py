@@ -9,6 +9,7 @@ import anyio
 from telegram import User, WebhookInfo
 from telegram.error import Conflict, TelegramError
 
+from bots.common.connection import ConnectionFailure
 from bots.common.diagnosis import (
     CheckResult,
     DiagnosisOptions,
@@ -27,7 +28,7 @@ from bots.telegram.api import (
     redact_sdk_logs,
     redact_tokens,
 )
-from bots.telegram.failures import OTHER_POLLER, connection_failure
+from bots.telegram.failures import POLLED_BY_ANOTHER, connection_failure
 
 DIAGNOSIS_TIMEOUTS: Final = TelegramTimeouts(connect_s=5.0, answer_s=10.0, poll_s=5)
 """A poller that is thrown out by another tries again within a second or two: `poll_s` is long enough to meet it."""
@@ -48,8 +49,7 @@ async def diagnose(
             results = await _run_checks(bot, section, options, timing)
         except (TelegramError, TimeoutError, *MALFORMED) as error:
             failure = connection_failure(error, channel=options.channel, base_url=section.base_url)
-            text = failure.detail.partition(": check the network")[0]  # the fix says it
-            results = [problem("bot", text, _fix(failure.detail, options.channel))]
+            results = [problem("bot", failure.problem, _fix(failure, options.channel))]
     return [*results, *await check_clock(section.base_url)]
 
 
@@ -141,7 +141,7 @@ async def _poller(
         with anyio.fail_after(timing.total_s(waiting_s=timing.poll_s)):
             await bot.poll(None, timing.poll_s, grace_s=timing.answer_s)
     except Conflict:
-        return problem("polling", OTHER_POLLER.partition(":")[0], _CONTESTED_FIX)
+        return problem("polling", POLLED_BY_ANOTHER, _CONTESTED_FIX)
     return ok("polling", "nobody else polls with this token")
 
 
@@ -159,8 +159,8 @@ def _commands(listed: set[str], options: DiagnosisOptions) -> CheckResult:
 _CONTESTED_FIX: Final = "stop the other process, or give it a bot of its own"
 
 
-def _fix(detail: str, channel: str) -> str:
-    if "token" in detail:
+def _fix(failure: ConnectionFailure, channel: str) -> str:
+    if not failure.retryable:
         return "send /token to @BotFather and copy it again"
     return f"check the network, the proxy (HTTPS_PROXY) and channels.{channel}.base_url"
 

@@ -8,9 +8,8 @@ from bots.telegram.api import RetryAfterError, UnexpectedStatus
 from bots.telegram.errors import cause_name
 from bots.telegram.stall_check import UpdatesWithheld, WebhookConflict
 
-OTHER_POLLER = (
-    "Another process polls with this bot token (HTTP 409): stop it, or give it its own bot."
-)
+POLLED_BY_ANOTHER = "Another process polls with this bot token (HTTP 409)"
+OTHER_POLLER = f"{POLLED_BY_ANOTHER}: stop it, or give it its own bot."
 
 OTHER_WEBHOOK = (
     "Another program set a webhook for this bot: Parley removes it and polls."
@@ -54,8 +53,8 @@ def connection_failure(  # noqa: PLR0911 - one return per kind
                 f"{_host(base_url, channel)} answered HTTP {error.status}: {_status_hint(error.status, channel)}"
             )
     return ConnectionFailure(
-        f"Telegram cannot be reached at {_host(base_url, channel)} ({cause_name(error)}): check the network, the"
-        f" proxy and channels.{channel}.base_url."
+        f"Telegram cannot be reached at {_host(base_url, channel)} ({cause_name(error)})",
+        f"check the network, the proxy and channels.{channel}.base_url.",
     )
 
 
