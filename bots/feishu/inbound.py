@@ -1,6 +1,5 @@
 """Feishu events as inbound messages, or the reason to ignore them. Pure."""
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -55,27 +54,24 @@ FeishuEvent = (
 """What an event can mean."""
 
 
-def parse_event(payload: bytes, bot: FeishuBot) -> FeishuEvent:
+def parse_event(envelope: JsonNode, bot: FeishuBot) -> FeishuEvent:
     """Return what an event says, or why it says nothing to us. Never raises on hostile input.
 
-    >>> parse_event(b'{"header": {"event_type": "im.chat.disbanded_v1"}}', FeishuBot(open_id="ou_b", name="B")).detail
+    >>> envelope = JsonNode({"header": {"event_type": "im.chat.disbanded_v1"}})
+    >>> parse_event(envelope, FeishuBot(open_id="ou_b", name="B")).detail
     'im.chat.disbanded_v1'
     """
     try:
-        envelope = json.loads(payload)
-    except (ValueError, RecursionError):
-        return IgnoredEvent("the event is not JSON")
-    try:
-        return _event(JsonNode(envelope), bot)
+        return _event(envelope, bot)
     except _IgnoreEvent as verdict:
         return verdict.ignored
     except UnsupportedContent as error:
         return IgnoredEvent(str(error))
 
 
-def replied_message(payload: bytes) -> tuple[str, Mapping[str, str]]:
+def replied_message(envelope: JsonNode) -> tuple[str, Mapping[str, str]]:
     """Return the id of the message that a message event replies to, "" for none; and whom it mentions, names by id."""
-    message = JsonNode(json.loads(payload))["event"]["message"]
+    message = envelope["event"]["message"]
     people = ((one["id"].text("open_id"), one.text("name")) for one in message.items("mentions"))
     return message.text("parent_id"), {user: name for user, name in people if user and name}
 

@@ -1,8 +1,18 @@
 """Type-safe access to untrusted JSON. Pure."""
 
+import json
 from collections.abc import Iterator, Mapping
 
 from bots.text.characters import clean
+
+
+def parse_json(data: bytes) -> object:
+    """Return what JSON says; None if it is none, or nested too deeply."""
+    try:
+        value: object = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return value
 
 
 class JsonNode:

@@ -14,6 +14,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from bots.feishu.frame_assembler import FrameAssembler
+from bots.feishu.json_node import JsonNode, parse_json
 from bots.feishu.receiver import RETRY, EventAck
 from bots.feishu.sdk import Frame, FrameCodec, FrameError
 from bots.feishu.timeouts import FeishuTimeouts
@@ -27,8 +28,8 @@ _LONGEST_PING_S: Final = 3600
 _MAX_HANDLERS: Final = 256
 """Events handled at once; beyond, the reader waits for room, which slows the platform down."""
 
-EventHandler = Callable[[bytes], Awaitable[EventAck]]
-"""Takes an event's JSON; returns what the platform is told of it. Never raises."""
+EventHandler = Callable[[JsonNode], Awaitable[EventAck]]
+"""Takes an event, empty if it is not JSON; returns what the platform is told of it. Never raises."""
 
 
 class LongConnectionSession:
@@ -97,14 +98,14 @@ class LongConnectionSession:
     def _control(self, frame: Frame) -> None:
         """Take over the ping interval that a pong may carry."""
         if frame.headers.get("type") == "pong" and frame.payload:
-            self._ping_s = ping_interval_s(_json(frame.payload)) or self._ping_s
+            self._ping_s = ping_interval_s(parse_json(frame.payload)) or self._ping_s
 
     async def _handle(self, frame: Frame, payload: bytes) -> None:
         try:
             began = time.monotonic()
             verdict = RETRY
             with anyio.move_on_after(self._timeouts.ack_s) as budget:
-                verdict = await self._handler(payload)
+                verdict = await self._handler(JsonNode(parse_json(payload)))
             if budget.cancelled_caught:
                 _log.warning("an event was not stored in time; the platform sends it again")
             await self._acknowledge(frame, verdict, took_ms=int((time.monotonic() - began) * 1000))
@@ -153,11 +154,3 @@ def ping_interval_s(config: object) -> float | None:
 
 def _dump(value: Mapping[str, object]) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
-
-
-def _json(data: bytes) -> object:
-    try:
-        value: object = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    return value

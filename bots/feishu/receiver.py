@@ -15,6 +15,7 @@ from bots.feishu.api import FeishuBot
 from bots.feishu.buttons import toast
 from bots.feishu.events import BotAdded, ChatEntered, MenuClick
 from bots.feishu.inbound import FeishuEvent, parse_event, replied_message
+from bots.feishu.json_node import JsonNode
 from bots.feishu.media_groups import FeishuMediaGroups
 from bots.feishu.private_chats import PrivateChats
 from bots.feishu.quotes import FeishuQuotes
@@ -95,13 +96,13 @@ class FeishuReceiver:
         self._locks = KeyedLock()
         self._media_groups = FeishuMediaGroups()
 
-    async def handle(self, payload: bytes) -> EventAck:
+    async def handle(self, envelope: JsonNode) -> EventAck:
         """Act on an event, and return what the platform is to be told."""
         if self.bot is None:
             return RETRY
-        event = parse_event(payload, self.bot)
+        event = parse_event(envelope, self.bot)
         try:
-            ack = await self._dispatch(event, payload)
+            ack = await self._dispatch(event, envelope)
         except Exception as error:  # noqa: BLE001 - one event's boundary: the platform still has it
             trace = None if isinstance(error, BusError) else error
             text = "%s: an event was not accepted, Feishu sends it again: %s"
@@ -111,12 +112,12 @@ class FeishuReceiver:
         self._health.mark_accepted()
         return ack
 
-    async def _dispatch(self, event: FeishuEvent, payload: bytes) -> EventAck:
+    async def _dispatch(self, event: FeishuEvent, envelope: JsonNode) -> EventAck:
         match event:
             case IgnoredEvent():
                 self._intake.report_ignored(self._channel, event.reason, event.detail)
             case InboundMessage():
-                replied, people = replied_message(payload)
+                replied, people = replied_message(envelope)
                 self._quotes.learn_names(people)
                 await self._handle_message(event, replied)
             case MessageDeletion():

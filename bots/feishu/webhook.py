@@ -24,6 +24,7 @@ from bots.common.webhooks import (
     secrets_match,
 )
 from bots.feishu.encryption import DecryptionError, decrypt, sign_request
+from bots.feishu.json_node import JsonNode
 from bots.feishu.receiver import FeishuReceiver
 from bus.platform import Clock, Intake
 
@@ -152,7 +153,7 @@ class FeishuWebhook(SignedWebhook[Mapping[str, object]]):
             return _challenge_response(content)
         if self.receiver is None:
             return RETRY_LATER
-        ack = await self.receiver.handle(json.dumps(content).encode())
+        ack = await self.receiver.handle(JsonNode(content))
         if not ack.accepted:
             return RETRY_LATER
         return _json_response(ack.response) if ack.response else ACKNOWLEDGED

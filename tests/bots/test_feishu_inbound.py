@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from bots.common.events import IgnoredEvent
 from bots.feishu.api import FeishuBot
 from bots.feishu.inbound import parse_event
+from bots.feishu.json_node import JsonNode, parse_json
 from bus.messages import (
     Attachment,
     ConversationKey,
@@ -34,7 +35,7 @@ def event(
     sender: object = None,
     header: object = None,
     **message: object,
-) -> bytes:
+) -> JsonNode:
     """Return a message event; keywords become fields of the message."""
     said = {"text": "hi"} if content is None else content
     body = {
@@ -47,19 +48,21 @@ def event(
         "tenant_key": "t1",
     }
     head = header or {"event_id": "ev_1", "event_type": "im.message.receive_v1", "tenant_key": "t1"}
-    return json.dumps(
-        {"schema": "2.0", "header": head, "event": {"sender": who, "message": body}}
-    ).encode()
+    return JsonNode({"schema": "2.0", "header": head, "event": {"sender": who, "message": body}})
 
 
-def read(payload: bytes) -> InboundMessage:
-    found = parse_event(payload, BOT)
+def parsed(payload: bytes) -> JsonNode:
+    return JsonNode(parse_json(payload))
+
+
+def read(envelope: JsonNode) -> InboundMessage:
+    found = parse_event(envelope, BOT)
     assert isinstance(found, InboundMessage)
     return found
 
 
-def ignored(payload: bytes) -> IgnoredEvent:
-    found = parse_event(payload, BOT)
+def ignored(envelope: JsonNode) -> IgnoredEvent:
+    found = parse_event(envelope, BOT)
     assert isinstance(found, IgnoredEvent)
     return found
 
@@ -245,13 +248,13 @@ def test_files_beside_rich_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("payload", "reason"),
+    ("envelope", "reason"),
     [
-        (b"", Disposition.UNSUPPORTED),
-        (b"\xff", Disposition.UNSUPPORTED),
-        (b"[" * 100_000, Disposition.UNSUPPORTED),
-        (b"[]", Disposition.UNSUPPORTED),
-        (b'{"header": {"event_type": 7}, "event": "x"}', Disposition.UNSUPPORTED),
+        (parsed(b""), Disposition.UNSUPPORTED),
+        (parsed(b"\xff"), Disposition.UNSUPPORTED),
+        (parsed(b"[" * 100_000), Disposition.UNSUPPORTED),
+        (parsed(b"[]"), Disposition.UNSUPPORTED),
+        (parsed(b'{"header": {"event_type": 7}, "event": "x"}'), Disposition.UNSUPPORTED),
         (event(kind="sticker"), Disposition.UNSUPPORTED),
         (event(kind="interactive"), Disposition.UNSUPPORTED),
         (event("not json"), Disposition.UNSUPPORTED),
@@ -275,8 +278,8 @@ def test_files_beside_rich_text() -> None:
         (event(header={"event_type": "im.message.recalled_v1"}), Disposition.UNSUPPORTED),
     ],
 )
-def test_what_is_not_for_us(payload: bytes, reason: Disposition) -> None:
-    found = ignored(payload)
+def test_what_is_not_for_us(envelope: JsonNode, reason: Disposition) -> None:
+    found = ignored(envelope)
     assert found.reason is reason
     assert 0 < len(found.detail) <= 120
 
@@ -392,9 +395,9 @@ def test_a_message_of_the_system_says_nothing() -> None:
     assert found.reason is Disposition.UNSUPPORTED
 
 
-def happening(kind: str, told: object, **header: str) -> bytes:
+def happening(kind: str, told: object, **header: str) -> JsonNode:
     head = {"event_id": "ev_1", "event_type": kind, "tenant_key": "t1"} | header
-    return json.dumps({"schema": "2.0", "header": head, "event": told}).encode()
+    return JsonNode({"schema": "2.0", "header": head, "event": told})
 
 
 def test_a_withdrawn_message_is_a_deleted_one() -> None:

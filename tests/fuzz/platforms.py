@@ -18,6 +18,7 @@ from bots.feishu.encryption import sign_request as sign_feishu
 from bots.feishu.forwarded import transcript
 from bots.feishu.frame_assembler import FrameAssembler
 from bots.feishu.inbound import parse_event as parse_feishu
+from bots.feishu.json_node import JsonNode, parse_json
 from bots.feishu.sdk import Frame, FrameCodec, FrameError
 from bots.feishu.webhook import FeishuWebhookSecrets
 from bots.slack.buttons import parse_button_press
@@ -223,7 +224,8 @@ def feishu_events(rng: Random) -> str:
         items = damage_json(rng, FORWARDED, FEISHU_EVENTS)
         return "message" if isinstance(items, list) and transcript(items) else "ignored"
     data = to_json(damage_json(rng, rng.choice(FEISHU_EVENTS), FEISHU_EVENTS))
-    return meaning(parse_feishu(damage_bytes(rng, data) if rng.random() < 0.3 else data, FEISHU))
+    data = damage_bytes(rng, data) if rng.random() < 0.3 else data
+    return meaning(parse_feishu(JsonNode(parse_json(data)), FEISHU))
 
 
 CODEC = FrameCodec()
