@@ -8,7 +8,7 @@ from bus.commands.context import CommandContext, CommandDocument, CommandHandler
 from bus.context import BusContext
 from bus.messages import InboundMessage
 from bus.outbound.rows import document_row, text_rows
-from bus.outbound.streaming_message import split_text
+from bus.outbound.split import split_text
 from store.inbox import InboxRow
 
 

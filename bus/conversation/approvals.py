@@ -3,12 +3,11 @@
 import logging
 from dataclasses import dataclass
 
-from anyio import to_thread
-
 from bus.access.expected_replies import ExpectedReplies
 from bus.conversation.states import TurnEvent, TurnState, next_step
 from bus.messages import InboundMessage, OutboundText, Sender, decode_inbound, decode_outbound
 from bus.outbound.rows import button_removal_key, button_removal_row
+from bus.outbound.split import split_text
 from bus.outbound.worker import DeliveryWorker
 from bus.runs.questions import Question, decode_question, encode_question
 from store.inbox import InboxRow
@@ -97,9 +96,8 @@ class Questions:
             return
         key, last = found
         marked = f"{last.markdown}\n\n{mark}" if mark else last.markdown
-        split = self.delivery.adapter(row.key.channel).split
-        fits = len(await to_thread.run_sync(split, marked)) == 1
-        text = marked if fits else last.markdown
+        parts = await split_text(self.delivery.adapter(row.key.channel), marked)
+        text = marked if len(parts) == 1 else last.markdown
         await self.delivery.enqueue(row.key, [button_removal_row(row, last, key, text)])
 
     async def _last_words(self, row: InboxRow) -> tuple[str, OutboundText] | None:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from itertools import count
 
 import anyio
-from anyio import to_thread
 
 from bus.conversation.approvals import Questions
 from bus.conversation.failures import cancelled_reply, run_error_message
@@ -40,6 +39,7 @@ from bus.outbound.rows import (
     reply_rows,
     streaming_key,
 )
+from bus.outbound.split import split_text
 from bus.outbound.worker import DeliveryWorker
 from bus.platform import Adapter, Clock, SupportsButtons, SupportsIndicators
 from bus.retry import Backoff
@@ -69,9 +69,6 @@ PATIENCE_S = 60.0
 
 BUSY_PATIENCE_S = 900.0
 """How long a thread that somebody else's run holds is waited for."""
-
-SHORT_CHARS = 1000
-"""The longest answer that is split without a worker thread: plain words take 0.1 ms, dense Markdown 1.5 ms."""
 
 QUIET_S = 0.5
 """How long no further edit of a message may come before it is run again: people correct themselves twice."""
@@ -315,12 +312,9 @@ class TurnEffects:
         await self._close_question(turn.attempt)
 
     async def _reply_rows(self, turn: Turn, reply: Reply, seen: LiveMessages) -> list[NewOutboxRow]:
-        """Return the rows of a reply. A long text is split in a worker thread: that takes a while."""
+        """Return the rows of a reply."""
         row, adapter = turn.row, self._adapter(turn.row)
-        if len(reply.markdown) <= SHORT_CHARS:
-            parts = adapter.split(reply.markdown)
-        else:
-            parts = await to_thread.run_sync(adapter.split, reply.markdown)
+        parts = await split_text(adapter, reply.markdown)
         has_buttons = isinstance(adapter, SupportsButtons)
         buttons = reply_buttons(row, reply, turn.texts) if has_buttons else ()
         rows = reply_rows(row, turn.message.inbound, reply, parts, seen, buttons)

@@ -19,7 +19,7 @@ from bus.messages import (
 from bus.outbound.pacing import ChatKey, SendRateLimiter
 from bus.outbound.retry_policy import GiveUp, RetryTimings, decide_retry
 from bus.outbound.rows import repeated_edit_key
-from bus.outbound.sending import RowSender, message_key, next_part, split_text
+from bus.outbound.sending import RowSender, first_part, message_key, next_part
 from bus.platform import Adapter, Clock, SupportsMessageLookup
 from bus.retry import StoreRetry
 from bus.tracing import NO_TRACER, MessageTracer
@@ -309,7 +309,7 @@ class DeliveryAttempts:
             if isinstance(outcome, MessageTooLong) and len(outcome.pieces) > 1:
                 # What the row's edit is to say once more is now the text of several messages.
                 again = repeated_edit_key(row.key)
-                await self._start_part(row, split_text(body, outcome.pieces), supersedes=again)
+                await self._start_part(row, first_part(body, outcome.pieces), supersedes=again)
                 return None
             if not isinstance(outcome, DeliveryError) and body.more:
                 message_id = platform_message_id(outcome)

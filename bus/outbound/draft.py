@@ -7,7 +7,8 @@ from typing_extensions import override
 
 from bus.errors import DeliveryError
 from bus.outbound.live_reply import LiveReply
-from bus.outbound.streaming_message import SPLIT_IN_THREAD_CHARS, add_progress, split_text
+from bus.outbound.split import split_text
+from bus.outbound.streaming_message import add_progress
 from bus.platform import SupportsDrafts
 
 log = logging.getLogger(__name__)
@@ -17,6 +18,10 @@ KEEPALIVE_S = 20.0
 
 DRAFT_DEADLINE_S = 8.0
 """Time for one draft; a lost one is replaced by the next."""
+
+
+DRAFT_CHARS = 4000
+"""What a draft shows at most of the end of a long answer, characters."""
 
 
 class DraftReply(LiveReply):
@@ -39,11 +44,9 @@ class DraftReply(LiveReply):
 
     async def _send_draft(self, adapter: SupportsDrafts) -> bool:
         """Show the text so far; return False if the platform shows no more drafts of this turn."""
-        text = self._text()
         # A draft is one message: of a long answer it shows the end.
-        parts = [text] if len(text) < SPLIT_IN_THREAD_CHARS else [text[-SPLIT_IN_THREAD_CHARS:]]
-        shown = (await split_text(self._adapter, parts[0]))[-1:]
-        draft = (await add_progress(self._adapter, shown, self._progress_lines()))[0]
+        end = (await split_text(self._adapter, self._text()[-DRAFT_CHARS:]))[-1:]
+        draft = (await add_progress(self._adapter, end, self._progress_lines()))[0]
         await self._delivery.wait_until_owner()
         try:
             with anyio.move_on_after(DRAFT_DEADLINE_S):

@@ -164,7 +164,7 @@ def message_key(row: OutboxRow, body: OutboundMessage) -> str:
     return f"{row.key}+{part}" if part else row.key
 
 
-def split_text(body: OutboundText, pieces: Sequence[str]) -> OutboundText:
+def first_part(body: OutboundText, pieces: Sequence[str]) -> OutboundText:
     """Return a row's text as several messages, of which the first is sent next."""
     first, *rest = pieces
     return replace(body, markdown=first, more=(*rest, *body.more))

@@ -5,13 +5,13 @@ import time
 from dataclasses import replace
 
 import anyio
-from anyio import to_thread
 from typing_extensions import override
 
 from bus.errors import DeliveryError
 from bus.messages import MessageId
 from bus.outbound.live_reply import LiveReply
 from bus.outbound.rows import streaming_key
+from bus.outbound.split import split_text
 from bus.platform import Adapter, SupportsStreaming
 
 log = logging.getLogger(__name__)
@@ -21,9 +21,6 @@ WORKING_TEXT = "…"
 
 PATCH_DEADLINE_S = 8.0
 """Time for one patch; a lost one is replaced by the next, or by the final text."""
-
-SPLIT_IN_THREAD_CHARS = 4000
-"""Longer texts are split in a worker thread, which keeps the event loop free."""
 
 
 class StreamingMessage(LiveReply):
@@ -138,10 +135,3 @@ async def add_progress(adapter: Adapter, parts: list[str], progress: str) -> lis
     *before, last = parts
     longer = f"{last}\n\n{progress}".strip()
     return [*before, longer] if len(await split_text(adapter, longer)) == 1 else parts
-
-
-async def split_text(adapter: Adapter, text: str) -> list[str]:
-    """Split a text into messages; a long one in a worker thread."""
-    if len(text) < SPLIT_IN_THREAD_CHARS:
-        return list(adapter.split(text))
-    return list(await to_thread.run_sync(adapter.split, text))
