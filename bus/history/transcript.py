@@ -2,17 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 
-from bus.history.user_messages import is_user_message, user_text
+from bus.history.user_messages import files_of, user_text
 from bus.locales import Messages
-from bus.runs.stream import Message, text_of
+from bus.runs.stream import CLARIFICATION, Message, is_question, is_user_message, text_of
 
 MAX_CHARS = 1_000_000
 """Longest document; of a longer conversation the newest part is kept."""
 
 MAX_NAMES = 20
 """Names of tools and files that one message shows."""
-
-_QUESTION = "ask_clarification"
 
 
 def transcript(messages: Sequence[Message], texts: Messages, *, person: str) -> str:
@@ -57,20 +55,15 @@ def _with_headings(entries: Sequence[tuple[str, str]]) -> Iterator[str]:
 def _text(message: Message, texts: Messages) -> str:
     kind = str(message.get("type") or "")
     if is_user_message(message):
-        return _joined(user_text(message), texts.word_files, _file_names(message))
-    if kind == "tool" and message.get("name") == _QUESTION:
+        names = [str(file.get("filename") or "") for file in files_of(message)]
+        return _joined(user_text(message), texts.word_files, names)
+    if is_question(message):
         return text_of(message).strip()
     if kind in ("ai", "assistant"):
         calls = [call for call in message.get("tool_calls") or [] if isinstance(call, dict)]
-        names = [str(call.get("name") or "") for call in calls if call.get("name") != _QUESTION]
+        names = [str(call.get("name") or "") for call in calls if call.get("name") != CLARIFICATION]
         return _joined(text_of(message).strip(), texts.word_used, names)
     return ""
-
-
-def _file_names(message: Message) -> list[str]:
-    extra = message.get("additional_kwargs") or {}
-    files = [file for file in extra.get("files") or [] if isinstance(file, dict)]
-    return [str(file.get("filename") or "") for file in files]
 
 
 def _joined(text: str, word: str, names: Sequence[str]) -> str:

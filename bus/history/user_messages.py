@@ -5,10 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bus.messages import RewindPoint
-from bus.runs.stream import Message, is_steering, text_of
-
-FRAMEWORK_NAMES = frozenset({"summary", "todo_reminder", "loop_warning"})
-"""Names of human messages that no person wrote, here and in DeerFlow."""
+from bus.runs.stream import Message, is_steering, is_user_message, text_of
 
 PREVIEW_CHARS = 60
 
@@ -20,20 +17,6 @@ _BLOCK_TAGS = (
 
 _OPENING = re.compile(f"<({'|'.join(_BLOCK_TAGS)})>")
 _CLOSING = {tag: re.compile(rf"</{tag}>\s*") for tag in _BLOCK_TAGS}
-
-
-def is_user_message(message: Message) -> bool:
-    """Return whether a person wrote a message.
-
-    >>> is_user_message({"type": "human"}), is_user_message({"type": "human", "name": "summary"})
-    (True, False)
-    """
-    extra = message.get("additional_kwargs") or {}
-    return (
-        message.get("type") in ("human", "user")
-        and message.get("name") not in FRAMEWORK_NAMES
-        and not extra.get("hide_from_ui")
-    )
 
 
 def user_text(message: Message) -> str:
@@ -77,12 +60,13 @@ def last_rewind_point(thread_id: str, messages: Sequence[Message]) -> RewindPoin
             thread_id=thread_id,
             message_id=str(message["id"]),
             text="\n\n".join(user_text(one) for one in turn),
-            files=tuple(file for one in turn for file in _files(one)),
+            files=tuple(file for one in turn for file in files_of(one)),
         )
     return None
 
 
-def _files(message: Message) -> list[Mapping[str, Any]]:
+def files_of(message: Message) -> list[Mapping[str, Any]]:
+    """Return the files that came with a person's message, as the thread's uploads name them."""
     extra = message.get("additional_kwargs") or {}
     return [file for file in extra.get("files") or [] if isinstance(file, dict)]
 

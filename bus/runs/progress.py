@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bus.locales.en import Messages
-from bus.runs.stream import Message
+from bus.runs.stream import CLARIFICATION, Message
 
 MAX_ITEMS = 4
 """Tools and subagents that are named at once; of a plan, twice as many steps."""
@@ -23,7 +23,7 @@ DETAIL_ARGUMENTS = (
 )
 """Arguments that say best what a call is about, first first."""
 
-HIDDEN_TOOLS = frozenset({"task", "write_todos", "ask_clarification", "present_files"})
+HIDDEN_TOOLS = frozenset({"task", "write_todos", CLARIFICATION, "present_files"})
 """Tools that people see by other means."""
 
 STATUS_EMOJI = {"completed": "✅", "in_progress": "▶️"}

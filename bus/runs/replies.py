@@ -24,7 +24,11 @@ from bus.runs.stream import (
     StateSnapshot,
     ToolProgressEvent,
     is_error_reply,
+    is_hidden,
+    is_question,
     is_steering,
+    is_user_message,
+    messages_in,
     text_of,
 )
 
@@ -169,7 +173,7 @@ class ReplyFold:
         """
         messages = turn_messages(self._values, self._message_id)
         changed = self.progress.update(messages, (self._values or {}).get("todos"))
-        if not messages or not _is_question(messages[-1]):
+        if not messages or not is_question(messages[-1]):
             return changed
         self._start(str(messages[-1].get("id")))
         self._pieces.append(text_of(messages[-1]))
@@ -205,9 +209,7 @@ def turn_messages(values: Mapping[str, Any] | None, message_id: str) -> Sequence
     >>> [m["id"] for m in turn_messages(state, "h1")], [m["id"] for m in turn_messages(state, "?")]
     (['a1'], ['a2'])
     """
-    messages: list[Message] = [
-        m for m in (values or {}).get("messages") or [] if isinstance(m, dict)
-    ]
+    messages = messages_in(values or {})
     start = _last_index(messages, lambda m: m.get("id") == message_id)
     if start is None:
         start = _last_index(messages, _starts_turn)
@@ -221,8 +223,8 @@ def turn_messages(values: Mapping[str, Any] | None, message_id: str) -> Sequence
 def answer_text(messages: Sequence[Message]) -> str:
     """Return the last words of a turn: a clarification question, or the last AI message that has text."""
     for message in reversed(messages):
-        is_ai = str(message.get("type")).lower().startswith("ai") and not _hidden(message)
-        if (is_ai or _is_question(message)) and _is_readable(text := text_of(message)):
+        is_ai = str(message.get("type")).lower().startswith("ai") and not is_hidden(message)
+        if (is_ai or is_question(message)) and _is_readable(text := text_of(message)):
             return text.strip()
     return ""
 
@@ -235,7 +237,7 @@ def offered_options(messages: Sequence[Message]) -> tuple[str, ...]:
     >>> offered_options([{"type": "ai", "tool_calls": [call]}, asked]), offered_options([asked])
     (('a', 'b'), ())
     """
-    if not messages or not _is_question(messages[-1]):
+    if not messages or not is_question(messages[-1]):
         return ()
     calls = [call for message in messages for call in message.get("tool_calls") or []]
     asked = messages[-1].get("tool_call_id")
@@ -292,14 +294,4 @@ def _last_index(messages: Sequence[Message], predicate: Any) -> int | None:  # n
 
 
 def _starts_turn(message: Message) -> bool:
-    """Return whether a message starts a turn."""
-    return message.get("type") == "human" and not _hidden(message) and not is_steering(message)
-
-
-def _hidden(message: Message) -> bool:
-    extra = message.get("additional_kwargs") or {}
-    return extra.get("hide_from_ui") is True or message.get("name") in ("summary", "todo_reminder")
-
-
-def _is_question(message: Message) -> bool:
-    return message.get("type") == "tool" and message.get("name") == "ask_clarification"
+    return is_user_message(message) and not is_steering(message)

@@ -11,9 +11,13 @@ INTERRUPTS = "__interrupt__"
 """Where LangGraph names, in a thread's values, what it waits for."""
 
 STEERING = "steering"
-
-
 """Marks, in `additional_kwargs`, a message that was injected into a run: it started no turn."""
+
+FRAMEWORK_NAMES = frozenset({"summary", "todo_reminder", "loop_warning"})
+"""Names of human messages that no person wrote, here and in DeerFlow."""
+
+CLARIFICATION = "ask_clarification"
+"""The tool with which the agent asks a question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,20 @@ def is_error_reply(message: Message) -> bool:
     return bool(extra.get("error_fallback") or extra.get("deerflow_error_fallback"))
 
 
+def is_hidden(message: Message) -> bool:
+    """Return whether a message is the framework's, and not for people."""
+    return bool(_extra(message).get("hide_from_ui")) or message.get("name") in FRAMEWORK_NAMES
+
+
+def is_user_message(message: Message) -> bool:
+    """Return whether a person wrote a message.
+
+    >>> is_user_message({"type": "human"}), is_user_message({"type": "human", "name": "summary"})
+    (True, False)
+    """
+    return message.get("type") in ("human", "user") and not is_hidden(message)
+
+
 def is_steering(message: Message) -> bool:
     """Return whether a message was injected into a run.
 
@@ -91,6 +109,11 @@ def is_steering(message: Message) -> bool:
     (True, False)
     """
     return _extra(message).get(STEERING) is True
+
+
+def is_question(message: Message) -> bool:
+    """Return whether a message is a question of the agent's."""
+    return message.get("type") == "tool" and message.get("name") == CLARIFICATION
 
 
 def _extra(message: Message) -> Mapping[str, Any]:

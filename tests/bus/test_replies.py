@@ -68,8 +68,11 @@ def test_only_what_follows_our_message_counts() -> None:
     assert fold.reply(ENGLISH).markdown == ENGLISH.no_answer
 
 
-def test_hidden_human_messages_do_not_end_the_turn() -> None:
-    reminder = human("reminder", "r", additional_kwargs={"hide_from_ui": True})
+@pytest.mark.parametrize(
+    "fields", [{"additional_kwargs": {"hide_from_ui": True}}, {"name": "loop_warning"}]
+)
+def test_hidden_human_messages_do_not_end_the_turn(fields: dict[str, object]) -> None:
+    reminder = human("reminder", "r", **fields)
     state = {"messages": [human("q", "h"), reminder, ai("answer")]}
     assert answer_text(turn_messages(state, "h")) == "answer"
 
