@@ -1,28 +1,19 @@
 """Rows in the form of the REST API: conversations, pairings, tokens. Commands without a running service use it too."""
 
+from dataclasses import asdict
 from typing import Any
 
 from gateway.text_table import iso_time
 from store.api_tokens import ApiToken
-from store.conversations import Conversation, ConversationKey
+from store.conversations import Conversation
 from store.pairings import Pairing
-
-
-def address_fields(key: ConversationKey) -> dict[str, Any]:
-    """Return the fields of a conversation's key."""
-    return {
-        "channel": key.channel,
-        "workspace": key.workspace,
-        "chat": key.chat,
-        "topic": key.topic,
-    }
 
 
 def conversation_view(row: Conversation) -> dict[str, Any]:
     """Return a conversation."""
     return {
         "id": row.id,
-        **address_fields(row.key),
+        **asdict(row.key),
         "thread_id": row.thread_id,
         "last_seq": row.last_seq,
         "pending": row.pending,

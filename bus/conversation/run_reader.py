@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from dataclasses import asdict
 from typing import Any
 
 import anyio
@@ -16,7 +17,7 @@ from bus.errors import RewindUnsupported, RunError
 from bus.history.rewind import ThreadRewinder
 from bus.log_context import bind_run
 from bus.messages import RewindPoint
-from bus.runs.client import AgentRunRequest, RunClient
+from bus.runs.client import ACTIVE_STATUSES, AgentRunRequest, RunClient
 from bus.runs.questions import is_approval, resume_value
 from bus.runs.replies import Reply, ReplyFold, error_reason, error_reply, turn_messages
 from bus.runs.stream import INTERRUPTS, RunFailed, RunPart, RunStarted, messages_in
@@ -26,9 +27,6 @@ log = logging.getLogger(__name__)
 
 ENDLESS = 10
 """A run is ended when its answer has so many times the characters that messages may have."""
-
-ACTIVE_STATUSES = ("pending", "running")
-"""What servers call a run that goes on."""
 
 END_DEADLINE_S, END_POLL_S = 4.0, 0.05
 """How long the end of a canceled run is waited for, and how often it is looked at; seconds."""
@@ -110,15 +108,9 @@ class RunReader:
 
     async def _prepare_thread(self, turn: Turn) -> None:
         """Create the thread if it is new; of an edited message, let it hold the present text alone."""
-        attempt, key = turn.attempt, turn.row.key
+        attempt = turn.attempt
         if not attempt.thread_exists:
-            metadata = {
-                "channel": key.channel,
-                "workspace": key.workspace,
-                "chat": key.chat,
-                "topic": key.topic,
-            }
-            await self._runs.create_thread(attempt.thread_id, metadata)
+            await self._runs.create_thread(attempt.thread_id, asdict(turn.row.key))
             attempt.thread_exists = True
         elif len(attempt.ids) > 1:
             await self._steering.replace_earlier_versions(attempt)
@@ -164,7 +156,7 @@ class RunReader:
         text: str | None = attempt.prompt
         if attempt.may_exist:
             found = await self._runs.find_run(attempt.thread_id, attempt.run_id, attempt.message_id)
-            if found is not None and found[1] in ("pending", "running"):
+            if found is not None and found[1] in ACTIVE_STATUSES:
                 return self._runs.join(attempt.thread_id, found[0])
             values = await self._runs.get_state(attempt.thread_id)
             # An answer to what a thread waits for is no message in it: its run says that it came.

@@ -16,7 +16,7 @@ from bus.messages import decode_inbound
 from bus.outbound.rows import rerun_offer_row
 from bus.outbound.worker import DeliveryWorker
 from bus.retry import Backoff
-from bus.runs.client import RunClient, SteeringMessage
+from bus.runs.client import ACTIVE_STATUSES, RunClient, SteeringMessage
 from bus.runs.uploads import AttachmentUploadResult, FileUploader
 from store.inbox import OffersFor
 from store.message_history import MessageHistoryStore
@@ -155,7 +155,7 @@ class Steering:
             return
         for message_id in earlier[-MAX_EARLIER_RUNS:]:
             run = await self._runs.find_run(attempt.thread_id, None, message_id)
-            if run is not None and run[1] in ("pending", "running"):
+            if run is not None and run[1] in ACTIVE_STATUSES:
                 await self._runs.cancel(attempt.thread_id, run[0])
                 raise AgentThreadBusy
         try:

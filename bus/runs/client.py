@@ -48,6 +48,9 @@ NEWER_OPTIONS: Mapping[str, Any] = {
 
 PLAIN_OPTIONS: Mapping[str, Any] = {"multitask_strategy": "reject"}
 
+ACTIVE_STATUSES = ("pending", "running")
+"""What servers call a run that goes on."""
+
 WORK_S = 0.001
 """How long parts are read in one go before other tasks get a turn, seconds."""
 

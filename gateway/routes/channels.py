@@ -1,5 +1,6 @@
 """/api/channels: state of each channel, and the rows of inbox, outbox, conversations and pairings."""
 
+from dataclasses import asdict
 from typing import Annotated, Any, assert_never
 
 from fastapi import APIRouter, HTTPException, Path, Query, Response
@@ -19,7 +20,7 @@ from bus.platform import ChannelHealth, ConnectionState
 from gateway.dependencies import BusDep, ServicesDep
 from gateway.included_route import IncludedRoute
 from gateway.openapi import error_responses
-from gateway.row_views import address_fields, conversation_view, pairing_view
+from gateway.row_views import conversation_view, pairing_view
 from gateway.services import Services
 from gateway.text_table import iso_time
 from store.inbox import InboxKind, InboxRow, InboxState
@@ -302,7 +303,7 @@ def _outbox_row_view(row: OutboxRow) -> dict[str, Any]:
     return {
         "id": row.id,
         "key": row.key,
-        **address_fields(row.conversation),
+        **asdict(row.conversation),
         "kind": kind,
         "preview": text[:PREVIEW_CHARS],
         "state": row.state,
@@ -324,7 +325,7 @@ def _inbox_row_view(row: InboxRow) -> dict[str, Any]:
     return {
         "id": row.id,
         "seq": row.seq,
-        **address_fields(row.key),
+        **asdict(row.key),
         "event_id": row.event_id,
         "kind": row.kind,
         "user_id": user_id,
