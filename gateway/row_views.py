@@ -1,12 +1,21 @@
 """Rows in the form of the REST API: conversations, pairings, tokens. Commands without a running service use it too."""
 
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
-from gateway.text_table import iso_time
 from store.api_tokens import ApiToken
 from store.conversations import Conversation
 from store.pairings import Pairing
+
+
+def iso_time(seconds: float | None) -> str | None:
+    """Return a time (Unix seconds) as ISO 8601 with zone.
+
+    >>> iso_time(0.0), iso_time(None)
+    ('1970-01-01T00:00:00+00:00', None)
+    """
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat()
 
 
 def conversation_view(row: Conversation) -> dict[str, Any]:

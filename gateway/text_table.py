@@ -27,15 +27,6 @@ def _format_cell(value: object) -> str:
     return text[:MAX_COLUMN_CHARS] or "-"
 
 
-def iso_time(seconds: float | None) -> str | None:
-    """Return a time (Unix seconds) as ISO 8601 with zone.
-
-    >>> iso_time(0.0), iso_time(None)
-    ('1970-01-01T00:00:00+00:00', None)
-    """
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat()
-
-
 def format_time(stamp: str | None) -> str | None:
     """Format an ISO 8601 time for tables: UTC, to the second.
 

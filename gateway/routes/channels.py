@@ -20,9 +20,8 @@ from bus.platform import ChannelHealth, ConnectionState
 from gateway.dependencies import BusDep, ServicesDep
 from gateway.included_route import IncludedRoute
 from gateway.openapi import error_responses
-from gateway.row_views import conversation_view, pairing_view
+from gateway.row_views import conversation_view, iso_time, pairing_view
 from gateway.services import Services
-from gateway.text_table import iso_time
 from store.inbox import InboxKind, InboxRow, InboxState
 from store.outbox import NEWEST, DeliveryState, OutboxRow
 

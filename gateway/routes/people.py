@@ -10,7 +10,7 @@ from bus.messages import SenderKind
 from gateway.dependencies import BusDep
 from gateway.included_route import IncludedRoute
 from gateway.routes.channels import Limit
-from gateway.text_table import iso_time
+from gateway.row_views import iso_time
 
 router = APIRouter(route_class=IncludedRoute, prefix="/channels/people")
 

@@ -39,11 +39,12 @@ def resolve_graph_id(assistant_id: str, graphs: Iterable[str]) -> str:
     raise UnknownAssistant(
         f"Invalid assistant: {assistant_id!r}. Must be the id of an assistant or one of: "
         f"{', '.join(sorted(names))}.",
-        by_name=not _is_uuid(assistant_id),
+        by_name=not is_uuid(assistant_id),
     )
 
 
-def _is_uuid(text: str) -> bool:
+def is_uuid(text: str) -> bool:
+    """Return whether a text is the id of an assistant, and not its name."""
     try:
         UUID(text)
     except ValueError:

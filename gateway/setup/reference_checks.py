@@ -4,7 +4,6 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
-from uuid import UUID
 
 from agent.config import AgentConfig
 from agent.custom_agents import CustomAgentStore
@@ -17,6 +16,7 @@ from bus.config import DEFAULT_SESSION, SessionConfig
 from gateway.config import Config
 from gateway.config_validation import closest_match
 from gateway.graphs import GraphUnusable, find_graphs
+from gateway.runtime.assistants import is_uuid
 from gateway.setup.model_checks import MODEL_ADDRESSES, find_address_problem
 
 CONTEXT_KEYS = [field.name for field in fields(RunOptions)]
@@ -114,7 +114,7 @@ def _find_session_problems(config: Config, path: str, session: SessionConfig) ->
     )  # that server has its own assistants and models
     agents = CustomAgentStore(config.files).stored_names()
     assistant = session.assistant_id
-    if assistant and not is_remote and not _is_uuid(assistant):
+    if assistant and not is_remote and not is_uuid(assistant):
         known = {str(DEFAULT_SESSION.assistant_id), *agents, *_graph_names(config)}
         if assistant not in known and _stored_name(assistant) not in agents:
             yield (
@@ -204,11 +204,3 @@ def _guess(name: str, known: set[str]) -> str:
 def _stored_name(name: str) -> str:
     """Return the form in which an agent's name is stored; SDKs write `_` for `-`."""
     return name.lower().replace("_", "-")
-
-
-def _is_uuid(text: str) -> bool:
-    try:
-        UUID(text)
-    except ValueError:
-        return False
-    return True
