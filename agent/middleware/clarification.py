@@ -15,7 +15,7 @@ from langgraph.types import Command
 from typing_extensions import override
 
 from agent.middleware.handlers import ModelHandler, ToolHandler, ToolResult
-from agent.middleware.localization import wording_for
+from agent.middleware.localization import localized_messages
 from agent.state import ThreadState
 from agent.tools.ask_clarification import NAME, question_text
 
@@ -61,7 +61,7 @@ def _question_message(request: ToolCallRequest) -> ToolMessage:
     return ToolMessage(
         # A replayed call replaces its question instead of asking twice. Ids of calls alone may come again in a thread.
         id=f"clarification:{asked_in.id}:{call['id']}",
-        content=question_text(call["args"], wording_for(request)),
+        content=question_text(call["args"], localized_messages(request)),
         name=NAME,
         tool_call_id=call["id"] or "missing_tool_call_id",
     )

@@ -36,6 +36,7 @@ from agent.subagents.status import TASK, status_kwargs
 logger = logging.getLogger(__name__)
 
 REASON_CHARS: Final = 500
+UNKNOWN_TOOL: Final = "unknown_tool"
 NO_REASON: Final = GuardrailReason(DENIED, "blocked by guardrail policy")
 ONLY_LEAD_ASKS: Final = (
     "a person must approve it, and a subagent cannot ask one; leave this step to the lead agent"
@@ -150,7 +151,7 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
         return GuardrailDecision(allow=False, reasons=(reason,))
 
     def _denial_message(self, asked: GuardrailRequest, decision: GuardrailDecision) -> ToolMessage:
-        name = asked.tool_name or "unknown_tool"
+        name = asked.tool_name or UNKNOWN_TOOL
         reason = next(iter(decision.reasons or ()), NO_REASON)
         code, message = reason.code or DENIED, _clean_reason(reason.message)
         policy = getattr(decision, "policy_id", None)
@@ -164,34 +165,37 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
             asked.user_id,
             asked.is_subagent,
         )
-        # Clients that show delegations wait for the status of each.
-        stamps = status_kwargs("failed", message) if name == TASK else {}
-        return ToolMessage(
-            content=(
-                f"Guardrail denied: tool '{name}' was blocked ({code}). Reason: {message}. "
-                "Choose an alternative approach."
-            ),
-            name=name,
-            tool_call_id=asked.tool_call_id or "missing_tool_call_id",
-            status="error",
-            additional_kwargs={"guardrail": {"code": code, "policy_id": policy}, **stamps},
+        text = (
+            f"Guardrail denied: tool '{name}' was blocked ({code}). Reason: {message}. "
+            "Choose an alternative approach."
         )
+        return _error_message(asked, text, message, {"code": code, "policy_id": policy})
 
 
 def _rejection_message(asked: GuardrailRequest, reason: str) -> ToolMessage:
     """Return the message for a call that a person rejected."""
-    name = asked.tool_name or "unknown_tool"
+    name = asked.tool_name or UNKNOWN_TOOL
     stated = f'They said: "{reason}"' if reason else "They gave no reason"
-    stamps = status_kwargs("failed", "not approved by the user") if name == TASK else {}
+    text = (
+        f"The user did not approve the call of '{name}', so it was not run. {stated}. "
+        "Do not repeat the call unless the user asks for it."
+    )
+    guardrail = {"code": REJECTED, "policy_id": None}
+    return _error_message(asked, text, "not approved by the user", guardrail)
+
+
+def _error_message(
+    asked: GuardrailRequest, text: str, reason: str, guardrail: dict[str, str | None]
+) -> ToolMessage:
+    name = asked.tool_name or UNKNOWN_TOOL
+    # Clients that show delegations wait for the status of each.
+    stamps = status_kwargs("failed", reason) if name == TASK else {}
     return ToolMessage(
-        content=(
-            f"The user did not approve the call of '{name}', so it was not run. {stated}. "
-            "Do not repeat the call unless the user asks for it."
-        ),
+        content=text,
         name=name,
         tool_call_id=asked.tool_call_id or "missing_tool_call_id",
         status="error",
-        additional_kwargs={"guardrail": {"code": REJECTED, "policy_id": None}, **stamps},
+        additional_kwargs={"guardrail": guardrail, **stamps},
     )
 
 

@@ -19,7 +19,7 @@ from agent.config import AgentConfig, LlmRetryConfig
 from agent.errors import AgentError
 from agent.langgraph_internals import listening_model, override_request
 from agent.middleware.handlers import ModelHandler
-from agent.middleware.localization import wording_for
+from agent.middleware.localization import localized_messages
 from agent.models.auxiliary import ModelSource
 from agent.models.circuit_breakers import BreakerCall, CircuitBreakers
 from agent.models.failures import ModelFailure, classify_error, fallback_message
@@ -264,7 +264,7 @@ def _with_listener(request: Request, streamed: _StreamedText) -> Request:
 
 def _failure_response(request: Request, failure: ModelFailure, streamed: _StreamedText) -> Response:
     message = fallback_message(
-        failure, wording_for(request), streamed=streamed.text, message_id=streamed.message_id
+        failure, localized_messages(request), streamed=streamed.text, message_id=streamed.message_id
     )
     return ModelResponse(result=[message])
 

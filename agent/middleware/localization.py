@@ -7,7 +7,7 @@ from agent.locales import AgentMessages, messages_for
 from agent.options import language_for_run
 
 
-def wording_for(request: ModelRequest | ToolCallRequest) -> AgentMessages:
-    """Return the words of the run that a request belongs to."""
+def localized_messages(request: ModelRequest | ToolCallRequest) -> AgentMessages:
+    """Return the messages in the language of the run that a request belongs to."""
     context = getattr(request.runtime, "context", None)
     return messages_for(language_for_run(context, ensure_config()))

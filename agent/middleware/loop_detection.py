@@ -16,7 +16,7 @@ from agent.config import LoopDetectionConfig
 from agent.langgraph_internals import override_request
 from agent.locales import AgentMessages
 from agent.middleware.handlers import ModelHandler
-from agent.middleware.localization import wording_for
+from agent.middleware.localization import localized_messages
 from agent.middleware.system_message import add_reminder
 from agent.middleware.tool_calls import without_tool_calls
 from agent.state import ThreadState
@@ -75,7 +75,7 @@ class LoopDetectionMiddleware(AgentMiddleware[ThreadState, Any]):
         if not self._exceeds_limit(response, found):
             return response
         return _final_response(
-            response, await handler(_without_tools(request)), wording_for(request)
+            response, await handler(_without_tools(request)), localized_messages(request)
         )
 
     def _with_warning(self, request: Request, found: CallCounts) -> Request:

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from agent.langgraph_internals import override_request
 from agent.middleware.handlers import ModelHandler
-from agent.middleware.localization import wording_for
+from agent.middleware.localization import localized_messages
 from agent.middleware.system_message import add_reminder, append_to_system_message
 from agent.middleware.tool_calls import without_tool_calls
 from agent.models.failures import is_fallback
@@ -69,7 +69,7 @@ class SanitizationMiddleware(AgentMiddleware[ThreadState, Any]):
     def _clean_response(self, request: Request, response: Response) -> Response:
         if not self._safety or not any(map(_was_filtered, response.result)):
             return response
-        note = wording_for(request).filtered
+        note = localized_messages(request).filtered
         result = [without_tool_calls(m, note) if _was_filtered(m) else m for m in response.result]
         return ModelResponse(result=result, structured_response=response.structured_response)
 

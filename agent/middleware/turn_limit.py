@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from agent.locales import AgentMessages
 from agent.middleware.handlers import ModelHandler
-from agent.middleware.localization import wording_for
+from agent.middleware.localization import localized_messages
 from agent.middleware.system_message import add_reminder
 from agent.middleware.tool_calls import without_tool_calls
 from agent.state import ThreadState
@@ -48,7 +48,7 @@ class TurnLimitMiddleware(AgentMiddleware[ThreadState, Any]):
         if not self._is_last(request):
             return await handler(request)
         response = await handler(add_reminder(request, LAST_TURN_REMINDER))
-        return _final_response(response, wording_for(request))
+        return _final_response(response, localized_messages(request))
 
     def _is_last(self, request: ModelRequest[Any]) -> bool:
         most = self._max_turns or get_config()["recursion_limit"] // STEPS_PER_MODEL_CALL
