@@ -15,7 +15,7 @@ from bots.registry import missing_keys
 
 
 async def diagnose_channel(
-    name: str, section: PlatformConfig, look: DiagnosisOptions
+    name: str, section: PlatformConfig, options: DiagnosisOptions
 ) -> Sequence[CheckResult]:
     """Check the bot of one section. Never raises."""
     if fault := missing_keys(name, section):
@@ -30,4 +30,4 @@ async def diagnose_channel(
             problem("settings", f"its SDK is not installed ({error.name})", "run `make install`")
         ]
     diagnose: Diagnose = module.diagnose
-    return await diagnose(section, replace(look, channel=name))
+    return await diagnose(section, replace(options, channel=name))

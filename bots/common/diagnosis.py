@@ -66,7 +66,7 @@ class DiagnosisOptions:
 
 
 Diagnose = Callable[..., Awaitable[Sequence[CheckResult]]]
-"""`bots/<platform>/diagnosis.py: diagnose(section, look)`. Never raises; every call has a deadline."""
+"""`bots/<platform>/diagnosis.py: diagnose(section, options)`. Never raises; every call has a deadline."""
 
 
 def ok(subject: str, text: str) -> CheckResult:

@@ -77,7 +77,7 @@ _ALL_GROUP_MESSAGES: Final = _RequiredScope(
 
 
 async def diagnose(
-    section: FeishuConfig, look: DiagnosisOptions, *, timeouts: FeishuTimeouts = TIMEOUTS
+    section: FeishuConfig, options: DiagnosisOptions, *, timeouts: FeishuTimeouts = TIMEOUTS
 ) -> Sequence[CheckResult]:
     """Look at the app behind a section's id and secret. Nothing here disturbs a running service."""
     logging.getLogger("httpx").setLevel(logging.WARNING)  # one INFO line a request, else
@@ -86,8 +86,8 @@ async def diagnose(
     )
     rest = FeishuRestClient(app, timeouts)
     async with rest.shared_pool():
-        results = await _run_checks(rest, section, app, timeouts=timeouts, channel=look.channel)
-    if look.setting_up:
+        results = await _run_checks(rest, section, app, timeouts=timeouts, channel=options.channel)
+    if options.setting_up:
         results = [_as_warning(finding) for finding in results]
     return [*results, *await check_clock(section.domain)]
 

@@ -55,20 +55,20 @@ _APP_FIX: Final = (
 )
 
 
-async def diagnose(section: SlackConfig, look: DiagnosisOptions) -> Sequence[CheckResult]:
+async def diagnose(section: SlackConfig, options: DiagnosisOptions) -> Sequence[CheckResult]:
     """Look at the app behind a section's tokens."""
     api = SlackApi(section, timeout_s=CALL_S)
     if section.bot_token.startswith("xapp-") and section.app_token.startswith("xoxb-"):
-        swapped = f"channels.{look.channel}.bot_token and app_token are interchanged"
+        swapped = f"channels.{options.channel}.bot_token and app_token are interchanged"
         return [
             problem("bot token", swapped, "swap them: xoxb-... is the bot's, xapp-... the app's")
         ]
     async with api.shared_session():
-        results = await _bot_token(api, look.channel)
+        results = await _bot_token(api, options.channel)
         if section.mode == "http":
-            results += _signing_secret(section, look.channel)
+            results += _signing_secret(section, options.channel)
         else:
-            results += await _app_token(api, look)
+            results += await _app_token(api, options)
     return [*results, _events(), *await check_clock(section.base_url)]
 
 
@@ -122,15 +122,19 @@ def _signing_secret(section: SlackConfig, channel: str) -> list[CheckResult]:
     return [problem("signing secret", "is not set, and mode http needs it", fix)]
 
 
-async def _app_token(api: SlackApi, look: DiagnosisOptions) -> list[CheckResult]:
+async def _app_token(api: SlackApi, options: DiagnosisOptions) -> list[CheckResult]:
     try:
         url = await api.open_connection_url()
     except SlackError as error:
-        fix = _APP_FIX.format(channel=look.channel) if error.code else _network_fix(look.channel)
+        fix = (
+            _APP_FIX.format(channel=options.channel)
+            if error.code
+            else _network_fix(options.channel)
+        )
         return [problem("app token", error.user_message, fix)]
     results = [ok("app token", "Slack gives connections for it")]
-    if look.exclusive:
-        results.append(await _connection(api, url, look.channel))
+    if options.exclusive:
+        results.append(await _connection(api, url, options.channel))
     return results
 
 
