@@ -9,11 +9,11 @@ from urllib.parse import quote
 
 from bots.common.limits import AccountLimiter, Windows
 from bots.feishu.errors import FeishuError
+from bots.feishu.json_node import JsonNode
 from bots.feishu.rest import FeishuRestClient, RequestBody, json_body
 from bus.errors import DeliveryError
 
 _MESSAGES: Final = "/open-apis/im/v1/messages"
-_CLOCK_DIGITS: Final = 15
 _REACTION_GONE: Final = 231007
 
 CALL_WINDOWS: Final[Windows] = {1.0: 45, 60.0: 950}
@@ -218,9 +218,8 @@ async def rate_limited(limiter: AccountLimiter, *, is_frame: bool = False) -> As
 
 
 def _parse_sent(data: Mapping[str, Any]) -> SentMessage:
-    at = str(data.get("create_time") or "")
-    plain = at.isascii() and at.isdigit() and len(at) <= _CLOCK_DIGITS
-    return SentMessage(id=_text(data, "message_id"), created_at=int(at) / 1000 if plain else 0.0)
+    created_at = JsonNode(data).seconds("create_time") or 0.0
+    return SentMessage(id=_text(data, "message_id"), created_at=created_at)
 
 
 def _text(data: Mapping[str, Any], name: str) -> str:

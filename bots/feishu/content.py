@@ -99,7 +99,7 @@ def parse_content(
         own_id: The bot's open id: rich text may mention it by that instead of a placeholder.
 
     Raises:
-        Unreadable: the type is none of text, post, image, file, audio, media, or the JSON is broken.
+        UnsupportedContent: the type is none of text, post, image, file, audio, media, or the JSON is broken.
 
     >>> parse_content("om_1", "text", '{"text": "hi"}').text
     'hi'

@@ -1,6 +1,5 @@
 """File downloads from Feishu: streams the resources of messages."""
 
-import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -11,6 +10,7 @@ from anyio import to_thread
 
 from bots.feishu.errors import TOKEN_CODES, FeishuError, FeishuResponse, error_from
 from bots.feishu.forwarded import REF, transcript
+from bots.feishu.json_node import parse_json
 from bots.feishu.rest import FeishuRestClient
 from bus.errors import FileTooLarge
 from bus.messages import Attachment
@@ -130,8 +130,5 @@ def _unambiguous(error: FeishuError) -> FeishuError:
 
 
 def _json_object(data: bytes) -> Mapping[str, Any]:
-    try:
-        body = json.loads(data)
-    except (ValueError, RecursionError):
-        return {}
+    body = parse_json(data)
     return body if isinstance(body, dict) else {}

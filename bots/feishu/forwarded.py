@@ -19,7 +19,8 @@ NAME: Final = "forwarded-messages.md"
 REF: Final = "forwarded/"
 """Begins the reference to them; the id of the message that holds them follows."""
 
-_CLOCK_DIGITS: Final = 15
+MERGE_FORWARD: Final = "merge_forward"
+"""The type of a message that holds others."""
 
 
 def transcript(items: Iterable[object]) -> str:
@@ -37,7 +38,7 @@ def transcript(items: Iterable[object]) -> str:
     people: dict[str, str] = {}
     parts = []
     for item in map(JsonNode, items):
-        if item.text("msg_type") == "merge_forward":
+        if item.text("msg_type") == MERGE_FORWARD:
             continue  # the one that holds the others, or one inside it, whose own follow
         sender = item["sender"].text("id")
         person = people.setdefault(sender, f"Person {len(people) + 1}")
@@ -46,22 +47,27 @@ def transcript(items: Iterable[object]) -> str:
 
 
 def _moment(item: JsonNode) -> str:
-    at = item.text("create_time")
-    if not (at.isascii() and at.isdigit() and len(at) <= _CLOCK_DIGITS):
+    at = item.seconds("create_time")
+    if at is None:
         return ""
     try:
-        moment = datetime.fromtimestamp(int(at) / 1000, tz=UTC)
+        moment = datetime.fromtimestamp(at, tz=UTC)
     except (ValueError, OverflowError, OSError):
         return ""
     return f", {moment:%Y-%m-%d %H:%M} UTC"
 
 
+def transcript_file(message: JsonNode) -> ParsedContent:
+    """Return a message that holds others as a file of them, which is made when it is fetched."""
+    ref = f"{REF}{message.text('message_id')}"
+    return ParsedContent(attachments=(Attachment(name=NAME, mime="text/markdown", ref=ref),))
+
+
 def parse_item(item: JsonNode) -> ParsedContent:
     """Return what a message of the API's page says, with readable mentions, and its files."""
     kind, content = item.text("msg_type"), item["body"].raw("content")
-    if kind == "merge_forward":
-        ref = f"{REF}{item.text('message_id')}"
-        return ParsedContent(attachments=(Attachment(name=NAME, mime="text/markdown", ref=ref),))
+    if kind == MERGE_FORWARD:
+        return transcript_file(item)
     if note := describe_unsupported(kind, content):
         return ParsedContent(text=note)
     try:

@@ -14,10 +14,9 @@ from bots.feishu.content import (
     parse_content,
 )
 from bots.feishu.events import BotAdded, ChatEntered, MenuClick, parse_other_event, sender_kind
-from bots.feishu.forwarded import NAME, REF
+from bots.feishu.forwarded import MERGE_FORWARD, transcript_file
 from bots.feishu.json_node import JsonNode
 from bus.messages import (
-    Attachment,
     ButtonPress,
     ConversationKey,
     InboundMessage,
@@ -27,11 +26,9 @@ from bus.messages import (
 )
 from bus.platform import Disposition
 
-_FORWARDED: Final = "merge_forward"
 _MESSAGE: Final = "im.message.receive_v1"
 _PLACEHOLDER: Final = re.compile(r"(@_user_\d+|@_all(?!\w))( ?)")
 _COMMAND_SUFFIX: Final = re.compile(r"^(\s*/[A-Za-z0-9_-]+)@(\S+)")
-_CLOCK_DIGITS: Final = 15
 
 
 class _IgnoreEvent(Exception):
@@ -118,16 +115,15 @@ def _message(header: JsonNode, event: JsonNode, bot: FeishuBot) -> InboundMessag
         replies_to=_replies_to(message),
         track_replies=not private,
         attachments=parsed.attachments,
-        sent_at=_seconds(message.text("create_time")),
+        sent_at=message.seconds("create_time"),
     )
 
 
 def _content(message: JsonNode, bot: FeishuBot, *, private: bool) -> ParsedContent:
     """Return what a message says. What cannot be read is told in private, where it was sent to the bot."""
     kind, content = message.text("message_type"), message.raw("content")
-    if kind == _FORWARDED:
-        ref = f"{REF}{message.text('message_id')}"
-        return ParsedContent(attachments=(Attachment(name=NAME, mime="text/markdown", ref=ref),))
+    if kind == MERGE_FORWARD:
+        return transcript_file(message)
     note = describe_unsupported(kind, content) if private else ""
     if note:
         return ParsedContent(text=note)
@@ -205,8 +201,3 @@ def _command(text: str, bot: FeishuBot) -> tuple[str, bool]:
     if match and match[2].casefold() == bot.name.casefold():
         return match[1] + text[match.end() :], True
     return text, False
-
-
-def _seconds(milliseconds: str) -> float | None:
-    plain = milliseconds.isascii() and milliseconds.isdigit() and len(milliseconds) <= _CLOCK_DIGITS
-    return int(milliseconds) / 1000 if plain else None

@@ -2,8 +2,11 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from bots.text.characters import clean
+
+_CLOCK_DIGITS: Final = 15
 
 
 def parse_json(data: bytes) -> object:
@@ -33,6 +36,16 @@ class JsonNode:
         """Return a text field as it is."""
         value = self._value.get(name)
         return value if isinstance(value, str) else ""
+
+    def seconds(self, name: str) -> float | None:
+        """Return a time, a text with milliseconds, as Unix seconds; None if it is none.
+
+        >>> JsonNode({"create_time": "1700000000123"}).seconds("create_time")
+        1700000000.123
+        """
+        value = self.raw(name)
+        is_time = value.isascii() and value.isdigit() and len(value) <= _CLOCK_DIGITS
+        return int(value) / 1000 if is_time else None
 
     def flag(self, name: str) -> bool:
         """Return whether a field is true."""
