@@ -22,6 +22,7 @@ from bots.telegram.api import (
     redact_sdk_logs,
 )
 from bots.telegram.callbacks import answer_callback_query
+from bots.telegram.calls import OutgoingMessage, delete_message, send_typing
 from bots.telegram.capabilities import capabilities
 from bots.telegram.dispatcher import UpdateDispatcher
 from bots.telegram.downloads import open_download
@@ -38,11 +39,10 @@ from bots.telegram.limits import (
     is_group,
     telegram_limiter,
 )
-from bots.telegram.outbound import OutgoingMessage, delete_message, send_typing
+from bots.telegram.outbound import TelegramMessages
 from bots.telegram.polling import UpdatePoller
-from bots.telegram.sender import TelegramSender
+from bots.telegram.receiver import TelegramReceiver
 from bots.telegram.setup import get_identity, register_commands
-from bots.telegram.updates import UpdateHandler
 from bots.telegram.webhook import TelegramWebhook, webhook_problem
 from bots.text.markdown import close_open
 from bots.text.split import split
@@ -127,7 +127,7 @@ class TelegramAdapter(
         self._allowed = ALLOWED_UPDATES + (DRAFT_UPDATES if config.streaming else ())
         self._intake: Intake | None = None
         self._drafts = TelegramDrafts()
-        self._sender = TelegramSender(
+        self._messages = TelegramMessages(
             rich=config.rich_messages == "auto", timeout_s=2 * self._timing.total_s()
         )
         self._limiter = telegram_limiter()
@@ -153,31 +153,31 @@ class TelegramAdapter(
     async def receive(self, intake: Intake) -> None:
         self._intake = intake
         async with self._connections.open() as bot:
-            handler = self._update_handler(bot, intake)
+            receiver = self._build_receiver(bot, intake)
             if self._config.mode == "webhook":
                 self._hook = TelegramWebhook(
                     self.name,
                     self._config,
-                    handler,
+                    receiver,
                     self.tracker,
                     timing=self._timing,
                     allowed=self._allowed,
                 )
-                await self.connection.run(partial(self._connect, bot, handler, self._hook))
+                await self.connection.run(partial(self._connect, bot, receiver, self._hook))
                 return
-            dispatcher = UpdateDispatcher(handler.handle, self._backoff)
+            dispatcher = UpdateDispatcher(receiver.handle, self._backoff)
             poller = UpdatePoller(
                 dispatcher, intake, self.tracker, timing=self._timing, allowed=self._allowed
             )
             async with dispatcher.running():
-                await self.connection.run(partial(self._connect, bot, handler, poller))
+                await self.connection.run(partial(self._connect, bot, receiver, poller))
 
     async def _connect(
-        self, bot: TelegramBot, handler: UpdateHandler, updates: UpdatePoller | TelegramWebhook
+        self, bot: TelegramBot, receiver: TelegramReceiver, updates: UpdatePoller | TelegramWebhook
     ) -> None:
         try:
             with anyio.fail_after(3 * self._timing.total_s()):
-                handler.identity = await get_identity(bot, self.name)
+                receiver.identity = await get_identity(bot, self.name)
                 await updates.prepare(bot)
                 if not self._registered:
                     self._registered = await register_commands(bot, self._commands)
@@ -219,9 +219,9 @@ class TelegramAdapter(
         *,
         buttons: Sequence[Button] = (),
     ) -> None:
-        content = await process_text(self._sender.compose, markdown, buttons)
+        content = await process_text(self._messages.compose, markdown, buttons)
         async with self._calling(target) as bot:
-            await self._sender.edit(bot, target, message, content)
+            await self._messages.edit(bot, target, message, content)
 
     @override
     async def update_streaming(
@@ -234,13 +234,13 @@ class TelegramAdapter(
         buttons: Sequence[Button] = (),
     ) -> None:
         if final:
-            content = await process_text(self._sender.compose, markdown, buttons)
+            content = await process_text(self._messages.compose, markdown, buttons)
         else:
             content = OutgoingMessage(
                 text=await process_text(_render_partial, markdown), buttons=buttons
             )
         async with self._calling(target, share=None if final else PATCH_SHARE) as bot:
-            await self._sender.edit(bot, target, message, content)
+            await self._messages.edit(bot, target, message, content)
 
     @override
     async def delete_message(self, target: ReplyTarget, message: MessageId) -> None:
@@ -302,11 +302,11 @@ class TelegramAdapter(
     async def _send_text(
         self, target: ReplyTarget, markdown: str, buttons: Sequence[Button], *, silent: bool
     ) -> MessageId:
-        content = await process_text(self._sender.compose, markdown, buttons, silent=silent)
+        content = await process_text(self._messages.compose, markdown, buttons, silent=silent)
 
         async def request(to: ReplyTarget) -> MessageId:
             async with self._calling(to) as bot:
-                return await self._sender.send(bot, to, content)
+                return await self._messages.send(bot, to, content)
 
         return await self._follow_migration(request, target)
 
@@ -331,7 +331,7 @@ class TelegramAdapter(
         async with self._limiter.limit(target.chat, share=share), self._connections.open() as bot:
             yield bot
 
-    def _update_handler(self, bot: TelegramBot, intake: Intake) -> UpdateHandler:
+    def _build_receiver(self, bot: TelegramBot, intake: Intake) -> TelegramReceiver:
         timeout_s = self._timing.total_s()
 
         def answer(query_id: str, response: PressResponse) -> None:
@@ -340,7 +340,7 @@ class TelegramAdapter(
                 lambda: answer_callback_query(bot, query_id, response, timeout_s=timeout_s),
             )
 
-        return UpdateHandler(
+        return TelegramReceiver(
             intake,
             frozenset(command.name for command in self._commands),
             answer=answer,

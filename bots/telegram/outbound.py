@@ -1,224 +1,148 @@
-"""Calls about one message: send, edit, delete, typing; with a fallback where formatting is refused."""
+"""Sends and edits messages: as rich messages if enabled and supported, as text with entities otherwise."""
 
+import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-import anyio
-from telegram import Bot, LinkPreviewOptions, Message, MessageEntity, ReplyParameters
-from telegram.constants import ChatAction
 from telegram.error import BadRequest, InvalidToken, TelegramError
 
-from bots.telegram.api import MALFORMED
-from bots.telegram.errors import (
-    delivery_error,
-    is_deleted,
-    is_entity_error,
-    is_not_modified,
-    is_unknown_method,
+from bots.telegram.api import TelegramBot, redact_tokens
+from bots.telegram.calls import (
+    OutgoingMessage,
+    TelegramTarget,
+    call_api,
+    edit_classic,
+    message_id_of,
+    send_classic,
+    target_of,
 )
-from bots.telegram.format import FormattedText, TextEntity
+from bots.telegram.errors import is_not_modified, is_unknown_method
+from bots.telegram.format import render
 from bots.telegram.keyboard import keyboard
-from bus.errors import DeliveryError
+from bots.telegram.rich_blocks import rich_blocks
+from bus.bounded import BoundedDict
 from bus.messages import Button, MessageId, ReplyTarget
 
-T = TypeVar("T")
+_LOG = logging.getLogger(__name__)
 
-_NAME = re.compile(r"@(?=\w)")
+_MAX_REFUSALS = 3
+"""Refusals in a row after which rich messages are no longer tried in a chat."""
+
+_MAX_CHATS = 1_000
+"""Chats that are remembered to refuse them."""
+
+_CHAT_ERRORS = re.compile(
+    "chat not found|thread|topic|rights|upgraded|replied|to edit|can't be edited|message_id",
+    re.IGNORECASE,
+)
+"""Refusals that concern the chat: text with entities would be refused as well."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TelegramTarget:
-    """A `ReplyTarget` as Bot API arguments.
+class TelegramMessages:
+    """Composes, sends and edits messages, and learns whether the server supports rich ones.
 
-    Attributes:
-        chat_id: A number, negative for groups; or a public channel's @name.
-        thread_id: Forum topic, or None.
-        reply_to: Message to reply to, in groups only: in a private chat there is nobody else.
+    Only a clear refusal leads to text with entities. A call of unknown outcome goes to the bus as an error: otherwise
+    the same answer could appear in two forms.
+
+    Args:
+        rich: Whether rich messages are wanted.
+        timeout_s: How long sending or editing one message may take.
     """
 
-    chat_id: int | str
-    thread_id: int | None = None
-    reply_to: int | None = None
+    def __init__(self, *, rich: bool, timeout_s: float) -> None:
+        self.takes_rich = rich
+        self._timeout_s = timeout_s
+        self._refusals = BoundedDict[object, int](_MAX_CHATS)
 
-    @property
-    def reply_parameters(self) -> ReplyParameters | None:
-        """The reply; the message is also sent if the one it replies to was deleted."""
-        if self.reply_to is None:
-            return None
-        return ReplyParameters(self.reply_to, allow_sending_without_reply=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutgoingMessage:
-    """The content of a message to send or edit.
-
-    Attributes:
-        text: Text and entities.
-        blocks: The same as blocks of a rich message; None = not as one.
-        buttons: Below the message.
-        silent: Without notification sound.
-    """
-
-    text: FormattedText
-    blocks: Sequence[Mapping[str, Any]] | None = None
-    buttons: Sequence[Button] = ()
-    silent: bool = False
-
-
-def target_of(reply_target: ReplyTarget) -> TelegramTarget:
-    """Return the Bot API arguments of a reply target.
-
-    >>> target_of(ReplyTarget(chat="-100200", thread="7", reply_to="12"))
-    TelegramTarget(chat_id=-100200, thread_id=7, reply_to=12)
-    >>> target_of(ReplyTarget(chat="42", reply_to="12"))
-    TelegramTarget(chat_id=42, thread_id=None, reply_to=None)
-
-    Raises:
-        DeliveryError: it is not a Telegram chat.
-    """
-    try:
-        chat_id = reply_target.chat if reply_target.chat.startswith("@") else int(reply_target.chat)
-        private = isinstance(chat_id, int) and chat_id > 0
-        return TelegramTarget(
-            chat_id=chat_id,
-            thread_id=int(reply_target.thread) if reply_target.thread else None,
-            reply_to=int(reply_target.reply_to) if reply_target.reply_to and not private else None,
+    def compose(
+        self, markdown: str, buttons: Sequence[Button] = (), *, silent: bool = False
+    ) -> OutgoingMessage:
+        """Return the content of a Markdown message."""
+        return OutgoingMessage(
+            text=render(markdown),
+            blocks=rich_blocks(markdown) if self.takes_rich else None,
+            buttons=buttons,
+            silent=silent,
         )
-    except ValueError:
-        raise DeliveryError("The reply target is not a Telegram chat") from None
 
+    async def send(
+        self, bot: TelegramBot, reply_target: ReplyTarget, content: OutgoingMessage
+    ) -> MessageId:
+        """Send one message. Raises DeliveryError."""
 
-async def call_api(
-    request: Callable[[TelegramTarget], Awaitable[T]], target: TelegramTarget, *, within_s: float
-) -> T:
-    """Make one call about a chat.
+        async def request(target: TelegramTarget) -> MessageId:
+            where = {
+                "chat_id": target.chat_id,
+                "message_thread_id": target.thread_id,
+                "reply_parameters": target.reply_parameters,
+                "disable_notification": content.silent or None,
+            }
+            answer = await self._call_rich(bot, "sendRichMessage", content, where)
+            if answer is None:
+                return await send_classic(bot, target, content)
+            return MessageId(str(int(answer["message_id"])))
 
-    Raises:
-        ChatMigratedError: the group became a supergroup; nothing happened.
-        DeliveryError: it failed, or nobody knows.
-    """
-    try:
-        with anyio.fail_after(within_s):
-            return await request(target)
-    except (TelegramError, *MALFORMED) as error:
-        # Not chained: aiohttp's exceptions may hold the URL, and the URL holds the token.
-        raise delivery_error(error) from None
+        return await call_api(request, target_of(reply_target), within_s=self._timeout_s)
 
+    async def edit(
+        self,
+        bot: TelegramBot,
+        reply_target: ReplyTarget,
+        message: MessageId,
+        content: OutgoingMessage,
+    ) -> None:
+        """Replace a message of ours. Raises DeliveryError; repeating it is harmless."""
 
-async def send_classic(bot: Bot, target: TelegramTarget, content: OutgoingMessage) -> MessageId:
-    """Send text with entities, or bare text if they are refused. Raises TelegramError."""
-    try:
-        return await _send(bot, target, content)
-    except BadRequest as error:
-        if not content.text.entities or not is_entity_error(error):
-            raise
-        return await _send(bot, target, _without_entities(content))
-
-
-async def edit_classic(
-    bot: Bot, target: TelegramTarget, message_id: int, content: OutgoingMessage
-) -> None:
-    """Edit a message likewise; an unchanged one is fine. Raises TelegramError."""
-    try:
-        await _edit(bot, target, message_id, content)
-    except BadRequest as error:
-        if is_not_modified(error):
-            return
-        if not content.text.entities or not is_entity_error(error):
-            raise
-        await _edit(bot, target, message_id, _without_entities(content))
-    except InvalidToken as error:
-        raise _edit_error(error) from None
-
-
-async def delete_message(
-    bot: Bot, reply_target: ReplyTarget, message: MessageId, *, within_s: float
-) -> None:
-    """Delete a message of ours; one that is gone is fine. Raises DeliveryError."""
-
-    async def request(target: TelegramTarget) -> None:
-        try:
-            await bot.delete_message(target.chat_id, message_id_of(message))
-        except BadRequest as error:
-            if not is_deleted(error):
+        async def request(target: TelegramTarget) -> None:
+            message_id = message_id_of(message)
+            where = {"chat_id": target.chat_id, "message_id": message_id}
+            try:
+                if await self._call_rich(bot, "editMessageText", content, where) is not None:
+                    return
+            except BadRequest as error:
+                if is_not_modified(error):
+                    return
                 raise
+            await edit_classic(bot, target, message_id, content)
+
+        await call_api(request, target_of(reply_target), within_s=self._timeout_s)
+
+    async def _call_rich(
+        self, bot: TelegramBot, method: str, content: OutgoingMessage, where: Mapping[str, object]
+    ) -> Mapping[str, Any] | None:
+        """Return the response to a rich call; None if the message is not rich, or rich messages are not supported.
+
+        Raises:
+            TelegramError: it failed otherwise, or the outcome is unknown.
+        """
+        chat = where["chat_id"]
+        refusals = self._refusals.get(chat, 0)
+        if not content.blocks or not self.takes_rich or refusals >= _MAX_REFUSALS:
+            return None
+        arguments = {
+            "rich_message": {"blocks": content.blocks},
+            "reply_markup": keyboard(content.buttons),
+        }
+        try:
+            answer = await bot.call_method(method, {**where, **arguments})
         except InvalidToken as error:
-            raise _edit_error(error) from None
-
-    await call_api(request, target_of(reply_target), within_s=within_s)
-
-
-async def send_typing(bot: Bot, reply_target: ReplyTarget, *, within_s: float) -> None:
-    """Show "typing" for 5 seconds, or until a message arrives. Raises DeliveryError."""
-
-    async def request(target: TelegramTarget) -> bool:
-        return await bot.send_chat_action(
-            target.chat_id, ChatAction.TYPING, message_thread_id=target.thread_id
-        )
-
-    await call_api(request, target_of(reply_target), within_s=within_s)
-
-
-async def _send(bot: Bot, target: TelegramTarget, content: OutgoingMessage) -> MessageId:
-    message = await bot.send_message(
-        target.chat_id,
-        content.text.text,
-        entities=sdk_entities(content.text),
-        message_thread_id=target.thread_id,
-        reply_parameters=target.reply_parameters,
-        link_preview_options=LinkPreviewOptions(is_disabled=True),
-        reply_markup=keyboard(content.buttons),
-        disable_notification=content.silent or None,
-    )
-    return MessageId(str(message.message_id))
-
-
-async def _edit(
-    bot: Bot, target: TelegramTarget, message_id: int, content: OutgoingMessage
-) -> Message | bool:
-    return await bot.edit_message_text(
-        content.text.text,
-        target.chat_id,
-        message_id,
-        entities=sdk_entities(content.text),
-        link_preview_options=LinkPreviewOptions(is_disabled=True),
-        reply_markup=keyboard(content.buttons),
-    )
-
-
-def sdk_entities(formatted: FormattedText) -> list[MessageEntity] | None:
-    """Return the SDK's entities of a text; None if there are none."""
-    return [_entity(entity) for entity in formatted.entities] or None
-
-
-def message_id_of(message: MessageId) -> int:
-    """Return the Bot API's message id. Raises DeliveryError."""
-    try:
-        return int(message)
-    except ValueError:
-        raise DeliveryError("This is not a Telegram message") from None
-
-
-def _edit_error(error: InvalidToken) -> Exception:
-    """Return the error of a failed edit or deletion: a server without the method can never do it."""
-    if not is_unknown_method(error):
-        return error
-    return DeliveryError("This Bot API server cannot edit or delete messages", target_gone=True)
-
-
-def _without_entities(content: OutgoingMessage) -> OutgoingMessage:
-    """Return the text without entities, and with harmless names: names in code would become mentions."""
-    text = FormattedText(text=_NAME.sub("@\u2060", content.text.text), entities=())
-    return replace(content, text=text)
-
-
-def _entity(entity: TextEntity) -> MessageEntity:
-    return MessageEntity(
-        entity.type,
-        entity.offset,
-        entity.length,
-        url=entity.url or None,
-        language=entity.language or None,
-    )
+            if not is_unknown_method(error):
+                raise
+            self.takes_rich = False
+            _LOG.info("telegram: rich messages are off: the server does not support them")
+            return None
+        except BadRequest as error:
+            if is_not_modified(error) or _CHAT_ERRORS.search(error.message):
+                raise
+            self._refusals[chat] = refusals + 1
+            _LOG.info(
+                "telegram: a rich message was refused in chat %s: %s",
+                chat,
+                redact_tokens(error.message),
+            )
+            return None
+        if not isinstance(answer, Mapping):
+            raise TelegramError("The answer is no message")
+        self._refusals.pop(chat, None)
+        return answer

@@ -15,8 +15,8 @@ from bots.common.health import HealthTracker, describe_refusal
 from bots.telegram.api import TelegramBot, TelegramTimeouts
 from bots.telegram.dispatcher import UpdateDispatcher
 from bots.telegram.errors import cause_name
+from bots.telegram.receiver import update_id_of
 from bots.telegram.stall_check import StallCheck
-from bots.telegram.updates import update_id_of
 from bus.platform import Intake
 
 _LOG = logging.getLogger(__name__)

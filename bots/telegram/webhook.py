@@ -30,7 +30,7 @@ from bots.common.webhooks import (
 from bots.config import TelegramConfig
 from bots.telegram.api import TelegramBot, TelegramTimeouts, redact_tokens
 from bots.telegram.dispatcher import chat_of
-from bots.telegram.updates import UpdateHandler, update_id_of
+from bots.telegram.receiver import TelegramReceiver, update_id_of
 from bots.text.characters import clean
 
 _LOG = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class TelegramWebhook:
     Args:
         channel: Instance name.
         config: Its section.
-        handler: Handles updates.
+        receiver: Handles updates.
         health: Shows the state of the connection.
         timing: Deadlines.
         allowed: Kinds of updates.
@@ -66,7 +66,7 @@ class TelegramWebhook:
         self,
         channel: str,
         config: TelegramConfig,
-        handler: UpdateHandler,
+        receiver: TelegramReceiver,
         health: HealthTracker,
         *,
         timing: TelegramTimeouts,
@@ -74,7 +74,7 @@ class TelegramWebhook:
     ) -> None:
         self._channel = channel
         self._config = config
-        self._handler = handler
+        self._receiver = receiver
         self._health = health
         self._timing = timing
         self._allowed = allowed
@@ -135,10 +135,10 @@ class TelegramWebhook:
         if update_id is None:
             _LOG.info("telegram: an update without an id is ignored")
             return ACKNOWLEDGED
-        if self._handler.identity is None:
+        if self._receiver.identity is None:
             return RETRY_LATER
         async with self._chats.hold(chat_of(raw)):
-            self._refusal = await self._handler.handle(raw, update_id)
+            self._refusal = await self._receiver.handle(raw, update_id)
         if self._refusal:
             self._health.mark_connected(describe_refusal(self._refusal))
             return RETRY_LATER

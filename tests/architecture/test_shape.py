@@ -54,7 +54,7 @@ BROAD_EXCEPTS = {
     "agent/uploads/worker.py": "a document or image: every parser raises its own kinds, in a process of its own",
     "bots/feishu/receiver.py": "a handed-over event: whatever failed, it is not acknowledged",
     "bots/slack/socket_mode.py": "an envelope: whatever Bolt raised, it is not acknowledged",
-    "bots/telegram/updates.py": "a handed-over update: whatever failed, it is not confirmed",
+    "bots/telegram/receiver.py": "a handed-over update: whatever failed, it is not confirmed",
     "bots/common/adapter.py": "one message: whatever failed, nothing was kept, and the platform has it still",
     "bots/common/background.py": "a background task: nothing depends on it",
     "bots/common/webhooks.py": "a delivery over HTTP: whatever failed, the platform is asked to send it again",

@@ -30,7 +30,7 @@ from bots.telegram.api import MALFORMED
 from bots.telegram.dispatcher import chat_of
 from bots.telegram.events import parse_update
 from bots.telegram.mentions import TelegramIdentity
-from bots.telegram.updates import update_id_of
+from bots.telegram.receiver import update_id_of
 from bus.inbound.clean import clean_message
 from bus.messages import InboundMessage, decode_inbound, encode_inbound
 from tests.fuzz.mutation import damage_bytes, damage_json, to_json

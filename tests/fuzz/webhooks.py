@@ -18,7 +18,7 @@ from bots.slack.inbound import parse_event, parse_slash_command
 from bots.slack.payload import find_installation
 from bots.slack.webhook import SlackWebhook, parse_request, sign_request
 from bots.telegram.api import TelegramTimeouts
-from bots.telegram.updates import UpdateHandler
+from bots.telegram.receiver import TelegramReceiver
 from bots.telegram.webhook import TelegramWebhook
 from bus.config import ChannelPolicy
 from tests.fakes.intake import RecordingIntake
@@ -104,7 +104,7 @@ async def no_greeting(*_: object, **__: object) -> NoReturn:
 
 
 def telegram_webhook(intake: RecordingIntake) -> TelegramWebhook:
-    handler = UpdateHandler(
+    receiver = TelegramReceiver(
         intake,
         COMMANDS,
         answer=lambda *_: None,
@@ -113,11 +113,11 @@ def telegram_webhook(intake: RecordingIntake) -> TelegramWebhook:
             ChannelPolicy(group_policy="disabled"), no_greeting, BackgroundTasks("telegram")
         ),
     )
-    handler.identity = TELEGRAM
+    receiver.identity = TELEGRAM
     config = TelegramConfig(webhook_secret=SECRET)
     health = HealthTracker("telegram")
     return TelegramWebhook(
-        "telegram", config, handler, health, timing=TelegramTimeouts(), allowed=()
+        "telegram", config, receiver, health, timing=TelegramTimeouts(), allowed=()
     )
 
 

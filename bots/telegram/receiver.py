@@ -1,4 +1,4 @@
-"""Handling of one update: parse it, hand it to the bus, say whether Telegram may forget it."""
+"""Telegram updates to the bus: parses each, hands it over, and says whether Telegram may forget it."""
 
 import logging
 from collections import Counter, deque
@@ -37,7 +37,7 @@ _PROGRAM_ERRORS = (LookupError, TypeError, ValueError, AttributeError, Arithmeti
 """What an update may raise that no retry cures, unlike a full disk."""
 
 
-class UpdateHandler:
+class TelegramReceiver:
     """Hands updates to the bus, and says whether Telegram may forget them.
 
     Args:
