@@ -26,10 +26,10 @@ from bus.conversation.workers import ConversationWorkers
 from bus.inbound.build import build_inbound
 from bus.inbound.chat_migrations import ChatMigrations
 from bus.inbound.dispatcher import InboundDispatcher
-from bus.inbound.forwarding import ForwardingIntake
 from bus.inbound.intake import BusIntake
-from bus.inbound.takeover import ChatTakeover
-from bus.inbound.work_sharing import WorkSharing
+from bus.nodes.forwarding import ForwardingIntake
+from bus.nodes.takeover import ChatTakeover
+from bus.nodes.work_sharing import WorkSharing
 from bus.outbound.retry_policy import RetryTimings
 from bus.outbound.worker import DeliveryWorker
 from bus.platform import Adapter, ChannelHealth, Clock, Disposition, Intake

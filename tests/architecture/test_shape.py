@@ -61,7 +61,7 @@ BROAD_EXCEPTS = {
     "bus/broadcasts/sender.py": "broadcasts: they are tried again, the bus goes on",
     "bus/inbound/album.py": "an album whose row cannot be reloaded: it is queued as it was",
     "bus/inbound/dispatcher.py": "a command: the person is told",
-    "bus/inbound/takeover.py": "a search for chats without a node: it is tried again, the node goes on",
+    "bus/nodes/takeover.py": "a search for chats without a node: it is tried again, the node goes on",
     "bus/service.py": "housekeeping: it is tried again, the bus goes on",
     "bus/supervision.py": "an adapter: it is started again, the others go on",
     "store/writer.py": "a unit of work: its error goes to whoever sent it",

@@ -10,7 +10,6 @@ import anyio
 
 from bus.config import BusConfig, RateLimit
 from bus.inbound.limits import ACCEPTED
-from bus.inbound.takeover import SEARCHES_OF_ALL
 from bus.locales.en import ENGLISH
 from bus.messages import (
     OutboundText,
@@ -20,6 +19,7 @@ from bus.messages import (
     encode_inbound,
     encode_outbound,
 )
+from bus.nodes.takeover import SEARCHES_OF_ALL
 from bus.platform import Disposition
 from store.chat_owners import ChatOwners
 from store.config import StoreConfig

@@ -18,7 +18,7 @@ from anyio.abc import TaskGroup
 
 from bus.config import BusConfig
 from bus.errors import IntakeClosed
-from bus.inbound.takeover import SEARCHES_OF_OWN
+from bus.nodes.takeover import SEARCHES_OF_OWN
 from bus.platform import Disposition
 from store.config import StoreConfig
 from store.database import Database

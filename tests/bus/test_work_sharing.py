@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from bus.config import BusConfig
-from bus.inbound.work_sharing import FREE_SLOTS, list_waiting
 from bus.messages import ConversationKey
+from bus.nodes.work_sharing import FREE_SLOTS, list_waiting
 from store.config import StoreConfig
 from tests.bus.harness import BusHarness
 from tests.bus.test_chats_of_nodes import TwoNodes, key_of, two_nodes

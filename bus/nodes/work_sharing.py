@@ -1,7 +1,7 @@
 """Gives chats whose turns wait for a run slot to a node that has free ones.
 
 Chats are divided by their names, not by what is said in them: the turns of one node may wait while another one has
-nothing to do. Only where several nodes share a PostgreSQL database.
+nothing to do.
 """
 
 import logging

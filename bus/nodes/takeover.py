@@ -1,6 +1,6 @@
 """Takes over the chats of nodes that are gone, and does what other nodes leave to this one.
 
-Only where several nodes share a PostgreSQL database. Signals make it quick; what they miss is found by searching.
+Signals make it quick; what they miss is found by searching.
 """
 
 import logging

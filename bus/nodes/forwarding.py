@@ -1,7 +1,6 @@
 """Hands events to the node that owns their chat, where what they act on is in that node's memory.
 
 Presses, edits and deletions act on turns, files of an album on the album, and an answer without a reply on a question.
-Only where several nodes share a PostgreSQL database.
 """
 
 import json
