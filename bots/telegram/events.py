@@ -8,7 +8,14 @@ from telegram import CallbackQuery, ChatMember, ChatMemberUpdated, Message, Upda
 from telegram.constants import ChatType
 
 from bots.common.events import IgnoredEvent
-from bots.telegram.inbound import in_topic, is_content, kind_of_message, language_of, parse_message
+from bots.telegram.inbound import (
+    in_topic,
+    is_content,
+    kind_of_message,
+    language_of,
+    parse_message,
+    sender_of,
+)
 from bots.telegram.mentions import TelegramIdentity
 from bots.text.quotations import clean_name
 from bus.messages import (
@@ -164,9 +171,7 @@ def _membership(
             event_id=str(update_id),
             workspace=str(identity.user_id),
             chat=str(update.chat.id),
-            added_by=Sender(
-                user_id=str(user.id), name=clean_name(user.full_name), is_bot=bool(user.is_bot)
-            ),
+            added_by=sender_of(user),
             language=language_of(user),
         )
     return IgnoredEvent(f"the bot is now {status} in a {kind} chat")
@@ -191,11 +196,7 @@ def _callback_query(
         reply_target=ReplyTarget(chat=chat, thread=thread, reply_to=str(message.message_id)),
         message_id=str(message.message_id),
         token=token,
-        sender=Sender(
-            user_id=str(query.from_user.id),
-            name=clean_name(query.from_user.full_name),
-            is_bot=bool(query.from_user.is_bot),
-        ),
+        sender=sender_of(query.from_user),
         is_private=message.chat.type == ChatType.PRIVATE,
         language=language_of(query.from_user),
     )

@@ -8,13 +8,9 @@ from telegram.helpers import effective_message_type
 
 from bots.common.events import HELP, IgnoredEvent
 from bots.telegram.attachments import parse_attachments
-from bots.telegram.context import (
-    add_context,
-    describe_content,
-    is_forwarded,
-    quoted_message,
-)
+from bots.telegram.content import describe_content
 from bots.telegram.mentions import ParsedText, TelegramIdentity, parse_text
+from bots.telegram.quotes import add_quotes, is_forwarded, quoted_message
 from bots.text.quotations import clean_name
 from bus.messages import Attachment, ConversationKey, InboundMessage, ReplyTarget, Sender
 from bus.platform import Disposition
@@ -112,6 +108,11 @@ def _author(message: Message, identity: TelegramIdentity) -> Sender | IgnoredEve
         return Sender(user_id=str(chat.id), name=clean_name(chat.title or chat.username or ""))
     if user is None or user.id == identity.user_id:
         return IgnoredEvent(kind_of_message(message), Disposition.FROM_BOT)
+    return sender_of(user)
+
+
+def sender_of(user: User) -> Sender:
+    """Return a person, or a bot, as the bus knows them."""
     return Sender(user_id=str(user.id), name=clean_name(user.full_name), is_bot=bool(user.is_bot))
 
 
@@ -209,7 +210,7 @@ def _text(
             return parsed.text
     if not _says(parsed):
         return ""
-    return add_context(parsed.text, message, identity)
+    return add_quotes(parsed.text, message, identity)
 
 
 def _says(parsed: ParsedText) -> bool:

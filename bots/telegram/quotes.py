@@ -1,63 +1,23 @@
-"""What a message says beside its own words: what it replies to, who wrote what it forwards, what it shows. Pure."""
+"""What a message says beside its own words: what it replies to, and who wrote what it forwards. Pure."""
 
 from telegram import (
     Chat,
-    Contact,
-    Dice,
-    Location,
     Message,
     MessageOrigin,
     MessageOriginChannel,
     MessageOriginChat,
     MessageOriginHiddenUser,
     MessageOriginUser,
-    Poll,
-    Sticker,
     User,
-    Venue,
 )
 
+from bots.telegram.content import describe_content
 from bots.telegram.mentions import TelegramIdentity, parse_text
 from bots.text.characters import clean
 from bots.text.quotations import FORWARDED, clean_name, quotation, with_quotations
 
-_UNREADABLE = {
-    "story": "a story",
-    "game": "a game",
-    "paid_media": "paid media",
-    "checklist": "a checklist",
-    "invoice": "an invoice",
-    "giveaway": "a giveaway",
-}
-"""What people can send or forward that has no words for us, by Telegram's name."""
 
-
-def describe_content(message: Message) -> str:  # noqa: PLR0911 - one return per kind
-    """Return what a message without text and files shows, in words for the agent; "" for service messages.
-
-    A venue also has a location, and a die of Telegram's is no sticker.
-    """
-    match message:
-        case Message(venue=Venue(title=title, address=address, location=location)):
-            return f"[Place: {clean_name(title)}, {clean_name(address)} ({_coordinates(location)})]"
-        case Message(location=Location() as location):
-            return f"[Location: {_coordinates(location)}]"
-        case Message(contact=Contact() as contact):
-            name = clean_name(f"{contact.first_name} {contact.last_name or ''}")
-            return f"[Contact: {name}, {clean_name(contact.phone_number)}]"
-        case Message(poll=Poll(question=question, options=options)):
-            lines = [f"- {clean_name(option.text)}" for option in options]
-            return "\n".join([f"[Poll: {' '.join(clean(question).split())}]", *lines])
-        case Message(dice=Dice(emoji=emoji, value=value)):
-            return f"[{clean_name(emoji)} {value}]"
-        case Message(sticker=Sticker(emoji=emoji)):
-            return f"[Not readable here: a sticker {clean_name(emoji or '')}".rstrip() + "]"
-        case _:
-            names = [what for field, what in _UNREADABLE.items() if getattr(message, field)]
-            return f"[Not readable here: {names[0]}]" if names else ""
-
-
-def add_context(text: str, message: Message, identity: TelegramIdentity) -> str:
+def add_quotes(text: str, message: Message, identity: TelegramIdentity) -> str:
     """Return a message's own words with what they reply to; forwarded ones as what they are.
 
     Words that the conversation has already, those of the bot, are quoted only where the person selected some of them.
@@ -131,7 +91,3 @@ def _user_name(user: User) -> str:
 
 def _chat_name(chat: Chat) -> str:
     return clean_name(chat.title or chat.username or "")
-
-
-def _coordinates(location: Location) -> str:
-    return f"{location.latitude:.6f}, {location.longitude:.6f}"
