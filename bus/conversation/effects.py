@@ -143,9 +143,9 @@ class TurnEffects:
 
     async def prepare(self, turn: Turn) -> TurnEvent:
         """Show that work begins; look up the question that the message may answer."""
-        if turn.display is None:
-            display = show_live_reply(self._delivery, turn.row, turn.message.inbound)
-            turn.display = await turn.stack.enter_async_context(display)
+        if turn.live_reply is None:
+            shown = show_live_reply(self._delivery, turn.row, turn.message.inbound)
+            turn.live_reply = await turn.stack.enter_async_context(shown)
         turn.attempt.question = await self._questions.open_before(turn.row, turn.message.text)
         return TurnEvent.PREPARED if turn.attempt.attachments else TurnEvent.UPLOADED
 
@@ -254,7 +254,7 @@ class TurnEffects:
         if turn.reason in (None, CancelReason.EDITED) and turn.newest(turn.message) != turn.message:
             turn.reason = None  # it was edited after the run: that is offered to be answered
             turn.outdated.append(turn.newest(turn.message))
-        seen = turn.display.shown if turn.display is not None else LiveMessages()
+        seen = turn.live_reply.shown if turn.live_reply is not None else LiveMessages()
         reply = turn.reply if turn.reason is None else cancelled_reply(turn, seen)
         turn.reply = reply
         row, inbound = turn.row, turn.message.inbound
@@ -291,12 +291,12 @@ class TurnEffects:
         row, text = turn.row, turn.failure_text
         # A text of ours says what has to change first; what failed for no known reason may be tried again.
         reply = Reply(markdown=text or turn.texts.failed, failed=True, retry=not text)
-        cards = 0
-        while await self._delivery.find_row(streaming_key(row, cards)) is not None:
-            cards += 1
+        streaming_count = 0
+        while await self._delivery.find_row(streaming_key(row, streaming_count)) is not None:
+            streaming_count += 1
         notice = await self._delivery.find_row(notice_key(row))
         noticed = notice.key if notice else ""
-        seen = LiveMessages(streaming_count=cards, notice_key=noticed, edit_in_doubt=True)
+        seen = LiveMessages(streaming_count=streaming_count, notice_key=noticed, edit_in_doubt=True)
         rows = await self._reply_rows(turn, reply, seen)
         # What the run consumed fails with it: nobody else works on these messages.
         answered = [message.row.id for message in turn.consumed]

@@ -178,7 +178,7 @@ class Turn:
         self.is_left = False
         self.finished = anyio.Event()
         self.stack = AsyncExitStack()
-        self.display: LiveReply | None = None
+        self.live_reply: LiveReply | None = None
         self.reply: Reply | None = None
         self.run_tasks: TaskGroup | None = None
         self.waits_since: float | None = None

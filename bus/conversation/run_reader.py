@@ -69,8 +69,8 @@ class RunReader:
                     attempt.run_id = part.run_id
                     bind_run(part.run_id)
                     await turn.apply(TurnEvent.RUN_STARTED)
-                if fold.add(part) and turn.display is not None:
-                    turn.display.update(fold.shown_text, fold.progress.lines)
+                if fold.add(part) and turn.live_reply is not None:
+                    turn.live_reply.update(fold.shown_text, fold.progress.lines)
                 if fold.length > ENDLESS * self._max_chars:
                     return await self._end(turn)
         return await self._conclude(turn)

@@ -246,14 +246,14 @@ def _label(option: str) -> str:
 
 
 def _texts(
-    row: InboxRow, inbound: InboundMessage, parts: Sequence[str], cards: int = 0
+    row: InboxRow, inbound: InboundMessage, parts: Sequence[str], streaming_count: int = 0
 ) -> list[OutboundText]:
     return [
         OutboundText(
             channel=row.key.channel,
             reply_target=inbound.reply_target,
             markdown=part,
-            replaces=streaming_key(row, index) if index < cards else "",
+            replaces=streaming_key(row, index) if index < streaming_count else "",
         )
         for index, part in enumerate(parts)
     ]
