@@ -11,7 +11,7 @@ from bots.text.characters import clean_outbound
 from bots.text.delimiters import finish_inline
 from bots.text.links import escape_url, is_deceptive
 from bots.text.memo import Memo, MemoizedMarkdown
-from bots.text.parser import MarkdownParser, block_tokens
+from bots.text.parser import block_tokens, inline_tokens
 from bots.text.tree import plain
 
 _DEPTH = 8
@@ -40,11 +40,10 @@ class _TreeBuilder:
 
     def __init__(self, markdown: str) -> None:
         self._memo: Memo = markdown.memo if isinstance(markdown, MemoizedMarkdown) else {}
-        self._parser = MarkdownParser()
         self._markdown = markdown
 
     def read(self) -> tuple[tree.Block, ...]:
-        return self._blocks(iter(self._parser.blocks(self._markdown)), end="")
+        return self._blocks(iter(block_tokens(self._markdown)), end="")
 
     def _blocks(self, stream: Iterator[Token], end: str) -> tuple[tree.Block, ...]:
         blocks = []
@@ -77,7 +76,7 @@ class _TreeBuilder:
         content = next(stream).content
         next(stream)
         if content not in self._memo:
-            self._memo[content] = _inlines(self._parser.inlines(content))
+            self._memo[content] = _inlines(inline_tokens(content))
         return self._memo[content]
 
     def _list(self, opening: Token, stream: Iterator[Token]) -> tree.ListBlock:

@@ -126,21 +126,14 @@ def _engine() -> MarkdownIt:
     return engine
 
 
-class MarkdownParser:
-    """Parses Markdown to markdown-it's tokens: blocks first, the text inside them on demand."""
-
-    def blocks(self, markdown: str) -> Sequence[Token]:
-        """Parse the block structure alone: `inline` tokens keep their text in `content`."""
-        return _engine().parse(clean_outbound(markdown))
-
-    def inlines(self, content: str) -> Sequence[Token]:
-        """Parse the content of an `inline` token."""
-        return _engine().inline.parse(content, _engine(), {}, [])
-
-
 def block_tokens(markdown: str) -> Sequence[Token]:
-    """Parse the block structure alone."""
-    return MarkdownParser().blocks(markdown)
+    """Parse the block structure of Markdown alone: `inline` tokens keep their text in `content`."""
+    return _engine().parse(clean_outbound(markdown))
+
+
+def inline_tokens(content: str) -> Sequence[Token]:
+    """Parse the content of an `inline` token."""
+    return _engine().inline.parse(content, _engine(), {}, [])
 
 
 def outline(markdown: str) -> Sequence[Token]:
