@@ -1,4 +1,4 @@
-"""One attempt at one outbox row: send a message or file, edit or delete a message."""
+"""Sends one outbox row through its adapter: a message or file, an edit, a deletion."""
 
 import logging
 from collections.abc import Sequence
