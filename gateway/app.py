@@ -112,7 +112,7 @@ class Application(FastAPI):
         self.by_node: ASGIApp | None = None
         self.router.redirect_slashes = False
         self.state.services = services
-        self.state.agent_services = services.agent
+        self.state.agent_services = services.agent_services
         self.add_middleware(ErrorMiddleware)
         errors.install_error_handlers(self)
         self._direct = direct_routes()

@@ -168,7 +168,7 @@ async def collect_metrics(services: Services) -> CollectorRegistry:
         await _add_channels(page, services.bus)
     _add_runs(page, services)
     _add_models(page, services)
-    for server in await services.agent.mcp.statuses():
+    for server in await services.agent_services.mcp.statuses():
         page.add("parley_mcp_server_state", 1, server.name, server.state)
     page.add_histogram("parley_event_loop_lag_seconds", services.watchdog.lag)
     page.add("parley_event_loop_blocked_total", services.watchdog.blocked_count)
@@ -212,12 +212,12 @@ def _add_runs(page: _Snapshot, services: Services) -> None:
 
 
 def _add_models(page: _Snapshot, services: Services) -> None:
-    breakers = services.agent.circuit_breakers
+    breakers = services.agent_services.circuit_breakers
     for (model, outcome), count in sorted(breakers.requests.items()):
         page.add("parley_model_requests_total", count, model, outcome)
     for (model, kind), count in sorted(breakers.tokens.items()):
         page.add("parley_model_tokens_total", count, model, kind)
     for model, count in sorted(breakers.retries.items()):
         page.add("parley_model_retries_total", count, model)
-    for entry in services.agent.config.get().chat_models:
+    for entry in services.agent_services.config.get().chat_models:
         page.add("parley_model_circuit_open", breakers.is_open(entry.name), entry.name)

@@ -76,7 +76,7 @@ async def _check_store(services: Services) -> ReadinessCheck:
 
 async def _check_files(services: Services) -> Mapping[str, ReadinessCheck]:
     """Check the bucket, if files are in one. Messages without files are answered also while it cannot be reached."""
-    mirror = services.agent.mirror
+    mirror = services.agent_services.mirror
     if not mirror.is_remote:
         return {}
     try:
@@ -124,8 +124,8 @@ async def _check_models(services: Services) -> ReadinessCheck:
     """Judge the models by their latest calls. The service is ready while one of them works."""
     if services.config.bus.langgraph_url:
         return ReadinessCheck(ok=True, state="elsewhere")
-    breakers = services.agent.circuit_breakers
-    names = [entry.name for entry in services.agent.config.get().chat_models]
+    breakers = services.agent_services.circuit_breakers
+    names = [entry.name for entry in services.agent_services.config.get().chat_models]
     failing = [
         name
         for name in names

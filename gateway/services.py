@@ -75,7 +75,7 @@ class Services:
     heartbeat_s: float = 5.0
 
     @property
-    def agent(self) -> AgentServices:
+    def agent_services(self) -> AgentServices:
         """The agent's services: memory, skills, uploads and so on."""
         return self.agents.services
 
@@ -93,7 +93,7 @@ class Services:
         """
         await self.runs.rows.check_thread(thread_id)
         is_known = await self.runs.delete_thread(thread_id)
-        had_files = await self.agent.delete_files(thread_id)
+        had_files = await self.agent_services.delete_files(thread_id)
         return is_known or had_files
 
     async def delete_thread_anywhere(self, thread_id: str) -> bool:
@@ -114,6 +114,6 @@ class Services:
     async def delete_thread_files(self, thread_id: str) -> None:
         """Delete the files of a thread; files that cannot be deleted are logged and kept."""
         try:
-            await self.agent.delete_files(thread_id)
+            await self.agent_services.delete_files(thread_id)
         except (StoreError, OSError):
             log.exception("the files of thread %s could not be deleted", thread_id)

@@ -12,7 +12,7 @@ async def list_agent_assistants(services: Services) -> list[Assistant]:
     """Return one assistant for each custom agent."""
     return [
         _build_assistant(services, agent)
-        for agent in await services.agent.custom_agents.list_agents()
+        for agent in await services.agent_services.custom_agents.list_agents()
     ]
 
 
@@ -21,7 +21,7 @@ async def find_agent_assistant(services: Services, given: str) -> Assistant | No
     try:
         # SDKs write `code_reviewer` where the agent is `code-reviewer`.
         return _build_assistant(
-            services, await services.agent.custom_agents.get(given.replace("_", "-"))
+            services, await services.agent_services.custom_agents.get(given.replace("_", "-"))
         )
     except (AgentNotFound, AgentInvalid):
         known = await list_agent_assistants(services)

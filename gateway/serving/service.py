@@ -196,7 +196,7 @@ def _startup_report(
 ) -> str:
     config = services.config
     text = f"Parley is running at {_url(config, port)}\n" + startup_report.format_lines(
-        startup_report.summary_lines(config, services.agent.sandboxes.description)
+        startup_report.summary_lines(config, services.agent_services.sandboxes.description)
     )
     text += startup_report.format_lines(startup_report.channel_lines(channel_states(services)))
     text += startup_report.format_lines(

@@ -36,7 +36,7 @@ async def test_private_places_are_named_in_the_configuration(tmp_path: Path) -> 
 async def test_deleting_and_expiring_take_the_files_along(tmp_path: Path) -> None:
     async with composed(tmp_path) as service:
         langgraph = service.app.state.services
-        folders = service.app.state.services.agent.folders
+        folders = service.app.state.services.agent_services.folders
         runs = langgraph.runs
         threads = ["0b63b403-e0ed-40b2-9589-e740f38a62a3", "4b63b403-e0ed-40b2-9589-e740f38a62a4"]
         for thread in threads:

@@ -124,7 +124,7 @@ async def test_models_are_judged_by_their_latest_calls(tmp_path: Path) -> None:
     with registered(first) as one, registered(second) as other:
         two = {**other, "name": "second"}
         async with composed(tmp_path, json.dumps({"models": [one, two]})) as service:
-            breakers = service.services.agent.circuit_breakers
+            breakers = service.services.agent_services.circuit_breakers
 
             async def check_after_failures(name: str) -> tuple[int, str]:
                 for _ in range(3):
@@ -145,7 +145,7 @@ async def test_a_model_that_is_left_alone_is_not_ready(tmp_path: Path) -> None:
     with registered(model) as keys:
         sections = {"models": [keys], "circuit_breaker": {"failure_threshold": 1}}
         async with composed(tmp_path, json.dumps(sections)) as service:
-            breakers = service.services.agent.circuit_breakers
+            breakers = service.services.agent_services.circuit_breakers
             with breakers.call(keys["name"]) as trial:
                 trial.failed()
             found = (await service.client.get("/health/ready")).json()["checks"]["model"]

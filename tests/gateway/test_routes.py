@@ -204,7 +204,7 @@ async def test_a_deleted_thread_leaves_no_file(tmp_path: Path, prefix: str) -> N
     async with composed(tmp_path) as service:
         made = await service.client.post(f"{prefix}/threads", json={})
         thread_id = made.json()["thread_id"]
-        folder = service.services.agent.folders.folders(thread_id)
+        folder = service.services.agent_services.folders.folders(thread_id)
         folder.create()
         (folder.outputs / "a.txt").write_text("x")
         assert (await service.client.delete(f"{prefix}/threads/{thread_id}")).status_code == 204
@@ -218,7 +218,7 @@ async def test_a_deleted_thread_leaves_no_file(tmp_path: Path, prefix: str) -> N
 
 def files_of_a_thread(service: ComposedService) -> tuple[str, Path]:
     thread_id = str(uuid4())
-    folder = service.services.agent.folders.folders(thread_id)
+    folder = service.services.agent_services.folders.folders(thread_id)
     folder.create()
     return thread_id, folder.outputs
 

@@ -18,7 +18,7 @@ THREAD = str(uuid4())
 
 
 def folder(service: ComposedService, thread: str) -> Path:
-    return service.services.agent.folders.folders(thread).uploads
+    return service.services.agent_services.folders.folders(thread).uploads
 
 
 def names(folder: Path) -> list[str]:
@@ -26,7 +26,7 @@ def names(folder: Path) -> list[str]:
 
 
 def left_over(service: ComposedService, thread: str) -> list[str]:
-    root = service.services.agent.folders.folders(thread).root
+    root = service.services.agent_services.folders.folders(thread).root
     return [path.name for path in root.rglob("*.part")]
 
 
@@ -268,7 +268,7 @@ async def test_the_token_is_asked_for(tmp_path: Path) -> None:
             f"/api/threads/{THREAD}/uploads", files=[("files", ("a.txt", b"x"))]
         )
         assert answer.status_code == 401
-        assert not service.services.agent.folders.folders(THREAD).root.exists()
+        assert not service.services.agent_services.folders.folders(THREAD).root.exists()
 
 
 async def test_uploads_may_be_larger_than_other_bodies(tmp_path: Path) -> None:
