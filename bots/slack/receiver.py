@@ -203,10 +203,10 @@ class SlackReceiver:
                 self._ignore(event)
             case InboundMessage():
                 async with self._locks.hold(event.key.chat):
-                    await self._take(event)
+                    await self._handle_message(event)
             case MessageEdit() | MessageDeletion():
                 async with self._locks.hold(event.key.chat):  # Not before the message itself.
-                    await self._change(event)
+                    await self._handle_change(event)
             case AgentChatOpened(chat=chat, thread=thread):
                 self._background.start(
                     "suggested prompts", lambda: self._indicator.suggest_prompts(chat, thread)
@@ -219,7 +219,7 @@ class SlackReceiver:
                 _log.warning("%s: the app lost rights (%s)", self._channel, event.event_type)
                 self._background.start("check of the token", self._check_token)
 
-    async def _take(self, message: InboundMessage) -> None:
+    async def _handle_message(self, message: InboundMessage) -> None:
         """Hand over a message, and then the replies to it that came before it."""
         if self._order.is_deleted(message):
             self._ignore(IgnoredEvent("deleted before it came", Disposition.TOO_LATE))
@@ -238,7 +238,7 @@ class SlackReceiver:
             case Disposition.ACCEPTED:
                 self._indicator.remember_title(meant)
                 for reply in self._order.take_replies(message):
-                    await self._take(reply)
+                    await self._handle_message(reply)
 
     def _ignore(self, event: IgnoredEvent) -> None:
         self._intake.report_ignored(self._channel, event.reason, event.detail)
@@ -246,7 +246,7 @@ class SlackReceiver:
     def _is_for_us(self, message: InboundMessage) -> bool:
         return message.is_addressed or bool(message.replies_to) or self._hears_everything
 
-    async def _change(self, change: MessageEdit | MessageDeletion) -> None:
+    async def _handle_change(self, change: MessageEdit | MessageDeletion) -> None:
         if isinstance(change, MessageEdit):
             edited = await self._with_sender_kind(change.edited)
             edited = await self._threads.add(edited, self._intake)

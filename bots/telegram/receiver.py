@@ -88,9 +88,9 @@ class TelegramReceiver:
             case MessageEdit():
                 await self._intake.handle_edit(event)
             case CallbackQueryEvent():
-                await self._press(event, channel)
+                await self._handle_press(event, channel)
             case DraftStoppedEvent():
-                await self._stop_draft(event, channel)
+                await self._handle_draft_stopped(event, channel)
             case ChatMigratedEvent():
                 self._migrated_to.append(event.new_chat)
                 await self._intake.migrate_chat(
@@ -115,14 +115,14 @@ class TelegramReceiver:
             event.chat, event_id=event.event_id, language=event.language or "en"
         )
 
-    async def _press(self, event: CallbackQueryEvent, channel: str) -> None:
+    async def _handle_press(self, event: CallbackQueryEvent, channel: str) -> None:
         if event.press is None:
             self._intake.report_ignored(channel, Disposition.UNSUPPORTED, "a button of another bot")
             self._answer(event.query_id, PressResponse())
             return
         self._answer(event.query_id, await self._intake.handle_button_press(event.press))
 
-    async def _stop_draft(self, event: DraftStoppedEvent, channel: str) -> None:
+    async def _handle_draft_stopped(self, event: DraftStoppedEvent, channel: str) -> None:
         """Treat a stopped draft as a press of its stop button; there is no query to answer."""
         token = self._stop_token(event.press.key.chat, event.draft_id)
         if token:
