@@ -99,36 +99,36 @@ class TelegramAdapter(
         commands: Sequence[CommandInfo],
         *,
         name: str = "telegram",
-        timing: TelegramTimeouts | None = None,
+        timeouts: TelegramTimeouts | None = None,
         now: Clock = time.time,
     ) -> None:
         redact_sdk_logs()
         self._config = config
         self._commands = tuple(commands)
-        self._timing = timing or TelegramTimeouts()
+        self._timeouts = timeouts or TelegramTimeouts()
         self._backoff = Backoff(
-            first_s=self._timing.retry_min_s, cap_s=self._timing.retry_max_s, jitter=0.25
+            first_s=self._timeouts.retry_min_s, cap_s=self._timeouts.retry_max_s, jitter=0.25
         )
         super().__init__(
             name,
             config,
             backoff=self._backoff,
-            failed_retry_s=self._timing.refused_s,
-            task_timeout_s=2 * self._timing.total_s(),
-            webhook_timeout_s=self._timing.take_s,
+            failed_retry_s=self._timeouts.failed_retry_s,
+            task_timeout_s=2 * self._timeouts.total_s(),
+            webhook_timeout_s=self._timeouts.ack_s,
             now=now,
         )
-        self._connections = TelegramConnections(config, self._timing)
+        self._connections = TelegramConnections(config, self._timeouts)
         self._capabilities = capabilities(
             streaming=config.streaming,
-            notice_s=self._timing.notice_s,
-            patch_s=self._timing.patch_s,
+            notice_s=self._timeouts.notice_s,
+            patch_s=self._timeouts.patch_s,
         )
         self._allowed = ALLOWED_UPDATES + (DRAFT_UPDATES if config.streaming else ())
         self._intake: Intake | None = None
         self._drafts = TelegramDrafts()
         self._messages = TelegramMessages(
-            rich=config.rich_messages == "auto", timeout_s=2 * self._timing.total_s()
+            rich=config.rich_messages == "auto", timeout_s=2 * self._timeouts.total_s()
         )
         self._limiter = telegram_limiter()
         self._registered = False
@@ -160,14 +160,14 @@ class TelegramAdapter(
                     self._config,
                     receiver,
                     self.tracker,
-                    timing=self._timing,
+                    timeouts=self._timeouts,
                     allowed=self._allowed,
                 )
                 await self.connection.run(partial(self._connect, bot, receiver, self._hook))
                 return
             dispatcher = UpdateDispatcher(receiver.handle, self._backoff)
             poller = UpdatePoller(
-                dispatcher, intake, self.tracker, timing=self._timing, allowed=self._allowed
+                dispatcher, intake, self.tracker, timeouts=self._timeouts, allowed=self._allowed
             )
             async with dispatcher.running():
                 await self.connection.run(partial(self._connect, bot, receiver, poller))
@@ -176,7 +176,7 @@ class TelegramAdapter(
         self, bot: TelegramBot, receiver: TelegramReceiver, updates: UpdatePoller | TelegramWebhook
     ) -> None:
         try:
-            with anyio.fail_after(3 * self._timing.total_s()):
+            with anyio.fail_after(3 * self._timeouts.total_s()):
                 receiver.identity = await get_identity(bot, self.name)
                 await updates.prepare(bot)
                 if not self._registered:
@@ -247,7 +247,7 @@ class TelegramAdapter(
         # What a group said before it became a supergroup can no longer be taken away.
         with suppress(ChatMigratedError):
             async with self._calling(target) as bot:
-                await delete_message(bot, target, message, within_s=self._timing.total_s())
+                await delete_message(bot, target, message, within_s=self._timeouts.total_s())
 
     @override
     def uses_drafts(self, target: ReplyTarget) -> bool:
@@ -264,13 +264,15 @@ class TelegramAdapter(
         # Shielded: a draft that is out must have arrived before the answer is sent, or it would stand below it.
         with anyio.CancelScope(shield=True):
             async with self._calling(target, share=PATCH_SHARE) as bot:
-                await self._drafts.show(bot, target, text, number, within_s=self._timing.sign_s)
+                await self._drafts.show(
+                    bot, target, text, number, within_s=self._timeouts.indicator_s
+                )
 
     @override
     async def send_file(self, target: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
         async def request(to: ReplyTarget) -> MessageId:
             async with self._calling(to) as bot:
-                return await send_file(bot, to, file, timing=self._timing)
+                return await send_file(bot, to, file, timeouts=self._timeouts)
 
         return await self._follow_migration(request, target)
 
@@ -281,7 +283,7 @@ class TelegramAdapter(
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         async with (
             self._connections.open() as bot,
-            open_download(bot, attachment, max_bytes=max_bytes, timing=self._timing) as chunks,
+            open_download(bot, attachment, max_bytes=max_bytes, timeouts=self._timeouts) as chunks,
         ):
             yield chunks
 
@@ -291,7 +293,7 @@ class TelegramAdapter(
         # Shielded: "typing" that is out must have arrived before the answer, which ends it.
         with anyio.CancelScope(shield=True):
             async with self._calling(target, share=share) as bot:
-                await send_typing(bot, target, within_s=self._timing.sign_s)
+                await send_typing(bot, target, within_s=self._timeouts.indicator_s)
 
     @override
     async def show_finished(
@@ -332,7 +334,7 @@ class TelegramAdapter(
             yield bot
 
     def _build_receiver(self, bot: TelegramBot, intake: Intake) -> TelegramReceiver:
-        timeout_s = self._timing.total_s()
+        timeout_s = self._timeouts.total_s()
 
         def answer(query_id: str, response: PressResponse) -> None:
             self.background.start(

@@ -48,11 +48,11 @@ class TelegramTimeouts:
         file_s: For a file altogether, 50 MB over a slow line.
         retry_min_s: First delay after a failure; it doubles with each further one.
         retry_max_s: Longest such delay.
-        refused_s: Delay after a refused token, which needs the operator.
-        take_s: For a webhook request to be handled.
+        failed_retry_s: Delay after a refused token, which needs the operator.
+        ack_s: For a webhook request to be handled.
         check_s: Between two checks of the webhook, or of the waiting updates while polls return nothing.
         notice_s, patch_s: See capabilities.py.
-        sign_s: For indicators: "typing", a draft. The answer waits for them no longer.
+        indicator_s: For indicators: "typing", a draft. The answer waits for them no longer.
     """
 
     poll_s: int = 30
@@ -62,10 +62,10 @@ class TelegramTimeouts:
     file_s: float = 300.0
     retry_min_s: float = 1.0
     retry_max_s: float = 60.0
-    refused_s: float = 60.0
-    take_s: float = 10.0
+    failed_retry_s: float = 60.0
+    ack_s: float = 10.0
     check_s: float = 60.0
-    sign_s: float = 3.0
+    indicator_s: float = 3.0
     notice_s: float = NOTICE_AFTER_S
     patch_s: float = PATCH_INTERVAL_S
 
@@ -98,13 +98,15 @@ class TelegramTransport(BaseRequest):
     unreadable bodies into messages and logs; an error page may repeat the URL, which holds the token.
 
     Args:
-        timing: The timeouts.
+        timeouts: The timeouts.
         tls: Certificates to trust.
         connections: How many connections are open at once; further requests wait for one.
     """
 
-    def __init__(self, timing: TelegramTimeouts, tls: ssl.SSLContext, *, connections: int) -> None:
-        self._timing = timing
+    def __init__(
+        self, timeouts: TelegramTimeouts, tls: ssl.SSLContext, *, connections: int
+    ) -> None:
+        self._timeouts = timeouts
         self._tls = tls
         self._connections = connections
         self._session: aiohttp.ClientSession | None = None
@@ -113,7 +115,7 @@ class TelegramTransport(BaseRequest):
     @override
     def read_timeout(self) -> float:
         """How long to wait for a response, seconds, unless a call says otherwise."""
-        return self._timing.answer_s
+        return self._timeouts.answer_s
 
     @override
     async def initialize(self) -> None:
@@ -149,9 +151,9 @@ class TelegramTransport(BaseRequest):
         files = request_data.multipart_data if request_data else None
         read_s = read_timeout if isinstance(read_timeout, int | float) else self.read_timeout
         timeout = aiohttp.ClientTimeout(
-            connect=self._timing.connect_s,
+            connect=self._timeouts.connect_s,
             # aiohttp counts from the first byte sent, and a file takes long to send.
-            sock_read=self._timing.file_s if files else read_s,
+            sock_read=self._timeouts.file_s if files else read_s,
         )
         try:
             async with self._open_session().request(
@@ -181,7 +183,7 @@ class TelegramTransport(BaseRequest):
             url: Where; it may hold the token.
             read_timeout_s: How long nothing may arrive.
         """
-        timeout = aiohttp.ClientTimeout(connect=self._timing.connect_s, sock_read=read_timeout_s)
+        timeout = aiohttp.ClientTimeout(connect=self._timeouts.connect_s, sock_read=read_timeout_s)
         session = self._open_session()
         async with session.get(url, timeout=timeout, proxy=proxy_url_for(url)) as response:
             yield response
@@ -249,12 +251,12 @@ class TelegramConnections:
     can own the connections: they open with the first user and close with the last.
     """
 
-    def __init__(self, config: TelegramConfig, timing: TelegramTimeouts) -> None:
-        self._timing = timing
+    def __init__(self, config: TelegramConfig, timeouts: TelegramTimeouts) -> None:
+        self._timeouts = timeouts
         # Made once: reading the certificates takes some 20 ms, and the connections may open again.
         tls = httpx.create_ssl_context()
-        self._polls = TelegramTransport(timing, tls, connections=2)
-        self._calls = TelegramTransport(timing, tls, connections=64)
+        self._polls = TelegramTransport(timeouts, tls, connections=2)
+        self._calls = TelegramTransport(timeouts, tls, connections=64)
         self._bot = TelegramBot(
             token=config.bot_token or "unset",
             base_url=config.base_url,
@@ -276,7 +278,7 @@ class TelegramConnections:
         finally:
             self._users -= 1
             with anyio.CancelScope(
-                shield=True, deadline=anyio.current_time() + self._timing.connect_s
+                shield=True, deadline=anyio.current_time() + self._timeouts.connect_s
             ):
                 for transport in (self._polls, self._calls):
                     if not self._users:  # Nobody came while the one before was closing.

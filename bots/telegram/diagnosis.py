@@ -38,15 +38,15 @@ async def diagnose(
     section: TelegramConfig,
     options: DiagnosisOptions,
     *,
-    timing: TelegramTimeouts = DIAGNOSIS_TIMEOUTS,
+    timeouts: TelegramTimeouts = DIAGNOSIS_TIMEOUTS,
 ) -> Sequence[CheckResult]:
     """Check the bot of a section."""
     redact_sdk_logs()
-    line = TelegramConnections(section, timing)
+    connections = TelegramConnections(section, timeouts)
     async with AsyncExitStack() as stack:
         try:
-            bot = await stack.enter_async_context(line.open())
-            results = await _run_checks(bot, section, options, timing)
+            bot = await stack.enter_async_context(connections.open())
+            results = await _run_checks(bot, section, options, timeouts)
         except (TelegramError, TimeoutError, *MALFORMED) as error:
             failure = connection_failure(error, channel=options.channel, base_url=section.base_url)
             results = [problem("bot", failure.problem, _fix(failure, options.channel))]
@@ -54,9 +54,9 @@ async def diagnose(
 
 
 async def _run_checks(
-    bot: TelegramBot, section: TelegramConfig, options: DiagnosisOptions, timing: TelegramTimeouts
+    bot: TelegramBot, section: TelegramConfig, options: DiagnosisOptions, timeouts: TelegramTimeouts
 ) -> list[CheckResult]:
-    with anyio.fail_after(4 * timing.total_s()):
+    with anyio.fail_after(4 * timeouts.total_s()):
         user = await bot.get_me()
         webhook = await bot.get_webhook_info()
         listed = {command.command for command in await bot.get_my_commands()}
@@ -64,7 +64,7 @@ async def _run_checks(
     results += _webhook(webhook, section, options.channel)
     waiting = webhook.pending_update_count
     if section.mode == "polling" and not webhook.url:
-        results.append(await _poller(bot, waiting, options, timing))
+        results.append(await _poller(bot, waiting, options, timeouts))
     if options.commands:
         results.append(_commands(listed, options))
     return results
@@ -123,7 +123,7 @@ def _own_webhook(webhook: WebhookInfo, section: TelegramConfig, channel: str) ->
 
 
 async def _poller(
-    bot: TelegramBot, waiting: int, options: DiagnosisOptions, timing: TelegramTimeouts
+    bot: TelegramBot, waiting: int, options: DiagnosisOptions, timeouts: TelegramTimeouts
 ) -> CheckResult:
     """Check who polls: another process' poll ends a long poll of ours."""
     if waiting and options.service_running:
@@ -138,8 +138,8 @@ async def _poller(
     if not options.exclusive:
         return ok("polling", "no message waits")
     try:
-        with anyio.fail_after(timing.total_s(waiting_s=timing.poll_s)):
-            await bot.poll(None, timing.poll_s, grace_s=timing.answer_s)
+        with anyio.fail_after(timeouts.total_s(waiting_s=timeouts.poll_s)):
+            await bot.poll(None, timeouts.poll_s, grace_s=timeouts.answer_s)
     except Conflict:
         return problem("polling", POLLED_BY_ANOTHER, _CONTESTED_FIX)
     return ok("polling", "nobody else polls with this token")

@@ -24,7 +24,7 @@ _ELSEWHERE = "the Bot API server stores files on its own disk: run it without --
 
 @asynccontextmanager
 async def open_download(
-    bot: Bot, attachment: Attachment, *, max_bytes: int, timing: TelegramTimeouts
+    bot: Bot, attachment: Attachment, *, max_bytes: int, timeouts: TelegramTimeouts
 ) -> AsyncIterator[AsyncIterator[bytes]]:
     """Stream a file's bytes, at most `max_bytes`.
 
@@ -33,20 +33,20 @@ async def open_download(
     """
     if (attachment.size_bytes or 0) > MAX_DOWNLOAD_BYTES:
         raise FileTooLarge(MAX_DOWNLOAD_BYTES)
-    url = await _file_url(bot, attachment.ref, timing)
+    url = await _file_url(bot, attachment.ref, timeouts)
     transport = bot.request
     if not isinstance(transport, TelegramTransport):
         raise TypeError("the bot does not speak through its own transport")
     async with AsyncExitStack() as stack:
-        answer = await _request(stack, transport, url, timing)
+        answer = await _request(stack, transport, url, timeouts)
         _check_response(answer, max_bytes)
         pieces = answer.content.iter_chunked(CHUNK_BYTES)
         yield limit_size(pieces, max_bytes, errors=_CONNECTION_ERRORS, convert=_connection_error)
 
 
-async def _file_url(bot: Bot, ref: str, timing: TelegramTimeouts) -> str:
+async def _file_url(bot: Bot, ref: str, timeouts: TelegramTimeouts) -> str:
     try:
-        with anyio.fail_after(timing.total_s()):
+        with anyio.fail_after(timeouts.total_s()):
             file = await bot.get_file(ref)
     except BadRequest as error:
         if "too big" in error.message:
@@ -61,11 +61,11 @@ async def _file_url(bot: Bot, ref: str, timing: TelegramTimeouts) -> str:
 
 
 async def _request(
-    stack: AsyncExitStack, transport: TelegramTransport, url: str, timing: TelegramTimeouts
+    stack: AsyncExitStack, transport: TelegramTransport, url: str, timeouts: TelegramTimeouts
 ) -> aiohttp.ClientResponse:
     try:
         return await stack.enter_async_context(
-            transport.stream(url, read_timeout_s=timing.upload_s)
+            transport.stream(url, read_timeout_s=timeouts.upload_s)
         )
     except _CONNECTION_ERRORS as error:
         raise _connection_error(error) from None

@@ -17,7 +17,7 @@ from bus.platform import OutgoingFile
 
 
 async def send_file(
-    bot: Bot, reply_target: ReplyTarget, file: OutgoingFile, *, timing: TelegramTimeouts
+    bot: Bot, reply_target: ReplyTarget, file: OutgoingFile, *, timeouts: TelegramTimeouts
 ) -> MessageId:
     """Send one file, up to `MAX_FILE_BYTES`; it is read into memory.
 
@@ -31,27 +31,27 @@ async def send_file(
     async def request(target: TelegramTarget) -> MessageId:
         if is_photo:
             try:
-                return await _upload(bot.send_photo, target, upload, timing)
+                return await _upload(bot.send_photo, target, upload, timeouts)
             except BadRequest as error:
                 if not is_photo_error(error):
                     raise
-        return await _upload(bot.send_document, target, upload, timing)
+        return await _upload(bot.send_document, target, upload, timeouts)
 
-    return await call_api(request, target_of(reply_target), within_s=timing.file_s)
+    return await call_api(request, target_of(reply_target), within_s=timeouts.file_s)
 
 
 async def _upload(
     send: Callable[..., Awaitable[Message]],
     target: TelegramTarget,
     upload: InputFile,
-    timing: TelegramTimeouts,
+    timeouts: TelegramTimeouts,
 ) -> MessageId:
     message = await send(
         target.chat_id,
         upload,
         message_thread_id=target.thread_id,
         reply_parameters=target.reply_parameters,
-        read_timeout=timing.upload_s,
+        read_timeout=timeouts.upload_s,
     )
     return MessageId(str(message.message_id))
 

@@ -34,7 +34,7 @@ class UpdatePoller:
         dispatcher: Handles the updates.
         intake: Knows of other processes.
         health: Shows the state of the connection.
-        timing: Deadlines.
+        timeouts: Deadlines.
         allowed: Kinds of updates.
     """
 
@@ -44,13 +44,13 @@ class UpdatePoller:
         intake: Intake,
         health: HealthTracker,
         *,
-        timing: TelegramTimeouts,
+        timeouts: TelegramTimeouts,
         allowed: Sequence[str],
     ) -> None:
         self._dispatcher = dispatcher
         self._intake = intake
         self._health = health
-        self._timing = timing
+        self._timeouts = timeouts
         self._allowed = allowed
         self._contested = False
 
@@ -72,9 +72,9 @@ class UpdatePoller:
             await self._poll_on(bot)
 
     async def _poll_on(self, bot: TelegramBot) -> None:
-        hold_s = self._timing.poll_s if self._contested else 0
+        hold_s = self._timeouts.poll_s if self._contested else 0
         recheck_s = _FIRST_RECHECK_S
-        stall_check = StallCheck(bot, self._timing)
+        stall_check = StallCheck(bot, self._timeouts)
         while True:
             updates = await self._poll(bot, hold_s)
             new = self._dispatcher.submit(updates)
@@ -87,11 +87,11 @@ class UpdatePoller:
 
     async def _poll(self, bot: TelegramBot, hold_s: int) -> list[tuple[int, dict[str, object]]]:
         try:
-            with anyio.fail_after(self._timing.total_s(waiting_s=hold_s)):
+            with anyio.fail_after(self._timeouts.total_s(waiting_s=hold_s)):
                 updates = await bot.poll(
                     self._dispatcher.begin_poll(),
                     hold_s,
-                    grace_s=self._timing.answer_s,
+                    grace_s=self._timeouts.answer_s,
                     allowed=self._allowed,
                 )
         except Conflict as error:

@@ -29,9 +29,9 @@ class WebhookConflict(TelegramError):
 class StallCheck:
     """Asks Telegram for the number of waiting updates every now and then while polls return nothing."""
 
-    def __init__(self, bot: Bot, timing: TelegramTimeouts) -> None:
+    def __init__(self, bot: Bot, timeouts: TelegramTimeouts) -> None:
         self._bot = bot
-        self._timing = timing
+        self._timeouts = timeouts
         self._checked_at = anyio.current_time()
         self._found = 0
 
@@ -46,18 +46,18 @@ class StallCheck:
         """
         if received:
             self._checked_at, self._found = anyio.current_time(), 0
-        elif self._found or anyio.current_time() - self._checked_at >= self._timing.check_s:
+        elif self._found or anyio.current_time() - self._checked_at >= self._timeouts.check_s:
             waiting = await self._count_waiting()
             self._checked_at = anyio.current_time()
             self._found = self._found + 1 if waiting else 0
             if self._found >= PROBES:
                 raise UpdatesWithheld(waiting)
-        return 0 if self._found else self._timing.poll_s
+        return 0 if self._found else self._timeouts.poll_s
 
     async def _count_waiting(self) -> int:
         """Return how many updates wait, 0 if Telegram does not say."""
         try:
-            with anyio.fail_after(self._timing.total_s()):
+            with anyio.fail_after(self._timeouts.total_s()):
                 info = await self._bot.get_webhook_info()
         except (TelegramError, TimeoutError, *MALFORMED) as error:
             _LOG.info("telegram: getWebhookInfo failed (%s)", type(error).__name__)

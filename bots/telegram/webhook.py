@@ -58,7 +58,7 @@ class TelegramWebhook:
         config: Its section.
         receiver: Handles updates.
         health: Shows the state of the connection.
-        timing: Deadlines.
+        timeouts: Deadlines.
         allowed: Kinds of updates.
     """
 
@@ -69,14 +69,14 @@ class TelegramWebhook:
         receiver: TelegramReceiver,
         health: HealthTracker,
         *,
-        timing: TelegramTimeouts,
+        timeouts: TelegramTimeouts,
         allowed: Sequence[str],
     ) -> None:
         self._channel = channel
         self._config = config
         self._receiver = receiver
         self._health = health
-        self._timing = timing
+        self._timeouts = timeouts
         self._allowed = allowed
         self._chats = KeyedLock()
         self._refusal = ""
@@ -100,7 +100,7 @@ class TelegramWebhook:
     async def receive(self, bot: TelegramBot) -> None:
         """Check the webhook every now and then. Raises ConnectionFailure when it is not ours any more."""
         while True:
-            with anyio.fail_after(self._timing.total_s()):
+            with anyio.fail_after(self._timeouts.total_s()):
                 info = await bot.get_webhook_info()
             if info.url != self._config.webhook_url:
                 raise ConnectionFailure(
@@ -110,7 +110,7 @@ class TelegramWebhook:
                 self._health.mark_disconnected(detail)
             elif not self._refusal:
                 self._health.mark_connected()
-            await anyio.sleep(self._timing.check_s)
+            await anyio.sleep(self._timeouts.check_s)
 
     def _undelivered(self, info: WebhookInfo) -> str:
         """Return why Telegram cannot deliver, if something waits and nothing came since it failed."""

@@ -26,7 +26,7 @@ FAST = TelegramTimeouts(
     upload_s=4.0,
     retry_min_s=0.01,
     retry_max_s=0.05,
-    refused_s=0.05,
+    failed_retry_s=0.05,
 )
 """Short waits; long polls are ended by what happens, not by time."""
 
@@ -45,10 +45,10 @@ def config_for(
 
 
 def adapter_for(
-    telegram: TelegramServer, *, timing: TelegramTimeouts = FAST, streaming: bool = False
+    telegram: TelegramServer, *, timeouts: TelegramTimeouts = FAST, streaming: bool = False
 ) -> TelegramAdapter:
     """Return an adapter that does not run."""
-    return TelegramAdapter(config_for(telegram, streaming=streaming), COMMANDS, timing=timing)
+    return TelegramAdapter(config_for(telegram, streaming=streaming), COMMANDS, timeouts=timeouts)
 
 
 @asynccontextmanager
@@ -68,10 +68,13 @@ async def _run(
 
 @asynccontextmanager
 async def talking(
-    telegram: TelegramServer, *, timing: TelegramTimeouts = FAST, streaming: bool = False
+    telegram: TelegramServer, *, timeouts: TelegramTimeouts = FAST, streaming: bool = False
 ) -> AsyncIterator[tuple[TelegramAdapter, RecordingIntake]]:
     """Run an adapter with a recording intake, connected."""
-    adapter, recorder = adapter_for(telegram, timing=timing, streaming=streaming), RecordingIntake()
+    adapter, recorder = (
+        adapter_for(telegram, timeouts=timeouts, streaming=streaming),
+        RecordingIntake(),
+    )
     async with running(adapter, recorder):
         await linked(adapter, ConnectionState.CONNECTED)
         yield adapter, recorder

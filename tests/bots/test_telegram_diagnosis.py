@@ -23,7 +23,7 @@ async def look(
     telegram: TelegramServer, look: DiagnosisOptions = ALONE, **given: object
 ) -> dict[str, CheckResult]:
     section = config_for(telegram).model_copy(update=given)
-    found = await diagnose(section, look, timing=BRIEF)
+    found = await diagnose(section, look, timeouts=BRIEF)
     for finding in found:
         assert section.bot_token not in finding.text + finding.fix
         assert finding.fix or finding.severity is Severity.OK
@@ -108,7 +108,7 @@ async def test_a_revoked_token() -> None:
 async def test_what_is_no_token(token: str) -> None:
     async with TelegramServer() as telegram:
         section = config_for(telegram).model_copy(update={"bot_token": token})
-        found = {f.subject: f for f in await diagnose(section, ALONE, timing=BRIEF)}
+        found = {f.subject: f for f in await diagnose(section, ALONE, timeouts=BRIEF)}
         assert found["bot"].severity is Severity.PROBLEM
 
 
@@ -148,5 +148,5 @@ async def test_webhook_mode(given: dict[str, str], url: str, grade: Severity, pa
 
 async def test_a_section_with_an_address_that_is_none() -> None:
     section = TelegramConfig(enabled=True, bot_token="1:a", base_url="nonsense")
-    found = await diagnose(section, ALONE, timing=BRIEF)
+    found = await diagnose(section, ALONE, timeouts=BRIEF)
     assert found[0].severity is Severity.PROBLEM

@@ -88,7 +88,7 @@ async def test_failures_are_decisions_without_the_token(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     async with TelegramServer() as telegram:
-        adapter = adapter_for(telegram, timing=SLOW_SOON)
+        adapter = adapter_for(telegram, timeouts=SLOW_SOON)
         ref = kept(telegram)
         telegram.fail(method, **how)  # type: ignore[arg-type]
         with pytest.raises(DeliveryError) as caught:

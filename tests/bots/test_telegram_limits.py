@@ -227,7 +227,7 @@ async def _count_at_once(limiter: AccountLimiter, share: float | None = None) ->
 
 @asynccontextmanager
 async def serving(telegram: TelegramServer, home: Path) -> AsyncIterator[BusHarness]:
-    adapter = TelegramAdapter(config_for(telegram), COMMANDS, timing=FAST)
+    adapter = TelegramAdapter(config_for(telegram), COMMANDS, timeouts=FAST)
     async with running_bus(home, others={"telegram": adapter}) as harness:
         await linked(adapter, ConnectionState.CONNECTED)
         yield harness

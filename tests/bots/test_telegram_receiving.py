@@ -292,7 +292,7 @@ async def test_a_token_revoked_while_running(telegram: TelegramServer) -> None:
     ids=["unset", "blank", "newline", "umlaut", "webhook"],
 )
 async def test_an_unusable_configuration_ends_with_a_reason(config: TelegramConfig) -> None:
-    adapter = TelegramAdapter(config, COMMANDS, timing=FAST)
+    adapter = TelegramAdapter(config, COMMANDS, timeouts=FAST)
     async with anyio.create_task_group() as tasks:
         await tasks.start(
             lambda task_status: adapter.run(RecordingIntake(), task_status=task_status)
@@ -304,7 +304,7 @@ async def test_an_unusable_configuration_ends_with_a_reason(config: TelegramConf
 @pytest.mark.parametrize("base_url", ["nonsense", "http://127.0.0.1:1/bot", "http://[::1/bot"])
 async def test_a_wrong_base_url_is_reported(base_url: str) -> None:
     config = TelegramConfig(bot_token="1:a", base_url=base_url)
-    adapter = TelegramAdapter(config, COMMANDS, timing=FAST)
+    adapter = TelegramAdapter(config, COMMANDS, timeouts=FAST)
     async with running(adapter, RecordingIntake()):
         await eventually(lambda: adapter.health().detail != "")
         detail = adapter.health().detail
@@ -361,8 +361,8 @@ async def test_no_log_line_contains_the_token(
 
 
 async def test_a_dead_poller_is_noticed_by_what_waits(telegram: TelegramServer) -> None:
-    timing = replace(FAST, poll_s=1, check_s=0.0)
-    async with talking(telegram, timing=timing) as (adapter, recorder):
+    timeouts = replace(FAST, poll_s=1, check_s=0.0)
+    async with talking(telegram, timeouts=timeouts) as (adapter, recorder):
         telegram.withholding = True
         telegram.dm("is anybody there?")
         detail = await linked(adapter, ConnectionState.RECONNECTING)
@@ -375,8 +375,8 @@ async def test_a_dead_poller_is_noticed_by_what_waits(telegram: TelegramServer) 
 
 
 async def test_silence_alone_is_no_trouble(telegram: TelegramServer) -> None:
-    timing = replace(FAST, poll_s=0, check_s=0.0)
-    async with talking(telegram, timing=timing) as (adapter, _):
+    timeouts = replace(FAST, poll_s=0, check_s=0.0)
+    async with talking(telegram, timeouts=timeouts) as (adapter, _):
         telegram.fail("getWebhookInfo", status=404, description="Not Found")
         telegram.fail("getWebhookInfo", status=500)
         telegram.fail("getWebhookInfo", drop="before")
@@ -449,7 +449,7 @@ async def test_what_becomes_of_the_bot_in_a_chat_is_counted(telegram: TelegramSe
 async def test_commands_are_listed_in_every_language(telegram: TelegramServer) -> None:
     new = CommandInfo(name="new", help="Start anew", translations={"zh": "开始新对话"})
     plain = CommandInfo(name="help", help="Show this help")
-    adapter = TelegramAdapter(config_for(telegram), [new, plain], timing=FAST)
+    adapter = TelegramAdapter(config_for(telegram), [new, plain], timeouts=FAST)
     async with running(adapter, RecordingIntake()):
         await linked(adapter, ConnectionState.CONNECTED)
     assert telegram.translated == {
@@ -482,7 +482,7 @@ async def test_a_group_that_the_bot_is_added_to_is_greeted(
     groups = (str(GROUP), "-100987654321")
     assert recorder.added == [(group, "1001", "member") for group in groups]
     config = config_for(telegram).model_copy(update={"group_policy": "disabled"})
-    async with running(TelegramAdapter(config, COMMANDS, timing=FAST), RecordingIntake()):
+    async with running(TelegramAdapter(config, COMMANDS, timeouts=FAST), RecordingIntake()):
         telegram.set_membership(GROUP, "member", before="left")
         await telegram.wait_for(lambda: telegram.backlog == 0)
     assert len(telegram.calls("sendMessage")) == 2

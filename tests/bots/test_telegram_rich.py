@@ -33,7 +33,7 @@ async def telegram() -> AsyncIterator[TelegramServer]:
 
 def adapter_for(telegram: TelegramServer) -> TelegramAdapter:
     config = config_for(telegram).model_copy(update={"rich_messages": "auto"})
-    return TelegramAdapter(config, COMMANDS, timing=FAST)
+    return TelegramAdapter(config, COMMANDS, timeouts=FAST)
 
 
 def test_blocks_say_what_text_can_only_imitate() -> None:
@@ -167,7 +167,7 @@ async def test_a_table_goes_out_rich_and_words_do_not(telegram: TelegramServer) 
 
 
 async def test_rich_messages_are_off_unless_wanted(telegram: TelegramServer) -> None:
-    await TelegramAdapter(config_for(telegram), COMMANDS, timing=FAST).send(ALICE, TABLE, key="k")
+    await TelegramAdapter(config_for(telegram), COMMANDS, timeouts=FAST).send(ALICE, TABLE, key="k")
     assert telegram.calls("sendRichMessage") == []
     values: list[tuple[object, str]] = [(False, "off"), (True, "auto"), ("off", "off")]
     for written, meant in values:  # YAML reads a bare off as false

@@ -157,7 +157,7 @@ async def test_a_lost_answer_is_uncertain(
 
 
 async def test_a_slow_answer_is_uncertain(telegram: TelegramServer) -> None:
-    adapter = adapter_for(telegram, timing=replace(FAST, answer_s=0.05))
+    adapter = adapter_for(telegram, timeouts=replace(FAST, answer_s=0.05))
     telegram.fail("sendMessage", delay_s=5.0)
     error = await refused(adapter)
     assert (error.retryable, error.ambiguous) == (True, True)

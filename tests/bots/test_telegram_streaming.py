@@ -159,7 +159,7 @@ async def test_no_sign_arrives_after_the_answer(telegram: TelegramServer, sign: 
 
 
 async def test_a_hanging_indicator_does_not_delay_the_answer(telegram: TelegramServer) -> None:
-    adapter = adapter_for(telegram, timing=replace(FAST, sign_s=0.05))
+    adapter = adapter_for(telegram, timeouts=replace(FAST, indicator_s=0.05))
     telegram.fail("sendChatAction", lag_s=60.0)
     with anyio.fail_after(5.0):
         async with IndicatorUpdater().working(adapter, ALICE):

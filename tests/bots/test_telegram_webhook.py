@@ -32,7 +32,7 @@ def section(telegram: TelegramServer, **settings: str) -> TelegramConfig:
 
 
 def adapter_for(telegram: TelegramServer, **settings: str) -> TelegramAdapter:
-    return TelegramAdapter(section(telegram, **settings), COMMANDS, timing=QUICK)
+    return TelegramAdapter(section(telegram, **settings), COMMANDS, timeouts=QUICK)
 
 
 def update(text: str = "hello", number: int = 1) -> bytes:
@@ -84,7 +84,7 @@ async def test_back_to_polling_removes_it_and_loses_nothing() -> None:
     async with TelegramServer() as telegram:
         async with listening(telegram, RecordingIntake()):
             telegram.dm("while the webhook is set")
-        adapter = TelegramAdapter(config_for(telegram), COMMANDS, timing=FAST)
+        adapter = TelegramAdapter(config_for(telegram), COMMANDS, timeouts=FAST)
         assert adapter.webhook is None
         async with running(adapter, recorder):
             await eventually(lambda: recorder.texts == ["while the webhook is set"])
@@ -242,7 +242,7 @@ async def test_presses_edits_and_moves_come_by_the_webhook_too() -> None:
 async def test_drafts_can_be_stopped_by_the_webhook() -> None:
     async with TelegramServer() as telegram:
         config = section(telegram).model_copy(update={"streaming": True})
-        adapter = TelegramAdapter(config, COMMANDS, timing=QUICK)
+        adapter = TelegramAdapter(config, COMMANDS, timeouts=QUICK)
         async with running(adapter, RecordingIntake()):
             await eventually(lambda: bool(telegram.calls("setWebhook")))
         allowed = json.loads(telegram.calls("setWebhook")[0].arguments["allowed_updates"])

@@ -20,7 +20,7 @@ from tests.fakes.telegram_chats import TelegramUpload
 
 GROUP = -1001234567890
 WORDS = messages_for("en")
-QUICK = replace(FAST, patch_s=0.05, sign_s=1.0)
+QUICK = replace(FAST, patch_s=0.05, indicator_s=1.0)
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ async def serving(
     telegram: TelegramServer, home: Path, *, streaming: bool = False, notice_s: float = 60.0
 ) -> AsyncIterator[BusHarness]:
     config = config_for(telegram, streaming=streaming)
-    adapter = TelegramAdapter(config, COMMANDS, timing=replace(QUICK, notice_s=notice_s))
+    adapter = TelegramAdapter(config, COMMANDS, timeouts=replace(QUICK, notice_s=notice_s))
     async with running_bus(home, others={"telegram": adapter}) as running:
         await linked(adapter, ConnectionState.CONNECTED)
         yield running

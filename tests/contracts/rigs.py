@@ -108,7 +108,7 @@ class TelegramRig(RemoteRig):
     def intruder(self) -> tuple[Adapter, str]:
         wrong = "700700:not-the-one"
         config = telegram_rig.config_for(self._telegram, token=wrong)
-        adapter = TelegramAdapter(config, telegram_rig.COMMANDS, timing=telegram_rig.FAST)
+        adapter = TelegramAdapter(config, telegram_rig.COMMANDS, timeouts=telegram_rig.FAST)
         return adapter, wrong
 
     @override

@@ -108,7 +108,7 @@ class TelegramWebhookRig(TelegramRig):
             "webhook_secret": TELEGRAM_SECRET,
         }
         config = telegram_rig.config_for(self._telegram, token=token).model_copy(update=settings)
-        return TelegramAdapter(config, telegram_rig.COMMANDS, timing=TELEGRAM)
+        return TelegramAdapter(config, telegram_rig.COMMANDS, timeouts=TELEGRAM)
 
     @override
     def adapter(self) -> Adapter:

@@ -102,7 +102,7 @@ def _telegram(section: Mapping[str, Any]) -> TelegramAdapter:
     # Who is allowed is the bus's to know: the harness lets everybody in.
     config = TelegramConfig.model_validate({**section, "allowed_users": []})
     return TelegramAdapter(
-        config, telegram_rig.COMMANDS, timing=replace(telegram_rig.FAST, notice_s=0.5)
+        config, telegram_rig.COMMANDS, timeouts=replace(telegram_rig.FAST, notice_s=0.5)
     )
 
 

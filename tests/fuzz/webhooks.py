@@ -117,7 +117,7 @@ def telegram_webhook(intake: RecordingIntake) -> TelegramWebhook:
     config = TelegramConfig(webhook_secret=SECRET)
     health = HealthTracker("telegram")
     return TelegramWebhook(
-        "telegram", config, receiver, health, timing=TelegramTimeouts(), allowed=()
+        "telegram", config, receiver, health, timeouts=TelegramTimeouts(), allowed=()
     )
 
 
