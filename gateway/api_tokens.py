@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from contextvars import ContextVar
 
+import anyio
+
 from store.api_tokens import PREFIX, ApiToken, ApiTokenStore, token_digest
 from store.errors import StoreError
 
@@ -42,29 +44,41 @@ class ApiTokenLookup:
         self._now = now
         self._read_at = -math.inf
         self._changes = 0
+        self._is_readable = True
+        self._reading = anyio.Lock()
         self._by_digest: dict[str, ApiToken] = {}
 
     async def find(self, value: str) -> ApiToken | None:
         """Return the token that has this value and has not expired. With a database that cannot be read, none."""
-        if not value.startswith(PREFIX):
-            return None
-        digest = token_digest(value)
-        age_s = self._clock() - self._read_at
-        max_age_s = MAX_AGE_S if digest in self._by_digest else MAX_AGE_UNKNOWN_S
-        if age_s > max_age_s or self._changes != self._store.changes:
-            await self._read()
+        return await self._find(token_digest(value)) if value.startswith(PREFIX) else None
+
+    async def has_ended(self, digest: str) -> bool:
+        """Return whether a token was revoked or has expired. With a database that cannot be read, it has not."""
+        return await self._find(digest) is None and self._is_readable
+
+    async def _find(self, digest: str) -> ApiToken | None:
+        if self._is_outdated(digest):
+            async with self._reading:  # by one of many streams that ask at the same time
+                if self._is_outdated(digest):
+                    await self._read()
         token = self._by_digest.get(digest)
         if token is None or (token.expires_at is not None and token.expires_at <= self._now()):
             return None
         return token
 
+    def _is_outdated(self, digest: str) -> bool:
+        age_s = self._clock() - self._read_at
+        max_age_s = MAX_AGE_S if digest in self._by_digest else MAX_AGE_UNKNOWN_S
+        return age_s > max_age_s or self._changes != self._store.changes
+
     async def _read(self) -> None:
         started_at, self._changes = self._clock(), self._store.changes
         try:
             tokens = await self._store.list_all()
+            self._is_readable = True
         except StoreError as error:
             # A token may have been revoked meanwhile: none is better than an old one.
             log.warning("the API tokens could not be read: %s", error)
-            tokens = []
+            tokens, self._is_readable = [], False
         self._by_digest = {token.digest: token for token in tokens}
         self._read_at = started_at

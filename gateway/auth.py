@@ -9,6 +9,7 @@ import re
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from hmac import compare_digest
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -23,8 +24,9 @@ from gateway.audit import ANONYMOUS, token_fingerprint
 from gateway.config import Config
 from gateway.config_file import ConfigError
 from gateway.gateway_config import MIN_TOKEN_CHARS, is_sendable_token
-from gateway.middleware import AUTHENTICATED_AS, WRONG_TOKEN_SENT
+from gateway.middleware import AUTHENTICATED_AS, WEBSOCKET_METHOD, WRONG_TOKEN_SENT
 from gateway.rate_limits import ClientRateLimiter, RateLimitConfig, client_key
+from gateway.token_revocation import RevocableConnection
 from gateway.token_scopes import is_permitted
 from store.api_tokens import ApiToken
 from store.data_folder import read_or_create_key
@@ -169,6 +171,10 @@ class AccessMiddleware:
             return
         named = await self._find_named(scope)
         TOKEN_THREAD.set(named.thread_id if named is not None else "")
+        if named is not None and self._tokens is not None:
+            has_ended = partial(self._tokens.has_ended, named.digest)
+            revocable = RevocableConnection(receive, send, has_ended)
+            receive, send = revocable.receive, revocable.send
         if scope["type"] == "websocket":
             refusal = self._check_websocket(scope, named)
             if refusal is not None:
@@ -249,10 +255,8 @@ class AccessMiddleware:
         if self._token is None:
             return None
         if named is not None:
-            # What a client sends over a WebSocket starts runs.
-            permitted = is_permitted(
-                named, scope.get("method", "POST"), scope["path"], scope["query_string"]
-            )
+            method = scope.get("method", WEBSOCKET_METHOD)
+            permitted = is_permitted(named, method, scope["path"], scope["query_string"])
             detail = FORBIDDEN.format(name=named.name, scope=named.scope)
             return None if permitted else Rejection(status=403, detail=detail)
         given = _given_token(scope)

@@ -71,7 +71,8 @@ def is_permitted(token: ApiToken, method: str, path: str, query: bytes = b"") ->
 
     Args:
         token: The token; whether it has expired is not judged here.
-        method: The HTTP method; "GET" for a WebSocket that only listens, else "POST".
+        method: The HTTP method. A WebSocket has another one: what a client sends over it starts runs and answers
+            questions, also where a POST to its path only reads.
         path: The path as the routes see it, decoded.
         query: The query as it was sent.
     """
