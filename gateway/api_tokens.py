@@ -14,6 +14,9 @@ from store.errors import StoreError
 TOKEN_THREAD: ContextVar[str] = ContextVar("TOKEN_THREAD", default="")
 """The thread of the token with which the current request came; "" = another token, or none."""
 
+TOKEN_SCOPE: ContextVar[str] = ContextVar("TOKEN_SCOPE", default="")
+"""The scope of the named token with which the current request came; "" = the admin token, or none."""
+
 log = logging.getLogger(__name__)
 
 MAX_AGE_S = 2.0

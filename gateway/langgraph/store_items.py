@@ -8,6 +8,7 @@ from fastapi import APIRouter, HTTPException, Query
 from langgraph.store.base import Item, ListNamespacesOp, MatchCondition, SearchItem
 from starlette.responses import Response
 
+from gateway.api_tokens import TOKEN_SCOPE
 from gateway.dependencies import ServicesDep
 from gateway.langgraph.request_models import ItemKey, ItemPut, ItemSearch, NamespaceSearch
 from gateway.langgraph.response_models import NamespaceList, StoreItemList
@@ -42,8 +43,9 @@ async def get_item(
 ) -> Response:
     """Return an item, or null."""
     labels = tuple(label for label in namespace.split(".") if label)
+    refresh = _permitted_refresh(asked=refresh_ttl)
     with _invalid_is_422():
-        item = await services.runs.items.aget(labels, key, refresh_ttl=refresh_ttl)
+        item = await services.runs.items.aget(labels, key, refresh_ttl=refresh)
     return json_response(_item_view(item) if item else None)
 
 
@@ -57,6 +59,7 @@ async def delete_item(body: ItemKey, services: ServicesDep) -> None:
 @router.post("/store/items/search", response_model=StoreItemList)
 async def search_items(body: ItemSearch, services: ServicesDep) -> Response:
     """List the items below a namespace, newest first."""
+    refresh = _permitted_refresh(asked=body.refresh_ttl)
     with _invalid_is_422():
         found = await services.runs.items.asearch(
             tuple(body.namespace_prefix),
@@ -64,7 +67,7 @@ async def search_items(body: ItemSearch, services: ServicesDep) -> Response:
             filter=body.filter,
             limit=body.limit,
             offset=body.offset,
-            refresh_ttl=body.refresh_ttl,
+            refresh_ttl=refresh,
         )
     return json_response({"items": [_item_view(item) for item in found]})
 
@@ -81,6 +84,19 @@ async def list_namespaces(body: NamespaceSearch, services: ServicesDep) -> Respo
         [ListNamespacesOp(tuple(conditions), body.max_depth, body.limit, body.offset)]
     )
     return json_response({"namespaces": found})
+
+
+def _permitted_refresh(*, asked: bool | None) -> bool | None:
+    """Return whether reading restarts the time to live, which is a change; None = as it is by default, it does.
+
+    Raises:
+        HTTPException: 403, the token only reads.
+    """
+    if TOKEN_SCOPE.get() != "read":
+        return asked
+    if asked:
+        raise HTTPException(403, "A token with the scope `read` may not set refresh_ttl.")
+    return False
 
 
 def _item_view(item: Item) -> dict[str, Any]:

@@ -46,6 +46,7 @@ def token(scope: TokenScope) -> ApiToken:
         ("POST", f"{THREAD}/history", "read operator admin thread"),
         ("POST", f"{THREAD}/state/checkpoint", "read operator admin thread"),
         ("POST", f"{THREAD}/stream/events", "read operator admin thread"),
+        ("WEBSOCKET", f"{THREAD}/stream/events", "operator admin thread"),
         ("POST", f"{THREAD}/state", "operator admin thread"),
         ("POST", "/api/assistants/a/versions", "read operator admin"),
         ("POST", "/api/assistants/a/latest", "operator admin"),
@@ -154,6 +155,34 @@ async def test_a_reader_may_watch_a_run_and_not_end_it_by_leaving(tmp_path: Path
         for query, status in (("?cancel_on_disconnect=true", 403), ("", 200)):
             answer = await service.stranger.get(join + query, headers=bearer(value))
             assert answer.status_code == status
+
+
+async def test_who_reads_lengthens_the_life_of_no_item(tmp_path: Path) -> None:
+    item = {"namespace": ["notes"], "key": "a", "value": {"n": 1}}
+    one = {"namespace": "notes", "key": "a"}
+
+    async with composed(tmp_path) as service:
+        client, stranger = service.client, service.stranger
+
+        async def expires_at() -> float:
+            (row,) = await service.services.database.read("SELECT expires_at FROM item", {})
+            return float(row["expires_at"])
+
+        await client.put("/api/store/items", json={**item, "ttl": 60})
+        before = await expires_at()
+        reader = bearer(await create(service, "dashboard", "read"))
+        for given, status in (
+            ({}, 200),
+            ({"refresh_ttl": False}, 200),
+            ({"refresh_ttl": True}, 403),
+        ):
+            got = await stranger.get("/api/store/items", params={**one, **given}, headers=reader)
+            found = await stranger.post("/api/store/items/search", json=given, headers=reader)
+            assert (got.status_code, found.status_code) == (status, status)
+            assert status == 403 or (got.json()["key"], len(found.json()["items"])) == ("a", 1)
+        assert await expires_at() == before
+        await client.get("/api/store/items", params=one)
+        assert await expires_at() > before
 
 
 async def test_a_token_of_a_thread_runs_it_and_no_other(tmp_path: Path) -> None:
