@@ -84,9 +84,10 @@ def image_message(
 ) -> HumanMessage:
     """Return the message with the images, and notes for those that cannot be read. Blocking."""
     content: list[str | dict[Any, Any]] = [{"type": "text", "text": INTRO}]
+    until = images.deadline()
     for path in list(viewed)[-MAX_IMAGES:]:
         try:
-            image = load_image(thread, path, images)
+            image = load_image(thread, path, images, until=until)
         except AgentError as error:
             content.append({"type": "text", "text": f"\n- {path}: {error.user_message}"})
             continue

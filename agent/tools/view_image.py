@@ -1,5 +1,6 @@
 """view_image: shows the model an image from the thread's files."""
 
+import math
 import os
 import stat
 from dataclasses import dataclass, replace
@@ -68,8 +69,16 @@ def view_image_tool(folders: ThreadStorage) -> BaseTool:
     )
 
 
-def load_image(thread: ThreadFolders, path: str, images: ModelImages | None = None) -> ImageFile:
+def load_image(
+    thread: ThreadFolders, path: str, images: ModelImages | None = None, *, until: float = math.inf
+) -> ImageFile:
     """Check that a path names an image that can be viewed; with `images`, build its block. Blocking.
+
+    Args:
+        thread: Its thread's folders.
+        path: Its virtual path.
+        images: Builds blocks.
+        until: The deadline of all images that are shown together (`ModelImages.deadline`).
 
     Raises:
         PathNotAllowed: Outside the thread's own folders, or a link out of them.
@@ -102,7 +111,9 @@ def load_image(thread: ThreadFolders, path: str, images: ModelImages | None = No
             if images is None:
                 return shown
             version = (status.st_ino, status.st_mtime_ns, status.st_size)
-            block = images.block(version, mime, lambda: head + file.read(MAX_IMAGE_BYTES))
+            block = images.block(
+                version, mime, lambda: head + file.read(MAX_IMAGE_BYTES), until=until
+            )
     if block is None:
         raise SandboxError(
             f"the image is too large to be shown; make a smaller copy: {resolved.virtual}"

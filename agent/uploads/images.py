@@ -2,9 +2,11 @@
 
 import base64
 import logging
+import math
 import subprocess
 import sys
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -22,8 +24,17 @@ MAX_SHOWN_BYTES = 3_750_000
 
 MAX_SIDE = 8_000  # pixels; Anthropic
 
-DEADLINE_S = 10
+DEADLINE_S = 10.0
 """Time limit for making an image smaller."""
+
+ALL_DEADLINE_S = 20.0
+"""Time limit for making all images that are shown together smaller; those that are left then are not shown."""
+
+RETRY_S = 60.0
+"""How long an image that could not be made smaller is not tried again: every model call would."""
+
+MAX_FAILED = 1000
+"""Images that are remembered as such."""
 
 MEMORY_BYTES = 1_500_000_000
 """Address space of the process that makes an image smaller."""
@@ -44,7 +55,8 @@ REJECTED = (
 
 _IMAGE_TYPES = frozenset({"image", "image_url", "input_image"})
 
-_SLOTS = threading.BoundedSemaphore(MAX_CONCURRENT)
+SLOTS = threading.BoundedSemaphore(MAX_CONCURRENT)
+"""One is held while an image is made smaller."""
 
 HEAD_BYTES = 16
 """Number of bytes needed to detect the type."""
@@ -78,18 +90,28 @@ Version = tuple[int, int, int]
 """Inode, modification time and size of a file: changes with its content."""
 
 
+class ImagesBusy(Exception):
+    """There is no time left to make an image smaller: others take it."""
+
+
 class ModelImages:
     """Builds the content blocks of images, and caches them while their files stay the same. Thread-safe.
 
     Images are encoded once, not for every model call. Those beyond what all providers accept are made smaller.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._blocks: OrderedDict[Version, dict[str, Any]] = OrderedDict()
+        self._failed: OrderedDict[Version, float] = OrderedDict()
         self._lock = threading.Lock()
+        self._clock = clock
+
+    def deadline(self) -> float:
+        """Return until when images that are shown together may be made smaller, if that begins now."""
+        return self._clock() + ALL_DEADLINE_S
 
     def block(
-        self, version: Version, mime: str, read: Callable[[], bytes]
+        self, version: Version, mime: str, read: Callable[[], bytes], *, until: float
     ) -> dict[str, Any] | None:
         """Return the block of an image; None if it cannot be made small enough. Blocking.
 
@@ -97,20 +119,36 @@ class ModelImages:
             version: The version of its file.
             mime: Its type.
             read: Returns its content.
+            until: The `deadline` of all images that are shown together.
         """
         with self._lock:
             block = self._blocks.get(version)
+            has_failed = self._clock() < self._failed.get(version, -math.inf) + RETRY_S
+        if block is None and not has_failed:
+            block = self._build(version, mime, read, min(DEADLINE_S, until - self._clock()))
         if block is None:
-            fitted = fit_image(read(), mime)
-            if fitted is None:
-                return None
-            block = image_block(*fitted)
+            return None
         with self._lock:
             self._blocks[version] = block
             self._blocks.move_to_end(version)
             while sum(map(image_chars, self._blocks.values())) > MAX_CACHED_CHARS:
                 self._blocks.popitem(last=False)
         return block
+
+    def _build(
+        self, version: Version, mime: str, read: Callable[[], bytes], deadline_s: float
+    ) -> dict[str, Any] | None:
+        try:
+            fitted = fit_image(read(), mime, deadline_s=deadline_s)
+        except ImagesBusy:
+            return None
+        if fitted is not None:
+            return image_block(*fitted)
+        with self._lock:
+            self._failed[version] = self._clock()
+            while len(self._failed) > MAX_FAILED:
+                self._failed.popitem(last=False)
+        return None
 
 
 def fit_image(
@@ -120,6 +158,9 @@ def fit_image(
 
     An image that is too large becomes a JPEG of at most `worker.FITTED_SIDE` pixels a side, with its first frame on
     white. It is decoded in a child process with limited time and memory; the service itself decodes no image.
+
+    Raises:
+        ImagesBusy: It would have to be made smaller, and did not get its turn within `deadline_s`.
     """
     # If the header cannot be read, the provider may know what we do not.
     size = image_size(data) or (0, 0)
@@ -132,22 +173,26 @@ def fit_image(
 
 
 def _smaller_image(data: bytes, deadline_s: float, memory_bytes: int) -> bytes | None:
+    if deadline_s <= 0 or not SLOTS.acquire(timeout=deadline_s):
+        logger.warning("Could not make an image smaller: others took the time")
+        raise ImagesBusy
     limits = [str(max(1, round(deadline_s))), str(memory_bytes)]
-    with _SLOTS:
-        try:
-            done = subprocess.run(  # noqa: S603 - no text of others in it
-                [sys.executable, "-I", worker.__file__, worker.IMAGE, *limits],
-                input=data,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                timeout=deadline_s,
-                cwd="/",
-                env={"LC_ALL": "C.UTF-8"},
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            logger.warning("Could not make an image smaller: %s", type(error).__name__)
-            return None
+    try:
+        done = subprocess.run(  # noqa: S603 - no text of others in it
+            [sys.executable, "-I", worker.__file__, worker.IMAGE, *limits],
+            input=data,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=deadline_s,
+            cwd="/",
+            env={"LC_ALL": "C.UTF-8"},
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        logger.warning("Could not make an image smaller: %s", type(error).__name__)
+        return None
+    finally:
+        SLOTS.release()
     if done.returncode != 0:
         logger.info("Could not make an image smaller: exit code %d", done.returncode)
         return None

@@ -1,8 +1,9 @@
 """Snapshots of a thread's uploads, for the model. Blocking: runs in worker threads."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from agent.uploads.images import HEAD_BYTES, ModelImages, image_type
@@ -11,6 +12,8 @@ from agent.uploads.prompt_block import MAX_EARLIER, EarlierFiles, FileSummary
 from agent.uploads.store import ConversionRecord, UploadEntry, UploadStore
 
 MAX_IMAGES = 8
+"""Images of a message that are shown, or tried."""
+
 MAX_IMAGE_BYTES = 20 * 1024 * 1024
 """Largest image of a message that is read for the model."""
 
@@ -79,17 +82,26 @@ class UploadSnapshot:
 
     def images(self, files: Iterable[FileReference]) -> list[dict[str, Any]]:
         """Return the images among the files as content blocks, within the limits."""
-        blocks: list[dict[str, Any]] = []
+        until = self._images.deadline()
+        blocks = [
+            self._images.block(
+                entry.version,
+                mime,
+                partial(self._store.read, entry.name, MAX_IMAGE_BYTES),
+                until=until,
+            )
+            for entry, mime in islice(self._image_files(files), MAX_IMAGES)
+        ]
+        return [block for block in blocks if block is not None]
+
+    def _image_files(self, files: Iterable[FileReference]) -> Iterator[tuple[UploadEntry, str]]:
+        """Yield the images among the files that may be read, with their types."""
         for file in files:
             entry = self._entries.get(file.name)
-            if entry is None or entry.size > MAX_IMAGE_BYTES or len(blocks) == MAX_IMAGES:
-                continue
-            mime = self._mime(entry)
-            read = partial(self._store.read, entry.name, MAX_IMAGE_BYTES)
-            block = self._images.block(entry.version, mime, read) if mime is not None else None
-            if block is not None:
-                blocks.append(block)
-        return blocks
+            if entry is not None and entry.size <= MAX_IMAGE_BYTES:
+                mime = self._mime(entry)
+                if mime is not None:
+                    yield entry, mime
 
     def _others(self, names: Collection[str]) -> list[UploadEntry]:
         texts = {
