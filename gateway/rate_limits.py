@@ -96,12 +96,15 @@ def client_key(address: str) -> str:
 
     >>> client_key("127.0.0.1"), client_key("2001:db8:1:2:3::4"), client_key("testclient")
     ('127.0.0.1', '2001:db8:1:2::/64', 'testclient')
+    >>> client_key("::ffff:192.0.2.1")  # an IPv4 client of an IPv6 socket
+    '192.0.2.1'
     """
     if ":" not in address:
         return address
     try:
-        return str(
-            ipaddress.ip_network(f"{address.partition('%')[0]}/{IPV6_PREFIX_BITS}", strict=False)
-        )
+        client = ipaddress.IPv6Address(address.partition("%")[0])
     except ValueError:
         return address
+    if client.ipv4_mapped is not None:
+        return str(client.ipv4_mapped)
+    return str(ipaddress.ip_network((client, IPV6_PREFIX_BITS), strict=False))

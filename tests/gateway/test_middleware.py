@@ -240,6 +240,18 @@ async def test_each_client_has_a_limit_of_its_own() -> None:
         assert await statuses(other, "/api/x", 1) == [200]
 
 
+async def test_ipv4_clients_of_an_ipv6_socket_are_told_apart() -> None:
+    """With `gateway.host: "::"` all of them have addresses in one IPv6 network."""
+    rates = RateLimitConfig(strangers_per_s=0.001, strangers_burst=1)
+    async with limited(rates, "::ffff:192.0.2.1") as flooder:
+        assert await statuses(flooder, "/health", 2) == [200, 429]
+    async with limited(rates, "::ffff:192.0.2.2") as other:
+        assert await statuses(other, "/health", 1) == [200]
+    async with limited(rates, "2001:db8::1") as one, limited(rates, "2001:db8::2") as same:
+        assert await statuses(one, "/health", 1) == [200]
+        assert await statuses(same, "/health", 1) == [429]
+
+
 async def test_no_limit_is_no_limit() -> None:
     async with limited(RateLimitConfig(strangers_per_s=0, strangers_burst=1)) as stranger:
         assert set(await statuses(stranger, "/health", 50)) == {200}
