@@ -82,10 +82,8 @@ class SlackInstaller:
             "scope": ",".join(sorted(BOT_SCOPES)),
             "state": self._signed(f"{int(self._now() + STATE_S)}.{nonce}"),
         }
-        cookie = (
-            f"{_COOKIE}={nonce}; Max-Age={STATE_S:.0f}; Path=/slack/{self._channel}/;"
-            " HttpOnly; SameSite=Lax"
-        )
+        # Without a path it is for the folder of this page, also where a proxy publishes that below another path.
+        cookie = f"{_COOKIE}={nonce}; Max-Age={STATE_S:.0f}; HttpOnly; SameSite=Lax"
         target = f"{urljoin(self._config.base_url, '/oauth/v2/authorize')}?{urlencode(query)}"
         return WebhookResponse(
             status=302, body=b"", headers={"location": target, "set-cookie": cookie}

@@ -64,6 +64,28 @@ async def browse(endpoint: InstallationEndpoint) -> WebhookRequest:
     return WebhookRequest(headers={"cookie": cookie}, body=b"", method="GET", query=query)
 
 
+@pytest.mark.parametrize("root_path", ["", "/parley"])
+async def test_a_browser_comes_back_with_its_cookie_below_any_path(root_path: str) -> None:
+    folder = f"https://bot.example.org{root_path}/slack/slack"
+    async with fast_slack() as slack:
+        _, endpoint = installable(slack, MemoryCredentialStore())
+        start = await endpoint.start(WebhookRequest(headers={}, body=b"", method="GET"))
+        browser = httpx.Cookies()
+        browser.extract_cookies(
+            httpx.Response(
+                302, headers=start.headers, request=httpx.Request("GET", f"{folder}/install")
+            )
+        )
+        for path, is_sent in (
+            (f"{folder}/oauth_redirect", True),
+            (f"{folder}-sales/install", False),
+            (f"https://bot.example.org{root_path}/api/models", False),
+        ):
+            request = httpx.Request("GET", path)
+            browser.set_cookie_header(request)
+            assert ("cookie" in request.headers) is is_sent, path
+
+
 async def install(endpoint: InstallationEndpoint) -> WebhookResponse:
     return await endpoint.finish(await browse(endpoint))
 
