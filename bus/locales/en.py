@@ -190,6 +190,8 @@ class Messages:
 
     # Approvals.
     approval_ask: str = "⚠️ I need your approval before I do this:"
+    approval_cut: str = "⚠️ {count:,} more characters of this are not shown."
+    """Follows a tool call that is shown shortened."""
     approval_hint: str = (
         "Reply “approve” or “deny”. Any other reply denies, and I take it as the reason."
     )

@@ -127,6 +127,7 @@ CHINESE = Messages(
     mark_approved="✓ 已同意",
     mark_denied="✗ 已拒绝",
     approval_ask="⚠️ 执行以下操作前需要你的同意：",
+    approval_cut="⚠️ 另有 {count:,} 个字符未显示。",
     approval_hint="请回复“同意”或“拒绝”。回复其他内容视为拒绝，并作为理由告知我。",
     approval_free="❓ 需要你的回复才能继续。",
     approval_waits="⏳ 正在等待 {name} 同意或拒绝一项操作，只有其本人或管理员可以决定；"

@@ -162,7 +162,8 @@ def question_text(interrupts: Sequence[Mapping[str, Any]], texts: Messages) -> s
     if options := interrupt_options(interrupts):  # Not every chat has buttons.
         parts.append(_cut(redact("\n".join(f"- {option}" for option in options)), CALL_CHARS))
     if actions:
-        parts += [texts.approval_ask, *map(_action_text, actions), texts.approval_hint]
+        shown = [_action_text(action, texts) for action in actions]
+        parts += [texts.approval_ask, *shown, texts.approval_hint]
     return "\n\n".join(parts) or texts.approval_free
 
 
@@ -224,23 +225,39 @@ def _actions(value: object) -> list[Mapping[str, Any]]:
     return [action if isinstance(action, Mapping) else {} for action in actions]
 
 
-def _action_text(action: Mapping[str, Any]) -> str:
+def _action_text(action: Mapping[str, Any], texts: Messages) -> str:
     name = str(action.get("name") or action.get("action") or "?")[:100]
     arguments = action.get("args")
-    shown = _shown(arguments if isinstance(arguments, Mapping) else {"": arguments})
-    return f"**{name.replace('*', '')}**\n{_fenced(shown)}" if shown else f"**{name}**"
+    shown, hidden = _shown(arguments if isinstance(arguments, Mapping) else {"": arguments})
+    lines = [f"**{name.replace('*', '')}**", *([_fenced(shown)] if shown else [])]
+    return "\n".join([*lines, *([texts.approval_cut.format(count=hidden)] if hidden else [])])
 
 
-def _shown(arguments: Mapping[str, Any]) -> str:
-    """Return a tool's arguments, one below the other, shortened, without secrets."""
-    lines = []
+def _shown(arguments: Mapping[str, Any]) -> tuple[str, int]:
+    """Return a tool's arguments, one below the other, shortened, without secrets, and how many characters are cut."""
+    lines, hidden = [], 0
     for name, value in arguments.items():
         if value is None or value == "":
             continue
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        text = REDACTED if is_secret_name(str(name)) else _cut(redact(text), ARGUMENT_CHARS)
+        text = REDACTED if is_secret_name(str(name)) else redact(text)
+        text, cut = _cut_middle(text, ARGUMENT_CHARS)
+        hidden += cut
         lines.append(f"{name}: {text}" if name else text)
-    return _cut("\n".join(lines), CALL_CHARS)
+    text, cut = _cut_middle("\n".join(lines), CALL_CHARS)
+    return text, hidden + cut
+
+
+def _cut_middle(text: str, most: int) -> tuple[str, int]:
+    """Return the beginning and the end of a text that is too long, and how many characters are left out between.
+
+    >>> _cut_middle("abcdefghij", 7)
+    ('abcd…ij', 4)
+    """
+    if len(text) <= most:
+        return text, 0
+    end = (most - 1) // 3
+    return f"{text[: most - 1 - end]}…{text[len(text) - end :]}", len(text) - most + 1
 
 
 def _free_text(value: object) -> str:

@@ -8,22 +8,26 @@ _NAMES = re.compile(
     r"pass(word|wd|phrase)?|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|authorization|cookie|credential",
     re.IGNORECASE,
 )
+_LITERAL = r"(?:[^\s\"',;&|<>`$]|\$(?![({]))"
+"""One character of a secret: none by which a shell runs or writes something, which whoever approves it must see."""
+
 _VALUES = re.compile(
-    r"""
-      \b(?:sk|rk|pk)-[A-Za-z0-9_-]{8,}              # model providers, Stripe
-    | \bxox[a-z]-[A-Za-z0-9-]{8,} | \bxapp-[A-Za-z0-9-]{8,}   # Slack
-    | \bgh[pousr]_[A-Za-z0-9]{16,} | \bgithub_pat_\w{16,} | \bglpat-[\w-]{16,}
-    | \bAKIA[0-9A-Z]{12,}                           # AWS
-    | \bAIza[\w-]{20,}                              # Google
-    | \b\d{8,10}:[A-Za-z0-9_-]{30,}                 # Telegram
-    | \beyJ[\w-]{8,1024}+\.[\w-]{8,}\.[\w-]*       # JSON web tokens
-    | (?<=bearer\ )[^\s"']{8,} | (?<=basic\ )[A-Za-z0-9+/=]{8,}
-    | (?<=://)[^/\s:@]+:[^/\s@]+(?=@)               # user and password in an address
+    rf"""
+      \b(?:sk|rk|pk)-[A-Za-z0-9_-]{{8,}}              # model providers, Stripe
+    | \bxox[a-z]-[A-Za-z0-9-]{{8,}} | \bxapp-[A-Za-z0-9-]{{8,}}   # Slack
+    | \bgh[pousr]_[A-Za-z0-9]{{16,}} | \bgithub_pat_\w{{16,}} | \bglpat-[\w-]{{16,}}
+    | \bAKIA[0-9A-Z]{{12,}}                           # AWS
+    | \bAIza[\w-]{{20,}}                              # Google
+    | \b\d{{8,10}}:[A-Za-z0-9_-]{{30,}}                 # Telegram
+    | \beyJ[\w-]{{8,1024}}+\.[\w-]{{8,}}\.[\w-]*       # JSON web tokens
+    | (?<=bearer\ ){_LITERAL}{{8,}} | (?<=basic\ )[A-Za-z0-9+/=]{{8,}}
+    | (?<=://)[^/\s:@\"'`$|<>;&]+:[^/\s@\"'`$|<>;&]+(?=@)   # user and password in an address
     """,
     re.IGNORECASE | re.VERBOSE,
 )
 _SETTINGS = re.compile(
-    r"((?:pass(?:word|wd)?|secret|token|api[-_]?key|access[-_]?key)[A-Za-z_]{0,64}[\"']?\s*[=:]\s*[\"']?)([^\s\"',;&]+)",
+    r"((?:pass(?:word|wd)?|secret|token|api[-_]?key|access[-_]?key)[A-Za-z_]{0,64}[\"']?\s*[=:]\s*[\"']?)"
+    rf"({_LITERAL}+)",
     re.IGNORECASE,
 )
 
