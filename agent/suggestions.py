@@ -5,6 +5,7 @@ import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import anyio
 from langchain_core.messages import HumanMessage, SystemMessage
@@ -18,6 +19,10 @@ MAX_CHARS = 200  # of one suggestion: they become buttons
 DEADLINE_S = 20.0  # a user is waiting
 SHOWN_MESSAGES = 12  # the newest ones; earlier ones rarely matter
 SHOWN_CHARS = 2_000  # of each
+
+MAX_ANSWER_CHARS = 50_000
+MAX_STARTS = 100
+"""Opening brackets of an answer that are tried: each may take as long as the rest of the answer is."""
 
 _THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 _DECODER = json.JSONDecoder()
@@ -79,8 +84,8 @@ def parse_suggestions(answer: str, count: int) -> list[str]:
     >>> parse_suggestions("I have none, [1] sorry", 3), parse_suggestions("", 3)
     ([], [])
     """
-    text = _THINKING.sub("", answer)
-    for start in (found.start() for found in re.finditer(r"\[", text)):
+    text = _THINKING.sub("", answer)[:MAX_ANSWER_CHARS]
+    for start in (found.start() for found in islice(re.finditer(r"\[", text), MAX_STARTS)):
         try:
             value, _ = _DECODER.raw_decode(text, start)
         except (ValueError, RecursionError):

@@ -12,6 +12,7 @@ from agent.guardrails.oap_limits import first_words
 from agent.memory.merge import remove_upload_mentions
 from agent.middleware.sanitization import escape_reserved_tags
 from agent.redaction import redact_error
+from agent.suggestions import parse_suggestions
 from agent.tools.web.page import html_to_markdown
 from agent.user_messages import strip_framework_blocks
 from bots.slack.stream_text import escape_stream_text
@@ -84,6 +85,19 @@ def test_what_is_almost_a_secret_takes_time_in_proportion(almost: str) -> None:
     text = almost * (LONG // 8 // len(almost))
     assert redact(text) == text
     assert redact_error(text) == text
+
+
+@pytest.mark.usefixtures("interrupted")
+@pytest.mark.parametrize("opening", ["[", '["a",', "[1,", '[{"a":'])
+def test_lists_without_an_end_take_time_in_proportion(opening: str) -> None:
+    """What a model was talked into suggesting."""
+    assert parse_suggestions(opening * (LONG // len(opening)), 3) == []
+
+
+@pytest.mark.usefixtures("interrupted")
+@pytest.mark.parametrize("almost", ["token=$", "bearer $", "://a:", "token=${"])
+def test_what_a_shell_would_do_takes_time_in_proportion(almost: str) -> None:
+    assert "$" in redact(f"{almost * (LONG // 8 // len(almost))}$(id)")
 
 
 @pytest.mark.usefixtures("interrupted")
