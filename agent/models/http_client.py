@@ -1,5 +1,6 @@
 """The HTTP client that models share: created on first use, closed with the agent."""
 
+import threading
 from typing import Protocol, cast
 
 import anyio
@@ -26,6 +27,7 @@ class ModelHttpClient:
 
     def __init__(self) -> None:
         self._client: ClosableClient | None = None
+        self._lock = threading.Lock()  # models are built in worker threads, at the same time
 
     def client(self) -> ClosableClient:
         """Return the client. The first call blocks for some 20 ms to load certificates.
@@ -33,9 +35,10 @@ class ModelHttpClient:
         Raises:
             ObjectNotImportable: The OpenAI package is not installed.
         """
-        if self._client is None:
-            self._client = cast("ClosableClient", import_class(CLIENT_CLASS, object)())
-        return self._client
+        with self._lock:
+            if self._client is None:
+                self._client = cast("ClosableClient", import_class(CLIENT_CLASS, object)())
+            return self._client
 
     async def aclose(self) -> None:
         """Close all connections, within `CLOSE_S` seconds."""
