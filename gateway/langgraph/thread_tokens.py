@@ -4,7 +4,9 @@ Whoever holds such a token, as every visitor of a page with an embedded chat doe
 about people are not of the thread, so its runs have notes of their own.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +20,11 @@ from gateway.services import Services
 MEMORY_SCOPE = "memory_scope"
 MAX_UNFINISHED_RUNS = 20
 """As many as messages may wait in a conversation."""
+
+MAX_SUGGESTING = 2
+"""Requests for suggestions that a model answers at the same time: each calls it at once, unlike runs of one thread."""
+
+_suggesting: Counter[str] = Counter()
 
 _SYSTEM_ROLES = frozenset({"system", "developer"})
 _IDENTITY = (MEMORY_SCOPE, "user_id", "is_bootstrap")
@@ -66,6 +73,25 @@ def _has_system_message(given: object) -> bool:
         case list():
             return any(map(_has_system_message, given))
     return False
+
+
+@contextmanager
+def permitted_suggestions() -> Iterator[None]:
+    """Ask for suggestions inside the block; with the token of a thread, few at a time. Raises HTTPException (429)."""
+    thread_id = TOKEN_THREAD.get()
+    if not thread_id:
+        yield
+        return
+    if _suggesting[thread_id] >= MAX_SUGGESTING:
+        detail = f"The token of a thread may ask for {MAX_SUGGESTING} suggestions at a time."
+        raise HTTPException(429, detail, headers={"Retry-After": "5"})
+    _suggesting[thread_id] += 1
+    try:
+        yield
+    finally:
+        _suggesting[thread_id] -= 1
+        if not _suggesting[thread_id]:
+            del _suggesting[thread_id]
 
 
 async def start_permitted(services: Services, request: GraphRunRequest) -> LiveRun:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from agent.suggestions import MAX_SUGGESTIONS, ConversationMessage, suggest_follow_ups
 from gateway.dependencies import AgentServicesDep
 from gateway.included_route import IncludedRoute
+from gateway.langgraph.thread_tokens import permitted_suggestions
 
 router = APIRouter(route_class=IncludedRoute)
 
@@ -50,9 +51,10 @@ async def create_suggestions(
     spoken = [
         ConversationMessage(role=one.role, text=message_text(one.content)) for one in asked.messages
     ]
-    made = await suggest_follow_ups(
-        agent_services.auxiliary_models.get, spoken, count=asked.n, model_name=asked.model_name
-    )
+    with permitted_suggestions():
+        made = await suggest_follow_ups(
+            agent_services.auxiliary_models.get, spoken, count=asked.n, model_name=asked.model_name
+        )
     return SuggestionsResponse(suggestions=made)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ import httpx
 import pytest
 import yaml
 
-from gateway.langgraph.thread_tokens import MAX_UNFINISHED_RUNS
-from tests.fakes.model import FakeModelServer
+from gateway.langgraph.thread_tokens import MAX_SUGGESTING, MAX_UNFINISHED_RUNS
+from tests.fakes.model import FakeModelServer, ModelReply
 from tests.gateway.composed import TOKEN, ComposedService, composed
 from tests.journeys.service import with_model
 
@@ -146,6 +147,24 @@ async def test_a_visitor_has_a_limited_number_of_unfinished_runs(tmp_path: Path)
         # The limit is the token's; whoever may start runs elsewhere has none.
         begun = await page.service.stranger.post(f"{where}/runs", json=body, headers=ADMIN)
         assert begun.status_code == 200
+
+
+async def test_a_visitor_asks_for_few_suggestions_at_a_time(tmp_path: Path) -> None:
+    """Each calls the model at once, however many there are, and uses up the provider's rate of everybody."""
+    async with embedded_page(tmp_path) as page:
+        client, where = page.service.stranger, f"/api/threads/{OWN}/suggestions"
+        asked = {"messages": [{"role": "user", "content": "hi"}]}
+        page.model.reply(*[ModelReply(hang_after=0)] * MAX_SUGGESTING)
+        async with anyio.create_task_group() as tasks:
+            for _ in range(MAX_SUGGESTING):
+                tasks.start_soon(partial(client.post, where, json=asked, headers=page.visitor))
+            await page.model.until(lambda model: len(model.requests) == MAX_SUGGESTING)
+            refused = await client.post(where, json=asked, headers=page.visitor)
+            assert (refused.status_code, "Retry-After" in refused.headers) == (429, True)
+            assert (await client.post(where, json=asked, headers=ADMIN)).status_code == 200
+            tasks.cancel_scope.cancel()
+        again = await client.post(where, json=asked, headers=page.visitor)
+        assert again.status_code == 200
 
 
 SYSTEM = (
