@@ -19,6 +19,7 @@ from agent.memory.service import MemoryService, open_memory
 from agent.models.auxiliary import AuxiliaryModels
 from agent.models.circuit_breakers import CircuitBreakers
 from agent.models.http_client import ModelHttpClient
+from agent.sandbox.disk import DiskMeter, disk_limits
 from agent.sandbox.factory import build_sandbox_provider
 from agent.sandbox.protocol import SandboxProvider, maintained
 from agent.skills.installer import SkillInstaller
@@ -223,7 +224,10 @@ def _upload_service(
     setup: AgentSetup, config: CurrentConfig, folders: ThreadStorage
 ) -> UploadService:
     return UploadService(
-        folders, setup.mirror, converts=lambda: config.get().uploads.auto_convert_documents
+        folders,
+        setup.mirror,
+        converts=lambda: config.get().uploads.auto_convert_documents,
+        open_meter=lambda folder: DiskMeter(folder, disk_limits(config.get().sandbox)),
     )
 
 

@@ -4,11 +4,12 @@ import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import anyio
 import anyio.to_thread
 
-from agent.errors import UploadTooLarge
+from agent.errors import SandboxError, UploadTooLarge
 from agent.uploads.names import numbered, printable_character, safe_name
 from agent.uploads.store import StagedFile, UploadStore
 
@@ -16,6 +17,11 @@ CHUNK_BYTES = 256 * 1024
 
 SHOWN_CHARS = 80
 """Longest name of a skipped file."""
+
+NO_ROOM = (
+    "There is no room for the files: this conversation has reached its limit, or the disk is nearly full. "
+    "Delete files that are not needed."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +62,29 @@ class ReceivedFile:
     staged: StagedFile
 
 
-class UploadBatch:
-    """Receives the files of one request, one after the other."""
+class SpaceMeter(Protocol):
+    """Tells whether a thread may still write."""
 
-    def __init__(self, store: UploadStore, limits: UploadRequestLimits) -> None:
+    def require_space(self, size: int) -> None:
+        """Take this many bytes. Blocking. Raises SandboxError: the thread, or the disk, has no room for them."""
+        ...
+
+
+class UploadBatch:
+    """Receives the files of one request, one after the other.
+
+    Args:
+        store: Where they are stored.
+        limits: Limits of the request.
+        meter: Limits of the thread, and of the disk.
+    """
+
+    def __init__(
+        self, store: UploadStore, limits: UploadRequestLimits, meter: SpaceMeter | None = None
+    ) -> None:
         self._store = store
         self._limits = limits
+        self._meter = meter
         self._staged: list[StagedFile] = []
         self._count = 0
         self._size = 0
@@ -116,7 +139,15 @@ class UploadBatch:
                 raise UploadTooLarge(
                     f"Files sent at once can have at most {_megabytes(self._limits.max_total_size)} in total."
                 )
-            await anyio.to_thread.run_sync(_write_all, descriptor, chunk)
+            await anyio.to_thread.run_sync(self._write_chunk, descriptor, chunk)
+
+    def _write_chunk(self, descriptor: int, chunk: bytes) -> None:
+        if self._meter is not None:
+            try:
+                self._meter.require_space(len(chunk))
+            except SandboxError as error:
+                raise UploadTooLarge(NO_ROOM) from error
+        _write_all(descriptor, chunk)
 
     def _free_name(self, name: str) -> str:
         taken = {other.name for other in self.received}

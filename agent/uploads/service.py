@@ -9,13 +9,20 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Se
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import anyio
 import anyio.to_thread
 
 from agent.errors import ConversionFailed, UploadError, UploadNotAllowed, UploadNotFound
 from agent.thread_storage import ThreadFolders, ThreadStorage
-from agent.uploads.batch import IncomingFile, ReceivedFile, UploadBatch, UploadRequestLimits
+from agent.uploads.batch import (
+    IncomingFile,
+    ReceivedFile,
+    SpaceMeter,
+    UploadBatch,
+    UploadRequestLimits,
+)
 from agent.uploads.converter import TOO_SLOW, DocumentConverter
 from agent.uploads.images import ModelImages
 from agent.uploads.names import CONVERTIBLE, is_basename, suffix_of
@@ -66,6 +73,7 @@ class UploadService:
     Args:
         folders: Threads' folders.
         mirror: Copies them between nodes.
+        open_meter: Returns the meter of a folder, for the limits of a thread and of the disk; None = no such limits.
         converts: Whether documents are converted; called for each request.
         converter: Converts documents.
         limits: Limits of one request.
@@ -79,8 +87,11 @@ class UploadService:
         converts: Callable[[], bool],
         converter: DocumentConverter | None = None,
         limits: UploadRequestLimits | None = None,
+        open_meter: Callable[[Path], SpaceMeter] | None = None,
     ) -> None:
         self._folders = folders
+        self._open_meter = open_meter
+        self._meters: dict[str, tuple[SpaceMeter, int]] = {}
         self._mirror = mirror or SharedFolder()
         self._converts = converts
         self._converter = converter or DocumentConverter()
@@ -101,10 +112,29 @@ class UploadService:
         """
         store = self._store(thread_id)
         async with self._shared(thread_id):
-            return await self._accept(store, files)
+            with self._metered(thread_id) as meter:
+                return await self._accept(UploadBatch(store, self.limits, meter), store, files)
 
-    async def _accept(self, store: UploadStore, files: AsyncIterable[IncomingFile]) -> UploadResult:
-        batch = UploadBatch(store, self.limits)
+    @contextmanager
+    def _metered(self, thread_id: str) -> Iterator[SpaceMeter | None]:
+        """Yield the meter of a thread: requests that write at the same time share it, so that their sum counts."""
+        if self._open_meter is None:
+            yield None
+            return
+        if thread_id not in self._meters:
+            self._meters[thread_id] = self._open_meter(self._folders.folders(thread_id).root), 0
+        meter, users = self._meters[thread_id]
+        self._meters[thread_id] = meter, users + 1
+        try:
+            yield meter
+        finally:
+            _, users = self._meters.pop(thread_id)
+            if users > 1:
+                self._meters[thread_id] = meter, users - 1
+
+    async def _accept(
+        self, batch: UploadBatch, store: UploadStore, files: AsyncIterable[IncomingFile]
+    ) -> UploadResult:
         try:
             with _os_errors_explained():
                 async for file in files:
