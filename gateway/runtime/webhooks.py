@@ -25,6 +25,10 @@ RETRY_DELAY_S = 2.0
 """Delay before the second attempt, seconds; doubled for each further one."""
 
 TIMEOUT_S = 10.0
+"""Longest silence of the receiver, seconds."""
+
+ATTEMPT_S = 60.0
+"""How long one attempt may take, seconds: a receiver that sends a byte now and then is never silent."""
 
 _SUCCESS_STATUSES = range(200, 300)
 _PERMANENT_STATUSES = frozenset({400, 401, 403, 404, 405, 410, 413, 422})
@@ -76,14 +80,21 @@ class RunWebhooks:
         guard: Decides which URLs are allowed.
         key: Returns the signing key; may block; called once.
         pause_s: Delay before the second attempt, seconds.
+        attempt_s: How long one attempt may take, seconds.
     """
 
     def __init__(
-        self, guard: UrlGuard, key: Callable[[], bytes], *, pause_s: float = RETRY_DELAY_S
+        self,
+        guard: UrlGuard,
+        key: Callable[[], bytes],
+        *,
+        pause_s: float = RETRY_DELAY_S,
+        attempt_s: float = ATTEMPT_S,
     ) -> None:
         self._guard = guard
         self._key = key
         self._pause_s = pause_s
+        self._attempt_s = attempt_s
         self._client: tuple[bytes, httpx.AsyncClient] | None = None
 
     async def validate_url(self, url: str) -> None:
@@ -106,8 +117,11 @@ class RunWebhooks:
             if number:
                 await anyio.sleep(self._pause_s * 2 ** (number - 1))
             content = _add_time(body, time.time())
-            if (verdict := await _post(client, url, content, key)) is not None:
-                return verdict
+            with anyio.move_on_after(self._attempt_s) as attempt:
+                if (verdict := await _post(client, url, content, key)) is not None:
+                    return verdict
+            if attempt.cancelled_caught:
+                _log.warning("Webhook not accepted: no response within %g s.", self._attempt_s)
         return False
 
     async def close(self) -> None:

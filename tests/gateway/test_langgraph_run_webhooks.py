@@ -3,15 +3,20 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import anyio
+import anyio.abc
 import pytest
 
+from agent.network.url_guard import UrlGuard
 from gateway.config import WEBHOOK_KEY_FILE, load_config
 from gateway.langgraph.run_webhooks import build_webhooks, webhook_key
 from gateway.runtime.errors import InvalidRequest
 from gateway.runtime.expiry import expire_threads
+from gateway.runtime.webhooks import MAX_ATTEMPTS, RunWebhooks
 from tests.eventually import eventually
 from tests.gateway.composed import composed
 from tests.gateway.test_langgraph_features import Receiver
+from tests.ports import free_port
 
 
 def test_a_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
@@ -30,6 +35,31 @@ async def test_private_places_are_named_in_the_configuration(tmp_path: Path) -> 
     for host in ("10.2.0.1", "127.0.0.1", "169.254.169.254", "[::1]", "[::ffff:10.2.0.1]"):
         with pytest.raises(InvalidRequest, match="webhook: "):
             await webhooks.validate_url(f"http://{host}/hook")
+    await webhooks.close()
+
+
+async def test_a_receiver_that_never_ends_its_response_is_given_up() -> None:
+    connections = 0
+
+    async def respond(client: anyio.abc.SocketStream) -> None:
+        nonlocal connections
+        connections += 1
+        async with client:
+            await client.send(b"HTTP/1.1 200 OK\r\n")
+            await anyio.sleep_forever()
+
+    guard = UrlGuard(allow_private_hosts=["127.0.0.1"])
+    webhooks = RunWebhooks(guard, lambda: b"k" * 32, pause_s=0.01, attempt_s=0.5)
+    port = free_port()
+    async with (
+        await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=port) as listener,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(listener.serve, respond)
+        with anyio.fail_after(20):
+            assert not await webhooks.send(f"http://127.0.0.1:{port}/hook", "{}")
+        tasks.cancel_scope.cancel()
+    assert 1 <= connections <= MAX_ATTEMPTS
     await webhooks.close()
 
 
