@@ -16,6 +16,7 @@ from mcp.types import JSONRPCMessage
 from pydantic import ValidationError
 
 from agent.errors import McpServerUnusable
+from agent.mcp.response_limits import MAX_MESSAGE_BYTES
 from agent.mcp.server_config import McpServerConfig
 from agent.subprocesses import start_process
 
@@ -24,8 +25,6 @@ GRACE_S: Final = 2.0
 SIGNAL_S: Final = 1.0
 """Time to exit after SIGTERM, before SIGKILL."""
 TAIL_CHARS: Final = 4096
-MAX_MESSAGE_BYTES: Final = 32 * 1024 * 1024
-"""Longest accepted line: bounds memory."""
 
 Incoming = SessionMessage | Exception
 

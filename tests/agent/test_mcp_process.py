@@ -7,7 +7,8 @@ import anyio
 import pytest
 from mcp.shared.message import SessionMessage
 
-from agent.mcp.process import MAX_MESSAGE_BYTES, TAIL_CHARS, StderrTail, run_server_process
+from agent.mcp.process import TAIL_CHARS, StderrTail, run_server_process
+from agent.mcp.response_limits import MAX_MESSAGE_BYTES
 from agent.mcp.server_config import McpServerConfig
 from tests.eventually import eventually
 

@@ -1,0 +1,62 @@
+"""Limits what a server sends over HTTP: the SDK keeps each message whole, however long it is."""
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+import httpx
+from typing_extensions import override
+
+from agent.errors import McpServerUnusable
+
+MAX_MESSAGE_BYTES: Final = 32 * 1024 * 1024
+"""Longest accepted message: bounds memory."""
+
+TOO_LONG: Final = "it sends messages that are too long"
+COMPRESSED: Final = "it sends compressed responses, which were not asked for"
+
+HEADERS: Final = {"Accept-Encoding": "identity"}
+"""What requests ask for: a compressed response may be a thousand times as long as what arrives."""
+
+_EVENT_ENDS: Final = (b"\n\n", b"\r\r", b"\r\n\r\n")
+_OVERLAP: Final = 3
+"""Bytes of a chunk that may be the beginning of an event's end."""
+
+
+async def limit_response(response: httpx.Response) -> None:
+    """Limit a response: as a whole, or each event of a stream. A response hook of the HTTP client.
+
+    Raises:
+        McpServerUnusable: It is compressed. Reading raises it, too: a message is too long.
+    """
+    if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise McpServerUnusable(COMPRESSED)
+    stream = response.stream
+    if isinstance(stream, httpx.AsyncByteStream):
+        is_stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
+        response.stream = _LimitedStream(stream, _EVENT_ENDS if is_stream else ())
+
+
+class _LimitedStream(httpx.AsyncByteStream):
+    """A body whose messages are limited; `ends` are what ends one."""
+
+    def __init__(self, body: httpx.AsyncByteStream, ends: tuple[bytes, ...]) -> None:
+        self._body = body
+        self._ends = ends
+
+    @override
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size, last = 0, b""
+        async for chunk in self._body:
+            seen = last + chunk
+            begins = max(
+                (seen.rfind(end) + len(end) for end in self._ends if end in seen), default=0
+            )
+            size = len(seen) - begins if begins else size + len(chunk)
+            if size > MAX_MESSAGE_BYTES:
+                raise McpServerUnusable(TOO_LONG)
+            last = seen[-_OVERLAP:]
+            yield chunk
+
+    @override
+    async def aclose(self) -> None:
+        await self._body.aclose()
