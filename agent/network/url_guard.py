@@ -5,12 +5,16 @@ connection goes to one of these addresses. There is no second lookup that could 
 rebinding). Redirects are checked like any other request.
 """
 
+import asyncio
 import re
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
-from socket import SOCK_STREAM, gaierror
+from socket import SOCK_STREAM, gaierror, getaddrinfo
+from typing import Any
 
 import anyio
 import httpx
@@ -25,12 +29,17 @@ Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 LOOKUP_S = 5.0
 """Time limit of a lookup."""
 
+MAX_LOOKUPS = 8
+"""Lookups at the same time; others wait. They have threads of their own: one that hangs goes on after `LOOKUP_S`, and
+the threads in which platforms and models are looked up are few."""
+
 MAX_URL_CHARS = 4096
 MAX_PORT = 65_535
 MAX_ADDRESSES = 4
 """Maximum number of addresses to try per name."""
 
 _PORTS = {"http": 80, "https": 443}
+_LOOKUPS = ThreadPoolExecutor(MAX_LOOKUPS, thread_name_prefix="lookup")
 _NAME = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
 
 
@@ -49,9 +58,12 @@ class CheckedUrl:
     addresses: tuple[str, ...]
 
 
-async def resolve_host(host: str, port: int) -> Sequence[str]:
+async def resolve_host(
+    host: str, port: int, *, lookup: Callable[..., list[Any]] = getaddrinfo
+) -> Sequence[str]:
     """Resolve with the system's resolver. Raises OSError if there is no address."""
-    found = await anyio.getaddrinfo(host, port, type=SOCK_STREAM)
+    call = partial(lookup, host, port, type=SOCK_STREAM)
+    found = await asyncio.get_running_loop().run_in_executor(_LOOKUPS, call)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
