@@ -13,7 +13,12 @@ from gateway.langgraph.protocol_state import ProtocolError
 from gateway.langgraph.request_models import RunCreate
 from gateway.langgraph.route import parse_id, validate_body
 from gateway.langgraph.run_requests import build_run_request
-from gateway.langgraph.thread_tokens import refuse_options, refuse_system_messages, start_permitted
+from gateway.langgraph.thread_tokens import (
+    refuse_options,
+    refuse_system_messages,
+    require_disk_space,
+    start_permitted,
+)
 from gateway.runtime.errors import RunRequestError
 from gateway.runtime.protocol import PROTOCOL_STREAM_MODES
 from gateway.runtime.serialization import dumps
@@ -208,6 +213,7 @@ async def _inject_input(services: Services, thread_id: str, params: Json) -> Jso
     said = params.get("messages") or params.get("message")
     if not said or not isinstance(said, list | dict):
         raise ProtocolError("invalid_argument", "messages must be a list of messages.")
+    await require_disk_space(services)
     wanted = params.get("run_id")
     run_id = None if wanted is None else parse_id(str(wanted), "run")
     listening = await services.runs.inject(thread_id, run_id, said)

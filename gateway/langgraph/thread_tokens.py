@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import anyio.to_thread
 from fastapi import HTTPException
 
 from gateway.api_tokens import TOKEN_THREAD
@@ -75,6 +76,18 @@ def _has_system_message(given: object) -> bool:
     return False
 
 
+async def require_disk_space(services: Services) -> None:
+    """Refuse what the token of a thread wants stored if the disk is nearly full: what is left is for the bots.
+
+    Raises HTTPException (503).
+    """
+    if not TOKEN_THREAD.get():
+        return
+    free = await anyio.to_thread.run_sync(services.database.free_bytes)
+    if free < services.agent.config.get().sandbox.min_free_disk_mb * 2**20:
+        raise HTTPException(503, "The disk is nearly full.", headers={"Retry-After": "60"})
+
+
 @contextmanager
 def permitted_suggestions() -> Iterator[None]:
     """Ask for suggestions inside the block; with the token of a thread, few at a time. Raises HTTPException (429)."""
@@ -97,8 +110,9 @@ def permitted_suggestions() -> Iterator[None]:
 async def start_permitted(services: Services, request: GraphRunRequest) -> LiveRun:
     """Start a run; one of a thread's token only if few are unfinished, since each is kept in memory.
 
-    Raises what `RunManager.start` raises, and HTTPException (429).
+    Raises what `RunManager.start` raises, and HTTPException (429, 503).
     """
+    await require_disk_space(services)
     thread_id = TOKEN_THREAD.get()
     if thread_id and len(services.runs.active_on_thread(thread_id)) >= MAX_UNFINISHED_RUNS:
         detail = f"The token of a thread may have {MAX_UNFINISHED_RUNS} unfinished runs."

@@ -47,9 +47,10 @@ class EmbeddedPage:
 
 
 @asynccontextmanager
-async def embedded_page(folder: Path) -> AsyncIterator[EmbeddedPage]:
+async def embedded_page(folder: Path, **sections: object) -> AsyncIterator[EmbeddedPage]:
     async with FakeModelServer() as model:
-        text = yaml.safe_dump({**with_model(model.base_url), "title": {"enabled": False}})
+        config = {**with_model(model.base_url), "title": {"enabled": False}, **sections}
+        text = yaml.safe_dump(config)
         async with composed(folder, text) as service:
             for scope in (ANN, "default"):
                 fact = {"content": SECRET, "confidence": 0.9}
@@ -165,6 +166,30 @@ async def test_a_visitor_asks_for_few_suggestions_at_a_time(tmp_path: Path) -> N
             tasks.cancel_scope.cancel()
         again = await client.post(where, json=asked, headers=page.visitor)
         assert again.status_code == 200
+
+
+async def test_what_is_left_of_the_disk_is_not_for_visitors(tmp_path: Path) -> None:
+    """Each request may bring 10 MB, and a full disk stores nobody's messages."""
+    async with embedded_page(tmp_path, sandbox={"min_free_disk_mb": 10**9}) as page:
+        client, where = page.service.stranger, f"/api/threads/{OWN}"
+        run = {"assistant_id": "lead_agent", "input": {"messages": []}}
+        for method, path, body in (
+            ("POST", "/runs", run),
+            ("POST", "/runs/wait", run),
+            ("POST", "/state", {"values": {"messages": []}}),
+            ("PATCH", "", {"metadata": {"a": "b"}}),
+        ):
+            refused = await client.request(method, where + path, json=body, headers=page.visitor)
+            assert (refused.status_code, "Retry-After" in refused.headers) == (503, True), path
+        for name, params in (
+            ("run.start", run),
+            ("input.inject", {"messages": [{"role": "user"}]}),
+        ):
+            command = {"id": 1, "method": name, "params": params}
+            reply = await client.post(f"{where}/commands", json=command, headers=page.visitor)
+            assert "nearly full" in reply.text
+        assert (await client.get(f"{where}/state", headers=page.visitor)).status_code == 200
+        assert (await page.ask(ADMIN)).status_code == 200
 
 
 SYSTEM = (
