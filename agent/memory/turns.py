@@ -23,6 +23,10 @@ MAX_SCANNED_MESSAGES = 30
 
 _THINKING = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
 
+_QUOTED = re.compile(r"^(?:>[^\n]*|\[[^\n]*\])$\n?", re.MULTILINE)
+"""Other people's words in a person's message, and the lines above them (`bots/text/quotations.py`). They are no
+statement of the person, and may be from somebody who may not use the bot."""
+
 _CORRECTION = re.compile(
     r"""\b(?:
       that(?:'s|’s|\ is|\ was)\ (?:wrong|not\ (?:right|correct|what\ i|true)|incorrect)
@@ -113,7 +117,7 @@ def conversation_messages(messages: Iterable[BaseMessage]) -> list[MemoryMessage
     """Return user messages and final answers.
 
     Excluded: the framework's own human messages, tool calls and results, answers that only report a model failure,
-    messages that are only an upload, and the answers to those.
+    what people quote and forward, messages that are only that or an upload, and the answers to those.
     """
     said: list[MemoryMessage] = []
     is_answered_for = True
@@ -141,7 +145,7 @@ def detect_feedback(said: Iterable[MemoryMessage]) -> tuple[bool, bool]:
 
 def _memory_message(message: BaseMessage) -> MemoryMessage | None:
     if is_user_message(message):
-        text = strip_framework_blocks(message.text)
+        text = _QUOTED.sub("", strip_framework_blocks(message.text)).strip()
         return MemoryMessage(id=_message_id(message), role="user", text=text) if text else None
     if isinstance(message, AIMessage) and _is_final(message):
         text = _THINKING.sub("", message.text).strip()
