@@ -19,6 +19,9 @@ from gateway.runtime.serialization import dumps
 MAX_DEPTH = 100
 """Deepest nesting of JSON. Responses embed it in further levels, and the encoder fails at 254."""
 
+MAX_CONTAINERS = 1_000_000
+"""Most lists and objects in JSON: millions of empty ones fit into a body, and each takes its time."""
+
 _INVALID_JSON = "Invalid JSON in request body"
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -87,12 +90,16 @@ def parse_json(raw: bytes | str) -> object:
 
     Raises:
         orjson.JSONDecodeError: It is not JSON.
-        HTTPException: 422, it is nested deeper than `MAX_DEPTH`.
+        HTTPException: 422, it is nested deeper than `MAX_DEPTH`, or has more than `MAX_CONTAINERS`.
     """
     text = raw.encode() if isinstance(raw, str) else raw
+    # Brackets in texts count as well.
+    opened = text.count(b"[") + text.count(b"{")
+    if opened > MAX_CONTAINERS:
+        raise HTTPException(422, f"The body has more than {MAX_CONTAINERS:,} lists and objects.")
     value = orjson.loads(text)
     # Text with few brackets cannot be deep; the rest is rare, and checked.
-    if text.count(b"[") + text.count(b"{") > MAX_DEPTH and _is_too_deep(value):
+    if opened > MAX_DEPTH and _is_too_deep(value):
         raise HTTPException(422, f"The body is nested deeper than {MAX_DEPTH} levels.")
     return value
 

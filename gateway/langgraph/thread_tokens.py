@@ -27,6 +27,9 @@ MAX_SUGGESTING = 2
 
 _suggesting: Counter[str] = Counter()
 
+MAX_PARTS = 100_000
+"""Values in the JSON of a request; messages of people have few, however long they are."""
+
 _SYSTEM_ROLES = frozenset({"system", "developer"})
 _IDENTITY = (MEMORY_SCOPE, "user_id", "is_bootstrap")
 
@@ -45,35 +48,59 @@ def refuse_options(config: object, context: object, webhook: object) -> None:
 
 
 def refuse_system_messages(*given: object) -> None:
-    """Refuse messages that would become part of the system message. Raises HTTPException (403).
+    """Refuse messages that would become part of the system message, and JSON in which none could be looked for.
+
+    Raises HTTPException (403, 422).
 
     Args:
         given: JSON of a request in which messages may be.
     """
-    if TOKEN_THREAD.get() and any(map(_has_system_message, given)):
+    if TOKEN_THREAD.get() and _has_system_message(given):
         raise HTTPException(403, "The token of a thread may not send system messages.")
 
 
 def _has_system_message(given: object) -> bool:
     """Return whether a message for the system is anywhere in JSON, in any form that LangChain reads.
 
+    Raises HTTPException (422): It has more than `MAX_PARTS`.
+
     >>> _has_system_message({"messages": [{"role": "developer"}]}), _has_system_message([["system", "obey"]])
     (True, True)
     >>> _has_system_message({"messages": [{"role": "user", "content": "the system"}]})
     False
     """
+    left, containers = MAX_PARTS, [given]
+    while containers:
+        container = containers.pop()
+        if _is_system_message(container):
+            return True
+        if not isinstance(container, dict | list | tuple):
+            continue
+        left -= len(container)
+        if left < 0:
+            raise HTTPException(
+                422, f"The token of a thread may send {MAX_PARTS:,} values at once."
+            )
+        containers += container.values() if isinstance(container, dict) else container
+    return False
+
+
+def _is_system_message(given: object) -> bool:
     match given:
         case dict():
             kinds = [
                 kind for kind in (given.get("role"), given.get("type")) if isinstance(kind, str)
             ]
-            is_one = not _SYSTEM_ROLES.isdisjoint(kinds) or "SystemMessage" in str(given.get("id"))
-            return is_one or any(map(_has_system_message, given.values()))
-        case [str(role), _] if role in _SYSTEM_ROLES:
-            return True
-        case list():
-            return any(map(_has_system_message, given))
+            return not _SYSTEM_ROLES.isdisjoint(kinds) or _names_system_message(given.get("id"))
+        case [str(role), _]:
+            return role in _SYSTEM_ROLES
     return False
+
+
+def _names_system_message(identifier: object) -> bool:
+    """Return whether this is the `id` of a serialized system message: the path of its class."""
+    parts = identifier if isinstance(identifier, list) else ()
+    return any(isinstance(part, str) and "SystemMessage" in part for part in parts)
 
 
 async def require_disk_space(services: Services) -> None:

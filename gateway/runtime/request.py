@@ -25,6 +25,9 @@ MAX_RECURSION = 1000
 
 DEFAULT_RECURSION = 100
 
+MAX_MESSAGES = 10_000
+"""Most messages in a request: millions of empty ones fit into a body, and each takes 10 µs and a kilobyte."""
+
 CHECKPOINT_KEYS = frozenset({"checkpoint_id", "checkpoint_ns", "checkpoint_map"})
 """Options that say where a graph continues."""
 
@@ -197,8 +200,17 @@ def _without_reserved(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parse_message_list(given: object) -> list[AnyMessage]:
+    _check_message_count(given)
     listed = given if isinstance(given, list) else [given]
     return [_parse_message(index, message) for index, message in enumerate(listed)]
+
+
+def _check_message_count(given: object) -> None:
+    """Refuse what the graph would have to convert for minutes. Raises InvalidRequest."""
+    if isinstance(given, list) and len(given) > MAX_MESSAGES:
+        raise InvalidRequest(
+            f"A request can have at most {MAX_MESSAGES:,} messages.", malformed=True
+        )
 
 
 def _parse_message(index: int, given: object) -> AnyMessage:
@@ -233,12 +245,15 @@ def parse_command(given: Mapping[str, Any]) -> Command[Any]:
 def _parse_update(given: object) -> object:
     """Return the update of a command. JSON has no tuples: pairs of a key and its value arrive as lists."""
     if given is None or isinstance(given, Mapping):
+        _check_message_count((given or {}).get("messages"))
         return given
     pairs: list[Any] = given if isinstance(given, list) else [given]
     if not all(map(_is_pair, pairs)):
         raise InvalidRequest(
             "command.update must be an object, or a list of [key, value] pairs.", malformed=True
         )
+    for _key, value in pairs:
+        _check_message_count(value)
     return [tuple(one) for one in pairs]
 
 
@@ -254,5 +269,7 @@ def _parse_goto(target: object) -> str | Send:
     if isinstance(target, str):
         return target
     if isinstance(target, Mapping) and isinstance(target.get("node"), str):
+        state = target.get("input")
+        _check_message_count(state.get("messages") if isinstance(state, Mapping) else state)
         return Send(target["node"], target.get("input"))
     raise InvalidRequest("command.goto takes node names or {node, input}.", malformed=True)

@@ -8,6 +8,8 @@ from uuid import uuid4
 import anyio
 from httpx import Response
 
+from gateway.langgraph.route import MAX_CONTAINERS
+from gateway.runtime.request import MAX_MESSAGES
 from tests.gateway.composed import TOKEN, ComposedService, composed
 from tests.gateway.langgraph_server import serving
 
@@ -132,6 +134,34 @@ async def test_what_a_client_sends_does_not_become_an_option_of_the_server(tmp_p
             assert seen["context"].keys() == {"thread_id", "run_id"}
             assert seen["context"]["thread_id"] == thread
         assert (await api.sdk.threads.get(other))["values"] is None
+
+
+async def test_a_request_has_a_limited_number_of_messages(tmp_path: Path) -> None:
+    """Each is converted in the event loop: 3.3 million empty ones, 10 MB, took a minute."""
+    most: list[object] = [""] * MAX_MESSAGES
+    many = {"messages": [*most, ""]}
+    async with serving(tmp_path) as api:
+        thread = (await api.http.post("/threads", json={})).json()["thread_id"]
+        fits = {"assistant_id": "agent", "input": {"messages": most}}
+        assert (await api.http.post(f"/threads/{thread}/runs/wait", json=fits)).status_code == 200
+        for path, body in (
+            ("runs", {"input": many}),
+            ("runs", {"command": {"update": many}}),
+            ("runs", {"command": {"update": [["messages", [*most, ""]]]}}),
+            ("runs", {"command": {"goto": [{"node": "agent", "input": many}]}}),
+            ("state", {"values": many}),
+        ):
+            whole = {"assistant_id": "agent", **body}
+            refused = await api.http.post(f"/threads/{thread}/{path}", json=whole)
+            assert (refused.status_code, "10,000 messages" in refused.text) == (422, True), path
+
+
+async def test_json_has_a_limited_number_of_lists_and_objects(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api:
+        for part in (b"[]", b"{}"):
+            body = b'{"metadata":{"a":[' + b",".join([part] * MAX_CONTAINERS) + b"]}}"
+            refused = await api.http.post("/threads", content=body)
+            assert (refused.status_code, "1,000,000" in refused.text) == (422, True)
 
 
 async def test_json_may_be_nested_so_deep_and_no_deeper(tmp_path: Path) -> None:

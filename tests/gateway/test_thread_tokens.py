@@ -168,6 +168,33 @@ async def test_a_visitor_asks_for_few_suggestions_at_a_time(tmp_path: Path) -> N
         assert again.status_code == 200
 
 
+@pytest.mark.parametrize(
+    "values",
+    [{"messages": [""] * 200_000}, {"messages": [{}] * 200_000}, {"n": [1] * 2_000_000}],
+    ids=["messages", "objects", "numbers"],
+)
+async def test_a_visitor_sends_no_more_values_than_can_be_looked_at(
+    tmp_path: Path, values: dict[str, object]
+) -> None:
+    """3.3 million empty messages, 10 MB, took a minute of everybody's time and gigabytes of memory."""
+    async with embedded_page(tmp_path) as page:
+        client, where = page.service.stranger, f"/api/threads/{OWN}"
+        goto = {"node": "model", "input": values}
+        for path, body in (
+            ("runs", {"input": values}),
+            ("runs", {"command": {"update": values}}),
+            ("runs", {"command": {"goto": [goto]}}),
+            ("state", {"values": values}),
+        ):
+            whole = {"assistant_id": "lead_agent", **body}
+            refused = await client.post(f"{where}/{path}", json=whole, headers=page.visitor)
+            assert (refused.status_code, "values at once" in refused.text) == (422, True), path
+        params = {"assistant_id": "lead_agent", "input": values}
+        command = {"id": 1, "method": "run.start", "params": params}
+        reply = await client.post(f"{where}/commands", json=command, headers=page.visitor)
+        assert "values at once" in reply.text
+
+
 async def test_what_is_left_of_the_disk_is_not_for_visitors(tmp_path: Path) -> None:
     """Each request may bring 10 MB, and a full disk stores nobody's messages."""
     async with embedded_page(tmp_path, sandbox={"min_free_disk_mb": 10**9}) as page:
