@@ -18,6 +18,9 @@ CHANNELS = (
     "tasks",
     "checkpoints",
 )
+MAX_ENTRIES = 100
+"""Channels, and namespaces, of a filter: each event is compared with each."""
+
 Json = dict[str, Any]
 
 
@@ -57,11 +60,17 @@ def parse_since(body: Json) -> int:
     return since
 
 
+def _check_length(name: str, entries: list[Any]) -> None:
+    if len(entries) > MAX_ENTRIES:
+        raise HTTPException(400, f"{name} can have at most {MAX_ENTRIES} entries")
+
+
 def parse_event_filter(body: Json) -> EventFilter:
     """Return the filter of a request. Raises HTTPException (400)."""
     channels = body.get("channels")
     if not isinstance(channels, list) or not channels:
         raise HTTPException(400, "channels is required and must be a non-empty array")
+    _check_length("channels", channels)
     unknown = [
         str(one) for one in channels if one not in CHANNELS and not str(one).startswith("custom:")
     ]
@@ -75,6 +84,8 @@ def parse_event_filter(body: Json) -> EventFilter:
     depth = body.get("depth")
     if not isinstance(namespaces, list) or not all(isinstance(one, list) for one in namespaces):
         raise HTTPException(400, "namespaces must be a list of lists")
+    for entries in (namespaces, *namespaces):
+        _check_length("namespaces", entries)
     if depth is not None and (not isinstance(depth, int) or depth < 0):
         raise HTTPException(400, "depth must be 0 or greater")
     return EventFilter(

@@ -7,6 +7,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from store.threads import ThreadOrder, ThreadStatus, TtlStrategy
 
 Json = dict[str, Any]
+Selected = Annotated[list[str], Field(max_length=100)]
+"""Names of fields to return; there are a few dozen."""
+
 Names = Literal["*"] | list[str]
 MAX_EXTRACTS = 10
 MAX_OFFSET = 1_000_000_000
@@ -105,7 +108,7 @@ class ThreadSearch(WireModel):
     offset: Annotated[int, Field(ge=0, le=MAX_OFFSET)] = 0
     sort_by: ThreadOrder | None = None
     sort_order: Literal["asc", "desc"] | None = None
-    select: list[str] | None = None
+    select: Selected | None = None
     extract: Annotated[dict[str, str], Field(max_length=MAX_EXTRACTS)] | None = None
 
 
@@ -130,7 +133,7 @@ class StateAt(WireModel):
 
     checkpoint: Json
     subgraphs: bool | None = False
-    select: list[str] | None = None
+    select: Selected | None = None
 
 
 class HistoryRequest(WireModel):
@@ -140,7 +143,7 @@ class HistoryRequest(WireModel):
     before: str | Json | None = None
     metadata: Json | None = None
     checkpoint: Json | None = None
-    select: list[str] | None = None
+    select: Selected | None = None
 
 
 class AssistantSearch(WireModel):
@@ -151,7 +154,7 @@ class AssistantSearch(WireModel):
     name: str | None = None
     limit: Annotated[int, Field(ge=1, le=1000)] = 10
     offset: Annotated[int, Field(ge=0, le=MAX_OFFSET)] = 0
-    select: list[str] | None = None
+    select: Selected | None = None
     sort_by: Literal["assistant_id", "graph_id", "name", "created_at", "updated_at"] | None = None
     sort_order: Literal["asc", "desc"] | None = None
 

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from typing_extensions import override
 
 from gateway.included_route import IncludedRoute
+from gateway.langgraph.thread_tokens import require_few_values
 from gateway.runtime.serialization import dumps
 
 MAX_DEPTH = 100
@@ -90,7 +91,8 @@ def parse_json(raw: bytes | str) -> object:
 
     Raises:
         orjson.JSONDecodeError: It is not JSON.
-        HTTPException: 422, it is nested deeper than `MAX_DEPTH`, or has more than `MAX_CONTAINERS`.
+        HTTPException: 422, it is nested deeper than `MAX_DEPTH`, has more than `MAX_CONTAINERS`, or more values than
+            the token of a thread may send.
     """
     text = raw.encode() if isinstance(raw, str) else raw
     # Brackets in texts count as well.
@@ -101,6 +103,7 @@ def parse_json(raw: bytes | str) -> object:
     # Text with few brackets cannot be deep; the rest is rare, and checked.
     if opened > MAX_DEPTH and _is_too_deep(value):
         raise HTTPException(422, f"The body is nested deeper than {MAX_DEPTH} levels.")
+    require_few_values(value)
     return value
 
 

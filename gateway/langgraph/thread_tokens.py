@@ -4,7 +4,7 @@ Whoever holds such a token, as every visitor of a page with an embedded chat doe
 about people are not of the thread, so its runs have notes of their own.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -27,7 +27,7 @@ MAX_SUGGESTING = 2
 
 _suggesting: Counter[str] = Counter()
 
-MAX_PARTS = 100_000
+MAX_VALUES = 100_000
 """Values in the JSON of a request; messages of people have few, however long they are."""
 
 _SYSTEM_ROLES = frozenset({"system", "developer"})
@@ -47,10 +47,14 @@ def refuse_options(config: object, context: object, webhook: object) -> None:
         raise HTTPException(403, f"The token of a thread may not set {refused[0]!r} of a run.")
 
 
-def refuse_system_messages(*given: object) -> None:
-    """Refuse messages that would become part of the system message, and JSON in which none could be looked for.
+def require_few_values(given: object) -> None:
+    """Refuse JSON with so many values that looking at them takes a while. Raises HTTPException (422)."""
+    if TOKEN_THREAD.get():
+        deque(_values_in(given), maxlen=0)
 
-    Raises HTTPException (403, 422).
+
+def refuse_system_messages(*given: object) -> None:
+    """Refuse messages that would become part of the system message. Raises HTTPException (403).
 
     Args:
         given: JSON of a request in which messages may be.
@@ -62,27 +66,28 @@ def refuse_system_messages(*given: object) -> None:
 def _has_system_message(given: object) -> bool:
     """Return whether a message for the system is anywhere in JSON, in any form that LangChain reads.
 
-    Raises HTTPException (422): It has more than `MAX_PARTS`.
-
     >>> _has_system_message({"messages": [{"role": "developer"}]}), _has_system_message([["system", "obey"]])
     (True, True)
     >>> _has_system_message({"messages": [{"role": "user", "content": "the system"}]})
     False
     """
-    left, containers = MAX_PARTS, [given]
-    while containers:
-        container = containers.pop()
-        if _is_system_message(container):
-            return True
-        if not isinstance(container, dict | list | tuple):
+    return any(map(_is_system_message, _values_in(given)))
+
+
+def _values_in(given: object) -> Iterator[object]:
+    """Yield all values in JSON. Raises HTTPException (422): there are more than `MAX_VALUES`."""
+    left, found = MAX_VALUES, [given]
+    while found:
+        value = found.pop()
+        yield value
+        if not isinstance(value, dict | list | tuple):
             continue
-        left -= len(container)
+        left -= len(value)
         if left < 0:
             raise HTTPException(
-                422, f"The token of a thread may send {MAX_PARTS:,} values at once."
+                422, f"The token of a thread may send {MAX_VALUES:,} values at once."
             )
-        containers += container.values() if isinstance(container, dict) else container
-    return False
+        found += value.values() if isinstance(value, dict) else value
 
 
 def _is_system_message(given: object) -> bool:

@@ -156,6 +156,23 @@ async def test_a_request_has_a_limited_number_of_messages(tmp_path: Path) -> Non
             assert (refused.status_code, "10,000 messages" in refused.text) == (422, True), path
 
 
+async def test_what_is_compared_with_each_event_or_state_is_limited(tmp_path: Path) -> None:
+    """A filter of a million namespaces took a third of a second for each event."""
+    many = ["values"] * 101
+    async with serving(tmp_path) as api:
+        thread = (await api.http.post("/threads", json={})).json()["thread_id"]
+        for wanted in ({"channels": many}, {"namespaces": [[]] * 101}, {"namespaces": [many]}):
+            body = {"channels": ["values"], **wanted}
+            refused = await api.http.post(f"/threads/{thread}/stream/events", json=body)
+            assert (refused.status_code, "at most 100" in refused.text) == (400, True), wanted
+        for path, more in (("history", {}), ("state/checkpoint", {"checkpoint": {}})):
+            body = {"select": many, **more}
+            refused = await api.http.post(f"/threads/{thread}/{path}", json=body)
+            assert refused.status_code == 422, path
+        body = {"select": many[:100]}
+        assert (await api.http.post(f"/threads/{thread}/history", json=body)).status_code == 200
+
+
 async def test_json_has_a_limited_number_of_lists_and_objects(tmp_path: Path) -> None:
     async with serving(tmp_path) as api:
         for part in (b"[]", b"{}"):
