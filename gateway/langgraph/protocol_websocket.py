@@ -42,7 +42,7 @@ COMMANDS_BURST = 200
 """Rate limit of commands; access control counts each connection only once."""
 
 EVENTS_PER_SLICE = 32
-"""Events sent before other tasks get a turn: sending to a fast client never waits."""
+"""Events looked at before other tasks get a turn: sending to a fast client never waits."""
 
 CLOSE_GOING_AWAY = 1001
 CLOSE_CODE_BASE = 4000
@@ -144,18 +144,19 @@ class ProtocolConnection:
         if not found:
             return False
         self._last_seq = found[-1].seq
-        wanted = list(self._subscriptions.values())
-        await self._send_all(
-            [event for event in found if any(one.matches(event) for one in wanted)]
-        )
+        await self._send_all(found, list(self._subscriptions.values()))
         return True
 
-    async def _send_all(self, events: list[ProtocolEvent]) -> None:
+    async def _send_all(
+        self, events: list[ProtocolEvent], wanted: list[EventFilter] | None = None
+    ) -> None:
+        """Send those events that one of the filters passes; None = all."""
         for number, event in enumerate(events):
             if number % EVENTS_PER_SLICE == 0:
                 # Other tasks get a turn, and a disconnected client is noticed.
                 await checkpoint()
-            await self._send(event.data)
+            if wanted is None or any(one.matches(event) for one in wanted):
+                await self._send(event.data)
 
     async def _execute(self, frame: str | bytes) -> Json:
         try:
@@ -207,7 +208,8 @@ class ProtocolConnection:
         names = params.get("subscriptions") or list(self._subscriptions)
         if not isinstance(names, list):
             raise ProtocolError("invalid_argument", "subscriptions must be a list of their ids.")
-        chosen = [self._subscriptions[self._check_subscription(name)] for name in names]
+        known = dict.fromkeys(map(self._check_subscription, names))
+        chosen = [self._subscriptions[name] for name in known]
         self._advance()
         tree = self._sequence.tree(run_id)
         namespaces = [] if tree is None else tree.statuses()
