@@ -57,7 +57,7 @@ async def execute_command(
     if handler is None:
         return error_reply(number, "unknown_command", f"Unknown protocol command: {method[:80]}")
     try:
-        refuse_options(params.get("config"), params.get("context"), params.get("webhook"))
+        refuse_options(*map(params.get, ("config", "context", "metadata", "webhook")))
         refuse_system_messages(params)
         result = await handler(services, thread_id, params)
     except ProtocolError as error:

@@ -284,7 +284,7 @@ async def start_run(
 ) -> LiveRun:
     """Start the run of a request, on a thread or stateless. Raises what the application answers with an error."""
     thread_id = None if thread_id is None else parse_id(thread_id, "thread")
-    refuse_options(body.config, body.context, body.webhook)
+    refuse_options(body.config, body.context, body.metadata, body.webhook)
     refuse_system_messages(body.input, body.command and body.command.model_dump())
     run = await resolve_assistant(services, build_run_request(body, thread_id))
     return await start_permitted(services, run if restartable else replace(run, restartable=False))

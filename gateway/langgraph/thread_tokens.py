@@ -16,11 +16,15 @@ from fastapi import HTTPException
 from gateway.api_tokens import TOKEN_THREAD
 from gateway.runtime.live_run import LiveRun
 from gateway.runtime.request import GraphRunRequest
+from gateway.runtime.serialization import dumps
 from gateway.services import Services
 
 MEMORY_SCOPE = "memory_scope"
 MAX_UNFINISHED_RUNS = 20
 """As many as messages may wait in a conversation."""
+
+MAX_OPTION_BYTES = 65_536
+"""Length of a run's options in JSON: each checkpoint, and each event of some streams, has a copy of them."""
 
 MAX_SUGGESTING = 2
 """Requests for suggestions that a model answers at the same time: each calls it at once, unlike runs of one thread."""
@@ -34,8 +38,8 @@ _SYSTEM_ROLES = frozenset({"system", "developer"})
 _IDENTITY = (MEMORY_SCOPE, "user_id", "is_bootstrap")
 
 
-def refuse_options(config: object, context: object, webhook: object) -> None:
-    """Refuse options of a run that the token of a thread may not set. Raises HTTPException (403)."""
+def refuse_options(config: object, context: object, metadata: object, webhook: object) -> None:
+    """Refuse options of a run that the token of a thread may not set. Raises HTTPException (403, 422)."""
     if not TOKEN_THREAD.get():
         return
     options = config.get("configurable") if isinstance(config, Mapping) else None
@@ -45,6 +49,9 @@ def refuse_options(config: object, context: object, webhook: object) -> None:
         refused.append("webhook")
     if refused:
         raise HTTPException(403, f"The token of a thread may not set {refused[0]!r} of a run.")
+    if len(dumps([config, context, metadata])) > MAX_OPTION_BYTES:
+        detail = f"config, context and metadata may have {MAX_OPTION_BYTES:,} bytes together."
+        raise HTTPException(422, detail)
 
 
 def require_few_values(given: object) -> None:

@@ -12,7 +12,11 @@ import httpx
 import pytest
 import yaml
 
-from gateway.langgraph.thread_tokens import MAX_SUGGESTING, MAX_UNFINISHED_RUNS
+from gateway.langgraph.thread_tokens import (
+    MAX_OPTION_BYTES,
+    MAX_SUGGESTING,
+    MAX_UNFINISHED_RUNS,
+)
 from tests.fakes.model import FakeModelServer, ModelReply
 from tests.gateway.composed import TOKEN, ComposedService, composed
 from tests.journeys.service import with_model
@@ -193,6 +197,34 @@ async def test_a_visitor_sends_no_more_values_than_can_be_looked_at(
         command = {"id": 1, "method": "run.start", "params": params}
         reply = await client.post(f"{where}/commands", json=command, headers=page.visitor)
         assert "values at once" in reply.text
+
+
+LONG = {"a": "x" * MAX_OPTION_BYTES}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"metadata": LONG},
+        {"context": LONG},
+        {"config": {"metadata": LONG}},
+        {"config": {"configurable": LONG}},
+        {"config": {"tags": [LONG["a"]]}},
+    ],
+)
+async def test_a_visitors_options_are_short(tmp_path: Path, options: dict[str, Any]) -> None:
+    """Each checkpoint and each token of a stream had a copy of them: 10 MB became gigabytes on the disk."""
+    async with embedded_page(tmp_path) as page:
+        refused = await page.ask(page.visitor, **options)
+        assert (refused.status_code, "bytes together" in refused.text) == (422, True)
+        params = {"assistant_id": "lead_agent", "input": {"messages": []}, **options}
+        command = {"id": 1, "method": "run.start", "params": params}
+        reply = await page.service.stranger.post(
+            f"/api/threads/{OWN}/commands", json=command, headers=page.visitor
+        )
+        assert "bytes together" in reply.text
+        assert not page.model.requests
+        assert (await page.ask(ADMIN, **options)).status_code == 200
 
 
 async def test_what_is_left_of_the_disk_is_not_for_visitors(tmp_path: Path) -> None:
