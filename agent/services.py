@@ -168,7 +168,9 @@ async def open_agent_services(setup: AgentSetup) -> AsyncIterator[AgentServices]
         AgentError: The configuration names something that cannot be used.
     """
     config = CurrentConfig(setup.config)
-    folders = ThreadStorage(setup.files)
+    folders = ThreadStorage(
+        setup.files, lambda folder: DiskMeter(folder, disk_limits(config.get().sandbox))
+    )
     extensions = ExtensionsFile(setup.extensions_file)
     skills = await _load_skills(setup, config, extensions)
     sandboxes = setup.sandboxes or await _sandbox_provider(setup, folders, skills)
@@ -227,7 +229,6 @@ def _upload_service(
         folders,
         setup.mirror,
         converts=lambda: config.get().uploads.auto_convert_documents,
-        open_meter=lambda folder: DiskMeter(folder, disk_limits(config.get().sandbox)),
     )
 
 

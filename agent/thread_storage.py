@@ -4,9 +4,10 @@ import errno
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from agent.errors import ThreadIdInvalid
 from agent.paths import ACP_WORKSPACE, OUTPUTS, UPLOADS, WORKSPACE, Mount
@@ -60,12 +61,26 @@ class ThreadFolders:
         )
 
 
-class ThreadStorage:
-    """The folders of all threads in a data folder."""
+class SpaceMeter(Protocol):
+    """Tells whether a thread may still write."""
 
-    def __init__(self, home: Path) -> None:
+    def require_space(self, size: int) -> None:
+        """Take this many bytes. Blocking. Raises SandboxError: the thread, or the disk, has no room for them."""
+        ...
+
+
+class ThreadStorage:
+    """The folders of all threads in a data folder.
+
+    Args:
+        home: The data folder.
+        make_meter: Makes the meter of a thread's folder; None = there are no limits.
+    """
+
+    def __init__(self, home: Path, make_meter: Callable[[Path], SpaceMeter] | None = None) -> None:
         # Resolved once, so that it can be compared with resolved paths.
         self._threads = home.resolve() / "threads"
+        self._make_meter = make_meter
 
     def folders(self, thread_id: str) -> ThreadFolders:
         """Return a thread's folders without creating them.
@@ -76,6 +91,11 @@ class ThreadStorage:
         if _THREAD_ID.fullmatch(thread_id) is None:
             raise ThreadIdInvalid
         return ThreadFolders(root=self._threads / thread_id)
+
+    def open_meter(self, thread_id: str) -> SpaceMeter | None:
+        """Return a new meter of a thread; None = it has no limits. Raises ThreadIdInvalid."""
+        root = self.folders(thread_id).root
+        return None if self._make_meter is None else self._make_meter(root)
 
     def all_folders(self) -> Iterator[ThreadFolders]:
         """Yield the folders of all threads that have some. Blocking."""

@@ -94,7 +94,8 @@ async def _answer(
     images: dict[str, ViewedImage] = {}
     if thread_id is not None and any(isinstance(one, ImageContent) for one in result.content):
         thread = folders.folders(thread_id)
-        images = await anyio.to_thread.run_sync(save_images, result, thread)
+        meter = folders.open_meter(thread_id)
+        images = await anyio.to_thread.run_sync(save_images, result, thread, meter)
     message = ToolMessage(
         content=result_text(result, images),
         name=request.name,

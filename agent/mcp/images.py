@@ -9,9 +9,10 @@ from typing import Final
 
 from mcp.types import CallToolResult, ImageContent
 
+from agent.errors import SandboxError
 from agent.paths import OUTPUTS
 from agent.state import ViewedImage
-from agent.thread_storage import ThreadFolders
+from agent.thread_storage import SpaceMeter, ThreadFolders
 
 logger = logging.getLogger(__name__)
 
@@ -30,8 +31,16 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def save_images(result: CallToolResult, folders: ThreadFolders) -> dict[str, ViewedImage]:
-    """Save the images of a result; return them by virtual path, in order. What cannot be saved is left out."""
+def save_images(
+    result: CallToolResult, folders: ThreadFolders, meter: SpaceMeter | None = None
+) -> dict[str, ViewedImage]:
+    """Save the images of a result; return them by virtual path, in order. What cannot be saved is left out.
+
+    Args:
+        result: The result.
+        folders: The thread's folders.
+        meter: Limits what the thread may write.
+    """
     saved: dict[str, ViewedImage] = {}
     for block in result.content:
         path = image_path(block) if isinstance(block, ImageContent) else None
@@ -40,8 +49,10 @@ def save_images(result: CallToolResult, folders: ThreadFolders) -> dict[str, Vie
         try:
             data = base64.b64decode(block.data, validate=True)
             folders.create()
+            if meter is not None:
+                meter.require_space(len(data))
             _write_new(folders, path.removeprefix(f"{OUTPUTS}/"), data)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, SandboxError) as error:
             logger.warning("cannot save an image of an MCP server: %s", error)
             continue
         saved[path] = ViewedImage(mime_type=block.mimeType, size=len(data))

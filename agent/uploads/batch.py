@@ -4,12 +4,12 @@ import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import anyio
 import anyio.to_thread
 
 from agent.errors import SandboxError, UploadTooLarge
+from agent.thread_storage import SpaceMeter
 from agent.uploads.names import numbered, printable_character, safe_name
 from agent.uploads.store import StagedFile, UploadStore
 
@@ -60,14 +60,6 @@ class ReceivedFile:
     name: str
     original: str | None
     staged: StagedFile
-
-
-class SpaceMeter(Protocol):
-    """Tells whether a thread may still write."""
-
-    def require_space(self, size: int) -> None:
-        """Take this many bytes. Blocking. Raises SandboxError: the thread, or the disk, has no room for them."""
-        ...
 
 
 class UploadBatch:

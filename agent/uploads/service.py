@@ -9,20 +9,13 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Se
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 import anyio
 import anyio.to_thread
 
 from agent.errors import ConversionFailed, UploadError, UploadNotAllowed, UploadNotFound
-from agent.thread_storage import ThreadFolders, ThreadStorage
-from agent.uploads.batch import (
-    IncomingFile,
-    ReceivedFile,
-    SpaceMeter,
-    UploadBatch,
-    UploadRequestLimits,
-)
+from agent.thread_storage import SpaceMeter, ThreadFolders, ThreadStorage
+from agent.uploads.batch import IncomingFile, ReceivedFile, UploadBatch, UploadRequestLimits
 from agent.uploads.converter import TOO_SLOW, DocumentConverter
 from agent.uploads.images import ModelImages
 from agent.uploads.names import CONVERTIBLE, is_basename, suffix_of
@@ -73,7 +66,6 @@ class UploadService:
     Args:
         folders: Threads' folders.
         mirror: Copies them between nodes.
-        open_meter: Returns the meter of a folder, for the limits of a thread and of the disk; None = no such limits.
         converts: Whether documents are converted; called for each request.
         converter: Converts documents.
         limits: Limits of one request.
@@ -87,11 +79,9 @@ class UploadService:
         converts: Callable[[], bool],
         converter: DocumentConverter | None = None,
         limits: UploadRequestLimits | None = None,
-        open_meter: Callable[[Path], SpaceMeter] | None = None,
     ) -> None:
         self._folders = folders
-        self._open_meter = open_meter
-        self._meters: dict[str, tuple[SpaceMeter, int]] = {}
+        self._meters: dict[str, tuple[SpaceMeter | None, int]] = {}
         self._mirror = mirror or SharedFolder()
         self._converts = converts
         self._converter = converter or DocumentConverter()
@@ -118,11 +108,8 @@ class UploadService:
     @contextmanager
     def _metered(self, thread_id: str) -> Iterator[SpaceMeter | None]:
         """Yield the meter of a thread: requests that write at the same time share it, so that their sum counts."""
-        if self._open_meter is None:
-            yield None
-            return
         if thread_id not in self._meters:
-            self._meters[thread_id] = self._open_meter(self._folders.folders(thread_id).root), 0
+            self._meters[thread_id] = self._folders.open_meter(thread_id), 0
         meter, users = self._meters[thread_id]
         self._meters[thread_id] = meter, users + 1
         try:

@@ -1,6 +1,7 @@
-"""MCP servers over HTTP that send without end: what is kept of it is limited."""
+"""MCP servers that send without end: what is kept of it is limited."""
 
 import gzip
+from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -11,9 +12,14 @@ import anyio
 import anyio.abc
 import httpx
 import pytest
+from mcp.types import CallToolResult, ImageContent
 
 from agent.errors import McpServerUnusable
+from agent.mcp.images import image_path, save_images
 from agent.mcp.response_limits import COMPRESSED, MAX_MESSAGE_BYTES, TOO_LONG, limit_response
+from agent.mcp.results import result_text
+from agent.sandbox.disk import DiskLimits, DiskMeter
+from agent.thread_storage import ThreadStorage
 from tests.agent.test_mcp import mcp, tools_of
 from tests.ports import free_port
 
@@ -104,3 +110,17 @@ async def test_a_server_that_sends_without_end_is_given_up(tmp_path: Path, trans
         assert status.state == "failed"
         assert server.sent < 2 * MAX_MESSAGE_BYTES
         assert b"accept-encoding: identity" in server.asked[0].lower()
+
+
+def test_images_stay_within_the_quota_of_a_conversation(tmp_path: Path) -> None:
+    folders = ThreadStorage(
+        tmp_path, lambda root: DiskMeter(root, DiskLimits(quota_mb=1, free_mb=0))
+    )
+    first, second = (
+        ImageContent(type="image", data=b64encode(byte * 600_000).decode(), mimeType="image/png")
+        for byte in (b"a", b"b")
+    )
+    result = CallToolResult(content=[first, second])
+    saved = save_images(result, folders.folders("t"), folders.open_meter("t"))
+    assert list(saved) == [image_path(first)]
+    assert "not shown" in result_text(result, saved)

@@ -21,11 +21,8 @@ OTHER = "22222222-2222-4222-8222-222222222222"
 
 
 def service(home: Path, limits: DiskLimits) -> UploadService:
-    return UploadService(
-        ThreadStorage(home),
-        converts=lambda: False,
-        open_meter=lambda folder: DiskMeter(folder, limits),
-    )
+    folders = ThreadStorage(home, lambda folder: DiskMeter(folder, limits))
+    return UploadService(folders, converts=lambda: False)
 
 
 async def stream(*files: IncomingFile) -> AsyncIterator[IncomingFile]:
