@@ -24,6 +24,9 @@ _ADMINISTRATION = re.compile(r"/api/(?:tokens|mcp|skills|agents)(?:/.*)?")
 """What decides who may do something, or what code runs: to change it takes the scope `admin`."""
 
 _SECRETS = re.compile(r"/api/tokens(?:/.*)?")
+_TERMINALS = re.compile(r"/api/channels/terminal/.*")
+"""What a session shows to one terminal is delivered, and kept for no other: watching it is no reading."""
+
 _CANCELING = "cancel_on_disconnect"
 """A GET with this in its query cancels a run when its client leaves."""
 
@@ -66,7 +69,7 @@ def is_permitted(token: ApiToken, method: str, path: str, query: bytes = b"") ->
 
     - `admin`: everything, like the admin token.
     - `operator`: everything but changes of tokens, MCP servers, skills and agents.
-    - `read`: whatever changes nothing, the list of tokens excepted.
+    - `read`: whatever changes nothing, the list of tokens and terminal sessions excepted.
     - `thread`: its thread with runs, state, events and files; not to delete or copy it.
 
     Args:
@@ -86,7 +89,7 @@ def is_permitted(token: ApiToken, method: str, path: str, query: bytes = b"") ->
         return False
     is_reading = method in _READING or (method == "POST" and _QUERIES.fullmatch(path) is not None)
     if token.scope == "read":
-        return is_reading and not _cancels(query)
+        return is_reading and not _cancels(query) and _TERMINALS.fullmatch(path) is None
     return is_reading or _ADMINISTRATION.fullmatch(path) is None
 
 

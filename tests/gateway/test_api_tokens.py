@@ -27,6 +27,7 @@ def token(scope: TokenScope) -> ApiToken:
     [
         ("GET", "/api/channels", "read operator admin"),
         ("GET", "/metrics", "read operator admin"),
+        ("GET", "/api/channels/terminal/s1/events", "operator admin"),
         ("POST", "/api/threads/search", "read operator admin"),
         ("POST", "/api/langgraph/threads/count", "read operator admin"),
         ("POST", "/api/store/items/search", "read operator admin"),
