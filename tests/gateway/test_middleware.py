@@ -243,6 +243,7 @@ async def test_each_client_has_a_limit_of_its_own() -> None:
 async def test_ipv4_clients_of_an_ipv6_socket_are_told_apart() -> None:
     """With `gateway.host: "::"` all of them have addresses in one IPv6 network."""
     rates = RateLimitConfig(strangers_per_s=0.001, strangers_burst=1)
+    GUARDS.pop(rates, None)
     async with limited(rates, "::ffff:192.0.2.1") as flooder:
         assert await statuses(flooder, "/health", 2) == [200, 429]
     async with limited(rates, "::ffff:192.0.2.2") as other:
