@@ -168,9 +168,7 @@ async def open_agent_services(setup: AgentSetup) -> AsyncIterator[AgentServices]
         AgentError: The configuration names something that cannot be used.
     """
     config = CurrentConfig(setup.config)
-    folders = ThreadStorage(
-        setup.files, lambda folder: DiskMeter(folder, disk_limits(config.get().sandbox))
-    )
+    folders = _thread_storage(setup, config)
     extensions = ExtensionsFile(setup.extensions_file)
     skills = await _load_skills(setup, config, extensions)
     sandboxes = setup.sandboxes or await _sandbox_provider(setup, folders, skills)
@@ -214,6 +212,12 @@ async def open_agent_services(setup: AgentSetup) -> AsyncIterator[AgentServices]
         await sandboxes.aclose()
 
 
+def _thread_storage(setup: AgentSetup, config: CurrentConfig) -> ThreadStorage:
+    return ThreadStorage(
+        setup.files, lambda folder: DiskMeter(folder, disk_limits(config.get().sandbox))
+    )
+
+
 async def _sandbox_provider(
     setup: AgentSetup, folders: ThreadStorage, skills: SkillRegistry
 ) -> SandboxProvider:
@@ -226,9 +230,7 @@ def _upload_service(
     setup: AgentSetup, config: CurrentConfig, folders: ThreadStorage
 ) -> UploadService:
     return UploadService(
-        folders,
-        setup.mirror,
-        converts=lambda: config.get().uploads.auto_convert_documents,
+        folders, setup.mirror, converts=lambda: config.get().uploads.auto_convert_documents
     )
 
 

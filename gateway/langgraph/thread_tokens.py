@@ -123,7 +123,7 @@ async def require_disk_space(services: Services) -> None:
     if not TOKEN_THREAD.get():
         return
     free = await anyio.to_thread.run_sync(services.database.free_bytes)
-    if free < services.agent.config.get().sandbox.min_free_disk_mb * 2**20:
+    if free < services.agent_services.config.get().sandbox.min_free_disk_mb * 2**20:
         raise HTTPException(503, "The disk is nearly full.", headers={"Retry-After": "60"})
 
 

@@ -161,13 +161,19 @@ async def test_what_is_compared_with_each_event_or_state_is_limited(tmp_path: Pa
     many = ["values"] * 101
     async with serving(tmp_path) as api:
         thread = (await api.http.post("/threads", json={})).json()["thread_id"]
-        for wanted in ({"channels": many}, {"namespaces": [[]] * 101}, {"namespaces": [many]}):
+        filters: list[dict[str, Any]] = [
+            {"channels": many},
+            {"namespaces": [[]] * 101},
+            {"namespaces": [many]},
+        ]
+        for wanted in filters:
             body = {"channels": ["values"], **wanted}
             refused = await api.http.post(f"/threads/{thread}/stream/events", json=body)
             assert (refused.status_code, "at most 100" in refused.text) == (400, True), wanted
-        for path, more in (("history", {}), ("state/checkpoint", {"checkpoint": {}})):
-            body = {"select": many, **more}
-            refused = await api.http.post(f"/threads/{thread}/{path}", json=body)
+        bodies: dict[str, dict[str, Any]] = {"history": {}, "state/checkpoint": {"checkpoint": {}}}
+        for path, body in bodies.items():
+            whole = {"select": many, **body}
+            refused = await api.http.post(f"/threads/{thread}/{path}", json=whole)
             assert refused.status_code == 422, path
         body = {"select": many[:100]}
         assert (await api.http.post(f"/threads/{thread}/history", json=body)).status_code == 200

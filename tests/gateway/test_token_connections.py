@@ -97,12 +97,13 @@ async def test_who_reads_starts_no_run_over_a_websocket(tmp_path: Path) -> None:
                 await ask(socket, start())
         assert refused.value.response.status_code == 403
         assert (await service.operator.get(f"/api/threads/{thread}")).status_code == 404
-        for name, scope, of in (("b", "operator", ""), ("c", "thread", thread)):
-            headers = await service.token(name, scope, of)
+        operator = await service.token("b", "operator", "")
+        visitor = await service.token("c", "thread", thread)
+        for headers in (operator, visitor):
             async with connect(service.socket(thread), additional_headers=headers) as socket:
                 assert (await ask(socket, start()))["type"] == "success"
         with pytest.raises(InvalidStatus) as refused:
-            async with connect(service.socket(str(uuid4())), additional_headers=headers):
+            async with connect(service.socket(str(uuid4())), additional_headers=visitor):
                 pass
         assert refused.value.response.status_code == 403
 
