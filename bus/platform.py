@@ -70,9 +70,9 @@ class Intake(Protocol):
         """
         return nullcontext()
 
-    async def has_conversation(self, key: ConversationKey) -> bool:  # noqa: ARG002
+    async def has_conversation(self, key: ConversationKey) -> bool:
         """Return whether anything was accepted in a conversation. Raises StoreError."""
-        return False
+        ...
 
     async def receive(self, inbound: InboundMessage) -> Disposition:
         """Decide on one message and commit it. When this returns, the platform may be acknowledged.

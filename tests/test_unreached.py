@@ -45,11 +45,11 @@ def test_functions_of_which_no_line_ran_are_listed(tmp_path: Path) -> None:
 
 def test_what_no_measurement_reaches_is_listed_apart_with_the_reason() -> None:
     nothing = {"start_line": 7, "missing_lines": [8], "executed_lines": []}
-    excused = ("agent/uploads/worker.py", "store/nodes.py:SingleNode.leave")
+    excused = ("agent/uploads/worker.py", "store/nodes.py:SingleNode.wait_change")
     files = {
         "agent/uploads/worker.py": {"functions": {"main": nothing}},
         "bus/service.py": {"functions": {"main": nothing}},
-        "store/nodes.py": {"functions": {"SingleNode.leave": nothing}},
+        "store/nodes.py": {"functions": {"SingleNode.wait_change": nothing}},
     }
     reasons = [unreached.EXCUSED[name] for name in excused]
 
@@ -59,7 +59,7 @@ def test_what_no_measurement_reaches_is_listed_apart_with_the_reason() -> None:
         "  bus/service.py:7 main",
         "Functions that no measurement reaches: 2",
         f"  agent/uploads/worker.py:7 main: {reasons[0]}",
-        f"  store/nodes.py:7 SingleNode.leave: {reasons[1]}",
+        f"  store/nodes.py:7 SingleNode.wait_change: {reasons[1]}",
         *(
             f"{entry} is reached: take it out of tests/unreached.py"
             for entry in unreached.EXCUSED

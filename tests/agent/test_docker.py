@@ -170,7 +170,10 @@ def test_provider_class_path_in_configuration() -> None:
     use = "agent.sandbox.docker:DockerSandboxProvider"
     docker = {"command": "sh"}
     config = SandboxConfig.model_validate({"use": use, "docker": docker})
-    assert build_sandbox_provider(config, ThreadStorage(Path("/nowhere"))).can_execute
+    provider = build_sandbox_provider(config, ThreadStorage(Path("/nowhere")))
+    assert provider.can_execute
+    image = config.docker.image
+    assert provider.description == f"docker: bash in a container of {image}, network none"
     with pytest.raises(ObjectNotImportable):
         build_sandbox_provider(
             SandboxConfig.model_validate({"use": f"{use}2"}), ThreadStorage(Path("/nowhere"))

@@ -73,6 +73,14 @@ async def test_what_was_said_before_comes_with_names_and_files() -> None:
         assert [file.name for file in message.attachments] == ["error.png"]
 
 
+async def test_of_an_alert_without_text_its_attachments_are_quoted() -> None:
+    async with listening() as (slack, intake):
+        root = slack.bot_says("", attachments=[{"text": "CPU is *high*"}, {"fallback": "Disk"}])
+        slack.mention("why?", thread_ts=root.ts)
+        message = await heard(intake)
+        assert message.text.split("\n")[3:] == ["> U2OTHER: CPU is *high*", "> Disk"]
+
+
 async def test_a_conversation_that_goes_on_gets_nothing_twice() -> None:
     async with listening() as (slack, intake):
         root = slack.say("The ferry is late.", user="UANN")

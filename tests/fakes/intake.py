@@ -60,6 +60,10 @@ class RecordingIntake(Intake):
         return [inbound.event_id for inbound in self.offered]
 
     @override
+    async def has_conversation(self, key: ConversationKey) -> bool:
+        return False
+
+    @override
     async def receive(self, inbound: InboundMessage) -> Disposition:
         self.offered.append(inbound)
         if self.gate is not None:

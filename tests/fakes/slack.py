@@ -203,12 +203,19 @@ class FakeSlack:
             "size": len(content),
         }
 
-    def bot_says(self, text: str, *, channel: str = "C1", thread_ts: str = "") -> SlackMessage:
+    def bot_says(
+        self,
+        text: str,
+        *,
+        channel: str = "C1",
+        thread_ts: str = "",
+        attachments: Sequence[dict[str, Any]] = (),
+    ) -> SlackMessage:
         """Let another bot write something."""
         self.workspace.channel(channel, kind="channel", members={"U2OTHER"})
         said = SlackMessage(
             channel=channel, ts=self.workspace.ts(), user="U2OTHER", bot_id="B2OTHER",
-            text=text, thread_ts=thread_ts,
+            text=text, thread_ts=thread_ts, attachments=[*attachments],
         )  # fmt: skip
         self.workspace.posted.append(said)
         self._tell(said)

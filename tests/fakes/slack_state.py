@@ -21,6 +21,7 @@ class SlackMessage:
     blocks: list[dict[str, Any]] = field(default_factory=list)
     metadata: dict[str, Any] | None = None
     files: list[dict[str, Any]] = field(default_factory=list)
+    attachments: list[dict[str, Any]] = field(default_factory=list)
     reactions: dict[str, set[str]] = field(default_factory=dict)
     earlier: list[str] = field(default_factory=list)
     only_for: str = ""
@@ -54,7 +55,7 @@ class SlackMessage:
             "user": self.user,
             "text": self.text,
         }
-        for name in ("bot_id", "subtype", "thread_ts", "blocks", "files"):
+        for name in ("bot_id", "subtype", "thread_ts", "blocks", "files", "attachments"):
             if value := getattr(self, name):
                 told[name] = value
         if metadata and self.metadata:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -37,7 +38,7 @@ from gateway.config import load_config
 from gateway.langgraph.protocol_websocket import MAX_SUBSCRIPTIONS
 from gateway.runtime.events import RunEvent
 from gateway.runtime.graph_tree import GraphTree
-from gateway.runtime.protocol import MAX_EVENTS, ProtocolEncoder, ThreadEventLog
+from gateway.runtime.protocol import MAX_EVENTS, RESUME_GAP, ProtocolEncoder, ThreadEventLog
 from gateway.runtime.serialization import dumps
 from gateway.serving.listener import open_listener
 from gateway.serving.server import HttpServer
@@ -46,6 +47,7 @@ from tests.gateway.composed import TOKEN
 from tests.gateway.langgraph_server import ApiServer, serving
 from tests.gateway.test_langgraph_protocol import EVERYTHING, command
 from tests.gateway.test_langgraph_runs import HELLO
+from tests.gateway.test_runtime_runs import ended_run
 from tests.ports import free_port
 
 Json = dict[str, Any]
@@ -429,6 +431,18 @@ def test_a_reader_who_did_not_keep_up_can_tell() -> None:
     assert not sequence.has_gap_after(0)
     assert sequence.find_seq("r:1.0") is None
     assert sequence.find_seq("r:20.0") == 20
+
+
+def test_between_two_attempts_of_a_run_is_a_gap() -> None:
+    sequence = ThreadEventLog(lambda: 0.0)
+    first = ended_run("t", b"{}")
+    second = replace(ended_run("t", b"{}"), row=first.row, attempt=2)
+    sequence.advance([first])
+    sequence.advance([second])
+    told = [(event.event_id, event.data == RESUME_GAP) for event in sequence.read(0)]
+    assert (f"{first.run_id}:gap.2", True) in told
+    assert [is_gap for _, is_gap in told].count(True) == 1
+    assert not told[0][1]
 
 
 @asynccontextmanager

@@ -61,6 +61,14 @@ async def test_a_stream_that_the_stop_cuts_off_is_no_error_of_the_service(tmp_pa
     assert "Traceback" not in log
 
 
+async def test_a_changed_log_level_holds_at_once(tmp_path: Path) -> None:
+    async with serving(tmp_path, {"log_level": "warning"}, "terminal") as service:
+        text = service.config.read_text()
+        service.config.write_text(text.replace("log_level: warning", "log_level: info"))
+        applied = "the changed configuration has been applied"
+        await eventually(lambda: applied in service.log.read_text())
+
+
 async def test_start_talk_and_stop(tmp_path: Path) -> None:
     async with serving(tmp_path, {}, "terminal", fork=False) as service:
         banner = service.log.read_text()

@@ -118,6 +118,21 @@ async def test_closing_the_client_ends_what_is_open(calling: Calling) -> None:
     assert app.left.is_set()
 
 
+async def test_an_application_that_ignores_the_end_is_cancelled() -> None:
+    was_cancelled = anyio.Event()
+
+    async def deaf(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        try:
+            await anyio.sleep_forever()
+        finally:
+            was_cancelled.set()
+
+    async with in_process(deaf) as client:
+        await client.send(client.build_request("GET", "/x"), stream=True)
+    assert was_cancelled.is_set()
+
+
 async def test_silence_is_a_read_timeout(calling: Calling) -> None:
     app = Chunks()
     async with calling(app, read_s=0.01) as client:
