@@ -683,6 +683,10 @@ async def test_supervision_waits_between_crashes_and_gives_an_ended_adapter_up()
 
 class _NoIntake(Intake):
     @override
+    async def has_conversation(self, key: ConversationKey) -> bool:
+        raise AssertionError
+
+    @override
     async def receive(self, inbound: object) -> Disposition:
         raise AssertionError
 
