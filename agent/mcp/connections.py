@@ -24,7 +24,7 @@ from mcp.types import (
 
 from agent.mcp.oauth import OAuthTokenAuth, OAuthTokenSource
 from agent.mcp.process import StderrTail, run_server_process
-from agent.mcp.response_limits import HEADERS, limit_response
+from agent.mcp.response_limits import limited_client
 from agent.mcp.server_config import McpServerConfig
 from agent.trace_context import trace_headers
 
@@ -132,11 +132,10 @@ async def _http(connection: McpConnection) -> AsyncIterator[tuple[Any, Any]]:
 
 
 def _client(connection: McpConnection) -> httpx.AsyncClient:
-    return httpx.AsyncClient(
-        headers={**connection.config.headers, **connection.headers, **HEADERS},
+    return limited_client(
+        headers={**connection.config.headers, **connection.headers},
         # No read timeout: callers have deadlines, and a server may be silent while it works.
         timeout=httpx.Timeout(connection.timeout_s, read=None),
         auth=OAuthTokenAuth(connection.tokens) if connection.tokens is not None else None,
         verify=connection.certificates,
-        event_hooks={"response": [limit_response]},
     )

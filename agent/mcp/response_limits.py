@@ -1,7 +1,7 @@
 """Limits what a server sends over HTTP: the SDK keeps each message whole, however long it is."""
 
-from collections.abc import AsyncIterator
-from typing import Final
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
 
 import httpx
 from typing_extensions import override
@@ -14,7 +14,7 @@ MAX_MESSAGE_BYTES: Final = 32 * 1024 * 1024
 TOO_LONG: Final = "it sends messages that are too long"
 COMPRESSED: Final = "it sends compressed responses, which were not asked for"
 
-HEADERS: Final = {"Accept-Encoding": "identity"}
+_HEADERS: Final = {"Accept-Encoding": "identity"}
 """What requests ask for: a compressed response may be a thousand times as long as what arrives."""
 
 _EVENT_ENDS: Final = (b"\n\n", b"\r\r", b"\r\n\r\n")
@@ -22,12 +22,24 @@ _OVERLAP: Final = 3
 """Bytes of a chunk that may be the beginning of an event's end."""
 
 
-async def limit_response(response: httpx.Response) -> None:
-    """Limit a response: as a whole, or each event of a stream. A response hook of the HTTP client.
+def limited_client(
+    *,
+    headers: Mapping[str, str] | None = None,
+    **options: Any,  # noqa: ANN401 - as httpx takes them
+) -> httpx.AsyncClient:
+    """Return an HTTP client whose responses are limited. `options`: those of httpx.
 
-    Raises:
-        McpServerUnusable: It is compressed. Reading raises it, too: a message is too long.
+    Reading a response raises McpServerUnusable: it is compressed, or a message is too long.
     """
+    return httpx.AsyncClient(
+        headers={**(headers or {}), **_HEADERS},
+        event_hooks={"response": [_limit_response]},
+        **options,
+    )
+
+
+async def _limit_response(response: httpx.Response) -> None:
+    """Limit a response: as a whole, or each event of a stream. Raises McpServerUnusable: it is compressed."""
     if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise McpServerUnusable(COMPRESSED)
     stream = response.stream

@@ -21,7 +21,7 @@ from agent.mcp.errors import ENDED, describe_error
 from agent.mcp.oauth import OAuthTokenSource
 from agent.mcp.pool import McpSessionPool
 from agent.mcp.process import StderrTail
-from agent.mcp.response_limits import HEADERS, limit_response
+from agent.mcp.response_limits import limited_client
 from agent.mcp.server_config import McpServerConfig
 from agent.mcp.session import McpSession, McpSessionLost
 from agent.thread_storage import ThreadStorage
@@ -91,12 +91,7 @@ class McpServer:
         self._tokens: OAuthTokenSource | None = None
         if config.oauth is not None and config.oauth.enabled and config.type != "stdio":
             self._tokens = OAuthTokenSource(
-                config.oauth,
-                lambda: httpx.AsyncClient(
-                    headers=HEADERS,
-                    verify=factory.certificates,
-                    event_hooks={"response": [limit_response]},
-                ),
+                config.oauth, lambda: limited_client(verify=factory.certificates)
             )
 
     @property

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import anyio
 import anyio.abc
-import httpx
 import pytest
 from mcp.types import CallToolResult, ImageContent
 
 from agent.errors import McpServerUnusable
 from agent.mcp.images import image_path, save_images
-from agent.mcp.response_limits import COMPRESSED, MAX_MESSAGE_BYTES, TOO_LONG, limit_response
+from agent.mcp.response_limits import COMPRESSED, MAX_MESSAGE_BYTES, TOO_LONG, limited_client
 from agent.mcp.results import result_text
 from agent.sandbox.disk import DiskLimits, DiskMeter
 from agent.thread_storage import ThreadStorage
@@ -65,8 +64,7 @@ async def sending(head: str, pieces: Iterator[bytes]) -> AsyncIterator[Sender]:
 
 
 async def read(url: str) -> bytes:
-    hooks = {"response": [limit_response]}
-    async with httpx.AsyncClient(event_hooks=hooks, trust_env=False) as client:
+    async with limited_client(trust_env=False) as client:
         return (await client.get(url)).content
 
 

@@ -1,6 +1,7 @@
 """What a platform carries out late, after the answer that replaced it, does not stay (seed 2511002 of the proof)."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -48,21 +49,28 @@ async def repetitions(harness: BusHarness) -> int:
     return sum(row.key.endswith(":again") for row in rows)
 
 
-async def test_a_late_edit_of_a_killed_process_does_not_stay(tmp_path: Path) -> None:
-    platform = CardPlatform("fake")
+@asynccontextmanager
+async def after_kill(folder: Path, platform: CardPlatform) -> AsyncIterator[BusHarness]:
+    """Run the process that answers "hi" after one that ended when its card said "Hel"."""
     async with FakeLangGraph() as server:
         server.scripts.append(Script(words=("Hel", "lo"), hang_after=1))
-        async with running_bus(tmp_path, platform=platform, server=server) as harness:
+        async with running_bus(folder, platform=platform, server=server) as harness:
             await harness.send("hi")
             await eventually(lambda: [text for _, text, _ in platform.frames] == ["Hel"])
         server.runs[0].status = "interrupted"
-        async with running_bus(tmp_path, platform=platform, server=server) as harness:
-            await card_says(platform, "Hello you")
-            platform.carry_out_again(0)
-            assert platform.shown[0].text == "Hel"
-            await pass_time(harness)
-            await card_says(platform, "Hello you")
-            assert platform.shown[0].buttons == ()
+        async with running_bus(folder, platform=platform, server=server) as harness:
+            yield harness
+
+
+async def test_a_late_edit_of_a_killed_process_does_not_stay(tmp_path: Path) -> None:
+    platform = CardPlatform("fake")
+    async with after_kill(tmp_path, platform) as harness:
+        await card_says(platform, "Hello you")
+        platform.carry_out_again(0)
+        assert platform.shown[0].text == "Hel"
+        await pass_time(harness)
+        await card_says(platform, "Hello you")
+        assert platform.shown[0].buttons == ()
 
 
 async def test_an_edit_of_unknown_outcome_may_come_late_as_well(tmp_path: Path) -> None:
@@ -107,31 +115,14 @@ class ShortCardPlatform(CardPlatform):
             raise MessageTooLong(markdown.split(" "))
         await super().update_streaming(place, message, markdown, final=final, buttons=buttons)
 
-    @override
-    async def edit_message(
-        self,
-        place: ReplyTarget,
-        message: MessageId,
-        markdown: str,
-        *,
-        buttons: Sequence[Button] = (),
-    ) -> None:
-        await self.update_streaming(place, message, markdown, final=True, buttons=buttons)
-
 
 async def test_an_answer_that_became_several_messages_is_not_written_into_one_again(
     tmp_path: Path,
 ) -> None:
     platform = ShortCardPlatform("fake")
-    async with FakeLangGraph() as server:
-        server.scripts.append(Script(words=("Hel", "lo"), hang_after=1))
-        async with running_bus(tmp_path, platform=platform, server=server) as harness:
-            await harness.send("hi")
-            await eventually(lambda: [text for _, text, _ in platform.frames] == ["Hel"])
-        server.runs[0].status = "interrupted"
-        async with running_bus(tmp_path, platform=platform, server=server) as harness:
-            await eventually(lambda: platform.texts == ["Hello", "you"])
-            assert await repetitions(harness) == 0
+    async with after_kill(tmp_path, platform) as harness:
+        await eventually(lambda: platform.texts == ["Hello", "you"])
+        assert await repetitions(harness) == 0
 
 
 def test_texts_that_replace_cards_are_repeated_with_their_buttons_and_new_messages_are_not() -> (
