@@ -1,4 +1,4 @@
-"""Architecture rules that a tool can check: who may import whom, how large things get, what is never written."""
+"""Architecture rules that a tool can check: who may import whom, what is never written."""
 
 import ast
 import subprocess
@@ -15,8 +15,6 @@ SOURCES = {
     for path in sorted((ROOT / package).rglob("*.py"))
 }
 
-MAX_MODULE_LINES = 400
-MAX_FUNCTION_LINES = 50
 MAX_PARAMETERS = 8
 
 VAGUE_NAMES = {"utils", "helpers", "manager", "base", "misc", "service_v2"}
@@ -116,25 +114,12 @@ def test_imports_follow_the_layers() -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_modules_are_small_and_have_a_docstring() -> None:
-    too_long = {
-        name: lines
-        for name, source in SOURCES.items()
-        if (lines := len(source.splitlines())) > MAX_MODULE_LINES
-    }
-    assert too_long == {}
+def test_modules_have_a_clear_name_and_a_docstring() -> None:
     assert [name for name in SOURCES if Path(name).stem in VAGUE_NAMES] == []
     assert [name for name, tree in trees().items() if not ast.get_docstring(tree)] == []
 
 
-def test_functions_are_short_and_take_few_parameters() -> None:
-    too_long = [
-        f"{name}: {function.name} has {length} lines"
-        for name, tree in trees().items()
-        for function in functions(tree)
-        if (length := (function.end_lineno or 0) - function.lineno + 1) > MAX_FUNCTION_LINES
-    ]
-    assert too_long == []
+def test_functions_take_few_parameters() -> None:
     too_many = [
         f"{name}: {function.name} has {parameters(function)} parameters"
         for name, tree in trees().items()
