@@ -150,6 +150,11 @@ class InboundMessage:
         language: The sender's language by the platform (BCP 47: "zh-hans"); "" if unknown.
         original_chat: The first id of a migrated chat, which its memory is stored under; "" = not migrated.
         album: What messages that were sent together have in common, one message per file; "" for none.
+        order: The platform's order of a chat's messages (Telegram's number, Slack's and Feishu's time); 0 = unknown.
+        is_forwarded: Whether the person passed on somebody else's message; more may follow it.
+        is_cut: Whether the text is as long as the platform's clients allow: the rest of a paste may follow.
+        chat_title: The name of the group or channel; "" in a private chat, or where it is unknown.
+        topic_title: The name of the forum topic; "" for none, or where it is unknown.
         answers_row: The inbox row whose question it answers by a button; 0 = it was written.
         is_stopped: Whether its turn was stopped by a button, or the message deleted (`is_deleted`): it is not resumed.
         edit_count: How often it was edited since it was accepted; `text` is the present one.
@@ -171,6 +176,11 @@ class InboundMessage:
     rewind_point: Annotated[RewindPoint | None, renamed("rewind_point", "exchange")] = None
     language: str = ""
     album: str = ""
+    order: int = 0
+    is_forwarded: bool = False
+    is_cut: bool = False
+    chat_title: str = ""
+    topic_title: str = ""
     original_chat: Annotated[str, renamed("original_chat", "room")] = ""
     answers_row: Annotated[int, renamed("answers_row", "answers")] = 0
     is_stopped: Annotated[bool, renamed("is_stopped", "stopped")] = False

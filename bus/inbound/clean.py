@@ -61,6 +61,8 @@ def clean_message(message: InboundMessage) -> InboundMessage:
         ),
         text=clean_text(message.text),
         language=_plain(message.language)[:MAX_LANGUAGE_CHARS],
+        chat_title=clean_name(message.chat_title),
+        topic_title=clean_name(message.topic_title),
         replies_to=tuple(_plain(reply) for reply in message.replies_to),
         attachments=tuple(_attachment(file) for file in message.attachments),
     )
