@@ -140,7 +140,9 @@ class InboundMessage:
         message_id: The platform's id of the message, unique within its chat; "" if there is none.
         key: The conversation it belongs to.
         reply_target: Where replies go.
-        text: The text, without mentions of the bot and `@bot` suffixes of commands, platform escapes undone.
+        text: The sender's own words, without mentions of the bot and `@bot` suffixes of commands, escapes undone.
+        quoted: What the sender points at and did not write, as quotations (bots/text/quotations.py): the message that
+            this one replies to, what it forwards, earlier messages of its thread.
         is_private: Whether only the sender and the bot are in the chat.
         is_addressed: Whether it is for the bot: private chat, mention, command to it, reply to its message.
         replies_to: Messages that this one replies to, nearest first; a known one decides the topic.
@@ -167,6 +169,7 @@ class InboundMessage:
     reply_target: Annotated[ReplyTarget, renamed("reply_target", "place")]
     sender: Sender
     text: str
+    quoted: str = ""
     is_private: Annotated[bool, renamed("is_private", "private")]
     is_addressed: Annotated[bool, renamed("is_addressed", "addressed")]
     replies_to: tuple[str, ...] = ()
@@ -187,6 +190,11 @@ class InboundMessage:
     is_deleted: bool = False
     edit_count: Annotated[int, renamed("edit_count", "edits")] = 0
     edited_at: float = 0.0
+
+    @property
+    def prompt(self) -> str:
+        """The text for the agent: the sender's own words, then what they quote."""
+        return "\n\n".join(part for part in (self.text, self.quoted) if part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

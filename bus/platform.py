@@ -23,9 +23,6 @@ from bus.messages import (
     Sender,
 )
 
-EARLIER_HEADING = "[Earlier in this thread]"
-"""Heads, in a message's text, what was said in its thread before it; an edit of the message keeps that."""
-
 
 class Disposition(StrEnum):
     """What became of an event: accepted, or the reason why not. Logged, counted, and shown to administrators."""

@@ -25,7 +25,7 @@ class IgnoredEvent:
 
 def or_help(message: InboundMessage) -> InboundMessage | IgnoredEvent:
     """Return a message; in a group, a mention with nothing that it may be about asks for help."""
-    if message.text or message.attachments or message.is_private or not message.is_addressed:
+    if message.prompt or message.attachments or message.is_private or not message.is_addressed:
         return message
     if message.sender.is_bot:
         return IgnoredEvent("a mention by a bot", Disposition.EMPTY)

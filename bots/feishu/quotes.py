@@ -11,7 +11,7 @@ from bots.feishu.api import FeishuApi
 from bots.feishu.errors import FeishuError
 from bots.feishu.forwarded import parse_item
 from bots.feishu.json_node import JsonNode
-from bots.text.quotations import quotation, with_quotations
+from bots.text.quotations import quotation
 from bus.bounded import BoundedDict
 from bus.messages import InboundMessage
 
@@ -63,7 +63,7 @@ class FeishuQuotes:
         author = self._names.get(item["sender"].text("id"), "")
         return replace(
             message,
-            text=with_quotations(message.text, quotation(quoted.text, author)),
+            quoted=quotation(quoted.text, author),
             attachments=(*message.attachments, *quoted.attachments),
         )
 

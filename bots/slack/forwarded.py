@@ -5,17 +5,17 @@ from typing import Any
 
 from bots.slack.mrkdwn_parser import parse_mrkdwn
 from bots.slack.payload import as_list, as_mapping, as_str
-from bots.text.quotations import FORWARDED, quotation, with_quotations
+from bots.text.quotations import FORWARDED, quotation
 
 
-def with_forwarded(text: str, event: Mapping[str, Any]) -> str:
-    r"""Return what a person wrote, and behind it what they forwarded, as quotations.
+def forwarded(event: Mapping[str, Any]) -> str:
+    r"""Return what a person forwarded, as quotations; "" for nothing.
 
     >>> shared = {"is_share": True, "author_name": "Ann", "text": "See &lt;b&gt;\nand c"}
-    >>> with_forwarded("What is this?", {"attachments": [shared]})
-    'What is this?\n\n[Forwarded]\n> Ann: See <b>\n> and c'
+    >>> forwarded({"attachments": [shared]})
+    '[Forwarded]\n> Ann: See <b>\n> and c'
     """
-    return with_quotations(text, *map(_quotation, _shared(event)))
+    return "\n\n".join(filter(None, map(_quotation, _shared(event))))
 
 
 def all_files(event: Mapping[str, Any]) -> Sequence[Any]:

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 from bots.common.events import HELP, IgnoredEvent
 from bots.slack.attachments import parse_attachments
 from bots.slack.edits import parse_deletion, parse_edit
-from bots.slack.forwarded import all_files, with_forwarded
+from bots.slack.forwarded import all_files, forwarded
 from bots.slack.mrkdwn_parser import parse_mrkdwn
 from bots.slack.payload import (
     SlackIdentity,
@@ -182,7 +182,7 @@ def _message_change(
     event_id = as_str(body.get("event_id")) or f"{chat}:{ts}:{is_gone}"
     key = _key(body, message, me)
     now = None if is_gone else parse_message(body, message, me)
-    if isinstance(now, InboundMessage) and not (now.text or now.attachments):
+    if isinstance(now, InboundMessage) and not (now.prompt or now.attachments):
         now = IgnoredEvent(reason=Disposition.EMPTY)
     if isinstance(now, IgnoredEvent):
         return now
@@ -210,12 +210,12 @@ def parse_message(
     if not (chat and ts and user):
         return IgnoredEvent("message without channel, time or user")
     typed, mentioned = parse_mrkdwn(as_str(event.get("text")), bot=me.user_id)
-    text = with_forwarded(typed, event)
+    text, quoted = typed, forwarded(event)
     files = parse_attachments(all_files(event), installation=me.installation)
     key = _key(body, event, me)
     private = is_private(chat, as_str(event.get("channel_type")))
     mentioned = mentioned or event.get("type") == "app_mention"
-    if not text and not files:
+    if not text and not quoted and not files:
         if not mentioned:
             return IgnoredEvent(reason=Disposition.EMPTY)
         text = HELP if private else ""  # In a thread it may be about what was said there.
@@ -233,6 +233,7 @@ def parse_message(
         ),
         sender=Sender(user_id=user, name=_display_name(event)),
         text=text,
+        quoted=quoted,
         is_private=private,
         is_addressed=private or mentioned,
         replies_to=(thread,) if thread and thread != ts and not private else (),

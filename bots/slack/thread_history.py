@@ -13,16 +13,19 @@ from bots.slack.api import SlackApi
 from bots.slack.attachments import parse_attachments
 from bots.slack.connection import SlackTimeouts
 from bots.slack.errors import SlackError
-from bots.slack.forwarded import all_files, with_forwarded
+from bots.slack.forwarded import all_files, forwarded
 from bots.slack.inbound import USER_SUBTYPES
 from bots.slack.mrkdwn_parser import parse_mrkdwn
 from bots.slack.payload import SlackIdentity, as_list, as_mapping, as_str, parse_timestamp
 from bots.slack.users import SlackUserDirectory
-from bots.text.quotations import quotation, with_quotations
+from bots.text.quotations import quotation
 from bus.messages import InboundMessage
-from bus.platform import EARLIER_HEADING, Intake
+from bus.platform import Intake
 
 _log: Final = logging.getLogger(__name__)
+
+EARLIER_HEADING: Final = "[Earlier in this thread]"
+"""Heads what was said in a thread before a message."""
 
 MESSAGES: Final = 30
 """Messages that are quoted: the first one of the thread and the newest."""
@@ -106,7 +109,7 @@ class SlackThreadHistory:
         earlier = "\n".join([EARLIER_HEADING, *filter(None, quoted)]) if any(quoted) else ""
         return replace(
             message,
-            text=with_quotations(message.text, earlier),
+            quoted="\n\n".join(filter(None, (message.quoted, earlier))),
             attachments=(*message.attachments, *files[-FILES:]),
         )
 
@@ -114,7 +117,7 @@ class SlackThreadHistory:
 def _words(said: Mapping[str, Any]) -> str:
     """Return what a message says, and which files it has."""
     text, _ = parse_mrkdwn(as_str(said.get("text")))
-    words = with_forwarded(text, said) or "\n".join(_previews(said))
+    words = "\n\n".join(filter(None, (text, forwarded(said)))) or "\n".join(_previews(said))
     if len(words) > MESSAGE_CHARS:
         words = f"{words[:MESSAGE_CHARS]}…"
     return "\n".join([*([words] if words else []), *_file_names(said)])

@@ -10,7 +10,7 @@ from bots.common.events import HELP, IgnoredEvent
 from bots.telegram.attachments import parse_attachments
 from bots.telegram.content import describe_content
 from bots.telegram.mentions import ParsedText, TelegramIdentity, parse_text
-from bots.telegram.quotes import add_quotes, is_forwarded, quoted_message
+from bots.telegram.quotes import forwarded, is_forwarded, quotations, quoted_message
 from bots.text.quotations import clean_name
 from bus.messages import Attachment, ConversationKey, InboundMessage, ReplyTarget, Sender
 from bus.platform import Disposition
@@ -43,8 +43,8 @@ def parse_message(
     if author.is_bot and (is_private or not is_addressed):
         return IgnoredEvent(kind_of_message(message), Disposition.FROM_BOT)
     attachments = parse_attachments(message) + _quoted_files(message, parsed, identity)
-    text = _text(message, parsed, identity, commands)
-    if parsed.mentioned and not (text or attachments or author.is_bot):
+    text, quoted = _text(message, parsed, identity, commands)
+    if parsed.mentioned and not (text or quoted or attachments or author.is_bot):
         text = HELP
     return InboundMessage(
         event_id=str(update_id),
@@ -53,6 +53,7 @@ def parse_message(
         reply_target=_reply_target(message),
         sender=author,
         text=text,
+        quoted=quoted,
         is_private=is_private,
         is_addressed=is_addressed,
         replies_to=_replies_to(message),
@@ -198,19 +199,18 @@ def _parsed_text(message: Message, identity: TelegramIdentity) -> ParsedText:
 
 def _text(
     message: Message, parsed: ParsedText, identity: TelegramIdentity, commands: Collection[str]
-) -> str:
-    """Return the text; `/start`, which Telegram sends first to every bot, becomes `/help`.
+) -> tuple[str, str]:
+    """Return the text, and what it quotes; `/start`, which Telegram sends first to every bot, becomes `/help`.
 
     A command is for us alone; a forwarded one is somebody else's words.
     """
-    if not is_forwarded(message) and parsed.command:
-        if parsed.command == "start" and "start" not in commands and "help" in commands:
-            return "/help"
-        if parsed.command in commands:
-            return parsed.text
-    if not _says(parsed):
-        return ""
-    return add_quotes(parsed.text, message, identity)
+    if is_forwarded(message) and message.forward_origin is not None:
+        return "", forwarded(parsed.text, message.forward_origin)
+    if parsed.command == "start" and "start" not in commands and "help" in commands:
+        return "/help", ""
+    if parsed.command in commands or not _says(parsed):
+        return parsed.text, ""
+    return parsed.text, quotations(message, identity)
 
 
 def _says(parsed: ParsedText) -> bool:

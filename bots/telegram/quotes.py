@@ -14,18 +14,21 @@ from telegram import (
 from bots.telegram.content import describe_content
 from bots.telegram.mentions import TelegramIdentity, parse_text
 from bots.text.characters import clean
-from bots.text.quotations import FORWARDED, clean_name, quotation, with_quotations
+from bots.text.quotations import FORWARDED, clean_name, quotation
 
 
-def add_quotes(text: str, message: Message, identity: TelegramIdentity) -> str:
-    """Return a message's own words with what they reply to; forwarded ones as what they are.
+def quotations(message: Message, identity: TelegramIdentity) -> str:
+    """Return what a message replies to, as a quotation; "" for nothing.
 
     Words that the conversation has already, those of the bot, are quoted only where the person selected some of them.
     """
-    if is_forwarded(message) and message.forward_origin is not None:
-        return quotation(text, _origin_name(message.forward_origin), heading=FORWARDED)
     words = _quoted_words(message, identity)
-    return with_quotations(text, quotation(words, _quoted_author(message, identity)))
+    return quotation(words, _quoted_author(message, identity))
+
+
+def forwarded(text: str, origin: MessageOrigin) -> str:
+    """Return forwarded words as a quotation."""
+    return quotation(text, _origin_name(origin), heading=FORWARDED)
 
 
 def is_forwarded(message: Message) -> bool:

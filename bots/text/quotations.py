@@ -32,12 +32,3 @@ def quotation(words: str, author: str = "", *, heading: str = "") -> str:
     said = f"{name}: {words}" if name else words
     lines = [f"> {line}".rstrip() for line in said.split("\n")]
     return "\n".join([heading, *lines] if heading else lines)
-
-
-def with_quotations(text: str, *quotations: str) -> str:
-    r"""Return a person's own words, and behind them what they quote.
-
-    >>> with_quotations("Really?", "> Ann: at nine", "")
-    'Really?\n\n> Ann: at nine'
-    """
-    return "\n\n".join(part for part in (text, *quotations) if part)

@@ -26,7 +26,7 @@ def decide_access(
     """
     if message.sender.is_bot and not policy.max_bot_messages:
         return Disposition.FROM_BOT
-    if not message.text.strip() and not message.attachments:
+    if not message.prompt.strip() and not message.attachments:
         return Disposition.EMPTY
     if message.is_private:
         return _decide_private(message.sender, policy, is_approved=is_approved)

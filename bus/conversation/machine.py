@@ -5,7 +5,7 @@ import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -46,7 +46,7 @@ class QueuedMessage:
     """A message that waits for its turn, or has it.
 
     Attributes:
-        text: The text for the agent.
+        text: The person's own words, or those that a command repeats.
         bootstrap: Whether the turn sets the agent up.
         failure_text: What the turn fails with, instead of a run; "" = it runs.
     """
@@ -56,6 +56,11 @@ class QueuedMessage:
     text: str
     bootstrap: bool = False
     failure_text: str = ""
+
+    @property
+    def prompt(self) -> str:
+        """The text for the agent: the words, then what the message quotes."""
+        return replace(self.inbound, text=self.text).prompt
 
 
 class CancelReason(StrEnum):
@@ -111,7 +116,7 @@ class RunAttempt:
     @property
     def prompt(self) -> str:
         """The text for the agent, with a line for each file that needs one."""
-        return self.uploads.prompt(self.message.text, self.message.inbound.reply_target.texts)
+        return self.uploads.prompt(self.message.prompt, self.message.inbound.reply_target.texts)
 
     def take_uploads(self, former: "RunAttempt") -> None:
         """Keep the files of an earlier version of the message, if they are the same: they are in the thread."""

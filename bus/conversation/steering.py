@@ -244,7 +244,7 @@ class Steering:
             row = replace(message.row, thread_id=thread_id, run_id=run_id)
             message = replace(message, row=row)
         turn.injected[row_id] = message
-        text = uploads.prompt(message.text, texts)
+        text = uploads.prompt(message.prompt, texts)
         if is_edit:
             text = texts.edited_note.format(text=text)
         return SteeringMessage(message_id=message_ids(inbound)[-1], text=text, files=uploads.files)

@@ -37,7 +37,7 @@ async def find_rewind_point(
     return RewindPoint(
         thread_id=row.thread_id or "",
         message_id=first,
-        text=inbound.text,
+        text=inbound.prompt,
         earlier_ids=tuple(others),
         allow_duplicate=True,
     )
@@ -66,4 +66,4 @@ async def apply_edit(
         message_ids(inbound)[-1],
         f"{row.key.channel}:{rerun_event_id(row, inbound.edit_count)}",
     )
-    return point if is_newest or not inbound.edit_count else replace(point, text=inbound.text)
+    return point if is_newest or not inbound.edit_count else replace(point, text=inbound.prompt)

@@ -151,6 +151,7 @@ class AlbumCollector(Stage):
         whole = replace(
             held.message,
             text="\n".join(text for text in (held.message.text, message.text) if text),
+            quoted="\n\n".join(dict.fromkeys(filter(None, (held.message.quoted, message.quoted)))),
             attachments=(*held.message.attachments, *message.attachments),
         )
         body = encode_inbound(whole)

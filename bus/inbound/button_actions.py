@@ -166,7 +166,7 @@ def retry_message(pressed: AuthorizedPress) -> InboundMessage:
         rewind_point = RewindPoint(
             thread_id=pressed.row.thread_id or "",
             message_id=last,
-            text=before.text if before is not None else asked.text,
+            text=before.text if before is not None else asked.prompt,
             files=before.files if before is not None else (),
             earlier_ids=tuple(earlier),
             allow_duplicate=True,

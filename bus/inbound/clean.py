@@ -60,6 +60,7 @@ def clean_message(message: InboundMessage) -> InboundMessage:
             kind=message.sender.kind,
         ),
         text=clean_text(message.text),
+        quoted=clean_text(message.quoted),
         language=_plain(message.language)[:MAX_LANGUAGE_CHARS],
         chat_title=clean_name(message.chat_title),
         topic_title=clean_name(message.topic_title),

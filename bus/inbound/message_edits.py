@@ -17,7 +17,7 @@ from bus.messages import (
     decode_inbound,
     encode_inbound,
 )
-from bus.platform import EARLIER_HEADING, Disposition
+from bus.platform import Disposition
 from store.inbox import InboxRow
 from store.message_history import ReceivedEvent
 
@@ -149,15 +149,17 @@ class MessageEditHandler:
 
 
 def keep_earlier(before: InboundMessage, edited: InboundMessage) -> InboundMessage:
-    """Return an edited message with what its thread said before it, which the edit does not tell, and its files."""
-    _, heading, quoted = before.text.partition(EARLIER_HEADING)
-    if not heading or EARLIER_HEADING in edited.text:
+    """Return an edited message with what it quotes: an edit changes words and files, not what they are about.
+
+    The edit does not tell what the thread said before the message, nor the files that were quoted.
+    """
+    if not before.quoted:
         return edited
     own = len(edited.attachments)
     has_same_files = _files(replace(before, attachments=before.attachments[:own])) == _files(edited)
     return replace(
         edited,
-        text=f"{edited.text}\n\n{heading}{quoted}".strip(),
+        quoted=before.quoted,
         attachments=before.attachments if has_same_files else edited.attachments,
     )
 

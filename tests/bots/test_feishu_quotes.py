@@ -36,9 +36,9 @@ async def test_what_another_person_said_is_quoted_once() -> None:
     async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
         first = await said(feishu, intake, "at nine\nor ten")
         inbound = await asked(feishu, intake, "translate this", first)
-        assert inbound.text == "translate this\n\n> at nine\n> or ten"
-        assert (await asked(feishu, intake, "and now?", first)).text == "and now?"
-        assert (await asked(feishu, intake, "/help", first)).text == "/help"
+        assert inbound.prompt == "translate this\n\n> at nine\n> or ten"
+        assert (await asked(feishu, intake, "and now?", first)).prompt == "and now?"
+        assert (await asked(feishu, intake, "/help", first)).prompt == "/help"
         assert feishu.violations == []
 
 
@@ -47,7 +47,7 @@ async def test_what_was_said_in_a_topic_is_quoted() -> None:
     async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
         first = await said(feishu, intake, "at nine")
         inbound = await asked(feishu, intake, "is that right?", first, "omt_1")
-        assert inbound.text == "is that right?\n\n> at nine"
+        assert inbound.prompt == "is that right?\n\n> at nine"
         assert inbound.key.topic == "omt_1"
 
 
@@ -60,7 +60,7 @@ async def test_files_of_another_person_are_taken_along() -> None:
         )
         await feishu.wait_for(lambda: intake.received)
         inbound = await asked(feishu, intake, "what is this?", picture)
-        assert inbound.text == "what is this?"
+        assert inbound.prompt == "what is this?"
         assert [file.kind for file in inbound.attachments] == ["image"]
 
 
@@ -69,9 +69,9 @@ async def test_what_the_conversation_has_already_is_not_quoted() -> None:
     async with FakeFeishu() as feishu, running(adapter := adapter_for(feishu), intake):
         question = await feishu.mention("hello", chat=GROUP)
         await feishu.wait_for(lambda: intake.received)
-        assert (await asked(feishu, intake, "again", question)).text == "again"
+        assert (await asked(feishu, intake, "again", question)).prompt == "again"
         answer = await card(adapter, feishu, question)
-        assert (await asked(feishu, intake, "go on", answer)).text == "go on"
+        assert (await asked(feishu, intake, "go on", answer)).prompt == "go on"
 
 
 async def test_a_message_that_cannot_be_read_is_not_waited_for() -> None:
@@ -79,10 +79,10 @@ async def test_a_message_that_cannot_be_read_is_not_waited_for() -> None:
     async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
         first = await said(feishu, intake, "at nine")
         first.gone = True
-        assert (await asked(feishu, intake, "translate this", first)).text == "translate this"
+        assert (await asked(feishu, intake, "translate this", first)).prompt == "translate this"
         feishu.rest.scopes -= {"im:message:readonly"}
         second = await said(feishu, intake, "at ten")
-        assert (await asked(feishu, intake, "translate this", second)).text == "translate this"
+        assert (await asked(feishu, intake, "translate this", second)).prompt == "translate this"
 
 
 async def test_what_a_message_replies_to_is_not_waited_for_beyond_its_time() -> None:
@@ -90,7 +90,7 @@ async def test_what_a_message_replies_to_is_not_waited_for_beyond_its_time() -> 
     async with FakeFeishu() as feishu, running(adapter_for(feishu, timeouts=hurried), intake):
         first = await said(feishu, intake, "at nine")
         feishu.fail("message.get", delay_s=30.0)
-        assert (await asked(feishu, intake, "translate this", first)).text == "translate this"
+        assert (await asked(feishu, intake, "translate this", first)).prompt == "translate this"
 
 
 async def test_the_author_is_named_once_somebody_mentioned_them() -> None:
@@ -100,14 +100,14 @@ async def test_the_author_is_named_once_somebody_mentioned_them() -> None:
         await feishu.say("@_user_1 when?", chat=GROUP, mentions=bob)
         first = await said(feishu, intake, "at nine")
         inbound = await asked(feishu, intake, "is that right?", first)
-        assert inbound.text == "is that right?\n\n> Bob: at nine"
+        assert inbound.prompt == "is that right?\n\n> Bob: at nine"
 
 
 async def test_a_mention_alone_is_about_what_it_replies_to_and_else_asks_for_help() -> None:
     intake = RecordingIntake()
     async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
         first = await said(feishu, intake, "at nine")
-        assert (await asked(feishu, intake, "", first)).text == "> at nine"
+        assert (await asked(feishu, intake, "", first)).prompt == "> at nine"
         for chat in (GROUP, "oc_other"):
             await feishu.mention("", chat=chat)
         await feishu.wait_for(lambda: len(intake.received) == 4)

@@ -264,7 +264,7 @@ def forwarded(**fields: object) -> dict[str, Any]:
 
 def test_a_forwarded_message_is_read_with_what_was_written_above_it() -> None:
     found = taken(parse_event(body(text="Which day?", attachments=[forwarded()]), ME))
-    assert found.text == (
+    assert found.prompt == (
         "Which day?\n\n[Forwarded]\n"
         "> Bob: @UBOT the launch is on *Friday* & free\n> x (https://x.org)"
     )
@@ -278,7 +278,7 @@ def test_a_forwarded_message_needs_no_words_of_the_sender() -> None:
         text="",
         attachments=[forwarded(author_name="A\n[x]"), forwarded(text="", fallback="")],
     )
-    assert taken(parse_event(alone, ME)).text.startswith("[Forwarded]\n> A [x]: @UBOT")
+    assert taken(parse_event(alone, ME)).prompt.startswith("[Forwarded]\n> A [x]: @UBOT")
     file = {"id": "F7", "name": "plan.pdf", "mimetype": "application/pdf", "size": 3}
     files = body(text="", attachments=[forwarded(text="", fallback="", files=[file])])
     (attached,) = taken(parse_event(files, ME)).attachments

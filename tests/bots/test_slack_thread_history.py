@@ -60,7 +60,7 @@ async def test_what_was_said_before_comes_with_names_and_files() -> None:
         slack.mention("why?", user="U2BOB", thread_ts=root.ts)
         slack.say("Later.", user="UANN", thread_ts=root.ts)
         message = await heard(intake)
-        assert message.text.split("\n") == [
+        assert message.prompt.split("\n") == [
             "why?",
             "",
             "[Earlier in this thread]",
@@ -78,7 +78,7 @@ async def test_of_an_alert_without_text_its_attachments_are_quoted() -> None:
         root = slack.bot_says("", attachments=[{"text": "CPU is *high*"}, {"fallback": "Disk"}])
         slack.mention("why?", thread_ts=root.ts)
         message = await heard(intake)
-        assert message.text.split("\n")[3:] == ["> U2OTHER: CPU is *high*", "> Disk"]
+        assert message.prompt.split("\n")[3:] == ["> U2OTHER: CPU is *high*", "> Disk"]
 
 
 async def test_a_conversation_that_goes_on_gets_nothing_twice() -> None:
@@ -87,18 +87,18 @@ async def test_a_conversation_that_goes_on_gets_nothing_twice() -> None:
         slack.mention("why?", thread_ts=root.ts)
         await heard(intake)
         slack.mention("and now?", thread_ts=root.ts)
-        assert (await heard(intake, 2)).text == "and now?"
+        assert (await heard(intake, 2)).prompt == "and now?"
 
 
 async def test_a_mention_alone_asks_about_the_thread_and_elsewhere_for_help() -> None:
     async with listening() as (slack, intake):
         root = slack.say("The ferry is late.", user="UANN")
         slack.mention("", thread_ts=root.ts)
-        assert (await heard(intake)).text == "[Earlier in this thread]\n> Ann: The ferry is late."
+        assert (await heard(intake)).prompt == "[Earlier in this thread]\n> Ann: The ferry is late."
         slack.mention("", thread_ts=root.ts)
-        assert (await heard(intake, 2)).text == "/help"
+        assert (await heard(intake, 2)).prompt == "/help"
         slack.mention("")
-        assert (await heard(intake, 3)).text == "/help"
+        assert (await heard(intake, 3)).prompt == "/help"
 
 
 async def test_a_message_that_begins_its_thread_and_commands_read_nothing() -> None:
@@ -108,7 +108,7 @@ async def test_a_message_that_begins_its_thread_and_commands_read_nothing() -> N
         slack.mention("/status", thread_ts=root.ts)
         slack.dm("hi", thread_ts="1.000001")
         await heard(intake, 3)
-        assert {one.text for one in intake.addressed} == {"hello", "/status", "hi"}
+        assert {one.prompt for one in intake.addressed} == {"hello", "/status", "hi"}
         assert slack.asked("conversations.replies") == []
 
 
@@ -117,7 +117,7 @@ async def test_of_a_long_thread_the_beginning_and_the_end_are_read() -> None:
         root = slack.say("The ferry is late.", user="UANN")
         said = [slack.say(f"Reply {n}.", user="UANN", thread_ts=root.ts) for n in range(250)]
         slack.mention("why?", thread_ts=root.ts)
-        lines = (await heard(intake)).text.split("\n")[3:]
+        lines = (await heard(intake)).prompt.split("\n")[3:]
         assert lines[0] == "> Ann: The ferry is late."
         newest = [f"> Ann: {one.text}" for one in said[-MESSAGES + 1 :]]
         assert lines[1:] == newest
@@ -129,7 +129,7 @@ async def test_a_thread_that_cannot_be_read_is_answered_all_the_same(code: str) 
         root = slack.say("The ferry is late.", user="UANN")
         slack.fail("conversations.replies", error=code)
         slack.mention("why?", thread_ts=root.ts)
-        assert (await heard(intake)).text == "why?"
+        assert (await heard(intake)).prompt == "why?"
 
 
 async def test_a_thread_is_not_waited_for_beyond_its_time() -> None:
@@ -139,7 +139,7 @@ async def test_a_thread_is_not_waited_for_beyond_its_time() -> None:
         root = slack.say("The ferry is late.", user="UANN")
         slack.fail("conversations.replies", delay_s=30.0)
         slack.mention("why?", thread_ts=root.ts)
-        assert (await heard(intake)).text == "why?"
+        assert (await heard(intake)).prompt == "why?"
 
 
 def is_answered(slack: FakeSlack, message: SlackMessage) -> bool:

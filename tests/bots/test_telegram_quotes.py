@@ -50,7 +50,7 @@ def group(**fields: Wire) -> InboundMessage:
 def test_the_address_behind_a_label_is_kept(url: str, label: str, text: str | None) -> None:
     entity = {"type": "text_link", "offset": 4, "length": len(label), "url": url}
     inbound = accepted(text=f"See {label} now", entities=[entity])
-    assert inbound.text == (text or f"See {label} ({url}) now")
+    assert inbound.prompt == (text or f"See {label} ({url}) now")
 
 
 def test_addresses_keep_mentions_and_other_text_where_they_were() -> None:
@@ -61,34 +61,34 @@ def test_addresses_keep_mentions_and_other_text_where_they_were() -> None:
         {"type": "bold", "offset": 19, "length": 4},
     ]
     inbound = accepted(chat=PLAIN, text=text, entities=entities)
-    assert inbound.text == "😀 see docs (https://a.example/docs), 😀"
+    assert inbound.prompt == "😀 see docs (https://a.example/docs), 😀"
 
 
 def test_what_another_person_said_is_quoted() -> None:
     said = replied(text="See docs\nat 9", entities=[LINK], **{"from": BOB})
     inbound = group(reply_to_message=said)
-    assert inbound.text == ("translate this\n\n> Bob: See docs (https://a.example/docs)\n> at 9")
+    assert inbound.prompt == ("translate this\n\n> Bob: See docs (https://a.example/docs)\n> at 9")
     assert inbound.replies_to == ("33",)
 
 
 def test_what_another_person_said_is_quoted_in_a_topic() -> None:
     said = replied(chat=FORUM, **{"from": BOB}, **TOPIC)
-    assert group(chat=FORUM, reply_to_message=said, **TOPIC).text == (
+    assert group(chat=FORUM, reply_to_message=said, **TOPIC).prompt == (
         "translate this\n\n> Bob: before"
     )
-    assert group(chat=FORUM, reply_to_message=CREATED, **TOPIC).text == "translate this"
+    assert group(chat=FORUM, reply_to_message=CREATED, **TOPIC).prompt == "translate this"
 
 
 def test_files_of_another_person_are_taken_along() -> None:
     said = wordless(photo=PHOTO, caption="our\noffice")
     inbound = group(reply_to_message=said)
     assert [file.ref for file in inbound.attachments] == ["p"]
-    assert inbound.text == "translate this\n\n> Bob: our\n> office"
+    assert inbound.prompt == "translate this\n\n> Bob: our\n> office"
 
 
 def test_a_channel_is_quoted_by_its_name() -> None:
     said = replied(sender_chat=NEWS, **{"from": {"id": 777000, "is_bot": False, "first_name": "T"}})
-    assert group(reply_to_message=said).text == "translate this\n\n> News: before"
+    assert group(reply_to_message=said).prompt == "translate this\n\n> News: before"
 
 
 @pytest.mark.parametrize(
@@ -100,15 +100,15 @@ def test_a_channel_is_quoted_by_its_name() -> None:
     ],
 )
 def test_what_the_conversation_has_already_is_not_quoted(fields: dict[str, Any]) -> None:
-    assert accepted(**fields).text == "go on"
+    assert accepted(**fields).prompt == "go on"
 
 
 def test_what_a_person_selects_is_quoted_whoever_said_it() -> None:
     quote = {"text": "fore", "position": 2, "is_manual": True}
     answer = replied(**{"from": BOT})
-    assert group(text="Why?", reply_to_message=answer, quote=quote).text == "Why?\n\n> You: fore"
+    assert group(text="Why?", reply_to_message=answer, quote=quote).prompt == "Why?\n\n> You: fore"
     said = replied(text="before", **{"from": BOB})
-    assert group(reply_to_message=said, quote=quote).text == "translate this\n\n> Bob: fore"
+    assert group(reply_to_message=said, quote=quote).prompt == "translate this\n\n> Bob: fore"
 
 
 def test_what_was_said_elsewhere_is_quoted() -> None:
@@ -116,7 +116,7 @@ def test_what_was_said_elsewhere_is_quoted() -> None:
     elsewhere = {"origin": origin, "chat": NEWS, "message_id": 5}
     quote = {"text": "It rains.", "position": 0}
     inbound = accepted(text="True?", external_reply=elsewhere, quote=quote)
-    assert inbound.text == "True?\n\n> News: It rains."
+    assert inbound.prompt == "True?\n\n> News: It rains."
 
 
 @pytest.mark.parametrize(
@@ -129,11 +129,11 @@ def test_what_was_said_elsewhere_is_quoted() -> None:
     ],
 )
 def test_forwarded_words_are_somebody_elses(origin: dict[str, Any], name: str) -> None:
-    assert accepted(text="Hi", forward_origin=origin).text == f"[Forwarded]\n> {name}: Hi"
-    assert accepted(photo=PHOTO, forward_origin=origin).text == ""
+    assert accepted(text="Hi", forward_origin=origin).prompt == f"[Forwarded]\n> {name}: Hi"
+    assert accepted(photo=PHOTO, forward_origin=origin).prompt == ""
     # A command that somebody else wrote is not run here.
-    assert accepted(text="/new", forward_origin=origin).text.endswith(": /new")
-    assert accepted(text="/new@Other_Bot", forward_origin=origin).text.endswith("/new@Other_Bot")
+    assert accepted(text="/new", forward_origin=origin).prompt.endswith(": /new")
+    assert accepted(text="/new@Other_Bot", forward_origin=origin).prompt.endswith("/new@Other_Bot")
     group_command = accepted(chat=PLAIN, text="/new", forward_origin=origin)
     assert not group_command.is_addressed
 
@@ -141,7 +141,7 @@ def test_forwarded_words_are_somebody_elses(origin: dict[str, Any], name: str) -
 @pytest.mark.parametrize("text", ["/new", "/help@Parley_Bot", "@Parley_Bot /help"])
 def test_a_command_quotes_nothing(text: str) -> None:
     said = replied(photo=PHOTO, **{"from": BOB})
-    assert group(text=text, reply_to_message=said).text in ("/new", "/help")
+    assert group(text=text, reply_to_message=said).prompt in ("/new", "/help")
 
 
 POLL_OPTION = {"text": "Rome", "voter_count": 0, "persistent_id": "1"}
@@ -200,7 +200,7 @@ SHOWN: list[tuple[dict[str, Any], str]] = [
 def test_what_has_no_words_is_described_in_a_private_chat(
     fields: dict[str, Any], text: str
 ) -> None:
-    assert accepted(**fields).text == text
+    assert accepted(**fields).prompt == text
     answer = replied(**{"from": BOT})
     assert isinstance(read(chat=PLAIN, reply_to_message=answer, **fields), IgnoredEvent)
 
@@ -209,7 +209,7 @@ def test_what_has_no_words_is_described_in_a_private_chat(
 def test_what_has_no_words_can_be_asked_about_in_a_group(fields: dict[str, Any], text: str) -> None:
     said = wordless(**fields)
     lines = "\n> ".join(text.split("\n"))
-    assert group(reply_to_message=said).text == f"translate this\n\n> Bob: {lines}"
+    assert group(reply_to_message=said).prompt == f"translate this\n\n> Bob: {lines}"
 
 
 def test_a_place_that_moves_asks_nothing_again() -> None:
@@ -220,14 +220,14 @@ def test_a_place_that_moves_asks_nothing_again() -> None:
 
 def test_a_mention_alone_is_about_what_it_replies_to_and_else_asks_for_help() -> None:
     said = wordless(text="before")
-    assert group(text="@Parley_Bot", reply_to_message=said).text == "> Bob: before"
+    assert group(text="@Parley_Bot", reply_to_message=said).prompt == "> Bob: before"
     shown = wordless(photo=PHOTO)
     inbound = group(text="@Parley_Bot", reply_to_message=shown)
-    assert (inbound.text, len(inbound.attachments)) == ("", 1)
-    assert group(text="@Parley_Bot").text == "/help"
-    assert accepted(text="@Parley_Bot").text == "/help"
+    assert (inbound.prompt, len(inbound.attachments)) == ("", 1)
+    assert group(text="@Parley_Bot").prompt == "/help"
+    assert accepted(text="@Parley_Bot").prompt == "/help"
     answer = message(**{"message_id": 33, "chat": PLAIN, "from": BOT, "text": "before"})
-    assert group(text="@Parley_Bot", reply_to_message=answer).text == "/help"
+    assert group(text="@Parley_Bot", reply_to_message=answer).prompt == "/help"
 
 
 POST = {
@@ -249,5 +249,5 @@ def test_what_a_channel_posts_is_not_for_the_bot_of_its_discussion_group(text: s
 
 def test_a_channel_may_ask_the_bot_of_its_discussion_group() -> None:
     inbound = accepted(**POST | {"text": "@Parley_Bot sum this up"})
-    assert (inbound.text, inbound.is_addressed) == ("sum this up", True)
+    assert (inbound.prompt, inbound.is_addressed) == ("sum this up", True)
     assert inbound.sender.name == "News"

@@ -6,13 +6,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from agent.middleware.sanitization import EMPTY_ANSWER_REMINDER
-from bus.platform import EARLIER_HEADING
 from tests.fakes.model import ModelReply, ModelRequest, ToolCall, text_of
 from tests.prove.plan import ModelBehavior, PlannedMessage
 
 MARK = re.compile(r"\b(m\d{5})v(\d+)\b")
 """Mark and version in the text of a message."""
 
+QUOTED = re.compile(r"^>.*$", re.MULTILINE)
 OUTPUTS = "/mnt/user-data/outputs"
 TOOL_FAILED = "The tool failed, so there is no file."
 LONG_WORDS = 900
@@ -27,8 +27,8 @@ def answer_text(mark: str, version: int, *, words: int = 0) -> str:
 
 
 def own_words(text: str) -> str:
-    """Return a person's text without what was said in the thread before: it has marks that others answer."""
-    return text.partition(EARLIER_HEADING)[0]
+    """Return a person's text without the lines that it quotes: they have marks that others answer."""
+    return QUOTED.sub("", text)
 
 
 def _read_mark(text: str) -> tuple[str, int]:

@@ -3,7 +3,6 @@
 import pytest
 
 from agent.middleware.sanitization import EMPTY_ANSWER_REMINDER
-from bus.platform import EARLIER_HEADING
 from tests.fakes.model import ModelReply, ModelRequest
 from tests.prove.model import ProofModel, answer_text
 from tests.prove.plan import MessageKind, ModelBehavior, PlannedMessage
@@ -30,7 +29,7 @@ def ask(model: ProofModel, text: str) -> ModelReply:
         (f"{FILES}m00003v1 hello", answer_text("m00003", 1)),
         (FILES, answer_text("m00001", 1)),
         (f"{FILES}green", "I see."),
-        (f"m00003v1 hello\n\n{EARLIER_HEADING}\n> Ann: m00001v1", answer_text("m00003", 1)),
+        ("m00003v1 hello\n\n[Earlier in this thread]\n> Ann: m00001v1", answer_text("m00003", 1)),
         ("m99999v1 from elsewhere", "I see."),
     ],
 )

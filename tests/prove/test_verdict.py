@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from bus.locales import LANGUAGES
-from bus.platform import EARLIER_HEADING
 from store.sqlite_file import connect
 from tests.prove.databases import SqliteDatabase
 from tests.prove.journal import InboxRecord, Journal, OutboxRecord
@@ -437,7 +436,7 @@ def test_an_answer_to_a_later_message_may_cover_an_earlier_one_again() -> None:
 
 
 def test_what_a_message_quotes_from_its_thread_is_not_its_own() -> None:
-    text = f"m00002v1\n\n{EARLIER_HEADING}\n> Ann: m00001v1"
+    text = "m00002v1\n\n[Earlier in this thread]\n> Ann: m00001v1"
     rows, sent_rows = [accepted(2, body={"text": text}), accepted(1)], [delivered(1), delivered(2)]
     found = verdict([sent(1), sent(2)], rows, sent_rows, [shown(2), shown(1)])
     assert (outcomes(found), kinds(found)) == ([Outcome.ANSWERED] * 2, [])
