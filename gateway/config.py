@@ -20,7 +20,7 @@ from gateway.config_validation import (
     find_unknown_keys,
     format_validation_error,
     normalize,
-    unknown_key_warning,
+    unknown_key_line,
 )
 from gateway.config_variables import MIN_SECRET_CHARS, join_path, resolve_variables
 from gateway.gateway_config import MIN_TOKEN_CHARS, GatewayConfig
@@ -62,7 +62,8 @@ class Config:
         source: Its file; None = built-in defaults.
         home: The data folder, absolute.
         extensions: The file of MCP servers and disabled skills, absolute.
-        warnings: Unknown keys and the like, one line each.
+        unknown_keys: One line for each key that nothing reads: probably misspelled.
+        warnings: What else looks wrong, like duplicate keys, one line each.
         graphs: LangGraph graphs that are assistants beside the agent: names to `./file.py:graph` or `module:graph`.
         secrets: Values to redact in logs.
         environment: All variables, including those of the `.env` file; the extensions file refers to them.
@@ -83,6 +84,7 @@ class Config:
     bus: BusConfig
     bots: BotsConfig
     graphs: Mapping[str, str] = field(default_factory=dict)
+    unknown_keys: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -224,6 +226,7 @@ class _ConfigBuilder:
         self._problems = problems
         self._label = label
         self._dropped: set[str] = set()
+        self._unknown_keys: list[str] = []
 
     def build(
         self, source: Path | None, environ: Mapping[str, str], secrets: frozenset[str]
@@ -238,7 +241,7 @@ class _ConfigBuilder:
         channels = self._channels()
         bus = self._validate(BusConfig, "channels", _pick_fields(channels, BusConfig))
         bots = self._bots_config(channels)
-        self._warn_unknown_keys()
+        self._find_unknown_keys()
         if not (root and agent and database and storage and node and gateway and bus and bots):
             return None
         self._problems += [
@@ -270,6 +273,7 @@ class _ConfigBuilder:
             gateway=gateway,
             bus=bus,
             bots=bots,
+            unknown_keys=tuple(self._unknown_keys),
             warnings=tuple(self._warnings),
             secrets=secrets | set(_passwords(gateway, database, storage)),
             dropped=frozenset(self._dropped),
@@ -277,7 +281,7 @@ class _ConfigBuilder:
 
     def _validate(self, model: type[SectionT], path: str, data: object) -> SectionT | None:
         for line in find_unknown_keys(model, data, path):
-            self._warn(line)
+            self._add_unknown_key(line)
         data = normalize(model, data)
         try:
             return model.model_validate(data)
@@ -334,7 +338,7 @@ class _ConfigBuilder:
             return {}
         return {str(key): value for key, value in channels.items()}
 
-    def _warn_unknown_keys(self) -> None:
+    def _find_unknown_keys(self) -> None:
         known = [
             *_TopLevelConfig.model_fields,
             *AgentConfig.model_fields,
@@ -346,12 +350,12 @@ class _ConfigBuilder:
         ]
         for key in self._tree:
             if key not in known:
-                self._warn(unknown_key_warning(key, "", known))
+                self._add_unknown_key(unknown_key_line(key, "", known))
         known = [*BusConfig.model_fields, *BotsConfig.model_fields]
         channels = self._tree.get("channels")
         for key, section in channels.items() if isinstance(channels, dict) else ():
             if str(key) not in known and not is_instance(section):
-                self._warn(unknown_key_warning(key, "channels", known))
+                self._add_unknown_key(unknown_key_line(key, "channels", known))
 
     def _from_environment(
         self, load: Callable[[Mapping[str, str]], VariablesT], environ: Mapping[str, str]
@@ -362,6 +366,9 @@ class _ConfigBuilder:
         except ValueError as error:
             self._problems.append(f"{self._label}: {error}")
             return load({})
+
+    def _add_unknown_key(self, line: str) -> None:
+        self._unknown_keys.append(f"{self._label}: {line}")
 
     def _warn(self, line: str) -> None:
         self._warnings.append(f"{self._label}: {line}")

@@ -86,15 +86,15 @@ def closest_match(key: str, known: list[str], *, cutoff: float = _SUGGESTION_CUT
     return found[0] if found else None
 
 
-def unknown_key_warning(key: str, path: str, known: list[str]) -> str:
-    """Return the warning about an unknown key."""
+def unknown_key_line(key: str, path: str, known: list[str]) -> str:
+    """Return what is wrong with an unknown key."""
     guess = closest_match(key, known)
     hint = f"; did you mean `{guess}`?" if guess else ""
     return f"{join_path(path, key)}: unknown key, ignored{hint}"
 
 
 def find_unknown_keys(model: type[BaseModel], data: object, path: str) -> Iterator[str]:
-    """Yield a warning for each key below `data` that `model` does not know.
+    """Yield a line for each key below `data` that `model` does not know.
 
     Where extra keys are passed on to a configured class, only likely typos are reported.
     """
@@ -107,7 +107,7 @@ def find_unknown_keys(model: type[BaseModel], data: object, path: str) -> Iterat
         if name not in model.model_fields:
             guess = closest_match(name, known, cutoff=_TYPO_CUTOFF)
             if guess or not passes_on:
-                yield unknown_key_warning(name, path, known)
+                yield unknown_key_line(name, path, known)
             continue
         for inner, below, item in _models_in(model, name, value, join_path(path, name)):
             yield from find_unknown_keys(inner, item, below)

@@ -64,6 +64,6 @@ def open_client_from(
 def _load_config(path: Path | str | None, environ: MutableMapping[str, str] | None) -> Config:
     config = load_config(None if path is None else str(path), environ)
     prepare_process_for_agent(config, environ)
-    for line in config.warnings:
+    for line in (*config.unknown_keys, *config.warnings):
         log.warning("%s", line)
     return config

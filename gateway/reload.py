@@ -19,7 +19,9 @@ log = logging.getLogger(__name__)
 POLL_INTERVAL_S = 2.0
 """How often the file is checked, seconds."""
 
-RELOADABLE_FIELDS = frozenset({"agent", "log_level", "log_format", "warnings", "secrets"})
+RELOADABLE_FIELDS = frozenset(
+    {"agent", "log_level", "log_format", "unknown_keys", "warnings", "secrets"}
+)
 """Fields that can change while the service runs. The others belong to open ports, files and connections."""
 
 SECTION_NAMES = {
@@ -87,7 +89,7 @@ class ConfigReloader:
         config = replace(config, secrets=config.secrets | self._config.secrets)
         self._config = config
         self._on_applied(config)
-        for warning in config.warnings:
+        for warning in (*config.unknown_keys, *config.warnings):
             log.warning("%s", warning)
         log.info("the changed configuration has been applied")
         if waiting := sorted(_sections_needing_restart(self._initial, config)):

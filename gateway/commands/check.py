@@ -82,6 +82,7 @@ def find_config_problems(config: Config) -> Iterator[str]:
     """Yield one line for each configured part that cannot work."""
     label = config.source or "(built-in defaults)"
     yield from read_dotenv(config.folder / ".env").problems
+    yield from config.unknown_keys
     yield from _find_folder_problems(config)
     for path, use in _configured_classes(config):
         try:

@@ -41,12 +41,18 @@ def summary_lines(config: Config, sandbox: str) -> Iterator[tuple[str, str]]:
     source = _relative_path(config.source) if config.source else "none found; built-in defaults"
     yield "config", source
     yield "data", _relative_path(config.home)
-    model = config.agent.chat_models[0]
-    is_demo = model.use == DEMO_MODEL_CLASS
-    yield "model", DEMO_HINT if is_demo else f"{model.display_name or model.name} ({model.model})"
+    yield "model", _model_summary(config)
     yield "sandbox", sandbox
     if config.bus.langgraph_url:
         yield "runs", f"on {config.bus.langgraph_url}"
+
+
+def _model_summary(config: Config) -> str:
+    if "models" in config.dropped:
+        return "invalid entries in `models`"
+    model = config.agent.chat_models[0]
+    is_demo = model.use == DEMO_MODEL_CLASS
+    return DEMO_HINT if is_demo else f"{model.display_name or model.name} ({model.model})"
 
 
 def channel_lines(states: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
@@ -82,6 +88,7 @@ def config_hints(config: Config) -> Iterator[str]:
     for name, section in config.bots.platforms.items():
         if section.enabled and section.dm_policy == "allowlist" and not section.allowed_users:
             yield f"channels.{name}.dm_policy is allowlist and allowed_users is empty: nobody gets answers in private"
+    yield from config.unknown_keys
     yield from config.warnings
 
 

@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+from typing import Literal
 
 import anyio
 from langchain_core.messages import HumanMessage
@@ -18,10 +20,13 @@ QUESTION = "Answer with the single word: ok"
 TIMEOUT_S = 45.0
 """Deadline of a request, seconds. Local servers (Ollama) may have to load the model first."""
 
+MAX_SENTENCE_CHARS = 300
+"""How much of the provider's own message is shown."""
+
 MODEL_ADDRESSES = frozenset({"base_url", "openai_api_base", "anthropic_api_url"})
 """Keys of a model's entry with the address of its server."""
 
-_FIXES: Mapping[FailureReason, str] = {
+_FIXES: Mapping[FailureReason | Literal["address"], str] = {
     "auth": "renew its api_key; the key needs access to this model",
     "quota": "add credit to your account with the provider",
     "rate_limit": "wait, or ask the provider for a higher limit",
@@ -29,6 +34,7 @@ _FIXES: Mapping[FailureReason, str] = {
     "timeout": "check base_url and the network; if the model is still loading, try again",
     "connection": "check base_url, the network and the proxy (HTTPS_PROXY)",
     "context": "use a model with a larger context window",
+    "address": "check base_url: most servers want /v1 at its end; if it is right, check `model`",
     "request": "check `model` (the provider's model name) and the other keys of the entry",
     "circuit_open": "try again in a minute",
 }
@@ -84,7 +90,9 @@ def _failure_result(entry: ModelConfig, error: Exception) -> CheckResult:
     failure = classify_error(error)
     if failure is None:
         return problem(entry.name, f"failed ({type(error).__name__})", _FIXES["request"])
-    return problem(entry.name, f"{failure.reason} ({failure.detail})", _FIXES[failure.reason])
+    fix = _FIXES["address" if failure.status == HTTPStatus.NOT_FOUND else failure.reason]
+    sentence = " ".join(str(error).split())[:MAX_SENTENCE_CHARS]
+    return problem(entry.name, f"{failure.reason} ({failure.detail}): {sentence}", fix)
 
 
 async def _ask_model(

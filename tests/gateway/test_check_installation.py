@@ -66,6 +66,28 @@ def test_a_broken_data_folder_is_told(tmp_path: Path, told: str) -> None:
     assert told in problem
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("channels: {slack: {enabeld: true}}", "channels.slack.enabeld: unknown key, ignored; did you mean `enabled`?"),
+        ("gatway: {port: 1}", "gatway: unknown key, ignored; did you mean `gateway`?"),
+        ("memory: {wholly: other}", "memory.wholly: unknown key, ignored"),
+    ],
+)  # fmt: skip
+def test_an_unknown_key_is_an_error_of_the_check(tmp_path: Path, text: str, told: str) -> None:
+    (problem,) = _problems(tmp_path, text)
+    assert told in problem
+    code, output, errors = parley(tmp_path, "check")
+    assert (code, told in errors, "No problems found." in output) == (1, True, False)
+
+
+def test_an_invalid_model_is_not_shown_as_the_demo(tmp_path: Path) -> None:
+    code, output, _ = parley(tmp_path, "check", config="models: [{name: gpt}]")
+    assert code == 2
+    assert "demo" not in output
+    assert "invalid entries in `models`" in output
+
+
 def test_an_extensions_file_that_is_a_folder_is_told(tmp_path: Path) -> None:
     (tmp_path / "extensions_config.json").mkdir()
     (problem,) = _problems(tmp_path)

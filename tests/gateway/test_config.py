@@ -178,10 +178,10 @@ def test_a_null_channel_and_a_null_key_mean_defaults(tmp_path: Path) -> None:
         ("channels: {feishu: {session: {buzy: queue}}}", "channels.feishu.session.buzy", "busy"),
     ],
 )  # fmt: skip
-def test_unknown_keys_warn_with_the_nearest_name(
+def test_unknown_keys_are_named_with_the_nearest_known_one(
     tmp_path: Path, text: str, path: str, guess: str
 ) -> None:
-    (line,) = loaded(tmp_path, text).warnings
+    (line,) = loaded(tmp_path, text).unknown_keys
     assert f"{path}: unknown key" in line
     assert f"`{guess}`" in line
     assert "config.yaml" in line
@@ -342,7 +342,7 @@ def test_instances_are_sections_of_their_own(tmp_path: Path) -> None:
     support = config.bots.sections["support"]
     assert (support.enabled, support.allowed_users) == (True, ["42"])
     assert not config.bots.sections["quiet"].enabled
-    (line,) = config.warnings
+    (line,) = config.unknown_keys
     assert "channels.support.bot_tokn" in line
 
 

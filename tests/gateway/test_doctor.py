@@ -110,7 +110,9 @@ async def test_missing_settings_are_reported_once_with_the_platform(
     ("reply", "part", "fix"),
     [
         (ModelReply(status=401), "auth (HTTP 401", "api_key"),
-        (ModelReply(status=404), "request (HTTP 404", "`model`"),
+        (ModelReply(status=404), "request (HTTP 404", "/v1"),
+        (ModelReply(status=404, error_text="No model m"), "No model m", "`model`"),
+        (ModelReply(status=400, error_text=f"bad {KEY}"), "request (HTTP 400", "`model`"),
         (ModelReply(drop_after=0), "connection", "base_url"),
     ],
 )
