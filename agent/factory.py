@@ -173,6 +173,7 @@ class AgentFactory:
                 subagent_types=subagents.types if subagents else (),
                 agent_sections=spec.prompt_sections,
                 has_bash=any(tool.name == BASH for tool in tools),
+                has_network=services.sandboxes.has_network,
             ),
             middleware=chain_middleware(
                 middleware_stack(

@@ -24,9 +24,16 @@ do not give the user a path or a link instead. Write long files in several parts
 
 _BASH = """\
 <shell>
-bash runs commands in these folders, with the same paths. It has no network access; only installed packages are \
-available. Use the file tools to read and edit files, and bash to compute, convert and test.
+bash runs commands in these folders, with the same paths.{network} \
+Use the file tools to read and edit files, and bash to compute, convert and test.
 </shell>"""
+
+_NETWORK = {
+    True: " It can reach the network.",
+    False: " It has no network access; only installed packages are available.",
+    None: "",
+}
+"""By what the sandbox says of its commands."""
 
 _CLARIFY = """\
 <clarification>
@@ -73,6 +80,7 @@ def system_prompt(
     subagent_types: Iterable[str] = (),
     agent_sections: Iterable[str] = (),
     has_bash: bool = False,
+    has_network: bool | None = None,
 ) -> str:
     """Return the system prompt of a run. Equal arguments give equal text, so that providers can cache it.
 
@@ -81,8 +89,10 @@ def system_prompt(
         subagent_types: The subagent types on offer, if the options allow delegation.
         agent_sections: Sections about this agent: soul, user profile, skills.
         has_bash: Whether the agent can run commands.
+        has_network: Whether they can reach the network; None = unknown.
     """
-    sections = [_ROLE, _FILES, *([_BASH] if has_bash else ()), _CLARIFY, _TRUST]
+    shell = [_BASH.format(network=_NETWORK[has_network])] if has_bash else ()
+    sections = [_ROLE, _FILES, *shell, _CLARIFY, _TRUST]
     if options.subagent_enabled:
         limit, types = options.max_concurrent_subagents, ", ".join(subagent_types)
         sections.insert(-1, _DELEGATION.format(types=types, concurrency=limit))

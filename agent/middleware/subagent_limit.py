@@ -8,7 +8,9 @@ from langchain.agents.middleware.types import ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolCall
 from typing_extensions import override
 
+from agent.locales import AgentMessages
 from agent.middleware.handlers import ModelHandler
+from agent.middleware.localization import localized_messages
 from agent.middleware.tool_calls import append_note, remove_tool_calls
 from agent.state import ThreadState
 from agent.subagents.status import TASK
@@ -16,11 +18,6 @@ from agent.subagents.subagent_types import MAX_DELEGATIONS
 
 MAX_CONCURRENT = 4
 DEFAULT_CONCURRENT = 3
-
-EXHAUSTED_NOTE = (
-    f"(I have delegated {MAX_DELEGATIONS} pieces of work in this turn, which is the limit. "
-    "Write again to go on.)"
-)
 
 
 class SubagentLimitMiddleware(AgentMiddleware[ThreadState, Any]):
@@ -42,15 +39,19 @@ class SubagentLimitMiddleware(AgentMiddleware[ThreadState, Any]):
         self, request: ModelRequest[Any], handler: ModelHandler
     ) -> ModelResponse[Any]:
         left = delegations_left(request.state["messages"])
-        return self._limit_response(await handler(request), left)
+        words = localized_messages(request)
+        return self._limit_response(await handler(request), left, words)
 
-    def _limit_response(self, response: ModelResponse[Any], left: int) -> ModelResponse[Any]:
-        result = [self._limit_message(message, left) for message in response.result]
+    def _limit_response(
+        self, response: ModelResponse[Any], left: int, words: AgentMessages
+    ) -> ModelResponse[Any]:
+        note = words.delegations_exhausted.format(limit=MAX_DELEGATIONS)
+        result = [self._limit_message(message, left, note) for message in response.result]
         if all(new is old for new, old in zip(result, response.result, strict=True)):
             return response
         return ModelResponse(result=result, structured_response=response.structured_response)
 
-    def _limit_message(self, message: BaseMessage, left: int) -> BaseMessage:
+    def _limit_message(self, message: BaseMessage, left: int, note: str) -> BaseMessage:
         if not isinstance(message, AIMessage):
             return message
         kept = min(self.at_once, left)
@@ -63,7 +64,7 @@ class SubagentLimitMiddleware(AgentMiddleware[ThreadState, Any]):
 
         cut = remove_tool_calls(message, beyond)
         silent = cut is not message and not cut.tool_calls
-        return append_note(cut, EXHAUSTED_NOTE) if silent else cut
+        return append_note(cut, note) if silent else cut
 
 
 def delegations_left(messages: Sequence[AnyMessage]) -> int:

@@ -69,6 +69,11 @@ class BubblewrapSandboxProvider(FolderSandboxProvider):
     def description(self) -> str:
         return "bubblewrap: bash with the thread's own folders and no network"
 
+    @property
+    @override
+    def has_network(self) -> bool:
+        return False
+
     @override
     def _shell(self, thread_id: str, table: MountTable) -> Shell:
         shell = BubblewrapShell(

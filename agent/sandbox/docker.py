@@ -104,6 +104,11 @@ class DockerSandboxProvider(FolderSandboxProvider):
         )
 
     @property
+    @override
+    def has_network(self) -> bool:
+        return self._config.network not in (INTERNAL, "none")
+
+    @property
     def tracked_threads(self) -> int:
         """Number of threads that have a container or use one."""
         return len(self._containers)

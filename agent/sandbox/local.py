@@ -340,6 +340,11 @@ class LocalSandboxProvider(FolderSandboxProvider):
     def can_execute(self) -> bool:
         return self._host_bash
 
+    @property
+    @override
+    def has_network(self) -> bool:
+        return True
+
     @override
     def _shell(self, thread_id: str, table: MountTable) -> Shell | None:
         if not self._host_bash:

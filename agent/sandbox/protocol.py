@@ -104,6 +104,11 @@ class SandboxProvider(Protocol):
         """Whether commands can be run; if so, the agent has the `bash` tool."""
         ...
 
+    @property
+    def has_network(self) -> bool | None:
+        """Whether commands can reach the network, which the agent is told; None = unknown."""
+        return None
+
     def sandbox_id(self, thread_id: str) -> str:
         """Return the id of the thread's sandbox, whether or not it exists. Pure.
 

@@ -1,11 +1,13 @@
 """The lead agent as a whole: the real model class against a model server, cached graphs, options, folders."""
 
 import asyncio
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import openai
@@ -22,10 +24,13 @@ from agent.factory import MAX_CACHED_GRAPHS, AgentGraph, open_agent_factory
 from agent.options import RunOptions, thread_id_for_run
 from agent.paths import OUTPUTS
 from agent.prompt import system_prompt
+from agent.sandbox.bubblewrap import probe_bubblewrap
 from agent.services import AgentSetup
 from agent.thread_storage import ThreadStorage
+from tests.agent.agent_harness import open_agent
 from tests.agent.plain_agent import CONFIG, THREAD
 from tests.fakes.model import FakeModelServer, ModelReply, ToolCall
+from tests.fakes.scripted import ScriptedChatModel
 
 ROOT = Path(__file__).parents[2]
 
@@ -305,6 +310,35 @@ def test_the_prompt_is_stable_and_knows_bootstrap() -> None:
     assert system_prompt(RunOptions()) == system_prompt(RunOptions(model_name="other"))
     assert "<bootstrap>" in system_prompt(RunOptions(is_bootstrap=True))
     assert "<bootstrap>" not in system_prompt(RunOptions())
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "told"),
+    [
+        ({"use": "local", "allow_host_bash": True}, "It can reach the network."),
+        ({"use": "docker", "docker": {"command": "sh"}}, "It has no network access"),
+        (
+            {"use": "docker", "docker": {"command": "sh", "network": "internal"}},
+            "It has no network access",
+        ),
+        (
+            {"use": "docker", "docker": {"command": "sh", "network": "bridge"}},
+            "It can reach the network.",
+        ),
+        ({"use": "bubblewrap"}, "It has no network access"),
+    ],
+)
+async def test_the_prompt_says_whether_commands_reach_the_network(
+    tmp_path: Path, sandbox: dict[str, Any], told: str
+) -> None:
+    if sandbox["use"] == "bubblewrap" and (fault := probe_bubblewrap()):
+        pytest.skip(f"bubblewrap does not work here: {fault}")
+    model = ScriptedChatModel.playing("ok")
+    async with open_agent(tmp_path, model, {"sandbox": sandbox}) as agent:
+        await agent.say("hello")
+    (shell,) = re.findall(r"<shell>.*?</shell>", str(model.prompts[0][0].content), re.DOTALL)
+    assert told in shell
+    assert shell.count("network") == 1
 
 
 def test_importing_the_agent_imports_no_provider() -> None:

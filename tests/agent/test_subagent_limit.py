@@ -8,8 +8,8 @@ from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langchain_core.tools import BaseTool, StructuredTool
 
+from agent.locales import messages_for
 from agent.middleware.subagent_limit import (
-    EXHAUSTED_NOTE,
     SubagentLimitMiddleware,
     delegations_left,
 )
@@ -20,6 +20,8 @@ from tests.agent.agent_harness import open_agent
 from tests.fakes.model import FakeModelServer, ModelReply
 from tests.fakes.model import ToolCall as Asked
 from tests.fakes.scripted import ScriptedCall, ScriptedChatModel, ScriptedTurn
+
+EXHAUSTED = messages_for("en").delegations_exhausted.format(limit=MAX_DELEGATIONS)
 
 
 def call(name: str, number: int) -> ScriptedCall:
@@ -35,7 +37,7 @@ def counted(name: str, log: list[str]) -> BaseTool:
 
 
 async def run(
-    limit: SubagentLimitMiddleware, *script: ScriptedTurn | str
+    limit: SubagentLimitMiddleware, *script: ScriptedTurn | str, language: str = "en"
 ) -> tuple[list[Any], list[str]]:
     log: list[str] = []
     graph: Any = create_agent(
@@ -44,7 +46,8 @@ async def run(
         middleware=[limit],
         state_schema=ThreadState,
     )
-    state = await graph.ainvoke({"messages": [HumanMessage("go")]})
+    asked = {"messages": [HumanMessage("go")]}
+    state = await graph.ainvoke(asked, {"configurable": {"language": language}})
     return state["messages"], log
 
 
@@ -81,8 +84,16 @@ async def test_a_run_delegates_six_times_and_then_says_so() -> None:
     three = ScriptedTurn(calls=tuple(call("task", n) for n in range(3)))
     messages, log = await run(SubagentLimitMiddleware(3), three, three, three, "never")
     assert log == ["task"] * MAX_DELEGATIONS
-    assert messages[-1].text == EXHAUSTED_NOTE
+    assert messages[-1].text == EXHAUSTED
     assert messages[-1].tool_calls == []
+
+
+async def test_the_notice_is_in_the_language_of_the_run() -> None:
+    three = ScriptedTurn(calls=tuple(call("task", n) for n in range(3)))
+    messages, _ = await run(
+        SubagentLimitMiddleware(3), three, three, three, "never", language="zh-Hans"
+    )
+    assert messages[-1].text.startswith("（本轮已委派 6 项子任务")
 
 
 async def test_the_text_before_the_notice_stays_and_other_calls_go_on() -> None:
@@ -91,7 +102,7 @@ async def test_the_text_before_the_notice_stays_and_other_calls_go_on() -> None:
     words = ScriptedTurn(text="More.", calls=(call("task", 10),))
     messages, log = await run(SubagentLimitMiddleware(4), four, four, both, words)
     assert log == [*["task"] * 6, "ls"]
-    assert messages[-1].text == f"More.\n\n{EXHAUSTED_NOTE}"
+    assert messages[-1].text == f"More.\n\n{EXHAUSTED}"
 
 
 async def test_the_next_run_may_delegate_again() -> None:
