@@ -40,6 +40,7 @@ EXIT_INTERRUPTED = 130
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code."""
+    _open_closed_streams()
     arguments = build_parser().parse_args(argv)
     arguments.config = getattr(arguments, "config", None)
     try:
@@ -55,6 +56,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     finally:
         _discard_output_to_closed_pipes()
+
+
+def _open_closed_streams() -> None:
+    """Connect standard streams that were closed (`<&-`) to the null device.
+
+    Python leaves `sys.stdin` and the others None then, and the next file or socket would get their descriptor.
+    """
+    for descriptor, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != descriptor:
+                os.dup2(nowhere, descriptor)
+                os.close(nowhere)
+            setattr(sys, name, os.fdopen(descriptor, mode, encoding="utf-8"))
 
 
 def _discard_output_to_closed_pipes() -> None:

@@ -37,7 +37,7 @@ EVENT_LOOP_MODULE = "gateway.serving.event_loop"
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until SIGINT or SIGTERM."""
+    """Serve until SIGINT, SIGTERM or SIGHUP."""
     gc_tuning.limit_gc()
     shorten_switch_interval()
     overrides = {"host": arguments.host, "port": arguments.port}

@@ -64,7 +64,7 @@ async def run_service(
     overrides: Mapping[str, str],
     on_config_change: Callable[[Config], None],
 ) -> None:
-    """Run the service on an open socket until SIGINT or SIGTERM, or until the user exits the chat.
+    """Run the service on an open socket until SIGINT, SIGTERM or SIGHUP, or until the user exits the chat.
 
     Args:
         config: The configuration.

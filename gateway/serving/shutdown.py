@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: a graceful stop with a time limit."""
+"""SIGINT, SIGTERM and SIGHUP: a graceful stop with a time limit."""
 
 import asyncio
 import os
@@ -9,7 +9,8 @@ from typing import Self
 
 import anyio
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""SIGHUP: the terminal is gone. `nohup` ignores it, and so does the service then."""
 INTERRUPTED = 130
 
 
@@ -30,6 +31,8 @@ class ShutdownSignal:
     def __enter__(self) -> Self:
         """Install the signal handlers."""
         for number in SIGNALS:
+            if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                continue
             self._before[number] = signal.signal(number, self._handle)
         return self
 

@@ -1,9 +1,11 @@
 """The real `parley serve` and `parley chat`: start, talk, stop."""
 
+import contextlib
 import os
 import pty
 import re
 import signal
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -168,6 +170,31 @@ async def test_a_second_process_and_a_wrong_token_are_reported(tmp_path: Path) -
         )
         assert code == 1
         assert "PARLEY_ADMIN_TOKEN" in one_line(err)
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+async def test_it_serves_with_closed_standard_streams(tmp_path: Path, closed: str) -> None:
+    port = free_port()
+    command = f"exec {sys.executable} -m gateway serve --port {port} {closed}"
+    process = await anyio.open_process(
+        ["sh", "-c", command], cwd=tmp_path, env=environment(tmp_path)
+    )
+    try:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+
+            async def is_ready() -> bool:
+                with contextlib.suppress(httpx.TransportError):
+                    return (await client.get("/health/ready")).status_code == httpx.codes.OK
+                return False
+
+            await eventually(is_ready, within_s=40)
+        process.send_signal(signal.SIGHUP)
+        with anyio.fail_after(STOP_WITHIN_S):
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.aclose()
 
 
 async def test_it_stops_in_time_while_a_run_hangs(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ anyio.run(main)
     [
         ("waits", [signal.SIGTERM], 0, True),
         ("waits", [signal.SIGINT], 0, True),
+        ("waits", [signal.SIGHUP], 0, True),
         ("asks", [], 0, True),
         ("ignores", [signal.SIGTERM], 0, False),
         ("ignores", [signal.SIGTERM, signal.SIGTERM], 0, False),
@@ -64,3 +65,24 @@ def test_a_stop_ends_hanging_requests(
                 process.send_signal(number)
         assert process.wait(timeout=30) == code
         assert ("ended" in out.read()) == ended
+
+
+@pytest.mark.parametrize("nohup", [True, False])
+def test_a_terminal_that_closes_is_ignored_only_below_nohup(*, nohup: bool) -> None:
+    command = [*(["nohup"] if nohup else []), sys.executable, "-c", PROGRAM, "waits"]
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdout is not None
+    with process, process.stdout as out:
+        assert out.readline() == "ready\n"
+        status = Path(f"/proc/{process.pid}/status").read_text("ascii")
+        (ignored,) = (int(line[7:], 16) for line in status.splitlines() if line[:7] == "SigIgn:")
+        assert bool(ignored & 1 << signal.SIGHUP - 1) == nohup
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 0
