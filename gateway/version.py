@@ -2,6 +2,7 @@
 
 import importlib
 import re
+from functools import cache
 from pathlib import Path
 
 PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
@@ -11,6 +12,7 @@ PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
 _VERSION = re.compile(r'^version = "([^"]+)"$', re.MULTILINE)
 
 
+@cache
 def get_version() -> str:
     """Return the version that the checkout around this file has, or that is installed. Blocking."""
     found = _VERSION.search(PYPROJECT.read_text("utf-8")) if PYPROJECT.is_file() else None

@@ -27,6 +27,7 @@ from gateway.command_errors import CommandFailed
 from gateway.compose import open_app
 from gateway.config import Config, load_config
 from gateway.setup.folder_checks import find_file_problems
+from gateway.version import get_version
 from store.checkpoints import open_checkpointer
 from store.config import StoreConfig
 from store.database import Database
@@ -168,6 +169,7 @@ def ordinary_user(folder: Path) -> Iterator[None]:
         return
     for path in (folder, *folder.rglob("*")):
         os.lchown(path, 65534, 65534)
+    get_version()  # while the checkout can be read: that user may not be able to
     os.seteuid(65534)
     try:
         yield
