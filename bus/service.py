@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 
@@ -31,6 +31,7 @@ from bus.nodes.forwarding import ForwardingIntake
 from bus.nodes.takeover import ChatTakeover
 from bus.nodes.work_sharing import WorkSharing
 from bus.outbound.retry_policy import RetryTimings
+from bus.outbound.rows import has_failed, last_keys
 from bus.outbound.worker import DeliveryWorker
 from bus.platform import Adapter, ChannelHealth, Clock, Disposition, Intake
 from bus.retry import Backoff, StoreRetry
@@ -151,6 +152,12 @@ class Bus:
     async def resend(self, delivery_id: int) -> OutboxRow:
         """Send a failed or uncertain delivery again. Raises RowNotFound, RowConflict."""
         return await self._context.delivery.resend(delivery_id)
+
+    async def failed_turns(self, row_ids: Iterable[int]) -> set[int]:
+        """Return which of these inbox rows had a turn that ended with a failure."""
+        keys = [key for row_id in row_ids for key in last_keys(row_id)]
+        found = await self._context.stores.outbox.find_all(keys)
+        return {int(row.key.partition(":")[0]) for row in found if has_failed(row)}
 
     async def discard(self, delivery_id: int) -> None:
         """Forget a delivery that is not being sent. Raises RowNotFound, RowConflict."""

@@ -1,5 +1,6 @@
 """The outbox: one row per platform message, written before the first attempt and updated after each."""
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -28,6 +29,7 @@ ON CONFLICT (key) DO NOTHING
 """
 _SUPERSEDE = "DELETE FROM outbox WHERE key = :key AND state = 'pending' AND attempts = 0"
 _BY_KEY = f"{_SELECT} WHERE outbox.key = :key"
+_BY_KEYS = f"{_SELECT} WHERE outbox.key IN (SELECT value FROM json_each(:keys))"  # noqa: S608 - literals only
 _BY_ID = f"{_SELECT} WHERE outbox.id = :id"
 _OPEN = f"{_SELECT} WHERE outbox.state IN ('pending', 'sending') ORDER BY outbox.id"
 # Without INDEXED BY, SQLite reads every row of the conversation. No join: PostgreSQL, too, reads from `from_id` on.
@@ -160,6 +162,11 @@ class OutboxStore:
         """Return the row with this key."""
         rows = await self._database.read(_BY_KEY, {"key": key})
         return _outbox_row(rows[0]) if rows else None
+
+    async def find_all(self, keys: Sequence[str]) -> list[OutboxRow]:
+        """Return the rows with these keys, in no order."""
+        rows = await self._database.read(_BY_KEYS, {"keys": json.dumps(keys)})
+        return [_outbox_row(row) for row in rows]
 
     async def get(self, row_id: int) -> OutboxRow:
         """Return one row. Raises RowNotFound."""

@@ -80,10 +80,11 @@ class BrowserPage:
         return await eventually(lambda: self.text(selector), lambda shown: text in shown)
 
     async def click(self, label: str, within: str = "body") -> None:
-        """Click with the mouse on the button or link with this label, once it is there."""
+        """Click with the mouse on the button or link with this label, once it can be clicked."""
         find = (
             f"[...document.querySelectorAll({json.dumps(f'{within} button, {within} a')})]"
-            f".find(one => one.innerText.trim() === {json.dumps(label)})"
+            f".find(one => one.innerText.trim() === {json.dumps(label)}"
+            " && getComputedStyle(one).pointerEvents !== 'none')"
         )
         x, y = await eventually(lambda: self.evaluate(f"({_CENTER})({find})"))
         for kind in ("mousePressed", "mouseReleased"):

@@ -32,6 +32,9 @@ UNUSED_TEXT = "…"
 REPEAT_EDIT_AFTER_S = 10.0
 """How late platforms were seen to carry out a call whose connection had broken, with a margin: Slack 4 s."""
 
+MAX_FAILED_TEXTS = 20
+"""Messages of one answer that are looked at to see whether its turn failed."""
+
 LABEL_CHARS = 75
 """Maximum label length of a button, characters (Slack's limit)."""
 
@@ -79,6 +82,17 @@ def text_key(key: str, index: int) -> str:
     '7:reply:0'
     """
     return f"{key.partition(':')[0]}:reply:{index}"
+
+
+def last_keys(row_id: int) -> list[str]:
+    """Return the outbox keys that the last row of a failed turn's answer may have: such an answer has no files."""
+    return [f"{row_id}:reply:{index}" for index in range(MAX_FAILED_TEXTS)] + [f"{row_id}:removal"]
+
+
+def has_failed(row: OutboxRow) -> bool:
+    """Return whether a row ends the answer of a turn that failed."""
+    body = decode_outbound(row.body)
+    return not isinstance(body, OutboundIndicator) and body.final_status == "failed"
 
 
 def is_answer_text(key: str) -> bool:

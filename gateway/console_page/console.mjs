@@ -7,11 +7,13 @@ import { VIEWS } from "./views.mjs";
 
 const REFRESH_MS = 5000;
 const NOTICE_MS = 6000;
+const SETTLE_MS = 500;
 const byId = (id) => document.getElementById(id);
 
 let shown = 0; // counts what was begun to be shown, so that a slow answer never replaces a newer view
 let pending = 0; // views whose answers have not arrived: a refresh waits for them, or a slow service would never be seen
 let noticeTimer = 0;
+let settleTimer = 0;
 
 function notify(text) {
   clearTimeout(noticeTimer);
@@ -44,12 +46,12 @@ async function showView({ isNew = false } = {}) {
     else link.removeAttribute("aria-current");
   }
   try {
-    const [{ status }, content] = await Promise.all([
+    const [{ status, checks }, content] = await Promise.all([
       request("health/ready", { accepted: [503] }),
       VIEWS[name](rest, { refresh: (text) => { notify(text); void showView(); } }),
     ]);
     if (current !== shown) return;
-    showStatus(status);
+    showStatus(status === "ready" && Object.values(checks ?? {}).some((one) => one.state === "degraded") ? "degraded" : status);
     byId("views").hidden = false;
     byId("sign-out").hidden = !hasToken();
     replaceView(content, isNew);
@@ -65,13 +67,26 @@ const tables = () => [...byId("view").querySelectorAll(".scroll")];
 /** Replace what is shown. A refresh keeps how far tables are scrolled, and which of them has the focus. */
 function replaceView(content, isNew) {
   const before = isNew ? [] : tables().map((one) => [one.scrollLeft, one === document.activeElement]);
+  const rowsBefore = actionRows();
   byId("view").replaceChildren(...content);
+  if (!isNew && rowsBefore !== actionRows()) settle();
   if (isNew) window.scrollTo(0, 0);
   const now = tables();
   before.forEach(([left, hasFocus], index) => {
     now[index]?.scrollTo({ left });
     if (hasFocus) now[index]?.focus({ preventScroll: true });
   });
+}
+
+/** Which rows have buttons, in order; times change by themselves. */
+const actionRows = () => [...byId("view").querySelectorAll("tr:has(button)")]
+  .map((row) => [...row.cells].filter((cell) => !cell.querySelector("time")).map((cell) => cell.textContent).join()).join("\n");
+
+/** Other rows are under the pointer now: keep their buttons from a click that was meant for what was there before. */
+function settle() {
+  clearTimeout(settleTimer);
+  byId("view").classList.add("settling");
+  settleTimer = setTimeout(() => byId("view").classList.remove("settling"), SETTLE_MS);
 }
 
 function showStatus(status) {

@@ -6,11 +6,18 @@ import { ago, button, confirmed, element, facts, pill, place, table, textCell } 
 
 const ROWS = 100;
 
-/** Ask for confirmation, send a request, and show the view anew. */
-async function act(question, path, method, show) {
+/** Ask for confirmation, send a request once, and show the view anew with what was done. */
+async function act({ question, path, method, done }, show, event) {
   if (question && !confirmed(question)) return;
-  const answer = await request(path, { method });
-  show.refresh(answer?.message ?? "Done.");
+  const pressed = event.currentTarget;
+  pressed.disabled = true;
+  try {
+    const answer = await request(path, { method });
+    show.refresh(answer?.message ?? done);
+  } catch (error) {
+    pressed.disabled = false;
+    throw error;
+  }
 }
 
 async function overview(_, show) {
@@ -71,7 +78,8 @@ function checks(ready) {
 
 function channel(name, one, show) {
   const counts = Object.entries(one.events).sort(([, a], [, b]) => b - a);
-  const restart = () => act(`Reconnect ${name}?`, `api/channels/${encodeURIComponent(name)}/restart`, "POST", show);
+  const restart = (event) => act({ question: `Reconnect ${name}?`,
+    path: `api/channels/${encodeURIComponent(name)}/restart`, method: "POST", done: `${name} connects again.` }, show, event);
   return element("section", { class: "card", "data-channel": name },
     element("h3", {}, name, pill(one.state)),
     one.detail && element("p", { class: one.running ? "soft" : "error" }, one.detail),
@@ -85,7 +93,7 @@ async function messages() {
   return [
     element("h2", {}, "Accepted messages"),
     table(["received", "where", "from", "message", "state", "thread"], rows.map((row) => [
-      ago(row.received_at), place(row), row.user_id, textCell(row.preview), pill(row.state), threadLink(row.thread_id),
+      ago(row.received_at), place(row), row.user_id, textCell(row.preview), pill(row.failed ? "failed" : row.state), threadLink(row.thread_id),
     ]), "No messages yet."),
   ];
 }
@@ -151,8 +159,10 @@ function deliveryActions(row, show) {
   if (!["failed", "uncertain"].includes(row.state)) return "";
   const path = `api/channels/outbox/${row.id}`;
   return element("span", {},
-    button("Send again", () => act(null, `${path}/resend`, "POST", show)), " ",
-    button("Delete", () => act("Delete this delivery? The person will not receive it.", path, "DELETE", show)));
+    button("Send again", (event) => act({ path: `${path}/resend`, method: "POST",
+      done: `The delivery to ${place(row)} is sent again.` }, show, event)), " ",
+    button("Delete", (event) => act({ question: "Delete this delivery? The person will not receive it.", path,
+      method: "DELETE", done: `The delivery to ${place(row)} is deleted.` }, show, event)));
 }
 
 async function people(_, show) {
@@ -162,10 +172,13 @@ async function people(_, show) {
   const name = (row) => textCell(row.user_name || row.user_id, row.user_name ? element("div", { class: "soft mono" }, row.user_id) : null);
   const waiting = rows.filter((row) => !row.approved_at);
   const approved = rows.filter((row) => row.approved_at);
-  const approve = (row) => button("Approve", () =>
-    act(null, `api/channels/pairings/${encodeURIComponent(row.code)}/approve`, "POST", show));
-  const revoke = (row) => button("Revoke", () => act(`Revoke the access of ${row.user_name || row.user_id}?`,
-    `api/channels/pairings/${encodeURIComponent(row.channel)}/${encodeURIComponent(row.user_id)}`, "DELETE", show));
+  const approve = (row) => button("Approve", (event) => act({ method: "POST",
+    path: `api/channels/pairings/${encodeURIComponent(row.code)}/approve`,
+    done: `${row.user_name || row.user_id} is approved.` }, show, event));
+  const revoke = (row) => button("Revoke", (event) => act({ method: "DELETE",
+    question: `Revoke the access of ${row.user_name || row.user_id}?`,
+    path: `api/channels/pairings/${encodeURIComponent(row.channel)}/${encodeURIComponent(row.user_id)}`,
+    done: `${row.user_name || row.user_id} has no access any more.` }, show, event));
   return [
     element("h2", {}, "Waiting for approval"),
     table(["asked", "channel", "person or group", "code", ""], waiting.map((row) => [

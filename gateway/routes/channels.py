@@ -95,7 +95,7 @@ class OutboxRowView(ConversationAddress):
 
 
 class InboxRowView(ConversationAddress):
-    """A row of the inbox; `preview` is the first 200 characters."""
+    """A row of the inbox; `preview` is the first 200 characters, `failed` whether its turn ended with a failure."""
 
     id: int
     seq: int
@@ -104,6 +104,7 @@ class InboxRowView(ConversationAddress):
     user_id: str
     preview: str
     state: InboxState
+    failed: bool
     attempts: int
     thread_id: str | None
     run_id: str | None
@@ -249,7 +250,8 @@ async def discard_delivery(delivery_id: RowId, bus: BusDep) -> Response:
 async def list_inbox(bus: BusDep, limit: Limit = 100, before: Before = NEWEST) -> dict[str, Any]:
     """List accepted messages, newest first."""
     rows = await bus.inbox.list_recent(limit=limit, before=before)
-    return {"rows": [_inbox_row_view(row) for row in rows]}
+    failed = await bus.failed_turns(row.id for row in rows)
+    return {"rows": [_inbox_row_view(row, failed=row.id in failed) for row in rows]}
 
 
 @router.get("/conversations", response_model=ConversationList)
@@ -315,7 +317,7 @@ def _outbox_row_view(row: OutboxRow) -> dict[str, Any]:
     }
 
 
-def _inbox_row_view(row: InboxRow) -> dict[str, Any]:
+def _inbox_row_view(row: InboxRow, *, failed: bool) -> dict[str, Any]:
     try:
         inbound = decode_inbound(row.body)
         user_id, text = inbound.sender.user_id, inbound.text
@@ -330,6 +332,7 @@ def _inbox_row_view(row: InboxRow) -> dict[str, Any]:
         "user_id": user_id,
         "preview": text[:PREVIEW_CHARS],
         "state": row.state,
+        "failed": failed or row.state == "dead",
         "attempts": row.attempts,
         "thread_id": row.thread_id,
         "run_id": row.run_id,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.browser import BrowserPage, needs_chromium, open_browser
 from tests.eventually import eventually
-from tests.fakes.model import FakeModelServer
+from tests.fakes.model import FakeModelServer, ModelReply
 from tests.journeys.chat_users import PlatformServers, SlackDirectUser, TelegramPrivateUser
 from tests.journeys.service import Service, serving, with_model
 
@@ -17,15 +17,21 @@ HOSTILE = '<img src=x onerror="document.title = 1"><script>document.title = 2</s
 
 
 @asynccontextmanager
-async def console(folder: Path) -> AsyncIterator[tuple[BrowserPage, Service, PlatformServers]]:
+async def console(
+    folder: Path, *, has_broken_channel: bool = False
+) -> AsyncIterator[tuple[BrowserPage, Service, PlatformServers, FakeModelServer]]:
     """Run the service on Slack and Telegram, where strangers need approval, and open its address in a browser."""
     async with PlatformServers() as platforms, FakeModelServer() as model:
         telegram = {k: v for k, v in platforms.channels["telegram"].items() if k != "dm_policy"}
         channels = {"telegram": telegram, "slack": platforms.channels["slack"]}
-        config = {**with_model(model.base_url), "channels": channels}
+        broken = {"old": {**telegram, "platform": "telegram", "bot_token": "1:revoked"}}
+        config = {
+            **with_model(model.base_url),
+            "channels": {**channels, **(broken if has_broken_channel else {})},
+        }
         async with serving(folder, config, *channels) as service, open_browser(folder) as page:
             await page.open(service.url)
-            yield page, service, platforms
+            yield page, service, platforms, model
 
 
 async def sign_in(page: BrowserPage, token: str) -> None:
@@ -37,11 +43,13 @@ async def sign_in(page: BrowserPage, token: str) -> None:
 
 async def test_an_administrator_signs_in_and_looks_after_the_service(tmp_path: Path) -> None:
     """One service and one browser, which take seconds to start, for all that an administrator does."""
-    async with console(tmp_path) as (page, service, platforms):
+    async with console(tmp_path) as (page, service, platforms, model):
         await _a_wrong_token_is_refused_and_the_right_one_shows_the_channels(page, service)
         page.errors.clear()  # the refused requests
         await _a_stranger_is_approved_and_then_answered(page, platforms)
         await _messages_and_threads_are_shown_as_text(page, platforms)
+        await _two_quick_clicks_approve_one_person(page, platforms)
+        await _a_failed_turn_is_shown_as_failed(page, model, platforms)
         await _a_failed_delivery_is_sent_again(page, platforms)
         await _a_broadcast_is_counted_and_then_sent(page, platforms)
         assert page.errors == []
@@ -93,6 +101,46 @@ async def _messages_and_threads_are_shown_as_text(
     await page.wait_for_text(HOSTILE, "main article.human")
     await page.wait_for_text(f"You said: {HOSTILE}", "main article.ai")
     assert await page.evaluate("document.title") == "Parley console"
+
+
+async def _two_quick_clicks_approve_one_person(
+    page: BrowserPage, platforms: PlatformServers
+) -> None:
+    for user in (7003, 7004):
+        stranger = TelegramPrivateUser(platforms.telegram, user=user)
+        await stranger.send("let me in")
+        await stranger.wait_for_message("code")
+    await page.click("People", "nav")
+    first = (
+        "[...document.querySelectorAll('main td button')].find(one => one.innerText === 'Approve')"
+    )
+    await eventually(
+        lambda: page.evaluate("document.querySelectorAll('main td button').length === 2")
+    )
+    under_the_pointer = await page.evaluate(
+        f"""new Promise((resolve) => {{
+            const {{ x, y, width, height }} = ({first}).getBoundingClientRect();
+            const at = () => document.elementFromPoint(x + width / 2, y + height / 2).tagName;
+            new MutationObserver(() => resolve(at())).observe(document.querySelector("main"), {{ childList: true }});
+            ({first}).click();
+        }})"""
+    )
+    assert under_the_pointer != "BUTTON"  # a second click reaches nothing
+    await page.wait_for_text("is approved.", "#notice")
+    await page.click("Revoke")
+    await page.wait_for_text("has no access any more.", "#notice")
+
+
+async def _a_failed_turn_is_shown_as_failed(
+    page: BrowserPage, model: FakeModelServer, platforms: PlatformServers
+) -> None:
+    model.reply(ModelReply(status=400))
+    person = SlackDirectUser(platforms.slack)
+    await person.send("this fails")
+    await person.wait_for_message("rejected the request")
+    await page.click("Messages", "nav")
+    row = "[...document.querySelectorAll('main tr')].find(one => one.innerText.includes('this fails'))"
+    await eventually(lambda: page.evaluate(f"!!({row})?.querySelector('.pill.bad')"))
 
 
 async def _a_failed_delivery_is_sent_again(page: BrowserPage, platforms: PlatformServers) -> None:
@@ -149,9 +197,11 @@ async def _a_token_that_may_only_read_changes_nothing(page: BrowserPage, service
 
 async def test_what_goes_wrong_in_the_console_is_said_and_can_be_left(tmp_path: Path) -> None:
     """One service and one browser for everything that an administrator can do wrong, then for a phone."""
-    async with console(tmp_path) as (page, service, platforms):
+    async with console(tmp_path, has_broken_channel=True) as (page, service, platforms, _):
         await _what_no_token_can_be_and_a_token_of_one_thread_are_refused(page, service)
         await sign_in(page, (service.home / "admin_token").read_text().strip())
+        await page.wait_for_text("failed", '[data-channel="old"]')
+        await page.wait_for_text("degraded", "#ready")
         await page.wait_for_text("disabled", '[data-channel="feishu"]')
         assert "false" not in await page.text('[data-channel="feishu"]')
         await _addresses_that_name_nothing_show_something(page)
