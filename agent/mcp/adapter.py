@@ -25,6 +25,7 @@ from agent.mcp.results import result_text
 from agent.mcp.schemas import tool_arguments
 from agent.mcp.tool_names import SERVER_KEY, TOOL_KEY, tool_name
 from agent.options import thread_id_for_run
+from agent.redaction import redact_error
 from agent.state import SHOWS_IMAGES, ViewedImage
 from agent.thread_storage import ThreadStorage
 
@@ -70,7 +71,11 @@ def langchain_tool(
             # Known errors are clear without a traceback.
             trace = None if isinstance(error, McpError) else error
             logger.warning(
-                "MCP server %s: tool %s failed: %s", server, tool.name, error, exc_info=trace
+                "MCP server %s: tool %s failed: %s",
+                server,
+                tool.name,
+                redact_error(str(error)),
+                exc_info=trace,
             )
         if isinstance(result, CallToolResult):
             return await _answer(request, result, folders)

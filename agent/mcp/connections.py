@@ -19,12 +19,17 @@ from mcp.types import (
     CancelledNotificationParams,
     ClientNotification,
     ClientRequest,
+    ListToolsRequest,
+    PaginatedRequestParams,
     RequestParams,
+    Result,
+    Tool,
 )
 
 from agent.mcp.oauth import OAuthTokenAuth, OAuthTokenSource
 from agent.mcp.process import StderrTail, run_server_process
 from agent.mcp.response_limits import limited_client
+from agent.mcp.results import parse_result, parse_tools
 from agent.mcp.server_config import McpServerConfig
 from agent.trace_context import trace_headers
 
@@ -45,13 +50,21 @@ class McpClient(ClientSession):
         meta = RequestParams.Meta.model_validate(trace_headers()) if trace_headers() else None
         params = CallToolRequestParams(name=name, arguments=arguments, _meta=meta)
         try:
-            return await self.send_request(
-                ClientRequest(CallToolRequest(params=params)), CallToolResult
-            )
+            # As it came: the SDK refuses a whole answer because of one part that it does not know.
+            answer = await self.send_request(ClientRequest(CallToolRequest(params=params)), Result)
         except anyio.get_cancelled_exc_class():
             # A cancelled task cannot send reliably; see `cancel_abandoned`.
             self._abandoned.append(request_id)
             raise
+        return parse_result(answer.model_extra or {})
+
+    async def list_tool_page(self, cursor: str | None) -> tuple[list[Tool], str | None]:
+        """Return a page of the server's tools, without those that cannot be read, and where the next one begins."""
+        params = PaginatedRequestParams(cursor=cursor)
+        answer = await self.send_request(ClientRequest(ListToolsRequest(params=params)), Result)
+        page = answer.model_extra or {}
+        after = page.get("nextCursor")
+        return parse_tools(page.get("tools")), after if isinstance(after, str) else None
 
     async def cancel_abandoned(self) -> None:
         """Send cancellations for requests whose callers were cancelled, within `CANCEL_S`."""

@@ -7,6 +7,7 @@ import anyio
 import httpx
 
 from agent.errors import AgentError
+from agent.redaction import redact_error
 
 MAX_MESSAGE_CHARS: Final = 500
 ENDED: Final = "it ended before it responded"
@@ -60,7 +61,7 @@ def _sentence(error: BaseException) -> str | None:
     # The SDK's error, matched by name to avoid importing the SDK: the server's own message.
     if type(error).__name__ == "McpError":
         message = " ".join(str(error).split())
-        return _SDK.get(message) or f"it reported: {message[:MAX_MESSAGE_CHARS]}"
+        return _SDK.get(message) or f"it reported: {redact_error(message)[:MAX_MESSAGE_CHARS]}"
     return next((text for kind, text in _SENTENCES if isinstance(error, kind)), None)
 
 

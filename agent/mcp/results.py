@@ -1,8 +1,10 @@
-"""Formats results of MCP tools as text for the model. Pure."""
+"""What MCP servers answer: reads results and lists of tools, and formats results as text for the model. Pure."""
 
+import contextlib
 import json
-from collections.abc import Collection, Iterable
-from typing import Final
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
 
 from mcp.types import (
     AudioContent,
@@ -13,12 +15,65 @@ from mcp.types import (
     ImageContent,
     ResourceLink,
     TextContent,
+    Tool,
 )
+from pydantic import TypeAdapter, ValidationError
 
 from agent.mcp.images import image_path
+from agent.redaction import redact_error
+
+logger = logging.getLogger(__name__)
 
 EMPTY: Final = "(no output)"
+_BLOCK: Final[TypeAdapter[ContentBlock]] = TypeAdapter(ContentBlock)
 BASE64_BYTES_PER_CHAR: Final = 0.75
+
+
+def parse_result(answer: Mapping[str, Any]) -> CallToolResult:
+    """Return a tool's answer as far as it can be read; what has no known form becomes text.
+
+    Servers send newer kinds of blocks, null where the protocol has none, and only `structuredContent`.
+
+    >>> parse_result({"content": [{"type": "chart", "x": 1}], "isError": None}).content[0].text
+    '{"type": "chart", "x": 1}'
+    """
+    content = answer.get("content")
+    blocks = content if isinstance(content, list) else [] if content is None else [content]
+    structured = answer.get("structuredContent")
+    if structured is not None and not isinstance(structured, dict):
+        blocks, structured = [*blocks, structured], None
+    return CallToolResult(
+        content=[_block(one) for one in blocks],
+        structuredContent=structured,
+        isError=answer.get("isError") is True,
+    )
+
+
+def parse_tools(listed: object) -> list[Tool]:
+    """Return the tools of a list as far as they can be read: one that cannot leaves the others usable."""
+    tools: list[Tool] = []
+    for one in listed if isinstance(listed, list) else []:
+        tool = {k: v for k, v in one.items() if v is not None} if isinstance(one, Mapping) else {}
+        try:
+            tools.append(Tool.model_validate({"inputSchema": {}, **tool}))
+        except ValidationError:
+            logger.warning(
+                "an MCP server lists a tool that cannot be read: %.80r", tool.get("name")
+            )
+    return tools
+
+
+def _block(block: object) -> ContentBlock:
+    if isinstance(block, Mapping):
+        with contextlib.suppress(ValidationError):
+            return _BLOCK.validate_python({k: v for k, v in block.items() if v is not None})
+        if isinstance(text := block.get("text"), str):
+            return TextContent(type="text", text=text)
+    return TextContent(type="text", text=block if isinstance(block, str) else _json(block))
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def result_text(result: CallToolResult, images: Collection[str] = ()) -> str:
@@ -29,13 +84,24 @@ def result_text(result: CallToolResult, images: Collection[str] = ()) -> str:
         images: Virtual paths of the images that are saved.
     """
     text = "\n".join(_lines(result.content, images)).strip()
-    if not text and result.structuredContent is not None:
-        text = json.dumps(result.structuredContent, ensure_ascii=False)
+    structured = result.structuredContent
+    if structured is not None and not _says_the_same(text, structured):
+        text = f"{text}\n{_json(structured)}".strip()
     if result.isError:
-        text = (
-            f"Error: {text.removeprefix('Error:').strip() or 'the tool failed without a message'}"
-        )
+        reason = redact_error(text.removeprefix("Error:").strip())
+        text = f"Error: {reason or 'the tool failed without a message'}"
     return text or EMPTY
+
+
+def _says_the_same(text: str, structured: Mapping[str, Any]) -> bool:
+    """Return whether the text is the structured content, or its only value: servers send both."""
+    if list(structured.values()) == [text]:
+        return True
+    try:
+        parsed = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return parsed == structured or [parsed] == list(structured.values())
 
 
 def _lines(content: Iterable[ContentBlock], images: Collection[str]) -> Iterable[str]:

@@ -37,8 +37,12 @@ class ToolArguments:
     renamed: Mapping[str, str]
 
     def for_server(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a call's arguments with the server's names."""
-        return {self.renamed.get(name, name): value for name, value in arguments.items()}
+        """Return a call's arguments with the server's names, and without null where it means "not given".
+
+        Models write null for optional arguments; servers refuse it, unless their schema has it.
+        """
+        given: dict[str, Any] = _without_nulls(arguments, self.schema, self.schema, MAX_DEPTH)
+        return {self.renamed.get(name, name): value for name, value in given.items()}
 
 
 def tool_arguments(schema: Schema) -> ToolArguments:
@@ -142,6 +146,45 @@ def _with_items(schema: Any, depth: int) -> Any:  # noqa: ANN401 - JSON
     elif items is None and _is_array(whole.get("type")):
         whole["items"] = {}
     return whole
+
+
+def _without_nulls(value: Any, schema: object, root: Schema, depth: int) -> Any:  # noqa: ANN401 - JSON
+    """Return a value without the nulls of properties that are optional and take none, at any level."""
+    if not depth or not isinstance(schema, Mapping):
+        return value
+    if isinstance(value, list):
+        items = _referenced(schema, root).get("items")
+        return [_without_nulls(one, items, root, depth - 1) for one in value]
+    if not isinstance(value, Mapping):
+        return value
+    properties, required = _flattened(schema, root, depth=4)
+    return {
+        name: _without_nulls(one, properties.get(name), root, depth - 1)
+        for name, one in value.items()
+        if one is not None
+        or name not in properties
+        or name in required
+        or _takes_null(properties[name], root, depth=8)
+    }
+
+
+def _takes_null(schema: object, root: Schema, depth: int) -> bool:
+    """Return whether a schema takes null; one that says nothing about types takes everything."""
+    if not isinstance(schema, Mapping) or not depth:
+        return True
+    schema = _referenced(schema, root)
+    kind = schema.get("type")
+    if schema.get("nullable") is True or kind == "null":
+        return True
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    if isinstance(values, list):
+        return None in values
+    variants = [part for word in ("anyOf", "oneOf") for part in _parts(schema, word)]
+    if variants:
+        return any(_takes_null(part, root, depth - 1) for part in variants)
+    is_named = isinstance(kind, list) and "null" in kind
+    parts = () if kind is not None else _parts(schema, "allOf")
+    return is_named or (kind is None and all(_takes_null(p, root, depth - 1) for p in parts))
 
 
 def _is_array(kind: object) -> bool:

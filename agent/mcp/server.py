@@ -11,7 +11,7 @@ import httpx
 from langchain_core.tools import BaseTool
 from langchain_mcp_adapters.interceptors import MCPToolCallRequest, ToolCallInterceptor
 from mcp import McpError as SdkError
-from mcp.types import CONNECTION_CLOSED, CallToolResult, PaginatedRequestParams, Tool
+from mcp.types import CONNECTION_CLOSED, CallToolResult, TextContent, Tool
 
 from agent.config.mcp import McpConfig
 from agent.errors import McpCallFailed, McpServerUnusable
@@ -140,9 +140,10 @@ class McpServer:
         session, is_kept = self._session(request, thread_id, limits)
         try:
             with anyio.fail_after(limits.call_timeout_seconds):
-                return await session.call(
+                result = await session.call(
                     lambda client: client.send_tool_call(request.name, request.args)
                 )
+                return self._masked(result) if result.isError else result
         except TimeoutError as error:
             if self.config.type == "stdio":
                 session.close()  # it may hang for good: the next call gets a new process
@@ -155,7 +156,7 @@ class McpServer:
             if str(error) == SESSION_UNKNOWN:
                 session.close()
                 raise McpSessionLost(describe_error(error), may_have_run=False) from error
-            raise McpCallFailed(describe_error(error)) from error
+            raise McpCallFailed(self._without_secrets(describe_error(error))) from error
         finally:
             if not is_kept:
                 session.close()
@@ -211,6 +212,16 @@ class McpServer:
                 text = text.replace(value, "***")
         return text
 
+    def _masked(self, failed: CallToolResult) -> CallToolResult:
+        """Return a failed result without the configured values."""
+        content = [
+            block.model_copy(update={"text": self._without_secrets(block.text)})
+            if isinstance(block, TextContent)
+            else block
+            for block in failed.content
+        ]
+        return failed.model_copy(update={"content": content})
+
     async def _list_tools(self) -> list[Tool]:
         limits = self.factory.limits()
         connection = self._connection(limits)
@@ -249,11 +260,10 @@ async def _all_tools(client: McpClient) -> list[Tool]:
     tools: list[Tool] = []
     cursor: str | None = None
     while True:
-        page = await client.list_tools(params=PaginatedRequestParams(cursor=cursor))
-        tools += page.tools
-        if len(tools) > MAX_TOOLS or (not page.tools and page.nextCursor):
+        page, cursor = await client.list_tool_page(cursor)
+        tools += page
+        if len(tools) > MAX_TOOLS or (not page and cursor):
             raise McpServerUnusable(f"it lists more than {MAX_TOOLS} tools, or empty pages")
-        cursor = page.nextCursor
         if not cursor:
             return tools
 

@@ -30,7 +30,7 @@ from agent.errors import McpServerUnusable
 from agent.mcp.errors import describe_error
 from agent.mcp.images import image_path, save_images
 from agent.mcp.oauth import OAuthTokenAuth, OAuthTokenSource
-from agent.mcp.results import EMPTY, result_text
+from agent.mcp.results import EMPTY, parse_result, parse_tools, result_text
 from agent.mcp.server_config import McpOAuthConfig, expand_variables, parse_server
 from agent.mcp.tool_names import MAX_CHARS, tool_name, unique_names
 from agent.thread_storage import ThreadStorage
@@ -359,7 +359,14 @@ BLOB = "QUJD" * 100
         (result(text("a"), text("b")), "a\nb"),
         (result(), EMPTY),
         (result(structuredContent={"ü": 1}), '{"ü": 1}'),
-        (result(text("a"), structuredContent={"x": 1}), "a"),
+        (result(text("a"), structuredContent={"x": 1}), 'a\n{"x": 1}'),
+        (result(text("a"), structuredContent={"result": "a"}), "a"),
+        (result(text('{"x": 1}'), structuredContent={"x": 1}), '{"x": 1}'),
+        (result(text("[1]"), structuredContent={"result": [1]}), "[1]"),
+        (
+            result(text("GET https://u:pw@h/a?key=123 failed: token=abc"), isError=True),
+            "Error: GET https://***@h/a?key=*** failed: token=***",
+        ),
         (result(text("no"), isError=True), "Error: no"),
         (result(text("Error: no"), isError=True), "Error: no"),
         (result(isError=True), "Error: the tool failed without a message"),
@@ -378,6 +385,39 @@ BLOB = "QUJD" * 100
 )  # fmt: skip
 def test_results_are_texts(answer: CallToolResult, said: str) -> None:
     assert result_text(answer) == said
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ({"content": [{"type": "text", "text": "a", "annotations": None, "_meta": None}]}, "a"),
+        ({"content": [{"type": "text", "text": "a"}, {"type": "chart", "x": 1}]}, 'a\n{"type": "chart", "x": 1}'),
+        ({"content": [{"type": "markdown", "text": "# a"}]}, "# a"),
+        ({"content": [{"text": "a"}]}, "a"),
+        ({"content": [{"type": "image", "url": "x://a"}]}, '{"type": "image", "url": "x://a"}'),
+        ({"content": "bare"}, "bare"),
+        ({"content": {"type": "text", "text": "one"}}, "one"),
+        ({"content": ["a", 7, None]}, "a\n7\nnull"),
+        ({"content": None, "structuredContent": {"x": 1}, "isError": None}, '{"x": 1}'),
+        ({"structuredContent": {"x": 1}}, '{"x": 1}'),
+        ({"content": [], "structuredContent": [1]}, "[1]"),
+        ({"content": [{"type": "text", "text": "no"}], "isError": True}, "Error: no"),
+        ({}, EMPTY),
+    ],
+)  # fmt: skip
+def test_answers_in_odd_forms_are_read(answer: dict[str, Any], said: str) -> None:
+    assert result_text(parse_result(answer)) == said
+
+
+def test_one_tool_that_cannot_be_read_leaves_the_others_usable() -> None:
+    listed = [
+        {"name": "a", "description": None, "annotations": None, "inputSchema": None},
+        {"name": 7},
+        "b",
+        {"name": "c", "inputSchema": {"type": "object"}, "outputSchema": None, "icons": None},
+    ]
+    assert [tool.name for tool in parse_tools(listed)] == ["a", "c"]
+    assert parse_tools(None) == []
 
 
 # ---- faults ------------------------------------------------------------------------------------

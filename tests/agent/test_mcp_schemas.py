@@ -132,3 +132,37 @@ async def test_a_server_gets_its_own_names(tmp_path: Path) -> None:
     args = {"_filter": "unread", "top": 3}
     await tool.ainvoke({"type": "tool_call", "name": tool.name, "id": "1", "args": args})
     assert [request.args for request in calls] == [{"$filter": "unread", "top": 3}]
+
+
+@pytest.mark.parametrize(
+    ("schema", "called", "sent"),
+    [
+        ({"a": TEXT}, {"a": None}, {}),
+        ({"a": {"type": ["string", "null"]}}, {"a": None}, {"a": None}),
+        ({"a": {"anyOf": [TEXT, {"type": "null"}]}}, {"a": None}, {"a": None}),
+        ({"a": {"anyOf": [TEXT, NUMBER]}}, {"a": None}, {}),
+        ({"a": {"enum": ["x", None]}}, {"a": None}, {"a": None}),
+        ({"a": {"enum": ["x"]}}, {"a": None}, {}),
+        ({"a": {"type": "string", "nullable": True}}, {"a": None}, {"a": None}),
+        ({"a": {}}, {"a": None}, {"a": None}),
+        ({"a": {"$ref": "#/$defs/t"}}, {"a": None}, {}),
+        ({"need": TEXT}, {"need": None}, {"need": None}),
+        ({"a": TEXT}, {"other": None}, {"other": None}),
+        ({"a": TEXT}, {"a": "null"}, {"a": "null"}),
+        (
+            {"f": {"type": "object", "properties": {"x": TEXT, "y": NUMBER}, "required": ["y"]}},
+            {"f": {"x": None, "y": None}},
+            {"f": {"y": None}},
+        ),
+        (
+            {"l": {"type": "array", "items": {"type": "object", "properties": {"x": TEXT}}}},
+            {"l": [{"x": None}, {"x": "1"}]},
+            {"l": [{}, {"x": "1"}]},
+        ),
+    ],
+)
+def test_null_is_sent_only_where_the_server_takes_it(
+    schema: dict[str, Any], called: dict[str, Any], sent: dict[str, Any]
+) -> None:
+    whole = {"properties": schema, "required": ["need"], "$defs": {"t": TEXT}}
+    assert tool_arguments(whole).for_server(called) == sent
