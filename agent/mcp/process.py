@@ -16,6 +16,7 @@ from mcp.types import JSONRPCMessage
 from pydantic import ValidationError
 
 from agent.errors import McpServerUnusable
+from agent.mcp.messages import repair_message
 from agent.mcp.response_limits import MAX_MESSAGE_BYTES
 from agent.mcp.server_config import McpServerConfig
 from agent.subprocesses import start_process
@@ -100,7 +101,7 @@ async def _read(output: ByteReceiveStream, inward: MemoryObjectSendStream[Incomi
 def parse_message(line: bytes) -> Incoming:
     """Parse a line; for anything but a message, return the error instead of raising it."""
     try:
-        return SessionMessage(JSONRPCMessage.model_validate_json(line))
+        return SessionMessage(JSONRPCMessage.model_validate_json(repair_message(line)))
     except ValidationError as error:
         # Servers print other things too; the session ignores what is not a message.
         return error

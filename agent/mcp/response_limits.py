@@ -1,5 +1,6 @@
-"""Limits what a server sends over HTTP: the SDK keeps each message whole, however long it is."""
+"""Limits and repairs what a server sends over HTTP: the SDK keeps each message whole, and refuses odd ones."""
 
+import re
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
@@ -7,6 +8,7 @@ import httpx
 from typing_extensions import override
 
 from agent.errors import McpServerUnusable
+from agent.mcp.messages import repair_message
 
 MAX_MESSAGE_BYTES: Final = 32 * 1024 * 1024
 """Longest accepted message: bounds memory."""
@@ -18,6 +20,7 @@ _HEADERS: Final = {"Accept-Encoding": "identity"}
 """What requests ask for: a compressed response may be a thousand times as long as what arrives."""
 
 _EVENT_ENDS: Final = (b"\n\n", b"\r\r", b"\r\n\r\n")
+_LINE_END: Final = re.compile(rb"(\r\n|\r|\n)")
 _OVERLAP: Final = 3
 """Bytes of a chunk that may be the beginning of an event's end."""
 
@@ -39,13 +42,17 @@ def limited_client(
 
 
 async def _limit_response(response: httpx.Response) -> None:
-    """Limit a response: as a whole, or each event of a stream. Raises McpServerUnusable: it is compressed."""
+    """Limit a response, as a whole or each event of a stream, and repair its messages.
+
+    Raises McpServerUnusable: it is compressed.
+    """
     if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise McpServerUnusable(COMPRESSED)
     stream = response.stream
     if isinstance(stream, httpx.AsyncByteStream):
         is_stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
-        response.stream = _LimitedStream(stream, _EVENT_ENDS if is_stream else ())
+        limited = _LimitedStream(stream, _EVENT_ENDS if is_stream else ())
+        response.stream = _RepairedEvents(limited) if is_stream else _RepairedBody(limited)
 
 
 class _LimitedStream(httpx.AsyncByteStream):
@@ -72,3 +79,39 @@ class _LimitedStream(httpx.AsyncByteStream):
     @override
     async def aclose(self) -> None:
         await self._body.aclose()
+
+
+class _RepairedBody(httpx.AsyncByteStream):
+    """A body that is one message."""
+
+    def __init__(self, body: httpx.AsyncByteStream) -> None:
+        self._body = body
+
+    @override
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield repair_message(b"".join([chunk async for chunk in self._body]))
+
+    @override
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+
+class _RepairedEvents(_RepairedBody):
+    """A stream of events, one message in each line of data."""
+
+    @override
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        pieces: list[bytes] = []
+        async for chunk in self._body:
+            *ended, rest = _LINE_END.split(chunk)
+            for line, end in zip(ended[::2], ended[1::2], strict=True):
+                yield _repaired_line(b"".join((*pieces, line))) + end
+                pieces = []
+            pieces.append(rest)
+        yield _repaired_line(b"".join(pieces))
+
+
+def _repaired_line(line: bytes) -> bytes:
+    """Return a line of an event stream with its message repaired."""
+    name, colon, data = line.partition(b":")
+    return b"data: " + repair_message(data.strip()) if name == b"data" and colon else line
