@@ -95,6 +95,7 @@ class TelegramMessage:
         rich: Its blocks, of a rich message; `text` is then what they say.
         silent: Whether it came without a sound.
         service: Field of a service message, such as forum_topic_created.
+        extra: Further fields that belong to it, also where it is replied to: a place, a poll, sender_chat.
     """
 
     message_id: int
@@ -109,6 +110,7 @@ class TelegramMessage:
     history: list[str] = field(default_factory=list)
     reactions: list[str] = field(default_factory=list)
     service: Json = field(default_factory=dict)
+    extra: Json = field(default_factory=dict)
     markup: list[list[Json]] = field(default_factory=list)
     rich: list[Json] = field(default_factory=list)
     silent: bool = False
@@ -185,6 +187,9 @@ def message_json(
         if message.entities:
             body[entities] = message.entities
     body |= _ornaments(message)
+    body |= message.extra
+    if nested:
+        body.pop("reply_to_message", None)
     if message.thread is not None:
         body |= {"message_thread_id": message.thread, "is_topic_message": True}
     elif chat.kind == "supergroup" and message.reply_to is not None and not nested:

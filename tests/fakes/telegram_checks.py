@@ -11,13 +11,8 @@ from tests.fakes.telegram_chats import Wire
 
 SPEC = Path(__file__).parents[1] / "data" / "telegram-bot-api.json"
 
-_NEWER: Mapping[str, Mapping[str, list[str]]] = {
-    "sendMessageDraft": {"can_stop": ["Boolean"], "keep_on_stop": ["Boolean"]},
-}
-"""Arguments that came after the specification's version (10.1): Bot API 10.3."""
-
 _UNREAD = {"rich_message"}
-"""Arguments whose type has changed since; `telegram_rich.py` looks at them."""
+"""Arguments that `telegram_rich.py` looks at."""
 
 _PLAIN: Mapping[str, tuple[type, ...]] = {
     "Integer": (int,),
@@ -48,8 +43,6 @@ def violations(method: str, arguments: Mapping[str, Any], files: Collection[str]
     if known is None:
         return [f"{method}: unknown method"]
     fields = {field["name"]: field for field in known.get("fields", [])}
-    for name, types in _NEWER.get(method, {}).items():
-        fields[name] = {"types": types, "required": False}
     arguments = {name: value for name, value in arguments.items() if name not in _UNREAD}
     fields = {name: field for name, field in fields.items() if name not in _UNREAD}
     return [f"{method}: {problem}" for problem in _problems(spec, fields, arguments, files)]

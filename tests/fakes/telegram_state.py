@@ -39,6 +39,7 @@ class TelegramContent(TypedDict, total=False):
     markup: list[list[Json]]
     rich: list[Json]
     silent: bool
+    extra: Json
 
 
 class TelegramMessageOptions(TypedDict, total=False):
@@ -49,7 +50,7 @@ class TelegramMessageOptions(TypedDict, total=False):
         reply_to: Message that is replied to.
         entities: Instead of the mentions and commands that are found in the text.
         file: See `send_file`.
-        extra: Further fields of the Message object, such as sender_chat.
+        extra: Further fields of the Message object, such as sender_chat, a poll, or `quote`.
     """
 
     thread: int | None
@@ -123,10 +124,10 @@ class TelegramState:
             thread=how.get("thread"),
             reply_to=how.get("reply_to"),
             file=how.get("file"),
+            extra=how.get("extra", {}),
         )
-        extra = how.get("extra", {})
         if self._visible(place, message):
-            self.push({"message": self.json_of(message) | extra})
+            self.push({"message": self.json_of(message)})
         self.changed()
         return message.message_id
 
@@ -163,6 +164,7 @@ class TelegramState:
         """Make a supergroup with topics."""
         place = self.chat(chat)
         place.kind, place.forum = "supergroup", True
+        place.last_id = max(place.last_id, 1)  # 1 is the General topic's.
         return place
 
     def add_topic(self, chat: int, name: str, *, by_bot: bool = False) -> int:
@@ -255,6 +257,8 @@ class TelegramState:
         """Return a message with what it replies to."""
         chat = self.chat(message.chat_id)
         body = message_json(chat, message, self._sender(message))
+        if "reply_to_message" in message.extra or "external_reply" in message.extra:
+            return body
         answered = message.reply_to
         if answered is None and message.thread is not None and not message.service:
             answered = message.thread  # In a topic, everything answers the topic's first message.
