@@ -1,12 +1,9 @@
-"""Attachments of a message. Pure."""
-
-from telegram import Animation, Audio, Document, Message, PhotoSize, Video, VideoNote, Voice
+"""Files of a message. Pure."""
 
 from bots.common.attachments import attachment_kind, file_name
+from bots.telegram.payload import Json, as_int, as_object, as_objects, as_str
 from bots.text.characters import clean
 from bus.messages import Attachment
-
-_Media = Animation | Audio | Document | Video | VideoNote | Voice
 
 _DEFAULTS = {
     "voice": ("voice.ogg", "audio/ogg"),
@@ -14,45 +11,66 @@ _DEFAULTS = {
     "video": ("video.mp4", "video/mp4"),
     "video_note": ("video_note.mp4", "video/mp4"),
     "animation": ("animation.mp4", "video/mp4"),
+    "live_photo": ("live_photo.mp4", "video/mp4"),
     "document": ("document", "application/octet-stream"),
 }
 """Name and type of media that Telegram sends without them."""
 
+MEDIA = frozenset({"photo", "sticker", *_DEFAULTS})
+"""Fields of a message that are files."""
 
-def parse_attachments(message: Message) -> tuple[Attachment, ...]:
-    """Return the files of a message; `ref` is Telegram's `file_id`.
 
-    A photo comes in several sizes, of which the largest counts. An animation is also a document, once.
+def media_files(field: str, value: object) -> tuple[Attachment, ...]:
+    """Return the files in a field of a message; `ref` is Telegram's `file_id`.
+
+    A photo comes in several sizes, of which the largest counts. A live photo is a photo and a video. Of the stickers
+    only those that are pictures have a file: models and programs cannot show the others.
+
+    Raises:
+        LookupError, ValueError: a file has no id.
     """
-    if message.photo:
-        largest = max(message.photo, key=lambda size: size.width * size.height)
-        return (
-            Attachment(
-                name=f"photo_{largest.file_unique_id}.jpg",
-                mime="image/jpeg",
-                size_bytes=_size(largest),
-                kind="image",
-                ref=str(largest.file_id),
-            ),
-        )
-    for field, default in _DEFAULTS.items():
-        media = getattr(message, field)
-        if media is not None:
-            return (_attachment(media, *default),)
-    return ()
+    if field == "photo":
+        return (_photo(value),)
+    media = as_object(value)
+    if field == "sticker":
+        is_picture = not (media.get("is_animated") or media.get("is_video"))
+        return (_picture(media, "sticker", "webp"),) if is_picture else ()
+    file = _file(media, *_DEFAULTS[field])
+    return (
+        (_photo(media["photo"]), file) if field == "live_photo" and media.get("photo") else (file,)
+    )
 
 
-def _size(media: _Media | PhotoSize) -> int | None:
-    size = media.file_size
-    return size if isinstance(size, int) and size >= 0 else None
+def _photo(sizes: object) -> Attachment:
+    largest = max(as_objects(sizes), key=_area)
+    return _picture(largest, "photo", "jpg")
 
 
-def _attachment(media: _Media, name: str, mime: str) -> Attachment:
-    mime = clean(getattr(media, "mime_type", None) or mime)
+def _area(size: Json) -> int:
+    return (as_int(size.get("width")) or 0) * (as_int(size.get("height")) or 0)
+
+
+def _picture(media: Json, name: str, ending: str) -> Attachment:
     return Attachment(
-        name=file_name(getattr(media, "file_name", None) or name),
+        name=file_name(f"{name}_{media.get('file_unique_id', '')}.{ending}"),
+        mime="image/webp" if ending == "webp" else "image/jpeg",
+        size_bytes=_size(media),
+        kind="image",
+        ref=str(media["file_id"]),
+    )
+
+
+def _file(media: Json, name: str, mime: str) -> Attachment:
+    mime = clean(as_str(media.get("mime_type")) or mime)
+    return Attachment(
+        name=file_name(as_str(media.get("file_name")) or name),
         mime=mime,
         size_bytes=_size(media),
         kind=attachment_kind(mime),
-        ref=str(media.file_id),
+        ref=str(media["file_id"]),
     )
+
+
+def _size(media: Json) -> int | None:
+    size = as_int(media.get("file_size"))
+    return size if size is not None and size >= 0 else None

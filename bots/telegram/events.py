@@ -1,23 +1,20 @@
 """Updates to events: message, edit, button press, chat migration, bot added, or ignored. Pure."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
-
-from telegram import CallbackQuery, ChatMember, ChatMemberUpdated, Message, Update
-from telegram.constants import ChatType
+from typing import TypeAlias
 
 from bots.common.events import IgnoredEvent
+from bots.telegram.content import has_content, kind_of_message
+from bots.telegram.identity import TelegramIdentity
 from bots.telegram.inbound import (
-    in_topic,
-    is_content,
-    kind_of_message,
     language_of,
     parse_message,
     sender_of,
+    thread_of,
+    topic_of_chat,
 )
-from bots.telegram.mentions import TelegramIdentity
-from bots.text.quotations import clean_name
+from bots.telegram.payload import Json, as_int, as_str, as_time, person_name
 from bus.messages import (
     ButtonPress,
     ConversationKey,
@@ -27,15 +24,14 @@ from bus.messages import (
     Sender,
 )
 
-DRAFT_STOPPED = "stopped_message_generation"
-"""The update of a stopped draft (Bot API 10.3); the SDK does not parse it."""
-
 _CALLBACK_CHARACTERS = 128
 """Longer callback data is not ours: a client may send anything."""
 
 
-_OUT = frozenset({ChatMember.LEFT, ChatMember.BANNED})
-_IN = frozenset({ChatMember.MEMBER, ChatMember.ADMINISTRATOR})
+_KINDS = ("message", "edited_message", "callback_query", "my_chat_member")
+_OUT = frozenset({"left", "kicked"})
+_IN = frozenset({"member", "administrator"})
+_GROUPS = frozenset({"group", "supergroup"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,51 +96,52 @@ TelegramEvent: TypeAlias = (
 
 
 def parse_update(  # noqa: PLR0911 - one return per kind
-    update: Update, identity: TelegramIdentity, commands: Collection[str]
+    update: Json, identity: TelegramIdentity, commands: Collection[str]
 ) -> TelegramEvent:
     """Return the event of an update.
 
     Args:
-        update: As the SDK parsed it; kinds that it does not know are ignored.
+        update: As it arrived; unknown kinds are ignored.
         identity: The bot.
         commands: Names of our commands.
+
+    Raises:
+        LookupError, TypeError, ValueError, AttributeError: it lacks what no event can be without: who, and where.
     """
     match update:
-        case Update(callback_query=CallbackQuery() as query):
-            return _callback_query(update.update_id, query, identity)
-        case Update(edited_message=Message() as message):
-            return _edit(update.update_id, message, identity, commands)
-        case Update(my_chat_member=ChatMemberUpdated() as membership):
-            return _membership(update.update_id, membership, identity)
-        case Update(message=Message() as message):
-            parsed = parse_message(message, update.update_id, identity, commands)
+        case {"callback_query": dict() as query}:
+            return _callback_query(update["update_id"], query, identity)
+        case {"edited_message": dict() as message}:
+            return _edit(update["update_id"], message, identity, commands)
+        case {"my_chat_member": dict() as membership}:
+            return _membership(update["update_id"], membership, identity)
+        case {"message": dict() as message}:
+            parsed = parse_message(message, update["update_id"], identity, commands)
             return _migration(message, identity) or parsed
-        case _ if DRAFT_STOPPED in update.api_kwargs:
-            return _stopped_draft(update.update_id, update.api_kwargs[DRAFT_STOPPED], identity)
+        case {"stopped_message_generation": dict() as stopped}:
+            return _stopped_draft(update["update_id"], stopped, identity)
         case _:
-            return IgnoredEvent(_kind_of(update))
+            kind = next((kind for kind in update if kind != "update_id"), "unknown update")
+            if kind in _KINDS:
+                raise TypeError(f"{kind} is not an object")
+            return IgnoredEvent(kind)
 
 
-def _kind_of(update: Update) -> str:
-    known = (kind for kind in Update.ALL_TYPES if getattr(update, kind, None) is not None)
-    return next(known, None) or next(iter(update.api_kwargs), "unknown update")
-
-
-def _migration(message: Message, identity: TelegramIdentity) -> ChatMigratedEvent | None:
+def _migration(message: Json, identity: TelegramIdentity) -> ChatMigratedEvent | None:
     """Return the migration that a service message reports; both chats report it, the old one first."""
-    old, new = message.chat.id, message.migrate_to_chat_id
-    if message.migrate_from_chat_id is not None:
-        old, new = message.migrate_from_chat_id, message.chat.id
+    old, new = message["chat"]["id"], as_int(message.get("migrate_to_chat_id"))
+    if (before := as_int(message.get("migrate_from_chat_id"))) is not None:
+        old, new = before, message["chat"]["id"]
     if new is None:
         return None
     return ChatMigratedEvent(workspace=str(identity.user_id), old_chat=str(old), new_chat=str(new))
 
 
 def _edit(
-    update_id: int, message: Message, identity: TelegramIdentity, commands: Collection[str]
+    update_id: int, message: Json, identity: TelegramIdentity, commands: Collection[str]
 ) -> MessageEdit | IgnoredEvent:
     """Return an edit. An edited command is ignored: it ran already. So is a place, which moves all the time."""
-    if not is_content(message):
+    if not has_content(message) or message.get("location") is not None:
         return IgnoredEvent(kind_of_message(message))
     edited = parse_message(message, update_id, identity, commands)
     if isinstance(edited, IgnoredEvent):
@@ -152,60 +149,55 @@ def _edit(
     name, _, _ = edited.text.removeprefix("/").partition(" ")
     if edited.text.startswith("/") and name.lower() in commands:
         return IgnoredEvent("edited command")
-    if message.edit_date is not None:
-        edited = replace(edited, edited_at=message.edit_date.timestamp())
+    if (edited_at := as_time(message.get("edit_date"))) is not None:
+        edited = replace(edited, edited_at=edited_at)
     return MessageEdit(
         event_id=edited.event_id, key=edited.key, message_id=edited.message_id, edited=edited
     )
 
 
 def _membership(
-    update_id: int, update: ChatMemberUpdated, identity: TelegramIdentity
+    update_id: int, update: Json, identity: TelegramIdentity
 ) -> BotAddedEvent | IgnoredEvent:
     """Return what became of the bot in a chat: added, made an admin, blocked, removed."""
-    status, kind = update.new_chat_member.status, update.chat.type
-    came = update.old_chat_member.status in _OUT and status in _IN
-    if came and kind in {ChatType.GROUP, ChatType.SUPERGROUP}:
-        user = update.from_user
+    status, kind = update["new_chat_member"]["status"], update["chat"]["type"]
+    came = update["old_chat_member"]["status"] in _OUT and status in _IN
+    if came and kind in _GROUPS:
         return BotAddedEvent(
             event_id=str(update_id),
             workspace=str(identity.user_id),
-            chat=str(update.chat.id),
-            added_by=sender_of(user),
-            language=language_of(user),
+            chat=str(update["chat"]["id"]),
+            added_by=sender_of(update["from"]),
+            language=language_of(update["from"]),
         )
     return IgnoredEvent(f"the bot is now {status} in a {kind} chat")
 
 
-def _callback_query(
-    update_id: int, query: CallbackQuery, identity: TelegramIdentity
-) -> CallbackQueryEvent:
-    message, token = query.message, str(query.data or "")
-    if message is None or not token or len(token) > _CALLBACK_CHARACTERS:
-        return CallbackQueryEvent(query_id=query.id, press=None)
-    # Of an old message Telegram sends no more than its id and chat.
-    thread = ""
-    if isinstance(message, Message) and in_topic(message):
-        thread = str(message.message_thread_id)
-    chat = str(message.chat.id)
+def _callback_query(update_id: int, query: Json, identity: TelegramIdentity) -> CallbackQueryEvent:
+    message, token, query_id = query.get("message"), as_str(query.get("data")), str(query["id"])
+    if not isinstance(message, dict) or not token or len(token) > _CALLBACK_CHARACTERS:
+        return CallbackQueryEvent(query_id=query_id, press=None)
+    # Of an old message Telegram sends no more than its id and chat, and the date 0.
+    chat, message_id = str(message["chat"]["id"]), str(message["message_id"])
     press = ButtonPress(
         event_id=str(update_id),
         key=ConversationKey(
-            channel=identity.channel, workspace=str(identity.user_id), chat=chat, topic=thread
+            channel=identity.channel,
+            workspace=str(identity.user_id),
+            chat=chat,
+            topic=topic_of_chat(message) if message.get("date") else "",
         ),
-        reply_target=ReplyTarget(chat=chat, thread=thread, reply_to=str(message.message_id)),
-        message_id=str(message.message_id),
+        reply_target=ReplyTarget(chat=chat, thread=thread_of(message), reply_to=message_id),
+        message_id=message_id,
         token=token,
-        sender=sender_of(query.from_user),
-        is_private=message.chat.type == ChatType.PRIVATE,
-        language=language_of(query.from_user),
+        sender=sender_of(query["from"]),
+        is_private=message["chat"].get("type") == "private",
+        language=language_of(query["from"]),
     )
-    return CallbackQueryEvent(query_id=query.id, press=press)
+    return CallbackQueryEvent(query_id=query_id, press=press)
 
 
-def _stopped_draft(
-    update_id: int, payload: Mapping[str, Any], identity: TelegramIdentity
-) -> DraftStoppedEvent:
+def _stopped_draft(update_id: int, payload: Json, identity: TelegramIdentity) -> DraftStoppedEvent:
     """Return the press that stopping a draft stands for. Drafts are private: the chat is the person.
 
     Raises:
@@ -221,7 +213,7 @@ def _stopped_draft(
         reply_target=ReplyTarget(chat=chat, thread=thread),
         message_id="",
         token="",
-        sender=Sender(user_id=chat, name=clean_name(str(payload["chat"].get("first_name") or ""))),
+        sender=Sender(user_id=chat, name=person_name(payload["chat"])),
         is_private=True,
     )
     return DraftStoppedEvent(draft_id=int(payload["draft_id"]), press=press)

@@ -6,11 +6,8 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any, assert_never
 
-from telegram import Update
-
 from bots.common.events import IgnoredEvent
 from bots.common.greeting import Greeting
-from bots.telegram.api import MALFORMED
 from bots.telegram.events import (
     BotAddedEvent,
     CallbackQueryEvent,
@@ -19,7 +16,9 @@ from bots.telegram.events import (
     TelegramEvent,
     parse_update,
 )
-from bots.telegram.mentions import TelegramIdentity
+from bots.telegram.identity import TelegramIdentity
+from bots.telegram.payload import UNREADABLE
+from bots.telegram.topics import TopicNames
 from bus.errors import BusError
 from bus.messages import ConversationKey, InboundMessage, MessageEdit, PressResponse
 from bus.platform import Disposition, Intake
@@ -67,6 +66,7 @@ class TelegramReceiver:
         self._greeting = greeting
         self._migrated_to: deque[str] = deque(maxlen=_MAX_MIGRATIONS)
         self._failures: Counter[int] = Counter()
+        self._topics = TopicNames()
         self.identity: TelegramIdentity | None = None
 
     async def handle(self, raw: dict[str, Any], update_id: int) -> str:
@@ -136,12 +136,21 @@ class TelegramReceiver:
         self, raw: dict[str, Any], update_id: int, identity: TelegramIdentity
     ) -> TelegramEvent:
         try:
-            return parse_update(Update.de_json(raw, None), identity, self._commands)
-        except MALFORMED as error:
+            return self._name_topic(raw, parse_update(raw, identity, self._commands))
+        except UNREADABLE as error:
             _LOG.warning(
                 "telegram: update %d cannot be parsed (%s)", update_id, type(error).__name__
             )
             return IgnoredEvent("unreadable update")
+
+    def _name_topic(self, raw: dict[str, Any], event: TelegramEvent) -> TelegramEvent:
+        """Learn the names of topics, and put one into a message that does not tell it."""
+        self._topics.learn(raw.get("message"))
+        if not isinstance(event, InboundMessage):
+            return event
+        target = event.reply_target
+        name = self._topics.name_of(target.chat, target.thread, event.topic_title)
+        return replace(event, topic_title=name)
 
     def _record_failure(self, update_id: int, error: Exception) -> str:
         """Log, once for each update, that it was not accepted; return why, or "" if it is dropped."""

@@ -7,7 +7,7 @@ from telegram import Bot, BotCommand
 from telegram.error import InvalidToken, TelegramError
 
 from bots.telegram.errors import cause_name
-from bots.telegram.mentions import TelegramIdentity
+from bots.telegram.identity import TelegramIdentity
 from bus.platform import CommandInfo
 
 _LOG = logging.getLogger(__name__)

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from telegram import Update
 
 from bots.common.events import IgnoredEvent
 from bots.telegram.events import (
@@ -13,8 +12,8 @@ from bots.telegram.events import (
     TelegramEvent,
     parse_update,
 )
+from bots.telegram.identity import TelegramIdentity
 from bots.telegram.keyboard import is_silent, keyboard
-from bots.telegram.mentions import TelegramIdentity
 from bus.messages import (
     Button,
     ButtonPress,
@@ -37,7 +36,7 @@ ASKED = {"message_id": 60, "date": 1_790_000_000, "chat": PRIVATE, "from": BOT, 
 
 
 def meaning(**update: Wire) -> TelegramEvent:
-    return parse_update(Update.de_json({"update_id": 9, **update}, None), ME, COMMANDS)
+    return parse_update({"update_id": 9, **update}, ME, COMMANDS)
 
 
 def query(**fields: Wire) -> dict[str, Any]:

@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from telegram import Update
 
 from bots.common.events import IgnoredEvent
 from bots.telegram.events import TelegramEvent, parse_update
-from bots.telegram.mentions import TelegramIdentity
+from bots.telegram.identity import TelegramIdentity
 from bus.messages import Attachment, ConversationKey, InboundMessage, ReplyTarget
 from bus.messages import decode_inbound as decode
 from bus.messages import encode_inbound as encode
@@ -49,7 +48,7 @@ def read(**fields: Wire) -> TelegramEvent:
 
 
 def meaning(update: dict[str, Any]) -> TelegramEvent:
-    return parse_update(Update.de_json(update, None), ME, COMMANDS)
+    return parse_update(update, ME, COMMANDS)
 
 
 def accepted(**fields: Wire) -> InboundMessage:
@@ -132,8 +131,42 @@ WAYS = [
         replies_to=("33",),
         remember=True,
     ),
+    InboundCase(name="the General topic", fields={"chat": FORUM}, topic="1", addressed=False),
     InboundCase(
-        name="the General topic", fields={"chat": FORUM}, topic="55", remember=True, addressed=False
+        name="the General topic by its number",
+        fields={"chat": FORUM, "message_thread_id": 1, "is_topic_message": True},
+        topic="1",
+        addressed=False,
+    ),
+    InboundCase(
+        name="a reply to the bot in the General topic",
+        fields={
+            "chat": FORUM,
+            "message_thread_id": 33,
+            "reply_to_message": replied(chat=FORUM, **{"from": BOT}),
+        },
+        topic="1",
+    ),
+    InboundCase(
+        name="the first topic of a private chat",
+        fields={"chat": PRIVATE, "message_thread_id": 1, "is_topic_message": True},
+        topic="1",
+        thread="1",
+    ),
+    InboundCase(
+        name="a reply to the bot's message of another topic",
+        fields={
+            "chat": FORUM,
+            **TOPIC,
+            "reply_to_message": CREATED,
+            "external_reply": {
+                "origin": {"type": "user", "date": 1, "sender_user": BOT},
+                "chat": FORUM,
+                "message_id": 7,
+            },
+        },
+        topic="40",
+        thread="40",
     ),
     InboundCase(
         name="a topic that the bot opened",
@@ -218,7 +251,7 @@ def test_start_asks_for_help(said: str) -> None:
 
 
 def test_start_is_chat_where_help_is_no_command() -> None:
-    update = Update.de_json({"update_id": 1, "message": message(text="/start")}, None)
+    update = {"update_id": 1, "message": message(text="/start")}
     assert getattr(parse_update(update, ME, set()), "text", None) == "/start"
 
 

@@ -41,7 +41,7 @@ def group(**fields: Wire) -> InboundMessage:
 @pytest.mark.parametrize(
     ("url", "label", "text"),
     [
-        ("https://a.example/docs", "docs", "See docs (https://a.example/docs) now"),
+        ("https://a.example/docs", "docs", "See [docs](https://a.example/docs) now"),
         ("https://a.example/", "a.example", "See a.example now"),
         ("https://a.example/x", "https://a.example/x", "See https://a.example/x now"),
         ("https://evil.example/?bank.com", "bank.com", None),
@@ -50,7 +50,7 @@ def group(**fields: Wire) -> InboundMessage:
 def test_the_address_behind_a_label_is_kept(url: str, label: str, text: str | None) -> None:
     entity = {"type": "text_link", "offset": 4, "length": len(label), "url": url}
     inbound = accepted(text=f"See {label} now", entities=[entity])
-    assert inbound.prompt == (text or f"See {label} ({url}) now")
+    assert inbound.prompt == (text or f"See [{label}]({url}) now")
 
 
 def test_addresses_keep_mentions_and_other_text_where_they_were() -> None:
@@ -61,13 +61,13 @@ def test_addresses_keep_mentions_and_other_text_where_they_were() -> None:
         {"type": "bold", "offset": 19, "length": 4},
     ]
     inbound = accepted(chat=PLAIN, text=text, entities=entities)
-    assert inbound.prompt == "😀 see docs (https://a.example/docs), 😀"
+    assert inbound.prompt == "😀 see [**docs**](https://a.example/docs), 😀"
 
 
 def test_what_another_person_said_is_quoted() -> None:
     said = replied(text="See docs\nat 9", entities=[LINK], **{"from": BOB})
     inbound = group(reply_to_message=said)
-    assert inbound.prompt == ("translate this\n\n> Bob: See docs (https://a.example/docs)\n> at 9")
+    assert inbound.prompt == ("translate this\n\n> Bob: See [docs](https://a.example/docs)\n> at 9")
     assert inbound.replies_to == ("33",)
 
 
@@ -83,7 +83,7 @@ def test_files_of_another_person_are_taken_along() -> None:
     said = wordless(photo=PHOTO, caption="our\noffice")
     inbound = group(reply_to_message=said)
     assert [file.ref for file in inbound.attachments] == ["p"]
-    assert inbound.prompt == "translate this\n\n> Bob: our\n> office"
+    assert inbound.prompt == "translate this\n\n> Bob: our\n> office\n> [File: photo_u.jpg]"
 
 
 def test_a_channel_is_quoted_by_its_name() -> None:
@@ -92,15 +92,32 @@ def test_a_channel_is_quoted_by_its_name() -> None:
 
 
 @pytest.mark.parametrize(
-    "fields",
+    ("fields", "quoted"),
     [
-        {"chat": PLAIN, "text": "go on", "reply_to_message": replied(**{"from": BOT})},
-        {"text": "go on", "reply_to_message": replied(chat=PRIVATE, **{"from": BOT})},
-        {"text": "go on", "reply_to_message": replied(chat=PRIVATE, **{"from": ALICE})},
+        ({"chat": PLAIN, "reply_to_message": replied(**{"from": BOT})}, "> You: before"),
+        ({"reply_to_message": replied(chat=PRIVATE, **{"from": BOT})}, "> You: before"),
+        (
+            {"reply_to_message": replied(chat=PRIVATE, **{"from": ALICE})},
+            "> Alice Liddell: before",
+        ),
     ],
 )
-def test_what_the_conversation_has_already_is_not_quoted(fields: dict[str, Any]) -> None:
-    assert accepted(**fields).prompt == "go on"
+def test_what_a_person_points_at_is_quoted_also_if_the_bot_or_they_said_it(
+    fields: dict[str, Any], quoted: str
+) -> None:
+    """The conversation may have it no more: after `/new`, in another topic."""
+    inbound = accepted(text="go on", **fields)
+    assert (inbound.text, inbound.quoted) == ("go on", quoted)
+
+
+def test_a_long_answer_of_the_bot_is_shortened() -> None:
+    answer = replied(text="word " * 800, **{"from": BOT})
+    quoted = group(reply_to_message=answer).quoted
+    assert quoted.startswith("> You: word word")
+    assert quoted.endswith("word…")
+    assert len(quoted) < 1_050
+    said = replied(text="word " * 800, **{"from": BOB})
+    assert len(group(reply_to_message=said).quoted) > 3_900
 
 
 def test_what_a_person_selects_is_quoted_whoever_said_it() -> None:
@@ -130,7 +147,9 @@ def test_what_was_said_elsewhere_is_quoted() -> None:
 )
 def test_forwarded_words_are_somebody_elses(origin: dict[str, Any], name: str) -> None:
     assert accepted(text="Hi", forward_origin=origin).prompt == f"[Forwarded]\n> {name}: Hi"
-    assert accepted(photo=PHOTO, forward_origin=origin).prompt == ""
+    photo = accepted(photo=PHOTO, forward_origin=origin)
+    assert photo.prompt == f"[Forwarded]\n> {name}: [File: photo_u.jpg]"
+    assert (len(photo.attachments), photo.is_forwarded) == (1, True)
     # A command that somebody else wrote is not run here.
     assert accepted(text="/new", forward_origin=origin).prompt.endswith(": /new")
     assert accepted(text="/new@Other_Bot", forward_origin=origin).prompt.endswith("/new@Other_Bot")
@@ -185,14 +204,14 @@ SHOWN: list[tuple[dict[str, Any], str]] = [
                 "type": "regular",
                 "width": 1,
                 "height": 1,
-                "is_animated": False,
+                "is_animated": True,
                 "is_video": False,
                 "emoji": "👍",
             }
         },
-        "[Not readable here: a sticker 👍]",
+        "[Sticker: 👍]",
     ),
-    ({"story": {"chat": NEWS, "id": 3}}, "[Not readable here: a story]"),
+    ({"story": {"chat": NEWS, "id": 3}}, "[Not readable here: a story by News]"),
 ]
 
 
@@ -201,8 +220,15 @@ def test_what_has_no_words_is_described_in_a_private_chat(
     fields: dict[str, Any], text: str
 ) -> None:
     assert accepted(**fields).prompt == text
+    assert isinstance(read(chat=PLAIN, **fields), IgnoredEvent)
+    assert isinstance(read(chat=PLAIN, reply_to_message=replied(), **fields), IgnoredEvent)
+
+
+@pytest.mark.parametrize(("fields", "text"), SHOWN)
+def test_what_has_no_words_answers_the_bot_in_a_group(fields: dict[str, Any], text: str) -> None:
     answer = replied(**{"from": BOT})
-    assert isinstance(read(chat=PLAIN, reply_to_message=answer, **fields), IgnoredEvent)
+    inbound = accepted(chat=PLAIN, reply_to_message=answer, **fields)
+    assert (inbound.text, inbound.quoted, inbound.is_addressed) == (text, "> You: before", True)
 
 
 @pytest.mark.parametrize(("fields", "text"), SHOWN)
@@ -223,11 +249,11 @@ def test_a_mention_alone_is_about_what_it_replies_to_and_else_asks_for_help() ->
     assert group(text="@Parley_Bot", reply_to_message=said).prompt == "> Bob: before"
     shown = wordless(photo=PHOTO)
     inbound = group(text="@Parley_Bot", reply_to_message=shown)
-    assert (inbound.prompt, len(inbound.attachments)) == ("", 1)
+    assert (inbound.prompt, len(inbound.attachments)) == ("> Bob: [File: photo_u.jpg]", 1)
     assert group(text="@Parley_Bot").prompt == "/help"
     assert accepted(text="@Parley_Bot").prompt == "/help"
     answer = message(**{"message_id": 33, "chat": PLAIN, "from": BOT, "text": "before"})
-    assert group(text="@Parley_Bot", reply_to_message=answer).prompt == "/help"
+    assert group(text="@Parley_Bot", reply_to_message=answer).prompt == "> You: before"
 
 
 POST = {

@@ -105,7 +105,7 @@ async def test_groups_topics_and_replies(telegram: TelegramServer) -> None:
     telegram.add_forum(GROUP)
     topic = telegram.add_topic(GROUP, "Plans")
     async with talking(telegram) as (adapter, recorder):
-        root = telegram.mention(GROUP, "in General")
+        telegram.mention(GROUP, "in General")
         telegram.mention(GROUP, "in a topic", thread=topic)
         await telegram.wait_for(lambda: len(recorder.received) == 2)
         general, topical = recorder.received
@@ -113,10 +113,14 @@ async def test_groups_topics_and_replies(telegram: TelegramServer) -> None:
         telegram.say(GROUP, "go on", reply_to=answer)
         telegram.say(GROUP, "the bot cannot see this")
         await telegram.wait_for(lambda: len(recorder.received) == 3)
-    assert (general.text, general.key.topic) == ("in General", str(root))
+    assert (general.text, general.key.topic) == ("in General", "1")
+    assert (general.topic_title, topical.topic_title) == ("General", "Plans")
     assert (topical.key.topic, topical.reply_target.thread) == (str(topic), str(topic))
-    assert recorder.received[2].replies_to == (str(answer),)
+    assert recorder.received[2].key == general.key
+    assert recorder.received[2].quoted == "> You: Yes?"
     assert recorder.received[2].is_addressed
+    assert recorder.received[2].order > general.order > 0
+    assert {inbound.chat_title for inbound in recorder.received} == {f"Group {GROUP}"}
     assert (Disposition.UNSUPPORTED, "forum_topic_created") in recorder.ignored
 
 
@@ -133,9 +137,10 @@ async def test_files_are_described(telegram: TelegramServer) -> None:
 async def test_ignored_updates_are_confirmed_and_counted(telegram: TelegramServer) -> None:
     said = telegram.dm("first")
     telegram.edit(1001, said, "second thoughts")
-    telegram.push({"message": {"message_id": 7, "chat": {"id": 1001, "type": "private"}}})
+    chat = {"id": 1001, "type": "private"}
+    telegram.push({"message": {"message_id": 7, "chat": chat, "from": {"first_name": "Ann"}}})
     telegram.push({"message": "nonsense"})
-    telegram.push({"message": {"message_id": 8, "date": 10**18, "chat": {"id": 1, "type": "?"}}})
+    telegram.push({"message": {"message_id": 8, "date": 10**18, "from": {"id": 1001}}})
     telegram.dm("last")
     async with talking(telegram) as (_, recorder):
         await telegram.wait_for(lambda: telegram.backlog == 0)

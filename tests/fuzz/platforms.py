@@ -9,7 +9,6 @@ from typing import Any
 
 from Crypto.Cipher import AES
 from Crypto.Util.Padding import pad
-from telegram import Update
 
 from bots.common.events import IgnoredEvent
 from bots.common.webhooks import WebhookRejected, WebhookRequest, parse_json_object
@@ -29,7 +28,7 @@ from bots.slack.users import classify
 from bots.telegram.api import MALFORMED
 from bots.telegram.dispatcher import chat_of
 from bots.telegram.events import parse_update
-from bots.telegram.mentions import TelegramIdentity
+from bots.telegram.identity import TelegramIdentity
 from bots.telegram.receiver import update_id_of
 from bus.inbound.clean import clean_message
 from bus.messages import InboundMessage, decode_inbound, encode_inbound
@@ -214,7 +213,7 @@ def telegram_updates(rng: Random) -> str:
         return "refused"
     chat_of(raw)
     try:
-        return meaning(parse_update(Update.de_json(raw, None), TELEGRAM, COMMANDS))
+        return meaning(parse_update(raw, TELEGRAM, COMMANDS))
     except MALFORMED:
         return "refused"
 

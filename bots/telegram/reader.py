@@ -1,0 +1,129 @@
+"""The one reader of Telegram messages: what a person says, and what they point at and did not write. Pure."""
+
+from dataclasses import dataclass
+
+from bots.telegram.content import MessageContent, read_content, unreadable
+from bots.telegram.entity_markdown import parse_text
+from bots.telegram.identity import NOBODY, TelegramIdentity
+from bots.telegram.payload import (
+    UNREADABLE,
+    Json,
+    as_list,
+    as_object,
+    as_objects,
+    as_str,
+    chat_name,
+    origin_name,
+    sender_name,
+)
+from bots.text.characters import safe_cut
+from bots.text.quotations import FORWARDED, quotation
+from bus.messages import Attachment
+
+MAX_OWN_ANSWER_CHARS = 1_000
+"""How much is quoted of an answer of the bot, which the conversation may have already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quoted:
+    """What a person points at and did not write, as quotations, and its files."""
+
+    text: str = ""
+    files: tuple[Attachment, ...] = ()
+
+
+def is_forwarded(message: Json) -> bool:
+    """Return whether a person passed on what somebody wrote; a channel's post in its discussion group is its own."""
+    return message.get("forward_origin") is not None and not message.get("is_automatic_forward")
+
+
+def forwarded(content: MessageContent, message: Json) -> str:
+    """Return the content of a forwarded message as a quotation."""
+    author = origin_name(message.get("forward_origin"))
+    return quotation(content.shown, author, heading=FORWARDED)
+
+
+def read_quoted(message: Json, identity: TelegramIdentity) -> Quoted:
+    """Return what a message replies to: a message here, in another chat or topic, or a story. Never raises."""
+    if message.get("reply_to_story") is not None:
+        story = read_content({"story": message["reply_to_story"]}, NOBODY)
+        return Quoted(text=quotation(story.text))
+    field = "external_reply" if message.get("external_reply") is not None else "reply_to_message"
+    if message.get(field) is None or opens_topic(message[field]):
+        return Quoted()
+    try:
+        return _read_reply(message, field, identity)
+    except UNREADABLE:
+        return Quoted(text=quotation(unreadable(field)))
+
+
+def replied_message(message: Json) -> Json:
+    """Return the message of the same chat that was replied to; an empty object for none.
+
+    In a topic, every message replies to the one that opened it.
+    """
+    replied = as_object(message.get("reply_to_message"))
+    here, there = as_object(message.get("chat")), as_object(replied.get("chat"))
+    return (
+        replied
+        if replied and not opens_topic(replied) and here.get("id") == there.get("id")
+        else {}
+    )
+
+
+def opens_topic(message: object) -> bool:
+    """Return whether a message is the one that a forum topic begins with."""
+    return as_object(message).get("forum_topic_created") is not None
+
+
+def is_by_bot(message: Json, identity: TelegramIdentity) -> bool:
+    """Return whether the bot wrote a message, or what an ExternalReplyInfo tells of."""
+    origin = as_object(message.get("origin"))
+    author = as_object(message.get("from")) or as_object(origin.get("sender_user"))
+    return "sender_chat" not in message and author.get("id") == identity.user_id
+
+
+def _read_reply(message: Json, field: str, identity: TelegramIdentity) -> Quoted:
+    replied = message[field]
+    if not isinstance(replied, dict):
+        raise TypeError(f"{field} is not an object")
+    content = read_content(_chosen_part(replied, message), NOBODY)
+    words = _selected_words(message, field)
+    if words:
+        shown = "\n".join([words, *(f"[File: {file.name}]" for file in content.files)])
+    else:
+        shown = forwarded(content, replied) if is_forwarded(replied) else content.shown
+    if not is_by_bot(replied, identity):
+        external = field == "external_reply"
+        author = origin_name(replied.get("origin")) if external else sender_name(replied)
+        return Quoted(text=quotation(shown, author), files=content.files)
+    if len(shown) > MAX_OWN_ANSWER_CHARS:
+        shown = f"{shown[: safe_cut(shown, MAX_OWN_ANSWER_CHARS)].rstrip()}…"
+    return Quoted(text=quotation(shown, "You"), files=content.files)
+
+
+def _selected_words(message: Json, field: str) -> str:
+    """Return the part that a person selected to quote; of another chat's message, what Telegram quotes."""
+    quote = as_object(message.get("quote"))
+    if not (quote.get("is_manual") or field == "external_reply"):
+        return ""
+    return parse_text(as_str(quote.get("text")), as_list(quote.get("entities")), NOBODY).text
+
+
+def _chosen_part(replied: Json, message: Json) -> Json:
+    """Return a replied message with only the task or the option that the person replies to, if it is one."""
+    for field, items, key, chosen in (
+        ("checklist", "tasks", "id", message.get("reply_to_checklist_task_id")),
+        ("poll", "options", "persistent_id", message.get("reply_to_poll_option_id")),
+    ):
+        whole = as_object(replied.get(field))
+        kept = [item for item in as_objects(whole.get(items)) if item.get(key) == chosen]
+        if chosen is not None and kept:
+            return {**replied, field: {**whole, items: kept}}
+    return replied
+
+
+def chat_title(message: Json) -> str:
+    """Return the name of a message's group or channel; "" in a private chat."""
+    chat = as_object(message.get("chat"))
+    return "" if chat.get("type") == "private" else chat_name(chat)
