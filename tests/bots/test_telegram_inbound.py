@@ -36,9 +36,9 @@ def message(**fields: Wire) -> dict[str, Any]:
         "chat": PRIVATE,
         "from": ALICE,
     } | fields
-    if "text" in body and "entities" not in body:
+    if isinstance(body.get("text"), str) and "entities" not in body:
         body["entities"] = detect(body["text"])
-    if "caption" in body and "caption_entities" not in body:
+    if isinstance(body.get("caption"), str) and "caption_entities" not in body:
         body["caption_entities"] = detect(body["caption"])
     return {key: value for key, value in body.items() if value is not None}
 

@@ -48,6 +48,11 @@ def violations(method: str, arguments: Mapping[str, Any], files: Collection[str]
     return [f"{method}: {problem}" for problem in _problems(spec, fields, arguments, files)]
 
 
+def type_violations(kind: str, value: Wire, where: str = "value") -> list[str]:
+    """Return in what a value is not of a type of the Bot API, such as "Message" or "Array of Poll"."""
+    return list(_value(specification(), value, kind, where))
+
+
 def _problems(
     spec: dict[str, Any],
     fields: Mapping[str, Any],
@@ -94,6 +99,10 @@ def _value(spec: dict[str, Any], value: Wire, kind: str, where: str) -> Iterator
             return
         for index, item in enumerate(value):
             yield from _value(spec, item, kind.removeprefix("Array of "), f"{where}[{index}]")
+    elif variants := spec["types"][kind].get("subtypes"):
+        found = [list(_value(spec, value, name, where)) for name in variants]
+        if all(found):
+            yield f"{where}: none of {', '.join(variants)}"
     else:
         yield from _object(spec, value, spec["types"][kind], where)
 
@@ -103,12 +112,6 @@ def _object(
 ) -> Iterator[str]:
     if not isinstance(value, dict):
         yield f"{where}: not an object"
-        return
-    variants = described.get("subtypes")
-    if variants:
-        found = [list(_object(spec, value, spec["types"][name], where)) for name in variants]
-        if all(found):
-            yield f"{where}: none of {', '.join(variants)}"
         return
     fields = {field["name"]: field for field in described.get("fields", [])}
     required = {name for name, field in fields.items() if field["required"]}
