@@ -32,6 +32,9 @@ DRAFT_UPDATES = ("stopped_message_generation",)
 _TOKEN = re.compile(r"(?<=/bot)[^/\s\"']+")
 """A bot token in the path of a URL."""
 
+_SENT = ("message_id", "date", "chat")
+"""The fields that are read of a message that was sent."""
+
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, OSError)
 """What parsing a response or update of an unforeseen shape can raise."""
 
@@ -196,10 +199,17 @@ class TelegramTransport(BaseRequest):
     @staticmethod
     @override
     def parse_json_payload(payload: bytes) -> dict[str, Any]:
-        """Return the response's JSON object. Raises TelegramError if it is not one."""
+        """Return the response's JSON object. Raises TelegramError if it is not one.
+
+        Of a message that was sent or edited, only what tells which one it is: the SDK would refuse it if the message
+        that it replies to has a field of an older or newer Bot API, and then nobody knew that it was sent.
+        """
         answer = _json_object(payload)
         if answer is None:
             raise TelegramError("The answer is not JSON")
+        sent = answer.get("result")
+        if isinstance(sent, dict) and "message_id" in sent:
+            answer["result"] = {name: sent[name] for name in _SENT if name in sent}
         return answer
 
 

@@ -124,6 +124,98 @@ async def test_groups_topics_and_replies(telegram: TelegramServer) -> None:
     assert (Disposition.UNSUPPORTED, "forum_topic_created") in recorder.ignored
 
 
+OLD_POLL = {
+    "id": "1", "question": "Where?", "options": [{"text": "Rome", "voter_count": 0}], "total_voter_count": 0,
+    "is_closed": False, "is_anonymous": True, "type": "regular", "allows_multiple_answers": False,
+}  # fmt: skip
+"""A poll as a Bot API server before 10.0 sends it: python-telegram-bot raises for want of `members_only`."""
+
+
+async def test_a_reply_to_the_bot_with_a_poll_is_answered_once_on_an_old_server(
+    telegram: TelegramServer,
+) -> None:
+    async with talking(telegram) as (adapter, recorder):
+        telegram.mention(GROUP, "Shall we travel?")
+        await telegram.wait_for(lambda: recorder.received)
+        asked = int(await adapter.send(recorder.received[0].reply_target, "Where?", key="a"))
+        telegram.say(GROUP, "", reply_to=asked, extra={"poll": OLD_POLL})
+        await telegram.wait_for(lambda: len(recorder.received) == 2)
+        reply = recorder.received[1]
+        assert (reply.text, reply.quoted) == ("[Poll: Where?]\n- Rome", "> You: Where?")
+        # The answer comes back with the poll in it.
+        sent = await adapter.send(reply.reply_target, "Rome.", key="b")
+        telegram.say(GROUP, "Sure?", reply_to=int(sent))
+        await telegram.wait_for(lambda: len(recorder.received) == 3)
+        telegram.mention(GROUP, "count it", reply_to=int(reply.message_id))
+        await telegram.wait_for(lambda: len(recorder.received) == 4)
+    assert recorder.received[3].quoted == "> User1001: [Poll: Where?]\n> - Rome"
+    assert [answer.text for answer in telegram.answers(GROUP)] == ["Where?", "Rome."]
+    assert recorder.ignored == []
+
+
+async def test_a_message_with_broken_parts_arrives_with_its_words(telegram: TelegramServer) -> None:
+    async with talking(telegram) as (_, recorder):
+        telegram.dm(
+            "why?",
+            extra={"reply_to_message": {"poll": 5}, "via_bot": [], "entities": [{"type": 5}]},
+        )
+        telegram.dm("look", extra={"photo": [{"width": 1}], "forward_origin": {"type": "?"}})
+        await telegram.wait_for(lambda: len(recorder.received) == 2)
+    first, second = recorder.received
+    assert (first.text, first.quoted) == ("why?", "> [Not readable here: a poll]")
+    assert second.quoted == "[Forwarded]\n> elsewhere: look\n> [Not readable here: a photo]"
+    assert recorder.ignored == []
+
+
+async def test_answers_in_the_general_topic_name_no_topic(telegram: TelegramServer) -> None:
+    telegram.add_forum(GROUP)
+    async with talking(telegram) as (adapter, recorder):
+        telegram.mention(GROUP, "one")
+        telegram.mention(GROUP, "two")
+        await telegram.wait_for(lambda: len(recorder.received) == 2)
+        one, two = recorder.received
+        await adapter.send(two.reply_target, "Yes", key="a")
+        await adapter.show_working(two.reply_target)
+    assert one.key == two.key
+    (sent,) = telegram.calls("sendMessage")
+    assert "message_thread_id" not in sent.arguments
+    assert "message_thread_id" not in telegram.calls("sendChatAction")[0].arguments
+
+
+async def test_topics_are_known_by_their_latest_names(telegram: TelegramServer) -> None:
+    telegram.add_forum(GROUP)
+    topic = telegram.add_topic(GROUP, "Plans")
+    other = telegram.add_topic(GROUP, "Ideas")
+    named = {
+        "message_thread_id": topic,
+        "is_topic_message": True,
+        "forum_topic_edited": {"name": "Goals"},
+    }
+    async with talking(telegram) as (_, recorder):
+        telegram.mention(GROUP, "a", thread=topic)
+        await telegram.wait_for(lambda: len(recorder.received) == 1)
+        telegram.push(
+            {"message": telegram.json_of(telegram.messages(GROUP)[-1]) | named | {"text": None}}
+        )
+        answered = telegram.say(GROUP, "x", thread=topic)
+        telegram.mention(GROUP, "b", thread=topic, reply_to=answered)
+        telegram.mention(GROUP, "c", thread=other)
+        await telegram.wait_for(lambda: len(recorder.received) == 3)
+    assert [inbound.topic_title for inbound in recorder.received] == ["Plans", "Goals", "Ideas"]
+
+
+@pytest.mark.parametrize(
+    ("units", "is_cut"), [(100, False), (2_048, False), (3_800, True), (4_096, True)]
+)
+async def test_a_text_that_an_app_may_have_cut_is_marked(
+    telegram: TelegramServer, units: int, is_cut: bool
+) -> None:
+    async with talking(telegram) as (_, recorder):
+        telegram.dm("😀" * (units // 2))
+        await telegram.wait_for(lambda: recorder.received)
+    assert recorder.received[0].is_cut == is_cut
+
+
 async def test_files_are_described(telegram: TelegramServer) -> None:
     async with talking(telegram) as (_, recorder):
         upload = TelegramUpload(name="plan.pdf", content=b"%PDF", mime="application/pdf")

@@ -99,12 +99,20 @@ def _value(spec: dict[str, Any], value: Wire, kind: str, where: str) -> Iterator
             return
         for index, item in enumerate(value):
             yield from _value(spec, item, kind.removeprefix("Array of "), f"{where}[{index}]")
-    elif variants := spec["types"][kind].get("subtypes"):
-        found = [list(_value(spec, value, name, where)) for name in variants]
-        if all(found):
-            yield f"{where}: none of {', '.join(variants)}"
     else:
-        yield from _object(spec, value, spec["types"][kind], where)
+        yield from _typed(spec, value, spec["types"][kind], where)
+
+
+def _typed(
+    spec: dict[str, Any], value: Wire, described: dict[str, Any], where: str
+) -> Iterator[str]:
+    variants = described.get("subtypes")
+    if not variants:
+        yield from _object(spec, value, described, where)
+        return
+    found = [list(_value(spec, value, name, where)) for name in variants]
+    if all(found):
+        yield f"{where}: none of {', '.join(variants)}"
 
 
 def _object(
