@@ -32,7 +32,7 @@ _NANO = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessageContent:
+class TelegramContent:
     """What a message says and shows.
 
     Attributes:
@@ -66,7 +66,7 @@ class _Part:
     is_read: bool = True
 
 
-def read_content(message: Json, identity: TelegramIdentity) -> MessageContent:
+def read_content(message: Json, identity: TelegramIdentity) -> TelegramContent:
     """Return the content of a Message, or of an ExternalReplyInfo. Never raises.
 
     A field that cannot be read costs no other: its place says which one it is.
@@ -83,7 +83,7 @@ def read_content(message: Json, identity: TelegramIdentity) -> MessageContent:
             parts[field] = _read(field, message[field])
     found = (*rich_files, *(file for part in parts.values() for file in part.files))
     files = {file.ref: file for file in found}
-    return MessageContent(
+    return TelegramContent(
         text=_lines(own.text, *(part.words for part in parts.values())),
         plain=own.plain,
         files=tuple(files.values()),

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from bots.common.events import HELP, IgnoredEvent
-from bots.telegram.content import MessageContent, has_content, kind_of_message, read_content
+from bots.telegram.content import TelegramContent, has_content, kind_of_message, read_content
 from bots.telegram.identity import TelegramIdentity
 from bots.telegram.payload import (
     Json,
@@ -56,7 +56,7 @@ def parse_message(
     if isinstance(author, IgnoredEvent):
         return author
     is_private = _is_private(message)
-    content = read_content(message, identity) if has_content(message) else MessageContent()
+    content = read_content(message, identity) if has_content(message) else TelegramContent()
     if reason := _not_for_us(message, content, identity):
         return reason
     is_addressed = _is_addressed(message, content, identity, commands)
@@ -99,7 +99,7 @@ def parse_message(
 
 
 def _text(
-    message: Json, content: MessageContent, identity: TelegramIdentity, commands: Collection[str]
+    message: Json, content: TelegramContent, identity: TelegramIdentity, commands: Collection[str]
 ) -> tuple[str, Quoted]:
     """Return the sender's own words, and what they point at.
 
@@ -119,7 +119,7 @@ def _text(
 
 
 def _not_for_us(
-    message: Json, content: MessageContent, identity: TelegramIdentity
+    message: Json, content: TelegramContent, identity: TelegramIdentity
 ) -> IgnoredEvent | None:
     """Return why a message is for others, also where the bot answers everything; None if it may be for the bot."""
     is_for_bot = _is_private(message) or _replies_to_bot(message, identity)
@@ -216,7 +216,7 @@ def _replies_to(message: Json) -> tuple[str, ...]:
 
 
 def _is_addressed(
-    message: Json, content: MessageContent, identity: TelegramIdentity, commands: Collection[str]
+    message: Json, content: TelegramContent, identity: TelegramIdentity, commands: Collection[str]
 ) -> bool:
     is_command = content.command in commands and not is_forwarded(message)
     by_name = content.mentioned or is_command

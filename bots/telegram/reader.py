@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from bots.telegram.content import MessageContent, read_content, unreadable
+from bots.telegram.content import TelegramContent, read_content, unreadable
 from bots.telegram.entity_markdown import parse_text
 from bots.telegram.identity import NOBODY, TelegramIdentity
 from bots.telegram.payload import (
@@ -37,7 +37,7 @@ def is_forwarded(message: Json) -> bool:
     return message.get("forward_origin") is not None and not message.get("is_automatic_forward")
 
 
-def forwarded(content: MessageContent, message: Json) -> str:
+def forwarded(content: TelegramContent, message: Json) -> str:
     """Return the content of a forwarded message as a quotation."""
     author = origin_name(message.get("forward_origin"))
     return quotation(content.shown, author, heading=FORWARDED)
