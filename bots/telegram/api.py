@@ -201,8 +201,8 @@ class TelegramTransport(BaseRequest):
     def parse_json_payload(payload: bytes) -> dict[str, Any]:
         """Return the response's JSON object. Raises TelegramError if it is not one.
 
-        Of a message that was sent or edited, only what tells which one it is: the SDK would refuse it if the message
-        that it replies to has a field of an older or newer Bot API, and then nobody knew that it was sent.
+        A message that was sent or edited keeps only its identifying fields. It may contain the message that it
+        replies to, and the SDK raises for one of an older or newer Bot API: a sent answer would count as uncertain.
         """
         answer = _json_object(payload)
         if answer is None:

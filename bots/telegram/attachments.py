@@ -23,7 +23,7 @@ MEDIA = frozenset({"photo", "sticker", *_DEFAULTS})
 def media_files(field: str, value: object) -> tuple[Attachment, ...]:
     """Return the files in a field of a message; `ref` is Telegram's `file_id`.
 
-    A photo comes in several sizes, of which the largest counts. A live photo is a photo and a video. Of the stickers
+    A photo comes in several sizes; the largest is taken. A live photo is a photo and a video. Of the stickers
     only those that are pictures have a file: models and programs cannot show the others.
 
     Raises:

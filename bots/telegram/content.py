@@ -33,7 +33,7 @@ _NANO = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelegramContent:
-    """What a message says and shows.
+    """The words and files of a message.
 
     Attributes:
         text: Its words, then what can be said of the rest, as Markdown, without mentions of the bot.
@@ -140,7 +140,7 @@ def _read(field: str, value: object) -> _Part:
 
 
 def unreadable(field: str) -> str:
-    """Return the line that stands for a field that cannot be read."""
+    """Return the line that replaces a field that cannot be read."""
     return f"[Not readable here: {NAMES.get(field, field.replace('_', ' '))}]"
 
 
@@ -422,7 +422,7 @@ _READERS: Mapping[str, Callable[[object], _Part]] = {
     "suggested_post_info": _suggested_post,
     "reply_markup": _links,
 }
-"""How the fields beside the words are read, in the order in which they are told."""
+"""Readers of the fields beside the words, in the order of the text that they make."""
 
 _OWN = frozenset(
     {
@@ -431,7 +431,7 @@ _OWN = frozenset(
         "paid_media",
     }
 )
-"""Fields that a person asks about as with words. A place or a sticker in a group is for the bot only in reply to it."""
+"""Fields with words or files. A place or a sticker in a group is for the bot only if it replies to the bot."""
 
 _REPEATED_BY = {"document": "animation", "photo": "live_photo", "location": "venue"}
 """Fields that Telegram also sets for programs that do not know the newer one."""
@@ -466,8 +466,10 @@ NAMES = {
     "gift_upgrade_sent": "a gift",
     "suggested_post_info": "a suggested post",
     "reply_markup": "buttons",
+    "reply_to_message": "the message that is replied to",
+    "external_reply": "the message that is replied to",
 }
-"""What an unreadable field is called."""
+"""The words for a field that cannot be read."""
 
 SURROUNDINGS = frozenset(
     {

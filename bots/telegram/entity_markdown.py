@@ -1,7 +1,7 @@
 """Text with entities to Markdown, and the mentions and commands in it. Pure.
 
-Telegram's entities count UTF-16 code units, and only they tell a mention from a look-alike: what a person writes
-inside code, or with a similar name, has no entity.
+Telegram's entities count UTF-16 code units. Only an entity makes a mention: a name inside code, or a similar one, has
+none.
 """
 
 import heapq
@@ -19,7 +19,7 @@ STYLES = {"bold": "**", "italic": "*", "strikethrough": "~~", "spoiler": "||"}
 """The Markdown of styles, by their names in entities and in rich messages. An underline has none: its text stays."""
 
 _LITERAL = ("pre", "code")
-"""What stands in these is no mention, command or formatting."""
+"""Text inside these has no mentions, commands or formatting."""
 
 _QUOTES = ("blockquote", "expandable_blockquote")
 _LABELS = ("text_link", "date_time")
@@ -162,7 +162,7 @@ def link(label: str, url: str) -> str:
 
 
 def dated(label: str, unix_time: object) -> str:
-    """Return a time with the moment that it stands for: apps show it in each reader's time zone."""
+    """Return a time followed by the same moment in UTC: apps show it in each reader's time zone."""
     moment = as_time(unix_time)
     if moment is None:
         return label
@@ -219,7 +219,7 @@ def _names_bot(span: _Span, shown: str, identity: TelegramIdentity) -> bool:
 def _leading_command(
     units: str, spans: Sequence[_Span], identity: TelegramIdentity
 ) -> _Span | None:
-    """Return the command that a text begins with; mentions of the bot may stand before it."""
+    """Return the command that a text begins with; mentions of the bot may precede it."""
     cursor = 0
     for span in sorted(spans, key=lambda span: span.start):
         if span.start < cursor:
@@ -252,7 +252,7 @@ def _disjoint(spans: Iterator[_Span]) -> list[_Span]:
 
 
 def _cut(spans: Sequence[_Span], literal: Sequence[_Span]) -> list[_Span]:
-    """Cut formatting at the edges of code and of quotations, and drop what stands in code.
+    """Cut formatting at the edges of code and of quotations, and drop the parts inside code.
 
     A quotation may contain code whole; Telegram lets nothing else contain it.
     """

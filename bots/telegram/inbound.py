@@ -101,10 +101,10 @@ def parse_message(
 def _text(
     message: Json, content: TelegramContent, identity: TelegramIdentity, commands: Collection[str]
 ) -> tuple[str, Quoted]:
-    """Return the sender's own words, and what they point at.
+    """Return the sender's own words, and the message that they point at.
 
     `/start`, which Telegram sends first to every bot, becomes `/help`. A command is for us alone, and is read without
-    formatting; a forwarded one is somebody else's words.
+    formatting; a forwarded command is not run.
     """
     if is_forwarded(message):
         return "", Quoted(text=forwarded(content, message))
@@ -112,7 +112,7 @@ def _text(
         return HELP, Quoted()
     if content.command in commands:
         return content.plain, Quoted()
-    # Files of an album without words: one of its messages has the words, or each would quote the same.
+    # In an album only the messages with words quote, or each of them would quote the same.
     if not (content.text or content.mentioned) and message.get("media_group_id"):
         return content.text, Quoted()
     return content.text, read_quoted(message, identity)

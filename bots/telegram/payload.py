@@ -50,7 +50,7 @@ def as_int(value: object) -> int | None:
 
 
 def as_time(value: object) -> float | None:
-    """Return a Unix time, or None for what is none.
+    """Return a Unix time in seconds, or None for any other value.
 
     >>> as_time(1_790_000_000), as_time(10**18), as_time("now")
     (1790000000.0, None, None)
@@ -76,7 +76,7 @@ def chat_name(chat: object) -> str:
 
 
 def sender_name(message: Json) -> str:
-    """Return who speaks in a message: the group or channel if it speaks as such, else the person."""
+    """Return the name of a message's sender: a group or channel that speaks for itself, else the person."""
     return chat_name(message.get("sender_chat")) or person_name(message.get("from"))
 
 

@@ -1,4 +1,4 @@
-"""The one reader of Telegram messages: what a person says, and what they point at and did not write. Pure."""
+"""The one reader of Telegram messages: replies, quotes and forwards. Pure."""
 
 from dataclasses import dataclass
 
@@ -26,14 +26,14 @@ MAX_OWN_ANSWER_CHARS = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quoted:
-    """What a person points at and did not write, as quotations, and its files."""
+    """Other people's words and files that a person points at; the words are quotations."""
 
     text: str = ""
     files: tuple[Attachment, ...] = ()
 
 
 def is_forwarded(message: Json) -> bool:
-    """Return whether a person passed on what somebody wrote; a channel's post in its discussion group is its own."""
+    """Return whether a person passed a message on; a channel's post in its discussion group is its own."""
     return message.get("forward_origin") is not None and not message.get("is_automatic_forward")
 
 
@@ -77,7 +77,7 @@ def opens_topic(message: object) -> bool:
 
 
 def is_by_bot(message: Json, identity: TelegramIdentity) -> bool:
-    """Return whether the bot wrote a message, or what an ExternalReplyInfo tells of."""
+    """Return whether the bot wrote a Message, or the message behind an ExternalReplyInfo."""
     origin = as_object(message.get("origin"))
     author = as_object(message.get("from")) or as_object(origin.get("sender_user"))
     return "sender_chat" not in message and author.get("id") == identity.user_id
@@ -89,7 +89,9 @@ def _read_reply(message: Json, field: str, identity: TelegramIdentity) -> Quoted
         raise TypeError(f"{field} is not an object")
     content = read_content(_chosen_part(replied, message), NOBODY)
     words = _selected_words(message, field)
-    if words:
+    if words and field == "external_reply":
+        shown = f"{words}\n{content.shown}".rstrip()
+    elif words:
         shown = "\n".join([words, *(f"[File: {file.name}]" for file in content.files)])
     else:
         shown = forwarded(content, replied) if is_forwarded(replied) else content.shown

@@ -142,7 +142,7 @@ class RichReader:
         return " ".join(map(self._button, as_objects(block.get("buttons"))))
 
     def _media(self, kind: str, block: Json) -> str:
-        """Return the names of a block's files; what an unknown block says, if it says anything."""
+        """Return the names of a block's files; the words of an unknown block, if it has any."""
         field = "voice" if kind == "voice_note" else kind
         files = media_files(field, block.get(kind)) if field in MEDIA else ()
         self.files += files

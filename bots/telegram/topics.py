@@ -27,7 +27,7 @@ class TopicNames:
         Args:
             chat: The chat.
             thread: The topic; "" outside of topics.
-            told: What the message says it is: the name that the topic was opened with, or "".
+            told: The name in the message itself: the first name of the topic, or "".
         """
         if not thread:
             return told

@@ -321,6 +321,16 @@ def test_media_of_what_is_replied_to_come_along_everywhere() -> None:
         assert [file.ref for file in inbound.attachments] == ["f"]
 
 
+def test_a_quote_of_another_chat_keeps_what_else_is_there() -> None:
+    quote = {"text": "us", "position": 0}
+    media = {"star_count": 5, "paid_media": [{"type": "preview"}]}
+    elsewhere = {"origin": ORIGIN, "photo": SIZES, "paid_media": media}
+    inbound = accepted(text="?", external_reply=elsewhere, quote=quote)
+    assert inbound.quoted == (
+        "> Bob: us\n> [Not readable here: paid media (5 Telegram Stars)]\n> [File: photo_u.jpg]"
+    )
+
+
 def test_files_of_an_album_without_words_quote_nothing() -> None:
     replied = SENT | {"text": "Which?"}
     inbound = accepted(photo=SIZES, media_group_id="a", reply_to_message=replied)
@@ -413,10 +423,10 @@ def test_one_unreadable_part_costs_no_other(field: str, value: Wire, shown: str)
 @pytest.mark.parametrize(
     ("fields", "quoted"),
     [
-        ({"reply_to_message": 5}, "> [Not readable here: reply to message]"),
+        ({"reply_to_message": 5}, "> [Not readable here: the message that is replied to]"),
         ({"reply_to_message": SENT | {"from": [], "text": "x"}}, "> x"),
         ({"reply_to_message": SENT | {"chat": None, "text": "x"}}, "> Bob: x"),
-        ({"external_reply": "x"}, "> [Not readable here: external reply]"),
+        ({"external_reply": "x"}, "> [Not readable here: the message that is replied to]"),
         ({"external_reply": {"location": PLACE}}, "> elsewhere: [Location: 52.520000, 13.400000]"),
         ({"external_reply": {"origin": {"type": "new", "date": 1}, "dice": {"emoji": "🎲", "value": 1}}},
          "> elsewhere: [🎲 1]"),

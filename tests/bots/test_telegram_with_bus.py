@@ -103,6 +103,29 @@ async def test_an_album_is_one_turn(telegram: TelegramServer, tmp_path: Path) ->
         assert [name for _, name, _, _ in harness.gateway.uploads] == ["0.pdf", "1.pdf", "2.pdf"]
 
 
+async def test_the_general_topic_is_one_conversation(
+    telegram: TelegramServer, tmp_path: Path
+) -> None:
+    telegram.add_forum(GROUP)
+    topic = telegram.add_topic(GROUP, "Travel")
+    async with serving(telegram, tmp_path) as harness:
+        telegram.mention(GROUP, "one")
+        await telegram.wait_for(lambda: len(said(telegram, GROUP)) == 1)
+        telegram.mention(GROUP, "two")
+        await telegram.wait_for(lambda: len(said(telegram, GROUP)) == 2)
+        first, second = telegram.answers(GROUP)
+        telegram.say(GROUP, "three", reply_to=first.message_id)
+        await telegram.wait_for(lambda: len(said(telegram, GROUP)) == 3)
+        telegram.mention(GROUP, "elsewhere", thread=topic)
+        await telegram.wait_for(lambda: len(said(telegram, GROUP)) == 4)
+        runs = [run.thread_id for run in harness.server.runs]
+        prompts = harness.prompts()
+    assert (first.thread, second.thread) == (None, None)
+    assert runs[:3] == [runs[0]] * 3
+    assert runs[3] != runs[0]
+    assert prompts == ["one", "two", "three\n\n> You: Hello you", "elsewhere"]
+
+
 async def test_a_conversation_goes_on_in_the_supergroup(
     telegram: TelegramServer, tmp_path: Path
 ) -> None:

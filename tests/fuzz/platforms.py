@@ -25,10 +25,10 @@ from bots.slack.inbound import parse_event as parse_slack
 from bots.slack.inbound import parse_slash_command
 from bots.slack.payload import SlackIdentity, find_installation
 from bots.slack.users import classify
-from bots.telegram.api import MALFORMED
 from bots.telegram.dispatcher import chat_of
 from bots.telegram.events import parse_update
 from bots.telegram.identity import TelegramIdentity
+from bots.telegram.payload import UNREADABLE
 from bots.telegram.receiver import update_id_of
 from bus.inbound.clean import clean_message
 from bus.messages import InboundMessage, decode_inbound, encode_inbound
@@ -117,6 +117,15 @@ TELEGRAM_UPDATES = [
      forward_origin={"type": "user", "date": 1, "sender_user": ALICE}, sender_chat=FORUM)},
     {"update_id": 9, "message": telegram_message(migrate_to_chat_id=-100,
      chat={"id": -4, "type": "group", "title": "x"})},
+    {"update_id": 9, "message": telegram_message(
+     reply_to_message=telegram_message(poll={"question": "q", "options": [{"text": "a", "media": {"photo": [PHOTO]}}]}),
+     checklist={"title": "t", "tasks": [{"id": 1, "text": "x", "completed_by_user": ALICE}]},
+     quote={"text": "hi", "is_manual": True, "entities": ENTITIES})},
+    {"update_id": 9, "message": telegram_message(
+     external_reply={"origin": {"type": "user", "sender_user": ALICE}, "venue": {"location": {"latitude": 1.0,
+      "longitude": 2.0}, "title": "z", "address": "s"}},
+     rich_message={"blocks": [{"type": "paragraph", "text": ["a", {"type": "url", "text": "b", "url": "https://x"}]},
+      {"type": "table", "cells": [[{"text": "c"}]]}, {"type": "list", "items": [{"blocks": []}]}]})},
     {"update_id": 9, "edited_message": telegram_message(edit_date=int(NOW) + 1, text="better")},
     {"update_id": 9, "my_chat_member": {"chat": FORUM, "from": ALICE, "date": 1,
      "old_chat_member": {"user": {**ALICE, "id": 700700}, "status": "left"},
@@ -214,7 +223,7 @@ def telegram_updates(rng: Random) -> str:
     chat_of(raw)
     try:
         return meaning(parse_update(raw, TELEGRAM, COMMANDS))
-    except MALFORMED:
+    except UNREADABLE:
         return "refused"
 
 
