@@ -20,7 +20,7 @@ from bots.text.characters import safe_cut
 from bots.text.quotations import FORWARDED, quotation
 from bus.messages import Attachment
 
-MAX_OWN_ANSWER_CHARS = 1_000
+MAX_OWN_ANSWER_CHARS = 10_000
 """How much is quoted of an answer of the bot, which the conversation may have already."""
 
 

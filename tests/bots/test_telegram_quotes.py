@@ -111,13 +111,13 @@ def test_what_a_person_points_at_is_quoted_also_if_the_bot_or_they_said_it(
 
 
 def test_a_long_answer_of_the_bot_is_shortened() -> None:
-    answer = replied(text="word " * 800, **{"from": BOT})
+    answer = replied(text="word " * 2_400, **{"from": BOT})
     quoted = group(reply_to_message=answer).quoted
     assert quoted.startswith("> You: word word")
     assert quoted.endswith("word…")
-    assert len(quoted) < 1_050
-    said = replied(text="word " * 800, **{"from": BOB})
-    assert len(group(reply_to_message=said).quoted) > 3_900
+    assert len(quoted) < 10_050
+    said = replied(text="word " * 2_400, **{"from": BOB})
+    assert len(group(reply_to_message=said).quoted) > 11_900
 
 
 def test_what_a_person_selects_is_quoted_whoever_said_it() -> None:
