@@ -9,7 +9,7 @@ from bots.text.characters import clean
 _CLOCK_DIGITS: Final = 15
 
 
-def parse_json(data: bytes) -> object:
+def parse_json(data: bytes | str) -> object:
     """Return what JSON says; None if it is none, or nested too deeply."""
     try:
         value: object = json.loads(data)
@@ -27,6 +27,18 @@ class JsonNode:
     def __getitem__(self, name: str) -> "JsonNode":
         return JsonNode(self._value.get(name))
 
+    def __bool__(self) -> bool:
+        return bool(self._value)
+
+    @staticmethod
+    def parse(text: str) -> "JsonNode":
+        """Return the object that a JSON text holds; an empty one if it holds none.
+
+        >>> JsonNode.parse('{"a": "b"}').text("a"), bool(JsonNode.parse("?"))
+        ('b', False)
+        """
+        return JsonNode(parse_json(text))
+
     def text(self, name: str) -> str:
         """Return a text field, without characters that are no text."""
         value = self._value.get(name)
@@ -43,9 +55,21 @@ class JsonNode:
         >>> JsonNode({"create_time": "1700000000123"}).seconds("create_time")
         1700000000.123
         """
-        value = self.raw(name)
-        is_time = value.isascii() and value.isdigit() and len(value) <= _CLOCK_DIGITS
-        return int(value) / 1000 if is_time else None
+        value = self.milliseconds(name)
+        return None if value is None else value / 1000
+
+    def milliseconds(self, name: str) -> int | None:
+        """Return a number of milliseconds, which the platform writes as a text or a number; None if it is none.
+
+        >>> JsonNode({"duration": 2000}).milliseconds("duration")
+        2000
+        """
+        value = self._value.get(name)
+        text = (
+            str(value) if isinstance(value, int) and not isinstance(value, bool) else self.raw(name)
+        )
+        is_number = text.isascii() and text.isdigit() and len(text) <= _CLOCK_DIGITS
+        return int(text) if is_number else None
 
     def flag(self, name: str) -> bool:
         """Return whether a field is true."""
@@ -53,5 +77,17 @@ class JsonNode:
 
     def items(self, name: str) -> "Iterator[JsonNode]":
         """Yield the objects of a list."""
+        yield from map(JsonNode, self.values(name))
+
+    def values(self, name: str) -> list[object]:
+        """Return a list as it is; an empty one if there is none."""
         value = self._value.get(name)
-        yield from (JsonNode(item) for item in (value if isinstance(value, list) else []))
+        return value if isinstance(value, list) else []
+
+    def value(self, name: str) -> object:
+        """Return a field as it is; None if it is missing."""
+        return self._value.get(name)
+
+    def nodes(self) -> "Iterator[JsonNode]":
+        """Yield the objects among the fields."""
+        yield from (JsonNode(value) for value in self._value.values() if isinstance(value, dict))

@@ -34,6 +34,7 @@ class FeishuMessage:
     gone: bool = False
     too_old: bool = False
     entity: str = ""
+    mentions: list[dict[str, Any]] = field(default_factory=list)
     made_at: float = field(default_factory=time.time)
 
     @property
@@ -120,7 +121,7 @@ class FeishuApiError(Exception):
 
 def words(kind: str, content: dict[str, Any]) -> list[str]:
     """Return the visible words of a message's content."""
-    if kind == "interactive":
+    if kind == "interactive" and "body" in content:
         return feishu_cards.words(content)
     if kind == "text":
         return [str(content.get("text", ""))]
@@ -128,7 +129,14 @@ def words(kind: str, content: dict[str, Any]) -> list[str]:
 
 
 class FeishuState:
-    """The platform's state. Everything that changes it calls `changed`, so that waiting needs no polling."""
+    """The platform's state. Everything that changes it calls `changed`, so that waiting needs no polling.
+
+    Attributes:
+        forwards: What a forwarded message holds: copies, and the id of the message that each is in.
+        people: Names by open id.
+        titles: Names of groups.
+        members: Who is in a group, in the order in which the API lists them.
+    """
 
     def __init__(self) -> None:
         self.messages: dict[str, FeishuMessage] = {}
@@ -138,7 +146,10 @@ class FeishuState:
         self.violations: list[str] = []
         self.files: dict[str, tuple[str, str, bytes]] = {}
         self.resources: dict[str, tuple[str, str, bytes]] = {}
-        self.forwards: dict[str, list[dict[str, Any]]] = {}
+        self.forwards: dict[str, list[tuple[FeishuMessage, str]]] = {}
+        self.people: dict[str, str] = {}
+        self.titles: dict[str, str] = {}
+        self.members: dict[str, list[str]] = {}
         self.chats: set[str] = set()
         self.left: set[str] = set()
         self._numbers = count(1)
