@@ -18,14 +18,15 @@ from bots.feishu.api import FeishuApi
 from bots.feishu.capabilities import FEISHU, STREAMING
 from bots.feishu.card_entities import CardEntities
 from bots.feishu.cardkit import CardKitApi
+from bots.feishu.directory import FeishuDirectory
 from bots.feishu.downloads import FeishuDownloader
 from bots.feishu.errors import FeishuError
 from bots.feishu.files import FeishuFileUploader
 from bots.feishu.format import fits
 from bots.feishu.long_connection import LongConnection
+from bots.feishu.lookups import FeishuLookups
 from bots.feishu.outbound import FeishuMessages
 from bots.feishu.private_chats import PrivateChats
-from bots.feishu.quotes import FeishuQuotes
 from bots.feishu.receiver import FeishuReceiver
 from bots.feishu.rest import FeishuApp, FeishuRestClient
 from bots.feishu.sdk import FrameCodec
@@ -121,7 +122,10 @@ class FeishuAdapter(
             chats=self._private_chats,
         )
         self._indicator = _reactions(api, config.app_id)
-        self._downloads = FeishuDownloader(self._rest, silence_s=timeouts.upload_s)
+        self._directory = FeishuDirectory(api, config.app_id)
+        self._downloads = FeishuDownloader(
+            self._rest, api, self._directory, silence_s=timeouts.upload_s
+        )
         self._long_connection = LongConnection(
             app=app, rest=self._rest, health=self.tracker, timeouts=timeouts
         )
@@ -273,7 +277,8 @@ class FeishuAdapter(
             health=self.tracker,
             private_chats=self._private_chats,
             greeting=self.greeting,
-            quotes=FeishuQuotes(self._api, self._config.app_id, timeout_s=self._timeouts.quote_s),
+            lookups=FeishuLookups(self._api, self._directory, timeout_s=self._timeouts.lookup_s),
+            answers_all=self._config.group_policy == "open",
             commands=self._commands,
             language=language if language and language != AUTO else "",
             press_s=self._timeouts.press_s,

@@ -1,19 +1,22 @@
 """Typed methods for the messages, reactions and uploads of Feishu's API."""
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
 from bots.common.limits import AccountLimiter, Windows
+from bots.feishu.content import is_withheld
 from bots.feishu.errors import FeishuError
 from bots.feishu.json_node import JsonNode
-from bots.feishu.rest import FeishuRestClient, RequestBody, json_body
+from bots.feishu.rest import FeishuRestClient, QueryParams, RequestBody, json_body
 from bus.errors import DeliveryError
 
 _MESSAGES: Final = "/open-apis/im/v1/messages"
+_CHATS: Final = "/open-apis/im/v1/chats"
+_USERS: Final = "/open-apis/contact/v3/users/batch"
 _REACTION_GONE: Final = 231007
 
 CALL_WINDOWS: Final[Windows] = {1.0: 45, 60.0: 950}
@@ -56,6 +59,19 @@ class SentMessage:
 
     id: str
     created_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberPage:
+    """Some members of a group.
+
+    Attributes:
+        names: By open id.
+        page_token: Where to go on; "" = these are the last ones.
+    """
+
+    names: Mapping[str, str]
+    page_token: str
 
 
 class FeishuApi:
@@ -122,11 +138,45 @@ class FeishuApi:
             isinstance(item, dict) and item.get("deleted") is True for item in items
         )
 
-    async def get_message(self, message: str) -> Mapping[str, object]:
-        """Return a message as the platform shows it; of forwarded ones, the message that holds them."""
-        items = (await self._rest.call("GET", _path(message))).get("items")
-        first = items[0] if isinstance(items, list) and items else None
-        return first if isinstance(first, dict) else {}
+    async def get_messages(self, message: str) -> Sequence[JsonNode]:
+        """Return a message as the platform shows it, and after it the messages that it holds if it is a forwarded one.
+
+        Cards come as they were sent; those that the platform shows only in its own form, in that.
+        """
+        items = await self._get_items(message, "user_card_content")
+        if any(map(is_withheld, items)):
+            stored = await self._get_items(message, "raw_card_content")
+            if len(stored) == len(items):
+                pairs = zip(items, stored, strict=True)
+                return [other if is_withheld(item) else item for item, other in pairs]
+        return items
+
+    async def _get_items(self, message: str, cards: str) -> list[JsonNode]:
+        params = {"card_msg_content_type": cards, "with_sender_name": "true"}
+        data = await self._rest.call("GET", _path(message), params=params)
+        return list(JsonNode(data).items("items"))
+
+    async def get_chat_name(self, chat: str) -> str:
+        """Return the name of a group; "" if it has none."""
+        data = await self._rest.call("GET", f"{_CHATS}/{quote(chat, safe='')}")
+        return JsonNode(data).text("name")
+
+    async def list_members(self, chat: str, page_token: str) -> MemberPage:
+        """Return up to 100 members of a group: people only."""
+        params = {"member_id_type": "open_id", "page_size": "100"}
+        if page_token:
+            params["page_token"] = page_token
+        path = f"{_CHATS}/{quote(chat, safe='')}/members"
+        data = JsonNode(await self._rest.call("GET", path, params=params))
+        names = {item.text("member_id"): item.text("name") for item in data.items("items")}
+        more = data.text("page_token") if data.flag("has_more") else ""
+        return MemberPage(names=names, page_token=more)
+
+    async def list_users(self, users: Sequence[str]) -> Mapping[str, str]:
+        """Return the names of up to 50 people by open id, of those whom the app may see."""
+        params: QueryParams = {"user_ids": list(users), "user_id_type": "open_id"}
+        data = JsonNode(await self._rest.call("GET", _USERS, params=params))
+        return {item.text("open_id"): item.text("name") for item in data.items("items")}
 
     async def delete(self, message: str) -> None:
         """Take one of our messages away."""

@@ -1,19 +1,27 @@
-"""Content of Feishu messages as plain text and attachments. Pure."""
+"""The one reader of Feishu messages: what any message says, as Markdown, and its files. Pure.
 
-import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+It reads messages of events (`im.message.receive_v1`) and items of `GET im/v1/messages/:id`: messages that somebody
+replied to or forwarded, and cards of other bots.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Final, Literal
 from urllib.parse import quote
 
+from bots.feishu.card_text import card_markdown, is_card_withheld
+from bots.feishu.feishu_markdown import named, utc_minute
+from bots.feishu.json_node import JsonNode, parse_json
+from bots.feishu.people import SOMEONE, People
+from bots.feishu.posts import post_body, post_markdown, post_nodes, post_pictures
 from bots.text.characters import clean
+from bots.text.quotations import FORWARDED
 from bus.messages import Attachment
 
 Kind = Literal["file", "image", "audio", "video"]
 
-_FILES: Final[Mapping[str, Kind]] = {"file": "file", "audio": "audio", "media": "video"}
-_NAMES: Final[Mapping[Kind, str]] = {"file": "file", "audio": "audio.opus", "video": "video.mp4"}
 _OFFICE: Final = "application/vnd.openxmlformats-officedocument"
 _MIMES: Final[Mapping[str, str]] = {
     ".csv": "text/csv", ".doc": "application/msword", ".docx": f"{_OFFICE}.wordprocessingml.document",
@@ -29,189 +37,419 @@ _MIMES: Final[Mapping[str, str]] = {
 _PICTURE: Final = "image.png"
 """Pictures come without a name or type; the platform keeps most as PNG or JPEG."""
 
+MERGE_FORWARD: Final = "merge_forward"
+"""The type of a message that holds others."""
+
+CARD: Final = "interactive"
+
+FORWARDED_NAME: Final = "forwarded-messages.md"
+"""The name of the file with forwarded messages that are too long for the prompt."""
+
+FORWARDED_REF: Final = "forwarded/"
+"""Begins the reference to it; the id of the message that holds them follows."""
+
+MAX_FORWARDED_CHARS: Final = 8_000
+"""Forwarded messages up to this length are in the prompt, some 2,000 tokens; longer ones become a file."""
+
+_PAUSE_MS: Final = 5 * 60_000
+"""After a pause like this, forwarded messages show the time again."""
+
+_MAX_LEVELS: Final = 10
+"""Forwarded messages inside forwarded messages that are read; the rest is dropped."""
+
+_PLACEHOLDER: Final = re.compile(r"@_user_(\d{1,6})( ?)|(@_all)(?!\w)")
+
 
 class UnsupportedContent(ValueError):
-    """The content is of a type, or in a shape, that Parley does not read."""
+    """The content of a message is not the JSON object that the platform documents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParsedContent:
-    """What a message holds: its words with mention placeholders (`@_user_1`), and its files."""
+class FeishuContent:
+    """What a message says.
+
+    Attributes:
+        text: Its words as Markdown; a line in brackets for what has none.
+        attachments: Its files.
+        mentions: Names of the people that it mentions, by open id.
+        unnamed: Ids of people (`ou_...`) and groups (`oc_...`) whose names would make the text better.
+    """
 
     text: str = ""
     attachments: tuple[Attachment, ...] = ()
+    mentions: Mapping[str, str] = field(default_factory=dict)
+    unnamed: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> list[str]:
+        """A line for each file, for a quotation."""
+        return [f"[{file.kind}: {file.name}]" for file in self.attachments]
 
 
-_UNSUPPORTED: Final[Mapping[str, str]] = {
-    "sticker": "a sticker",
-    "share_chat": "the card of a group",
-    "share_user": "the card of a person",
-    "location": "a place",
-    "vote": "a poll",
-    "todo": "a task",
-    "share_calendar_event": "an event of a calendar",
-    "calendar": "an event of a calendar",
-    "general_calendar": "an event of a calendar",
-    "video_chat": "an invitation to a call",
-    "hongbao": "a red packet",
-    "folder": "a folder",
-    "interactive": "a card",
-}
-"""What people can send that has no words for us, in words for the agent, which tells the person."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    """A message that is being read.
 
-_LINES_OF_CARD: Final = 200
-
-
-def describe_unsupported(message_type: str, content: str) -> str:
-    """Return what is told the agent of a message that cannot be read as such; "" of one that can, or of none.
-
-    >>> describe_unsupported("sticker", "{}")
-    '[Not readable here: a sticker]'
+    Attributes:
+        value: Its content.
+        people: Names.
+        holder: The message that its files are fetched from.
+        own_id: The bot's open id, if mentions of the bot are left out.
     """
-    what = _UNSUPPORTED.get(message_type)
-    if what is None:
-        return ""
-    try:
-        value = _parse(content)
-    except UnsupportedContent:
-        value = {}  # forwarded messages have none
-    named = [_text(value, name) for name in ("title", "name", "topic", "summary", "text")]
-    lines = [name for name in named if name] + _card_lines(value)
-    note = f"[Not readable here: {what}]"
-    return clean("\n".join([note, *lines]))
+
+    value: JsonNode
+    people: People
+    holder: str
+    own_id: str = ""
 
 
-def _card_lines(value: Mapping[str, object]) -> list[str]:
-    """Return the words of a card that somebody passed on: the platform tells them line by line."""
-    lines = ["".join(_node(node, "") for node in nodes) for nodes in _lists(value.get("elements"))]
-    return [line for line in lines if line.strip()][:_LINES_OF_CARD]
+def message_type(message: JsonNode) -> str:
+    """Return the type of a message of an event or of an item of the API."""
+    return message.text("message_type") or message.text("msg_type")
 
 
-def parse_content(
-    message_id: str, message_type: str, content: str, own_id: str = ""
-) -> ParsedContent:
+def read_message(
+    message: JsonNode,
+    *,
+    names: Mapping[str, str],
+    own_id: str = "",
+    held: Sequence[JsonNode] = (),
+) -> FeishuContent:
     """Return what a message says.
 
     Args:
-        message_id: Where its files are fetched from.
-        message_type: The event's `message_type`.
-        content: The event's `content`: JSON as a string.
-        own_id: The bot's open id: rich text may mention it by that instead of a placeholder.
+        message: `event.message` of an event, or an item of the API.
+        names: Names of people and groups by id.
+        own_id: The bot's open id, to leave out mentions of the bot.
+        held: The messages that a forwarded one holds: the other items of the API's answer.
 
     Raises:
-        UnsupportedContent: the type is none of text, post, image, file, audio, media, or the JSON is broken.
+        UnsupportedContent: the content is no JSON object.
 
-    >>> parse_content("om_1", "text", '{"text": "hi"}').text
+    >>> read_message(JsonNode({"message_type": "text", "content": '{"text": "hi"}'}), names={}).text
     'hi'
     """
-    value = _parse(content)
-    if message_type == "text":
-        return ParsedContent(text=clean(_text(value, "text")))
-    if message_type == "post":
-        return _post(message_id, value, own_id)
-    if message_type == "image":
-        return ParsedContent(attachments=tuple(_picture(message_id, value)))
-    if message_type in _FILES:
-        return ParsedContent(attachments=tuple(_file(message_id, value, _FILES[message_type])))
-    raise UnsupportedContent(f"messages of type {message_type[:40]!r} are not read")
-
-
-def _parse(content: str) -> Mapping[str, object]:
-    try:
-        value = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise UnsupportedContent("the content is not JSON") from error
-    if not isinstance(value, dict):
-        raise UnsupportedContent("the content is not a JSON object")
-    return value
-
-
-def _text(value: Mapping[str, object], name: str) -> str:
-    text = value.get(name)
-    return text if isinstance(text, str) else ""
-
-
-def _post(message_id: str, value: Mapping[str, object], own_id: str) -> ParsedContent:
-    """Read rich text: one map for each locale, or a bare one."""
-    if not isinstance(value.get("content"), list):
-        value = next((body for body in value.values() if isinstance(body, dict)), {})
-    lines = [_text(value, "title")] if _text(value, "title") else []
-    attachments: list[Attachment] = []
-    for nodes in _lists(value.get("content")):
-        words = []
-        for node in nodes:
-            words.append(_node(node, own_id))
-            attachments.extend(_node_files(message_id, node))
-        lines.append("".join(words))
-    for file in _objects(value.get("files")):
-        attachments.extend(_file(message_id, file, "file"))
-    return ParsedContent(text=clean("\n".join(lines)), attachments=tuple(attachments))
-
-
-def _lists(value: object) -> Iterator[list[Mapping[str, object]]]:
-    for item in value if isinstance(value, list) else []:
-        yield list(_objects(item))
-
-
-def _objects(value: object) -> Iterator[Mapping[str, object]]:
-    yield from (
-        item for item in (value if isinstance(value, list) else []) if isinstance(item, dict)
+    people = People(names)
+    if message_type(message) == MERGE_FORWARD:
+        content = _read_forwarded(message, held, people)
+    else:
+        content = _read_one(message, people, message.text("message_id"), own_id)
+    return FeishuContent(
+        text=content.text.strip(),
+        attachments=content.attachments,
+        mentions=mentioned_people(message),
+        unnamed=tuple(people.unnamed),
     )
 
 
-def _node(node: Mapping[str, object], own_id: str) -> str:
-    """Return the words of one element of rich text."""
-    match node.get("tag"):
-        case "a":
-            label, link = _text(node, "text"), _text(node, "href")
-            return label if not link or link == label else f"{label} ({link})" if label else link
-        case "at":
-            return _mention(node, own_id)
-        case "code_block":
-            return f"```{_text(node, 'language').lower()}\n{_text(node, 'text').rstrip()}\n```"
-        case "emotion":
-            return f":{_text(node, 'emoji_type')}:"
-        case _:
-            return _text(node, "text")
+def mentioned_people(message: JsonNode) -> Mapping[str, str]:
+    """Return the names of the people that a message mentions, by open id."""
+    people = ((mention_id(one), one.text("name")) for one in message.items("mentions"))
+    return {user: name for user, name in people if user and name}
 
 
-def _mention(node: Mapping[str, object], own_id: str) -> str:
-    """Return a mention as its placeholder, which the event explains, or by name."""
-    user = _text(node, "user_id")
-    if user.startswith("@_"):
-        return user
-    if user == "all":
-        return "@_all"
-    return "" if user == own_id else f"@{_text(node, 'user_name') or 'someone'}"
+def mention_id(mention: JsonNode) -> str:
+    """Return the open id of a mention: events have an object of ids, the API has one id."""
+    return mention["id"].text("open_id") or mention.text("id")
 
 
-def _node_files(message_id: str, node: Mapping[str, object]) -> Iterator[Attachment]:
-    match node.get("tag"):
-        case "img":
-            yield from _picture(message_id, node)
-        case "media":
-            yield from _file(message_id, node, "video")
-        case "file":
-            yield from _file(message_id, node, "file")
-        case _:
-            return
+def is_withheld(message: JsonNode) -> bool:
+    """Return whether the platform gave a substitute in place of a message: a card in another form, or no type."""
+    kind = message_type(message)
+    content = JsonNode.parse(_raw_content(message))
+    return kind == "nonsupport" or (kind == CARD and is_card_withheld(content))
 
 
-def _picture(message_id: str, value: Mapping[str, object]) -> Iterator[Attachment]:
-    key = _text(value, "image_key")
+def forwarded_text(items: Sequence[JsonNode], names: Mapping[str, str]) -> str:
+    r"""Return what forwarded messages say, for a file.
+
+    Args:
+        items: The answer of the API: the message that holds them, then they.
+        names: Names of people by id.
+
+    >>> said = {"msg_type": "text", "sender": {"id": "ou_1"}, "body": {"content": '{"text": "hi"}'}}
+    >>> forwarded_text([JsonNode({"msg_type": "merge_forward"}), JsonNode(said)], {"ou_1": "Ann"})
+    'Ann: hi'
+    """
+    return _Transcript(items[0], items[1:], People(names)).text if items else ""
+
+
+def _raw_content(message: JsonNode) -> str:
+    """Return the content, a JSON text: events have it at the top, items of the API in the body."""
+    return message.raw("content") or message["body"].raw("content")
+
+
+def _content(message: JsonNode) -> JsonNode:
+    """Return the content.
+
+    Raises:
+        UnsupportedContent: it is no JSON object.
+    """
+    value = parse_json(_raw_content(message))
+    if not isinstance(value, dict):
+        kind = message_type(message)[:40]
+        raise UnsupportedContent(f"the content of a message of type {kind!r} is no JSON object")
+    return JsonNode(value)
+
+
+def _read_one(message: JsonNode, people: People, holder: str, own_id: str = "") -> FeishuContent:
+    if message.flag("deleted"):
+        return FeishuContent(text="[Withdrawn]")
+    kind = message_type(message)
+    source = _Source(value=_content(message), people=people, holder=holder, own_id=own_id)
+    reader = _READERS.get(kind)
+    content = reader(source) if reader else _unknown(source, kind)
+    text = _resolve_mentions(content.text, message, own_id)
+    return FeishuContent(text=text, attachments=content.attachments)
+
+
+def _resolve_mentions(text: str, message: JsonNode, own_id: str) -> str:
+    """Return a text with names in place of placeholders, without mentions of the bot."""
+    names = {}
+    for mention in message.items("mentions"):
+        is_own = bool(own_id) and mention_id(mention) == own_id
+        names[mention.text("key")] = "" if is_own else f"@{mention.text('name') or SOMEONE}"
+
+    def replaced(match: re.Match[str]) -> str:
+        if match[3]:
+            return "@all"
+        # What follows may begin with a digit: `@_user_1` before `9:00`.
+        for end in range(len(match[1]), 0, -1):
+            name = names.get(f"@_user_{match[1][:end]}")
+            if name is not None:
+                rest = match[1][end:]
+                return f"{name}{rest}{match[2]}" if name or rest else ""
+        return match[0]
+
+    return _PLACEHOLDER.sub(replaced, text)
+
+
+def _text(source: _Source) -> FeishuContent:
+    return FeishuContent(text=source.value.text("text"))
+
+
+def _post(source: _Source) -> FeishuContent:
+    text = post_markdown(source.value, source.people, own_id=source.own_id)
+    pictures = (_picture(source.holder, key) for key in post_pictures(source.value))
+    nodes = (node for node in post_nodes(source.value) if node.text("tag") in _POST_FILES)
+    files = (_file(source.holder, node, _POST_FILES[node.text("tag")]) for node in nodes)
+    body = post_body(source.value)
+    beside = [
+        *source.value.items("files"),
+        *(body.items("files") if body is not source.value else ()),
+    ]
+    more = (_file(source.holder, file, "file") for file in beside)
+    attachments = [file for group in (pictures, files, more) for found in group for file in found]
+    return FeishuContent(text=text, attachments=tuple(attachments))
+
+
+_POST_FILES: Final[Mapping[str, Kind]] = {"media": "video", "file": "file", "audio": "audio"}
+
+
+def _image(source: _Source) -> FeishuContent:
+    return FeishuContent(attachments=tuple(_picture(source.holder, source.value.text("image_key"))))
+
+
+def _upload(kind: Kind) -> "_Reader":
+    def read(source: _Source) -> FeishuContent:
+        return FeishuContent(attachments=tuple(_file(source.holder, source.value, kind)))
+
+    return read
+
+
+def _line(what: str, *fields: str) -> "_Reader":
+    """Return the reader of a message that one line describes."""
+
+    def read(source: _Source) -> FeishuContent:
+        return FeishuContent(text=named(what, *map(source.value.text, fields)))
+
+    return read
+
+
+def _folder(source: _Source) -> FeishuContent:
+    note = "its files cannot be read here"
+    return FeishuContent(text=named("Folder", source.value.text("file_name"), note))
+
+
+def _card(source: _Source) -> FeishuContent:
+    words = card_markdown(source.value, source.people)
+    if is_card_withheld(source.value):
+        words = "\n".join(filter(None, ["[Not readable here: a card]", words]))
+    return FeishuContent(text=words or "[A card without words]")
+
+
+def _event(source: _Source) -> FeishuContent:
+    value = source.value
+    moments = [utc_minute(value.milliseconds(name)) for name in ("start_time", "end_time")]
+    when = " to ".join(filter(None, moments))
+    return FeishuContent(text=named("Calendar event", value.text("summary"), when))
+
+
+def _meeting(source: _Source) -> FeishuContent:
+    value, begins = source.value, utc_minute(source.value.milliseconds("start_time"))
+    number = value.text("meet_number").strip()
+    number = f"number {number}" if number else ""
+    return FeishuContent(text=named("Video meeting", value.text("topic"), begins, number))
+
+
+def _shared(what: str, field: str) -> "_Reader":
+    def read(source: _Source) -> FeishuContent:
+        shared = source.value.text(field)
+        name = source.people.label(shared, source.value.text("name"))
+        return FeishuContent(text=named(what, name, shared if shared != name else ""))
+
+    return read
+
+
+def _system(source: _Source) -> FeishuContent:
+    """Fill in the platform's template: `{from_user} invited {to_chatters}`."""
+    value = source.value
+
+    def filled(match: re.Match[str]) -> str:
+        words = [word for word in value.values(match[1]) if isinstance(word, str)]
+        return ", ".join(words) or value.text(match[1]) or value[match[1]].text("text")
+
+    text = re.sub(r"\{(\w{1,40})\}", filled, value.text("template"))
+    return FeishuContent(text=named("System message", clean(text)))
+
+
+def _todo(source: _Source) -> FeishuContent:
+    """Read a task: its summary is rich text."""
+    summary = " ".join(post_markdown(source.value["summary"], source.people).split())
+    due = utc_minute(source.value.milliseconds("due_time"))
+    return FeishuContent(text=named("Task", summary, f"due {due}" if due else ""))
+
+
+def _vote(source: _Source) -> FeishuContent:
+    options = [option for option in source.value.values("options") if isinstance(option, str)]
+    lines = [named("Poll", source.value.text("topic")), *(f"- {option}" for option in options)]
+    return FeishuContent(text=clean("\n".join(lines)))
+
+
+def _unknown(source: _Source, kind: str) -> FeishuContent:
+    """Name a message of a type that is not known yet, with what looks like its words."""
+    fields = ("title", "name", "topic", "summary", "text", "content")
+    words = list(dict.fromkeys(filter(None, map(source.value.text, fields))))
+    note = f"[Not readable here: a message of type {kind[:40] or 'unknown'}]"
+    return FeishuContent(text="\n".join([note, *words]))
+
+
+_Reader = Callable[[_Source], FeishuContent]
+
+_READERS: Final[Mapping[str, _Reader]] = {
+    "text": _text,
+    "post": _post,
+    "image": _image,
+    "file": _upload("file"),
+    "folder": _folder,
+    "audio": _upload("audio"),
+    "media": _upload("video"),
+    "video": _upload("video"),
+    "sticker": _line("Sticker"),
+    CARD: _card,
+    "hongbao": _line("Red packet"),
+    "share_calendar_event": _event,
+    "calendar": _event,
+    "general_calendar": _event,
+    "share_chat": _shared("Group", "chat_id"),
+    "share_user": _shared("Contact", "user_id"),
+    "system": _system,
+    "location": _line("Location", "name", "latitude", "longitude"),
+    "video_chat": _meeting,
+    "todo": _todo,
+    "vote": _vote,
+}
+"""Every type of the platform's documentation but `merge_forward`, which holds other messages."""
+
+
+def _picture(holder: str, key: str) -> Iterator[Attachment]:
     if key:
-        ref = _resource(message_id, key, "image")
+        ref = _resource(holder, key, "image")
         yield Attachment(name=_PICTURE, mime="image/png", kind="image", ref=ref)
 
 
-def _file(message_id: str, value: Mapping[str, object], kind: Kind) -> Iterator[Attachment]:
-    key = _text(value, "file_key")
+def _file(holder: str, value: JsonNode, kind: Kind) -> Iterator[Attachment]:
+    key = value.text("file_key")
     if key:
-        name = clean(_text(value, "file_name")).strip() or _NAMES[kind]
+        name = value.text("file_name").strip() or _default_name(
+            kind, value.milliseconds("duration")
+        )
         mime = _MIMES.get(PurePosixPath(name).suffix.lower(), "application/octet-stream")
-        yield Attachment(name=name, mime=mime, kind=kind, ref=_resource(message_id, key, "file"))
+        yield Attachment(name=name, mime=mime, kind=kind, ref=_resource(holder, key, "file"))
 
 
-def _resource(message_id: str, key: str, kind: str) -> str:
+def _default_name(kind: Kind, duration_ms: int | None) -> str:
+    """Return a name for what has none: voice messages and videos say how long they are."""
+    suffix = {"audio": ".opus", "video": ".mp4"}.get(kind, "")
+    length = f"-{round(duration_ms / 1000)}s" if duration_ms and suffix else ""
+    return f"{kind}{length}{suffix}"
+
+
+def _resource(holder: str, key: str, kind: str) -> str:
     """Return the API path (below im/v1) that hands out a message's file."""
-    return f"messages/{quote(message_id, safe='')}/resources/{quote(key, safe='')}?type={kind}"
+    return f"messages/{quote(holder, safe='')}/resources/{quote(key, safe='')}?type={kind}"
+
+
+def _read_forwarded(message: JsonNode, held: Sequence[JsonNode], people: People) -> FeishuContent:
+    """Return forwarded messages: as text if they are short, else as a file that is made when it is fetched."""
+    message_id = message.text("message_id")
+    transcript = _Transcript(message, held, people)
+    if held and len(transcript.text) <= MAX_FORWARDED_CHARS:
+        return FeishuContent(text=transcript.text, attachments=transcript.attachments)
+    ref = f"{FORWARDED_REF}{message_id}"
+    file = Attachment(name=FORWARDED_NAME, mime="text/markdown", ref=ref)
+    note = f"[{len(held)} messages: see {FORWARDED_NAME}]" if held else ""
+    return FeishuContent(text=note, attachments=(file, *transcript.attachments))
+
+
+class _Transcript:
+    """Forwarded messages as text: a line for each, its further lines indented, times after pauses.
+
+    People without a name are told apart by numbers.
+
+    Attributes:
+        text: The messages.
+        attachments: Their files, which the platform hands out under the id of the message that holds all.
+    """
+
+    def __init__(self, message: JsonNode, held: Sequence[JsonNode], people: People) -> None:
+        self._people = people
+        self._holder = message.text("message_id")
+        self._numbers: dict[str, str] = {}
+        self._children: dict[str, list[JsonNode]] = {}
+        ids = {item.text("message_id") for item in held} - {""}
+        for item in sorted(held, key=lambda item: item.milliseconds("create_time") or 0):
+            above = item.text("upper_message_id")
+            inside = above if above in ids and above != item.text("message_id") else self._holder
+            self._children.setdefault(inside, []).append(item)
+        self._files: list[Attachment] = []
+        self.text = self._level(self._holder, 0)
+        self.attachments = tuple(self._files)
+
+    def _level(self, holder: str, level: int) -> str:
+        lines: list[str] = []
+        before = 0
+        for item in self._children.pop(holder, []) if level < _MAX_LEVELS else []:
+            sent_at = item.milliseconds("create_time")
+            moment = utc_minute(sent_at)
+            if sent_at is not None and moment:
+                lines += [f"[{moment}]"] if sent_at - before > _PAUSE_MS else []
+                before = sent_at
+            words = self._words(item, level)
+            lines.append(f"{self._author(item)}: {words}".replace("\n", "\n  "))
+        return "\n".join(lines)
+
+    def _words(self, item: JsonNode, level: int) -> str:
+        if message_type(item) == MERGE_FORWARD:
+            return f"{FORWARDED}\n{self._level(item.text('message_id'), level + 1)}".rstrip()
+        try:
+            content = _read_one(item, self._people, self._holder)
+        except UnsupportedContent:
+            return "[Not readable here]"
+        self._files += content.attachments
+        return "\n".join(filter(None, [content.text.strip(), *content.files])) or "[empty]"
+
+    def _author(self, item: JsonNode) -> str:
+        number = f"Person {len(self._numbers) + 1}"
+        name = self._people.author(item["sender"])
+        return name or self._numbers.setdefault(item["sender"].text("id"), number)

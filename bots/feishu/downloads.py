@@ -3,13 +3,14 @@
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
-from urllib.parse import quote
 
 import httpx
 from anyio import to_thread
 
+from bots.feishu.api import FeishuApi
+from bots.feishu.content import FORWARDED_REF, forwarded_text
+from bots.feishu.directory import FeishuDirectory
 from bots.feishu.errors import TOKEN_CODES, FeishuError, FeishuResponse, error_from
-from bots.feishu.forwarded import REF, transcript
 from bots.feishu.json_node import parse_json
 from bots.feishu.rest import FeishuRestClient
 from bus.errors import FileTooLarge
@@ -23,11 +24,22 @@ class FeishuDownloader:
 
     Args:
         rest: Calls to the platform.
+        api: Forwarded messages.
+        directory: Names of who wrote them.
         silence_s: How long nothing may arrive.
     """
 
-    def __init__(self, rest: FeishuRestClient, *, silence_s: float) -> None:
+    def __init__(
+        self,
+        rest: FeishuRestClient,
+        api: FeishuApi,
+        directory: FeishuDirectory,
+        *,
+        silence_s: float,
+    ) -> None:
         self._rest = rest
+        self._api = api
+        self._directory = directory
         self._silence_s = silence_s
 
     @asynccontextmanager
@@ -39,8 +51,9 @@ class FeishuDownloader:
         Raises:
             FeishuError: it is not there, too large, or the connection broke.
         """
-        if attachment.ref.startswith(REF):
-            yield await self._forwarded(attachment.ref.removeprefix(REF), max_bytes)
+        if attachment.ref.startswith(FORWARDED_REF):
+            message = attachment.ref.removeprefix(FORWARDED_REF)
+            yield await self._forwarded(message, max_bytes)
             return
         path = f"/open-apis/im/v1/{attachment.ref}"
         for is_last in (False, True):
@@ -59,13 +72,11 @@ class FeishuDownloader:
     async def _forwarded(self, message: str, max_bytes: int) -> AsyncIterator[bytes]:
         """Return the messages that a message holds, as a text."""
         try:
-            data = await self._rest.call(
-                "GET", f"/open-apis/im/v1/messages/{quote(message, safe='')}"
-            )
+            items = await self._api.get_messages(message)
         except FeishuError as error:
             raise _unambiguous(error) from error
-        items = data.get("items")
-        text = await to_thread.run_sync(transcript, items if isinstance(items, list) else [])
+        names = dict(self._directory.names)
+        text = await to_thread.run_sync(forwarded_text, items, names)
         if not text:
             raise FeishuError("Feishu does not show the forwarded messages")
         whole = text.encode("utf-8", "replace")

@@ -1,21 +1,27 @@
 """Feishu events as inbound messages, or the reason to ignore them. Pure."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from bots.common.events import HELP, IgnoredEvent
 from bots.feishu.api import FeishuBot
 from bots.feishu.buttons import CARD_ACTION, parse_button_press
 from bots.feishu.content import (
-    ParsedContent,
+    CARD,
+    MERGE_FORWARD,
+    FeishuContent,
     UnsupportedContent,
-    describe_unsupported,
-    parse_content,
+    is_withheld,
+    mention_id,
+    message_type,
+    read_message,
 )
 from bots.feishu.events import BotAdded, ChatEntered, MenuClick, parse_other_event, sender_kind
-from bots.feishu.forwarded import MERGE_FORWARD, transcript_file
 from bots.feishu.json_node import JsonNode
+from bots.feishu.quotes import quote_message
+from bots.text.quotations import FORWARDED, clean_name, quotation
 from bus.messages import (
     ButtonPress,
     ConversationKey,
@@ -27,8 +33,33 @@ from bus.messages import (
 from bus.platform import Disposition
 
 _MESSAGE: Final = "im.message.receive_v1"
-_PLACEHOLDER: Final = re.compile(r"(@_user_\d+|@_all(?!\w))( ?)")
+_SPOKEN: Final = frozenset(
+    {"text", "post", "image", "file", "audio", "media", "video", CARD, MERGE_FORWARD}
+)
+"""Types of messages that can be meant for everybody in a group. Others (a sticker, a poll) are for the bot only where
+they reply to it or are in its topic."""
+
 _COMMAND_SUFFIX: Final = re.compile(r"^(\s*/[A-Za-z0-9_-]+)@(\S+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeishuContext:
+    """What an event does not tell and the API does.
+
+    Attributes:
+        names: Names of people and groups by id.
+        page: The message itself as the API shows it, and the messages that it holds; empty if it was not asked for.
+        parent: The same of the message that it replies to; empty if it cannot be read, None if it is not quoted.
+        chat_title: The name of the group.
+    """
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    page: Sequence[JsonNode] = ()
+    parent: Sequence[JsonNode] | None = None
+    chat_title: str = ""
+
+
+NO_CONTEXT: Final = FeishuContext()
 
 
 class _IgnoreEvent(Exception):
@@ -51,33 +82,33 @@ FeishuEvent = (
 """What an event can mean."""
 
 
-def parse_event(envelope: JsonNode, bot: FeishuBot) -> FeishuEvent:
+def parse_event(
+    envelope: JsonNode, bot: FeishuBot, context: FeishuContext = NO_CONTEXT
+) -> FeishuEvent:
     """Return what an event says, or why it says nothing to us. Never raises on hostile input.
+
+    Args:
+        envelope: The event.
+        bot: Who the bot is.
+        context: What the API told about a message.
 
     >>> envelope = JsonNode({"header": {"event_type": "im.chat.disbanded_v1"}})
     >>> parse_event(envelope, FeishuBot(open_id="ou_b", name="B")).detail
     'im.chat.disbanded_v1'
     """
     try:
-        return _event(envelope, bot)
+        return _event(envelope, bot, context)
     except _IgnoreEvent as verdict:
         return verdict.ignored
     except UnsupportedContent as error:
         return IgnoredEvent(str(error))
 
 
-def replied_message(envelope: JsonNode) -> tuple[str, Mapping[str, str]]:
-    """Return the id of the message that a message event replies to, "" for none; and whom it mentions, names by id."""
-    message = envelope["event"]["message"]
-    people = ((one["id"].text("open_id"), one.text("name")) for one in message.items("mentions"))
-    return message.text("parent_id"), {user: name for user, name in people if user and name}
-
-
-def _event(envelope: JsonNode, bot: FeishuBot) -> FeishuEvent:
+def _event(envelope: JsonNode, bot: FeishuBot, context: FeishuContext) -> FeishuEvent:
     header, event = envelope["header"], envelope["event"]
     kind = header.text("event_type")
     if kind == _MESSAGE:
-        return _message(header, event, bot)
+        return _message(header, event, bot, context)
     meant = (
         parse_button_press(envelope, bot.channel)
         if kind in ("", CARD_ACTION)
@@ -88,49 +119,73 @@ def _event(envelope: JsonNode, bot: FeishuBot) -> FeishuEvent:
     return meant
 
 
-def _message(header: JsonNode, event: JsonNode, bot: FeishuBot) -> InboundMessage:
-    message, sender = event["message"], _sender(header, event["sender"], bot)
+def _message(
+    header: JsonNode, event: JsonNode, bot: FeishuBot, context: FeishuContext
+) -> InboundMessage:
+    message = event["message"]
+    sender = _sender(header, event["sender"], bot, context.names)
     message_id, chat = message.text("message_id"), message.text("chat_id")
     if not message_id or not chat:
         raise _IgnoreEvent(Disposition.UNSUPPORTED, "a message without an id or chat")
     private = message.text("chat_type") == "p2p"
-    parsed = _content(message, bot, private=private)
-    mentions = list(message.items("mentions"))
-    words, commanded = _command(_text(parsed.text, mentions, bot), bot)
-    mentioned = any(_is_bot(mention, bot) for mention in mentions)
+    shown = context.page[0] if context.page and is_withheld(message) else message
+    content = _content(shown, bot, context)
+    is_forwarded = _is_forwarded(shown, sender)
+    words, commanded = ("", False) if is_forwarded else _command(content.text, bot)
+    mentioned = any(mention_id(mention) == bot.open_id for mention in message.items("mentions"))
     is_addressed = private or commanded or mentioned
-    if private and mentioned and not words and not parsed.attachments:
-        words = HELP
-    if sender.is_bot and (private or not is_addressed):
-        raise _IgnoreEvent(Disposition.FROM_BOT, "the sender is an app")
+    _check_meant(message, sender, private=private, is_addressed=is_addressed)
+    quotes = [quote_message(context.parent, context.names)] if context.parent is not None else []
+    if is_forwarded and content.text:
+        quotes.append(FeishuContent(text=quotation(content.text, heading=FORWARDED)))
+    is_empty = not (words or content.attachments or quotes or message.text("parent_id"))
     return InboundMessage(
         event_id=header.text("event_id") or message_id,
         message_id=message_id,
         key=_key(header, message, bot, private=private),
         reply_target=_reply_target(message),
         sender=sender,
-        text=words,
+        text=HELP if private and mentioned and is_empty else words,
+        quoted="\n\n".join(quote.text for quote in quotes if quote.text),
         is_private=private,
         is_addressed=is_addressed,
         replies_to=_replies_to(message),
         track_replies=not private,
-        attachments=parsed.attachments,
+        attachments=(
+            *content.attachments,
+            *(file for quote in quotes for file in quote.attachments),
+        ),
         sent_at=message.seconds("create_time"),
+        order=message.milliseconds("create_time") or 0,
+        is_forwarded=is_forwarded,
+        chat_title="" if private else clean_name(context.chat_title),
     )
 
 
-def _content(message: JsonNode, bot: FeishuBot, *, private: bool) -> ParsedContent:
-    """Return what a message says. What cannot be read is told in private, where it was sent to the bot."""
-    kind, content = message.text("message_type"), message.raw("content")
-    if kind == MERGE_FORWARD:
-        return transcript_file(message)
-    note = describe_unsupported(kind, content) if private else ""
-    if note:
-        return ParsedContent(text=note)
-    return parse_content(message.text("message_id"), kind, content, bot.open_id)
+def _content(message: JsonNode, bot: FeishuBot, context: FeishuContext) -> FeishuContent:
+    if message_type(message) == "system":
+        raise _IgnoreEvent(Disposition.UNSUPPORTED, "a message of the system")
+    held = context.page[1:]
+    return read_message(message, names=context.names, own_id=bot.open_id, held=held)
 
 
-def _sender(header: JsonNode, sender: JsonNode, bot: FeishuBot) -> Sender:
+def _is_forwarded(message: JsonNode, sender: Sender) -> bool:
+    """Return whether a message is somebody else's: people cannot write cards, only pass them on."""
+    kind = message_type(message)
+    return kind == MERGE_FORWARD or (kind == CARD and not sender.is_bot)
+
+
+def _check_meant(message: JsonNode, sender: Sender, *, private: bool, is_addressed: bool) -> None:
+    """Raise _IgnoreEvent for messages that nobody means for the bot."""
+    if sender.is_bot and (private or not is_addressed):
+        raise _IgnoreEvent(Disposition.FROM_BOT, "the sender is an app")
+    kind = message_type(message)
+    is_answer = any(message.text(name) for name in ("parent_id", "root_id", "thread_id"))
+    if not (is_addressed or is_answer or kind in _SPOKEN):
+        raise _IgnoreEvent(Disposition.UNSUPPORTED, f"a message of type {kind[:40]} for nobody")
+
+
+def _sender(header: JsonNode, sender: JsonNode, bot: FeishuBot, names: Mapping[str, str]) -> Sender:
     user = sender["sender_id"].text("open_id")
     is_app = sender.text("sender_type") in {"app", "bot"}
     if user == bot.open_id or (is_app and not user):
@@ -138,7 +193,8 @@ def _sender(header: JsonNode, sender: JsonNode, bot: FeishuBot) -> Sender:
     if not user:
         raise _IgnoreEvent(Disposition.UNSUPPORTED, "a message without a sender")
     kind = sender_kind(header.text("tenant_key"), sender.text("tenant_key"))
-    return Sender(user_id=user, is_bot=is_app, kind=kind)
+    name = clean_name(names.get(user, ""))
+    return Sender(user_id=user, name=name, is_bot=is_app, kind=kind)
 
 
 def _key(header: JsonNode, message: JsonNode, bot: FeishuBot, *, private: bool) -> ConversationKey:
@@ -171,24 +227,6 @@ def _replies_to(message: JsonNode) -> tuple[str, ...]:
         return ()
     ids = (message.text("parent_id"), message.text("root_id"))
     return tuple(dict.fromkeys(name for name in ids if name))
-
-
-def _is_bot(mention: JsonNode, bot: FeishuBot) -> bool:
-    return mention["id"].text("open_id") == bot.open_id
-
-
-def _text(text: str, mentions: list[JsonNode], bot: FeishuBot) -> str:
-    """Return the text without mentions of the bot and with readable mentions of others."""
-    names = {"@_all": "@all"}
-    for mention in mentions:
-        name = mention.text("name") or "someone"
-        names[mention.text("key")] = "" if _is_bot(mention, bot) else f"@{name}"
-
-    def replaced(match: re.Match[str]) -> str:
-        name = names.get(match[1], match[1])
-        return name + match[2] if name else ""
-
-    return _PLACEHOLDER.sub(replaced, text).strip()
 
 
 def _command(text: str, bot: FeishuBot) -> tuple[str, bool]:

@@ -1,78 +1,56 @@
-"""What a group message replies to: Feishu's event names it, the API has its words and files."""
+"""What a message replies to, as a quotation. Pure."""
 
-import logging
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-import anyio
-
-from bots.feishu.api import FeishuApi
-from bots.feishu.errors import FeishuError
-from bots.feishu.forwarded import parse_item
+from bots.feishu.content import (
+    MERGE_FORWARD,
+    FeishuContent,
+    UnsupportedContent,
+    message_type,
+    read_message,
+)
 from bots.feishu.json_node import JsonNode
-from bots.text.quotations import quotation
-from bus.bounded import BoundedDict
-from bus.messages import InboundMessage
+from bots.feishu.people import YOU, People
+from bots.text.characters import safe_cut
+from bots.text.quotations import FORWARDED, quotation
 
-_log: Final = logging.getLogger(__name__)
+MAX_OWN_CHARS: Final = 4_000
+"""The bot's own words are quoted up to this length: usually the conversation has the rest."""
 
-_KEPT: Final = 2_000
+_UNREADABLE: Final = "[Not readable here: the message that this one replies to]"
 
 
-class FeishuQuotes:
-    """Adds the words and files of another person's message to the message that replies to it, once.
-
-    In a private chat there is nobody else, and what the conversation has already is not quoted: the bot's cards, and
-    messages that this process accepted or quoted there.
+def quote_message(page: Sequence[JsonNode], names: Mapping[str, str]) -> FeishuContent:
+    """Return a message as a quotation with its author, and its files.
 
     Args:
-        api: Messages.
-        app_id: Who wrote the bot's cards.
-        timeout_s: How long the words are waited for: an event is to be acknowledged within 3 s.
+        page: The answer of the API: the message, then the ones that it holds. Empty if the API did not show it.
+        names: Names of people by id; `YOU` for the bot's app.
+
+    >>> sender = {"id": "cli_1", "sender_type": "app"}
+    >>> sent = {"msg_type": "text", "sender": sender, "body": {"content": '{"text": "hi"}'}}
+    >>> quote_message([JsonNode(sent)], {"cli_1": YOU}).text
+    '> You: hi'
     """
+    if not page:
+        return FeishuContent(text=quotation(_UNREADABLE))
+    message = page[0]
+    try:
+        content = read_message(message, names=names, held=page[1:])
+    except UnsupportedContent:
+        return FeishuContent(text=quotation(_UNREADABLE))
+    author = People(names).author(message["sender"])
+    words = _shortened(content.text) if author == YOU else content.text
+    if message_type(message) == MERGE_FORWARD:
+        words = "\n".join([FORWARDED, *([words] if words else content.files)])
+    else:
+        words = "\n".join(filter(None, [words, *content.files]))
+    return FeishuContent(text=quotation(words, author), attachments=content.attachments)
 
-    def __init__(self, api: FeishuApi, app_id: str, *, timeout_s: float) -> None:
-        self._api = api
-        self._app_id = app_id
-        self._timeout_s = timeout_s
-        self._known = BoundedDict[tuple[str, str, str], None](_KEPT)
-        self._names = BoundedDict[str, str](_KEPT)
 
-    def learn_names(self, people: Mapping[str, str]) -> None:
-        """Note the names of people whom somebody mentioned: messages tell their authors by id alone."""
-        for user, name in people.items():
-            self._names[user] = name
-
-    async def add(self, message: InboundMessage, replied: str) -> InboundMessage:
-        """Return the message with what it replies to; unchanged if that cannot be had. Raises nothing."""
-        is_chat = message.is_addressed and not message.is_private
-        if not is_chat or message.text.startswith("/") or not replied:
-            return message
-        if self._name(message, replied) in self._known:
-            return message
-        try:
-            with anyio.fail_after(self._timeout_s):
-                item = JsonNode(await self._api.get_message(replied))
-        except (FeishuError, TimeoutError) as error:
-            _log.info("what a message replies to cannot be read: %s", error)
-            return message
-        if item["sender"].text("id") == self._app_id or item.flag("deleted"):
-            return message
-        quoted = parse_item(item)
-        author = self._names.get(item["sender"].text("id"), "")
-        return replace(
-            message,
-            quoted=quotation(quoted.text, author),
-            attachments=(*message.attachments, *quoted.attachments),
-        )
-
-    def remember(self, message: InboundMessage, replied: str) -> None:
-        """Note that the conversation of a message has it, and what it replies to."""
-        if message.is_addressed and not message.is_private:
-            for message_id in filter(None, (message.message_id, replied)):
-                self._known[self._name(message, message_id)] = None
-
-    @staticmethod
-    def _name(message: InboundMessage, message_id: str) -> tuple[str, str, str]:
-        return message.key.chat, message.key.topic, message_id
+def _shortened(words: str) -> str:
+    if len(words) <= MAX_OWN_CHARS:
+        return words
+    kept = words[: safe_cut(words, MAX_OWN_CHARS)].rstrip()
+    return f"{kept}\n[... {len(words) - len(kept):,} more characters]"

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, assert_never
 
 import anyio
@@ -14,11 +14,11 @@ from bots.common.keyed_lock import KeyedLock
 from bots.feishu.api import FeishuBot
 from bots.feishu.buttons import toast
 from bots.feishu.events import BotAdded, ChatEntered, MenuClick
-from bots.feishu.inbound import FeishuEvent, parse_event, replied_message
+from bots.feishu.inbound import FeishuEvent, parse_event
 from bots.feishu.json_node import JsonNode
+from bots.feishu.lookups import FeishuLookups
 from bots.feishu.media_groups import FeishuMediaGroups
 from bots.feishu.private_chats import PrivateChats
-from bots.feishu.quotes import FeishuQuotes
 from bus.errors import BusError, IntakeClosed, IntakeFull
 from bus.locales import messages_for
 from bus.messages import (
@@ -61,7 +61,8 @@ class FeishuReceiver:
         health: Shows whether messages are accepted.
         private_chats: Which chats are private; learned here.
         greeting: Greets groups and people.
-        quotes: Adds what messages reply to.
+        lookups: Read what events lack.
+        answers_all: Whether the bot answers every message of a group (`group_policy: open`).
         commands: Names of the commands that the bot's menu may call.
         language: Of what is said where nobody's language is known; "" = English.
         press_s: A press is answered within this.
@@ -78,7 +79,8 @@ class FeishuReceiver:
         health: HealthTracker,
         private_chats: PrivateChats,
         greeting: Greeting,
-        quotes: FeishuQuotes,
+        lookups: FeishuLookups,
+        answers_all: bool = False,
         commands: Collection[str] = (),
         language: str = "",
         press_s: float = 2.0,
@@ -89,7 +91,8 @@ class FeishuReceiver:
         self._health = health
         self._private_chats = private_chats
         self._greeting = greeting
-        self._quotes = quotes
+        self._lookups = lookups
+        self._answers_all = answers_all
         self._commands = commands
         self._language = language
         self._press_s = press_s
@@ -100,9 +103,9 @@ class FeishuReceiver:
         """Act on an event, and return what the platform is to be told."""
         if self.bot is None:
             return RETRY
-        event = parse_event(envelope, self.bot)
+        event = parse_event(envelope, self.bot, self._lookups.known)
         try:
-            ack = await self._dispatch(event, envelope)
+            ack = await self._dispatch(event, envelope, self.bot)
         except Exception as error:  # noqa: BLE001 - one event's boundary: the platform still has it
             trace = None if isinstance(error, BusError) else error
             text = "%s: an event was not accepted, Feishu sends it again: %s"
@@ -112,14 +115,12 @@ class FeishuReceiver:
         self._health.mark_accepted()
         return ack
 
-    async def _dispatch(self, event: FeishuEvent, envelope: JsonNode) -> EventAck:
+    async def _dispatch(self, event: FeishuEvent, envelope: JsonNode, bot: FeishuBot) -> EventAck:
         match event:
             case IgnoredEvent():
                 self._intake.report_ignored(self._channel, event.reason, event.detail)
             case InboundMessage():
-                replied, people = replied_message(envelope)
-                self._quotes.learn_names(people)
-                await self._handle_message(event, replied)
+                await self._handle_message(event, envelope, bot)
             case MessageDeletion():
                 async with self._locks.hold(event.key.chat):
                     await self._intake.handle_deletion(event)
@@ -135,16 +136,35 @@ class FeishuReceiver:
                 assert_never(event)
         return ACCEPTED
 
-    async def _handle_message(self, message: InboundMessage, replied: str = "") -> None:
+    async def _handle_message(
+        self, message: InboundMessage, envelope: JsonNode, bot: FeishuBot
+    ) -> None:
+        """Hand over a message, with what its event lacks."""
         self._private_chats.remember_message(message)
-        message = self._media_groups.assign_album(message)
+        album = self._media_groups.assign_album(message).album
+        event = envelope["event"]["message"]
+        self._lookups.learn(event)
         async with self._locks.hold(message.key.chat):
-            meant = or_help(await self._quotes.add(message, replied))
-            if isinstance(meant, IgnoredEvent):
-                self._intake.report_ignored(self._channel, meant.reason, meant.detail)
-                return
+            context = self._lookups.known
+            if await self._may_be_meant(message):
+                context = await self._lookups.find(message, event)
+                whole = parse_event(envelope, bot, context)
+                message = whole if isinstance(whole, InboundMessage) else message
+            await self._receive(replace(message, album=album))
+            self._lookups.remember(message, event, context)
+
+    async def _may_be_meant(self, message: InboundMessage) -> bool:
+        """Return whether a message may be for the bot; the bus decides."""
+        if message.is_addressed or message.replies_to or self._answers_all:
+            return True
+        return await self._intake.has_conversation(message.key)
+
+    async def _receive(self, message: InboundMessage) -> None:
+        meant = or_help(message)
+        if isinstance(meant, IgnoredEvent):
+            self._intake.report_ignored(self._channel, meant.reason, meant.detail)
+        else:
             await self._intake.receive(meant)
-        self._quotes.remember(message, replied)
 
     async def _handle_press(self, press: ButtonPress) -> PressResponse:
         """Act on a press. The platform does not repeat one: what was not kept has to be pressed again."""
@@ -185,7 +205,9 @@ class FeishuReceiver:
                 key=menu.event_id,
             )
             return
-        await self._handle_message(_menu_command(self._channel, menu, *known))
+        command = _menu_command(self._channel, menu, *known)
+        async with self._locks.hold(command.key.chat):
+            await self._receive(command)
 
 
 def _menu_command(channel: str, menu: MenuClick, chat: str, sender: Sender) -> InboundMessage:

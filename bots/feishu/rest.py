@@ -27,6 +27,9 @@ from bus.retry import Backoff
 _TOKEN_PATH: Final = "/open-apis/auth/v3/tenant_access_token/internal"  # noqa: S105 - a path
 _FAILURE_DELAYS: Final = Backoff()
 
+QueryParams = Mapping[str, str | list[str]]
+"""Query parameters; a list repeats its parameter."""
+
 _RENEW_S: Final = 600.0
 """A token is renewed this long before it expires. The platform hands out a new one in its last
 half hour, and the old one stays good, so that nothing fails in between."""
@@ -155,7 +158,7 @@ class FeishuRestClient:
         method: str,
         path: str,
         *,
-        params: Mapping[str, str] | None = None,
+        params: QueryParams | None = None,
         body: RequestBody | None = None,
         limit_s: float | None = None,
     ) -> Mapping[str, Any]:
@@ -319,7 +322,7 @@ class FeishuRequest:
 
     method: str
     path: str
-    params: Mapping[str, str] = field(default_factory=dict)
+    params: QueryParams = field(default_factory=dict)
     body: RequestBody | None = None
     limit_s: float = 20.0
 

@@ -14,7 +14,7 @@ class FeishuTimeouts:
         call_s: One API call.
         upload_s: One upload (30 MB on a slow line).
         connect_s: Fetching the connection's endpoint, and the handshake.
-        quote_s: Reading what a message replies to, while its event waits to be answered.
+        lookup_s: All lookups of what a message's event lacks, while the event waits to be answered.
         ack_s: An event is answered within this, well or badly. The platform waits 3 s.
         press_s: A button press is answered within this: the platform shows an error after 3 s.
         ping_s: Between two pings, until the platform says otherwise (its default is 120 s).
@@ -28,7 +28,7 @@ class FeishuTimeouts:
     call_s: float = 20.0
     upload_s: float = 120.0
     connect_s: float = 15.0
-    quote_s: float = 1.0
+    lookup_s: float = 1.0
     ack_s: float = 2.5
     press_s: float = 2.0
     ping_s: float = 120.0

@@ -23,7 +23,7 @@ QUICK = FeishuTimeouts(
     call_s=5,
     upload_s=5,
     connect_s=5,
-    quote_s=5,
+    lookup_s=5,
     backoff=Backoff(first_s=0.02, cap_s=0.05),
     failed_retry_s=0.05,
     close_s=1,

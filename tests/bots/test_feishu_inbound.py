@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from bots.common.events import IgnoredEvent
 from bots.feishu.api import FeishuBot
-from bots.feishu.inbound import parse_event
+from bots.feishu.inbound import FeishuContext, parse_event
 from bots.feishu.json_node import JsonNode, parse_json
 from bus.messages import (
-    Attachment,
     ConversationKey,
     InboundMessage,
     MessageDeletion,
@@ -79,6 +78,7 @@ def test_every_field() -> None:
         is_addressed=True,
         track_replies=True,
         sent_at=1700000000.123,
+        order=1700000000123,
     )
 
 
@@ -123,7 +123,8 @@ def test_conversations(links: dict[str, Any], topic: str, replies_to: tuple[str,
             "ask @Bob Stone and @Bob Stone",
             True,
         ),
-        ("@_user_1 @_user_10", [AT_BOT], "@_user_10", True),
+        ("@_user_1 @_user_30", [AT_BOT], "@_user_30", True),
+        ("@_user_1 @_user_29:00", [AT_BOT, AT_BOB], "@Bob Stone9:00", True),
         ("@_all hi", [], "@all hi", False),
         ("@_allow hi", [], "@_allow hi", False),
         ("@_user_1", [AT_BOT], "", True),
@@ -169,7 +170,7 @@ POST = {
     ],
 }
 POST_TEXT = (
-    "Plan\nsee the page (https://example.org)\n\n```python\nprint(1)\n```\n@Bob@all\n:SMILE:?"
+    "Plan\nsee [the page](https://example.org)\n\n```python\nprint(1)\n```\n@Bob@all\n:SMILE:\n---?"
 )
 
 
@@ -191,56 +192,6 @@ def test_rich_text_that_names_the_bot_by_id() -> None:
     assert read(event(content, kind="post")).text == "/status"
 
 
-@pytest.mark.parametrize(
-    ("kind", "content", "expected"),
-    [
-        (
-            "image",
-            {"image_key": "img_1"},
-            Attachment(
-                name="image.png",
-                mime="image/png",
-                kind="image",
-                ref="messages/om_1/resources/img_1?type=image",
-            ),
-        ),
-        (
-            "file",
-            {"file_key": "f/1", "file_name": "a\x00b.pdf"},
-            Attachment(
-                name="ab.pdf",
-                mime="application/pdf",
-                kind="file",
-                ref="messages/om_1/resources/f%2F1?type=file",
-            ),
-        ),
-        (
-            "audio",
-            {"file_key": "f1", "duration": 2000},
-            Attachment(
-                name="audio.opus",
-                mime="audio/ogg",
-                kind="audio",
-                ref="messages/om_1/resources/f1?type=file",
-            ),
-        ),
-        (
-            "media",
-            {"file_key": "f1", "file_name": "film.mp4"},
-            Attachment(
-                name="film.mp4",
-                mime="video/mp4",
-                kind="video",
-                ref="messages/om_1/resources/f1?type=file",
-            ),
-        ),
-    ],
-)
-def test_files(kind: str, content: object, expected: Attachment) -> None:
-    inbound = read(event(content, kind=kind))
-    assert (inbound.text, inbound.attachments) == ("", (expected,))
-
-
 def test_files_beside_rich_text() -> None:
     content = {"content": [], "files": [{"file_key": "f1", "file_name": "a.txt"}]}
     (file,) = read(event(content, kind="post")).attachments
@@ -255,8 +206,9 @@ def test_files_beside_rich_text() -> None:
         (parsed(b"[" * 100_000), Disposition.UNSUPPORTED),
         (parsed(b"[]"), Disposition.UNSUPPORTED),
         (parsed(b'{"header": {"event_type": 7}, "event": "x"}'), Disposition.UNSUPPORTED),
-        (event(kind="sticker"), Disposition.UNSUPPORTED),
-        (event(kind="interactive"), Disposition.UNSUPPORTED),
+        (event({"file_key": "x"}, kind="sticker"), Disposition.UNSUPPORTED),
+        (event(kind="vote"), Disposition.UNSUPPORTED),
+        (event(kind="system", chat_type="p2p"), Disposition.UNSUPPORTED),
         (event("not json"), Disposition.UNSUPPORTED),
         (event("[" * 100_000), Disposition.UNSUPPORTED),
         (event("[]"), Disposition.UNSUPPORTED),
@@ -339,7 +291,9 @@ JSON = st.recursive(
 @settings(max_examples=150, deadline=None)
 @given(
     content=JSON,
-    kind=st.sampled_from(["text", "post", "file", "image"]),
+    kind=st.sampled_from(
+        ["text", "post", "file", "image", "interactive", "todo", "system", "merge_forward", "vote"]
+    ),
     mentions=JSON,
     fields=st.dictionaries(
         st.sampled_from(["thread_id", "root_id", "chat_type", "create_time"]), JSON
@@ -356,7 +310,7 @@ def test_any_json_is_read_or_ignored(
         assert found.detail
 
 
-@pytest.mark.parametrize("clock", [None, "", "soon", "-1", "9" * 400, 7, "١٢"])
+@pytest.mark.parametrize("clock", [None, "", "soon", "-1", "9" * 400, 7.5, True, "١٢"])
 def test_a_strange_clock_is_no_clock(clock: object) -> None:
     assert read(event(create_time=clock)).sent_at is None
 
@@ -367,27 +321,29 @@ def test_an_event_without_an_id_goes_by_its_message() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "content", "said"),
-    [
-        ("sticker", {"file_key": "x"}, ["a sticker"]),
-        ("share_chat", {"chat_id": "oc_2"}, ["the card of a group"]),
-        ("location", {"name": "Main St 1", "longitude": "1"}, ["a place", "Main St 1"]),
-        ("vote", {"topic": "Lunch?", "options": ["a"]}, ["a poll", "Lunch?"]),
-        (
-            "interactive",
-            {"title": "Build", "elements": [[{"tag": "text", "text": "failed "}], [{"tag": "hr"}]]},
-            ["a card", "Build", "failed"],
-        ),
-        ("interactive", {"elements": 7}, ["a card"]),
-    ],
+    "links", [{"chat_type": "p2p"}, {"parent_id": "om_card"}, {"thread_id": "omt"}]
 )
-def test_what_has_no_words_is_told_in_private(kind: str, content: object, said: list[str]) -> None:
-    inbound = read(event(content, kind=kind, chat_type="p2p"))
-    first, *lines = inbound.text.splitlines()
-    assert first.startswith("[Not readable here: ")
-    assert all(part in inbound.text for part in said)
-    assert len(lines) == len(said) - 1
-    assert ignored(event(content, kind=kind)).reason is Disposition.UNSUPPORTED
+def test_what_has_no_words_is_named_where_it_is_for_the_bot(links: dict[str, Any]) -> None:
+    assert read(event({"file_key": "x"}, kind="sticker", **links)).text == "[Sticker]"
+    assert ignored(event({"file_key": "x"}, kind="sticker")).reason is Disposition.UNSUPPORTED
+
+
+def test_a_card_is_somebody_elses_words_unless_a_bot_sent_it() -> None:
+    card = {"title": "Build", "elements": [[{"tag": "text", "text": "failed"}]]}
+    passed_on = read(event(card, kind="interactive", chat_type="p2p"))
+    assert (passed_on.text, passed_on.quoted) == ("", "[Forwarded]\n> **Build**\n> failed")
+    assert passed_on.is_forwarded
+    app = {"sender_id": {"open_id": "ou_app"}, "sender_type": "app", "tenant_key": "t1"}
+    spoken = read(event(card, kind="interactive", sender=app, mentions=[AT_BOT]))
+    assert (spoken.text, spoken.quoted, spoken.is_forwarded) == ("**Build**\nfailed", "", False)
+
+
+def test_a_type_that_the_event_does_not_tell_is_read_from_the_api() -> None:
+    item = {"message_id": "om_1", "msg_type": "vote", "body": {"content": '{"topic": "Lunch?"}'}}
+    context = FeishuContext(page=[JsonNode(item)], names={"ou_alice": "Alice"})
+    found = parse_event(event({}, kind="nonsupport", chat_type="p2p"), BOT, context)
+    assert isinstance(found, InboundMessage)
+    assert (found.text, found.sender.name) == ("[Poll: Lunch?]", "Alice")
 
 
 def test_a_message_of_the_system_says_nothing() -> None:
@@ -429,7 +385,7 @@ def test_forwarded_messages_are_a_file() -> None:
     inbound = read(event("Merged and Forwarded Message", kind="merge_forward", chat_type="p2p"))
     (attachment,) = inbound.attachments
     assert (attachment.name, attachment.ref) == ("forwarded-messages.md", "forwarded/om_1")
-    assert inbound.text == ""
+    assert (inbound.text, inbound.quoted, inbound.is_forwarded) == ("", "", True)
 
 
 def test_a_mention_by_another_bot_is_left_to_the_bus() -> None:

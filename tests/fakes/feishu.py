@@ -1,9 +1,9 @@
 """A Feishu server on 127.0.0.1, independent of the SDK, and no kinder than the platform."""
 
-import json
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack
 
@@ -16,6 +16,7 @@ from tests.fakes.feishu_cardkit import SCOPE, CardKitService
 from tests.fakes.feishu_post import FeishuWebhookSender
 from tests.fakes.feishu_push import FeishuConnection, PushService
 from tests.fakes.feishu_rest import RestApi
+from tests.fakes.feishu_shown import event_content
 from tests.fakes.feishu_state import (
     BOT_OPEN_ID,
     FeishuCall,
@@ -58,9 +59,10 @@ class FakeFeishu:
     Use it as `async with FakeFeishu() as feishu:` inside a test (not across a fixture's yield).
     Configure Parley with `feishu.settings`, a `channels.feishu` section.
 
-    Speak as a user: `dm`, `mention`, `say`, `file`, `press`, `withdraw`, `click_menu`, `open_chat`, `add_bot`,
-    `push` (any event). Each returns the `FeishuMessage`
-    (or `FeishuEvent`). Events are pushed to a random connection until acknowledged with code 200.
+    Speak as a user: `dm`, `mention`, `say`, `message` (any type), `file`, `forward`, `forward_messages`, `press`,
+    `withdraw`, `click_menu`, `open_chat`, `add_bot`, `push` (any event). Each returns the `FeishuMessage`
+    (or `FeishuEvent`). `state.people`, `state.titles`, `state.members` hold names.
+    Events are pushed to a random connection until acknowledged with code 200.
     Look: `messages(chat)`, `answers(chat)`, `answers_to(message)`, `event_of(message)`, `calls(op)`,
     `files`, `connections`, `past_connections`, `violations` (must stay empty).
     Wait: `await wait_for(lambda: feishu.answers(chat))`, asked again after every change.
@@ -71,7 +73,8 @@ class FakeFeishu:
     Lack: `rest.scopes` (what the tenant granted), `rest.activate_status`, `rest.has_bot`.
 
     Operations: token, endpoint, bot.info, scopes, message.create, message.reply, message.patch,
-    message.get, message.delete, reaction.create, reaction.delete, image.create, file.create, card.create,
+    message.get, message.delete, chat.get,
+    chat.members, users.batch, reaction.create, reaction.delete, image.create, file.create, card.create,
     card.update, card.settings, card.content, card.convert. Card entities need `allow_cardkit`.
 
     Args:
@@ -201,19 +204,37 @@ class FakeFeishu:
 
     async def forward(self, *texts: str, user: str = "ou_alice") -> FeishuMessage:
         """Forward what others said, one person each, in private."""
-        held = [
-            {
-                "message_id": self.state.next_id("om_held"), "msg_type": "text", "create_time": "1700000000000",
-                "sender": {"id": f"ou_other{number}", "id_type": "open_id", "sender_type": "user"},
-                "body": {"content": json.dumps({"text": text})},
-            }
+        said = [
+            FeishuMessage("", "oc_elsewhere", f"ou_other{number}", "text", {"text": text}, made_at=1_700_000_000)
             for number, text in enumerate(texts)
         ]  # fmt: skip
-        content = {"content": "Merged and Forwarded Message"}
-        chat = f"oc_dm_{user}"
-        message = await self.message("merge_forward", content, chat=chat, user=user, private=True)
-        self.state.forwards[message.id] = held
-        return message
+        return await self.forward_messages(*said, user=user)
+
+    async def forward_messages(
+        self,
+        *messages: FeishuMessage,
+        user: str = "ou_alice",
+        chat: str = "",
+        **extra: Unpack[FeishuMessageOptions],
+    ) -> FeishuMessage:
+        """Forward messages as one, in private or to a chat."""
+        kind, content = "merge_forward", {"content": "Merged and Forwarded Message"}
+        extra = {**extra, "private": not chat}
+        where = chat or f"oc_dm_{user}"
+        forwarded = FeishuMessage(self.state.next_id("om_user"), where, user, kind, content)
+        self.state.forwards[forwarded.id] = self._held(messages, forwarded.id)
+        return await self._say(forwarded, extra)
+
+    def _held(
+        self, messages: Iterable[FeishuMessage], holder: str
+    ) -> list[tuple[FeishuMessage, str]]:
+        """Return copies of messages, each with the id of the one that it is in."""
+        held = []
+        for message in messages:
+            copy = replace(message, id=self.state.next_id("om_held"), reactions={})
+            inside = [one for one, _ in self.state.forwards.get(message.id, [])]
+            held += [(copy, holder), *self._held(inside, copy.id)]
+        return held
 
     async def picture(
         self, data: bytes, *, mime: str = "image/png", user: str = "ou_alice"
@@ -239,10 +260,13 @@ class FakeFeishu:
         **extra: Unpack[FeishuMessageOptions],
     ) -> FeishuMessage:
         """Send a message of any type."""
+        made = FeishuMessage(self.state.next_id("om_user"), chat, user, kind, content)
+        return await self._say(made, extra)
+
+    async def _say(self, message: FeishuMessage, extra: FeishuMessageOptions) -> FeishuMessage:
         replied = self.state.messages.get(extra.get("reply_to", ""))
-        message = FeishuMessage(
-            self.state.next_id("om_user"), chat, user, kind, content, thread=extra.get("thread", "")
-        )
+        message.thread = extra.get("thread", "")
+        message.mentions = extra.get("mentions", [])
         if replied is not None:
             message.reply_to = replied.id
             message.root = replied.root or replied.id
@@ -447,6 +471,12 @@ class FakeFeishu:
         """Grant the app the scope for card entities."""
         self.rest.scopes.add(SCOPE)
 
+    def allow_names(self) -> None:
+        """Grant the app the optional scopes for names of people and groups."""
+        self.rest.scopes |= {
+            "im:chat:readonly", "contact:contact.base:readonly", "contact:user.base:readonly",
+        }  # fmt: skip
+
     def revoke_tokens(self) -> None:
         """Make every tenant token invalid."""
         self.rest.revoke_tokens()
@@ -491,7 +521,7 @@ class FakeFeishu:
             "chat_id": message.chat,
             "chat_type": "p2p" if extra.get("private") else "group",
             "message_type": message.type,
-            "content": json.dumps(message.content, ensure_ascii=False),
+            "content": event_content(message),
         }
         links = {
             "root_id": message.root,

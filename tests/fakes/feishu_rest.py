@@ -12,6 +12,7 @@ from aiohttp import BodyPartReader, web
 
 from tests.fakes import feishu_cards
 from tests.fakes.feishu_cardkit import SCOPE, CardKitService
+from tests.fakes.feishu_shown import CARD_FORMS, shown_content
 from tests.fakes.feishu_state import (
     BOT_OPEN_ID,
     FeishuApiError,
@@ -47,6 +48,9 @@ _NEEDED = {
     "image.create": {"im:resource", "im:resource:upload"},
     "file.create": {"im:resource", "im:resource:upload"},
     "message.get": {"im:message:readonly", "im:message"},
+    "chat.get": {"im:chat", "im:chat:read", "im:chat:readonly"},
+    "chat.members": {"im:chat", "im:chat:readonly", "im:chat.members:read"},
+    "users.batch": {"contact:contact.base:readonly"},
     "message.delete": {"im:message:recall", "im:message"},
     "card.create": {SCOPE},
     "card.update": {SCOPE},
@@ -55,6 +59,8 @@ _NEEDED = {
     "card.convert": {SCOPE},
 }
 """An operation needs any one of these scopes."""
+MEMBERS_PAGE = 100
+USERS_BATCH = 50
 _FILE_TYPES = {"opus", "mp4", "pdf", "doc", "xls", "ppt", "stream"}
 _EMOJIS = {"OK", "DONE", "CrossMark", "THUMBSUP", "Typing", "OnIt"}
 _MAGIC = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM")
@@ -97,6 +103,9 @@ class RestApi:
             ("PATCH", f"{_IM}/messages/{{id}}", "message.patch", self._patch),
             ("GET", f"{_IM}/messages/{{id}}", "message.get", self._get),
             ("DELETE", f"{_IM}/messages/{{id}}", "message.delete", self._delete),
+            ("GET", f"{_IM}/chats/{{id}}", "chat.get", self._chat),
+            ("GET", f"{_IM}/chats/{{id}}/members", "chat.members", self._members),
+            ("GET", "/open-apis/contact/v3/users/batch", "users.batch", self._users),
             *self.cardkit.table(),
             ("POST", f"{_IM}/messages/{{id}}/reactions", "reaction.create", self._react),
             ("GET", f"{_IM}/messages/{{id}}/reactions", "reaction.list", self._reactions),
@@ -319,16 +328,84 @@ class RestApi:
         return {"data": {}}
 
     async def _get(self, request: web.Request, body: Body) -> dict[str, Any]:
+        form = request.query.get("card_msg_content_type")
+        names = request.query.get("with_sender_name", "false")
+        known = {"user_id_type", "card_msg_content_type", "with_sender_name"}
+        if set(request.query) - known or form not in CARD_FORMS or names not in {"true", "false"}:
+            self._bad("message.get", f"query {dict(request.query)}")
         message = self._state.messages.get(request.match_info["id"])
         if message is None:
             self._bad("message.get", f"no message {request.match_info['id']}")
+        if message.chat in self._state.left:
+            raise FeishuApiError(230002, "Bot/User can NOT be out of the chat.")
         held = self._state.forwards.get(message.id, [])
+        items = [
+            self._item(one, above, form, named=names == "true")
+            for one, above in [(message, ""), *held]
+        ]
+        return {"data": {"items": items}}
+
+    def _item(
+        self, message: FeishuMessage, above: str, form: str | None, *, named: bool
+    ) -> dict[str, Any]:
         writer = {"id": message.sender, "id_type": "open_id", "sender_type": "user"}
         if message.by_bot:
             writer = {"id": self._app_id, "id_type": "app_id", "sender_type": "app"}
-        body_of = {"content": json.dumps(message.content, ensure_ascii=False)}
-        shown = {**_shown(message), "deleted": message.gone, "sender": writer, "body": body_of}
-        return {"data": {"items": [shown, *held]}}
+        elif message.sender.startswith("cli_"):
+            writer |= {"id_type": "app_id", "sender_type": "app"}
+        if named and (name := self._state.people.get(message.sender)):
+            writer["sender_name"] = name
+        item = {**_shown(message), "deleted": message.gone, "sender": writer, "body": {}}
+        if not message.gone:
+            item["body"] = {"content": shown_content(message, form)}
+        if message.mentions:
+            item["mentions"] = [
+                {**mention, "id": mention["id"]["open_id"], "id_type": "open_id"}
+                for mention in message.mentions
+            ]
+        return item | ({"upper_message_id": above} if above else {})
+
+    async def _chat(self, request: web.Request, body: Body) -> dict[str, Any]:
+        title = self._state.titles.get(request.match_info["id"])
+        return {"data": {"chat_mode": "group"} | ({"name": title} if title else {})}
+
+    async def _members(self, request: web.Request, body: Body) -> dict[str, Any]:
+        chat, query = request.match_info["id"], request.query
+        known = {"member_id_type", "page_size", "page_token"}
+        size = query.get("page_size", "20")
+        if set(query) - known or not size.isdigit() or not 1 <= int(size) <= MEMBERS_PAGE:
+            self._bad("chat.members", f"query {dict(query)}")
+        if chat in self._state.left or chat not in self._state.chats:
+            raise FeishuApiError(232011, "Operator can NOT be out of the chat.")
+        start = query.get("page_token", "members-0").removeprefix("members-")
+        if not start.isdigit():
+            self._bad("chat.members", f"page_token {query['page_token']}")
+        members = self._state.members.get(chat, [])
+        end = int(start) + int(size)
+        items = [
+            {
+                "member_id_type": "open_id",
+                "member_id": user,
+                "name": self._state.people.get(user, ""),
+            }
+            for user in members[int(start) : end]
+        ]
+        more = {"page_token": f"members-{end}"} if end < len(members) else {}
+        told = {"items": items, "has_more": bool(more), "member_total": len(members)}
+        return {"data": told | more}
+
+    async def _users(self, request: web.Request, body: Body) -> dict[str, Any]:
+        users = request.query.getall("user_ids", [])
+        if set(request.query) - {"user_ids", "user_id_type"} or not 1 <= len(users) <= USERS_BATCH:
+            self._bad("users.batch", f"query {request.query}")
+        named = "contact:user.base:readonly" in self.scopes
+        people = self._state.people
+        items = [
+            {"open_id": user} | ({"name": people[user]} if named else {})
+            for user in users
+            if user in people
+        ]
+        return {"data": {"items": items}}
 
     async def _delete(self, request: web.Request, body: Body) -> dict[str, Any]:
         message = self._find(request, "message.delete")
@@ -376,7 +453,12 @@ class RestApi:
         if request.query.get("type") not in {"image", "file"}:
             self._bad("resource", f"query {dict(request.query)}")
         found, said = self._state.resources.get(key), self._state.messages.get(message)
-        if found is None or said is None or key not in json.dumps(said.content):
+        if said is not None and said.type == "interactive":
+            raise FeishuApiError(234043, "Unsupported message type.")
+        held = [one for one, _ in self._state.forwards.get(message, [])]
+        holders = [one for one in [said, *held] if one is not None]
+        if found is None or not any(key in json.dumps(one.content) for one in holders):
+            # Of forwarded messages, only the one that holds them hands out their files.
             raise FeishuApiError(234003, "File not in msg.")
         kind, mime, content = found
         if kind != request.query["type"]:

@@ -13,11 +13,12 @@ from Crypto.Util.Padding import pad
 from bots.common.events import IgnoredEvent
 from bots.common.webhooks import WebhookRejected, WebhookRequest, parse_json_object
 from bots.feishu.api import FeishuBot
+from bots.feishu.content import UnsupportedContent, read_message
 from bots.feishu.encryption import sign_request as sign_feishu
-from bots.feishu.forwarded import transcript
 from bots.feishu.frame_assembler import FrameAssembler
 from bots.feishu.inbound import parse_event as parse_feishu
 from bots.feishu.json_node import JsonNode, parse_json
+from bots.feishu.quotes import quote_message
 from bots.feishu.sdk import Frame, FrameCodec, FrameError
 from bots.feishu.webhook import FeishuWebhookSecrets
 from bots.slack.buttons import parse_button_press
@@ -166,6 +167,15 @@ def feishu_message(kind: str, content: object, **fields: object) -> dict[str, An
 POST = {"title": "t", "content": [[{"tag": "text", "text": "a"}, {"tag": "at", "user_id": "@_user_1"},
         {"tag": "a", "href": "https://x", "text": "b"}, {"tag": "img", "image_key": "i"},
         {"tag": "media", "file_key": "f"}, {"tag": "md", "text": "*c*"}]]}  # fmt: skip
+CARD = {"schema": "2.0", "header": {"title": {"tag": "plain_text", "content": "t"}},
+        "body": {"elements": [
+            {"tag": "markdown", "content": "**a** <at id=ou_1></at> `&lt;` &lt;"},
+            {"tag": "column_set", "columns": [{"tag": "column", "elements": [{"tag": "hr"}]}]},
+            {"tag": "table", "columns": [{"name": "n"}], "rows": [{"n": 1}, {"n": [{"text": "x"}]}]},
+            {"tag": "chart", "chart_spec": {"title": {"text": "c"}, "data": {"values": [{"x": 1}]}}},
+            {"tag": "select_static", "options": [{"text": {"tag": "plain_text", "content": "o"}}]},
+            {"tag": "button", "text": {"tag": "plain_text", "content": "b"}, "behaviors": [{"default_url": "u"}]},
+        ]}}  # fmt: skip
 FEISHU_EVENTS = [
     feishu_message("text", {"text": "@_user_1 hi"}),
     feishu_message("text", {"text": "/new@Parley x"}, chat_type="p2p"),
@@ -174,6 +184,11 @@ FEISHU_EVENTS = [
     feishu_message("file", {"file_key": "f", "file_name": "../a.pdf", "file_size": 7}),
     feishu_message("image", {"image_key": "i"}),
     feishu_message("interactive", {"title": "card", "elements": [[{"tag": "text", "text": "x"}]]}),
+    feishu_message("interactive", {"user_dsl": json.dumps(CARD), "title": None}),
+    feishu_message("interactive", CARD, parent_id="om_0"),
+    feishu_message("todo", {"summary": POST, "due_time": "1700000000123"}),
+    feishu_message("vote", {"topic": "t", "options": ["a", "b"]}),
+    feishu_message("system", {"template": "{a} and {b}", "a": ["x"], "b": {"text": "y"}}),
     feishu_message("merge_forward", {"content": "Merged and Forwarded Message"}),
     feishu_event("im.message.recalled_v1", message_id="om_1", chat_id="oc_1", recall_time="1"),
     feishu_event("im.chat.member.bot.added_v1", chat_id="oc_1", operator_id={"open_id": "ou_a"}),
@@ -188,6 +203,8 @@ FORWARDED = [
      "body": {"content": '{"text": "@_user_1 hi"}'},
      "mentions": [{"key": "@_user_1", "name": "Bo"}]},
     {"msg_type": "post", "sender": {"id": "ou_2"}, "body": {"content": json.dumps(POST)}},
+    {"msg_type": "interactive", "sender": {"id": "cli_2", "sender_type": "app"},
+     "body": {"content": json.dumps(CARD)}, "upper_message_id": "om_1"},
 ]  # fmt: skip
 
 
@@ -227,10 +244,20 @@ def telegram_updates(rng: Random) -> str:
         return "refused"
 
 
+def feishu_page(items: list[JsonNode]) -> str:
+    """Read messages that the API shows, as forwarded ones and as one that somebody replied to."""
+    try:
+        read = read_message(items[0], names={}, held=items[1:]) if items else None
+    except UnsupportedContent:
+        return "refused"
+    quote_message(items, {}).text.encode()
+    return "message" if read and read.text else "ignored"
+
+
 def feishu_events(rng: Random) -> str:
     if rng.random() < 0.2:
         items = damage_json(rng, FORWARDED, FEISHU_EVENTS)
-        return "message" if isinstance(items, list) and transcript(items) else "ignored"
+        return feishu_page([JsonNode(item) for item in items] if isinstance(items, list) else [])
     data = to_json(damage_json(rng, rng.choice(FEISHU_EVENTS), FEISHU_EVENTS))
     data = damage_bytes(rng, data) if rng.random() < 0.3 else data
     return meaning(parse_feishu(JsonNode(parse_json(data)), FEISHU))

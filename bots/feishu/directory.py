@@ -1,0 +1,145 @@
+"""Names of people and groups: Feishu's events and messages tell ids."""
+
+import logging
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+
+from bots.feishu.api import FeishuApi
+from bots.feishu.content import mentioned_people
+from bots.feishu.errors import FeishuError
+from bots.feishu.json_node import JsonNode
+from bots.feishu.people import YOU
+from bus.bounded import BoundedDict
+
+_log: Final = logging.getLogger(__name__)
+
+FRESH_S: Final = 3600.0
+"""How long a name is trusted, and how long one that cannot be had is not asked for again."""
+
+_MAX_NAMES: Final = 20_000
+_MAX_GROUPS: Final = 1_000
+_MAX_GROUPS_ASKED: Final = 5
+_MAX_PEOPLE_ASKED: Final = 50
+"""People in one call: the platform's limit."""
+
+
+@dataclass(slots=True)
+class _Roster:
+    """How far the members of a group were read: the next page's token; None = all were."""
+
+    page_token: str | None
+    expires_at: float
+
+
+class FeishuDirectory:
+    """Knows names by id.
+
+    They come from messages, which name whom they mention and, where the app may read them, who wrote them; from the
+    members of a group (scope `im:chat:readonly` or `im:chat.members:read`); from the contacts
+    (`contact:contact.base:readonly` with `contact:user.base:readonly`); and from groups (`im:chat:readonly` or
+    `im:chat:read`). All scopes are optional: what the app may not read stays without a name.
+
+    Args:
+        api: Groups and contacts.
+        app_id: Author of the bot's own messages.
+        clock: Monotonic, seconds.
+    """
+
+    def __init__(
+        self, api: FeishuApi, app_id: str, clock: Callable[[], float] = anyio.current_time
+    ) -> None:
+        self._api = api
+        self._own = {app_id: YOU}
+        self._clock = clock
+        self._names = BoundedDict[str, str](_MAX_NAMES)
+        self._fresh_until = BoundedDict[str, float](_MAX_NAMES)
+        self._rosters = BoundedDict[str, _Roster](_MAX_GROUPS)
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """Names by id; "" for those that cannot be had, `YOU` for the bot's app."""
+        return ChainMap(self._own, self._names)
+
+    def learn(self, names: Mapping[str, str]) -> None:
+        """Note names."""
+        for key, name in names.items():
+            if key and name:
+                self._names[key] = name
+                self._fresh_until[key] = self._clock() + FRESH_S
+
+    def learn_from(self, messages: Iterable[JsonNode]) -> None:
+        """Note the names that messages of an event or of the API tell."""
+        for message in messages:
+            self.learn(mentioned_people(message))
+            sender = message["sender"]
+            self.learn({sender.text("id"): sender.text("sender_name")})
+
+    def lacks(self, key: str) -> bool:
+        """Return whether a name is worth asking for."""
+        return self._clock() >= self._fresh_until.get(key, 0.0)
+
+    async def look_up(self, keys: Iterable[str], group: str = "") -> None:
+        """Ask for names that are not known. Raises nothing; may be cancelled at any time.
+
+        Args:
+            keys: Ids of people and groups; others are left out.
+            group: The group whose members they may be; "" for none.
+        """
+        wanted = list(dict.fromkeys(key for key in keys if self.lacks(key)))
+        groups = [key for key in wanted if key.startswith("oc_")]
+        for key in groups[:_MAX_GROUPS_ASKED]:
+            await self._ask_group(key)
+        people = [key for key in wanted if key.startswith("ou_")]
+        if people and group:
+            await self._read_members(group, people)
+        people = [key for key in people if self.lacks(key)]
+        if people:
+            await self._ask_contacts(people[:_MAX_PEOPLE_ASKED])
+
+    def give_up(self, keys: Iterable[str]) -> None:
+        """Note that names cannot be had for now; one that was known before stays."""
+        for key in keys:
+            self._names.setdefault(key, "")
+            self._fresh_until[key] = self._clock() + FRESH_S
+
+    async def _ask_group(self, group: str) -> None:
+        try:
+            name = await self._api.get_chat_name(group)
+        except FeishuError as error:
+            self._note_failure(error, [group])
+            return
+        self.learn({group: name})
+        self.give_up([] if name else [group])
+
+    async def _read_members(self, group: str, people: Sequence[str]) -> None:
+        """Read the members of a group until the people are among them: from where that ended before."""
+        roster = self._rosters.get(group)
+        if roster is None or self._clock() >= roster.expires_at:
+            roster = self._rosters[group] = _Roster("", self._clock() + FRESH_S)
+        while roster.page_token is not None and any(map(self.lacks, people)):
+            try:
+                page = await self._api.list_members(group, roster.page_token)
+            except FeishuError as error:
+                _log.info("the members of a group cannot be read: %s", error)
+                roster.page_token = roster.page_token if error.retryable else None
+                return
+            self.learn(page.names)
+            roster.page_token = page.page_token or None
+
+    async def _ask_contacts(self, people: Sequence[str]) -> None:
+        try:
+            names = await self._api.list_users(people)
+        except FeishuError as error:
+            self._note_failure(error, people)
+            return
+        self.learn(names)
+        self.give_up(key for key in people if self.lacks(key))
+
+    def _note_failure(self, error: FeishuError, keys: Iterable[str]) -> None:
+        _log.info("names cannot be looked up: %s", error)
+        if not error.retryable:
+            self.give_up(keys)

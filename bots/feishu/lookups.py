@@ -1,0 +1,142 @@
+"""What a message event lacks: names, the group's title, forwarded messages, whole cards, what it replies to."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+
+from bots.feishu.api import FeishuApi
+from bots.feishu.content import (
+    MERGE_FORWARD,
+    UnsupportedContent,
+    is_withheld,
+    message_type,
+    read_message,
+)
+from bots.feishu.directory import FeishuDirectory
+from bots.feishu.errors import FeishuError
+from bots.feishu.inbound import FeishuContext
+from bots.feishu.json_node import JsonNode
+from bus.bounded import BoundedDict
+from bus.messages import InboundMessage
+
+_log: Final = logging.getLogger(__name__)
+
+_KEPT: Final = 2_000
+
+
+@dataclass(slots=True)
+class _Pages:
+    """Answers of the API that arrived in time: of the message itself, and of the one that it replies to."""
+
+    own: Sequence[JsonNode] = ()
+    parent: Sequence[JsonNode] = ()
+
+
+class FeishuLookups:
+    """Reads what a message event lacks, within a deadline: what does not arrive in time stays out.
+
+    Every message of a topic replies to the topic's first message, which is therefore quoted once: to the first
+    message that the bot gets, and again after a command (`/new` begins another thread).
+
+    Args:
+        api: Messages.
+        directory: Names.
+        timeout_s: Deadline of all lookups of one message: an event has to be acknowledged within 3 s.
+    """
+
+    def __init__(self, api: FeishuApi, directory: FeishuDirectory, *, timeout_s: float) -> None:
+        self._api = api
+        self._directory = directory
+        self._timeout_s = timeout_s
+        self._quoted_topics = BoundedDict[tuple[str, str], None](_KEPT)
+
+    @property
+    def known(self) -> FeishuContext:
+        """What is known without asking."""
+        return FeishuContext(names=self._directory.names)
+
+    def learn(self, event: JsonNode) -> None:
+        """Note the names of the people whom a message mentions (`event.message` of its event)."""
+        self._directory.learn_from([event])
+
+    async def find(self, message: InboundMessage, event: JsonNode) -> FeishuContext:
+        """Return what a message lacks. Raises nothing.
+
+        Args:
+            message: As it is read without lookups.
+            event: `event.message` of its event.
+        """
+        if message.text.startswith("/"):
+            return self.known
+        replied = "" if self._is_topic_quoted(message, event) else event.text("parent_id")
+        pages = _Pages()
+        with anyio.move_on_after(self._timeout_s):
+            async with anyio.create_task_group() as tasks:
+                if self._needs_page(message, event):
+                    tasks.start_soon(self._read_own, message.message_id, pages)
+                if replied:
+                    tasks.start_soon(self._read_parent, replied, pages)
+                if not message.is_private:
+                    tasks.start_soon(self._directory.look_up, [message.key.chat])
+            await self._look_up_names(message, event, pages)
+        return FeishuContext(
+            names=self._directory.names,
+            page=pages.own,
+            parent=pages.parent if replied else None,
+            chat_title=""
+            if message.is_private
+            else self._directory.names.get(message.key.chat, ""),
+        )
+
+    def remember(self, message: InboundMessage, event: JsonNode, context: FeishuContext) -> None:
+        """Note that the conversation of an accepted message has the first message of its topic."""
+        topic = (message.key.chat, message.reply_target.thread)
+        if not topic[1]:
+            return
+        if message.text.startswith("/"):
+            self._quoted_topics.pop(topic, None)
+        elif context.parent or not event.text("parent_id"):
+            self._quoted_topics[topic] = None
+
+    def _is_topic_quoted(self, message: InboundMessage, event: JsonNode) -> bool:
+        topic = (message.key.chat, message.reply_target.thread)
+        is_about_topic = event.text("parent_id") == event.text("root_id")
+        return is_about_topic and topic in self._quoted_topics
+
+    def _needs_page(self, message: InboundMessage, event: JsonNode) -> bool:
+        is_whole = message_type(event) != MERGE_FORWARD and not is_withheld(event)
+        return not is_whole or self._directory.lacks(message.sender.user_id)
+
+    async def _read_own(self, message: str, pages: _Pages) -> None:
+        pages.own = await self._read(message)
+
+    async def _read_parent(self, message: str, pages: _Pages) -> None:
+        pages.parent = await self._read(message)
+
+    async def _read(self, message: str) -> Sequence[JsonNode]:
+        try:
+            items = await self._api.get_messages(message)
+        except FeishuError as error:
+            _log.info("a message cannot be read: %s", error)
+            return ()
+        self._directory.learn_from(items)
+        return items
+
+    async def _look_up_names(self, message: InboundMessage, event: JsonNode, pages: _Pages) -> None:
+        """Look up the sender, and whoever has no name in the messages."""
+        names = self._directory.names
+        keys = [message.sender.user_id]
+        for shown, held in (
+            (event, pages.own[1:]),
+            *((page, pages.parent[1:]) for page in pages.parent[:1]),
+        ):
+            try:
+                keys += read_message(shown, names=names, held=held).unnamed
+            except UnsupportedContent as error:
+                _log.debug("nothing to name: %s", error)
+        keys += [item["sender"].text("id") for item in pages.parent[:1]]
+        group = "" if message.is_private else message.key.chat
+        await self._directory.look_up(keys, group)
