@@ -24,7 +24,7 @@ _MAX_ROWS: Final = 200
 """Rows of a table or chart that are read."""
 
 _UPGRADE: Final = ("请升级至最新版本客户端", "Please upgrade to the latest version")
-"""What the platform puts in place of a card JSON 2.0 for old clients begins like this."""
+"""The platform's substitute for a card JSON 2.0 begins with this text."""
 
 _STYLES: Final = (("bold", "**"), ("italic", "*"), ("strikethrough", "~~"))
 
@@ -70,7 +70,7 @@ def _elements(card: JsonNode) -> list[object]:
 
 
 def _unwrapped(content: JsonNode) -> tuple[JsonNode, JsonNode]:
-    """Return the card, and what the platform stores beside its own form of it."""
+    """Return the card, and the names that the platform stores beside its own form."""
     for name in ("user_dsl", "json_card"):
         if card := JsonNode.parse(content.raw(name)):
             return card, JsonNode.parse(content.raw("json_attachment"))
@@ -109,7 +109,7 @@ class _CardReader:
         return [self._row(element) for element in _elements(card)]
 
     def _row(self, element: object) -> str:
-        """Return an element, or one line of what the platform makes of a card for old clients."""
+        """Return an element, or one line of a card in the form for old clients."""
         if isinstance(element, list):
             return "".join(map(self._element, element))
         return self._element(element)
@@ -210,7 +210,7 @@ class _CardReader:
         return self._many(node.values("actions"), " ")
 
     def choice(self, node: JsonNode) -> str:
-        """Return a menu: what it asks for, and its options."""
+        """Return a menu: its placeholder and its options."""
         options = []
         for option in node.values("options"):
             fields = JsonNode(option)
@@ -310,7 +310,7 @@ class _CardReader:
         return f"{'#' * min(max(node.milliseconds('level') or 1, 1), 6)} {words}"
 
     def other(self, node: JsonNode) -> str:
-        """Return what an element of an unknown kind says: its own words, then those of the elements in it."""
+        """Return the words of an element of an unknown kind, then the words of the elements in it."""
         label = self._label(node, "content", "text", "title", "label", "placeholder")
         names = ("elements", "columns", "actions", "items", "options", "fields")
         return "\n".join(filter(None, [label, *(self._many(node.values(name)) for name in names)]))

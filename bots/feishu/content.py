@@ -1,7 +1,7 @@
-"""The one reader of Feishu messages: what any message says, as Markdown, and its files. Pure.
+"""The one reader of Feishu messages: turns any message into Markdown and files. Pure.
 
-It reads messages of events (`im.message.receive_v1`) and items of `GET im/v1/messages/:id`: messages that somebody
-replied to or forwarded, and cards of other bots.
+It reads messages of events (`im.message.receive_v1`) and items of `GET im/v1/messages/:id`, which are quoted and
+forwarded messages, and cards of other bots.
 """
 
 import re
@@ -66,10 +66,10 @@ class UnsupportedContent(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeishuContent:
-    """What a message says.
+    """The content of a message.
 
     Attributes:
-        text: Its words as Markdown; a line in brackets for what has none.
+        text: Its words as Markdown. A message without words, such as a sticker, is a line in brackets.
         attachments: Its files.
         mentions: Names of the people that it mentions, by open id.
         unnamed: Ids of people (`ou_...`) and groups (`oc_...`) whose names would make the text better.
@@ -379,7 +379,7 @@ def _file(holder: str, value: JsonNode, kind: Kind) -> Iterator[Attachment]:
 
 
 def _default_name(kind: Kind, duration_ms: int | None) -> str:
-    """Return a name for what has none: voice messages and videos say how long they are."""
+    """Return a name for an unnamed file. Voice messages and videos get their length in it."""
     suffix = {"audio": ".opus", "video": ".mp4"}.get(kind, "")
     length = f"-{round(duration_ms / 1000)}s" if duration_ms and suffix else ""
     return f"{kind}{length}{suffix}"
@@ -405,7 +405,7 @@ def _read_forwarded(message: JsonNode, held: Sequence[JsonNode], people: People)
 class _Transcript:
     """Forwarded messages as text: a line for each, its further lines indented, times after pauses.
 
-    People without a name are told apart by numbers.
+    People without a name get numbers.
 
     Attributes:
         text: The messages.

@@ -41,7 +41,7 @@ class FeishuDirectory:
     They come from messages, which name whom they mention and, where the app may read them, who wrote them; from the
     members of a group (scope `im:chat:readonly` or `im:chat.members:read`); from the contacts
     (`contact:contact.base:readonly` with `contact:user.base:readonly`); and from groups (`im:chat:readonly` or
-    `im:chat:read`). All scopes are optional: what the app may not read stays without a name.
+    `im:chat:read`). All scopes are optional: without them, names stay unknown.
 
     Args:
         api: Groups and contacts.

@@ -23,7 +23,7 @@ _JOINER: Final = "\u2060"
 
 
 def utc_minute(milliseconds: int | None) -> str:
-    """Return a time to the minute; "" if it is none.
+    """Return a time to the minute; "" for a time that does not exist.
 
     >>> utc_minute(1700000000123)
     '2023-11-14 22:13 UTC'

@@ -44,7 +44,7 @@ _COMMAND_SUFFIX: Final = re.compile(r"^(\s*/[A-Za-z0-9_-]+)@(\S+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeishuContext:
-    """What an event does not tell and the API does.
+    """Facts from the API that an event leaves out.
 
     Attributes:
         names: Names of people and groups by id.
@@ -89,8 +89,8 @@ def parse_event(
 
     Args:
         envelope: The event.
-        bot: Who the bot is.
-        context: What the API told about a message.
+        bot: Identity of the bot.
+        context: Facts from the API about a message.
 
     >>> envelope = JsonNode({"header": {"event_type": "im.chat.disbanded_v1"}})
     >>> parse_event(envelope, FeishuBot(open_id="ou_b", name="B")).detail
@@ -170,13 +170,13 @@ def _content(message: JsonNode, bot: FeishuBot, context: FeishuContext) -> Feish
 
 
 def _is_forwarded(message: JsonNode, sender: Sender) -> bool:
-    """Return whether a message is somebody else's: people cannot write cards, only pass them on."""
+    """Return whether a person passed a message on. Only bots write cards, so people's cards are passed on too."""
     kind = message_type(message)
     return kind == MERGE_FORWARD or (kind == CARD and not sender.is_bot)
 
 
 def _check_meant(message: JsonNode, sender: Sender, *, private: bool, is_addressed: bool) -> None:
-    """Raise _IgnoreEvent for messages that nobody means for the bot."""
+    """Raise _IgnoreEvent for messages that are not for the bot."""
     if sender.is_bot and (private or not is_addressed):
         raise _IgnoreEvent(Disposition.FROM_BOT, "the sender is an app")
     kind = message_type(message)

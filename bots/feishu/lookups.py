@@ -1,4 +1,4 @@
-"""What a message event lacks: names, the group's title, forwarded messages, whole cards, what it replies to."""
+"""Lookups that complete a message event: names, the group's title, the replied message, forwarded messages, cards."""
 
 import logging
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ class _Pages:
 
 
 class FeishuLookups:
-    """Reads what a message event lacks, within a deadline: what does not arrive in time stays out.
+    """Completes message events within a deadline, with the answers that arrive in time.
 
     Every message of a topic replies to the topic's first message, which is therefore quoted once: to the first
     message that the bot gets, and again after a command (`/new` begins another thread).
@@ -55,7 +55,7 @@ class FeishuLookups:
 
     @property
     def known(self) -> FeishuContext:
-        """What is known without asking."""
+        """The names that need no lookup."""
         return FeishuContext(names=self._directory.names)
 
     def learn(self, event: JsonNode) -> None:
@@ -63,7 +63,7 @@ class FeishuLookups:
         self._directory.learn_from([event])
 
     async def find(self, message: InboundMessage, event: JsonNode) -> FeishuContext:
-        """Return what a message lacks. Raises nothing.
+        """Look up what the event of a message leaves out. Raises nothing.
 
         Args:
             message: As it is read without lookups.
@@ -126,7 +126,7 @@ class FeishuLookups:
         return items
 
     async def _look_up_names(self, message: InboundMessage, event: JsonNode, pages: _Pages) -> None:
-        """Look up the sender, and whoever has no name in the messages."""
+        """Look up the name of the sender, and the names that the messages leave out."""
         names = self._directory.names
         keys = [message.sender.user_id]
         for shown, held in (

@@ -10,7 +10,7 @@ YOU: Final = "You"
 """The author of the bot's own words, for the model."""
 
 SOMEONE: Final = "someone"
-"""Stands for a person who was mentioned and whose name is unknown."""
+"""Replaces the unknown name of a person in a mention."""
 
 
 class People:
@@ -32,7 +32,7 @@ class People:
         self.unnamed: dict[str, None] = {}
 
     def find(self, user: str, name: str = "") -> str:
-        """Return a name: the known one, or the one that the message tells; "" if there is none."""
+        """Return the known name, or else the one in the message; "" if both are missing."""
         found = self._names.get(user, "") or name
         if user and not found:
             self.unnamed[user] = None

@@ -13,7 +13,7 @@ _STYLES: Final = (("codeInline", "`"), ("bold", "**"), ("italic", "*"), ("lineTh
 
 
 def post_body(content: JsonNode) -> JsonNode:
-    """Return the body of rich text: it is bare, or one of a map with one for each language."""
+    """Return the body of rich text. A message holds one body, or one for each language."""
     if content.values("content") or content.values("content_v2"):
         return content
     return next((body for body in content.nodes() if body.values("content")), content)

@@ -1,4 +1,4 @@
-"""What a message replies to, as a quotation. Pure."""
+"""Quotations of messages that people reply to. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final

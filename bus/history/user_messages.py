@@ -15,6 +15,7 @@ _BLOCK_TAGS = (
 )
 """Of what a framework puts before a person's words."""
 
+_QUOTED = re.compile(r"^(?:>[^\n]*|\[[^\n]*\])$", re.MULTILINE)
 _OPENING = re.compile(f"<({'|'.join(_BLOCK_TAGS)})>")
 _CLOSING = {tag: re.compile(rf"</{tag}>\s*") for tag in _BLOCK_TAGS}
 
@@ -72,14 +73,16 @@ def files_of(message: Message) -> list[Mapping[str, Any]]:
 
 
 def preview(text: str) -> str:
-    r"""Return the beginning of a text on one line.
+    r"""Return the beginning of a text on one line, without what it quotes (`bots/text/quotations.py`).
 
-    >>> preview("what  is\nthis")
+    >>> preview("what  is\nthis\n\n[Forwarded]\n> Ann: hi")
     'what is this'
+    >>> preview("> Ann: hi")
+    '> Ann: hi'
     >>> preview("word " * 20)
     'word word word word word word word word word word word word…'
     """
-    flat = " ".join(text.split())
+    flat = " ".join((_QUOTED.sub("", text).strip() or text).split())
     if len(flat) <= PREVIEW_CHARS:
         return flat
     cut = flat[:PREVIEW_CHARS]

@@ -1,4 +1,4 @@
-"""What a message points at reaches the agent, with its author. Real adapter, fake platform."""
+"""Messages that people reply to reach the agent, with their authors. Real adapter, fake platform."""
 
 from dataclasses import replace
 

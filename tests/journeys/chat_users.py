@@ -24,6 +24,11 @@ def without_progress_notices(shown: Iterable[str]) -> list[str]:
     return [text for text in shown if text not in WORKING]
 
 
+def own_words(text: str) -> str:
+    """Return what a person wrote, or the model repeated, without what they reply to."""
+    return text.partition("\n\n> ")[0]
+
+
 class ChatUser(ABC):
     """A user in one conversation of one platform."""
 
@@ -283,7 +288,7 @@ class FeishuGroupUser(ChatUser):
 
     @override
     def bot_messages(self) -> list[str]:
-        return [m.text for m in self._feishu.answers(self.room) if m.reply_to]
+        return [own_words(m.text) for m in self._feishu.answers(self.room) if m.reply_to]
 
     @override
     def misplaced_messages(self) -> list[str]:

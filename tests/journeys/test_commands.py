@@ -7,7 +7,7 @@ import httpx
 
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
-from tests.journeys.chat_users import ChatUser, PlatformServers
+from tests.journeys.chat_users import ChatUser, PlatformServers, own_words
 from tests.journeys.service import serving, with_model
 
 
@@ -92,7 +92,7 @@ async def test_bootstrap_and_new_do_not_wait_behind_a_hanging_run(tmp_path: Path
 
 def recite(request: ModelRequest) -> ModelReply:
     """Say all that people said in this conversation, and the number of the request."""
-    said = [str(m["content"]) for m in request.messages if m["role"] == "user"]
+    said = [own_words(str(m["content"])) for m in request.messages if m["role"] == "user"]
     return ModelReply(text=f"Heard {', '.join(said)}.")
 
 

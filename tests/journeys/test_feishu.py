@@ -40,6 +40,27 @@ async def test_an_answer_streams_into_its_card_and_replies_to_it_go_on(tmp_path:
         assert feishu.violations == []
 
 
+async def test_an_old_answer_is_known_again_after_a_new_beginning(tmp_path: Path) -> None:
+    async with FakeFeishu() as feishu, FakeModelServer() as model:
+        feishu.allow_cardkit()
+        feishu.state.people["ou_alice"] = "Alice"
+        async with serving(tmp_path, configured(feishu, model), "feishu"):
+            model.reply("Take the **ferry** at nine.", "Or the bus.", "Because it is cheap.")
+            asked = await feishu.dm("how do I get there?")
+            first = await first_card(feishu, asked)
+            await feishu.wait_for(lambda: "ferry" in first.text, timeout_s=15)
+            other = await first_card(feishu, await feishu.dm("how else?"))
+            await feishu.wait_for(lambda: other.text == "Or the bus.", timeout_s=15)
+            await feishu.wait_for(lambda: "DONE" in asked.emojis)
+            await first_card(feishu, await feishu.dm("/new"))
+            again = await first_card(feishu, await feishu.dm("why?", reply_to=first.id))
+            await feishu.wait_for(lambda: again.text == "Because it is cheap.", timeout_s=15)
+        (request,) = [r for r in model.requests if r.last_user_text.startswith("why?")]
+        assert request.last_user_text == "why?\n\n> You: Take the **ferry** at nine."
+        assert "Or the bus." not in str(request.messages)
+        assert feishu.violations == []
+
+
 async def test_killed_while_a_card_streams_the_same_card_is_finished(tmp_path: Path) -> None:
     async with FakeFeishu() as feishu, FakeModelServer(token_delay_s=0.1) as model:
         feishu.allow_cardkit()

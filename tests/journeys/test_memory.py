@@ -7,7 +7,7 @@ import anyio
 
 from tests.agent.memory_model import noted
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
-from tests.journeys.chat_users import PlatformServers
+from tests.journeys.chat_users import PlatformServers, own_words
 from tests.journeys.service import serving, with_model
 
 
@@ -40,7 +40,7 @@ async def test_each_place_knows_its_own_after_a_restart(tmp_path: Path) -> None:
             for number, user in enumerate(platforms.users):
                 await user.send(f"hello from {number}")
                 await user.wait_for_message(f"You said: hello from {number}")
-        asked = {r.last_user_text: r for r in model.requests}
+        asked = {own_words(r.last_user_text): r for r in model.requests}
         for number in range(len(platforms.users)):
             assert remembered(asked[f"I am mark{number}"]) == set()
             assert remembered(asked[f"hello from {number}"]) == {f"mark{number}"}

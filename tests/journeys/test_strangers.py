@@ -15,6 +15,7 @@ from tests.journeys.chat_users import (
     SlackDirectUser,
     SlackThreadUser,
     TelegramPrivateUser,
+    own_words,
 )
 from tests.journeys.service import Service, serving, with_model
 
@@ -173,7 +174,7 @@ async def test_lists_and_groups_decide_and_silence_is_explained(tmp_path: Path) 
 
 def _conversation(request: ModelRequest) -> str:
     """Return what a person said in a conversation."""
-    return " | ".join(str(m["content"]) for m in request.messages if m["role"] == "user")
+    return " | ".join(own_words(str(m["content"])) for m in request.messages if m["role"] == "user")
 
 
 async def _slack_goes_by_the_list(platforms: PlatformServers, service: Service) -> None:
@@ -243,7 +244,11 @@ async def _feishu_is_open_in_groups(platforms: PlatformServers, service: Service
     (card,) = platforms.feishu.answers(FEISHU_GROUP)
     again = await platforms.feishu.say("and you?", chat=FEISHU_GROUP, reply_to=card.id)
     await platforms.feishu.wait_for(
-        lambda: [m for m in platforms.feishu.answers_to(again) if m.text == "You said: and you?"]
+        lambda: [
+            m
+            for m in platforms.feishu.answers_to(again)
+            if m.text == "You said: and you?\n\n> You: You said: anybody"
+        ]
     )
     assert len(platforms.feishu.answers(FEISHU_GROUP)) == 2
     private = FeishuPrivateUser(platforms.feishu)
