@@ -129,9 +129,10 @@ class FeishuLookups:
         """Look up the name of the sender, and the names that the messages leave out."""
         names = self._directory.names
         keys = [message.sender.user_id]
+        own = pages.own[0] if pages.own and is_withheld(event) else event
         for shown, held in (
-            (event, pages.own[1:]),
-            *((page, pages.parent[1:]) for page in pages.parent[:1]),
+            (own, pages.own[1:]),
+            *((one, pages.parent[1:]) for one in pages.parent[:1]),
         ):
             try:
                 keys += read_message(shown, names=names, held=held).unnamed

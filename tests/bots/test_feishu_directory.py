@@ -85,6 +85,21 @@ async def test_shared_people_and_groups_are_found_in_private() -> None:
         assert feishu.violations == []
 
 
+CARD = {"schema": "2.0", "body": {"elements": [{"tag": "person", "user_id": "ou_eve"}]}}
+
+
+@pytest.mark.parametrize("card", [CARD, {"type": "template", "data": {}, "made_from": CARD}])
+async def test_people_on_a_card_have_names(card: dict[str, object]) -> None:
+    intake = RecordingIntake()
+    async with FakeFeishu() as feishu, running(adapter_for(feishu), intake):
+        feishu.allow_names()
+        feishu.state.people["ou_eve"] = "Eve"
+        await feishu.message("interactive", card, chat="oc_dm_ou_alice", private=True)
+        await feishu.wait_for(lambda: intake.received)
+        assert intake.received[0].quoted == "[Forwarded]\n> @Eve"
+        assert feishu.violations == []
+
+
 async def test_names_are_learned_from_mentions() -> None:
     intake = RecordingIntake()
     bob = [{"key": "@_user_1", "id": {"open_id": "ou_bob"}, "name": "Bob"}]
