@@ -15,7 +15,7 @@ from bots.feishu.people import YOU, People
 from bots.text.characters import safe_cut
 from bots.text.quotations import FORWARDED, quotation
 
-MAX_OWN_CHARS: Final = 4_000
+MAX_OWN_CHARS: Final = 10_000
 """The bot's own words are quoted up to this length: usually the conversation has the rest."""
 
 _UNREADABLE: Final = "[Not readable here: the message that this one replies to]"

@@ -92,12 +92,12 @@ async def test_long_words_of_its_own_are_shortened_visibly() -> None:
     async with FakeFeishu() as feishu, running(adapter := adapter_for(feishu), intake):
         question = await feishu.mention("hello", chat=GROUP)
         await feishu.wait_for(lambda: intake.received)
-        answer = await card(adapter, feishu, question, "word " * 2000)
+        answer = await card(adapter, feishu, question, "word " * 4_000)
         quoted = (await asked(feishu, intake, "why?", answer)).quoted
         assert len(quoted) < MAX_OWN_CHARS + 100
         assert quoted.endswith("more characters]")
-        long = await said(feishu, intake, "word " * 2000)
-        assert len((await asked(feishu, intake, "why?", long)).quoted) > 9000
+        long = await said(feishu, intake, "word " * 4_000)
+        assert len((await asked(feishu, intake, "why?", long)).quoted) > 19_000
 
 
 async def test_cards_of_other_bots_are_read() -> None:

@@ -167,7 +167,7 @@ async def test_lists_and_groups_decide_and_silence_is_explained(tmp_path: Path) 
             await _feishu_is_open_in_groups(platforms, service)
             assert await service.stop() == 0
         said = sorted(_conversation(request) for request in model.requests)
-        follow_ups = ["anybody | and you?", "me | and you?\n\n> You: You said: me"]
+        follow_ups = ["anybody | and you?", "me | and you?"]
         assert said == sorted(["anybody", "me", "me", "us", *follow_ups])
         assert platforms.violations == []
 
