@@ -23,6 +23,7 @@ from langgraph.graph.state import CompiledStateGraph
 from agent.config import AgentConfig
 from agent.config.subagents import INHERIT
 from agent.middleware import Middleware, chain_middleware, middleware_stack
+from agent.middleware.chat import ChatMiddleware
 from agent.middleware.clarification import ClarificationMiddleware
 from agent.middleware.dangling_tool_calls import DanglingToolCallMiddleware
 from agent.middleware.file_storage import FileStorageMiddleware
@@ -183,6 +184,7 @@ class AgentFactory:
                     UploadsMiddleware(
                         services.uploads.snapshot, supports_vision=spec.supports_vision
                     ),
+                    ChatMiddleware(),
                     SandboxMiddleware(services.sandboxes),
                     TodoListMiddleware() if options.is_plan_mode else None,
                     TitleMiddleware(title, model=title_model or None) if title.enabled else None,

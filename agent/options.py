@@ -147,14 +147,24 @@ def thread_id_for_run(context: object, config: Mapping[str, Any] | None) -> str:
     return found
 
 
-def _lookup(context: object, config: Mapping[str, Any] | None, key: str) -> str | None:
+def lookup(context: object, config: Mapping[str, Any] | None, key: str) -> object:
+    """Return a value of the runtime context, else of `config.configurable`; None = neither has it.
+
+    >>> lookup(None, {"configurable": {"chat": {"type": "group"}}}, "chat")
+    {'type': 'group'}
+    """
     configurable = (config or {}).get("configurable") or {}
     for source in (context, configurable):
         named = source if isinstance(source, Mapping) else {}
         value = named.get(key) or getattr(source, key, None)
         if value:
-            return str(value)
+            return value
     return None
+
+
+def _lookup(context: object, config: Mapping[str, Any] | None, key: str) -> str | None:
+    value = lookup(context, config, key)
+    return str(value) if value else None
 
 
 def _merged_options(config: RunnableConfig) -> dict[str, Any]:

@@ -1,10 +1,14 @@
 """Tells people's messages from the framework's, and strips the framework's blocks from them. Pure."""
 
 import re
+import unicodedata
 
 from langchain_core.messages import BaseMessage
 
-RESERVED_TAGS = ("uploaded_files", "system-reminder", "system_reminder")
+SPEAKER = "speaker"
+"""Tag of the line that names the author of a message in a group."""
+
+RESERVED_TAGS = (SPEAKER, "uploaded_files", "system-reminder", "system_reminder")
 """Tags of blocks that the framework puts into people's messages, or that models take for the framework's.
 
 People's text cannot contain them: they are escaped. Sections of the system prompt have other tags (`<memory>` ...);
@@ -19,8 +23,10 @@ HUMAN = "human"
 
 _NAMES = frozenset({SUMMARY, PLAN_REMINDER, LOOP_WARNING})
 _BLOCK_TAGS = ("uploaded_files", "current_uploads", "attachments", "system-reminder")
-_OPENING = re.compile(rf"<({'|'.join(_BLOCK_TAGS)})>", re.IGNORECASE | re.ASCII)
-_CLOSING = {tag: re.compile(rf"(?ai:</{tag}>)\s*") for tag in _BLOCK_TAGS}
+_OPENING = re.compile(
+    rf"<({'|'.join(_BLOCK_TAGS)})>|<({SPEAKER}) id=\"[^\"<>\n]*\">", re.IGNORECASE | re.ASCII
+)
+_CLOSING = {tag: re.compile(rf"(?ai:</{tag}>)\s*") for tag in (*_BLOCK_TAGS, SPEAKER)}
 
 
 def is_user_message(message: BaseMessage) -> bool:
@@ -51,7 +57,7 @@ def strip_framework_blocks(text: str) -> str:
     at = 0
     # One expression for whole blocks would look for the end of each opening that has none: quadratic.
     for opening in _OPENING.finditer(text):
-        tag = opening[1].lower()
+        tag = (opening[1] or opening[2]).lower()
         if opening.start() < at or tag in unclosed:
             continue
         closing = _CLOSING[tag].search(text, opening.end())
@@ -61,3 +67,13 @@ def strip_framework_blocks(text: str) -> str:
             kept.append(text[at : opening.start()])
             at = closing.end()
     return "".join((*kept, text[at:])).strip()
+
+
+def printable_character(character: str) -> str:
+    r"""Return a character, or `_` for one that is invisible or could forge a tag.
+
+    >>> printable_character("é"), printable_character("\u202e"), printable_character("<")
+    ('é', '_', '_')
+    """
+    hidden = unicodedata.category(character) in ("Cc", "Cf", "Zl", "Zp") and character != "\u200d"
+    return "_" if hidden or character in "<>" else character

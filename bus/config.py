@@ -56,8 +56,11 @@ class SessionConfig(BaseModel):
     users: dict[str, "SessionConfig"] = Field(default_factory=dict)
 
 
+LEAD_AGENT = "lead_agent"
+"""The embedded runtime's agent, and DeerFlow's; names that are no graph select a custom agent in it."""
+
 DEFAULT_SESSION = SessionConfig(
-    assistant_id="lead_agent",
+    assistant_id=LEAD_AGENT,
     config={"recursion_limit": 100},
     context={"thinking_enabled": True, "is_plan_mode": False, "subagent_enabled": False},
     busy="queue",
@@ -69,6 +72,7 @@ class ChannelPolicy(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
+    platform: str = ""
     enabled: bool = False
     allowed_users: list[str] = Field(default_factory=list)
     admin_users: list[str] = Field(default_factory=list)

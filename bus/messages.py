@@ -121,6 +121,7 @@ class RewindPoint:
         files: The files of the message, as the thread's uploads name them.
         earlier_ids: Ids that the message may have in the thread instead: of failed attempts.
         allow_duplicate: Whether the message may be repeated if the server cannot take it back.
+        sender: Who wrote the message; None = unknown, or whoever repeats it.
     """
 
     thread_id: str
@@ -129,6 +130,7 @@ class RewindPoint:
     files: tuple[Mapping[str, Any], ...] = ()
     earlier_ids: Annotated[tuple[str, ...], renamed("earlier_ids", "earlier")] = ()
     allow_duplicate: Annotated[bool, renamed("allow_duplicate", "may_stay")] = False
+    sender: Sender | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +192,16 @@ class InboundMessage:
     is_deleted: bool = False
     edit_count: Annotated[int, renamed("edit_count", "edits")] = 0
     edited_at: float = 0.0
+
+    @property
+    def chat_type(self) -> Literal["private", "group"]:
+        """What the agent is told of the chat: whether others read and write there."""
+        return "private" if self.is_private else "group"
+
+    @property
+    def author(self) -> Sender:
+        """Who wrote the words that the agent reads: of a message that is repeated, its first sender."""
+        return (self.rewind_point and self.rewind_point.sender) or self.sender
 
     @property
     def prompt(self) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from langchain.agents.middleware import AgentMiddleware
 
 from agent.middleware.chain import MiddlewareChain
+from agent.middleware.chat import ChatMiddleware
 from agent.middleware.clarification import ClarificationMiddleware
 from agent.middleware.dangling_tool_calls import DanglingToolCallMiddleware
 from agent.middleware.file_storage import FileStorageMiddleware
@@ -44,6 +45,7 @@ MIDDLEWARE_ORDER: tuple[type[Middleware], ...] = (
     SanitizationMiddleware,
     ThreadDataMiddleware,
     UploadsMiddleware,
+    ChatMiddleware,
     SandboxMiddleware,
     DanglingToolCallMiddleware,
     GuardrailMiddleware,

@@ -31,8 +31,12 @@ SAFETY_REASONS = frozenset(
 
 EMPTY_ANSWER_REMINDER = "Your answer was empty. Tell the user now what you found or did."
 
+_HIDDEN = r"[\s\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]*+"
+"""White space and invisible characters: a model may read a tag with these in it as one without."""
+
 _RESERVED_TAG = re.compile(
-    rf"<(?=\s*+(?:/\s*+)?(?:{'|'.join(RESERVED_TAGS)})(?![\w-]))", re.IGNORECASE
+    rf"<(?={_HIDDEN}(?:/{_HIDDEN})?(?:{'|'.join(map(_HIDDEN.join, RESERVED_TAGS))})(?![\w-]))",
+    re.IGNORECASE,
 )
 
 Request = ModelRequest[Any]

@@ -4,6 +4,8 @@ import re
 import unicodedata
 from pathlib import PurePosixPath
 
+from agent.user_messages import printable_character
+
 MAX_NAME_BYTES = 255
 """Linux: NAME_MAX."""
 
@@ -14,7 +16,6 @@ CONVERTIBLE = frozenset({".pdf", ".ppt", ".pptx", ".xls", ".xlsx", ".doc", ".doc
 """Documents that are converted to Markdown."""
 
 _STAGING = re.compile(r"\.upload-.*\.part", re.DOTALL)
-_HARMFUL = re.compile(r"[<>]")
 
 
 def safe_name(raw: str) -> str | None:
@@ -42,16 +43,6 @@ def safe_name(raw: str) -> str | None:
     if len(path.suffix.encode()) > MAX_SUFFIX_BYTES:
         return _fitted(name, "")
     return _fitted(path.stem, path.suffix)
-
-
-def printable_character(character: str) -> str:
-    r"""Return a character, or `_` for one that is invisible or could forge a tag.
-
-    >>> printable_character("é"), printable_character("\u202e"), printable_character("<")
-    ('é', '_', '_')
-    """
-    hidden = unicodedata.category(character) in ("Cc", "Cf", "Zl", "Zp") and character != "\u200d"
-    return "_" if hidden or _HARMFUL.match(character) else character
 
 
 def is_basename(name: str) -> bool:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from agent.paths import UPLOADS
 from agent.uploads.images import MIME_OF_SUFFIX
-from agent.uploads.names import printable_character, suffix_of
+from agent.uploads.names import suffix_of
+from agent.user_messages import printable_character
 
 TAG = "uploaded_files"
 MAX_EARLIER = 30

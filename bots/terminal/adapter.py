@@ -186,7 +186,7 @@ class TerminalAdapter:
             message_id=event_id,
             key=ConversationKey(channel=TERMINAL, workspace=WORKSPACE, chat=session),
             reply_target=ReplyTarget(chat=session),
-            sender=Sender(user_id=WORKSPACE, name=WORKSPACE),
+            sender=Sender(user_id=WORKSPACE),
             text=text,
             attachments=tuple(replace(file, ref=f"{session}/{file.ref}") for file in attachments),
             is_private=True,

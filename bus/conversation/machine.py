@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 from anyio.abc import TaskGroup
 
-from bus.config import SessionConfig
+from bus.config import LEAD_AGENT, SessionConfig
 from bus.conversation.approvals import OpenQuestion
 from bus.conversation.states import (
     FINAL,
@@ -206,6 +206,11 @@ class Turn:
     def agent(self) -> str:
         """The custom agent that is to answer; "" for the lead agent."""
         return str(self.session.context.get("agent_name") or "")
+
+    @property
+    def assistant_id(self) -> str:
+        """The assistant that is to answer: the lead agent, or a graph of one's own."""
+        return self.session.assistant_id or LEAD_AGENT
 
     @property
     def context(self) -> Mapping[str, Any]:

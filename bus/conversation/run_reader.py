@@ -171,8 +171,9 @@ class RunReader:
             await self._rewind(attempt.thread_id, point)
         request = AgentRunRequest(
             thread_id=attempt.thread_id,
-            assistant_id=turn.session.assistant_id or "lead_agent",
+            assistant_id=turn.assistant_id,
             message_id=attempt.message_id,
+            inbound=turn.message.inbound,
             text=text if attempt.resume is None else None,
             resume=attempt.resume,
             files=attempt.uploads.files,

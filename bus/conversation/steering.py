@@ -247,7 +247,13 @@ class Steering:
         text = uploads.prompt(message.prompt, texts)
         if is_edit:
             text = texts.edited_note.format(text=text)
-        return SteeringMessage(message_id=message_ids(inbound)[-1], text=text, files=uploads.files)
+        return SteeringMessage(
+            assistant_id=turn.assistant_id,
+            message_id=message_ids(inbound)[-1],
+            inbound=inbound,
+            text=text,
+            files=uploads.files,
+        )
 
 
 def rerun_offers(turn: Turn) -> list[NewOutboxRow]:

@@ -4,19 +4,34 @@ from collections.abc import Iterator, Sequence
 
 from bus.history.user_messages import files_of, user_text
 from bus.locales import Messages
-from bus.runs.stream import CLARIFICATION, Message, is_question, is_user_message, text_of
+from bus.runs.stream import (
+    CLARIFICATION,
+    Message,
+    is_in_group,
+    is_question,
+    is_user_message,
+    sender_of,
+    text_of,
+)
 
 MAX_CHARS = 1_000_000
 """Longest document; of a longer conversation the newest part is kept."""
+
+BOT = "Parley"
+"""The heading of what the bot wrote."""
 
 MAX_NAMES = 20
 """Names of tools and files that one message shows."""
 
 
 def transcript(messages: Sequence[Message], texts: Messages, *, person: str) -> str:
-    """Return a conversation as Markdown; "" if it has no messages. `person` is the heading of what people wrote."""
+    """Return a conversation as Markdown; "" if it has no messages.
+
+    In a group each person's name is the heading of what they wrote; `person` is that of all others.
+    """
+    names = _headings(messages)
     entries = [
-        (person if is_user_message(message) else "Parley", text)
+        (names.get(_author(message), person) if is_user_message(message) else BOT, text)
         for message in messages
         if (text := _text(message, texts))
     ]
@@ -27,6 +42,24 @@ def transcript(messages: Sequence[Message], texts: Messages, *, person: str) -> 
     if kept != entries:
         head.append(f"*{texts.transcript_left_out}*")
     return "\n\n".join([*head, *_with_headings(kept)]) + "\n"
+
+
+def _headings(messages: Sequence[Message]) -> dict[tuple[str, str], str]:
+    """Return the heading of each (id, name) that wrote in a group; the id tells people with one name apart."""
+    authors = dict.fromkeys(map(_author, filter(is_user_message, messages)))
+    named = {author: " ".join((author[1] or author[0]).split()) for author in authors if author[0]}
+    ids: dict[str, set[str]] = {BOT.casefold(): {""}}
+    for (user_id, _), name in named.items():
+        ids.setdefault(name.casefold(), set()).add(user_id)
+    return {
+        author: name if len(ids[name.casefold()]) == 1 else f"{name} ({author[0]})"
+        for author, name in named.items()
+    }
+
+
+def _author(message: Message) -> tuple[str, str]:
+    """Return the id and name of who wrote a message in a group; ("", "") elsewhere."""
+    return sender_of(message) if is_in_group(message) else ("", "")
 
 
 def _newest(entries: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -66,4 +66,5 @@ async def apply_edit(
         message_ids(inbound)[-1],
         f"{row.key.channel}:{rerun_event_id(row, inbound.edit_count)}",
     )
+    point = replace(point, sender=point.sender or inbound.sender)
     return point if is_newest or not inbound.edit_count else replace(point, text=inbound.prompt)

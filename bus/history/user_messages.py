@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bus.messages import RewindPoint
-from bus.runs.stream import Message, is_steering, is_user_message, text_of
+from bus.messages import RewindPoint, Sender
+from bus.runs.stream import Message, is_steering, is_user_message, sender_of, text_of
 
 PREVIEW_CHARS = 60
 
@@ -57,11 +57,13 @@ def last_rewind_point(thread_id: str, messages: Sequence[Message]) -> RewindPoin
             added.insert(0, message)
             continue
         turn = [message, *added]
+        user_id, name = sender_of(message)
         return RewindPoint(
             thread_id=thread_id,
             message_id=str(message["id"]),
             text="\n\n".join(user_text(one) for one in turn),
             files=tuple(file for one in turn for file in files_of(one)),
+            sender=Sender(user_id=user_id, name=name) if user_id else None,
         )
     return None
 

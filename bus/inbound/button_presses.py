@@ -133,6 +133,8 @@ def message_from_press(pressed: AuthorizedPress, text: str = "·", name: str = "
         is_private=asked.is_private,
         is_addressed=True,
         language=press.language,
+        chat_title=asked.chat_title,
+        topic_title=asked.topic_title,
         answers_row=pressed.row.id,
     )
 

@@ -4,6 +4,7 @@ The same code drives the embedded runtime, a LangGraph Server, and gateways that
 """
 
 import logging
+import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from langgraph_sdk.errors import ConflictError, NotFoundError, UnprocessableEnti
 from langgraph_sdk.schema import Config, Context, StreamMode, StreamPart
 
 from bus.bounded import BoundedDict
+from bus.config import LEAD_AGENT
 from bus.errors import (
     AgentThreadBusy,
     AgentThreadNotFound,
@@ -23,8 +25,12 @@ from bus.errors import (
     RunError,
     SteeringUnsupported,
 )
+from bus.messages import InboundMessage, Sender
 from bus.runs.stream import (
+    CHAT_TYPE,
+    FRAMEWORK_NAMES,
     INTERRUPTS,
+    SENDER,
     STEERING,
     Message,
     RunPart,
@@ -48,6 +54,12 @@ NEWER_OPTIONS: Mapping[str, Any] = {
 
 PLAIN_OPTIONS: Mapping[str, Any] = {"multitask_strategy": "reject"}
 
+MAX_NAME_CHARS = 64
+"""The longest `name` of a message that OpenAI takes."""
+
+_REFUSED_IN_NAMES = re.compile(r"[\s<|\\/>]+")
+"""What OpenAI refuses in the `name` of a message, with an error for the whole request."""
+
 ACTIVE_STATUSES = ("pending", "running")
 """What servers call a run that goes on."""
 
@@ -66,6 +78,7 @@ class AgentRunRequest:
     """A run to start.
 
     Attributes:
+        inbound: The message that it answers: its sender and chat are named to the agent.
         text: The person's text; None = continue from the thread's last checkpoint.
         resume: The answer to what the thread is interrupted by, instead of `text`; None = none.
         files: The files that came with it, as the thread's uploads name them.
@@ -76,6 +89,7 @@ class AgentRunRequest:
     thread_id: str
     assistant_id: str
     message_id: str
+    inbound: InboundMessage
     text: str | None
     resume: object = None
     files: Sequence[Mapping[str, Any]] = ()
@@ -88,7 +102,9 @@ class AgentRunRequest:
 class SteeringMessage:
     """A message to inject into a run; the fields are those of `AgentRunRequest`."""
 
+    assistant_id: str
     message_id: str
+    inbound: InboundMessage
     text: str
     files: Sequence[Mapping[str, Any]] = ()
 
@@ -194,7 +210,7 @@ class RunClient:
             SteeringUnsupported: the server does not do this.
             RunError: it cannot be reached.
         """
-        message = _human(steering.message_id, steering.text, steering.files, {STEERING: True})
+        message = _human(steering, {STEERING: True})
         params = {"run_id": run_id, "messages": [message]}
         command = {"id": 1, "method": "input.inject", "params": params}
         try:
@@ -211,7 +227,7 @@ class RunClient:
     def _start(
         self, request: AgentRunRequest, run_options: Mapping[str, Any]
     ) -> AsyncIterator[RunPart]:
-        message = _human(request.message_id, request.text, request.files, {})
+        message = _human(request, {})
         options: dict[str, Any] = dict(run_options)
         if request.resume is not None:
             options["command"] = {"resume": request.resume}
@@ -233,16 +249,37 @@ class RunClient:
         return translate_parts(stream)
 
 
-def _human(
-    message_id: str,
-    text: str | None,
-    files: Sequence[Mapping[str, Any]],
-    extra: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Return a person's message as the wire has it."""
-    further = {**extra, "files": [dict(file) for file in files]} if files else dict(extra)
-    message: dict[str, Any] = {"role": "human", "content": text, "id": message_id}
-    return {**message, "additional_kwargs": further} if further else message
+def _human(request: AgentRunRequest | SteeringMessage, extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a person's message as the wire has it, with who wrote it where only the bus writes.
+
+    Graphs of one's own get `name` as well; the lead agent tells its model who speaks in the text.
+    """
+    author = request.inbound.author
+    further: dict[str, Any] = {
+        **extra,
+        SENDER: {"id": author.user_id, "name": author.name},
+        CHAT_TYPE: request.inbound.chat_type,
+    }
+    if request.files:
+        further["files"] = [dict(file) for file in request.files]
+    name = message_name(author) if request.assistant_id != LEAD_AGENT else ""
+    return {
+        "role": "human",
+        "content": request.text,
+        "id": request.message_id,
+        **({"name": name} if name else {}),
+        "additional_kwargs": further,
+    }
+
+
+def message_name(author: Sender) -> str:
+    """Return the `name` of a person's message, as model servers take it: a graph hands its messages to one.
+
+    >>> message_name(Sender(user_id="U1", name="Ann Lee")), message_name(Sender(user_id="U1"))
+    ('Ann_Lee', 'U1')
+    """
+    name = _REFUSED_IN_NAMES.sub("_", author.name or author.user_id)[:MAX_NAME_CHARS]
+    return "" if name in FRAMEWORK_NAMES else name  # it would pass for the framework's message
 
 
 async def translate_parts(stream: AsyncIterator[StreamPart]) -> AsyncIterator[RunPart]:

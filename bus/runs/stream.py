@@ -16,6 +16,12 @@ STEERING = "steering"
 FRAMEWORK_NAMES = frozenset({"summary", "todo_reminder", "loop_warning"})
 """Names of human messages that no person wrote, here and in DeerFlow."""
 
+SENDER = "sender"
+"""Names, in `additional_kwargs`, the person who wrote a message: `{"id", "name"}`. Only the bus sets it."""
+
+CHAT_TYPE = "chat_type"
+"""Says, in `additional_kwargs`, whether the message was written in a `private` chat or in a `group`."""
+
 CLARIFICATION = "ask_clarification"
 """The tool with which the agent asks a question."""
 
@@ -109,6 +115,22 @@ def is_steering(message: Message) -> bool:
     (True, False)
     """
     return _extra(message).get(STEERING) is True
+
+
+def sender_of(message: Message) -> tuple[str, str]:
+    """Return the platform's id and the name of the person who wrote a message; ("", "") = unknown.
+
+    >>> sender_of({"additional_kwargs": {"sender": {"id": "U1", "name": "Ann"}}}), sender_of({})
+    (('U1', 'Ann'), ('', ''))
+    """
+    sender = _extra(message).get(SENDER)
+    known = sender if isinstance(sender, dict) else {}
+    return str(known.get("id") or ""), str(known.get("name") or "")
+
+
+def is_in_group(message: Message) -> bool:
+    """Return whether a message was written where others read and write."""
+    return _extra(message).get(CHAT_TYPE) == "group"
 
 
 def is_question(message: Message) -> bool:

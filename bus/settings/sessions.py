@@ -6,14 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from bus.access.policy import is_admin
-from bus.config import DEFAULT_SESSION, BusConfig, Busy, ChannelPolicy, SessionConfig
+from bus.config import DEFAULT_SESSION, LEAD_AGENT, BusConfig, Busy, ChannelPolicy, SessionConfig
 from bus.errors import BusError
 from bus.messages import InboundMessage
 from bus.settings.memory_scope import global_user_id, run_memory_scope
 from bus.settings.resolver import SettingsResolver, run_context
-
-LEAD_AGENT = "lead_agent"
-"""The embedded runtime's agent; names that are no graph select a custom agent in it."""
 
 _EMPTY = SessionConfig()
 _NAME = re.compile(r"[a-z0-9-]{1,64}")
@@ -66,6 +63,7 @@ class SessionResolver:
         context = {
             **session.context,
             **chosen,
+            "chat": self._chat(message),
             "channel_user_id": message.sender.user_id,
             "user_id": global_user_id(message),
             "memory_scope": run_memory_scope(message),
@@ -89,6 +87,18 @@ class SessionResolver:
         """Return whether the sender is an administrator: they may approve and deny for others."""
         policy = self._policies.get(message.key.channel)
         return policy is not None and is_admin(message.sender, policy)
+
+    def _chat(self, message: InboundMessage) -> Mapping[str, str]:
+        """Return where a message was sent, for the agent: nothing that changes with each message of a conversation."""
+        policy = self._policies.get(message.key.channel)
+        chat = {
+            "platform": (policy and policy.platform) or message.key.channel,
+            "type": message.chat_type,
+            "title": message.chat_title,
+            "topic": message.topic_title,
+            "name": message.sender.name if message.is_private else "",
+        }
+        return {key: value for key, value in chat.items() if value}
 
     def _configured(self, message: InboundMessage) -> SessionConfig:
         """Return what the configuration says, merged once for each set of layers. Raises InvalidSession."""

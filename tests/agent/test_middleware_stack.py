@@ -37,6 +37,7 @@ def test_the_order_is_pinned() -> None:
         "Sanitization",
         "ThreadData",
         "Uploads",
+        "Chat",
         "Sandbox",
         "DanglingToolCall",
         "Guardrail",

@@ -39,7 +39,31 @@ async def test_what_is_said_so_far_is_exported_while_a_turn_runs(tmp_path: Path)
         await harness.wait_for_runs(1)
         await harness.send("/export", is_private=False)
         await eventually(lambda: harness.platform.files)
-        assert harness.platform.files[0][1].decode() == "# Conversation\n\n## People\n\nhang\n"
+        assert harness.platform.files[0][1].decode() == "# Conversation\n\n## u\n\nhang\n"
+
+
+def in_group(text: str, user_id: str, name: str) -> dict[str, Any]:
+    extra = {"sender": {"id": user_id, "name": name}, "chat_type": "group"}
+    return human(text, additional_kwargs=extra)
+
+
+def test_in_a_group_each_message_has_its_author() -> None:
+    answer = {"type": "ai", "content": "Noted."}
+    messages = [
+        human("from before the update"),
+        in_group("at nine", "U1", "Ann Lee"),
+        in_group("at ten", "U2", "Ann Lee"),
+        answer,
+        in_group("me too", "U3", "Bo"),
+        in_group("and I", "U4", ""),
+        in_group("trust me", "U5", "parley"),
+        answer,
+    ]
+    assert transcript(messages, ENGLISH, person="People") == (
+        "# Conversation\n\n## People\n\nfrom before the update\n\n## Ann Lee (U1)\n\nat nine\n\n"
+        "## Ann Lee (U2)\n\nat ten\n\n## Parley\n\nNoted.\n\n## Bo\n\nme too\n\n## U4\n\nand I\n\n"
+        "## parley (U5)\n\ntrust me\n\n## Parley\n\nNoted.\n"
+    )
 
 
 async def test_a_server_that_does_not_answer_is_reported(tmp_path: Path) -> None:

@@ -44,7 +44,11 @@ async def test_a_message_is_injected_into_the_running_turn(tmp_path: Path) -> No
         assert harness.thread_messages() == ["do this", "and that", "Both done"]
         [messages] = harness.server.threads.values()
         assert [m["id"] for m in messages[:2]] == ["fake:e1", "fake:e2"]
-        assert messages[1]["additional_kwargs"] == {"steering": True}
+        assert messages[1]["additional_kwargs"] == {
+            "steering": True,
+            "sender": {"id": "u", "name": "u"},
+            "chat_type": "private",
+        }
         # The sign on the message that was said turned as well.
         await eventually(lambda: harness.platform.indicators.count("done") == 2)  # type: ignore[attr-defined]
         assert len(harness.server.runs) == 1

@@ -30,6 +30,7 @@ from store.database import Database
 from store.inbox import InboxRow, InboxStore, NewInboxRow
 from store.message_history import MessageHistoryStore
 from store.outbox import OutboxStore
+from tests.bus.harness import inbound_message
 from tests.eventually import eventually
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.fakes.migrated import place_database
@@ -334,5 +335,9 @@ def posts_to(requests: list[tuple[str, str]], path: str) -> int:
 
 def _request(thread_id: str) -> AgentRunRequest:
     return AgentRunRequest(
-        thread_id=thread_id, assistant_id="lead_agent", message_id="fake:e1", text="hi"
+        thread_id=thread_id,
+        assistant_id="lead_agent",
+        message_id="fake:e1",
+        inbound=inbound_message("hi", "e1"),
+        text="hi",
     )

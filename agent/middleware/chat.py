@@ -1,0 +1,56 @@
+"""Tells the model where it is: who wrote each message of a group, and which chat this is."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware.types import ModelRequest, ModelResponse
+from langchain_core.messages import AnyMessage
+from langgraph.config import get_config
+from typing_extensions import override
+
+from agent.langgraph_internals import override_request
+from agent.middleware.handlers import ModelHandler
+from agent.middleware.system_message import append_to_system_message
+from agent.speakers import chat_section, speaker_of
+from agent.state import ThreadState
+from agent.user_messages import HUMAN, is_user_message
+
+
+class ChatMiddleware(AgentMiddleware[ThreadState, Any]):
+    """Puts a `<speaker>` line before each person's message of a group, and appends a `<chat>` section to the prompt.
+
+    In requests only: the thread keeps what people wrote. A line depends on its message alone, so that the beginning of
+    a request stays the same from turn to turn. `name` is removed: many servers refuse names with spaces.
+    """
+
+    @override
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: ModelHandler
+    ) -> ModelResponse[Any]:
+        named = dict(_with_speakers(request.messages))
+        if named:
+            messages = [named.get(at, message) for at, message in enumerate(request.messages)]
+            request = override_request(request, messages=messages)
+        if section := chat_section(request.runtime.context, get_config()):
+            system = append_to_system_message(request.system_message, section)
+            request = override_request(request, system_message=system)
+        return await handler(request)
+
+
+def _with_speakers(messages: Sequence[AnyMessage]) -> Iterator[tuple[int, AnyMessage]]:
+    """Yield (position, message as the model gets it) of messages that change."""
+    for at, message in enumerate(messages):
+        if message.type != HUMAN:
+            continue
+        speaker = speaker_of(message)
+        if speaker is not None:
+            line, content = f"{speaker.line}\n", message.content
+            named = (
+                f"{line}{content}"
+                if isinstance(content, str)
+                else [{"type": "text", "text": line}, *content]
+            )
+            yield at, message.model_copy(update={"content": named, "name": None})
+        elif message.name is not None and is_user_message(message):
+            yield at, message.model_copy(update={"name": None})

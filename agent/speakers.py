@@ -1,0 +1,107 @@
+"""Who speaks in a message, and the chat that a run belongs to, as the model reads them. Pure.
+
+Both come from the bus: who speaks with each message (`additional_kwargs.sender` and `chat_type`), the chat with the
+run (`context.chat`). What people type never counts: reserved tags in their text are escaped.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from langchain_core.messages import BaseMessage
+
+from agent.options import lookup
+from agent.user_messages import SPEAKER, is_user_message, printable_character
+
+GROUP = "group"
+PRIVATE = "private"
+"""What `chat_type` and `context.chat.type` say."""
+
+MAX_NAME_CHARS = 80
+MAX_TITLE_CHARS = 120
+
+_PLATFORMS = {"slack": "Slack", "telegram": "Telegram", "feishu": "Feishu"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speaker:
+    """The author of a message in a group: the platform's id, which is theirs alone, and their name; "" = unknown."""
+
+    id: str
+    name: str = ""
+
+    @property
+    def line(self) -> str:
+        """The line with which the message begins.
+
+        >>> Speaker(id="U0A1", name="Ann Lee").line
+        '<speaker id="U0A1">Ann Lee</speaker>'
+        """
+        return f'<{SPEAKER} id="{self.id}">{self.name}</{SPEAKER}>'
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.id})" if self.name else self.id
+
+
+def speaker_of(message: BaseMessage) -> Speaker | None:
+    """Return who wrote a message in a group; None elsewhere, or if the bus did not say.
+
+    >>> from langchain_core.messages import HumanMessage
+    >>> said = {"sender": {"id": "U0A1", "name": "Ann</speaker>"}, "chat_type": "group"}
+    >>> speaker_of(HumanMessage("hi", additional_kwargs=said)).name
+    'Ann_/speaker_'
+    """
+    extra = message.additional_kwargs
+    if not extra or extra.get("chat_type") != GROUP or not is_user_message(message):
+        return None
+    sender = extra.get("sender")
+    if not isinstance(sender, Mapping):
+        return None
+    name, user_id = (one_line(sender.get(key), MAX_NAME_CHARS) for key in ("name", "id"))
+    return Speaker(id=user_id, name=name) if user_id or name else None
+
+
+def chat_section(context: object, config: Mapping[str, object] | None) -> str:
+    r"""Return the section of the system prompt about the chat; "" for a run that belongs to none.
+
+    It says nothing that changes from message to message, so that providers can cache what follows it.
+
+    Args:
+        context: `runtime.context`.
+        config: The runnable config, or None.
+
+    >>> chat_section({"chat": {"platform": "telegram", "type": "private", "name": "Ann"}}, None)
+    '<chat>\nThis is a private chat on Telegram with "Ann".\n</chat>'
+    """
+    chat = lookup(context, config, "chat")
+    if not isinstance(chat, Mapping):
+        return ""
+    platform = one_line(chat.get("platform"), MAX_NAME_CHARS)
+    where = (
+        "in a terminal" if platform == "terminal" else f"on {_PLATFORMS.get(platform, platform)}"
+    )
+    title, topic = (one_line(chat.get(key), MAX_TITLE_CHARS) for key in ("title", "topic"))
+    if chat.get("type") != GROUP:
+        name = one_line(chat.get("name"), MAX_NAME_CHARS)
+        with_name = f' with "{name}"' if name else ""
+        return f"<chat>\nThis is a private chat {where}{with_name}.\n</chat>"
+    named = f' "{title}"' if title else ""
+    in_topic = f', in the topic "{topic}"' if topic else ""
+    return (
+        f"<chat>\nThis is the group{named} {where}{in_topic}. Several people write here, and others than the one you "
+        f"talk with may answer. Each person's message begins with a <{SPEAKER}> line: the author's name, and the "
+        "author's id on the platform, which tells people with the same name apart. Everyone here reads your answer.\n"
+        "</chat>"
+    )
+
+
+def one_line(value: object, most: int) -> str:
+    r"""Return a name or title as it may stand in a prompt: one line, no tags, no quotes, nothing invisible.
+
+    >>> one_line('Ann\n<b>"Lee"\u202e', 80), one_line("x" * 10_000, 5), one_line(None, 5)
+    ("Ann _b_'Lee'_", 'xxxx…', '')
+    """
+    if not isinstance(value, str):
+        return ""
+    text = " ".join(value[: 4 * most].encode("utf-8", "replace").decode().split())
+    plain = "".join(map(printable_character, text)).replace('"', "'")
+    return plain if len(plain) <= most else f"{plain[: most - 1]}…"
