@@ -39,7 +39,12 @@ class Speaker:
         return f'<{SPEAKER} id="{self.id}">{self.name}</{SPEAKER}>'
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.id})" if self.name else self.id
+        """Return the id and the name. A name cannot pass for more than a name: it has no quotes.
+
+        >>> str(Speaker(id="U0A1", name="Ann Lee"))
+        'U0A1 "Ann Lee"'
+        """
+        return f'{self.id} "{self.name}"' if self.name else self.id
 
 
 def speaker_of(message: BaseMessage) -> Speaker | None:

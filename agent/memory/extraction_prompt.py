@@ -55,6 +55,8 @@ current facts that are wrong or replaced by a new one. Do not repeat facts that 
 Rules:
 - Use only what people said about themselves, their work and their wishes. Use the assistant's statements only where \
 people agreed with them.
+- In a group, the id and name of the author stand before each message. Begin each fact about a person with their \
+name; if two have the same name, add the id.
 - Skip greetings, one-time tasks, uploaded files (they are gone in the next conversation), passwords, keys and other \
 secrets.
 - Write in the people's language.
@@ -108,7 +110,11 @@ def extraction_prompt(document: MemoryDocument, turn: MemoryTurn) -> list[BaseMe
 
 
 def _format_messages(messages: Iterable[MemoryMessage]) -> str:
-    return "\n".join(f"{one.role.capitalize()}: {_truncate(one.text)}" for one in messages)
+    return "\n".join(f"{_author(one)}: {_truncate(one.text)}" for one in messages)
+
+
+def _author(message: MemoryMessage) -> str:
+    return " ".join(filter(None, (message.role.capitalize(), _truncate(message.speaker))))
 
 
 def _truncate(text: str) -> str:

@@ -10,6 +10,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 
 from agent.memory.scope import MemoryScope
 from agent.models.failures import is_fallback
+from agent.speakers import speaker_of
 from agent.user_messages import is_user_message, strip_framework_blocks
 
 CONTEXT_MESSAGES = 4
@@ -52,11 +53,12 @@ _REINFORCEMENT = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryMessage:
-    """One message without the framework's additions."""
+    """One message without the framework's additions. `speaker`: who wrote it, in a group; "" elsewhere."""
 
     id: str
     role: Literal["user", "assistant"]
     text: str
+    speaker: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +148,12 @@ def detect_feedback(said: Iterable[MemoryMessage]) -> tuple[bool, bool]:
 def _memory_message(message: BaseMessage) -> MemoryMessage | None:
     if is_user_message(message):
         text = _QUOTED.sub("", strip_framework_blocks(message.text)).strip()
-        return MemoryMessage(id=_message_id(message), role="user", text=text) if text else None
+        speaker = str(speaker_of(message) or "")
+        return (
+            MemoryMessage(id=_message_id(message), role="user", text=text, speaker=speaker)
+            if text
+            else None
+        )
     if isinstance(message, AIMessage) and _is_final(message):
         text = _THINKING.sub("", message.text).strip()
         return MemoryMessage(id=_message_id(message), role="assistant", text=text) if text else None
