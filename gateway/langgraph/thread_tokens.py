@@ -35,7 +35,7 @@ MAX_VALUES = 100_000
 """Values in the JSON of a request; messages of people have few, however long they are."""
 
 _SYSTEM_ROLES = frozenset({"system", "developer"})
-_IDENTITY = (MEMORY_SCOPE, "user_id", "is_bootstrap")
+_IDENTITY = (MEMORY_SCOPE, "user_id", "is_bootstrap", "chat")
 
 
 def refuse_options(config: object, context: object, metadata: object, webhook: object) -> None:
@@ -61,13 +61,19 @@ def require_few_values(given: object) -> None:
 
 
 def refuse_system_messages(*given: object) -> None:
-    """Refuse messages that would become part of the system message. Raises HTTPException (403).
+    """Refuse messages that would become part of the system message, or name who wrote them. Raises HTTPException (403).
 
     Args:
         given: JSON of a request in which messages may be.
     """
-    if TOKEN_THREAD.get() and _has_system_message(given):
+    if not TOKEN_THREAD.get():
+        return
+    if _has_system_message(given):
         raise HTTPException(403, "The token of a thread may not send system messages.")
+    if any(
+        isinstance(one, dict) and {"sender", "chat_type"} <= one.keys() for one in _values_in(given)
+    ):
+        raise HTTPException(403, "The token of a thread may not say who wrote a message.")
 
 
 def _has_system_message(given: object) -> bool:
