@@ -164,6 +164,8 @@ class Capabilities:
         indicator_refresh_s: After how many seconds a working indicator must be repeated; 0 = never.
         max_file_bytes: The largest file that can be sent.
         max_queue: Chat messages that can be queued in one conversation.
+        has_replies: Whether people can reply to one message of a group. Else they follow up in its thread, which says
+            nothing about whom they mean.
         command_prefix: What commands start with, if the platform reserves "/" for itself.
         shows_progress: Whether a growing answer can have temporary lines about tools, plan and subagents.
         draft_interval_s: Minimum seconds between two drafts; the adapter is then a `SupportsDrafts`.
@@ -181,6 +183,7 @@ class Capabilities:
     indicator_refresh_s: float = 0.0
     max_file_bytes: int = 50_000_000
     max_queue: int = 20
+    has_replies: bool = True
     command_prefix: str = "/"
     shows_progress: bool = True
     draft_interval_s: float = 1.0

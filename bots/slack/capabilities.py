@@ -17,6 +17,8 @@ SLACK = Capabilities(
     indicator_refresh_s=90.0,
     # 1 GB a file (slack.com/help, "Add files to Slack").
     max_file_bytes=1_000_000_000,
+    # "Reply" opens the message's thread; what is written there replies to nobody (docs.slack.dev/messaging).
+    has_replies=False,
     progress_notice_after_s=8.0,
 )
 """Final answers only."""

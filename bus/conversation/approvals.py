@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from bus.access.expected_replies import ExpectedReplies
 from bus.conversation.states import TurnEvent, TurnState, next_step
-from bus.messages import InboundMessage, OutboundText, Sender, decode_inbound, decode_outbound
+from bus.messages import InboundMessage, OutboundText, decode_inbound, decode_outbound
 from bus.outbound.rows import button_removal_key, button_removal_row
 from bus.outbound.split import split_text
 from bus.outbound.worker import DeliveryWorker
@@ -22,12 +22,12 @@ class OpenQuestion:
 
     Attributes:
         row: The message whose turn asked.
-        asker: Who sent it: they decide, or an admin.
+        asked: That message: its sender decides, or an admin.
     """
 
     row: InboxRow
     question: Question
-    asker: Sender
+    asked: InboundMessage
 
 
 class Questions:
@@ -62,9 +62,9 @@ class Questions:
         if before is None or not question:
             return None
         if question.interrupts and before.thread_id == row.thread_id:
-            asker = _asker(before)
-            if asker is not None:
-                return OpenQuestion(row=before, question=question, asker=asker)
+            asked = _decode(before)
+            if asked is not None:
+                return OpenQuestion(row=before, question=question, asked=asked)
         between = await self._history.list_after(before, limit=1)
         if question.options and between and between[0].seq < row.seq:
             return None  # the turn of that one saw to the buttons
@@ -73,6 +73,10 @@ class Questions:
         if question.interrupts:
             await self.mark_answered(before)
         return None
+
+    def keep_open(self, question: OpenQuestion) -> None:
+        """Go on expecting the answer to a question: what was said decided nothing."""
+        self.pending.expect(question.asked, question.row.key)
 
     async def mark_answered(self, row: InboxRow) -> None:
         """Note that what a row's turn waited for was answered, or is gone. Raises StoreError."""
@@ -106,10 +110,10 @@ class Questions:
         return (found.key, body) if found and isinstance(body, OutboundText) else None
 
 
-def _asker(row: InboxRow) -> Sender | None:
-    """Return who sent the message of a row; None if it cannot be decoded: then nobody may decide any more."""
+def _decode(row: InboxRow) -> InboundMessage | None:
+    """Return the message of a row; None if it cannot be decoded: then nobody may decide any more."""
     try:
-        return decode_inbound(row.body).sender
+        return decode_inbound(row.body)
     except ValueError:
         log.exception("inbox row %s cannot be decoded; its question is closed", row.id)
         return None

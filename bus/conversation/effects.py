@@ -268,7 +268,7 @@ class TurnEffects:
         ok = reply is not None and not (reply.failed or reply.stopped)
         outcomes = {message.inbound.reply_target: ok for message in turn.consumed}
         if reply is None:
-            outcomes[inbound.reply_target] = False
+            outcomes[inbound.reply_target] = turn.reason is None
         rows += self._indicator_rows(row, outcomes)
         answered = [message.row.id for message in turn.consumed]
         if turn.reason is CancelReason.DELETED:

@@ -54,15 +54,20 @@ class RunReader:
         self._steering = steering
         self._rewinder = ThreadRewinder(runs)
 
-    async def read(self, turn: Turn) -> Reply:
-        """Read a turn's run to its end; applies RUN_STARTED. Raises RunError, StoreError."""
+    async def read(self, turn: Turn) -> Reply | None:
+        """Read a turn's run to its end; applies RUN_STARTED. None = there is nothing to say.
+
+        Raises RunError, StoreError.
+        """
         attempt = turn.attempt
         await self._prepare_thread(turn)
         if attempt.question is not None:
             refusal = await self._match_answer(turn, attempt.question)
-            if refusal:
-                return Reply(markdown=refusal)
-        fold = attempt.fold = ReplyFold(attempt.message_id, self._max_chars)
+            if refusal is not None:
+                return Reply(markdown=refusal) if refusal else None
+        fold = attempt.fold = ReplyFold(
+            attempt.message_id, self._max_chars, approval_hint=self._approval_hint(turn)
+        )
         async with aclosing(await self._open(turn)) as parts:
             async for part in parts:
                 if isinstance(part, RunStarted) and turn.state is TurnState.STARTING:
@@ -123,10 +128,11 @@ class RunReader:
             await self._runs.cancel(attempt.thread_id, attempt.run_id)
         return Reply(markdown=attempt.fold.text, endless=True)
 
-    async def _match_answer(self, turn: Turn, asked: OpenQuestion) -> str:
+    async def _match_answer(self, turn: Turn, asked: OpenQuestion) -> str | None:
         """Let the run resume if its thread waits for what was said.
 
-        Returns what to say instead where the sender may not decide, or a button was pressed in vain; "" otherwise.
+        Returns what to say instead where the sender may not decide, or a button was pressed in vain; "" = nothing,
+        where people talk among themselves; None = the run starts or resumes.
         """
         attempt, inbound = turn.attempt, turn.message.inbound
         values = await self._runs.get_state(attempt.thread_id)
@@ -135,20 +141,51 @@ class RunReader:
         attempt.resume = None
         if not interrupts:
             if attempt.may_exist:
-                return ""  # an earlier start of this turn may have answered it
+                return None  # an earlier start of this turn may have answered it
             await self._questions.mark_answered(asked.row)
             attempt.question = None
-            return turn.texts.press_inactive if inbound.answers_row else ""
-        if inbound.sender.user_id != asked.asker.user_id and not turn.is_admin:
-            name = asked.asker.name or asked.asker.user_id
-            return turn.texts.approval_waits.format(name=name)
-        attempt.resume = resume_value(interrupts, attempt.prompt)
-        approved = is_approval(attempt.prompt)
-        mark = turn.texts.mark_approved if approved else turn.texts.mark_denied
+            return turn.texts.press_inactive if inbound.answers_row else None
+        refusal = self._refusal(turn, asked)
+        if refusal is not None:
+            self._questions.keep_open(asked)
+            return refusal
+        # The sender's own words alone: what they quote is mostly the question.
+        words = turn.message.text
+        attempt.resume = resume_value(interrupts, attempt.uploads.prompt(words, turn.texts))
+        mark = turn.texts.mark_approved if is_approval(words) else turn.texts.mark_denied
         await self._questions.remove_buttons(
             asked.row, mark if asked.question.needs_approval else ""
         )
-        return ""
+        return None
+
+    def _refusal(self, turn: Turn, asked: OpenQuestion) -> str | None:
+        """Return what to say to words that decide nothing; "" = nothing, None = they decide.
+
+        In a group an approval takes words to the bot: others write there too, and "ok" may be meant for them.
+        """
+        inbound = turn.message.inbound
+        asker = asked.asked.sender
+        may_decide = inbound.sender.user_id == asker.user_id or turn.is_admin
+        is_meant = (
+            inbound.is_private
+            or inbound.is_addressed
+            or bool(inbound.answers_row)
+            or not asked.question.needs_approval
+        )
+        if may_decide:
+            hint = f"{turn.texts.approval_undecided} {self._approval_hint(turn)}"
+            return None if is_meant else hint
+        name = asker.name or asker.user_id
+        return turn.texts.approval_waits.format(name=name) if is_meant else ""
+
+    def _approval_hint(self, turn: Turn) -> str:
+        """Return how people approve and deny in the chat of a turn."""
+        if turn.message.inbound.is_private:
+            return turn.texts.approval_hint
+        adapter = self._questions.delivery.adapter(turn.row.key.channel)
+        if adapter.capabilities.has_replies:
+            return turn.texts.approval_hint_reply
+        return turn.texts.approval_hint_mention
 
     async def _open(self, turn: Turn) -> AsyncGenerator[RunPart, None]:
         """Return the parts of the run that answers the message: started, joined or resumed, whichever is needed."""

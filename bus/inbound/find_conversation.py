@@ -1,6 +1,7 @@
 """Stage: finds the conversation that a message belongs to."""
 
 from contextlib import suppress
+from dataclasses import replace
 
 from typing_extensions import override
 
@@ -54,9 +55,10 @@ class FindConversationStage(Stage):
                 key.channel, message.reply_target.chat, within_s=RECORDED_S
             )
         if not (message.is_private or message.is_addressed):
-            context.is_known_reply = (
-                is_known or await self._is_known(message) or await self._is_in_conversation(message)
-            )
+            is_known = is_known or await self._is_known(message)
+            if is_known and await self._is_reply_to_bot(message):
+                context.message = replace(message, is_addressed=True)
+            context.is_known_reply = is_known or await self._is_in_conversation(message)
 
     async def _read_questions(self, chat: ConversationKey) -> None:
         """Expect answers to what an earlier process asked in a chat, or the node that owned it before. Once.
@@ -84,6 +86,18 @@ class FindConversationStage(Stage):
             if await self._topics.find_topic(message.key, message_id) is not None:
                 return True
         return False
+
+    async def _is_reply_to_bot(self, message: InboundMessage) -> bool:
+        """Return whether a message replies to one of the bot's: a known one that nobody sent to the bot.
+
+        Some platforms (Feishu) do not say whose message is replied to.
+        """
+        replied = message.replies_to[0]
+        return (
+            self._delivery.adapter(message.key.channel).capabilities.has_replies
+            and await self._topics.find_topic(message.key, replied) is not None
+            and await self._history.find_by_message(message.key, replied) is None
+        )
 
     async def _is_in_conversation(self, message: InboundMessage) -> bool:
         return bool(message.key.topic) and await self._conversations.find(message.key) is not None

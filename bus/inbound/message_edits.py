@@ -127,6 +127,7 @@ class MessageEditHandler:
             before,
             text=edit.edited.text,
             attachments=files,
+            is_addressed=before.is_addressed or edit.edited.is_addressed,
             edit_count=before.edit_count + 1,
             edited_at=edit.edited.edited_at,
         )

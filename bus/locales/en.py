@@ -195,6 +195,18 @@ class Messages:
     approval_hint: str = (
         "Reply “approve” or “deny”. Any other reply denies, and I take it as the reason."
     )
+    approval_hint_reply: str = (
+        "Reply to this message, or mention me: “approve” or “deny”. "
+        "If you say anything else to me, that denies, and I take it as the reason."
+    )
+    """In a group, where others write as well."""
+    approval_hint_mention: str = (
+        "Mention me and say “approve” or “deny”. "
+        "If you say anything else to me, that denies, and I take it as the reason."
+    )
+    """In a group of a platform that has threads instead of replies."""
+    approval_undecided: str = "⏳ I am still waiting for your decision."
+    """Before one of the hints, when somebody who may decide writes without a mention."""
     approval_free: str = "❓ I need your answer before I can continue."
     approval_waits: str = (
         "⏳ I am waiting for {name} to approve or deny a step. Only they or an admin can decide. "

@@ -129,6 +129,9 @@ CHINESE = Messages(
     approval_ask="⚠️ 执行以下操作前需要你的同意：",
     approval_cut="⚠️ 另有 {count:,} 个字符未显示。",
     approval_hint="请回复“同意”或“拒绝”。回复其他内容视为拒绝，并作为理由告知我。",
+    approval_hint_reply="请回复本消息或 @ 我：“同意”或“拒绝”。对我说其他内容视为拒绝，并作为理由告知我。",
+    approval_hint_mention="请 @ 我并说“同意”或“拒绝”。对我说其他内容视为拒绝，并作为理由告知我。",
+    approval_undecided="⏳ 我仍在等待你的决定。",
     approval_free="❓ 需要你的回复才能继续。",
     approval_waits="⏳ 正在等待 {name} 同意或拒绝一项操作，只有其本人或管理员可以决定；"
     "之后请重新发送这条消息，或发送 /new 开始新对话。",

@@ -154,8 +154,13 @@ def interrupt_options(interrupts: Sequence[Mapping[str, Any]]) -> tuple[str, ...
     return parse_options(values[0]) if len(values) == 1 and _shape(values[0]) == "other" else ()
 
 
-def question_text(interrupts: Sequence[Mapping[str, Any]], texts: Messages) -> str:
-    """Return the text that people read for interrupts: the calls to approve, or what the graph says and offers."""
+def question_text(
+    interrupts: Sequence[Mapping[str, Any]], texts: Messages, approval_hint: str = ""
+) -> str:
+    """Return the text that people read for interrupts: the calls to approve, or what the graph says and offers.
+
+    `approval_hint`: how to decide in this chat; "" = as in a private one.
+    """
     actions = [action for one in interrupts for action in _actions(one.get("value"))]
     others = [one.get("value") for one in interrupts if _shape(one.get("value")) == "other"]
     parts = [_free_text(value) for value in others]
@@ -163,7 +168,7 @@ def question_text(interrupts: Sequence[Mapping[str, Any]], texts: Messages) -> s
         parts.append(_cut(redact("\n".join(f"- {option}" for option in options)), CALL_CHARS))
     if actions:
         shown = [_action_text(action, texts) for action in actions]
-        parts += [texts.approval_ask, *shown, texts.approval_hint]
+        parts += [texts.approval_ask, *shown, approval_hint or texts.approval_hint]
     return "\n\n".join(parts) or texts.approval_free
 
 

@@ -67,13 +67,17 @@ class ReplyFold:
     Args:
         message_id: The id of the human message that the run answers: only what follows it in the state counts.
         max_shown: Characters that `shown_text` has at most.
+        approval_hint: As for `question_text`.
 
     Attributes:
         length: Characters of `text`.
     """
 
-    def __init__(self, message_id: str, max_shown: int = 60_000) -> None:
+    def __init__(
+        self, message_id: str, max_shown: int = 60_000, *, approval_hint: str = ""
+    ) -> None:
         self.length = 0
+        self._approval_hint = approval_hint
         self._max_shown = max_shown
         self._message_id = message_id
         self._message_in_progress = ""
@@ -136,7 +140,7 @@ class ReplyFold:
         if self._interrupts:
             asked = list(self._interrupts.values())
             before = [text_of(m).strip() for m in messages[-1:] if m.get("type") == "ai"]
-            words = [*before, question_text(asked, texts)]
+            words = [*before, question_text(asked, texts, self._approval_hint)]
             return Reply(
                 markdown="\n\n".join(part for part in words if _is_readable(part)),
                 question=Question(

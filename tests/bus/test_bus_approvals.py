@@ -10,6 +10,7 @@ from bus.config import ChannelPolicy
 from bus.locales.en import ENGLISH
 from bus.locales.zh import CHINESE
 from bus.messages import PressResponse
+from bus.platform import Capabilities
 from tests.bus.harness import BusHarness, running_bus
 from tests.bus.test_button_presses import labels, press, press_of, shows
 from tests.bus.test_message_edits import edit
@@ -146,6 +147,103 @@ async def test_only_the_asker_or_an_admin_decides(tmp_path: Path) -> None:
         assert resumed(h) == [{"decisions": [APPROVE]}]
         # It goes on for whoever asked.
         assert h.server.runs[1].body["context"]["channel_user_id"] == "u"
+
+
+HEARD = {
+    "is_private": False,
+    "is_addressed": False,
+    "chat": "g",
+    "topic": "t",
+    "replies_to": ("root",),
+}
+"""Written in a thread that the bot takes part in, without a mention."""
+
+TO_BOT = {**HEARD, "is_addressed": True}
+MENTION = ChannelPolicy(group_policy="mention", admin_users=["boss"])
+
+
+def threads_platform() -> FakePlatform:
+    """A platform like Slack: with threads, without replies to one message."""
+    return FakePlatform(
+        "fake", Capabilities(streaming=False, send_interval_s=0.0, has_replies=False)
+    )
+
+
+async def asked_in_group(h: BusHarness, *asks: object) -> None:
+    await asked(h, *asks, **{**TO_BOT, "replies_to": ()}, event="root", track_replies=True)
+
+
+async def test_in_a_group_words_decide_only_if_they_are_for_the_bot(tmp_path: Path) -> None:
+    async with running_bus(tmp_path, platform=threads_platform(), policy=MENTION) as h:
+        await asked_in_group(h)
+        assert h.platform.texts[0].endswith(ENGLISH.approval_hint_mention)
+        await h.send("lunch?", user="bob", **HEARD)
+        await h.send("yes", user="bob", **HEARD)
+        await h.wait_until_finished()
+        undecided = f"{ENGLISH.approval_undecided} {ENGLISH.approval_hint_mention}"
+        for user, words in (("u", "ok"), ("u", "no"), ("boss", "approve")):
+            await h.send(words, user=user, **HEARD)
+            await shows(h, 2)
+            assert h.platform.shown.pop().text == undecided
+        await h.send("yes", user="bob", **TO_BOT)
+        await shows(h, 2)
+        assert h.platform.shown.pop().text == ENGLISH.approval_waits.format(name="u")
+        assert len(h.server.runs) == 1
+        await h.send("ok", **TO_BOT)
+        await shows(h, 2)
+        assert resumed(h) == [{"decisions": [APPROVE]}]
+
+
+async def test_an_admin_decides_for_others_with_a_mention(tmp_path: Path) -> None:
+    async with running_bus(tmp_path, platform=threads_platform(), policy=MENTION) as h:
+        await asked_in_group(h)
+        await h.send("not today", user="boss", **TO_BOT)
+        await shows(h, 2)
+        assert resumed(h) == [{"decisions": [{**DENY, "message": "not today"}]}]
+
+
+@pytest.mark.parametrize("has_replies", [True, False])
+async def test_a_reply_to_the_bot_is_for_it(tmp_path: Path, *, has_replies: bool) -> None:
+    """Feishu does not say whose message is replied to. On Slack all that is written in a thread "replies" to its root."""
+    platform = FakePlatform() if has_replies else threads_platform()
+    async with running_bus(tmp_path, platform=platform, policy=MENTION) as h:
+        await asked_in_group(h)
+        if has_replies:
+            assert h.platform.texts[0].endswith(ENGLISH.approval_hint_reply)
+        question = str(h.platform.shown[0].id)
+        await h.send("ok", **{**HEARD, "replies_to": ("root",)})
+        await shows(h, 2)
+        assert ENGLISH.approval_undecided in h.platform.shown.pop().text
+        await h.send("ok", **{**HEARD, "replies_to": (question, "root")})
+        await shows(h, 2)
+        assert (len(h.server.runs) == 2) is has_replies
+
+
+async def test_what_an_answer_quotes_is_no_part_of_it(tmp_path: Path) -> None:
+    async with running_bus(tmp_path) as h:
+        await asked(h)
+        await h.send("ok", quoted="> You: I need your approval before I do this:")
+        await shows(h, 2)
+        assert resumed(h) == [{"decisions": [APPROVE]}]
+
+
+async def test_a_question_in_a_group_needs_no_mention(tmp_path: Path) -> None:
+    async with running_bus(tmp_path, platform=threads_platform(), policy=MENTION) as h:
+        await asked_in_group(h, {"question": "Which colour?"})
+        await h.send("blue", **HEARD)
+        await shows(h, 2)
+        assert resumed(h) == ["blue"]
+
+
+async def test_a_mention_that_is_added_later_decides_nothing_by_itself(tmp_path: Path) -> None:
+    """The message was told of already. It is offered to be answered again."""
+    async with running_bus(tmp_path, platform=threads_platform(), policy=MENTION) as h:
+        await asked_in_group(h)
+        await h.send("ok", event="answer", **HEARD)
+        await shows(h, 2)
+        await edit(h, "answer", "ok!", "c1", **TO_BOT)
+        await shows(h, 3)
+        assert len(h.server.runs) == 1
 
 
 async def test_what_another_graph_asks_is_answered_with_words(tmp_path: Path) -> None:
