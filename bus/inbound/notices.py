@@ -1,7 +1,7 @@
 """Notices to senders whose messages are not accepted."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from bus.access.checker import AccessChecker
@@ -36,25 +36,49 @@ MAX_REFUSED = 10_000
 """People whose refusal is remembered, so that no further one is looked up in the outbox."""
 
 
-@dataclass(slots=True)
+Notices = Mapping[str, NewOutboxRow]
+"""The notices of refused messages, by the events of these."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RefusalBurst:
     """Refused messages of one person that follow each other: the first has a notice, one tells of those behind it.
 
     Attributes:
         due: When the notice of those that are collected now is sent, Unix seconds.
         key: Its outbox key; "" = nothing is collected yet.
-        events: What it tells of. An event that is refused again, after a commit failed, counts once.
+        count: How many messages it tells of.
+        notices: What each message was told since the notice before was due.
+        earlier: What those before were told.
     """
 
     due: float
     key: str = ""
-    events: set[str] = field(default_factory=set)
+    count: int = 0
+    notices: Notices = field(default_factory=dict)
+    earlier: Notices = field(default_factory=dict)
 
-    def takes(self, now: float) -> bool:
-        """Return whether a message that is refused now belongs to this burst; go on to its next notice if due."""
+    def at(self, now: float) -> "RefusalBurst | None":
+        """Return the burst as it collects a message that is refused now; None if that begins a new one."""
+        burst = self
         if self.key and now >= self.due - COLLECT_MARGIN_S:
-            self.due, self.key, self.events = self.due + COLLECT_S, "", set()
-        return 0 < self.due - COLLECT_MARGIN_S - now <= COLLECT_S  # a clock may be set back
+            burst = RefusalBurst(due=self.due + COLLECT_S, earlier=self.notices)
+        is_near = 0 < burst.due - COLLECT_MARGIN_S - now <= COLLECT_S  # a clock may be set back
+        return burst if is_near else None
+
+    def collect(
+        self, key: ConversationKey, message: InboundMessage
+    ) -> "tuple[NewOutboxRow, RefusalBurst]":
+        """Return the notice of all collected messages, in place of the one before, and the burst with it."""
+        name, count = f"full:{key.channel}:{message.event_id}", self.count + 1
+        text = message.reply_target.texts.refused_more.format(count=count)
+        row = _notice_row(name, key, message, text)
+        row = replace(row, not_before=self.due, supersedes=self.key)
+        notices = {**self.notices, message.event_id: row}
+        return row, replace(self, key=name, count=count, notices=notices)
+
+
+NO_BURST = RefusalBurst(due=0.0)
 
 
 class IntakeNotices:
@@ -96,22 +120,26 @@ class IntakeNotices:
     def refusal_notice(self, context: InboundContext) -> Callable[[QueueFull], NewOutboxRow]:
         """Return what makes the notice of a message if the journal refuses it; it is stored with the refusal.
 
-        It runs in the journal's one thread, and nothing else changes the bursts.
+        It runs in a unit of work, which may run again: a message gets one notice, however often that is made. The
+        units of one chat run one after the other.
         """
         message, retry_after_s = context.message, context.retry_after_s
         sender, now = _sender_of(message), self._now()
 
         def build(full: QueueFull) -> NewOutboxRow:
-            burst = self._bursts.get(sender)
-            if burst is not None and burst.takes(now):
-                return _collected_notice(burst, full.key, message)
-            self._bursts[sender] = RefusalBurst(due=now + COLLECT_S)
-            texts = message.reply_target.texts
-            name = f"{'fast' if retry_after_s else 'full'}:{full.key.channel}:{message.event_id}"
-            text = texts.queue_full.format(count=full.pending)
-            if retry_after_s:
-                text = texts.rate_limited.format(seconds=whole_seconds(retry_after_s))
-            return _notice_row(name, full.key, message, text)
+            known = self._bursts.get(sender, NO_BURST)
+            event_id = message.event_id
+            if row := known.notices.get(event_id) or known.earlier.get(event_id):
+                return row
+            if burst := known.at(now):
+                row, burst = burst.collect(full.key, message)
+            else:
+                row = _first_notice(full, message, retry_after_s)
+                burst = RefusalBurst(
+                    due=now + COLLECT_S, notices={event_id: row}, earlier=known.notices
+                )
+            self._bursts[sender] = burst
+            return row
 
         return build
 
@@ -169,15 +197,14 @@ def _sender_of(message: InboundMessage) -> tuple[ConversationKey, str]:
     return chat_of(message.key), message.sender.user_id
 
 
-def _collected_notice(
-    burst: RefusalBurst, key: ConversationKey, message: InboundMessage
-) -> NewOutboxRow:
-    """Return the notice of all messages of a burst; it takes the place of the one without this message."""
-    burst.events.add(message.event_id)
-    superseded, burst.key = burst.key, f"full:{key.channel}:{message.event_id}"
-    text = message.reply_target.texts.refused_more.format(count=len(burst.events))
-    row = _notice_row(burst.key, key, message, text)
-    return replace(row, not_before=burst.due, supersedes=superseded)
+def _first_notice(full: QueueFull, message: InboundMessage, retry_after_s: float) -> NewOutboxRow:
+    """Return the notice that says why a message is refused."""
+    texts = message.reply_target.texts
+    name = f"{'fast' if retry_after_s else 'full'}:{full.key.channel}:{message.event_id}"
+    text = texts.queue_full.format(count=full.pending)
+    if retry_after_s:
+        text = texts.rate_limited.format(seconds=whole_seconds(retry_after_s))
+    return _notice_row(name, full.key, message, text)
 
 
 def _notice_row(

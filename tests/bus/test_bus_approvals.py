@@ -204,7 +204,7 @@ async def test_an_admin_decides_for_others_with_a_mention(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("has_replies", [True, False])
 async def test_a_reply_to_the_bot_is_for_it(tmp_path: Path, *, has_replies: bool) -> None:
-    """Feishu does not say whose message is replied to. On Slack all that is written in a thread "replies" to its root."""
+    """Feishu does not say whose message is replied to. On Slack a thread follow-up replies to nobody."""
     platform = FakePlatform() if has_replies else threads_platform()
     async with running_bus(tmp_path, platform=platform, policy=MENTION) as h:
         await asked_in_group(h)

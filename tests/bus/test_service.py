@@ -23,6 +23,7 @@ from store.errors import RowNotFound
 from store.work_group import WORK_GROUP
 from tests.bus.harness import BusHarness, attachment, running_bus
 from tests.eventually import eventually
+from tests.fakes.database import RepeatingDatabase
 from tests.fakes.langgraph import FakeLangGraph, Script
 from tests.fakes.platform import CardPlatform, FakePlatform
 from tests.faults.injection import Faults, FaultyDatabase, Killed
@@ -177,6 +178,22 @@ async def test_no_kill_makes_a_refusal_silent(tmp_path: Path) -> None:
     more = ENGLISH.refused_more.format(count=3)
     async with running_bus(tmp_path, config=config) as harness:
         await eventually(lambda: harness.platform.texts.count(more) == 1)
+
+
+async def test_a_refusal_whose_unit_runs_twice_is_told_once_with_its_reason(tmp_path: Path) -> None:
+    """Units run again if another one of their batch fails, or on PostgreSQL if another node was first."""
+    config = BusConfig(max_queue=1, drain_s=0.1)
+    async with running_bus(tmp_path, config=config, wrap=RepeatingDatabase) as harness:
+        harness.server.scripts.append(hanging())
+        await harness.send("hang")
+        await harness.wait_for_runs(1)
+        await harness.send("wait")
+        for _ in range(3):
+            assert await harness.send("too much") is Disposition.QUEUE_FULL
+        first, two = ENGLISH.queue_full.format(count=1), ENGLISH.refused_more.format(count=2)
+        await eventually(lambda: two in harness.platform.texts)
+        assert [harness.platform.texts.count(text) for text in (first, two)] == [1, 1]
+        assert ENGLISH.refused_more.format(count=1) not in harness.platform.texts
 
 
 async def test_refused_messages_are_counted_once_and_told_at_intervals(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -102,3 +102,24 @@ class LateDatabase(Database):
             self.held = ""
             self.committed.set()
             await self.goes_on.wait()
+
+
+class RepeatingDatabase(Database):
+    """Runs every unit of work twice, as an engine may: what the first run did in the database is rolled back."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database.engine, retention_days=database.retention_days)
+
+    @override
+    async def transaction(self, work: Callable[[Transaction], T], *, order: str = "") -> T:
+        def first(tx: Transaction) -> T:
+            work(tx)
+            raise _RolledBackError
+
+        with suppress(_RolledBackError):
+            await super().transaction(first, order=order)
+        return await super().transaction(work, order=order)
+
+
+class _RolledBackError(Exception):
+    pass
