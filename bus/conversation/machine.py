@@ -149,6 +149,7 @@ class Turn:
         outdated: Those of them that were edited too late for the run.
         released_run_id: The run that answers nothing any more, because the message was deleted; None = there is none.
         stopped_seq: A stop means messages up to this place in the conversation's order.
+        is_former: Whether its conversation goes on in another thread (`/new`).
         is_handed_over, is_left: Another node continues it if its run is stopped; that has happened.
         finished: Set when the turn is over.
         stack: Holds what is shown while the turn runs; closed before the answer is committed.
@@ -179,6 +180,7 @@ class Turn:
         self.to_inject: deque[QueuedMessage] = deque()
         self.injected: dict[int, QueuedMessage] = {}
         self.consumed: list[QueuedMessage] = []
+        self.is_former = False
         self.is_handed_over = False
         self.is_left = False
         self.finished = anyio.Event()

@@ -13,7 +13,7 @@ from bus.errors import AgentThreadBusy, RewindUnsupported, RunError, SteeringUns
 from bus.history.rewind import ThreadRewinder
 from bus.history.versions import message_ids, trace_message
 from bus.messages import decode_inbound
-from bus.outbound.rows import rerun_offer_row
+from bus.outbound.rows import RerunEffect, rerun_offer_row
 from bus.outbound.worker import DeliveryWorker
 from bus.retry import Backoff
 from bus.runs.client import ACTIVE_STATUSES, RunClient, SteeringMessage
@@ -261,9 +261,8 @@ def rerun_offers(turn: Turn) -> list[NewOutboxRow]:
     newer = [one for one in map(turn.newest, turn.consumed) if one not in turn.consumed]
     late = {one.row.id: one for one in (*turn.outdated, *newer)}
     is_alone = turn.state is TurnState.DELIVERING and not turn.consumed
-    return [
-        rerun_offer_row(one.row, one.inbound, 0, takes_more=not is_alone) for one in late.values()
-    ]
+    effect = _effect(turn, takes_more=not is_alone)
+    return [rerun_offer_row(one.row, one.inbound, 0, effect) for one in late.values()]
 
 
 def late_edit_offers(turn: Turn) -> OffersFor:
@@ -288,9 +287,15 @@ def late_edit_offers(turn: Turn) -> OffersFor:
         if stored.is_stopped or stored.edit_count <= known[row_id]:
             return []
         takes_more = any(one.row.seq > row.seq for one in turn.consumed)
-        return [rerun_offer_row(row, stored, 0, takes_more=takes_more)]
+        return [rerun_offer_row(row, stored, 0, _effect(turn, takes_more=takes_more))]
 
     return offers
+
+
+def _effect(turn: Turn, *, takes_more: bool) -> RerunEffect:
+    if turn.is_former:
+        return "elsewhere"
+    return "later" if takes_more else "last"
 
 
 def _cancel_instead(turn: Turn, message: QueuedMessage) -> None:

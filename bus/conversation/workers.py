@@ -275,6 +275,8 @@ class ConversationWorkers:
         if first is not None:
             self._enqueue(present, first)
         if former is not None:
+            if former.turn is not None:
+                former.turn.is_former = True
             former.released = anyio.Event()
             for message in former.take_after(row.seq):
                 self._enqueue(present, message)
@@ -333,6 +335,7 @@ class ConversationWorkers:
         row = message.row
         bind_conversation(row.key.channel, row.conversation_id, row.thread_id)
         turn = worker.turn = self._turn(worker, message)
+        turn.is_former = self._present.get(worker.key) is not worker
         for following in worker.waiting:
             self._steer(turn, following)
         if not row.run_id:

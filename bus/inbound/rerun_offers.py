@@ -1,21 +1,31 @@
 """Offers to answer a message again that was edited after it was answered, and what happens when one is accepted."""
 
+import logging
 from collections.abc import Sequence
 
+import anyio
+
 from bus.context import BusContext
+from bus.errors import RunError
 from bus.history.turn_history import MAX_LATER_ROWS, find_rewind_point, rerun_event_id
 from bus.inbound.button_presses import AuthorizedPress, PressOutcome, answer_again, refused_press
 from bus.inbound.pipeline import InboundPipeline
 from bus.messages import InboundMessage
-from bus.outbound.rows import marked_edit_row, rerun_offer_key, rerun_offer_row
+from bus.outbound.rows import RerunEffect, marked_edit_row, rerun_offer_key, rerun_offer_row
 from bus.platform import Disposition
+from bus.runs.stream import is_user_message
 from store.inbox import InboxRow
 from store.outbox import NewOutboxRow
+
+log = logging.getLogger(__name__)
 
 RERUN_OFFER_S = 24 * 3600.0
 """How long after it came an edited message is offered to be answered again."""
 
 OPEN_STATES = ("new", "running")
+
+TIMEOUT_S = 5.0
+"""Timeout of a request to the agent's server, seconds."""
 
 
 class RerunOffers:
@@ -23,6 +33,7 @@ class RerunOffers:
 
     def __init__(self, bus: BusContext, pipeline: InboundPipeline) -> None:
         self._history = bus.stores.history
+        self._runs = bus.runs
         self._pipeline = pipeline
         self._delivery = bus.delivery
         self._now = bus.now
@@ -32,9 +43,32 @@ class RerunOffers:
         if self._now() - row.received_at > RERUN_OFFER_S:
             return []
         later = await self._history.list_after(row, limit=MAX_LATER_ROWS)
-        reruns = _reruns(row, later)
-        takes_more = any(one not in reruns and one.thread_id == row.thread_id for one in later)
-        return [rerun_offer_row(row, inbound, len(reruns), takes_more=takes_more)]
+        effect = await self._effect(row, inbound, later)
+        return [rerun_offer_row(row, inbound, len(_reruns(row, later)), effect)]
+
+    async def _effect(
+        self, row: InboxRow, inbound: InboundMessage, later: Sequence[InboxRow]
+    ) -> RerunEffect:
+        """Return what answering a message again does to its conversation, by the conversation's present thread."""
+        thread_id = row.current_thread_id or row.thread_id
+        if thread_id != row.thread_id and not _reruns(row, later):
+            return "elsewhere"
+        if any(one.state in OPEN_STATES for one in later):
+            return "later"
+        point = await find_rewind_point(self._history, row, inbound)
+        try:
+            with anyio.fail_after(TIMEOUT_S):
+                messages = await self._runs.get_messages(thread_id or "")
+        except (RunError, TimeoutError) as error:
+            log.info("what an edited message is followed by is not known: %r", error)
+            reruns = _reruns(row, later)
+            others = [one for one in later if one not in reruns and one.thread_id == thread_id]
+            return "later" if others else "last"
+        said = [str(message.get("id")) for message in messages if is_user_message(message)]
+        mine = [at for at, one in enumerate(said) if one in (point.message_id, *point.earlier_ids)]
+        if not mine:
+            return "elsewhere"
+        return "last" if mine[0] == len(said) - 1 else "later"
 
     async def accept(self, pressed: AuthorizedPress) -> PressOutcome:
         """Answer a message again as it was edited: the button's action. Raises as `Intake.receive` does."""

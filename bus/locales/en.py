@@ -236,6 +236,11 @@ class Messages:
         "that takes back everything said here since. Or send it as a new message."
     )
     """If newer messages are taken back as well."""
+    rerun_offer_elsewhere: str = (
+        "You edited this message after I answered it, and this conversation has moved on without it. "
+        "To get a new answer, press the button or send it as a new message."
+    )
+    """If the message is no part of the present conversation."""
 
     # Instead of an answer.
     stopped: str = "⏹ Stopped."

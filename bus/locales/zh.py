@@ -141,6 +141,7 @@ CHINESE = Messages(
     menu_unplaced="请把 {command} 作为消息发送给我。",
     interrupted="⏹ 已停止：先处理你的新消息。",
     rerun_offer="你在我回答之后修改了这条消息。点击按钮即可重新回答，也可以发送 /retry。",
+    rerun_offer_elsewhere="你在我回答之后修改了这条消息，但当前对话已不包含它。点击按钮即可重新回答，也可以把它作为新消息重新发送。",
     rerun_offer_later="你在我回答之后修改了这条消息。点击按钮即可重新回答，但会撤回此后的对话；也可以把它作为新消息重新发送。",
     stopped="⏹ 已停止。",
     no_answer="（智能体没有返回内容）",

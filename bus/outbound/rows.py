@@ -207,16 +207,26 @@ def rerun_offer_key(row: InboxRow, number: int) -> str:
     return f"{row.id}:rerun:{number}"
 
 
+RerunEffect = Literal["last", "later", "elsewhere"]
+"""What becomes of a conversation if an edited message is answered again: it is the last one there, or what came later
+is taken back with it, or the conversation went on without it (`/new`, `/undo`), and nothing is."""
+
+
 def rerun_offer_row(
-    row: InboxRow, inbound: InboundMessage, number: int, *, takes_more: bool
+    row: InboxRow, inbound: InboundMessage, number: int, effect: RerunEffect
 ) -> NewOutboxRow:
-    """Return the n-th offer to answer a message again as it was edited; `takes_more` = that takes back others too."""
+    """Return the n-th offer to answer a message again as it was edited."""
     texts = inbound.reply_target.texts
     token = ButtonToken(ButtonAction.RERUN, row.id).text
+    markdown: Mapping[RerunEffect, str] = {
+        "last": texts.rerun_offer,
+        "later": texts.rerun_offer_later,
+        "elsewhere": texts.rerun_offer_elsewhere,
+    }
     body = OutboundText(
         channel=row.key.channel,
         reply_target=replace(inbound.reply_target, response_url=""),
-        markdown=texts.rerun_offer_later if takes_more else texts.rerun_offer,
+        markdown=markdown[effect],
         buttons=(Button(label=texts.button_rerun, token=token, style="primary"),),
     )
     key = rerun_offer_key(row, number)

@@ -466,8 +466,9 @@ class SlowSplitPlatform(ButtonPlatform):
 
     @override
     def split(self, markdown: str) -> Sequence[str]:
-        self.cutting.set()
-        assert self.cut.wait(10)
+        if len(markdown) > PART_CHARS:
+            self.cutting.set()
+            assert self.cut.wait(10)
         return super().split(markdown)
 
 
@@ -690,6 +691,69 @@ async def test_the_offer_says_what_is_taken_back_as_well(tmp_path: Path) -> None
         await rerun(harness, await row_id(harness, "e2"))
         await eventually(lambda: harness.platform.texts[-1] == "Hello you")
         assert harness.thread_messages() == ["one", "You said one", "2", "Hello you"]
+
+
+@pytest.mark.parametrize("words", [(), ("other",)])
+async def test_the_offer_in_a_new_conversation_promises_nothing_of_the_old_one(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as harness:
+        await talk(harness, "one", "two")
+        await harness.send("/new")
+        await eventually(lambda: len(harness.platform.texts) == 3)
+        await talk(harness, *words)
+        await edit(harness, "e1", "1", "c1")
+        await eventually(lambda: harness.platform.texts[-1] == ENGLISH.rerun_offer_elsewhere)
+        await rerun(harness, await row_id(harness, "e1"))
+        await eventually(lambda: harness.platform.texts[-1] == "Hello you")
+        *_, last = harness.server.threads.values()
+        said = [text for word in words for text in (word, f"You said {word}")]
+        assert [message["content"] for message in last] == [*said, "1", "Hello you"]
+        # The answer is the last one now.
+        await edit(harness, "e1", "I", "c2")
+        await eventually(lambda: harness.platform.texts[-1] == OFFER)
+
+
+async def test_the_offer_takes_no_notice_of_what_was_undone(tmp_path: Path) -> None:
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as harness:
+        await talk(harness, "one", "two")
+        await harness.send("/undo")
+        await eventually(lambda: len(harness.platform.texts) == 3)
+        await edit(harness, "e1", "1", "c1")
+        await eventually(lambda: harness.platform.texts[-1] == OFFER)
+        await edit(harness, "e2", "2", "c2")
+        await eventually(lambda: harness.platform.texts[-1] == ENGLISH.rerun_offer_elsewhere)
+
+
+async def test_the_offer_counts_what_waits(tmp_path: Path) -> None:
+    async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as harness:
+        await talk(harness, "one")
+        gate = harness.hold_next_run("Two")
+        await harness.send("two")
+        await harness.wait_for_runs(2)
+        await edit(harness, "e1", "1", "c1")
+        await eventually(lambda: ENGLISH.rerun_offer_later in harness.platform.texts)
+        gate.set()
+        await harness.wait_until_finished()
+
+
+async def test_a_turn_that_a_new_conversation_left_behind_offers_nothing_of_it(
+    tmp_path: Path,
+) -> None:
+    platform = SlowSplitPlatform()
+    answer = "x" * 2 * PART_CHARS  # a short one is split at once
+    async with running_bus(tmp_path, platform=platform) as harness:
+        gate = harness.hold_next_run(answer)
+        await harness.send("one")
+        await harness.wait_for_runs(1)
+        await harness.send("/new")
+        gate.set()
+        await eventually(platform.cutting.is_set)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(edit, harness, "e1", "1", "c1")
+            await anyio.wait_all_tasks_blocked()
+            platform.cut.set()
+        await eventually(lambda: harness.platform.texts[-1] == ENGLISH.rerun_offer_elsewhere)
 
 
 async def test_retry_answers_the_message_as_it_reads_now(tmp_path: Path) -> None:
