@@ -7,7 +7,7 @@ import re
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
@@ -20,6 +20,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from agent.atomic_write import write_atomically
 from agent.config import AgentConfig
 from agent.errors import AgentExists, AgentInvalid, AgentNotFound, AgentWriteFailed
+from agent.tool_names import matches
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ class CustomAgent(BaseModel):
         name: Lower-case letters, digits and hyphens.
         description: One line for people.
         model: An entry of `models`; None = the first. Runs can override it.
-        tool_groups: Groups of configured tools; None = all. Built-in tools are always available.
+        tool_groups: Groups of configured tools, by name or pattern; None = all. Built-in tools are always available.
         skills: Available skills; None = all enabled ones, empty = none.
         made_by: Who created it in a chat, `{channel}:{workspace}:{user}`; None = an administrator.
         soul: Its instructions in the prompt.
@@ -93,9 +94,16 @@ def require_known(
     """Reject unknown models and tool groups: an agent would silently run without them. Raises AgentInvalid."""
     if model is not None and config.model_named(model) is None:
         raise AgentInvalid(f"There is no model named {model[:80]!r}.")
-    known = {group.name for group in config.tool_groups} | {tool.group for tool in config.tools}
-    if unknown := sorted(set(tool_groups or ()) - known):
+    if unknown := unknown_groups(config, tool_groups or ()):
         raise AgentInvalid(f"There is no tool group named {unknown[0][:80]!r}.")
+
+
+def unknown_groups(config: AgentConfig, tool_groups: Iterable[str]) -> list[str]:
+    """Return the names and patterns that match no group of tools, sorted."""
+    known = {group.name for group in config.tool_groups} | {tool.group for tool in config.tools}
+    return sorted(
+        one for one in set(tool_groups) if not any(matches(group, [one]) for group in known)
+    )
 
 
 def soul_section(agent: CustomAgent) -> str:

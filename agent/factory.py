@@ -5,6 +5,7 @@ takes two steps: the default limit of 100 allows 50 model calls (measured; one b
 would halve that).
 """
 
+import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
@@ -22,6 +23,8 @@ from langgraph.graph.state import CompiledStateGraph
 
 from agent.config import AgentConfig
 from agent.config.subagents import INHERIT
+from agent.custom_agents import unknown_groups
+from agent.listed_names import find_unmatched_names
 from agent.middleware import Middleware, chain_middleware, middleware_stack
 from agent.middleware.chat import ChatMiddleware
 from agent.middleware.clarification import ClarificationMiddleware
@@ -65,6 +68,8 @@ from agent.tools.setup_agent import setup_agent_tool
 from agent.tools.view_image import NAME as VIEW_IMAGE
 from agent.tools.view_image import view_image_tool
 
+logger = logging.getLogger(__name__)
+
 AgentGraph = CompiledStateGraph[Any, Any, Any, Any]
 
 MAX_CACHED_GRAPHS = 32
@@ -102,6 +107,7 @@ class AgentFactory:
         self._revision = ConfigRevision.load(services.config.get())
         self._graphs: OrderedDict[AgentSpec, AgentGraph] = OrderedDict()
         self._building = anyio.Lock()
+        self._warned: set[str] = set()
         self._files = SharedRead(partial(read_agent_files, services))
 
     async def graph_for(self, config: RunnableConfig) -> AgentGraph:
@@ -152,6 +158,7 @@ class AgentFactory:
         self.services.config.replace(config)
         self._revision = revision
         self._graphs.clear()
+        self._warned.clear()
 
     async def build(self, spec: AgentSpec) -> AgentGraph:
         """Compile the graph for a spec, without using the cache.
@@ -160,6 +167,7 @@ class AgentFactory:
             ModelUnusable: The model's entry cannot be used.
         """
         options, services = spec.options, self.services
+        await self._warn_of_unmatched_names(spec)
         model = await anyio.to_thread.run_sync(self._create_model, spec)
         tools = deduplicate_tools(self._tools(spec))
         subagents = _SubagentGraphs(services, spec, tools) if options.subagent_enabled else None
@@ -198,6 +206,23 @@ class AgentFactory:
             state_schema=ThreadState,
             checkpointer=self._checkpointer,
         )
+
+    async def _warn_of_unmatched_names(self, spec: AgentSpec) -> None:
+        """Log, once, which names of lists of tools match no tool: somebody relies on them."""
+        agent = spec.custom_agent
+        groups = unknown_groups(spec.config, (agent.tool_groups or ()) if agent is not None else ())
+        statuses = await self.services.mcp.statuses()
+        unmatched = find_unmatched_names(
+            spec.config,
+            [tool.name for tool in (*spec.revision.tools, *spec.mcp.tools)],
+            [server.name for server in statuses if server.state != "connected"],
+        )
+        found = [str(one) for one in unmatched]
+        found += [f"tool_groups: there is no tool group {group!r}" for group in groups]
+        for line in found:
+            if line not in self._warned:
+                self._warned.add(line)
+                logger.warning("%.500s", line)
 
     def _create_model(self, spec: AgentSpec) -> BaseChatModel:
         return create_chat_model(

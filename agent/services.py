@@ -183,7 +183,13 @@ async def open_agent_services(setup: AgentSetup) -> AsyncIterator[AgentServices]
             open_memory(setup.files, config.get, models.get, setup.mirror) as memory,
             open_subagent_executor() as subagents,
             open_summarizer(models.get) as summarizer,
-            open_mcp(extensions, setup.environment, lambda: config.get().mcp, folders) as mcp,
+            open_mcp(
+                extensions,
+                setup.environment,
+                lambda: config.get().mcp,
+                folders,
+                lambda: [tool.name for tool in config.get().tools],
+            ) as mcp,
         ):
             tasks.start_soon(anyio.to_thread.run_sync, uploads.sweep)
             yield AgentServices(

@@ -20,6 +20,7 @@ from agent.options import RunOptions
 from agent.services import AgentServices
 from agent.skills.loader import Skill
 from agent.skills.prompt import select_skills, skills_section
+from agent.tool_names import matches
 from agent.tools.registry import configured_tools
 
 logger = logging.getLogger(__name__)
@@ -99,7 +100,7 @@ class AgentSpec:
         """The tools of the configuration whose group the agent may use."""
         groups = self.custom_agent.tool_groups if self.custom_agent is not None else None
         pairs = zip(self.config.tools, self.revision.tools, strict=True)
-        return [tool for entry, tool in pairs if groups is None or entry.group in groups]
+        return [tool for entry, tool in pairs if groups is None or matches(entry.group, groups)]
 
     @property
     def prompt_sections(self) -> tuple[str, ...]:

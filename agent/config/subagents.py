@@ -33,8 +33,8 @@ class CustomSubagentConfig(Section):
     Attributes:
         description: When to delegate to it, for the lead agent.
         system_prompt: Its system prompt.
-        tools: Names of its tools; null = all of the lead agent's.
-        disallowed_tools: Names of tools to exclude.
+        tools: Names and patterns of its tools; null = all of the lead agent's.
+        disallowed_tools: Names and patterns of tools to exclude.
         skills: Names of its skills; null = all, [] = none.
         model: An entry of `models`, or `inherit`: the parent's model.
         max_turns: Most calls of its model.

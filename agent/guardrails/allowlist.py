@@ -1,4 +1,4 @@
-"""Guardrail provider that allows or denies tools by name."""
+"""Guardrail provider that allows or denies tools by name or pattern."""
 
 from collections.abc import Collection, Iterable
 
@@ -9,12 +9,13 @@ from agent.guardrails.protocol import (
     allow,
     deny,
 )
+from agent.tool_names import matches
 
 POLICY = "allowlist"
 
 
 class AllowlistProvider:
-    """Allows or denies tools by name.
+    """Allows or denies tools by name or pattern (`github_*`), without regard to case.
 
     Args:
         allowed_tools: Only these; an empty list allows none. None = all.
@@ -38,9 +39,9 @@ class AllowlistProvider:
     def evaluate(self, request: GuardrailRequest) -> GuardrailDecision:
         """Decide by the tool's name. With an allowlist, a call without a name is denied."""
         name = request.tool_name
-        if name in self._denied:
+        if matches(name, self._denied):
             return deny(NOT_ALLOWED, f"tool '{name}' is denied by policy", policy_id=POLICY)
-        if self._allowed is not None and (not name or name not in self._allowed):
+        if self._allowed is not None and (not name or not matches(name, self._allowed)):
             return deny(NOT_ALLOWED, f"tool '{name}' is not in the allowlist", policy_id=POLICY)
         return allow(policy_id=POLICY)
 

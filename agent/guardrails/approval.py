@@ -1,11 +1,10 @@
 """Approval of tool calls by a person, in LangChain's human-in-the-loop format. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from agent.guardrails.protocol import EXEMPT_TOOLS, GuardrailRequest
+from agent.guardrails.protocol import GuardrailRequest
 
 APPROVE: Final = "approve"
 REJECT: Final = "reject"
@@ -25,17 +24,6 @@ class ApprovalDecision:
 
     approved: bool
     reason: str = ""
-
-
-def needs_approval(tool_name: str, patterns: Sequence[str]) -> bool:
-    """Return whether this tool needs approval.
-
-    >>> [needs_approval(name, ["bash", "github_*"]) for name in ("bash", "github_push", "ls")]
-    [True, True, False]
-    >>> needs_approval("ask_clarification", ["*"])
-    False
-    """
-    return tool_name not in EXEMPT_TOOLS and any(fnmatchcase(tool_name, one) for one in patterns)
 
 
 def approval_request(request: GuardrailRequest, description: str = "") -> dict[str, Any]:

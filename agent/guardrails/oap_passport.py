@@ -15,7 +15,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from agent.errors import GuardrailUnusable
 from agent.guardrails.oap_limits import CapabilityLimits, Violation
 from agent.guardrails.protocol import (
-    EXEMPT_TOOLS,
     LIMIT_EXCEEDED,
     NOT_ALLOWED,
     SUSPENDED,
@@ -24,6 +23,7 @@ from agent.guardrails.protocol import (
     allow,
     deny,
 )
+from agent.tool_names import matches
 
 POLICY: Final = "oap"
 ACTIVE: Final = "active"
@@ -89,7 +89,7 @@ class OapPassportProvider:
 
     Args:
         passport: Path of a JSON file, JSON text, or the parsed object.
-        capabilities: Tool name -> capability; extends and overrides `CAPABILITIES`.
+        capabilities: Tool name or pattern -> capability; extends and overrides `CAPABILITIES`.
 
     Raises:
         GuardrailUnusable: It is missing or invalid.
@@ -108,7 +108,7 @@ class OapPassportProvider:
             )
         self._file, self._passport = _load(passport)
         self._stamp = _stamp(self._file) if self._file is not None else None
-        self._needs = {**CAPABILITIES, **(capabilities or {})}
+        self._needs = dict(capabilities or {})
         self._calls: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -134,9 +134,7 @@ class OapPassportProvider:
         passport = self._current()
         if not passport.is_valid(datetime.now(UTC)):
             return self._denied(SUSPENDED, "the agent's passport is not active")
-        violation = (
-            None if request.tool_name in EXEMPT_TOOLS else self._violation(passport, request)
-        )
+        violation = None if request.is_exempt else self._violation(passport, request)
         return allow(policy_id=POLICY) if violation is None else self._denied(*violation)
 
     async def aevaluate(self, request: GuardrailRequest) -> GuardrailDecision:
@@ -147,7 +145,7 @@ class OapPassportProvider:
         """Return the limit of an active passport that a call violates."""
         capability = self._capability(request, passport.granted)
         if capability is None:
-            needed = self._needs.get(request.tool_name, request.tool_name)
+            needed = self._needed(request) or request.tool_name
             return NOT_ALLOWED, f"the agent's passport has no capability '{needed}' for this tool"
         limits = passport.limits.get(capability, CapabilityLimits())
         violation = limits.violation(request.tool_input)
@@ -158,10 +156,16 @@ class OapPassportProvider:
     def _capability(self, request: GuardrailRequest, granted: frozenset[str]) -> str | None:
         """Return the granted capability that allows this tool, the most specific first."""
         name = request.tool_name
-        candidates = [name, self._needs.get(name)] if name else []
+        candidates = [name, self._needed(request)] if name else []
         if request.mcp_server is not None:
             candidates.append(MCP_CAPABILITY)
         return next((one for one in candidates if one is not None and one in granted), None)
+
+    def _needed(self, request: GuardrailRequest) -> str | None:
+        """Return the capability that a tool needs; None = only one with its own name."""
+        name = request.tool_name
+        own = CAPABILITIES.get(name) if request.mcp_server is None else None
+        return next((need for one, need in self._needs.items() if matches(name, [one])), own)
 
     def _exceeds_calls(
         self, request: GuardrailRequest, capability: str, limits: CapabilityLimits

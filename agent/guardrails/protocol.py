@@ -15,9 +15,6 @@ EVALUATOR_ERROR: Final = "oap.evaluator_error"
 APPROVAL_REQUIRED: Final = "oap.approval_required"
 REJECTED: Final = "oap.rejected"
 
-EXEMPT_TOOLS: Final = frozenset({"ask_clarification", "write_todos"})
-"""Tools without effect outside the conversation: they need only an active passport, and no approval."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardrailRequest:
@@ -34,6 +31,8 @@ class GuardrailRequest:
         run_id: The run.
         tool_call_id: The tool call.
         mcp_server: The MCP server of the tool; None = not an MCP tool.
+        is_exempt: Whether it is a tool of ours without effect outside the conversation: it needs only an active
+            passport, and no approval. Not known by its name, which others may have.
     """
 
     tool_name: str
@@ -46,6 +45,7 @@ class GuardrailRequest:
     run_id: str | None = None
     tool_call_id: str | None = None
     mcp_server: str | None = None
+    is_exempt: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ The MCP SDK is imported with the first configured server: the import takes a sec
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,8 +23,9 @@ from agent.importer import import_object
 from agent.mcp.pool import McpSessionPool
 from agent.mcp.server_config import McpServerConfig, is_disabled, parse_server
 from agent.mcp.settings import McpSettings
-from agent.mcp.tool_names import unique_names
+from agent.mcp.tool_names import tool_name, unique_names
 from agent.thread_storage import ThreadStorage
+from agent.tool_names import BUILT_IN_TOOLS, WEB_TOOLS
 
 if TYPE_CHECKING:
     from agent.mcp.server import McpServer, McpServerFactory
@@ -72,6 +73,7 @@ class McpToolRegistry:
         limits: Returns the current `mcp` section.
         tasks: Owns all background work; outlives every run.
         folders: Where images of results are saved.
+        configured: Returns the names of the tools of the configuration.
 
     Attributes:
         settings: The servers' configuration, for the API.
@@ -85,8 +87,10 @@ class McpToolRegistry:
         limits: Callable[[], McpConfig],
         tasks: TaskGroup,
         folders: ThreadStorage,
+        configured: Callable[[], Collection[str]] = frozenset,
     ) -> None:
         self._extensions = extensions
+        self._configured = configured
         self._environment = environment
         self._limits = limits
         self._folders = folders
@@ -99,6 +103,7 @@ class McpToolRegistry:
         self._signature: str | None = None
         self._tool_set = McpToolSet()
         self._names: Mapping[tuple[str, str], str] = {}
+        self._renamed: set[tuple[str, str]] = set()
         self._wait_until = 0.0
         self._lock = anyio.Lock()
 
@@ -234,7 +239,8 @@ class McpToolRegistry:
             for server in loaded
             for tool in server.tools
         }
-        self._names = unique_names(given)
+        reserved = {*BUILT_IN_TOOLS, *WEB_TOOLS, *self._configured()}
+        self._names = unique_names(given, reserved)
         tools = tuple(
             tool if tool.name == name else tool.model_copy(update={"name": name})
             for key, name in self._names.items()
@@ -243,6 +249,21 @@ class McpToolRegistry:
         held = self._tool_set.tools
         if len(tools) != len(held) or any(a is not b for a, b in zip(tools, held, strict=True)):
             self._tool_set = McpToolSet(version=self._tool_set.version + 1, tools=tools)
+            self._warn_of_renamed(given)
+
+    def _warn_of_renamed(self, given: Iterable[tuple[str, str]]) -> None:
+        """Log, once, which tools have another name than their server's and their own."""
+        for server, tool in given:
+            name, plain = self._names.get((server, tool)), tool_name(server, tool)
+            if name != plain and (server, tool) not in self._renamed:
+                self._renamed.add((server, tool))
+                logger.warning(
+                    "MCP server %.80r: its tool %.80r %s, because there is another tool named %s",
+                    server,
+                    tool,
+                    f"is called {name}" if name else "is left out",
+                    plain,
+                )
 
 
 def build_interceptor(use: str) -> Any:  # noqa: ANN401 - a ToolCallInterceptor, whose package is imported later
@@ -267,10 +288,11 @@ async def open_mcp(
     environment: Mapping[str, str],
     limits: Callable[[], McpConfig],
     folders: ThreadStorage,
+    configured: Callable[[], Collection[str]] = frozenset,
 ) -> AsyncIterator[McpToolRegistry]:
     """Open the MCP registry; it connects to servers when tools are first requested."""
     async with background_tasks() as tasks:
-        tools = McpToolRegistry(extensions, environment, limits, tasks, folders)
+        tools = McpToolRegistry(extensions, environment, limits, tasks, folders, configured)
         try:
             yield tools
         finally:

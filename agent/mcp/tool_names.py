@@ -34,19 +34,27 @@ def with_hash(plain: str, server: str, tool: str) -> str:
     return f"{plain[: MAX_CHARS - _HASH_CHARS - 1]}_{digest}"
 
 
-def unique_names(tools: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
+def unique_names(
+    tools: Iterable[tuple[str, str]], reserved: Iterable[str] = ()
+) -> dict[tuple[str, str], str]:
     """Return a unique name for every (server, tool); the first of two equal names has no hash.
+
+    Args:
+        tools: The tools.
+        reserved: Names, in any case, that no tool of a server gets: of tools of ours and of the configuration.
 
     >>> sorted(unique_names([("a", "b_c"), ("a_b", "c")]).values())
     ['a_b_c', 'a_b_c_0c1d18']
+    >>> unique_names([("Write", "todos")], ["write_todos"])["Write", "todos"]
+    'Write_todos_a16e56'
     """
     names: dict[tuple[str, str], str] = {}
-    taken: set[str] = set()
+    taken = {name.casefold() for name in reserved}
     for server, tool in tools:
         name = tool_name(server, tool)
-        if name in taken:
+        if name.casefold() in taken:
             name = with_hash(name, server, tool)
-        if name not in taken:
+        if name.casefold() not in taken:
             names[server, tool] = name
-            taken.add(name)
+            taken.add(name.casefold())
     return names

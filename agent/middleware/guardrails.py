@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from agent.config import GuardrailsConfig
 from agent.errors import ThreadIdMissing
-from agent.guardrails.approval import DESCRIPTION, approval_request, needs_approval, parse_decision
+from agent.guardrails.approval import DESCRIPTION, approval_request, parse_decision
 from agent.guardrails.protocol import (
     APPROVAL_REQUIRED,
     DENIED,
@@ -32,6 +32,7 @@ from agent.middleware.handlers import ToolHandler, ToolResult
 from agent.options import RunContext
 from agent.state import ThreadState
 from agent.subagents.status import TASK, status_kwargs
+from agent.tool_names import EXEMPT_KEY, matches
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +94,8 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
         self, asked: GuardrailRequest, refusal: GuardrailDecision | None
     ) -> ToolMessage | None:
         """Return the reason not to run the tool; None = run it. Asks a person if required."""
-        if refusal is None and needs_approval(asked.tool_name, self._config.ask):
+        is_listed = not asked.is_exempt and matches(asked.tool_name, self._config.ask)
+        if refusal is None and is_listed:
             refusal = ask_for_approval(DESCRIPTION, policy_id="ask")
         if refusal is None:
             return None
@@ -131,6 +133,7 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
             run_id=caller.run_id if caller else None,
             tool_call_id=call.get("id"),
             mcp_server=metadata.get(SERVER_KEY),
+            is_exempt=metadata.get(EXEMPT_KEY) is True and SERVER_KEY not in metadata,
         )
 
     def _on_provider_error(

@@ -20,6 +20,7 @@ from agent.middleware.handlers import ModelHandler
 from agent.middleware.system_message import append_to_system_message
 from agent.models.failures import is_fallback
 from agent.state import ThreadState, Todo
+from agent.tool_names import EXEMPT_KEY
 from agent.user_messages import PLAN_REMINDER, SUMMARY, is_user_message
 
 TOOL = "write_todos"
@@ -61,7 +62,10 @@ class TodoListMiddleware(AgentMiddleware[ThreadState, Any]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.tools = list(Planner(tool_description=DESCRIPTION).tools)
+        planner = Planner(tool_description=DESCRIPTION)
+        self.tools = [
+            tool.model_copy(update={"metadata": {EXEMPT_KEY: True}}) for tool in planner.tools
+        ]
 
     @override
     async def awrap_model_call(self, request: Request, handler: ModelHandler) -> Response:

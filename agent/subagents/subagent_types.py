@@ -11,6 +11,7 @@ from agent.config import SubagentsConfig
 from agent.config.subagents import INHERIT, CustomSubagentConfig
 from agent.paths import OUTPUTS, UPLOADS, WORKSPACE
 from agent.subagents.status import TASK
+from agent.tool_names import matches
 from agent.tools.bash import BASH
 
 MAX_DELEGATIONS = 6
@@ -28,8 +29,8 @@ class SubagentType:
         name: The value of `subagent_type`.
         description: When to delegate to it.
         system_prompt: Its system prompt.
-        tools: Names of its tools; None = all of the lead agent's.
-        disallowed_tools: Names of tools to exclude.
+        tools: Names and patterns of its tools; None = all of the lead agent's.
+        disallowed_tools: Names and patterns of tools to exclude.
         skills: Names of its skills; None = all, () = none.
         model: An entry of `models`, or `INHERIT`.
         max_turns: Most calls of its model.
@@ -49,11 +50,11 @@ class SubagentType:
     def select_tools(self, tools: Sequence[BaseTool]) -> list[BaseTool]:
         """Return the lead agent's tools that this type gets."""
         refused = EXCLUDED_TOOLS.union(self.disallowed_tools)
-        allowed = None if self.tools is None else set(self.tools)
         return [
             tool
             for tool in tools
-            if tool.name not in refused and (allowed is None or tool.name in allowed)
+            if not matches(tool.name, refused)
+            and (self.tools is None or matches(tool.name, self.tools))
         ]
 
 

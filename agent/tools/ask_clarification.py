@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from agent.locales import AgentMessages
 from agent.locales.en import ENGLISH
+from agent.tool_names import EXEMPT_KEY
 
 NAME = "ask_clarification"
 
@@ -52,6 +53,7 @@ def ask_clarification_tool() -> BaseTool:
         ),
         args_schema=AskClarificationArgs,
         return_direct=True,
+        metadata={EXEMPT_KEY: True},
     )
 
 

@@ -9,6 +9,7 @@ from agent.config import ToolConfig
 from agent.errors import ObjectNotImportable
 from agent.importer import import_object
 from agent.sandbox.protocol import SandboxProvider
+from agent.tool_names import is_built_in
 from agent.tools.ask_clarification import ask_clarification_tool
 from agent.tools.bash import bash_tool
 from agent.tools.files import file_tools
@@ -71,6 +72,10 @@ def _tool_of(entry: ToolConfig) -> BaseTool:
             ) from error
     if not isinstance(found, BaseTool):
         raise ObjectNotImportable(f"tools: {entry.name}: {entry.use} is not a LangChain tool")
+    if is_built_in(found.name):
+        raise ObjectNotImportable(
+            f"tools: {entry.name}: {entry.use} has the name of Parley's own tool {found.name!r}: rename it"
+        )
     if found.name != entry.name:
         logger.warning("tools: %s: its code names the tool %s", entry.name, found.name)
     return found

@@ -36,7 +36,7 @@ from gateway.config_file import ConfigError, read_dotenv
 from gateway.graphs import GraphUnusable, load_graphs
 from gateway.serving import startup_report
 from gateway.setup.folder_checks import find_file_problems
-from gateway.setup.reference_checks import find_reference_problems
+from gateway.setup.reference_checks import compare_tool_names, find_reference_problems
 from gateway.setup.system_checks import check_data_folder
 from store.files.opening import find_storage_problem
 
@@ -138,6 +138,7 @@ def find_folder_problem(folder: Path) -> str | None:
 def _check_machine(config: Config, problems: list[str]) -> tuple[str, list[str]]:
     """Return the description of the sandbox, and the warnings; append problems that are not in the list yet."""
     warnings = [line for line in startup_report.config_hints(config) if line not in problems]
+    warnings += [line for line, is_certain in compare_tool_names(config) if not is_certain]
     if find_folder_problem(config.home) is None:
         disk = check_data_folder(config.home, config.agent.sandbox)
         if disk.severity is not Severity.OK:

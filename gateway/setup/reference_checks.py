@@ -8,12 +8,16 @@ from pathlib import Path
 from agent.config import AgentConfig
 from agent.custom_agents import CustomAgentStore
 from agent.errors import AgentError
+from agent.extensions import ExtensionsFile
 from agent.importer import is_importable
+from agent.listed_names import find_unmatched_names
 from agent.models.factory import create_chat_model
 from agent.options import RunOptions
+from agent.tool_names import BUILT_IN_TOOLS, matches
+from agent.tools.registry import configured_tools
 from bots.config import FeishuConfig, PlatformConfig, SlackConfig, TelegramConfig
 from bus.config import DEFAULT_SESSION, SessionConfig
-from gateway.config import Config
+from gateway.config import EXTENSIONS_FILE, Config
 from gateway.config_validation import closest_match
 from gateway.graphs import GraphUnusable, find_graphs
 from gateway.runtime.assistants import is_uuid
@@ -62,10 +66,35 @@ def find_reference_problems(config: Config) -> Iterator[str]:
     if "models" not in config.dropped:
         yield from _find_model_problems(config.agent, config.environment)
     yield from _find_missing_channels(config)
+    yield from _find_group_problems(config)
+    yield from (line for line, is_certain in compare_tool_names(config) if is_certain)
+
+
+def _find_group_problems(config: Config) -> Iterator[str]:
+    """Yield the groups of tools that do not exist."""
     groups = {group.name for group in config.agent.tool_groups}
     for index, tool in enumerate(config.agent.tools):
-        if groups and tool.group not in groups and "tool_groups" not in config.dropped:
+        if groups and not matches(tool.group, groups) and "tool_groups" not in config.dropped:
             yield f"tools[{index}].group: there is no tool group {tool.group!r}{_guess(tool.group, groups)}"
+
+
+def compare_tool_names(config: Config) -> Iterator[tuple[str, bool]]:
+    """Yield a line for each name in a list of tools that matches no tool, and whether that is certain.
+
+    It is not where an MCP server may have such a tool: these are not started. Imports configured tools.
+    """
+    if not config.dropped.isdisjoint({"tools", "guardrails", "subagents"}):
+        return
+    tools = set[str]()
+    for entry in config.agent.tools:
+        try:
+            tools.update(tool.name for tool in configured_tools([entry]))
+        except AgentError:
+            tools.add(entry.name)  # reported with the other tools
+    file = config.extensions or config.files / EXTENSIONS_FILE
+    for one in find_unmatched_names(config.agent, tools, ExtensionsFile(file).read().mcp_servers):
+        guess = "" if one.servers else _guess(one.name, {*BUILT_IN_TOOLS, *tools})
+        yield f"{one}{guess}", not one.servers
 
 
 def _find_platform_problems(config: Config) -> Iterator[str]:

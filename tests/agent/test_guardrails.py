@@ -117,8 +117,12 @@ def configured(use: str = "allowlist", **more: object) -> GuardrailsConfig:
     return GuardrailsConfig.model_validate(section(use, **more))
 
 
-def asked(name: str = "bash", server: str | None = None, **args: object) -> GuardrailRequest:
-    return GuardrailRequest(tool_name=name, tool_input=args, run_id="r1", mcp_server=server)
+def asked(
+    name: str = "bash", server: str | None = None, *, is_exempt: bool = False, **args: object
+) -> GuardrailRequest:
+    return GuardrailRequest(
+        tool_name=name, tool_input=args, run_id="r1", mcp_server=server, is_exempt=is_exempt
+    )
 
 
 def code_of(decision: GuardrailDecision) -> str:
@@ -382,7 +386,10 @@ async def test_a_person_may_decide(answer: str, text: str) -> None:
         ([], None, "bash", False),
         ([], [], "", False),
         (["bash"], None, "bash", True),
-        (["bash"], None, "Bash", False),
+        (["bash"], None, "Bash", True),
+        (["ba*"], None, "Bash", True),
+        (None, ["BA?H"], "bash", False),
+        (["*"], None, "", False),
         (["bash"], None, "", False),
         (["", "bash"], None, "", False),
         (["bash"], ["bash"], "bash", False),
@@ -424,7 +431,8 @@ SHELL = "system.command.execute"
         ([SHELL], asked("read_file"), False),
         (["data.file.read"], asked("grep"), True),
         (["data.file.read"], asked("write_file"), False),
-        ([], asked("ask_clarification"), True),
+        ([], asked("ask_clarification", is_exempt=True), True),
+        ([], asked("ask_clarification"), False),
         ([], asked(""), False),
         ([SHELL], asked("own_tool"), False),
         (["own_tool"], asked("own_tool"), True),

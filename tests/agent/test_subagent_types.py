@@ -130,12 +130,6 @@ def whose(runtime: ToolRuntime, why: str = "") -> str:
     return f"{caller.thread_id} {caller.user_id} {caller.memory_scope}"
 
 
-@tool("task")
-def own_task() -> str:
-    """Do something else."""
-    return "Task Succeeded. Result: something else"
-
-
 WHOSE = {"name": "whose", "group": "web", "use": f"{__name__}:whose"}
 
 
@@ -269,14 +263,3 @@ async def test_a_subagent_has_no_tools_that_its_agent_has_not(tmp_path: Path) ->
             await harness.say("go", subagent_enabled=True)
             await harness.say("go", subagent_enabled=True, agent_name="narrow")
     assert ["whose" in request.tool_names for request in server.requests] == [True, False]
-
-
-async def test_a_configured_tool_named_task_is_the_only_one(tmp_path: Path) -> None:
-    config = {"tools": [{"name": "task", "group": "x", "use": f"{__name__}:own_task"}]}
-    lead = ScriptedChatModel.playing(
-        ScriptedTurn(calls=(ScriptedCall(name="task", args={}, id="t"),)), "ok"
-    )
-    async with open_agent(tmp_path, lead, config) as harness:
-        messages = await harness.say("go", subagent_enabled=True)
-    assert messages[2].text == "Task Succeeded. Result: something else"
-    assert messages[2].additional_kwargs == {"subagent_status": "completed"}

@@ -139,6 +139,23 @@ SLACK = "channels: {slack: {enabled: true, bot_token: BOT, app_token: APP}}"
             "{tool_groups: [{name: web}], tools: [{name: web_fetch, group: wob, use: 'agent.tools.web:fetch_page'}]}",
             "tools[0].group: there is no tool group 'wob'; did you mean 'web'?",
         ),
+        (
+            "guardrails: {enabled: true, ask: [Bsh]}",
+            "guardrails.ask: no tool is named 'Bsh', so this has no effect; did you mean 'bash'?",
+        ),
+        (
+            "guardrails: {enabled: true, provider: {use: allowlist, config: {denied_tools: ['github_*']}}}",
+            "guardrails.provider.config.denied_tools: no tool is named 'github_*', so this has no effect",
+        ),
+        (
+            "subagents: {custom_agents: {k: {description: d, system_prompt: p, tools: [grp]}}}",
+            "subagents.custom_agents.k.tools: no tool is named 'grp', so this has no effect; did you mean",
+        ),
+        ("guardrails: {enabled: true, ask: [BASH, 'Write_*', '*'], fail_closed: true}", None),
+        (
+            "{tool_groups: [{name: Web}], tools: [{name: web_fetch, group: web, use: 'agent.tools.web:fetch_page'}]}",
+            None,
+        ),
         ("channels: {langgraph_url: 'http://other', session: {assistant_id: theirs}}", None),
         ("channels: {session: {assistant_id: fe096781-5601-53d2-b2f6-0d3403f7e9ca}}", None),
         (SLACK.replace("BOT", "xoxb-1-secret").replace("APP", "xapp-1-secret"), None),
@@ -220,6 +237,22 @@ def test_risky_settings_are_pointed_out(tmp_path: Path, text: str, hint: str | N
     warnings = [line for line in json.loads(out)["warnings"] if "no chat platform" not in line]
     assert code == 0
     assert [hint in line for line in warnings] == ([True] if hint else []), warnings
+
+
+def test_a_tool_that_only_a_server_can_have_is_a_warning(tmp_path: Path) -> None:
+    """`check` starts no server, so it does not know."""
+    command = {"command": "sh", "args": ["-c", "touch started"]}
+    servers = {"GitHub": command, "off": {**command, "enabled": False}}
+    (tmp_path / "extensions_config.json").write_text(json.dumps({"mcpServers": servers}))
+    text = "guardrails: {enabled: true, ask: ['github_*', off_push, bash, gitlab_push]}"
+    code, out, _ = parley(tmp_path, "check", "--json", config=text)
+    report = json.loads(out)
+    assert code == 1
+    assert ["gitlab_push" in line for line in report["problems"]] == [True]
+    unknown = [line for line in report["warnings"] if "guardrails.ask" in line]
+    assert ["github_*" in unknown[0], "off_push" in unknown[1], len(unknown)] == [True, True, 2]
+    assert "the tools of the MCP server 'GitHub' are not known" in unknown[0]
+    assert not (tmp_path / "started").exists()
 
 
 def test_all_problems_are_reported_in_one_round(tmp_path: Path) -> None:
