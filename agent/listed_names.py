@@ -4,6 +4,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from agent.config import AgentConfig
 from agent.guardrails.factory import SHORT_NAMES
 from agent.mcp.tool_names import MAX_CHARS, tool_name
@@ -31,6 +33,7 @@ class UnmatchedName:
     name: str
     servers: tuple[str, ...] = ()
 
+    @override
     def __str__(self) -> str:
         if not self.servers:
             return f"{self.path}: no tool is named {self.name!r}, so this has no effect"

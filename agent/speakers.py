@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from langchain_core.messages import BaseMessage
+from typing_extensions import override
 
 from agent.options import lookup
 from agent.user_messages import SPEAKER, is_user_message, printable_character
@@ -38,6 +39,7 @@ class Speaker:
         """
         return f'<{SPEAKER} id="{self.id}">{self.name}</{SPEAKER}>'
 
+    @override
     def __str__(self) -> str:
         """Return the id and the name. A name cannot pass for more than a name: it has no quotes.
 

@@ -10,8 +10,9 @@ import anyio.to_thread
 
 from agent.errors import SandboxError, UploadTooLarge
 from agent.thread_storage import SpaceMeter
-from agent.uploads.names import numbered, printable_character, safe_name
+from agent.uploads.names import numbered, safe_name
 from agent.uploads.store import StagedFile, UploadStore
+from agent.user_messages import printable_character
 
 CHUNK_BYTES = 256 * 1024
 

@@ -103,9 +103,10 @@ async def test_the_names_of_ours_are_known(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing("hi")
     async with open_agent(tmp_path, model, config, entry={"supports_vision": True}) as harness:
         options = {"is_plan_mode": True, "subagent_enabled": True, "is_bootstrap": True}
-        await harness.say("hi", **options)
+        await harness.say("hi", is_plan_mode=True, subagent_enabled=True, is_bootstrap=True)
         graph = await harness.factory.graph_for({"configurable": options})
-    assert set(graph.nodes["tools"].bound.tools_by_name) | {"bash"} == BUILT_IN_TOOLS
+    bound: Any = graph.nodes["tools"].bound
+    assert set(bound.tools_by_name) | {"bash"} == BUILT_IN_TOOLS
     assert ALWAYS_ALLOWED <= BUILT_IN_TOOLS
     assert set(CAPABILITIES) <= BUILT_IN_TOOLS | WEB_TOOLS
 
