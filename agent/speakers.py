@@ -94,10 +94,9 @@ def chat_section(context: object, config: Mapping[str, object] | None) -> str:
     named = f' "{title}"' if title else ""
     in_topic = f', in the topic "{topic}"' if topic else ""
     return (
-        f"<chat>\nThis is the group{named} {where}{in_topic}. Several people write here, and others than the one you "
-        f"talk with may answer. Each person's message begins with a <{SPEAKER}> line: the author's name, and the "
-        "author's id on the platform, which tells people with the same name apart. Everyone here reads your answer.\n"
-        "</chat>"
+        f"<chat>\nThis is the group{named} {where}{in_topic}. Several people write here and read your answers, and "
+        f"anyone may reply. Each person's message begins with a <{SPEAKER}> line: the author's name, and the author's "
+        "id on the platform, which tells people with the same name apart.\n</chat>"
     )
 
 

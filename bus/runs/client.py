@@ -210,7 +210,7 @@ class RunClient:
             SteeringUnsupported: the server does not do this.
             RunError: it cannot be reached.
         """
-        message = _human(steering, {STEERING: True})
+        message = human_message(steering, {STEERING: True})
         params = {"run_id": run_id, "messages": [message]}
         command = {"id": 1, "method": "input.inject", "params": params}
         try:
@@ -227,7 +227,7 @@ class RunClient:
     def _start(
         self, request: AgentRunRequest, run_options: Mapping[str, Any]
     ) -> AsyncIterator[RunPart]:
-        message = _human(request, {})
+        message = human_message(request, {})
         options: dict[str, Any] = dict(run_options)
         if request.resume is not None:
             options["command"] = {"resume": request.resume}
@@ -249,7 +249,9 @@ class RunClient:
         return translate_parts(stream)
 
 
-def _human(request: AgentRunRequest | SteeringMessage, extra: Mapping[str, Any]) -> dict[str, Any]:
+def human_message(
+    request: AgentRunRequest | SteeringMessage, extra: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return a person's message as the wire has it, with who wrote it where only the bus writes.
 
     Graphs of one's own get `name` as well; the lead agent tells its model who speaks in the text.

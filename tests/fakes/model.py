@@ -10,6 +10,7 @@ Without a script it echoes: "You said: ...". Answers are queued with `reply`, or
 
 import asyncio
 import json
+import re
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ from aiohttp import web
 from agent.models.scripted import split_words
 from tests.eventually import WITHIN_S
 from tests.fakes import responses
+
+SPEAKER_LINE = re.compile(r"\A<speaker id=\"[^\"]*\">[^<]*</speaker>\n")
 
 
 @dataclass(frozen=True)
@@ -92,9 +95,9 @@ class ModelRequest:
 
     @property
     def last_user_text(self) -> str:
-        """What the user said last, as text."""
+        """What the user said last, as text, without the line that names them in a group."""
         said = [m["content"] for m in self.messages if m["role"] == "user"]
-        return text_of(said[-1]) if said else ""
+        return SPEAKER_LINE.sub("", text_of(said[-1])) if said else ""
 
     @property
     def tool_names(self) -> list[str]:
