@@ -94,10 +94,15 @@ class ModelRequest:
         return messages
 
     @property
+    def user_texts(self) -> list[str]:
+        """What users said, as text, without the lines that name them in a group."""
+        said = [text_of(m["content"]) for m in self.messages if m["role"] == "user"]
+        return [SPEAKER_LINE.sub("", text) for text in said]
+
+    @property
     def last_user_text(self) -> str:
-        """What the user said last, as text, without the line that names them in a group."""
-        said = [m["content"] for m in self.messages if m["role"] == "user"]
-        return SPEAKER_LINE.sub("", text_of(said[-1])) if said else ""
+        """What the user said last."""
+        return self.user_texts[-1] if self.user_texts else ""
 
     @property
     def tool_names(self) -> list[str]:

@@ -92,7 +92,7 @@ async def test_bootstrap_and_new_do_not_wait_behind_a_hanging_run(tmp_path: Path
 
 def recite(request: ModelRequest) -> ModelReply:
     """Say all that people said in this conversation, and the number of the request."""
-    said = [own_words(str(m["content"])) for m in request.messages if m["role"] == "user"]
+    said = [own_words(text) for text in request.user_texts]
     return ModelReply(text=f"Heard {', '.join(said)}.")
 
 

@@ -28,7 +28,7 @@ class EditModel:
         self.may_end = False
 
     def answer(self, request: ModelRequest) -> ModelReply:
-        said = [str(m["content"]) for m in request.messages if m["role"] == "user"]
+        said = request.user_texts
         if "look around" in said[-1] or ("German" in said[-1] and not self.may_end):
             # Another place each time: the agent is stopped when it does the very same again and again.
             self.looks += 1

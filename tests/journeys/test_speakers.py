@@ -129,10 +129,8 @@ async def test_a_slack_thread_with_an_approval(tmp_path: Path) -> None:
         path = "/mnt/user-data/outputs/a.txt"
         call = ToolCall("write_file", {"path": path, "content": "hi"})
         model.reply(ModelReply(calls=(call,)), "Written.")
-        ann, bo = (
-            {"user_profile": {"display_name": "Ann Lee"}},
-            {"user_profile": {"real_name": "Bo"}},
-        )
+        ann: dict[str, Any] = {"user_profile": {"display_name": "Ann Lee"}}
+        bo: dict[str, Any] = {"user_profile": {"real_name": "Bo"}}
         async with serving(tmp_path, config, "slack") as service:
             root = slack.mention("write it", user="U1ANN", **ann)
             await eventually(lambda: slack.replies(root), within_s=20)

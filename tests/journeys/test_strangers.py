@@ -174,7 +174,7 @@ async def test_lists_and_groups_decide_and_silence_is_explained(tmp_path: Path) 
 
 def _conversation(request: ModelRequest) -> str:
     """Return what a person said in a conversation."""
-    return " | ".join(own_words(str(m["content"])) for m in request.messages if m["role"] == "user")
+    return " | ".join(own_words(text) for text in request.user_texts)
 
 
 async def _slack_goes_by_the_list(platforms: PlatformServers, service: Service) -> None:
