@@ -113,6 +113,26 @@ class Attachment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MessagePart:
+    """One of the platform's messages that a person sent in one gesture; fields as on `InboundMessage`.
+
+    Attributes:
+        at: When it was sent by the platform's clock, or else when it came in, Unix seconds.
+    """
+
+    message_id: str
+    order: int = 0
+    at: float = 0.0
+    text: str = ""
+    quoted: str = ""
+    attachments: tuple[Attachment, ...] = ()
+    is_forwarded: bool = False
+    is_cut: bool = False
+    album: str = ""
+    edited_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RewindPoint:
     """The last message of a person in a thread: it and all that follows can be taken back.
 
@@ -157,6 +177,9 @@ class InboundMessage:
         order: The platform's order of a chat's messages (Telegram's number, Slack's and Feishu's time); 0 = unknown.
         is_forwarded: Whether the person passed on somebody else's message; more may follow it.
         is_cut: Whether the text is as long as the platform's clients allow: the rest of a paste may follow.
+        parts: The messages of its gesture, in their order, where it is several (bus/inbound/gestures.py); `text`,
+            `quoted` and `attachments` are made of them.
+        part_of: The inbox row that says what this one says, as a part of its gesture; 0 = none.
         chat_title: The name of the group or channel; "" in a private chat, or where it is unknown.
         topic_title: The name of the forum topic; "" for none, or where it is unknown.
         answers_row: The inbox row whose question it answers by a button; 0 = it was written.
@@ -184,6 +207,8 @@ class InboundMessage:
     order: int = 0
     is_forwarded: bool = False
     is_cut: bool = False
+    parts: tuple[MessagePart, ...] = ()
+    part_of: int = 0
     chat_title: str = ""
     topic_title: str = ""
     original_chat: Annotated[str, renamed("original_chat", "room")] = ""

@@ -1,6 +1,6 @@
 """Accepted messages looked up and changed later: by id, what followed one, questions, edits, the run of another."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from store.conversations import ConversationKey, key_params
@@ -45,6 +45,10 @@ UPDATE inbox SET body = :body, attempts = CASE WHEN :reset_attempts = 1 THEN 0 E
 WHERE id = :id
 RETURNING state
 """
+_JOIN_BODY = """
+UPDATE inbox SET body = :body, attempts = 0 WHERE id = :id AND state IN ('new', 'running') RETURNING id
+"""
+_JOIN_PART = "UPDATE inbox SET body = :body, state = 'done' WHERE id = :id AND state = 'new'"
 _ASSIGN_RUN = """
 UPDATE inbox SET thread_id = :thread_id, run_id = :run_id WHERE id = :id AND state = 'new'
 RETURNING id
@@ -143,6 +147,22 @@ class MessageHistoryStore:
             rows = tx.run(_UPDATE_BODY, params)
             if rows and rows[0]["state"] in ("done", "dead"):
                 insert_outbox_rows(tx, offers, now=event.at)
+            return True
+
+        return await self._database.transaction(work)
+
+    async def join(self, inbox_id: int, body: str, parts: Mapping[int, str]) -> bool:
+        """Let an unfinished row say what further rows say as well, and finish these, which then get no answers.
+
+        `body`: what the row says now; `parts`: the bodies of the others by their ids. False, and nothing is written, if
+        the row is finished.
+        """
+        params: Params = {"id": inbox_id, "body": body}
+
+        def work(tx: Transaction) -> bool:
+            if not tx.run(_JOIN_BODY, params):
+                return False
+            tx.run_all([(_JOIN_PART, {"id": part, "body": said}) for part, said in parts.items()])
             return True
 
         return await self._database.transaction(work)

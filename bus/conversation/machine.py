@@ -230,6 +230,12 @@ class Turn:
         return self.state is TurnState.DELIVERING or self.state in FINAL
 
     @property
+    def takes_parts(self) -> bool:
+        """Whether it may be run again with further parts of its message: nothing of its answer was shown."""
+        is_open = not self.is_decided and self.reason in (None, CancelReason.EDITED)
+        return is_open and not (self.live_reply is not None and self.live_reply.shows_answer)
+
+    @property
     def has_answer(self) -> bool:
         """Whether its run ended with an answer, which no newer message interrupts any more."""
         reply = self.reply

@@ -135,12 +135,22 @@ class ConversationWorkers:
             turn.stop(before=row.seq if turn.row.key == row.key else None)
         return here
 
-    def edit(self, row_id: int, inbound: InboundMessage) -> None:
-        """Let a message be what it was edited to; a turn that runs is steered, or run again."""
+    def edit(self, row_id: int, inbound: InboundMessage, *, may_steer: bool = True) -> None:
+        """Let a message be what it was edited to; a turn that runs is steered, if that is allowed, or run again."""
         if (found := self._find(row_id)) is not None:
             worker, message = found
-            steers = self._sessions.busy_mode(inbound) == "steer"
+            steers = may_steer and self._sessions.busy_mode(inbound) == "steer"
             worker.edit(replace(message, inbound=inbound, text=inbound.text), steers=steers)
+
+    def takes_parts(self, row_id: int) -> bool:
+        """Return whether further parts may be added to a message: it waits, or nothing of its answer was shown."""
+        found = self._find(row_id)
+        if found is None:
+            return False
+        turn = found[0].turn
+        if turn is None or turn.row.id != row_id:
+            return turn is None or not turn.has_injected(row_id)
+        return turn.takes_parts
 
     def delete(self, row_id: int, inbound: InboundMessage) -> bool:
         """Give a message that was deleted no turn, or cancel the one that it has; return whether it waited."""

@@ -1,12 +1,13 @@
 """Builds the inbound side, bottom-up: the pipeline's stages in their order, and the handlers of other events."""
 
+import anyio
+
 from bus.access.checker import AccessChecker
 from bus.commands.runner import CommandRunner
 from bus.context import BusContext
 from bus.conversation.approvals import Questions
 from bus.conversation.workers import ConversationWorkers
 from bus.inbound.access import AccessStage
-from bus.inbound.album import AlbumCollector
 from bus.inbound.bot_messages import BotMessageStage
 from bus.inbound.button_actions import ButtonActions
 from bus.inbound.button_presses import ButtonPressHandler
@@ -17,6 +18,7 @@ from bus.inbound.commit import CommitStage
 from bus.inbound.deduplicate import DeduplicateStage
 from bus.inbound.dispatcher import InboundDispatcher
 from bus.inbound.find_conversation import FindConversationStage
+from bus.inbound.gesture_collector import GestureCollector
 from bus.inbound.intake import BusIntake
 from bus.inbound.limits import LimitStage
 from bus.inbound.localize import LocalizeStage
@@ -37,8 +39,9 @@ def build_inbound(
     """Return the intake of all adapters, and the dispatcher behind it."""
     capacity = IntakeCapacity(bus.config.max_intake)
     access = AccessChecker(policies=bus.policies, pairings=bus.stores.pairings, now=bus.now)
-    album = AlbumCollector(bus, workers)
-    dispatcher = InboundDispatcher(bus, commands=commands, workers=workers, albums=album)
+    changes = anyio.Lock()
+    gestures = GestureCollector(bus, workers, changes=changes)
+    dispatcher = InboundDispatcher(bus, commands=commands, workers=workers, gestures=gestures)
     limits, deduplicate = LimitStage(bus), DeduplicateStage()
     localize = LocalizeStage(bus, migrations)
     notices = IntakeNotices(bus, access=access, localizer=localize)
@@ -50,7 +53,7 @@ def build_inbound(
         recognize_command,
         deduplicate,
         BotMessageStage(bus),
-        album,
+        gestures,
         FindConversationStage(bus, questions.pending),
         AccessStage(access=access, notices=notices),
         localize,
@@ -58,6 +61,7 @@ def build_inbound(
         commit,
     )
     pipeline = InboundPipeline(stages, capacity=capacity, stats=bus.stats, now=bus.now)
+    gestures.accept_with(pipeline.receive)
     reruns = RerunOffers(bus, pipeline)
     actions = ButtonActions(
         bus, questions=questions, pipeline=pipeline, workers=workers, reruns=reruns
@@ -65,7 +69,14 @@ def build_inbound(
     intake = BusIntake(
         pipeline=pipeline,
         presses=ButtonPressHandler(bus, access, actions.by_action()),
-        edits=MessageEditHandler(bus, access=access, workers=workers, reruns=reruns),
+        edits=MessageEditHandler(
+            bus,
+            access=access,
+            workers=workers,
+            gestures=gestures,
+            reruns=reruns,
+            changes=changes,
+        ),
         conversations=bus.stores.conversations,
         migrations=migrations,
         access=access,

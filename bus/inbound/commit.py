@@ -10,6 +10,7 @@ from typing_extensions import override
 from bus.context import BusContext
 from bus.inbound.deduplicate import DeduplicateStage
 from bus.inbound.dispatcher import InboundDispatcher
+from bus.inbound.gestures import MAX_PARTS, is_incomplete
 from bus.inbound.limits import LimitStage
 from bus.inbound.notices import IntakeNotices
 from bus.inbound.pipeline import InboundContext, Stage
@@ -60,11 +61,11 @@ class CommitStage(Stage):
             replies_to=message.replies_to,
             remember=message.track_replies,
             kind=context.kind,
-            may_start=context.command is None and not message.album,
+            may_start=context.command is None and not is_incomplete(message),
             body=encode_inbound(message),
             received_at=self._bus.now(),
         )
-        cap = 0 if is_too_fast else self._queue_cap(message.key.channel)
+        cap = 0 if is_too_fast else self._queue_cap(context)
         notice = self._notices.refusal_notice(context)
         result: InboxRow | QueueFull | DuplicateMessage | None = None
         try:
@@ -92,8 +93,12 @@ class CommitStage(Stage):
             case _:
                 assert_never(result)
 
-    def _queue_cap(self, channel: str) -> int:
-        adapter = self._bus.adapters.get(channel)
-        if adapter is None:
-            return self._bus.config.max_queue
-        return min(self._bus.config.max_queue, adapter.capabilities.max_queue)
+    def _queue_cap(self, context: InboundContext) -> int:
+        adapter, cap = (
+            self._bus.adapters.get(context.message.key.channel),
+            self._bus.config.max_queue,
+        )
+        if adapter is not None:
+            cap = min(cap, adapter.capabilities.max_queue)
+        # A part of a gesture waits only until it is joined to the first: refused, it would cut the gesture in two.
+        return cap + MAX_PARTS if context.joins else cap

@@ -12,7 +12,7 @@ from bus.commands.runner import CommandRunner
 from bus.context import BusContext
 from bus.conversation.workers import ConversationWorkers
 from bus.errors import unwrapped
-from bus.inbound.album import AlbumCollector
+from bus.inbound.gesture_collector import GestureCollector
 from bus.log_context import bind_conversation
 from bus.messages import (
     ConversationKey,
@@ -43,7 +43,7 @@ class InboundDispatcher:
         *,
         commands: CommandRunner,
         workers: ConversationWorkers,
-        albums: AlbumCollector,
+        gestures: GestureCollector,
     ) -> None:
         self._tasks = bus.tasks
         self._tracer, self._now = bus.tracer, bus.now
@@ -53,7 +53,7 @@ class InboundDispatcher:
         self._calls.serve(HELD, self._list_held_of)
         self._commands = commands
         self._workers = workers
-        self._albums = albums
+        self._gestures = gestures
         self._channels = bus.adapters.keys()
         self._running: set[int] = set()
         self._arriving: set[anyio.Event] = set()
@@ -100,14 +100,12 @@ class InboundDispatcher:
         self, row: InboxRow, inbound: InboundMessage, *, former_thread: str | None = None
     ) -> None:
         """Dispatch one accepted message; returns at once."""
-        self._albums.flush(row.conversation_id)
         if row.kind == "command":
+            self._gestures.close(inbound)
             self._running.add(row.id)
             self._tasks.start_soon(self._command, row, inbound)
-        elif inbound.album and row.state == "new" and former_thread is None:
-            self._albums.hold(row, inbound)
         else:
-            self._workers.enqueue(row, inbound, former_thread=former_thread)
+            self._gestures.dispatch(row, inbound, former_thread=former_thread)
 
     async def resume(self, *, older_than: float | None = None) -> int:
         """Dispatch the unfinished rows that nobody here works on, in order; return how many there were.
@@ -197,7 +195,7 @@ class InboundDispatcher:
         return json.dumps(sorted(self._held().intersection(json.loads(row_ids))))
 
     def _held(self) -> frozenset[int]:
-        return self._workers.row_ids | self._albums.held | self._running
+        return self._workers.row_ids | self._gestures.row_ids | self._running
 
     def _resume_row(self, row: InboxRow, former_thread: str | None) -> None:
         try:

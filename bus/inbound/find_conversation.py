@@ -41,6 +41,8 @@ class FindConversationStage(Stage):
 
     @override
     async def __call__(self, context: InboundContext) -> None:
+        if context.joins:
+            return
         if context.command is None:
             if may_answer_plainly(context.message):
                 await self._read_questions(chat_of(context.message.key))

@@ -35,6 +35,8 @@ class LimitStage(Stage):
 
     @override
     async def __call__(self, context: InboundContext) -> None:
+        if context.joins:
+            return
         message = context.message
         limit = COMMAND_LIMIT
         if context.command is None:
@@ -46,7 +48,8 @@ class LimitStage(Stage):
 
     def release(self, context: InboundContext) -> None:
         """Undo the count of a message that was not accepted."""
-        self._limiter.release(context.message, kind=context.kind)
+        if context.rate_limit is not None:
+            self._limiter.release(context.message, kind=context.kind)
 
     def announce(self, context: InboundContext) -> None:
         """Have the other nodes count a message that was accepted here."""

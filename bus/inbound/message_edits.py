@@ -9,6 +9,8 @@ from bus.commands import parse_command
 from bus.context import BusContext
 from bus.conversation.workers import ConversationWorkers
 from bus.inbound.clean import clean_change
+from bus.inbound.gesture_collector import GestureCollector
+from bus.inbound.gestures import view_part, with_edited_part, without_part
 from bus.inbound.rerun_offers import OPEN_STATES, RerunOffers
 from bus.messages import (
     InboundMessage,
@@ -34,6 +36,14 @@ class MessageEditHandler:
 
     The row's body is what counts: it is updated before anything else happens, together with a record of the
     event, and a restart goes on from it.
+
+    Args:
+        bus: The bus.
+        access: Says whether somebody may use the bot.
+        workers: Have what is queued and what runs.
+        gestures: Have what waits for the rest of a gesture.
+        reruns: Offer to answer again what was answered.
+        changes: Held by whoever changes what a row says.
     """
 
     def __init__(
@@ -42,16 +52,19 @@ class MessageEditHandler:
         *,
         access: AccessChecker,
         workers: ConversationWorkers,
+        gestures: GestureCollector,
         reruns: RerunOffers,
+        changes: anyio.Lock,
     ) -> None:
         self._inbox = bus.stores.inbox
         self._history = bus.stores.history
         self._access = access
         self._workers = workers
+        self._gestures = gestures
         self._reruns = reruns
         self._delivery = bus.delivery
         self._now = bus.now
-        self._one = anyio.Lock()
+        self._changes = changes
 
     async def handle(self, raw: MessageEdit | MessageDeletion) -> Disposition | InboundMessage:
         """Act on an edit or deletion; return what became of it, or the message that it addressed to the bot.
@@ -60,18 +73,30 @@ class MessageEditHandler:
             StoreError: nothing was stored.
         """
         change = clean_change(raw)
-        async with self._one:
-            row = await self._history.find_by_message(change.key, change.message_id)
-            if row is None:
+        async with self._changes:
+            found = await self._find(change)
+            if found is None:
                 return self._addressed_by_edit(change)
-            before = replace(decode_inbound(row.body), key=row.key)
+            row, before = found
             if before.is_stopped and row.state in OPEN_STATES:
                 return Disposition.UNCHANGED
             if isinstance(change, MessageDeletion):
                 return await self._delete(change, row, before)
-            change = replace(change, edited=keep_earlier(before, change.edited))
-            refusal = await self._refusal(row, before, change.edited)
+            part = view_part(before, change.message_id)
+            change = replace(change, edited=keep_earlier(part, change.edited))
+            refusal = await self._refusal(row, part, change.edited)
             return refusal or await self._edit(change, row, before)
+
+    async def _find(
+        self, change: MessageEdit | MessageDeletion
+    ) -> tuple[InboxRow, InboundMessage] | None:
+        """Return the row that says what a message said, and all that it says; None = none does. Raises StoreError."""
+        row = await self._history.find_by_message(change.key, change.message_id)
+        message = decode_inbound(row.body) if row is not None else None
+        if message is not None and message.part_of:
+            row = await self._history.find(message.part_of)
+            message = decode_inbound(row.body) if row is not None else None
+        return (row, replace(message, key=row.key)) if row and message else None
 
     def _addressed_by_edit(
         self, change: MessageEdit | MessageDeletion
@@ -90,7 +115,7 @@ class MessageEditHandler:
         """Return why an edit does not count; None if it does."""
         if edited.sender.user_id != before.sender.user_id:
             return Disposition.NOT_ALLOWED
-        has_same_files = bool(before.album) or _files(edited) == _files(before)
+        has_same_files = _files(edited) == _files(before)
         # An edit may arrive after a later one: platforms send again what the bot missed.
         is_outdated = edited.edited_at < before.edited_at
         if is_outdated or (edited.text == before.text and has_same_files):
@@ -100,7 +125,8 @@ class MessageEditHandler:
         if row.kind != "chat" or parse_command(edited.text) is not None:
             # Commands are carried out at once, and once.
             return Disposition.UNSUPPORTED
-        if before.edit_count >= MAX_EDITS:
+        # What was joined to a message whose turn had begun counts as an edit of it.
+        if before.edit_count - len(before.parts) >= MAX_EDITS:
             return Disposition.RATE_LIMITED
         # The bot is addressed, whether or not the mention is still there.
         addressed = replace(edited, key=before.key, sender=before.sender, is_addressed=True)
@@ -112,36 +138,47 @@ class MessageEditHandler:
     ) -> Disposition:
         if row.kind != "chat" or row.state not in OPEN_STATES:
             return Disposition.UNCHANGED
+        if (rest := without_part(before, deletion.message_id)) is not None:
+            return await self._change(deletion, row, rest)
         deleted = replace(before, is_stopped=True, is_deleted=True)
         body, event = encode_inbound(deleted), self._event(deletion)
         if not await self._history.update_body(row.id, body, event):
             return Disposition.DUPLICATE
+        self._gestures.change(row.id, deleted)
         if self._workers.delete(row.id, deleted):
             await self._inbox.finish(row.id, [])
         return Disposition.ACCEPTED
 
     async def _edit(self, edit: MessageEdit, row: InboxRow, before: InboundMessage) -> Disposition:
-        # Each message of an album has one of its files; the album has all of them.
-        files = before.attachments if before.album else edit.edited.attachments
+        edited = edit.edited
+        if before.parts:
+            after = with_edited_part(before, edit.message_id, edited)
+        else:
+            after = replace(before, text=edited.text, attachments=edited.attachments)
         after = replace(
-            before,
-            text=edit.edited.text,
-            attachments=files,
-            is_addressed=before.is_addressed or edit.edited.is_addressed,
-            edit_count=before.edit_count + 1,
-            edited_at=edit.edited.edited_at,
+            after,
+            is_addressed=before.is_addressed or edited.is_addressed,
+            edited_at=edited.edited_at,
         )
+        return await self._change(edit, row, after)
+
+    async def _change(
+        self, change: MessageEdit | MessageDeletion, row: InboxRow, changed: InboundMessage
+    ) -> Disposition:
+        """Let a row say something else from now on, and what is done about it follow. Raises StoreError."""
+        after = replace(changed, edit_count=changed.edit_count + 1)
         # Answered, it is offered together with the edit: the platform may hang up, or the process die, at any moment.
         # While it is open, the transaction that stores its answer makes the offer, unless the turn takes the edit.
         if not await self._history.update_body(
             row.id,
             encode_inbound(after),
-            self._event(edit),
+            self._event(change),
             reset_attempts=True,
             offers=await self._reruns.new_offer(row, after),
         ):
             return Disposition.DUPLICATE
         self._delivery.notify(row.key)
+        self._gestures.change(row.id, after)
         self._workers.edit(row.id, after)
         return Disposition.ACCEPTED
 

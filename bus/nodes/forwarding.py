@@ -1,6 +1,7 @@
 """Hands events to the node that owns their chat, where what they act on is in that node's memory.
 
-Presses, edits and deletions act on turns, files of an album on the album, and an answer without a reply on a question.
+Presses, edits and deletions act on turns; what does not mention the bot may be part of a gesture that does; and an
+answer without a reply depends on a question.
 """
 
 import json
@@ -16,6 +17,7 @@ from typing_extensions import override
 
 from bus.access.expected_replies import may_answer_plainly
 from bus.errors import IntakeClosed, IntakeFull
+from bus.inbound.gestures import is_incomplete
 from bus.messages import (
     ButtonPress,
     ConversationKey,
@@ -187,8 +189,12 @@ class ForwardingIntake(Intake):
 
 
 def _needs_owner(message: InboundMessage) -> bool:
-    """Return whether a message may depend on an album, or on a question, that the owner remembers."""
-    return bool(message.album) or may_answer_plainly(message)
+    """Return whether a message may depend on a gesture, or on a question, that the owner remembers.
+
+    A part that is addressed to the bot is accepted here, and the owner joins its row to the gesture's.
+    """
+    is_loose_part = is_incomplete(message) and not message.is_addressed
+    return is_loose_part or may_answer_plainly(message)
 
 
 @cache

@@ -45,7 +45,9 @@ class DraftReply(LiveReply):
     async def _send_draft(self, adapter: SupportsDrafts) -> bool:
         """Show the text so far; return False if the platform shows no more drafts of this turn."""
         # A draft is one message: of a long answer it shows the end.
-        end = (await split_text(self._adapter, self._text()[-DRAFT_CHARS:]))[-1:]
+        text = self._text()
+        self.shows_answer = self.shows_answer or bool(text)
+        end = (await split_text(self._adapter, text[-DRAFT_CHARS:]))[-1:]
         draft = (await add_progress(self._adapter, end, self._progress_lines()))[0]
         await self._delivery.wait_until_owner()
         try:

@@ -21,6 +21,7 @@ class LiveReply:
 
     Attributes:
         shown: The messages that the answer has to replace or remove.
+        shows_answer: Whether people see words of the answer.
     """
 
     def __init__(self, delivery: DeliveryWorker, row: InboxRow, inbound: InboundMessage) -> None:
@@ -32,6 +33,7 @@ class LiveReply:
         self._progress: Callable[[Messages], str] = _nothing
         self._changed = anyio.Event()
         self.shown = LiveMessages()
+        self.shows_answer = False
 
     def update(
         self, text: Callable[[], str], progress: Callable[[Messages], str] | None = None

@@ -55,7 +55,9 @@ class StreamingMessage(LiveReply):
         """Bring all messages up to date, the one of index `ready` without waiting; False = patch no more."""
         # The text is read only now: it includes what came while the message waited for its slot.
         self._changed = anyio.Event()
-        parts = await split_text(self._adapter, self._text())
+        answer = self._text()
+        self.shows_answer = self.shows_answer or bool(answer)
+        parts = await split_text(self._adapter, answer)
         parts = await add_progress(self._adapter, parts, self._progress_lines())
         # An empty message looks broken: between two tool calls there may be no text yet.
         for index, part in enumerate(text or WORKING_TEXT for text in parts):

@@ -43,7 +43,7 @@ async def test_an_album_is_one_turn_with_all_its_files(tmp_path: Path) -> None:
         assert await send(harness, "2.pdf") is Disposition.ACCEPTED
         assert await send(harness, "3.pdf", "and this") is Disposition.ACCEPTED
         await harness.expect_replies("Hello you")
-        assert harness.prompts() == ["compare these\nand this"]
+        assert harness.prompts() == ["[1.pdf] compare these\n[3.pdf] and this"]
         assert names(harness.gateway) == ["1.pdf", "2.pdf", "3.pdf"]
 
 
@@ -60,11 +60,11 @@ async def test_a_part_that_comes_again_is_not_added_again(tmp_path: Path) -> Non
 
 async def test_what_is_said_after_an_album_is_answered_after_it(tmp_path: Path) -> None:
     async with running_bus(tmp_path, platform=platform()) as harness:
-        await send(harness, "1.pdf")
+        await send(harness, "1.pdf", "compare")
         await send(harness, "2.pdf")
-        await harness.send("what do they say?")
+        await harness.send("and then this")
         await harness.wait_for_runs(2)
-        assert harness.prompts()[1] == "what do they say?"
+        assert harness.prompts() == ["compare", "and then this"]
         assert names(harness.gateway) == ["1.pdf", "2.pdf"]
 
 
@@ -74,7 +74,7 @@ async def test_two_albums_are_two_turns(tmp_path: Path) -> None:
             for number in (1, 2):
                 await send(harness, f"{album}{number}.pdf", album, album=album)
         await harness.wait_for_runs(2)
-        assert harness.prompts() == ["A\nA", "B\nB"]
+        assert harness.prompts() == ["[A1.pdf] A\n[A2.pdf] A", "[B1.pdf] B\n[B2.pdf] B"]
 
 
 async def test_a_late_part_in_a_group_stays_in_the_conversation(tmp_path: Path) -> None:
@@ -123,8 +123,8 @@ async def test_files_that_come_before_the_mention_belong_to_it(tmp_path: Path) -
         assert await send(harness, "0.pdf", **stranger) is Disposition.NOT_ADDRESSED
         await send(harness, "2.pdf", "look", topic="e2", event="e2", **group)
         await harness.expect_replies("Hello you")
-        assert sorted(names(harness.gateway)) == ["1.pdf", "2.pdf"]
-        assert harness.prompts() == ["look"]
+        assert names(harness.gateway) == ["1.pdf", "2.pdf"]
+        assert harness.prompts() == ["[2.pdf] look"]
 
 
 async def test_a_restart_in_between_loses_nothing_and_answers_once(tmp_path: Path) -> None:

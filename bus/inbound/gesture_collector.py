@@ -1,0 +1,411 @@
+"""Stage: makes one message of those that a person sent in one gesture (`gestures.py` says which these are).
+
+Each part is committed as a message of its own, so it is acknowledged at once, and a crash loses nothing. The dispatcher
+hands accepted messages over here: one that may be continued waits for the rest, and what continues another one is
+joined to its row, which says both from then on, while its own row is finished without an answer. A message whose turn
+has begun is run again with what was joined, as it is when it is edited, unless words of the answer were shown.
+
+In a group, only one part may address the bot. As a stage of the pipeline, the collector lets the parts that follow it
+pass as addressed, and keeps those that come before it, in memory, to have them accepted behind it.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+
+import anyio
+from typing_extensions import override
+
+from bus.bounded import BoundedDict
+from bus.context import BusContext
+from bus.conversation.workers import ConversationWorkers
+from bus.inbound.gestures import (
+    MAX_GAP_S,
+    fits,
+    is_incomplete,
+    may_be_part,
+    part_of,
+    with_parts,
+)
+from bus.inbound.pipeline import InboundContext, Stage
+from bus.messages import (
+    InboundMessage,
+    MessagePart,
+    decode_inbound,
+    encode_inbound,
+)
+from bus.platform import Disposition
+from bus.retry import StoreRetry
+from bus.runs.questions import decode_question
+from store.errors import StoreError
+from store.inbox import InboxRow
+
+log = logging.getLogger(__name__)
+
+QUIET_S = 1.0
+"""A gesture is complete when nothing more arrived for this time, seconds. Its messages arrive within about 0.1 s."""
+
+RESUMED_QUIET_S = 3.0
+"""The same after a restart, when the channel is not connected yet."""
+
+MAX_WAIT_S = 5.0
+"""Longest wait for the rest of a gesture, seconds."""
+
+FOLLOW_S = 2.0
+"""How long after the last part of a gesture that is being answered another one may follow, seconds."""
+
+UNADDRESSED_S = 10.0
+"""How long a part that arrived before the mention is kept for the part that has it, seconds."""
+
+LATE_PART_S = 120.0
+"""How long a late file of an album is recognized after the others were answered, seconds."""
+
+MAX_KEPT = 1000
+"""People of whom unaddressed parts are kept, and albums that are remembered."""
+
+_Person = tuple[str, str, str, str, str]
+"""Channel, workspace, chat, topic or thread, and the id of somebody there."""
+
+
+@dataclass(slots=True, eq=False)
+class _Gesture:
+    """What a person has just sent: the row that is answered, and what belongs to it.
+
+    Attributes:
+        parts: What it consists of, also what is being joined.
+        until: When nothing may follow any more, by anyio's clock; `at_most`: when it waits no longer.
+        waits: Whether it waits for the rest.
+        expected: Parts that came before the mention and are being accepted.
+        joining: Accepted parts that are to be joined to its row; `is_joining`: a task does that.
+        is_queued: Whether its conversation's worker has it.
+    """
+
+    row: InboxRow
+    message: InboundMessage
+    former_thread: str | None = None
+    parts: list[MessagePart] = field(default_factory=list)
+    until: float = 0.0
+    at_most: float = 0.0
+    waits: bool = False
+    expected: int = 0
+    joining: list[tuple[InboxRow, InboundMessage]] = field(default_factory=list)
+    is_joining: bool = False
+    is_queued: bool = False
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it can be answered now."""
+        return not (self.waits or self.expected or self.is_joining)
+
+
+class GestureCollector(Stage):
+    """Holds messages that may be continued until they are complete, and joins what continues them.
+
+    Args:
+        workers: Take complete messages.
+        changes: Held by whoever changes what a row says: each change builds on the one before.
+    """
+
+    def __init__(
+        self, bus: BusContext, workers: ConversationWorkers, *, changes: anyio.Lock
+    ) -> None:
+        self._tasks = bus.tasks
+        self._history = bus.stores.history
+        self._tracer = bus.tracer
+        self._workers = workers
+        self._now = bus.now
+        self._changes = changes
+        self._store = StoreRetry("gestures")
+        self._receive: Callable[[InboundMessage], Awaitable[Disposition]] | None = None
+        # By person: the last gesture, oldest first.
+        self._open: dict[_Person, _Gesture] = {}
+        # By conversation in which one waits: that, and what came after it.
+        self._lines: dict[int, deque[_Gesture]] = {}
+        self._joining: set[_Gesture] = set()
+        self._row_ids: set[int] = set()
+        self._unaddressed = BoundedDict[_Person, list[tuple[float, InboundMessage]]](MAX_KEPT)
+        self._albums = BoundedDict[tuple[_Person, str], tuple[float, InboxRow]](MAX_KEPT)
+
+    def accept_with(self, receive: Callable[[InboundMessage], Awaitable[Disposition]]) -> None:
+        """Have kept parts accepted by the pipeline, of which this is a stage."""
+        self._receive = receive
+
+    @override
+    async def __call__(self, context: InboundContext) -> None:
+        message = context.message
+        if context.command is not None or not may_be_part(message):
+            return
+        person = _person(message)
+        gesture = self._open.get(person)
+        if gesture is not None and self._is_continued(gesture, message, context.received_at):
+            context.joins = True
+            context.message = replace(message, key=gesture.row.key, is_addressed=True)
+        elif (row := self._row_of_album(person, message)) is not None:
+            # Too late for its album: a message of its own, in the same conversation.
+            context.message = replace(message, key=row.key, is_addressed=True)
+        elif message.is_addressed:
+            return
+        elif is_incomplete(message):
+            self._keep(person, message, context.received_at)
+        else:
+            # Said to others: what comes next does not continue what was said to the bot, or kept, before it.
+            self._unaddressed.pop(person, None)
+            self._close(person)
+
+    @property
+    def row_ids(self) -> frozenset[int]:
+        """The ids of the rows that wait here."""
+        return frozenset(self._row_ids)
+
+    def dispatch(
+        self, row: InboxRow, message: InboundMessage, *, former_thread: str | None = None
+    ) -> None:
+        """Join an accepted message to what it continues, hold it, or queue it in its conversation; returns at once."""
+        now = anyio.current_time()
+        self._forget_old(now)
+        if former_thread is not None or not may_be_part(message):
+            self._close(_person(message))
+            self._line_up(_Gesture(row, message, former_thread))
+            return
+        person = _person(message)
+        gesture = self._open.get(person)
+        if gesture is not None and gesture.row.id != row.id:
+            if self._is_continued(gesture, message, row.received_at):
+                self._add(person, gesture, row, message)
+                return
+            self._close(person)
+        self._begin(person, row, message, now)
+
+    def close(self, message: InboundMessage) -> None:
+        """Wait for nothing more of a person: they sent a command."""
+        person = _person(message)
+        self._unaddressed.pop(person, None)
+        self._close(person)
+
+    def change(self, row_id: int, message: InboundMessage) -> None:
+        """Let a message that waits here be what it was edited to."""
+        waiting = [gesture for line in self._lines.values() for gesture in line]
+        for gesture in {*waiting, *self._joining}:
+            if gesture.row.id == row_id:
+                gesture.message = message
+            gesture.joining = [
+                (row, message if row.id == row_id else one) for row, one in gesture.joining
+            ]
+
+    def _is_continued(self, gesture: _Gesture, message: InboundMessage, came_at: float) -> bool:
+        is_open = not gesture.is_ready or anyio.current_time() <= gesture.until
+        gap_s = MAX_GAP_S + (UNADDRESSED_S if gesture.expected else 0.0)
+        return (
+            is_open
+            and fits(gesture.message, gesture.parts, message, came_at=came_at, gap_s=gap_s)
+            and (not gesture.is_queued or self._workers.takes_parts(gesture.row.id))
+        )
+
+    def _begin(self, person: _Person, row: InboxRow, message: InboundMessage, now: float) -> None:
+        gesture = _Gesture(row, message)
+        is_fresh = 0 <= self._now() - row.received_at < QUIET_S
+        gesture.parts = [*message.parts] or [part_of(message, row.received_at)]
+        gesture.waits = row.state == "new" and is_incomplete(message)
+        gesture.until = now + (QUIET_S if is_fresh else RESUMED_QUIET_S)
+        gesture.at_most = now + MAX_WAIT_S
+        self._note_album(person, gesture, message)
+        self._open[person] = gesture
+        kept = self._take_kept(person, gesture)
+        gesture.expected = len(kept)
+        self._line_up(gesture)
+        if gesture.waits:
+            self._tasks.start_soon(self._wait, gesture)
+        for part in kept:
+            self._tasks.start_soon(self._accept_kept, gesture, part)
+
+    def _add(
+        self, person: _Person, gesture: _Gesture, row: InboxRow, message: InboundMessage
+    ) -> None:
+        now = anyio.current_time()
+        gesture.parts.append(part_of(message, row.received_at))
+        gesture.joining.append((row, message))
+        self._row_ids.add(row.id)
+        self._note_album(person, gesture, message)
+        gesture.until = min(now + QUIET_S, gesture.at_most) if gesture.waits else now + FOLLOW_S
+        self._open[person] = self._open.pop(person)
+        self._drop_kept(person, message)
+        if not gesture.is_joining:
+            gesture.is_joining = True
+            self._joining.add(gesture)
+            self._tasks.start_soon(self._join_all, gesture)
+
+    def _line_up(self, gesture: _Gesture) -> None:
+        """Queue a gesture in its conversation, when it and all before it there are ready."""
+        line = self._lines.get(gesture.row.conversation_id)
+        if line is None and gesture.is_ready:
+            self._queue(gesture)
+            return
+        self._row_ids.add(gesture.row.id)
+        if line is None:
+            self._lines[gesture.row.conversation_id] = deque([gesture])
+        else:
+            line.append(gesture)
+
+    def _advance(self, conversation_id: int) -> None:
+        line = self._lines.get(conversation_id)
+        while line and line[0].is_ready:
+            self._queue(line.popleft())
+        if not line:
+            self._lines.pop(conversation_id, None)
+
+    def _queue(self, gesture: _Gesture) -> None:
+        gesture.is_queued = True
+        gesture.until = max(gesture.until, anyio.current_time() + FOLLOW_S)
+        self._row_ids.discard(gesture.row.id)
+        self._workers.enqueue(gesture.row, gesture.message, former_thread=gesture.former_thread)
+
+    def _close(self, person: _Person) -> None:
+        """Wait for nothing more of a person."""
+        gesture = self._open.pop(person, None)
+        if gesture is not None:
+            self._complete(gesture)
+
+    def _complete(self, gesture: _Gesture) -> None:
+        gesture.waits = False
+        self._advance(gesture.row.conversation_id)
+
+    async def _wait(self, gesture: _Gesture) -> None:
+        while gesture.waits and (wait := gesture.until - anyio.current_time()) > 0:  # noqa: ASYNC110 - it may grow
+            await anyio.sleep(wait)
+        if gesture.waits:
+            log.info("a message of %s parts is complete", len(gesture.parts))
+        self._complete(gesture)
+
+    async def _join_all(self, gesture: _Gesture) -> None:
+        """Join what continues a gesture to its row, all that has come at once, until nothing more is there."""
+        refused: list[tuple[InboxRow, InboundMessage]] = []
+        try:
+            while gesture.joining and not refused:
+                try:
+                    is_joined = await self._join(gesture)
+                except StoreError as error:
+                    await self._store.wait(error)
+                    continue
+                except Exception:
+                    log.exception("parts of a message are answered by themselves")
+                    is_joined = False
+                self._store.recovered()
+                if not is_joined:
+                    refused, gesture.joining = gesture.joining, []
+        finally:
+            gesture.is_joining = False
+            self._joining.discard(gesture)
+        if refused or not is_incomplete(gesture.message):
+            gesture.waits = False
+        if refused and self._open.get(person := _person(gesture.message)) is gesture:
+            del self._open[person]
+        self._advance(gesture.row.conversation_id)
+        for row, message in refused:
+            self.dispatch(row, message)
+
+    async def _join(self, gesture: _Gesture) -> bool:
+        """Join the accepted parts that are there to a gesture's row; return whether it took them. Raises StoreError."""
+        async with self._changes:
+            row = await self._history.find(gesture.row.id)
+            if row is None or await self._answers_question(row):
+                return False
+            batch = list(gesture.joining)
+            whole = replace(decode_inbound(row.body), key=row.key)
+            if whole.is_stopped:
+                return False
+            own = whole.parts or (part_of(whole, row.received_at),)
+            # One that was deleted meanwhile says nothing, and is not answered either.
+            told = [part_of(one, at.received_at) for at, one in batch if not one.is_stopped]
+            whole = with_parts(whole, [*own, *told])
+            if gesture.is_queued:  # its turn may have begun with what it said before
+                whole = replace(whole, edit_count=whole.edit_count + 1)
+            said = {at.id: encode_inbound(replace(one, part_of=row.id)) for at, one in batch}
+            with anyio.CancelScope(shield=True):
+                body = encode_inbound(whole)
+                if not await self._history.join(row.id, body, said):
+                    return False
+                gesture.row, gesture.message = replace(gesture.row, key=row.key, body=body), whole
+                gesture.joining = [one for one in gesture.joining if one[0].id not in said]
+                self._row_ids -= said.keys()
+                if gesture.is_queued:
+                    self._workers.edit(row.id, whole, may_steer=False)
+        for part, _ in batch:
+            now = self._now()
+            self._tracer.record_end(part, outcome="joined", ended_at=now, answered_by=gesture.row)
+        return True
+
+    async def _answers_question(self, row: InboxRow) -> bool:
+        """Return whether a message answers what a run waits for: then it is that alone. Raises StoreError."""
+        before = await self._history.find_question(row)
+        return before is not None and bool(decode_question(before.question).interrupts)
+
+    def _forget_old(self, now: float) -> None:
+        while self._open:
+            person, gesture = next(iter(self._open.items()))
+            if not gesture.is_ready or gesture.until > now:
+                return
+            del self._open[person]
+
+    def _note_album(self, person: _Person, gesture: _Gesture, message: InboundMessage) -> None:
+        if message.album:
+            self._albums[person, message.album] = anyio.current_time(), gesture.row
+
+    def _row_of_album(self, person: _Person, message: InboundMessage) -> InboxRow | None:
+        """Return the row that the other files of an album have, or had."""
+        known = self._albums.get((person, message.album)) if message.album else None
+        if known is None or anyio.current_time() - known[0] > LATE_PART_S:
+            return None
+        return known[1]
+
+    def _keep(self, person: _Person, message: InboundMessage, came_at: float) -> None:
+        """Keep a part that does not address the bot: one that comes later may. In memory only."""
+        now = anyio.current_time()
+        sent_at = came_at if message.sent_at is None else message.sent_at
+        kept = [one for one in self._kept_of(person, now) if one[1].event_id != message.event_id]
+        self._unaddressed[person] = [*kept, (now, replace(message, sent_at=sent_at))]
+
+    def _kept_of(self, person: _Person, now: float) -> list[tuple[float, InboundMessage]]:
+        kept = self._unaddressed.get(person, [])
+        return [(at, message) for at, message in kept if now - at < UNADDRESSED_S]
+
+    def _drop_kept(self, person: _Person, message: InboundMessage) -> None:
+        """Keep a part no longer that was accepted."""
+        if kept := self._unaddressed.pop(person, None):
+            rest = [one for one in kept if one[1].event_id != message.event_id]
+            if rest:
+                self._unaddressed[person] = rest
+
+    def _take_kept(self, person: _Person, gesture: _Gesture) -> list[InboundMessage]:
+        """Return the kept parts that belong to a message; keep none of that person's any longer."""
+        if not self._unaddressed or person not in self._unaddressed:
+            return []
+        first, parts, taken = gesture.message, list(gesture.parts), []
+        kept = self._kept_of(person, anyio.current_time())
+        del self._unaddressed[person]
+        for _, one in reversed(kept):
+            is_quoted = one.message_id in first.replies_to
+            is_own = one.event_id == first.event_id or one.message_id == first.message_id
+            gap_s = UNADDRESSED_S + MAX_GAP_S
+            if not (is_own or is_quoted) and fits(first, parts, one, came_at=0.0, gap_s=gap_s):
+                parts.append(part_of(one))
+                taken.append(one)
+        return taken[::-1]
+
+    async def _accept_kept(self, gesture: _Gesture, part: InboundMessage) -> None:
+        """Have a part accepted that came before the one that addresses the bot."""
+        try:
+            if self._receive is not None:
+                await self._receive(part)
+        except Exception:
+            log.exception("a message before the one that mentions the bot could not be added to it")
+        finally:
+            gesture.expected -= 1
+            self._advance(gesture.row.conversation_id)
+
+
+def _person(message: InboundMessage) -> _Person:
+    """Return who wrote where. What begins a thread or a chain of replies is in none yet."""
+    key, thread = message.key, message.reply_target.thread
+    place = "" if thread == message.message_id else thread
+    return key.channel, key.workspace, key.chat, place, message.sender.user_id

@@ -1,0 +1,205 @@
+"""Gestures: which of a person's messages were sent as one, and what they say together. Pure.
+
+Platforms deliver a paste that the client cuts, a comment with forwards, photos and their words as one message each.
+Messages of one person, in one place, close together, are one gesture in these cases:
+
+| what came before             | what may continue it                       | and so it                     |
+|------------------------------|--------------------------------------------|-------------------------------|
+| a forward                    | forwards, files, or one text               | waits for the rest, up to 1 s |
+| files without words          | files, forwards, or one text               | waits for the rest, up to 1 s |
+| files with words             | files, forwards                            | waits for the rest, up to 1 s |
+| a file of an album           | the others of the album, and as above      | waits for the rest, up to 1 s |
+| a text that the client cut   | the next text                              | waits for the rest, up to 1 s |
+| an ordinary text             | forwards, files without words, within 2 s  | starts at once, and again     |
+| files or forwards, then text | nothing                                    | starts at once                |
+
+Two ordinary texts are never one gesture, nor are commands, answers to what a run waits for, messages of bots, and
+replies to different messages.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from bus.inbound.clean import clean_text
+from bus.messages import InboundMessage, MessagePart
+from bus.runs.uploads import upload_filename
+
+MAX_PARTS: Final = 100
+"""Messages of one gesture: Telegram's clients forward so many at once. What follows is a gesture of its own."""
+
+MAX_GAP_S: Final = 3.0
+"""Parts that a person sent further apart are no gesture, seconds: after an outage the messages of hours arrive at
+once. More than the waits of the table, because Telegram's clock counts whole seconds."""
+
+_TEXT, _CUT, _FORWARD, _FILES, _WORDS_AND_FILES = "t", "c", "f", "m", "w"
+
+_GESTURE: Final = re.compile(r"[fmw]+|c*t?[fm]*|[fm]+c*t?")
+"""The table, in kinds of parts in their order: words, then what they are about; or first that, then the words."""
+
+_HARD_CUT_CHARS: Final = 300
+"""Clients cut a paste at a space or line break, which is lost, if there is one so near the limit (Telegram Android)."""
+
+_FULL_CHARS: Final = 4096
+"""What is exactly so long (Telegram's limit, in UTF-16 units) was cut where no space was lost, too."""
+
+
+def may_be_part(message: InboundMessage) -> bool:
+    """Return whether a message may be one of several. What a button says, and what is repeated, stands alone."""
+    return not (message.sender.is_bot or message.answers_row or message.rewind_point is not None)
+
+
+def is_incomplete(message: InboundMessage) -> bool:
+    """Return whether the rest of a message may be about to come: it waits for that."""
+    if not may_be_part(message):
+        return False
+    if message.parts:
+        return _kind(message.parts[-1]) != _TEXT
+    return bool(message.album) or _kind(message) != _TEXT
+
+
+def part_of(message: InboundMessage, came_at: float = 0.0) -> MessagePart:
+    """Return a message as a part; `came_at`: when it came in, Unix seconds."""
+    return MessagePart(
+        message_id=message.message_id,
+        order=message.order,
+        at=came_at if message.sent_at is None else message.sent_at,
+        text=message.text,
+        quoted=message.quoted,
+        attachments=message.attachments,
+        is_forwarded=message.is_forwarded,
+        is_cut=message.is_cut,
+        album=message.album,
+        edited_at=message.edited_at,
+    )
+
+
+def fits(
+    first: InboundMessage,
+    parts: Sequence[MessagePart],
+    message: InboundMessage,
+    *,
+    came_at: float,
+    gap_s: float = MAX_GAP_S,
+) -> bool:
+    """Return whether a message belongs to the gesture of `first`, the same person's in the same place.
+
+    `parts`: what the gesture has already, in any order; `gap_s`: how far from them it may have been sent.
+    """
+    if len(parts) >= MAX_PARTS or message.replies_to not in ((), first.replies_to):
+        return False
+    if message.album and any(message.album == part.album for part in parts):
+        return True
+    is_media_album = bool(message.album) and not message.is_forwarded
+    is_other_album = is_media_album and any(part.album and not part.is_forwarded for part in parts)
+    new = part_of(message, came_at)
+    if is_other_album or min(abs(new.at - part.at) for part in parts) > gap_s:
+        return False
+    return _GESTURE.fullmatch("".join(map(_kind, in_order([*parts, new])))) is not None
+
+
+def in_order(parts: Iterable[MessagePart]) -> list[MessagePart]:
+    """Return parts in the order in which they were sent, whatever the order of arrival."""
+    return sorted(parts, key=lambda part: (part.order, part.at))
+
+
+def with_parts(message: InboundMessage, parts: Iterable[MessagePart]) -> InboundMessage:
+    """Return a message that says what these parts say, in their order."""
+    ordered = in_order(parts)
+    labels = _labels(ordered)
+    text = ""
+    for number, part in enumerate(ordered):
+        before = ordered[number - 1] if number else None
+        text = _join(text, labels[number], part, before)
+    quotations = [
+        f"{labels[number]}\n{part.quoted}" if labels[number] and part.is_forwarded else part.quoted
+        for number, part in enumerate(ordered)
+        if part.quoted
+    ]
+    return replace(
+        message,
+        text=clean_text(text),
+        quoted=clean_text("\n\n".join(dict.fromkeys(quotations))),
+        attachments=tuple(file for part in ordered for file in part.attachments),
+        parts=tuple(ordered),
+    )
+
+
+def view_part(message: InboundMessage, message_id: str) -> InboundMessage:
+    """Return what one of the platform's messages said of a gesture; a message that is no gesture, as it is."""
+    for part in message.parts:
+        if part.message_id == message_id:
+            return replace(
+                message,
+                text=part.text,
+                quoted=part.quoted,
+                attachments=part.attachments,
+                edited_at=part.edited_at,
+            )
+    return message
+
+
+def with_edited_part(
+    message: InboundMessage, message_id: str, edited: InboundMessage
+) -> InboundMessage:
+    """Return a gesture in which one of the platform's messages says what it was edited to."""
+
+    def now_says(part: MessagePart) -> MessagePart:
+        if part.message_id != message_id:
+            return part
+        return replace(
+            part,
+            text=edited.text,
+            quoted=edited.quoted,
+            attachments=edited.attachments,
+            is_cut=edited.is_cut,
+            edited_at=edited.edited_at,
+        )
+
+    return with_parts(message, map(now_says, message.parts))
+
+
+def without_part(message: InboundMessage, message_id: str) -> InboundMessage | None:
+    """Return a gesture without one of its messages; None if nothing else is left."""
+    rest = [part for part in message.parts if part.message_id != message_id]
+    return with_parts(message, rest) if rest else None
+
+
+def _kind(part: MessagePart | InboundMessage) -> str:
+    if part.is_forwarded:
+        return _FORWARD
+    # The files of a reply may be those of the message that it replies to.
+    if part.attachments and not (part.text and part.quoted):
+        return _WORDS_AND_FILES if part.text else _FILES
+    return _CUT if part.is_cut else _TEXT
+
+
+def _join(text: str, label: str, part: MessagePart, before: MessagePart | None) -> str:
+    words = f"{label} {part.text}" if label and part.text else part.text
+    if not text or not words:
+        return text or words
+    is_rest = before is not None and before.is_cut and not before.is_forwarded
+    if is_rest and _was_cut_hard(before.text if before else "", words):
+        return text + words
+    return f"{text}\n{words}"
+
+
+def _was_cut_hard(text: str, rest: str) -> bool:
+    """Return whether nothing was lost where a client cut a paste."""
+    if text[-1:].isspace() or rest[:1].isspace():
+        return True
+    is_full = len(text.encode("utf-16-le", "surrogatepass")) == 2 * _FULL_CHARS
+    return is_full or not any(char.isspace() for char in text[-_HARD_CUT_CHARS:])
+
+
+def _labels(parts: Sequence[MessagePart]) -> list[str]:
+    """Return what stands before the words of each part: the names of its files, if there are others.
+
+    The only caption of an album, at its first picture, is about all of them.
+    """
+    pictured = [part for part in parts if part.attachments]
+    captioned = [part for part in pictured if part.text or (part.is_forwarded and part.quoted)]
+    if len(pictured) <= 1 or captioned == pictured[:1]:
+        return [""] * len(parts)
+    return [" ".join(f"[{upload_filename(file)}]" for file in part.attachments) for part in parts]
