@@ -46,7 +46,12 @@ def build_inbound(
     localize = LocalizeStage(bus, migrations)
     notices = IntakeNotices(bus, access=access, localizer=localize)
     commit = CommitStage(
-        bus, deduplicate=deduplicate, limits=limits, notices=notices, dispatcher=dispatcher
+        bus,
+        deduplicate=deduplicate,
+        limits=limits,
+        notices=notices,
+        dispatcher=dispatcher,
+        gestures=gestures,
     )
     stages: tuple[Stage, ...] = (
         clean,

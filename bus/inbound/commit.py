@@ -10,6 +10,7 @@ from typing_extensions import override
 from bus.context import BusContext
 from bus.inbound.deduplicate import DeduplicateStage
 from bus.inbound.dispatcher import InboundDispatcher
+from bus.inbound.gesture_collector import GestureCollector
 from bus.inbound.gestures import MAX_PARTS, is_incomplete
 from bus.inbound.limits import LimitStage
 from bus.inbound.notices import IntakeNotices
@@ -35,12 +36,14 @@ class CommitStage(Stage):
         limits: LimitStage,
         notices: IntakeNotices,
         dispatcher: InboundDispatcher,
+        gestures: GestureCollector,
     ) -> None:
         self._bus = bus
         self._deduplicate = deduplicate
         self._limits = limits
         self._notices = notices
         self._dispatcher = dispatcher
+        self._gestures = gestures
 
     @override
     async def __call__(self, context: InboundContext) -> Disposition:
@@ -100,5 +103,5 @@ class CommitStage(Stage):
         )
         if adapter is not None:
             cap = min(cap, adapter.capabilities.max_queue)
-        # A part of a gesture waits only until it is joined to the first: refused, it would cut the gesture in two.
-        return cap + MAX_PARTS if context.joins else cap
+        # A part of a gesture is in the queue only until it is joined to the first. Refused, it would cut it in two.
+        return cap + self._gestures.joining_count + (MAX_PARTS if context.joins else 0)

@@ -158,6 +158,11 @@ class GestureCollector(Stage):
         """The ids of the rows that wait here."""
         return frozenset(self._row_ids)
 
+    @property
+    def joining_count(self) -> int:
+        """How many accepted messages are about to be joined to others."""
+        return sum(len(gesture.joining) for gesture in self._joining)
+
     def dispatch(
         self, row: InboxRow, message: InboundMessage, *, former_thread: str | None = None
     ) -> None:

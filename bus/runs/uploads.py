@@ -4,7 +4,7 @@ import hashlib
 import logging
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -48,13 +48,20 @@ class AttachmentUploadResult:
     Attributes:
         files: Those that the thread has now, as `additional_kwargs.files` of the human message names them.
         problems: One line each for those that it has not.
+        renamed: The names of those that it has under another one than `upload_filename` says without their bytes.
     """
 
     files: tuple[Mapping[str, Any], ...] = ()
     problems: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
     def prompt(self, text: str, texts: Messages) -> str:
-        """Return the prompt: the text, and a line for each file that needs one."""
+        """Return the prompt: the text, and a line for each file that needs one.
+
+        A file that stands before its caption (bus/inbound/gestures.py) is named as the thread names it.
+        """
+        for name, kept in self.renamed.items():
+            text = text.replace(f"[{name}]", f"[{kept}]")
         lines = list(self.problems)
         if not text and self.files:
             names = ", ".join(str(file["filename"]) for file in self.files)
@@ -79,17 +86,20 @@ class FileUploader:
         """Download files and upload them to the thread, one after the other. The result names those that failed."""
         files: list[Mapping[str, Any]] = []
         problems: list[str] = []
+        renamed: dict[str, str] = {}
         for file in attachments[:MAX_FILES]:
             found = await self._upload_one(adapter, thread_id, file, texts)
             if isinstance(found, str):
                 problems.append(_problem(file, found, texts))
             else:
                 files.append(found)
+                if (name := upload_filename(file)) != found["filename"]:
+                    renamed[name] = str(found["filename"])
         problems += [
             _problem(file, texts.upload_too_many.format(count=MAX_FILES), texts)
             for file in attachments[MAX_FILES:]
         ]
-        return AttachmentUploadResult(files=tuple(files), problems=tuple(problems))
+        return AttachmentUploadResult(files=tuple(files), problems=tuple(problems), renamed=renamed)
 
     async def _upload_one(
         self, adapter: Adapter, thread_id: str, file: Attachment, texts: Messages
