@@ -240,6 +240,8 @@ def parse_message(
         track_replies=not private,
         attachments=files,
         sent_at=parse_timestamp(ts),
+        order=round((parse_timestamp(ts) or 0.0) * 1_000_000),
+        is_forwarded=bool(quoted),
     )
 
 

@@ -41,8 +41,8 @@ _GESTURE: Final = re.compile(r"[fmw]+|c*t?[fm]*|[fm]+c*t?")
 _HARD_CUT_CHARS: Final = 300
 """Clients cut a paste at a space or line break, which is lost, if there is one so near the limit (Telegram Android)."""
 
-_FULL_CHARS: Final = 4096
-"""What is exactly so long (Telegram's limit, in UTF-16 units) was cut where no space was lost, too."""
+_FULL_UNITS: Final = frozenset({4_000, 4_096})
+"""What is exactly so long (Slack's and Telegram's limits, UTF-16 code units) was cut where no space was lost, too."""
 
 
 def may_be_part(message: InboundMessage) -> bool:
@@ -189,7 +189,7 @@ def _was_cut_hard(text: str, rest: str) -> bool:
     """Return whether nothing was lost where a client cut a paste."""
     if text[-1:].isspace() or rest[:1].isspace():
         return True
-    is_full = len(text.encode("utf-16-le", "surrogatepass")) == 2 * _FULL_CHARS
+    is_full = len(text.encode("utf-16-le", "surrogatepass")) // 2 in _FULL_UNITS
     return is_full or not any(char.isspace() for char in text[-_HARD_CUT_CHARS:])
 
 

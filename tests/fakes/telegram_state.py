@@ -160,6 +160,14 @@ class TelegramState:
         self.changed()
         return self._update_id
 
+    def shuffle(self, *order: int) -> None:
+        """Let updates that wait arrive in another order: first the one at `order[0]`, and so on."""
+        waiting = list(self._updates)
+        assert sorted(order) == list(range(len(waiting)))
+        for number, place in enumerate(order):
+            update_id = waiting[number]["update_id"]
+            self._updates[number] = {**waiting[place], "update_id": update_id}
+
     def add_forum(self, chat: int) -> TelegramChat:
         """Make a supergroup with topics."""
         place = self.chat(chat)
