@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import anyio
 
@@ -441,8 +442,59 @@ async def test_files_of_an_album_that_come_to_both_nodes_are_one_turn(
             )
             assert await sent is Disposition.ACCEPTED
         await eventually(lambda: owner.platform.texts == ["Hello you"])
-        assert owner.prompts() == ["part 0\npart 1\npart 2"]
+        assert owner.prompts() == ["[0.pdf] part 0\n[1.pdf] part 1\n[2.pdf] part 2"]
         assert other.platform.texts == []
+
+
+async def test_a_file_and_its_words_that_come_to_both_nodes_are_one_turn(
+    store: StoreConfig, tmp_path: Path
+) -> None:
+    async with two_nodes(store, tmp_path) as nodes:
+        for first_at_owner in (True, False):
+            chat = f"chat {first_at_owner}"
+            owner, other = nodes.owner_first(chat)
+            await owner.send("hello", event=f"{chat} 1", chat=chat)
+            await eventually(lambda: nodes.texts())  # noqa: B023 - awaited here
+            await owner.wait_until_finished()
+            first, second = (owner, other) if first_at_owner else (other, owner)
+            file = (attachment("a.pdf"),)
+            await first.send("", event=f"{chat} 2", chat=chat, attachments=file)
+            await second.send("what is this?", event=f"{chat} 3", chat=chat)
+            await owner.wait_until_finished()
+            assert owner.prompts()[-1].startswith("what is this?")
+        assert len(nodes.server.runs) == 4
+
+
+async def test_forwards_behind_a_mention_may_come_to_another_node(
+    store: StoreConfig, tmp_path: Path
+) -> None:
+    async with two_nodes(store, tmp_path) as nodes:
+        owner, other = nodes.owner_first("g")
+        group: dict[str, Any] = {"chat": "g", "is_private": False, "topic": "t"}
+        owner.hold_next_run("never")
+        await owner.send("who is right?", event="e1", **group)
+        await owner.wait_for_runs(1)
+        part = {**group, "is_addressed": False, "quoted": "> Ann: me", "is_forwarded": True}
+        assert await other.send("", event="e2", **part) is Disposition.ACCEPTED
+        await eventually(lambda: owner.platform.texts == ["Hello you"])
+        assert owner.prompts()[-1] == "who is right?\n\n> Ann: me"
+        assert other.platform.texts == []
+
+
+async def test_what_another_node_was_told_before_the_mention_belongs_to_it(
+    store: StoreConfig, tmp_path: Path
+) -> None:
+    async with two_nodes(store, tmp_path) as nodes:
+        owner, other = nodes.owner_first("g")
+        group: dict[str, Any] = {"chat": "g", "is_private": False, "topic": "t"}
+        await owner.send("hello", event="e1", **group)
+        await owner.wait_until_finished()
+        await eventually(lambda: owner.platform.texts == ["Hello you"])
+        part = {**group, "is_addressed": False, "quoted": "> Ann: me", "is_forwarded": True}
+        assert await other.send("", event="e2", **part) is Disposition.NOT_ADDRESSED
+        await other.send("who is right?", event="e3", **group)
+        await eventually(lambda: owner.platform.texts == ["Hello you"] * 2)
+        assert owner.prompts()[-1] == "who is right?\n\n> Ann: me"
 
 
 async def test_an_edit_waits_for_the_owner_that_takes_over(
