@@ -320,8 +320,14 @@ class GestureCollector(Stage):
             if whole.is_stopped:
                 return False
             own = whole.parts or (part_of(whole, row.received_at),)
-            # One that was deleted meanwhile says nothing, and is not answered either.
-            told = [part_of(one, at.received_at) for at, one in batch if not one.is_stopped]
+            # One that was deleted meanwhile says nothing, and is not answered either. If this is tried again after an
+            # error, some may have been joined.
+            known = {part.message_id for part in own if part.message_id}
+            told = [
+                part_of(one, at.received_at)
+                for at, one in batch
+                if not one.is_stopped and one.message_id not in known
+            ]
             whole = with_parts(whole, [*own, *told])
             if gesture.is_queued:  # its turn may have begun with what it said before
                 whole = replace(whole, edit_count=whole.edit_count + 1)
@@ -390,7 +396,7 @@ class GestureCollector(Stage):
         del self._unaddressed[person]
         for _, one in reversed(kept):
             is_quoted = one.message_id in first.replies_to
-            is_own = one.event_id == first.event_id or one.message_id == first.message_id
+            is_own = first.event_id == one.event_id or first.message_id == one.message_id != ""
             gap_s = UNADDRESSED_S + MAX_GAP_S
             if not (is_own or is_quoted) and fits(first, parts, one, came_at=0.0, gap_s=gap_s):
                 parts.append(part_of(one))

@@ -340,9 +340,10 @@ async def _with_a_file(harness: BusHarness) -> None:
     await _deliver(harness, "look", "e1", attachments=(attachment("a.txt"),))
 
 
-async def _album(harness: BusHarness) -> None:
-    """A turn that does not start with the acceptance of its message."""
-    await _deliver(harness, "look", "e1", album="a")
+async def _gesture(harness: BusHarness) -> None:
+    """A turn that waits for the rest of its message."""
+    await _deliver(harness, "", "e0", quoted="> Ann: me", is_forwarded=True)
+    await _deliver(harness, "is she right?", "e1")
 
 
 async def _approval(harness: BusHarness) -> None:
@@ -396,7 +397,8 @@ REFERENCE_TURNS = {
     "streaming": ReferenceTurn(lambda: StreamingPlatform("fake"), _with_a_file),
     "notice": ReferenceTurn(NoticePlatform, _one_message),
     "draft": ReferenceTurn(DraftPlatform, _one_message),
-    "album": ReferenceTurn(NoticePlatform, _album),
+    # After a bug, its parts are answered by themselves.
+    "gesture": ReferenceTurn(NoticePlatform, _gesture, most_answers=2),
     "approval": ReferenceTurn(lambda: StreamingPlatform("fake"), _approval, ASKS),
     "steering": ReferenceTurn(
         NoticePlatform,

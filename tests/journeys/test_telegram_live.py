@@ -61,6 +61,34 @@ async def test_an_album_over_a_kill_is_one_answer(tmp_path: Path) -> None:
         assert telegram.violations == []
 
 
+async def test_a_paste_and_forwards_over_kills_are_one_answer_each(tmp_path: Path) -> None:
+    paste = " ".join(f"word{number:04}" for number in range(600))
+    cut = paste.rindex(" ", 0, 4096)
+    async with TelegramServer() as telegram, FakeModelServer() as model:
+        async with serving(tmp_path, config(telegram, model), "telegram") as service:
+            telegram.dm(paste[:cut])
+            await telegram.wait_for(lambda: telegram.backlog == 0)
+            await service.kill()
+            telegram.dm(paste[cut + 1 :])
+            await service.start()
+            await telegram.wait_for(lambda: said(telegram, 1001), timeout_s=20)
+            assert len(model.requests) == 1
+            assert "word0000" in model.requests[0].last_user_text
+            assert "word0599" in model.requests[0].last_user_text
+            model.answer = _both
+            telegram.dm("who is right?")
+            await model.until(lambda m: len(m.requests) == 2, within_s=15)
+            await service.kill()
+            for words, author in (("me", "Ann"), ("no, me", "Bob")):
+                origin = {"type": "hidden_user", "date": 1, "sender_user_name": author}
+                telegram.dm(words, extra={"forward_origin": origin})
+            await service.start()
+            await telegram.wait_for(lambda: "Both are." in said(telegram, 1001), timeout_s=20)
+            telegram.dm("is that all?")
+            await telegram.wait_for(lambda: len(said(telegram, 1001)) == 3, timeout_s=20)
+        assert telegram.violations == []
+
+
 async def test_a_group_that_moves_over_a_kill_keeps_its_conversation(tmp_path: Path) -> None:
     async with TelegramServer() as telegram, FakeModelServer() as model:
         async with serving(tmp_path, config(telegram, model), "telegram") as service:
@@ -82,6 +110,14 @@ async def test_a_group_that_moves_over_a_kill_keeps_its_conversation(tmp_path: P
 def _send(telegram: TelegramServer, name: str, caption: str = "") -> None:
     kept = telegram.keep("document", TelegramUpload(name=name, content=b"words", mime="text/plain"))
     telegram.say(1001, caption, file=kept, extra={"media_group_id": "album"})
+
+
+def _both(request: ModelRequest) -> ModelReply:
+    text = request.last_user_text
+    if "is that all?" in text:
+        return ModelReply(text="Yes.")
+    has_both = "> Ann: me" in text and "> Bob: no, me" in text
+    return ModelReply(text="Both are.") if has_both else ModelReply(text="...", hang_after=1)
 
 
 def _files(request: ModelRequest) -> ModelReply:
