@@ -83,6 +83,14 @@ UPDATE outbox SET state = 'pending', not_before = :not_before, error = :error, u
     first_sent_at = CASE WHEN :not_sent = 1 AND uncertain_attempts = 0 THEN NULL ELSE first_sent_at END
 WHERE id = :id AND state NOT IN ('delivered', 'uncertain', 'failed')
 """
+# A row of the future shows that the clock was set back since it was written: its wait is what counts.
+_REBASE_WAITS = """
+UPDATE outbox SET updated_at = :now,
+    not_before = CASE WHEN not_before > updated_at THEN not_before - updated_at + :now ELSE 0 END
+WHERE state = 'pending' AND updated_at > :now AND not_before > :now AND conversation_id = (
+    SELECT id FROM conversation
+    WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND topic = :topic)
+"""
 _START_PART = """
 UPDATE outbox SET state = 'pending', body = :body, attempts = 0, not_before = 0, error = NULL,
     first_sent_at = NULL, last_sent_at = NULL, uncertain_attempts = 0, updated_at = :now
@@ -280,6 +288,10 @@ class OutboxStore:
             "not_sent": int(not_sent),
         }
         await self._database.execute(_RESCHEDULE, params)
+
+    async def rebase_waits(self, conversation: ConversationKey, *, now: float) -> None:
+        """Let the waits of a conversation's pending rows that were written in the future begin `now` (Unix seconds)."""
+        await self._database.execute(_REBASE_WAITS, {**key_params(conversation), "now": now})
 
     async def mark_failed(
         self, row_id: int, *, error: str, now: float, uncertain: bool = False

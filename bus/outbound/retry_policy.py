@@ -45,14 +45,6 @@ class GiveUp:
 RetryDecision = RetryLater | GiveUp
 
 
-def remaining_wait_s(row: OutboxRow, now: float) -> float:
-    """Return how long a row has to wait at `now` (Unix seconds); not more than was decided when it was written.
-
-    A row that was written in the future shows that the clock was set back: its wait begins again.
-    """
-    return row.not_before - max(now, row.updated_at)
-
-
 def decide_retry(
     error: DeliveryError,
     row: OutboxRow,

@@ -27,7 +27,7 @@ from bus.outbound.attempts import ClosedRow, DeliveryAttempts
 from bus.outbound.indicators import IndicatorUpdater, is_answered, list_repeated
 from bus.outbound.migrated_chats import MigratedChats
 from bus.outbound.pacing import SendRateLimiter
-from bus.outbound.retry_policy import RetryTimings, remaining_wait_s
+from bus.outbound.retry_policy import RetryTimings
 from bus.outbound.rows import indicator_row
 from bus.platform import Adapter, Clock
 from bus.retry import StoreRetry
@@ -325,15 +325,18 @@ class DeliveryWorker:
 
     async def _advance(self, row: OutboxRow, wake: anyio.Event) -> None:
         """Take the first open row of a conversation one step further. Raises StoreError."""
-        if (wait_s := remaining_wait_s(row, self._now())) > 0:
+        now = self._now()
+        if row.state == "pending" and row.not_before > now:
+            if row.updated_at > now:
+                # The clock was set back. The waits of all these rows begin again, side by side.
+                await self._outbox.rebase_waits(row.conversation, now=now)
+                return
             if not row.attempts:
                 self._idle.add(row.conversation)
-            with anyio.move_on_after(wait_s):
+            with anyio.move_on_after(row.not_before - now):
                 await wake.wait()
             self._idle.discard(row.conversation)
-            # A clock that was set back would ask for the same wait again.
-            if wake.is_set() or self._now() >= row.updated_at:
-                return
+            return
         adapter = self._adapters[row.conversation.channel]
         try:
             body = decode_outbound(row.body)

@@ -454,7 +454,7 @@ async def test_a_file_and_its_words_that_come_to_both_nodes_are_one_turn(
             chat = f"chat {first_at_owner}"
             owner, other = nodes.owner_first(chat)
             await owner.send("hello", event=f"{chat} 1", chat=chat)
-            await eventually(lambda: nodes.texts())  # noqa: B023 - awaited here
+            await eventually(nodes.texts)
             await owner.wait_until_finished()
             first, second = (owner, other) if first_at_owner else (other, owner)
             file = (attachment("a.pdf"),)

@@ -2,6 +2,8 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import anyio
@@ -150,6 +152,55 @@ async def test_a_kill_while_the_clock_was_ahead_prolongs_no_wait(tmp_path: Path)
         delivery.notify(KEY)
         row = await settle(delivery, "a")
     assert (row.state, platform.texts) == ("delivered", ["first"])
+
+
+async def test_a_clock_that_is_set_back_has_rows_wait_side_by_side(tmp_path: Path) -> None:
+    """Final reactions that Slack had put off trickled: each waited in full, after the one before it."""
+    platform, clock = FakePlatform(), OffsetClock()
+    clock.ahead += 3600
+    async with pump(platform, tmp_path, clock) as delivery:
+        later = [
+            replace(text(f"k{number}", f"m{number}"), not_before=clock() + 1.0)
+            for number in range(40)
+        ]
+        await delivery.enqueue(KEY, later)
+        clock.ahead -= 3600
+        await platform.until(40)
+    assert platform.texts == [f"m{number}" for number in range(40)]
+
+
+async def test_rows_of_the_future_are_sent_however_much_is_said_meanwhile(tmp_path: Path) -> None:
+    platform, clock = FakePlatform(), OffsetClock()
+    clock.ahead += 3600
+    async with pump(platform, tmp_path, clock) as delivery:
+        await delivery.enqueue(KEY, [replace(text("a", "first"), not_before=clock() + 1.0)])
+        clock.ahead -= 3600
+        with anyio.fail_after(20):
+            for number in count():
+                await delivery.enqueue(KEY, [text(f"k{number}", f"m{number}")])
+                await settle(delivery, f"k{number}")
+                if "first" in platform.texts:
+                    break
+
+
+async def test_rows_of_an_earlier_process_wait_no_longer_than_it_meant(tmp_path: Path) -> None:
+    """Some were tried before, some not; the clock was set back while nothing ran."""
+    platform, clock = FakePlatform(), OffsetClock()
+    async with Database.open(StoreConfig(), tmp_path) as database:
+        outbox = OutboxStore(database, now=lambda: clock() + 3600)
+        tried, due, sending = await outbox.enqueue(
+            [text("a", "first"), text("b", "second"), text("d", "fourth")]
+        )
+        ahead = clock() + 3600
+        await outbox.reschedule(tried.id, not_before=ahead + 0.5, error="429", now=ahead)
+        for row in (due, sending):
+            await outbox.reschedule(row.id, not_before=ahead - 5.0, error="429", now=ahead)
+        await outbox.mark_sending(sending.id, now=ahead)
+        await outbox.enqueue([replace(text("c", "third"), not_before=ahead + 1.0)])
+    async with pump(platform, tmp_path, clock, timings=FAST) as delivery:
+        delivery.notify(KEY)
+        assert (await settle(delivery, "c")).state == "delivered"
+    assert sorted(platform.texts) == ["first", "fourth", "second", "third"]
 
 
 async def test_server_errors_are_tried_again_until_it_is_out(tmp_path: Path) -> None:

@@ -121,3 +121,22 @@ async def test_the_transaction_that_finishes_a_row_makes_offers_from_the_body_as
 
 def offer(key: str) -> NewOutboxRow:
     return NewOutboxRow(key=key, conversation=KEY, body="{}")
+
+
+async def test_rows_are_joined_to_one_that_is_not_answered_yet(database: Database) -> None:
+    inbox, revisions = InboxStore(database), MessageHistoryStore(database)
+    first, second, third, fourth = [await accept(inbox, new(number)) for number in range(1, 5)]
+    await inbox.mark_running(first.id, thread_id="t")
+    assert await revisions.join(first.id, "all", {second.id: "b", third.id: "c"})
+    assert [(row.id, row.body) for row in await inbox.list_unfinished()] == [
+        (first.id, "all"),
+        (fourth.id, fourth.body),
+    ]
+    for row, body in ((second, "b"), (third, "c")):
+        found = await revisions.find(row.id)
+        assert found is not None
+        assert (found.body, found.state) == (body, "done")
+    await inbox.finish(first.id, [])
+    assert not await revisions.join(first.id, "more", {fourth.id: "d"})
+    [left] = await inbox.list_unfinished()
+    assert (left.id, left.body, left.state) == (fourth.id, fourth.body, "new")

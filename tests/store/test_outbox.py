@@ -43,6 +43,31 @@ async def test_open_rows_come_in_order(database: Database) -> None:
     assert await outbox.find("nothing") is None
 
 
+async def test_waits_that_were_noted_in_the_future_begin_now(database: Database) -> None:
+    outbox = OutboxStore(database)
+    ahead, due, past, there = [
+        await add(outbox, "ahead"),
+        await add(outbox, "due"),
+        await add(outbox, "past"),
+        await add(outbox, "there", THERE),
+    ]
+    for row, noted_at, wait_s in (
+        (ahead, 500.0, 60.0),
+        (due, 500.0, -5.0),
+        (past, 90.0, 60.0),
+        (there, 500.0, 60.0),
+    ):
+        await outbox.reschedule(row.id, not_before=noted_at + wait_s, error="429", now=noted_at)
+    await outbox.rebase_waits(HERE, now=100.0)
+    found = [(row.key, row.not_before, row.updated_at) for row in await outbox.list_open()]
+    assert found == [
+        ("ahead", 160.0, 100.0),
+        ("due", 0.0, 100.0),
+        ("past", 150.0, 90.0),
+        ("there", 560.0, 500.0),
+    ]
+
+
 async def test_the_rows_that_were_closed_last_are_listed(database: Database) -> None:
     outbox = OutboxStore(database)
     for key, closed_at in (("old", 10.0), ("first", 90.0), ("last", 100.0), ("future", 999.0)):
