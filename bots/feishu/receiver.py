@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, assert_never
 
 import anyio
@@ -17,7 +17,6 @@ from bots.feishu.events import BotAdded, ChatEntered, MenuClick
 from bots.feishu.inbound import FeishuEvent, parse_event
 from bots.feishu.json_node import JsonNode
 from bots.feishu.lookups import FeishuLookups
-from bots.feishu.media_groups import FeishuMediaGroups
 from bots.feishu.private_chats import PrivateChats
 from bus.errors import BusError, IntakeClosed, IntakeFull
 from bus.locales import messages_for
@@ -97,7 +96,6 @@ class FeishuReceiver:
         self._language = language
         self._press_s = press_s
         self._locks = KeyedLock()
-        self._media_groups = FeishuMediaGroups()
 
     async def handle(self, envelope: JsonNode) -> EventAck:
         """Act on an event, and return what the platform is to be told."""
@@ -141,7 +139,6 @@ class FeishuReceiver:
     ) -> None:
         """Hand over a message, with what its event lacks."""
         self._private_chats.remember_message(message)
-        album = self._media_groups.assign_album(message).album
         event = envelope["event"]["message"]
         self._lookups.learn(event)
         async with self._locks.hold(message.key.chat):
@@ -150,7 +147,7 @@ class FeishuReceiver:
                 context = await self._lookups.find(message, event)
                 whole = parse_event(envelope, bot, context)
                 message = whole if isinstance(whole, InboundMessage) else message
-            await self._receive(replace(message, album=album))
+            await self._receive(message)
             self._lookups.remember(message, event, context)
 
     async def _may_be_meant(self, message: InboundMessage) -> bool:

@@ -11,9 +11,11 @@ from bots.slack.adapter import SlackAdapter
 from bots.telegram.adapter import TelegramAdapter
 from bus.platform import ConnectionState
 from tests.bots import slack_rig
+from tests.bots.feishu_rig import adapter_for
 from tests.bots.telegram_rig import COMMANDS, FAST, config_for, linked
 from tests.bus.harness import BusHarness, running_bus
 from tests.eventually import eventually
+from tests.fakes.feishu import FakeFeishu
 from tests.fakes.slack import FakeSlack
 from tests.fakes.telegram import TelegramServer
 from tests.fakes.telegram_chats import TelegramUpload
@@ -145,6 +147,23 @@ async def test_telegram_an_album_that_arrives_in_another_order(
         [prompt] = harness.prompts()
         assert f"[{names[1]}] the left one\n[{names[2]}] which is it?" in prompt
         assert answers(telegram, GROUP) == ["Hello you"]
+
+
+async def test_feishu_pictures_and_their_words(tmp_path: Path) -> None:
+    """Feishu's clients send each file as a message of its own."""
+    async with FakeFeishu() as feishu:
+        adapter = adapter_for(feishu)
+        async with running_bus(tmp_path, others={"feishu": adapter}) as harness:
+            await eventually(lambda: adapter.health().state is ConnectionState.CONNECTED)
+            for number in range(2):
+                await feishu.picture(JPEG + bytes([number]))
+            await feishu.dm("which is better?")
+            await eventually(lambda: [one.text for one in feishu.answers("oc_dm_ou_alice")])
+            await settled(harness)
+            assert harness.prompts() == ["which is better?"]
+            assert len(harness.gateway.uploads) == 2
+            assert len(feishu.answers("oc_dm_ou_alice")) == 1
+        assert feishu.violations == []
 
 
 async def test_slack_a_picture_and_its_words(tmp_path: Path) -> None:
