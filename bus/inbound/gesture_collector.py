@@ -11,7 +11,7 @@ pass as addressed, and keeps those that come before it, in memory, to have them 
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import anyio
@@ -199,11 +199,10 @@ class GestureCollector(Stage):
             ]
 
     def _is_continued(self, gesture: _Gesture, message: InboundMessage, came_at: float) -> bool:
-        is_open = not gesture.is_ready or anyio.current_time() <= gesture.until
         gap_s = MAX_GAP_S + (UNADDRESSED_S if gesture.expected else 0.0)
         return (
-            is_open
-            and fits(gesture.message, gesture.parts, message, came_at=came_at, gap_s=gap_s)
+            fits(gesture.message, gesture.parts, message, came_at=came_at, gap_s=gap_s)
+            and (not gesture.is_ready or anyio.current_time() <= gesture.until)
             and (not gesture.is_queued or self._workers.takes_parts(gesture.row.id))
         )
 
@@ -328,7 +327,7 @@ class GestureCollector(Stage):
                 for at, one in batch
                 if not one.is_stopped and one.message_id not in known
             ]
-            whole = with_parts(whole, [*own, *told])
+            whole = _in_language_of_words(with_parts(whole, [*own, *told]), whole, batch)
             if gesture.is_queued:  # its turn may have begun with what it said before
                 whole = replace(whole, edit_count=whole.edit_count + 1)
             said = {at.id: encode_inbound(replace(one, part_of=row.id)) for at, one in batch}
@@ -413,6 +412,18 @@ class GestureCollector(Stage):
         finally:
             gesture.expected -= 1
             self._advance(gesture.row.conversation_id)
+
+
+def _in_language_of_words(
+    whole: InboundMessage,
+    before: InboundMessage,
+    batch: Sequence[tuple[InboxRow, InboundMessage]],
+) -> InboundMessage:
+    """Return a message that is answered in the language of its first words, which may have come with its last part."""
+    language = next((one.reply_target.language for _, one in batch if one.text), "")
+    if before.text or not language:
+        return whole
+    return replace(whole, reply_target=replace(whole.reply_target, language=language))
 
 
 def _person(message: InboundMessage) -> _Person:

@@ -87,6 +87,8 @@ def fits(
 
     `parts`: what the gesture has already, in any order; `gap_s`: how far from them it may have been sent.
     """
+    if _kind(message) == _TEXT and any(_kind(part) == _TEXT for part in parts):
+        return False  # most often, and quickly
     if len(parts) >= MAX_PARTS or message.replies_to not in ((), first.replies_to):
         return False
     if message.album and any(message.album == part.album for part in parts):

@@ -219,6 +219,15 @@ async def test_a_picture_and_its_words_are_one_turn(tmp_path: Path) -> None:
         assert [name for _, name, _, _ in harness.gateway.uploads] == [uploaded(1)]
 
 
+async def test_the_words_behind_a_picture_tell_the_language_of_the_answer(tmp_path: Path) -> None:
+    async with running_bus(tmp_path, platform=platform()) as harness:
+        harness.server.scripts.append(Script(error={"error": "X", "message": "broken"}))
+        await harness.send("", **photo(1))
+        await harness.send("这张照片里是什么？", order=2)
+        await eventually(lambda: harness.platform.texts)
+        assert any("\u4e00" <= char <= "\u9fff" for char in harness.platform.texts[0])
+
+
 async def test_each_caption_stands_at_its_picture(tmp_path: Path) -> None:
     async with running_bus(tmp_path, platform=platform()) as harness:
         await harness.send("right", album="A", **photo(3))
