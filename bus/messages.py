@@ -114,7 +114,7 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessagePart:
-    """One of the platform's messages that a person sent in one gesture; fields as on `InboundMessage`.
+    """One platform message of a gesture; fields as on `InboundMessage`.
 
     Attributes:
         at: When it was sent by the platform's clock, or else when it came in, Unix seconds.
@@ -177,9 +177,9 @@ class InboundMessage:
         order: The platform's order of a chat's messages (Telegram's number, Slack's and Feishu's time); 0 = unknown.
         is_forwarded: Whether the person passed on somebody else's message; more may follow it.
         is_cut: Whether the text is as long as the platform's clients allow: the rest of a paste may follow.
-        parts: The messages of its gesture, in their order, where it is several (bus/inbound/gestures.py); `text`,
-            `quoted` and `attachments` are made of them.
-        part_of: The inbox row that says what this one says, as a part of its gesture; 0 = none.
+        parts: The messages of its gesture, in order, if there are several (bus/inbound/gestures.py); `text`, `quoted`
+            and `attachments` are made of them.
+        part_of: The inbox row of the gesture that this message was joined to; 0 = none.
         chat_title: The name of the group or channel; "" in a private chat, or where it is unknown.
         topic_title: The name of the forum topic; "" for none, or where it is unknown.
         answers_row: The inbox row whose question it answers by a button; 0 = it was written.

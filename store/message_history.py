@@ -152,10 +152,9 @@ class MessageHistoryStore:
         return await self._database.transaction(work)
 
     async def join(self, inbox_id: int, body: str, parts: Mapping[int, str]) -> bool:
-        """Let an unfinished row say what further rows say as well, and finish these, which then get no answers.
+        """Replace the body of an unfinished row by one that includes further rows, and finish those without answers.
 
-        `body`: what the row says now; `parts`: the bodies of the others by their ids. False, and nothing is written, if
-        the row is finished.
+        `parts`: the new bodies of those rows by id. False, and nothing is written, if the row is finished.
         """
         params: Params = {"id": inbox_id, "body": body}
 

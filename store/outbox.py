@@ -83,7 +83,7 @@ UPDATE outbox SET state = 'pending', not_before = :not_before, error = :error, u
     first_sent_at = CASE WHEN :not_sent = 1 AND uncertain_attempts = 0 THEN NULL ELSE first_sent_at END
 WHERE id = :id AND state NOT IN ('delivered', 'uncertain', 'failed')
 """
-# A row of the future shows that the clock was set back since it was written: its wait is what counts.
+# A row from the future was written before the clock was set back: only the length of its wait is known.
 _REBASE_WAITS = """
 UPDATE outbox SET updated_at = :now,
     not_before = CASE WHEN not_before > updated_at THEN not_before - updated_at + :now ELSE 0 END
@@ -290,7 +290,7 @@ class OutboxStore:
         await self._database.execute(_RESCHEDULE, params)
 
     async def rebase_waits(self, conversation: ConversationKey, *, now: float) -> None:
-        """Let the waits of a conversation's pending rows that were written in the future begin `now` (Unix seconds)."""
+        """Restart the waits of a conversation's pending rows from the future at `now` (Unix seconds)."""
         await self._database.execute(_REBASE_WAITS, {**key_params(conversation), "now": now})
 
     async def mark_failed(

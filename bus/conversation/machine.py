@@ -231,7 +231,7 @@ class Turn:
 
     @property
     def takes_parts(self) -> bool:
-        """Whether it may be run again with further parts of its message: nothing of its answer was shown."""
+        """Whether it may run again with further parts of its message: no words of its answer were shown."""
         is_open = not self.is_decided and self.reason in (None, CancelReason.EDITED)
         return is_open and not (self.live_reply is not None and self.live_reply.shows_answer)
 

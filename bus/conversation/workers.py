@@ -143,7 +143,7 @@ class ConversationWorkers:
             worker.edit(replace(message, inbound=inbound, text=inbound.text), steers=steers)
 
     def takes_parts(self, row_id: int) -> bool:
-        """Return whether further parts may be added to a message: it waits, or nothing of its answer was shown."""
+        """Return whether a message may get further parts: it waits, or no words of its answer were shown."""
         found = self._find(row_id)
         if found is None:
             return False

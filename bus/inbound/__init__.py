@@ -1,1 +1,1 @@
-"""From a platform event to a committed message: deduplication, albums, edits, button presses, routing."""
+"""From a platform event to a committed message: deduplication, gestures, edits, button presses, routing."""

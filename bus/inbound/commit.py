@@ -103,5 +103,5 @@ class CommitStage(Stage):
         )
         if adapter is not None:
             cap = min(cap, adapter.capabilities.max_queue)
-        # A part of a gesture is in the queue only until it is joined to the first. Refused, it would cut it in two.
+        # A part of a gesture leaves the queue when it is joined to the first one. A refusal would cut the gesture.
         return cap + self._gestures.joining_count + (MAX_PARTS if context.joins else 0)

@@ -1,12 +1,12 @@
-"""Stage: makes one message of those that a person sent in one gesture (`gestures.py` says which these are).
+"""Stage: merges the messages that a person sent in one gesture (`gestures.py` decides which these are).
 
-Each part is committed as a message of its own, so it is acknowledged at once, and a crash loses nothing. The dispatcher
-hands accepted messages over here: one that may be continued waits for the rest, and what continues another one is
-joined to its row, which says both from then on, while its own row is finished without an answer. A message whose turn
-has begun is run again with what was joined, as it is when it is edited, unless words of the answer were shown.
+The commit stage stores each part as a message of its own, so each is acknowledged at once and a crash loses none. The
+dispatcher passes accepted messages to the collector. It holds a message that further parts may follow. It joins a
+part to the row of the first one: that row then contains both, and the part's own row is finished without an answer. If
+the turn has begun, it runs again, as after an edit, unless people have seen words of the answer.
 
-In a group, only one part may address the bot. As a stage of the pipeline, the collector lets the parts that follow it
-pass as addressed, and keeps those that come before it, in memory, to have them accepted behind it.
+In a group, often only one part addresses the bot. As a stage of the pipeline, the collector marks the parts that follow
+that one as addressed. It keeps earlier parts in memory, and sends them through the pipeline after it.
 """
 
 import logging
@@ -62,23 +62,23 @@ LATE_PART_S = 120.0
 """How long a late file of an album is recognized after the others were answered, seconds."""
 
 MAX_KEPT = 1000
-"""People of whom unaddressed parts are kept, and albums that are remembered."""
+"""Maximum of people with unaddressed parts, and of albums to recognize late files by."""
 
 _Person = tuple[str, str, str, str, str]
-"""Channel, workspace, chat, topic or thread, and the id of somebody there."""
+"""Channel, workspace, chat, topic or thread, and the id of a person."""
 
 
 @dataclass(slots=True, eq=False)
 class _Gesture:
-    """What a person has just sent: the row that is answered, and what belongs to it.
+    """The last gesture of a person: the row that will be answered, and its parts.
 
     Attributes:
-        parts: What it consists of, also what is being joined.
-        until: When nothing may follow any more, by anyio's clock; `at_most`: when it waits no longer.
-        waits: Whether it waits for the rest.
-        expected: Parts that came before the mention and are being accepted.
-        joining: Accepted parts that are to be joined to its row; `is_joining`: a task does that.
-        is_queued: Whether its conversation's worker has it.
+        parts: All parts, including those in `joining`.
+        until: The end of the time in which further parts may follow, by anyio's clock; `at_most`: its upper bound.
+        waits: Whether it waits for further parts.
+        expected: Number of parts that arrived before the mention and are being accepted.
+        joining: Accepted parts that are not in its row yet; `is_joining`: a task joins them.
+        is_queued: Whether the worker of its conversation has it.
     """
 
     row: InboxRow
@@ -104,7 +104,7 @@ class GestureCollector(Stage):
 
     Args:
         workers: Take complete messages.
-        changes: Held by whoever changes what a row says: each change builds on the one before.
+        changes: Serializes changes of stored messages: each is based on the one before.
     """
 
     def __init__(
@@ -118,9 +118,9 @@ class GestureCollector(Stage):
         self._changes = changes
         self._store = StoreRetry("gestures")
         self._receive: Callable[[InboundMessage], Awaitable[Disposition]] | None = None
-        # By person: the last gesture, oldest first.
+        # The last gesture of each person, oldest first.
         self._open: dict[_Person, _Gesture] = {}
-        # By conversation in which one waits: that, and what came after it.
+        # By conversation: a gesture that waits, and the messages after it.
         self._lines: dict[int, deque[_Gesture]] = {}
         self._joining: set[_Gesture] = set()
         self._row_ids: set[int] = set()
@@ -128,7 +128,7 @@ class GestureCollector(Stage):
         self._albums = BoundedDict[tuple[_Person, str], tuple[float, InboxRow]](MAX_KEPT)
 
     def accept_with(self, receive: Callable[[InboundMessage], Awaitable[Disposition]]) -> None:
-        """Have kept parts accepted by the pipeline, of which this is a stage."""
+        """Set the pipeline's `receive`, which accepts the kept parts."""
         self._receive = receive
 
     @override
@@ -149,7 +149,7 @@ class GestureCollector(Stage):
         elif is_incomplete(message):
             self._keep(person, message, context.received_at)
         else:
-            # Said to others: what comes next does not continue what was said to the bot, or kept, before it.
+            # A message to others separates the next one from earlier parts.
             self._unaddressed.pop(person, None)
             self._close(person)
 
@@ -183,13 +183,13 @@ class GestureCollector(Stage):
         self._begin(person, row, message, now)
 
     def close(self, message: InboundMessage) -> None:
-        """Wait for nothing more of a person: they sent a command."""
+        """End the gesture of a person who sent a command."""
         person = _person(message)
         self._unaddressed.pop(person, None)
         self._close(person)
 
     def change(self, row_id: int, message: InboundMessage) -> None:
-        """Let a message that waits here be what it was edited to."""
+        """Replace a waiting message by its edited version."""
         waiting = [gesture for line in self._lines.values() for gesture in line]
         for gesture in {*waiting, *self._joining}:
             if gesture.row.id == row_id:
@@ -240,7 +240,7 @@ class GestureCollector(Stage):
             self._tasks.start_soon(self._join_all, gesture)
 
     def _line_up(self, gesture: _Gesture) -> None:
-        """Queue a gesture in its conversation, when it and all before it there are ready."""
+        """Queue a gesture in its conversation after all gestures before it."""
         line = self._lines.get(gesture.row.conversation_id)
         if line is None and gesture.is_ready:
             self._queue(gesture)
@@ -265,7 +265,7 @@ class GestureCollector(Stage):
         self._workers.enqueue(gesture.row, gesture.message, former_thread=gesture.former_thread)
 
     def _close(self, person: _Person) -> None:
-        """Wait for nothing more of a person."""
+        """End the gesture of a person."""
         gesture = self._open.pop(person, None)
         if gesture is not None:
             self._complete(gesture)
@@ -282,7 +282,7 @@ class GestureCollector(Stage):
         self._complete(gesture)
 
     async def _join_all(self, gesture: _Gesture) -> None:
-        """Join what continues a gesture to its row, all that has come at once, until nothing more is there."""
+        """Join the parts of a gesture to its row, as many at once as have arrived."""
         refused: list[tuple[InboxRow, InboundMessage]] = []
         try:
             while gesture.joining and not refused:
@@ -309,7 +309,7 @@ class GestureCollector(Stage):
             self.dispatch(row, message)
 
     async def _join(self, gesture: _Gesture) -> bool:
-        """Join the accepted parts that are there to a gesture's row; return whether it took them. Raises StoreError."""
+        """Join the waiting parts to the row of a gesture; return whether that was possible. Raises StoreError."""
         async with self._changes:
             row = await self._history.find(gesture.row.id)
             if row is None or await self._answers_question(row):
@@ -319,8 +319,7 @@ class GestureCollector(Stage):
             if whole.is_stopped:
                 return False
             own = whole.parts or (part_of(whole, row.received_at),)
-            # One that was deleted meanwhile says nothing, and is not answered either. If this is tried again after an
-            # error, some may have been joined.
+            # Not those that were deleted meanwhile, nor those that an earlier, failed attempt joined.
             known = {part.message_id for part in own if part.message_id}
             told = [
                 part_of(one, at.received_at)
@@ -328,7 +327,7 @@ class GestureCollector(Stage):
                 if not one.is_stopped and one.message_id not in known
             ]
             whole = _in_language_of_words(with_parts(whole, [*own, *told]), whole, batch)
-            if gesture.is_queued:  # its turn may have begun with what it said before
+            if gesture.is_queued:  # its turn may have begun with the earlier text
                 whole = replace(whole, edit_count=whole.edit_count + 1)
             said = {at.id: encode_inbound(replace(one, part_of=row.id)) for at, one in batch}
             with anyio.CancelScope(shield=True):
@@ -346,7 +345,7 @@ class GestureCollector(Stage):
         return True
 
     async def _answers_question(self, row: InboxRow) -> bool:
-        """Return whether a message answers what a run waits for: then it is that alone. Raises StoreError."""
+        """Return whether a message answers an interrupted run: then it takes no further parts. Raises StoreError."""
         before = await self._history.find_question(row)
         return before is not None and bool(decode_question(before.question).interrupts)
 
@@ -362,14 +361,14 @@ class GestureCollector(Stage):
             self._albums[person, message.album] = anyio.current_time(), gesture.row
 
     def _row_of_album(self, person: _Person, message: InboundMessage) -> InboxRow | None:
-        """Return the row that the other files of an album have, or had."""
+        """Return the row of the other files of an album."""
         known = self._albums.get((person, message.album)) if message.album else None
         if known is None or anyio.current_time() - known[0] > LATE_PART_S:
             return None
         return known[1]
 
     def _keep(self, person: _Person, message: InboundMessage, came_at: float) -> None:
-        """Keep a part that does not address the bot: one that comes later may. In memory only."""
+        """Keep a part that does not address the bot: a later one may. In memory only."""
         now = anyio.current_time()
         sent_at = came_at if message.sent_at is None else message.sent_at
         kept = [one for one in self._kept_of(person, now) if one[1].event_id != message.event_id]
@@ -380,14 +379,14 @@ class GestureCollector(Stage):
         return [(at, message) for at, message in kept if now - at < UNADDRESSED_S]
 
     def _drop_kept(self, person: _Person, message: InboundMessage) -> None:
-        """Keep a part no longer that was accepted."""
+        """Forget a kept part that was accepted."""
         if kept := self._unaddressed.pop(person, None):
             rest = [one for one in kept if one[1].event_id != message.event_id]
             if rest:
                 self._unaddressed[person] = rest
 
     def _take_kept(self, person: _Person, gesture: _Gesture) -> list[InboundMessage]:
-        """Return the kept parts that belong to a message; keep none of that person's any longer."""
+        """Return the kept parts that belong to a message; forget all of that person."""
         if not self._unaddressed or person not in self._unaddressed:
             return []
         first, parts, taken = gesture.message, list(gesture.parts), []
@@ -403,7 +402,7 @@ class GestureCollector(Stage):
         return taken[::-1]
 
     async def _accept_kept(self, gesture: _Gesture, part: InboundMessage) -> None:
-        """Have a part accepted that came before the one that addresses the bot."""
+        """Send a part that arrived before the mention through the pipeline."""
         try:
             if self._receive is not None:
                 await self._receive(part)
@@ -419,7 +418,7 @@ def _in_language_of_words(
     before: InboundMessage,
     batch: Sequence[tuple[InboxRow, InboundMessage]],
 ) -> InboundMessage:
-    """Return a message that is answered in the language of its first words, which may have come with its last part."""
+    """Return a message with the language of its first words, which may have arrived with the last part."""
     language = next((one.reply_target.language for _, one in batch if one.text), "")
     if before.text or not language:
         return whole
@@ -427,7 +426,7 @@ def _in_language_of_words(
 
 
 def _person(message: InboundMessage) -> _Person:
-    """Return who wrote where. What begins a thread or a chain of replies is in none yet."""
+    """Return the sender and the place of a message. A message that begins a thread counts as outside of it."""
     key, thread = message.key, message.reply_target.thread
     place = "" if thread == message.message_id else thread
     return key.channel, key.workspace, key.chat, place, message.sender.user_id

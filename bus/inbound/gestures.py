@@ -1,6 +1,6 @@
-"""Gestures: which of a person's messages were sent as one, and what they say together. Pure.
+"""Gestures: decides which messages a person sent as one, and merges them. Pure.
 
-Platforms deliver a paste that the client cuts, a comment with forwards, photos and their words as one message each.
+A paste that the client cuts, a comment with forwards, and photos with a text arrive as several messages.
 Messages of one person, in one place, close together, are one gesture in these cases:
 
 | what came before             | what may continue it                       | and so it                     |
@@ -27,7 +27,7 @@ from bus.messages import InboundMessage, MessagePart
 from bus.runs.uploads import upload_filename
 
 MAX_PARTS: Final = 100
-"""Messages of one gesture: Telegram's clients forward so many at once. What follows is a gesture of its own."""
+"""Messages of one gesture; Telegram's clients forward 100 at once. The next message begins another gesture."""
 
 MAX_GAP_S: Final = 3.0
 """Parts that a person sent further apart are no gesture, seconds: after an outage the messages of hours arrive at
@@ -36,17 +36,19 @@ once. More than the waits of the table, because Telegram's clock counts whole se
 _TEXT, _CUT, _FORWARD, _FILES, _WORDS_AND_FILES = "t", "c", "f", "m", "w"
 
 _GESTURE: Final = re.compile(r"[fmw]+|c*t?[fm]*|[fm]+c*t?")
-"""The table, in kinds of parts in their order: words, then what they are about; or first that, then the words."""
+"""The table: the kinds of the parts, in order. A text comes before the forwards and files it is about, or after."""
 
 _HARD_CUT_CHARS: Final = 300
-"""Clients cut a paste at a space or line break, which is lost, if there is one so near the limit (Telegram Android)."""
+"""Clients cut a paste at the last space or line break within this distance of the limit, and drop it (Telegram
+Android); without one, they cut inside a word."""
 
 _FULL_UNITS: Final = frozenset({4_000, 4_096})
-"""What is exactly so long (Slack's and Telegram's limits, UTF-16 code units) was cut where no space was lost, too."""
+"""Slack's and Telegram's limits, UTF-16 code units. A client that cuts at a space sends less, so a text of exactly this
+length lost no space."""
 
 
 def may_be_part(message: InboundMessage) -> bool:
-    """Return whether a message may be one of several. What a button says, and what is repeated, stands alone."""
+    """Return whether a message may be part of a gesture; button presses and repeated messages may not."""
     return not (message.sender.is_bot or message.answers_row or message.rewind_point is not None)
 
 
@@ -85,7 +87,7 @@ def fits(
 ) -> bool:
     """Return whether a message belongs to the gesture of `first`, the same person's in the same place.
 
-    `parts`: what the gesture has already, in any order; `gap_s`: how far from them it may have been sent.
+    `parts`: the parts so far, in any order. `gap_s`: the longest time between the message and the nearest part.
     """
     if _kind(message) == _TEXT and any(_kind(part) == _TEXT for part in parts):
         return False  # most often, and quickly
@@ -107,7 +109,7 @@ def in_order(parts: Iterable[MessagePart]) -> list[MessagePart]:
 
 
 def with_parts(message: InboundMessage, parts: Iterable[MessagePart]) -> InboundMessage:
-    """Return a message that says what these parts say, in their order."""
+    """Return a message made of these parts, in their order."""
     ordered = in_order(parts)
     labels = _labels(ordered)
     text = ""
@@ -129,7 +131,7 @@ def with_parts(message: InboundMessage, parts: Iterable[MessagePart]) -> Inbound
 
 
 def view_part(message: InboundMessage, message_id: str) -> InboundMessage:
-    """Return what one of the platform's messages said of a gesture; a message that is no gesture, as it is."""
+    """Return one part of a gesture as a message; a message without parts, as it is."""
     for part in message.parts:
         if part.message_id == message_id:
             return replace(
@@ -145,7 +147,7 @@ def view_part(message: InboundMessage, message_id: str) -> InboundMessage:
 def with_edited_part(
     message: InboundMessage, message_id: str, edited: InboundMessage
 ) -> InboundMessage:
-    """Return a gesture in which one of the platform's messages says what it was edited to."""
+    """Return a gesture with one message edited."""
 
     def now_says(part: MessagePart) -> MessagePart:
         if part.message_id != message_id:
@@ -163,7 +165,7 @@ def with_edited_part(
 
 
 def without_part(message: InboundMessage, message_id: str) -> InboundMessage | None:
-    """Return a gesture without one of its messages; None if nothing else is left."""
+    """Return a gesture without one message; None if no other is left."""
     rest = [part for part in message.parts if part.message_id != message_id]
     return with_parts(message, rest) if rest else None
 
@@ -171,7 +173,7 @@ def without_part(message: InboundMessage, message_id: str) -> InboundMessage | N
 def _kind(part: MessagePart | InboundMessage) -> str:
     if part.is_forwarded:
         return _FORWARD
-    # The files of a reply may be those of the message that it replies to.
+    # The adapter attaches the files of the message that is replied to: a reply may have none of its own.
     if part.attachments and not (part.text and part.quoted):
         return _WORDS_AND_FILES if part.text else _FILES
     return _CUT if part.is_cut else _TEXT
@@ -188,7 +190,7 @@ def _join(text: str, label: str, part: MessagePart, before: MessagePart | None) 
 
 
 def _was_cut_hard(text: str, rest: str) -> bool:
-    """Return whether nothing was lost where a client cut a paste."""
+    """Return whether a client cut a paste without dropping a space or line break."""
     if text[-1:].isspace() or rest[:1].isspace():
         return True
     is_full = len(text.encode("utf-16-le", "surrogatepass")) // 2 in _FULL_UNITS
@@ -196,7 +198,7 @@ def _was_cut_hard(text: str, rest: str) -> bool:
 
 
 def _labels(parts: Sequence[MessagePart]) -> list[str]:
-    """Return what stands before the words of each part: the names of its files, if there are others.
+    """Return the label of each part: the names of its files, if other parts have files too.
 
     The only caption of an album, at its first picture, is about all of them.
     """

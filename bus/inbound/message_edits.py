@@ -40,10 +40,10 @@ class MessageEditHandler:
     Args:
         bus: The bus.
         access: Says whether somebody may use the bot.
-        workers: Have what is queued and what runs.
-        gestures: Have what waits for the rest of a gesture.
-        reruns: Offer to answer again what was answered.
-        changes: Held by whoever changes what a row says.
+        workers: Queued and running messages.
+        gestures: Messages that wait for further parts.
+        reruns: Offers to answer a message again.
+        changes: Serializes changes of stored messages.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class MessageEditHandler:
     async def _find(
         self, change: MessageEdit | MessageDeletion
     ) -> tuple[InboxRow, InboundMessage] | None:
-        """Return the row that says what a message said, and all that it says; None = none does. Raises StoreError."""
+        """Return the row that contains a message, and the message of that row; None = none. Raises StoreError."""
         row = await self._history.find_by_message(change.key, change.message_id)
         message = decode_inbound(row.body) if row is not None else None
         if message is not None and message.part_of:
@@ -125,7 +125,7 @@ class MessageEditHandler:
         if row.kind != "chat" or parse_command(edited.text) is not None:
             # Commands are carried out at once, and once.
             return Disposition.UNSUPPORTED
-        # What was joined to a message whose turn had begun counts as an edit of it.
+        # Joining a part to a message whose turn has begun counts as an edit.
         if before.edit_count - len(before.parts) >= MAX_EDITS:
             return Disposition.RATE_LIMITED
         # The bot is addressed, whether or not the mention is still there.
@@ -165,7 +165,7 @@ class MessageEditHandler:
     async def _change(
         self, change: MessageEdit | MessageDeletion, row: InboxRow, changed: InboundMessage
     ) -> Disposition:
-        """Let a row say something else from now on, and what is done about it follow. Raises StoreError."""
+        """Store the changed message of a row, and let queue and turn follow. Raises StoreError."""
         after = replace(changed, edit_count=changed.edit_count + 1)
         # Answered, it is offered together with the edit: the platform may hang up, or the process die, at any moment.
         # While it is open, the transaction that stores its answer makes the offer, unless the turn takes the edit.

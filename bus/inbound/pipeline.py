@@ -22,7 +22,7 @@ class InboundContext:
     Attributes:
         message: As the stages so far left it. Stages replace it; it is frozen.
         command: The command that it is; None = chat.
-        joins: Whether it is a further part of what its sender just sent: it counts against no limit.
+        joins: Whether it is a further part of its sender's last message, and counts against no limit.
         is_known_reply: Whether it replies to a message of a conversation that the bot takes part in.
         rate_limit: The limit that its sender is counted against.
         retry_after_s: Where the sender exceeds that limit: after how many seconds to send it again; else 0.

@@ -1,6 +1,6 @@
 """Hands events to the node that owns their chat, where what they act on is in that node's memory.
 
-Presses, edits and deletions act on turns; what does not mention the bot may be part of a gesture that does; and an
+Presses, edits and deletions act on turns. A group message without a mention may be part of a gesture that has one. An
 answer without a reply depends on a question.
 """
 
@@ -191,7 +191,7 @@ class ForwardingIntake(Intake):
 def _needs_owner(message: InboundMessage) -> bool:
     """Return whether a message may depend on a gesture, or on a question, that the owner remembers.
 
-    A part that is addressed to the bot is accepted here, and the owner joins its row to the gesture's.
+    This node accepts an addressed part, and the owner joins its row to the gesture.
     """
     is_loose_part = is_incomplete(message) and not message.is_addressed
     return is_loose_part or may_answer_plainly(message)

@@ -328,7 +328,7 @@ class DeliveryWorker:
         now = self._now()
         if row.state == "pending" and row.not_before > now:
             if row.updated_at > now:
-                # The clock was set back. The waits of all these rows begin again, side by side.
+                # The clock was set back: the waits of all such rows start again, at the same time.
                 await self._outbox.rebase_waits(row.conversation, now=now)
                 return
             if not row.attempts:

@@ -48,7 +48,7 @@ class AttachmentUploadResult:
     Attributes:
         files: Those that the thread has now, as `additional_kwargs.files` of the human message names them.
         problems: One line each for those that it has not.
-        renamed: The names of those that it has under another one than `upload_filename` says without their bytes.
+        renamed: The names of files whose bytes showed another suffix, by the result of `upload_filename` without bytes.
     """
 
     files: tuple[Mapping[str, Any], ...] = ()
@@ -58,7 +58,7 @@ class AttachmentUploadResult:
     def prompt(self, text: str, texts: Messages) -> str:
         """Return the prompt: the text, and a line for each file that needs one.
 
-        A file that stands before its caption (bus/inbound/gestures.py) is named as the thread names it.
+        Labels of captions (bus/inbound/gestures.py) get the names that the thread has.
         """
         for name, kept in self.renamed.items():
             text = text.replace(f"[{name}]", f"[{kept}]")
