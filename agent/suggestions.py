@@ -11,6 +11,7 @@ import anyio
 from langchain_core.messages import HumanMessage, SystemMessage
 
 from agent.models.auxiliary import ModelSource, auxiliary_run_config
+from agent.models.thinking_tags import without_thinking
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +25,6 @@ MAX_ANSWER_CHARS = 50_000
 MAX_STARTS = 100
 """Opening brackets of an answer that are tried: each may take as long as the rest of the answer is."""
 
-_THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 _DECODER = json.JSONDecoder()
 
 _TASK = (
@@ -84,7 +84,7 @@ def parse_suggestions(answer: str, count: int) -> list[str]:
     >>> parse_suggestions("I have none, [1] sorry", 3), parse_suggestions("", 3)
     ([], [])
     """
-    text = _THINKING.sub("", answer)[:MAX_ANSWER_CHARS]
+    text = without_thinking(answer)[:MAX_ANSWER_CHARS]
     for start in (found.start() for found in islice(re.finditer(r"\[", text), MAX_STARTS)):
         try:
             value, _ = _DECODER.raw_decode(text, start)

@@ -16,6 +16,7 @@ from agent.config import SummarizationConfig
 from agent.langgraph_internals import detached_context
 from agent.models.auxiliary import ModelSource, auxiliary_run_config
 from agent.models.failures import classify_error
+from agent.models.thinking_tags import without_thinking
 from agent.options import RunContext
 from agent.state import HistorySummary
 from agent.token_estimate import chars_for_tokens
@@ -137,7 +138,7 @@ class Summarizer:
                     raise
                 room //= 2
                 continue
-            summary, start = answer.text.strip(), start + len(piece)
+            summary, start = without_thinking(answer.text).strip(), start + len(piece)
             if not summary:
                 break
         return summary

@@ -6,6 +6,7 @@ that checkpoints share (store/chunks.py, store/chunk_rows.py).
 """
 
 import json
+import logging
 import sqlite3
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -41,9 +42,12 @@ from store.chunks import ChunkedValues, MessageChunker, StoredChunk
 from store.config import CHECKPOINTS_FILE
 from store.database import Database
 from store.errors import StoreUnavailable
+from store.storable import storable
 from store.transaction import Row, Transaction, UnitRunner, Value
 from store.write_retry import submit_with_retry
 from store.writer import DatabaseWriter
+
+logger = logging.getLogger(__name__)
 
 FILE = CHECKPOINTS_FILE
 KEEP = 20
@@ -71,7 +75,15 @@ _PRAGMAS = (
 
 
 class _Serde(JsonPlusSerializer):
-    """LangGraph's serializer, which also reads checkpoints with chunks."""
+    """LangGraph's serializer, which also reads checkpoints with chunks, and writes what msgpack does not take."""
+
+    @override
+    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+        try:
+            return super().dumps_typed(obj)
+        except (TypeError, ValueError, RecursionError) as error:
+            logger.warning("A value in a thread is stored as text: %s", error)
+            return super().dumps_typed(storable(obj))
 
     @override
     def loads_typed(self, data: tuple[str, bytes]) -> Any:

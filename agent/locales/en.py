@@ -22,6 +22,12 @@ ENGLISH = AgentMessages(
     model_circuit_open="⚠️ The model's server failed several times in a row, so I am waiting a moment before I try "
     f"again. {_AGAIN}",
     filtered="⚠️ The model provider's content filter blocked this answer. Please rephrase your request.",
+    answer_filtered="⚠️ The model provider's content filter ended this answer here.",
+    answer_cut_off="⚠️ This answer is cut off here: the model reached its length limit. Ask me to continue.",
+    answer_stopped="⚠️ The model's server ended this answer early, so it may be incomplete. Please ask again.",
+    answer_ended_oddly="⚠️ This answer may be incomplete: the model's server ended it with the reason “{reason}”.",
+    only_thought="⚠️ The model spent its whole answer on thinking and wrote nothing. "
+    "Please ask in smaller steps. If it happens again, tell the person who runs this bot to raise the model's limit.",
     step_limit_reached="(I reached my step limit before I finished. Please ask again in smaller steps.)",
     loop_detected="(I was repeating the same steps, so I stopped. "
     "Please tell me what to do differently, or ask for a smaller part.)",

@@ -18,6 +18,14 @@ class AgentMessages:
     model_circuit_open: str
     filtered: str
     """Replaces an answer that a provider's content filter left empty."""
+    answer_filtered: str
+    """Is under an answer that the filter ended; the next four likewise."""
+    answer_cut_off: str
+    answer_stopped: str
+    answer_ended_oddly: str
+    """`reason` is the server's word."""
+    only_thought: str
+    """Replaces an answer that reached its length limit before its first word."""
     step_limit_reached: str
     """Replaces an answer when the turn reaches its limit of model calls."""
     loop_detected: str

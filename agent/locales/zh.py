@@ -16,6 +16,12 @@ CHINESE = AgentMessages(
     model_request="⚠️ 模型拒绝了这次请求。请发送 /new 后重新提问；如果仍然失败，请联系机器人的管理员。",
     model_circuit_open=f"⚠️ 模型服务连续多次出错，我先暂停片刻再试。{_AGAIN}",
     filtered="⚠️ 回答被模型服务的内容安全过滤拦截。请换一种说法再试。",
+    answer_filtered="⚠️ 回答到此被模型服务的内容安全过滤中断。",
+    answer_cut_off="⚠️ 回答到此中断：模型已达到长度上限。可以让我继续。",
+    answer_stopped="⚠️ 模型服务提前结束了这个回答，内容可能不完整。请再问一次。",
+    answer_ended_oddly="⚠️ 这个回答可能不完整：模型服务给出的结束原因是“{reason}”。",
+    only_thought="⚠️ 模型把全部长度用在了思考上，没有写出回答。请把问题拆小一些再试；"
+    f"如果再次出现，{_OPERATOR}：需要提高模型的令牌上限。",
     step_limit_reached="（步骤数已用完，任务还没有完成。请把任务拆小一些再试。）",
     loop_detected="（我一直在重复相同的步骤，已停止。请告诉我应该怎样调整，或先处理其中一小部分。）",
     delegations_exhausted="（本轮已委派 {limit} 项子任务，达到上限。请再发一条消息以继续。）",

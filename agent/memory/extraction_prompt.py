@@ -2,7 +2,6 @@
 
 import html
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +20,7 @@ from agent.memory.schema import (
     parse_confidence,
 )
 from agent.memory.turns import MemoryMessage, MemoryTurn
+from agent.models.thinking_tags import without_thinking
 
 LINE_CHARS = 1000
 """How much of one message is shown."""
@@ -30,7 +30,6 @@ MAX_STARTS = 500
 """How many opening braces of an answer are tried."""
 
 _KEYS = frozenset({"user", "history", "newFacts", "factsToRemove"})
-_THINKING = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
 _DECODER = json.JSONDecoder()
 
 _INSTRUCTIONS = """\
@@ -133,7 +132,7 @@ def parse_update(answer: str) -> MemoryUpdate | None:
     >>> parse_update("I am a demo") is None
     True
     """
-    data = next(_json_objects(_THINKING.sub("", answer)), None)
+    data = next(_json_objects(without_thinking(answer)), None)
     if data is None:
         return None
     removed = data["factsToRemove"]

@@ -10,6 +10,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 
 from agent.memory.scope import MemoryScope
 from agent.models.failures import is_fallback
+from agent.models.thinking_tags import without_thinking
 from agent.speakers import speaker_of
 from agent.user_messages import is_user_message, strip_framework_blocks
 
@@ -22,7 +23,6 @@ CUE_MESSAGES = 6
 MAX_SCANNED_MESSAGES = 30
 """User messages scanned from the end: more than people write before they get an answer."""
 
-_THINKING = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
 
 _QUOTED = re.compile(r"^(?:>[^\n]*|\[[^\n]*\])$\n?", re.MULTILINE)
 """Other people's words in a person's message, and the lines above them (`bots/text/quotations.py`). They are no
@@ -155,7 +155,7 @@ def _memory_message(message: BaseMessage) -> MemoryMessage | None:
             else None
         )
     if isinstance(message, AIMessage) and _is_final(message):
-        text = _THINKING.sub("", message.text).strip()
+        text = without_thinking(message.text).strip()
         return MemoryMessage(id=_message_id(message), role="assistant", text=text) if text else None
     return None
 

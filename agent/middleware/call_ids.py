@@ -10,6 +10,8 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 
+from agent.models.answers import ID_CHARS, PROVIDER_FIELDS
+
 MAX_CHARS = 40
 """Longest id that OpenAI accepts."""
 
@@ -59,7 +61,7 @@ def _unused_id(call_id: str, seen: set[str]) -> str:
     while True:
         number += 1
         digest = hashlib.sha256(f"{call_id}\0{number}".encode("utf-8", "replace")).hexdigest()
-        if (made := f"call_{digest[:24]}") not in seen:
+        if (made := digest[:ID_CHARS]) not in seen:
             return made
 
 
@@ -74,6 +76,12 @@ def _with_ids(message: AIMessage, renamed: dict[str, str]) -> AIMessage:
     content, raw = message.content, dict(message.additional_kwargs)
     if isinstance(raw.get("tool_calls"), list):
         raw["tool_calls"] = _each(raw["tool_calls"], rename)
+    fields = raw.get(PROVIDER_FIELDS)
+    if isinstance(fields, dict) and isinstance(of_calls := fields.get("calls"), dict):
+        raw[PROVIDER_FIELDS] = {
+            **fields,
+            "calls": {renamed.get(call_id, call_id): one for call_id, one in of_calls.items()},
+        }
     return message.model_copy(
         update={
             "tool_calls": _each(message.tool_calls, rename),

@@ -25,7 +25,7 @@ from agent.models.circuit_breakers import BreakerCall, CircuitBreakers
 from agent.models.failures import ModelFailure, classify_error, fallback_message
 from agent.redaction import redact_error
 from agent.state import ThreadState
-from agent.uploads.images import without_attachments
+from agent.uploads.images import limit_images, without_attachments
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +84,8 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
 
     A retry is a new message, with an id of its own: what a broken stream said before is not part of the thread, and
     clients replace it. If all attempts fail, the text of the last broken stream stays, followed by what went wrong.
-    A request with attachments that is rejected is repeated without them: one damaged picture must not end the turn.
+    A request with attachments that is rejected is repeated without them: one damaged picture must not end the turn. Of
+    pictures that are too many for a server, the newest stay.
     Errors that do not come from a model's server pass through, as do interrupts and cancellation.
 
     Args:
@@ -110,6 +111,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
         self._models = models
         self._breakers = breakers
         self._sleep = sleep
+        self._picture_limits: dict[str, int] = {}
 
     @override
     async def awrap_model_call(self, request: Request, handler: ModelHandler) -> Response:
@@ -161,14 +163,34 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
             if not trial.allowed:
                 logger.warning("Circuit breaker is open for model %s", name)
                 return _FailedCall(failure=ModelFailure(reason="circuit_open", kind="CircuitOpen"))
+            request = _with_newest_pictures(request, self._picture_limits.get(name))
             outcome = await self._call_with_retries(name, request, handler, trial)
-            bare = _without_rejected_attachments(request, outcome)
-            if bare is None:
-                return outcome
-            logger.warning(
-                "Model %s rejected a request with attachments: trying without them", name
-            )
-            return await self._call_with_retries(name, bare, handler, trial)
+            for _ in range(2):  # the newest pictures, then none
+                fewer = self._with_fewer_attachments(name, request, outcome)
+                if fewer is None:
+                    return outcome
+                logger.warning("Model %s rejected a request with attachments: trying fewer", name)
+                request = fewer
+                outcome = await self._call_with_retries(name, request, handler, trial)
+            return outcome
+
+    def _with_fewer_attachments(
+        self, name: str, request: Request, outcome: Response | _FailedCall
+    ) -> Request | None:
+        """Return the request with what its server may take; None if it has nothing to leave out, or was not rejected.
+
+        A server that says how many pictures it takes is not sent more from then on.
+        """
+        if not isinstance(outcome, _FailedCall) or outcome.failure.reason != "request":
+            return None
+        limit = outcome.failure.picture_limit
+        if limit is not None:
+            limited = _with_newest_pictures(request, limit)
+            if limited is not request:
+                self._picture_limits[name] = limit
+                return limited
+        bare = without_attachments(request.messages)
+        return None if bare is request.messages else override_request(request, messages=bare)
 
     async def _call_with_retries(
         self, name: str, request: Request, handler: ModelHandler, trial: BreakerCall
@@ -240,14 +262,10 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
         )
 
 
-def _without_rejected_attachments(
-    request: Request, outcome: Response | _FailedCall
-) -> Request | None:
-    """Return the request without its images and files; None if it has none, or was not rejected."""
-    if not isinstance(outcome, _FailedCall) or outcome.failure.reason != "request":
-        return None
-    bare = without_attachments(request.messages)
-    return None if bare is request.messages else override_request(request, messages=bare)
+def _with_newest_pictures(request: Request, most: int | None) -> Request:
+    """Return the request with at most so many pictures; the same one if it has no more."""
+    messages = request.messages if most is None else limit_images(request.messages, most)
+    return request if messages is request.messages else override_request(request, messages=messages)
 
 
 def _usages(response: Response) -> Iterator[UsageMetadata]:

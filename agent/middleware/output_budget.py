@@ -2,6 +2,7 @@
 
 import logging
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -15,6 +16,7 @@ from agent.acp import tool as acp_tool
 from agent.config import AgentConfig
 from agent.errors import AgentError
 from agent.mcp.tool_names import SERVER_KEY
+from agent.middleware.clean_messages import clean_message
 from agent.middleware.handlers import ToolHandler, ToolResult
 from agent.options import thread_id_for_run
 from agent.paths import OUTPUTS
@@ -42,7 +44,7 @@ MAX_ACP_CHARS = 200_000
 
 
 class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Limits what one tool call adds to the thread. Outside all other tool middleware, so it sees the final result.
+    """Cleans and limits what one tool call adds to the thread. Outside all other tool middleware: it sees the result.
 
     No tool shortens its result itself: what is left out here can be read in the file.
 
@@ -66,14 +68,14 @@ class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
 
     @override
     async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
-        result = await handler(request)
+        result = _replace_messages(await handler(request), clean_message)
         limit = self._limit(request)
         shorter = {
             id(message): await self._save_to_file(request, message, limit)
             for message in _messages(result)
             if isinstance(message, ToolMessage) and limit and len(_text(message)) > limit
         }
-        return _replace_messages(result, shorter)
+        return _replace_messages(result, lambda message: shorter.get(id(message), message))
 
     def _limit(self, request: ToolCallRequest) -> int:
         """Return the longest result of a tool, characters; 0 = no limit."""
@@ -158,12 +160,14 @@ def _messages(result: ToolResult) -> list[Any]:
     return list(messages) if isinstance(messages, list) else []
 
 
-def _replace_messages(result: ToolResult, shorter: dict[int, ToolMessage]) -> ToolResult:
-    """Replace messages by object identity."""
-    if not shorter:
-        return result
+def _replace_messages(
+    result: ToolResult, change: Callable[[ToolMessage], ToolMessage]
+) -> ToolResult:
+    """Return a result with changed messages; the same one if none changes."""
     if isinstance(result, ToolMessage):
-        return shorter[id(result)]
-    update = dict(result.update)  # type: ignore[arg-type]
-    update["messages"] = [shorter.get(id(message), message) for message in _messages(result)]
-    return replace(result, update=update)
+        return change(result)
+    before = _messages(result)
+    messages = [change(one) if isinstance(one, ToolMessage) else one for one in before]
+    if all(new is old for new, old in zip(messages, before, strict=True)):
+        return result
+    return replace(result, update={**result.update, "messages": messages})  # type: ignore[dict-item]

@@ -1,4 +1,4 @@
-"""Escapes reserved tags in people's messages, and cleans up responses that were filtered or are empty."""
+"""Escapes reserved tags in people's messages, and says why a response is empty or not whole."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -11,25 +11,22 @@ from langchain_core.messages import (
     AnyMessage,
     BaseMessage,
     SystemMessage,
-    ToolMessage,
 )
 from typing_extensions import override
 
 from agent.langgraph_internals import override_request
+from agent.locales import AgentMessages
 from agent.middleware.handlers import ModelHandler
 from agent.middleware.localization import localized_messages
 from agent.middleware.system_message import add_reminder, append_to_system_message
-from agent.middleware.tool_calls import without_tool_calls
+from agent.middleware.tool_calls import append_note, without_tool_calls
+from agent.models.answers import THINKING_FIELDS
 from agent.models.failures import is_fallback
+from agent.models.finish_reasons import finish_kind, finish_reason
 from agent.state import ThreadState
 from agent.user_messages import HUMAN, RESERVED_TAGS
 
-SAFETY_REASONS = frozenset(
-    {"content_filter", "refusal", "safety", "prohibited_content", "blocklist", "spii", "recitation"}
-)
-"""Finish reasons, in lower case, of filtered or refused responses: OpenAI, Anthropic, Google."""
-
-EMPTY_ANSWER_REMINDER = "Your answer was empty. Tell the user now what you found or did."
+EMPTY_ANSWER_REMINDER = "Your answer was empty. Write the answer to the user now."
 
 _HIDDEN = r"[\s\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]*+"
 """White space and invisible characters: a model may read a tag with these in it as one without."""
@@ -38,6 +35,8 @@ _RESERVED_TAG = re.compile(
     rf"<(?={_HIDDEN}(?:/{_HIDDEN})?(?:{'|'.join(map(_HIDDEN.join, RESERVED_TAGS))})(?![\w-]))",
     re.IGNORECASE,
 )
+
+_ODD = re.compile(r"[^\w-]")
 
 Request = ModelRequest[Any]
 Response = ModelResponse[Any]
@@ -51,8 +50,8 @@ class SanitizationMiddleware(AgentMiddleware[ThreadState, Any]):
     have no meaning. Empty answers of earlier turns are dropped, because some providers reject them. System
     messages from clients are appended to the agent's own, because some providers reject several.
 
-    Responses: calls of a filtered response are dropped; if it has no text, a note is added. If the model returns
-    nothing after tool results, it is called once more.
+    Responses: an empty one is asked for once more. Calls of a filtered one are dropped. A line under the text says why
+    an answer is not whole.
 
     Args:
         safety: Whether to handle filtered responses.
@@ -66,16 +65,33 @@ class SanitizationMiddleware(AgentMiddleware[ThreadState, Any]):
     async def awrap_model_call(self, request: Request, handler: ModelHandler) -> Response:
         clean = sanitize_request(request)
         response = await handler(clean)
-        if _is_empty_response(request, response):
+        if _is_empty_response(response):
             response = await handler(add_reminder(clean, EMPTY_ANSWER_REMINDER))
-        return self._clean_response(request, response)
-
-    def _clean_response(self, request: Request, response: Response) -> Response:
-        if not self._safety or not any(map(_was_filtered, response.result)):
-            return response
-        note = localized_messages(request).filtered
-        result = [without_tool_calls(m, note) if _was_filtered(m) else m for m in response.result]
+        words = localized_messages(request)
+        result = [self._finished(message, words) for message in response.result]
         return ModelResponse(result=result, structured_response=response.structured_response)
+
+    def _finished(self, message: BaseMessage, words: AgentMessages) -> BaseMessage:
+        """Return a message with a line about its end, if it did not end as usual."""
+        if not isinstance(message, AIMessage) or is_fallback(message):
+            return message
+        kind = finish_kind(message)
+        if kind == "filtered" and self._safety:
+            is_silent = not message.text.strip()
+            note = words.filtered if is_silent else words.answer_filtered
+            bare = without_tool_calls(message)
+            return append_note(bare, note) if isinstance(bare, AIMessage) else bare
+        if kind in ("whole", "filtered") or _calls(message):
+            return message
+        if kind == "length" and _only_thought(message):
+            return append_note(message, words.only_thought)
+        note = {
+            "length": words.answer_cut_off,
+            "stopped": words.answer_stopped,
+        }.get(
+            kind, words.answer_ended_oddly.format(reason=_ODD.sub("_", finish_reason(message))[:40])
+        )
+        return append_note(message, note)
 
 
 def sanitize_request(request: Request) -> Request:
@@ -144,31 +160,34 @@ def _may_be_empty(message: BaseMessage) -> bool:
 
 def _is_empty(message: BaseMessage) -> bool:
     """Return whether an answer has no text and no calls in any form."""
-    return (
-        isinstance(message, AIMessage)
-        and not message.text.strip()
-        and not message.tool_calls
-        and not message.invalid_tool_calls
-        and not message.additional_kwargs.get("tool_calls")
-        and not message.additional_kwargs.get("function_call")
+    return isinstance(message, AIMessage) and not message.text.strip() and not _calls(message)
+
+
+def _calls(message: AIMessage) -> bool:
+    extra = message.additional_kwargs
+    return bool(
+        message.tool_calls
+        or message.invalid_tool_calls
+        or extra.get("tool_calls")
+        or extra.get("function_call")
     )
 
 
-def _is_empty_response(request: Request, response: Response) -> bool:
-    """Return whether the response to tool results is empty, and not because of a filter."""
+def _is_empty_response(response: Response) -> bool:
+    """Return whether a response is empty, for no reason that would make the next one empty too."""
     answers = [message for message in response.result if isinstance(message, AIMessage)]
     return (
-        bool(request.messages)
-        and isinstance(request.messages[-1], ToolMessage)
-        and bool(answers)
+        bool(answers)
         and len(answers) == len(response.result)
-        and all(_is_empty(message) and not _was_filtered(message) for message in answers)
+        and all(
+            _is_empty(message) and finish_kind(message) not in ("filtered", "length")
+            for message in answers
+        )
     )
 
 
-def _was_filtered(message: BaseMessage) -> bool:
-    if not isinstance(message, AIMessage) or is_fallback(message):
-        return False
-    metadata = message.response_metadata
-    reason = metadata.get("finish_reason") or metadata.get("stop_reason")
-    return isinstance(reason, str) and reason.lower() in SAFETY_REASONS
+def _only_thought(message: AIMessage) -> bool:
+    """Return whether all that a model wrote is thinking."""
+    details = (message.usage_metadata or {}).get("output_token_details") or {}
+    has_thought = any(message.additional_kwargs.get(name) for name in THINKING_FIELDS)
+    return not message.text.strip() and (has_thought or bool(details.get("reasoning")))

@@ -1,7 +1,6 @@
 """Sets the thread's title after the first exchange."""
 
 import logging
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from agent.config import TitleConfig
 from agent.middleware.handlers import ModelHandler
 from agent.middleware.tool_calls import calls_tools
 from agent.models.auxiliary import auxiliary_run_config
+from agent.models.thinking_tags import without_thinking
 from agent.state import ThreadState
 from agent.user_messages import is_user_message, strip_framework_blocks
 
@@ -26,8 +26,6 @@ UNNAMED = "New Conversation"
 FALLBACK_CHARS = 50  # of a title made of the user's own words
 PROMPT_CHARS = 500  # of each text shown to the model that writes titles
 DEADLINE_S = 10.0  # for that model; the user's answer is already there, but the run waits
-
-_THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 
 
 class TitleMiddleware(AgentMiddleware[ThreadState, Any]):
@@ -69,7 +67,7 @@ class TitleMiddleware(AgentMiddleware[ThreadState, Any]):
         prompt = (
             f"Write a title of at most {self._config.max_words} words for this conversation, in its language. "
             f"Answer with the title alone.\n\nUser: {user[:PROMPT_CHARS]}\n\n"
-            f"Assistant: {_THINKING.sub('', assistant).strip()[:PROMPT_CHARS]}"
+            f"Assistant: {without_thinking(assistant).strip()[:PROMPT_CHARS]}"
         )
         try:
             with anyio.fail_after(self._deadline_s):
@@ -99,7 +97,7 @@ def clean_title(answer: str, max_chars: int) -> str:
     >>> clean_title('<think>hm</think>\n"Two Contracts"', 60)
     'Two Contracts'
     """
-    lines = _THINKING.sub("", answer).strip().splitlines()
+    lines = without_thinking(answer).strip().splitlines()
     return (
         _truncate(lines[0].strip().strip("\"'`“”‘’「」《》*#").strip(), max_chars) if lines else ""
     )

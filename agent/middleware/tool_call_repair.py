@@ -1,25 +1,38 @@
-"""Repairs the tool calls of a model's response: names, ids and arguments.
+"""Repairs a model's response before anything stores it: its text, and the names, ids and arguments of its tool calls.
 
 Models sometimes make calls with invalid JSON, without an id, or with a name that providers reject. Such a response
 would end the turn without an answer, lose the result, or be rejected by the provider in every later request of the
 thread.
 """
 
+import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
 from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import ModelRequest, ModelResponse, ToolCallRequest
-from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, ToolCall, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    BaseMessage,
+    InvalidToolCall,
+    ToolCall,
+    ToolMessage,
+)
 from typing_extensions import override
 
+from agent.middleware.clean_messages import clean_message
 from agent.middleware.handlers import ModelHandler, ToolHandler, ToolResult
 from agent.middleware.tool_calls import remove_tool_calls
+from agent.models.answers import ID_CHARS, TAGGED_THINKING
 from agent.models.failures import is_fallback
+from agent.models.finish_reasons import finish_kind
+from agent.models.thinking_tags import split_thinking
 from agent.state import ThreadState
+from agent.values import MAX_DEPTH, NestedTooDeep, clean_json
 
 UNREADABLE_CALLS_KEY = "unreadable_calls"
 """Key of a response's `additional_kwargs`: reasons why calls are not run, by call id."""
@@ -28,13 +41,20 @@ UNKNOWN_TOOL = "unknown_tool"
 NAME_CHARS = 64
 """Longest tool name that providers accept."""
 
-LENGTH_REASONS = frozenset({"length", "max_tokens"})
-"""Finish reasons, in lower case, of a response at its length limit: OpenAI, Anthropic and Google."""
+MAX_ARGUMENT_CHARS = 500_000
+"""Longest arguments of a call, as JSON: they are sent with every later request of the thread."""
 
 CUT_OFF = (
     "[Tool call was not run: your message reached the length limit, so the call may be incomplete. Write less per "
     "message; write a file in several parts, using append after the first.]"
 )
+
+NESTED_TOO_DEEP = (
+    f"[Tool call was not run: its arguments are nested more than {MAX_DEPTH} levels deep. Make them flat, or write "
+    "them into a file.]"
+)
+TOO_LONG = f"[Tool call was not run: its arguments have more than {MAX_ARGUMENT_CHARS} characters. Use several calls.]"
+NO_OBJECT = "They must be one JSON object."
 
 DETAIL_CHARS = 500
 
@@ -43,9 +63,10 @@ _NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARS}}}")
 
 
 class ToolCallRepairMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Repairs the calls of each response, and answers those that cannot run with the reason.
+    """Repairs each response, and answers the calls that cannot run with the reason.
 
-    A call with invalid JSON becomes a call without arguments that is not run. Neither is the last call of a response
+    Thinking between tags is no part of the text. Values that a store or a server cannot take are replaced. A call with
+    invalid JSON becomes a call without arguments that is not run. Neither is the last call of a response
     that was truncated at its length limit. The model reads why and can correct it. Valid calls stay as they are.
     """
 
@@ -71,6 +92,7 @@ def repair_message(message: BaseMessage) -> BaseMessage:
     """Return a response whose calls can be run, answered and sent to any provider; the same one if they are valid."""
     if not isinstance(message, AIMessage) or is_fallback(message):
         return message
+    message = _without_thinking(clean_message(message))
     ids: set[str] = set()
     read = list(_parse_calls(message))
     calls = [_with_valid_name(one.call, ids) for one in read]
@@ -100,17 +122,61 @@ class _ParsedCall:
 
 
 def _parse_calls(message: AIMessage) -> Iterator[_ParsedCall]:
-    cut = _was_truncated(message)
+    cut = finish_kind(message) == "length"
     last = len(message.tool_calls) - 1 if cut and not message.invalid_tool_calls else None
     for position, call in enumerate(message.tool_calls):
-        yield _ParsedCall(call=call, reason=CUT_OFF if position == last else None)
+        yield _with_valid_arguments(call, CUT_OFF if position == last else None)
     for bad in message.invalid_tool_calls:
-        name = bad["name"] or UNKNOWN_TOOL
-        yield _ParsedCall(
-            call=ToolCall(type="tool_call", id=bad["id"], name=name, args={}),
-            reason=CUT_OFF if cut else invalid_call_text(name, bad["error"]),
-            was_invalid=True,
-        )
+        yield _read_again(bad, is_cut=cut)
+
+
+def _with_valid_arguments(call: ToolCall, reason: str | None) -> _ParsedCall:
+    args = call["args"]
+    try:
+        cleaned = clean_json(args)
+    except NestedTooDeep:
+        return _ParsedCall(call={**call, "args": {}}, reason=NESTED_TOO_DEEP, was_invalid=True)
+    if len(json.dumps(cleaned, ensure_ascii=False)) > MAX_ARGUMENT_CHARS:
+        return _ParsedCall(call={**call, "args": {}}, reason=TOO_LONG, was_invalid=True)
+    if cleaned is args:
+        return _ParsedCall(call=call, reason=reason)
+    return _ParsedCall(call={**call, "args": cleaned}, reason=reason, was_invalid=True)
+
+
+def _read_again(bad: InvalidToolCall, *, is_cut: bool) -> _ParsedCall:
+    """Read arguments that are no JSON object: they may be one within a JSON string, or nothing."""
+    name = bad["name"] or UNKNOWN_TOOL
+    call = ToolCall(type="tool_call", id=bad["id"], name=name, args={})
+    found, error = _parsed(bad["args"])
+    if isinstance(found, str):
+        found, error = _parsed(found)
+    if isinstance(found, dict) and not is_cut:
+        call["args"] = found
+        return replace(_with_valid_arguments(call, None), was_invalid=True)
+    if found is None and not error:
+        return _ParsedCall(call=call, was_invalid=True)
+    reason = invalid_call_text(name, bad["error"] or error or NO_OBJECT)
+    return _ParsedCall(call=call, reason=CUT_OFF if is_cut else reason, was_invalid=True)
+
+
+def _parsed(text: str | None) -> tuple[Any, str]:
+    """Return a JSON value, and why it cannot be read."""
+    try:
+        return json.loads(text or "null", strict=False), ""
+    except (ValueError, RecursionError) as error:
+        return None, str(error)
+
+
+def _without_thinking(message: AIMessage) -> AIMessage:
+    """Return a message whose text is the answer alone: servers leave thinking in it, in tags."""
+    if not isinstance(message.content, str):
+        return message
+    answer, thinking = split_thinking(message.content)
+    if answer == message.content:
+        return message
+    before = message.additional_kwargs.get(TAGGED_THINKING) or ""
+    kept = {**message.additional_kwargs, TAGGED_THINKING: f"{before}{thinking}"}
+    return message.model_copy(update={"content": answer, "additional_kwargs": kept})
 
 
 def _with_valid_name(call: ToolCall, ids: set[str]) -> ToolCall:
@@ -118,16 +184,10 @@ def _with_valid_name(call: ToolCall, ids: set[str]) -> ToolCall:
     name = _ODD.sub("_", call["name"] or "")[:NAME_CHARS] or UNKNOWN_TOOL
     call_id = call["id"]
     if not call_id or call_id in ids:
-        call_id = f"call_{uuid4().hex}"
+        call_id = uuid4().hex[:ID_CHARS]
     ids.add(call_id)
     same = name == call["name"] and call_id == call["id"]
     return call if same else {**call, "name": name, "id": call_id}
-
-
-def _was_truncated(message: AIMessage) -> bool:
-    metadata = message.response_metadata
-    reason = metadata.get("finish_reason") or metadata.get("stop_reason")
-    return isinstance(reason, str) and reason.lower() in LENGTH_REASONS
 
 
 def _rejection(request: ToolCallRequest) -> ToolMessage | None:

@@ -1,11 +1,11 @@
 """The part of a summarized thread that the model sees: summary, kept skill files, recent messages. Pure."""
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any
 
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolCall, ToolMessage
 
 from agent.config import SummarizationConfig
+from agent.models.answers import PROVIDER_FIELDS
 from agent.paths import relative_parts
 from agent.state import HistorySummary
 from agent.token_estimate import estimate_message_tokens
@@ -100,9 +100,15 @@ def _kept_skill_reads(head: Sequence[AnyMessage], call_ids: Collection[str]) -> 
     for message in head:
         for call in message.tool_calls if isinstance(message, AIMessage) else ():
             if call["id"] in results and call["id"] in call_ids:
-                alone: dict[str, Any] = {"content": "", "tool_calls": [call], "id": message.id}
-                pairs += [AIMessage(**alone), results[call["id"]]]
+                pairs += [_only_call(message, call), results[call["id"]]]
     return pairs
+
+
+def _only_call(message: AIMessage, call: ToolCall) -> AIMessage:
+    """Return a message with one of its calls and nothing else, but what its provider wants back with the call."""
+    fields = message.additional_kwargs.get(PROVIDER_FIELDS)
+    extra = {PROVIDER_FIELDS: fields} if fields else {}
+    return AIMessage(content="", tool_calls=[call], id=message.id, additional_kwargs=extra)
 
 
 def _latest_user_message(

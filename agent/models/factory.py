@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from agent.config import AgentConfig, ModelConfig
 from agent.errors import ModelNotFound, ModelUnusable, ObjectNotImportable
-from agent.importer import import_class
+from agent.importer import import_class, import_object
 from agent.models.http_client import ModelHttpClient
 from agent.models.thinking import deep_merge, thinking_settings
 
@@ -45,6 +45,8 @@ def create_chat_model(
     except ObjectNotImportable as error:
         raise ModelUnusable(f"models: {entry.name}: {error}") from error
     _add_defaults(settings, model_class, http_client)
+    if any(kind.__name__ == "BaseChatOpenAI" for kind in model_class.__mro__):
+        model_class = import_object("agent.models.openai_chat:compatible_class")(model_class)
     return _construct(entry, model_class, settings)
 
 
@@ -108,7 +110,7 @@ def _construct(
     entry: ModelConfig, model_class: type[BaseChatModel], settings: dict[str, Any]
 ) -> BaseChatModel:
     try:
-        model = model_class(**settings)
+        return model_class(**settings)
     except ValidationError as error:
         # The error's text quotes values, including keys and tokens.
         problems = "; ".join(
@@ -120,16 +122,6 @@ def _construct(
         raise ModelUnusable(
             f"models: {entry.name}: {entry.use} cannot be built: {_first_line(error)}"
         ) from None
-    _use_direct_completions(model)
-    return model
-
-
-def _use_direct_completions(model: BaseChatModel) -> None:
-    """Replace the calls of an OpenAI-compatible model by cheaper ones; other models stay as they are."""
-    completions = getattr(model, "async_client", None)
-    if type(completions).__name__ == "AsyncCompletions":
-        direct = import_class("agent.models.openai_client:DirectCompletions", object)
-        model.async_client = direct(completions)  # type: ignore[attr-defined, call-arg]
 
 
 def _first_line(error: Exception) -> str:

@@ -49,6 +49,9 @@ _EMPTY_STREAM = {"No generation chunks were returned", "No generations found in 
 _ANSWERS = {"AIMessage", "AIMessageChunk"}
 """Titles of the validation errors that LangChain raises for answers such as calls whose arguments are no object."""
 _STATUSES = range(400, 600)
+_TELLING = (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)
+"""Statuses that also stand for a quota that is used up."""
+
 _BY_STATUS: Mapping[int, FailureReason] = {
     401: "auth",
     402: "quota",
@@ -56,7 +59,36 @@ _BY_STATUS: Mapping[int, FailureReason] = {
     408: "timeout",
     429: "rate_limit",
 }
-_QUOTA = re.compile(r"insufficient_quota|billing|credit balance|quota[_ ]exceeded", re.IGNORECASE)
+_QUOTA = re.compile(
+    r"insufficient[_ ](?:quota|balance|credits?|funds)|billing|credit balance|quota[_ ]exceeded"
+    r"|exceeded[a-z_ ]{0,20} quota|arrearage|余额不足|欠费",
+    re.IGNORECASE,
+)
+_RATE_LIMIT = re.compile(
+    r"rate[_ -]?limit|too[_ ]many[_ ]requests|resource[_ ]exhausted|throttl|requests per (?:minute|day)",
+    re.IGNORECASE,
+)
+_BY_CODE: Mapping[FailureReason, re.Pattern[str]] = {
+    "auth": re.compile(
+        r"invalid_?(?:api_?key|token)|incorrect_api_key|authenticat|unauthori[sz]ed|unauthenticated|permission",
+        re.IGNORECASE,
+    ),
+    "timeout": re.compile(r"time[d_ ]{0,2}out|deadline_exceeded", re.IGNORECASE),
+    "request": re.compile(
+        r"invalid_?(?:request|argument|parameter|prompt)|bad_?request|validation|unsupported|not_?found",
+        re.IGNORECASE,
+    ),
+}
+"""What codes and types of errors mean that come with status 200."""
+
+_PICTURE_LIMIT = re.compile(
+    r"(?:at most|up to|max(?:imum)?(?: number)?(?: of)?|limit(?: of| is)?|only|more than|exceeds?|allow(?:s|ed)?|>)"
+    r"[^.\n\d]{0,40}?\b(\d{1,3}|one|single|a single)\b(?! ?(?:mb|kb|px|pixel|byte|token))",
+    re.IGNORECASE,
+)
+_PICTURES = re.compile(
+    r"\bimages?\b|\bpictures?\b|image\(s\)|multimodal|mm-per-prompt", re.IGNORECASE
+)
 _CONTEXT_OVERFLOW = re.compile(
     r"context_length_exceeded|maximum context length|context window|(?:prompt|input) is too long|context size"
     r"|input token count|maximum number of tokens allowed|reduce the length of the messages|request_too_large",
@@ -74,6 +106,7 @@ class ModelFailure:
         status: The HTTP status, if any.
         code: The provider's error code, if any.
         retry_after_s: The delay that the server requests, seconds.
+        picture_limit: The most pictures that the server takes, if it was sent more.
     """
 
     reason: FailureReason
@@ -81,13 +114,16 @@ class ModelFailure:
     status: int | None = None
     code: str = ""
     retry_after_s: float | None = None
+    picture_limit: int | None = None
 
     @property
     def retryable(self) -> bool:
         """Whether a retry may succeed."""
         if self.reason in ("auth", "quota", "context", "circuit_open"):
             return False
-        return self.status is None or self.status in RETRYABLE_STATUSES
+        if self.status is None:
+            return self.reason != "request"
+        return self.status in RETRYABLE_STATUSES
 
     @property
     def detail(self) -> str:
@@ -117,6 +153,7 @@ def classify_error(error: Exception) -> ModelFailure | None:
         status=status,
         code=_code(error),
         retry_after_s=_retry_after_s(error),
+        picture_limit=_picture_limit(str(error)) if reason == "request" else None,
     )
 
 
@@ -176,16 +213,39 @@ def _reason(error: Exception, status: int | None, names: set[str]) -> FailureRea
     if names & _CONNECTIONS:
         return "connection"
     of_a_provider = of_a_provider or getattr(error, "title", None) in _ANSWERS
-    return _reason_without_status(error) if of_a_provider else None
+    return _reason_without_status(error, text) if of_a_provider else None
 
 
-def _reason_without_status(error: Exception) -> FailureReason:
+def _reason_without_status(error: Exception, text: str) -> FailureReason:
+    """Return the reason of an error that came with status 200, by its words."""
+    if _QUOTA.search(text):
+        return "quota"
+    if _RATE_LIMIT.search(text):
+        return "rate_limit"
+    codes = f"{getattr(error, 'code', '')} {getattr(error, 'type', '')}"
     refused = isinstance(error, ModelError) and not error.is_retryable
-    return "request" if refused else "server"
+    by_code = (reason for reason, pattern in _BY_CODE.items() if pattern.search(codes))
+    return next(by_code, "request" if refused else "server")
+
+
+def _picture_limit(text: str) -> int | None:
+    """Return the most pictures of a request, as a server says it that was sent more; None if it says none.
+
+    >>> _picture_limit("At most 1 image(s) may be provided in one prompt.")
+    1
+    >>> _picture_limit("The image is larger than 5 MB") is None
+    True
+    """
+    if not _PICTURES.search(text):
+        return None
+    found = _PICTURE_LIMIT.search(text)
+    if found is None:
+        return None
+    return int(found[1]) if found[1].isdecimal() else 1
 
 
 def _reason_of_status(status: int, text: str) -> FailureReason:
-    if status in (HTTPStatus.BAD_REQUEST, HTTPStatus.TOO_MANY_REQUESTS) and _QUOTA.search(text):
+    if status in _TELLING and _QUOTA.search(text):
         return "quota"
     is_retryable = status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in RETRYABLE_STATUSES
     return _BY_STATUS.get(status, "server" if is_retryable else "request")
@@ -210,8 +270,9 @@ def _status(error: Exception) -> int | None:
             getattr(one, "code", None),
             _error_body(one).get("code"),
         ):
-            if isinstance(value, int) and value in _STATUSES:
-                return int(value)
+            number = int(value) if isinstance(value, str) and value.isdecimal() else value
+            if isinstance(number, int) and number in _STATUSES:
+                return number
     return None
 
 

@@ -1,22 +1,29 @@
-"""Calls of OpenAI-compatible servers: an aiohttp transport, requests sent as they are, streams in whole reads.
+"""Calls of OpenAI-compatible servers: an aiohttp transport, requests sent as they are, normalized answers.
 
 Imports the `openai` package: import this module by name, and only for a model that needs it.
 """
 
-import json
-from collections.abc import AsyncIterator, Iterator
+import hashlib
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+import anyio
 import httpx2
 import openai
-import orjson
 from openai.resources.chat.completions import AsyncCompletions
 from typing_extensions import override
 
+from agent.models.answers import AnswerNormalizer, whole_answer
+from agent.models.event_stream import AnswerFailed, EventReader, NoAnswer, read_whole
+from agent.models.roles import arrange_messages
 from agent.trace_context import trace_headers
+from agent.values import clean_json
 
 CONNECTIONS = 1000
 """Most connections at once, as in the package's own client."""
@@ -26,14 +33,25 @@ CONNECT_S = 5.0
 READ_BYTES = 16 * 1024
 """Most bytes of an answer that are parsed at once: some 80 deltas, 1 ms of CPU, in which all others wait."""
 
+DRAIN_S = 0.5
+"""How long the end of a response is waited for after the answer's: only then can its connection be used again."""
+
+MAX_REQUEST_DEPTH = 200
+"""Levels of a request: schemas of tools may have many."""
+
 _WALKED = ("messages", "tools")
 """The arguments of `create` that hold nearly all of a request."""
 
 
 class OpenAIHttpClient(httpx2.AsyncClient):
-    """An HTTP client over aiohttp with the timeouts of the package's own client: connect 5 s, read 600 s."""
+    """An HTTP client over aiohttp with the timeouts of the package's own client: connect 5 s, read 600 s.
+
+    Attributes:
+        thinks_first: The server and name of each model that is known to write only the end of its thinking.
+    """
 
     def __init__(self) -> None:
+        self.thinks_first: set[tuple[str, str]] = set()
         super().__init__(
             transport=AiohttpTransport(),
             timeout=httpx2.Timeout(READ_S, connect=CONNECT_S),
@@ -126,7 +144,7 @@ def _transport_error(error: Exception, request: httpx2.Request) -> httpx2.Transp
 
 
 class DirectCompletions:
-    """AsyncCompletions whose `create` sends messages and tools as they are, and streams dictionaries.
+    """AsyncCompletions whose `create` sends messages and tools as they are, and returns normalized dictionaries.
 
     The package walks through its arguments by their type annotations, to rename fields and to read files. What
     LangChain passes has neither. With the agent's tools the walk takes 6 ms of CPU, a fifth of a turn (measured). It
@@ -134,33 +152,124 @@ class DirectCompletions:
 
     Args:
         completions: An `AsyncCompletions`.
+        base_url: The server.
+        names_token_limit: What the server calls the most tokens of an answer: `max_tokens` or `max_completion_tokens`.
+        thinks_first: The server and name of each model that writes only the end of its thinking; completed here.
+
+    Attributes:
+        server: A short name for the server: its fields in messages are sent to no other.
     """
 
-    def __init__(self, completions: AsyncCompletions) -> None:
+    def __init__(
+        self,
+        completions: AsyncCompletions,
+        *,
+        base_url: str,
+        names_token_limit: str,
+        thinks_first: set[tuple[str, str]],
+    ) -> None:
+        self.server = hashlib.blake2b(base_url.encode(), digest_size=6).hexdigest()
         self._completions = completions
+        self._names_token_limit = names_token_limit
+        self._thinks_first = thinks_first
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever else the class has
         return getattr(self._completions, name)
 
-    async def create(self, *, extra_body: Any = None, **arguments: Any) -> Any:  # noqa: ANN401 - the package's types
-        """Create a completion; arguments, results and exceptions are those of `AsyncCompletions.create`."""
+    @property
+    def with_raw_response(self) -> "_RawCompletions":
+        """The same calls, with the response's headers."""
+        return _RawCompletions(self)
+
+    async def create(self, **arguments: Any) -> Any:  # noqa: ANN401 - the package's types
+        """Create a completion; arguments and exceptions are those of `AsyncCompletions.create`."""
+        return (await self.create_raw(**arguments)).parse()
+
+    async def create_raw(self, *, extra_body: Any = None, **arguments: Any) -> "_RawAnswer":  # noqa: ANN401
+        """Create a completion, whose headers have arrived."""
+        if "max_completion_tokens" in arguments:
+            arguments[self._names_token_limit] = arguments.pop("max_completion_tokens")
         body = {name: arguments.pop(name) for name in _WALKED if name in arguments}
-        created: Any = await self._completions.create(
-            messages=[], extra_body={**body, **(extra_body or {})}, **arguments
-        )
-        return ChunkStream(created) if isinstance(created, openai.AsyncStream) else created
+        body["messages"] = arrange_messages(body["messages"])
+        create = self._completions.with_raw_response.create
+        try:
+            raw = await create(messages=[], extra_body={**body, **(extra_body or {})}, **arguments)
+        except UnicodeEncodeError:  # an old thread may have half a surrogate pair
+            body = {name: clean_json(value, MAX_REQUEST_DEPTH) for name, value in body.items()}
+            raw = await create(messages=[], extra_body={**body, **(extra_body or {})}, **arguments)
+        return _RawAnswer(raw, self, arguments)
+
+    def normalizer(self, model: str) -> AnswerNormalizer:
+        """Return what normalizes the next answer of a model."""
+        thinks_first = (self.server, model) in self._thinks_first
+        return AnswerNormalizer(server=self.server, ends_thinking_alone=thinks_first)
+
+    def learn(self, model: str, answer: AnswerNormalizer) -> None:
+        """Remember how a model thinks, from an answer that is finished."""
+        if answer.ends_thinking_alone:
+            self._thinks_first.add((self.server, model))
+        else:
+            self._thinks_first.discard((self.server, model))
+
+
+@dataclass(frozen=True, slots=True)
+class _RawCompletions:
+    """What LangChain calls for whole answers, and for answers with headers."""
+
+    completions: DirectCompletions
+
+    async def create(self, **arguments: Any) -> "_RawAnswer":  # noqa: ANN401 - the package's types
+        return await self.completions.create_raw(**arguments)
+
+
+class _RawAnswer:
+    """An answer whose headers have arrived."""
+
+    def __init__(
+        self,
+        raw: Any,  # noqa: ANN401 - the package's type
+        completions: DirectCompletions,
+        arguments: Mapping[str, Any],
+    ) -> None:
+        self.http_response: httpx2.Response = raw.http_response
+        self.headers = raw.headers
+        self._completions = completions
+        self._model = str(arguments.get("model"))
+        self._is_stream = bool(arguments.get("stream"))
+
+    def parse(self) -> "ChunkStream | dict[str, Any]":
+        """Return the stream, or the whole answer. Raises openai.APIError if that is an error, or no answer."""
+        answer = self._completions.normalizer(self._model)
+        response = self.http_response
+        learn = partial(self._completions.learn, self._model, answer)
+        if self._is_stream:
+            return ChunkStream(response, answer, learn)
+        with _package_errors(response.request):
+            for chunk in read_whole(response.content):
+                answer.add(chunk)
+            if not answer.has_ended:
+                raise NoAnswer("no answer in it")
+        chunks = [chunk for chunk in (answer.take(), answer.finish()) if chunk is not None]
+        learn()
+        return whole_answer(chunks)
 
 
 class ChunkStream:
     """The chunks of a streamed completion as dictionaries; deltas that arrive together are one chunk.
 
     Args:
-        stream: The package's stream, of which nothing was read.
+        response: The response, of which nothing was read.
+        answer: Normalizes the answer.
+        on_end: Called when the answer is finished.
     """
 
-    def __init__(self, stream: openai.AsyncStream[Any]) -> None:
-        self._stream = stream
-        self._event: list[bytes] = []
+    def __init__(
+        self, response: httpx2.Response, answer: AnswerNormalizer, on_end: Callable[[], None]
+    ) -> None:
+        self._response = response
+        self._answer = answer
+        self._on_end = on_end
+        self._reader = EventReader()
 
     async def __aenter__(self) -> Self:
         return self
@@ -171,94 +280,63 @@ class ChunkStream:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self._stream.close()
+        await self._response.aclose()
 
     async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield the chunks.
+        """Yield the chunks; the last one has the finish reason and the usage.
 
         Raises:
-            openai.APIError: The server reported an error, or the connection broke.
-            json.JSONDecodeError: An event is not JSON.
+            openai.APIError: The server reported an error, the connection broke, or the answer has no end.
         """
-        response, rest = self._stream.response, b""
-        try:
-            async for data in response.aiter_bytes():
+        answer, reader = self._answer, self._reader
+        with _package_errors(self._response.request):
+            body, rest = self._response.aiter_bytes(), b""
+            async for data in body:
                 *lines, rest = (rest + data).split(b"\n")
-                for chunk in merge_deltas(self._parse(lines)):
+                self._read(lines)
+                if (chunk := answer.take()) is not None:
                     yield chunk
-        except httpx2.TimeoutException as error:
-            raise openai.APITimeoutError(request=response.request) from error
-        except httpx2.RequestError as error:
-            raise openai.APIConnectionError(request=response.request) from error
-        for chunk in self._parse([rest, b""]):
-            yield chunk
-
-    def _parse(self, lines: list[bytes]) -> Iterator[dict[str, Any]]:
-        for line in lines:
-            if line.startswith(b"data:"):
-                self._event.append(line.removeprefix(b"data:").strip())
-            elif not line.strip() and self._event:
-                data = b"\n".join(self._event)
-                self._event.clear()
-                if not data.startswith(b"[DONE]"):
-                    yield self._chunk(_parse_json(data))
-
-    def _chunk(self, chunk: Any) -> dict[str, Any]:  # noqa: ANN401 - parsed JSON
-        if not isinstance(chunk, dict) or chunk.get("error"):
-            error = chunk.get("error") if isinstance(chunk, dict) else None
-            message = error.get("message") if isinstance(error, dict) else None
-            raise openai.APIError(
-                message=str(message or "An error occurred during streaming"),
-                request=self._stream.response.request,
-                body=error,
+                if reader.is_done or answer.is_full:
+                    break
+            if reader.is_done:
+                await _drain(body)
+            for chunk in reader.end(rest):
+                answer.add(chunk)
+        if not (answer.has_ended or reader.is_done or answer.is_full):
+            raise openai.APIConnectionError(
+                message="The answer stopped before its end.", request=self._response.request
             )
-        return chunk
+        yield answer.finish()
+        self._on_end()
+
+    def _read(self, lines: list[bytes]) -> None:
+        for chunk in self._reader.read(lines):
+            self._answer.add(chunk)
 
 
-def _parse_json(data: bytes) -> Any:  # noqa: ANN401 - JSON
+async def _drain(body: AsyncIterator[bytes]) -> None:
+    """Read what follows an answer: nothing, from most servers."""
     try:
-        return orjson.loads(data)
-    except orjson.JSONDecodeError:
-        return json.loads(data.decode("utf-8", "replace"))  # it accepts half a surrogate pair
+        with anyio.move_on_after(DRAIN_S):
+            async for _ in body:
+                pass
+    except httpx2.RequestError:
+        pass
 
 
-def merge_deltas(chunks: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Join neighboring chunks that only continue a text. A chunk with anything else stays as it is.
-
-    >>> def chunk(**delta): return {"id": "c", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
-    >>> merged = merge_deltas(iter([chunk(content="a"), chunk(content="b"), chunk(content="", tool_calls=[])]))
-    >>> [one["choices"][0]["delta"] for one in merged]
-    [{'content': 'ab'}, {'content': '', 'tool_calls': []}]
-    """
-    last: dict[str, Any] | None = None
-    pieces: dict[str, list[str]] = {}
-    for chunk in chunks:
-        delta = _text_delta(chunk)
-        if last is not None and pieces and delta and delta.keys() == pieces.keys():
-            for name, text in delta.items():
-                pieces[name].append(text)
-            continue
-        if last is not None:
-            yield _joined(last, pieces)
-        last, pieces = chunk, {name: [text] for name, text in delta.items()}
-    if last is not None:
-        yield _joined(last, pieces)
-
-
-def _text_delta(chunk: dict[str, Any]) -> dict[str, str]:
-    """Return the delta of a chunk that holds nothing but text; {} of another."""
-    choices = chunk.get("choices") or []
-    if len(choices) != 1 or chunk.get("usage"):
-        return {}
-    choice = choices[0]
-    delta = choice.get("delta") or {}
-    if choice.get("finish_reason") or choice.get("logprobs") or "role" in delta:
-        return {}
-    return delta if all(isinstance(text, str) for text in delta.values()) else {}
-
-
-def _joined(chunk: dict[str, Any], pieces: dict[str, list[str]]) -> dict[str, Any]:
-    if all(len(texts) == 1 for texts in pieces.values()):
-        return chunk
-    delta = {name: "".join(texts) for name, texts in pieces.items()}
-    return {**chunk, "choices": [{**chunk["choices"][0], "delta": delta}]}
+@contextmanager
+def _package_errors(request: httpx2.Request) -> Iterator[None]:
+    """Raise the package's errors for those of the connection and of the server."""
+    try:
+        yield
+    except httpx2.TimeoutException as error:
+        raise openai.APITimeoutError(request=request) from error
+    except httpx2.RequestError as error:
+        raise openai.APIConnectionError(request=request) from error
+    except AnswerFailed as failed:
+        error = failed.error
+        body = {"message": error.message, "code": error.code, "type": error.kind}
+        raise openai.APIError(message=error.message, request=request, body=body) from failed
+    except NoAnswer as odd:
+        message = f"The server did not answer as a model does: {odd}"
+        raise openai.APIConnectionError(message=message, request=request) from odd

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from langchain_core.messages import HumanMessage, SystemMessage
 from agent.config import SkillsConfig
 from agent.errors import SkillBlocked
 from agent.models.auxiliary import ModelSource, auxiliary_run_config
+from agent.models.thinking_tags import without_thinking
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,6 @@ _PROGRAMS = (
     b"\xce\xfa\xed\xfe",
     b"\0asm",
 )
-_THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 
 _NO_VERDICT = (
     "The security scan returned no usable result ({why}), so nothing was changed. Set skills.scan_model_name to a more "
@@ -186,7 +185,7 @@ def parse_scan_result(answer: str) -> ScanResult | None:
     True
     """
     try:
-        found = list(_objects(_THINKING.sub("", answer)))
+        found = list(_objects(without_thinking(answer)))
     except (ValueError, RecursionError):
         return None
     decisions = {str(entry.get("decision")).strip().lower() for entry in found}

@@ -221,7 +221,7 @@ def image_chars(block: object) -> int:
     return max((len(v) for v in [*block.values(), *inner] if isinstance(v, str)), default=0)
 
 
-def limit_images(messages: list[AnyMessage]) -> list[AnyMessage]:
+def limit_images(messages: list[AnyMessage], most: int = MAX_REQUEST_IMAGES) -> list[AnyMessage]:
     """Return the messages with the latest images only, within the limits of a request; others become notes.
 
     The same list is returned if all images are within the limits.
@@ -237,7 +237,7 @@ def limit_images(messages: list[AnyMessage]) -> list[AnyMessage]:
             size = image_chars(blocks[i])
             if not size:
                 continue
-            if count < MAX_REQUEST_IMAGES and chars + size <= MAX_REQUEST_CHARS:
+            if count < most and chars + size <= MAX_REQUEST_CHARS:
                 count, chars = count + 1, chars + size
             else:
                 blocks[i] = {"type": "text", "text": LEFT_OUT}

@@ -89,7 +89,7 @@ async def test_text_calls_and_usage_arrive_whole(client: ModelHttpClient) -> Non
 async def test_deltas_that_arrive_together_are_one_chunk(client: ModelHttpClient) -> None:
     event = 'data: {"id":"c","choices":[{"index":0,"delta":{"content":"%s "},"finish_reason":null}]}\n\n'
     content = "".join(event % word for word in WORDS.split())
-    async with answering(content.encode()) as url:
+    async with answering(content.encode() + b"data: [DONE]\n\n") as url:
         chunks = [chunk.text async for chunk in model_of(url, client).astream("hi")]
     assert "".join(chunks) == f"{WORDS} "
     assert len(chunks) < 50
@@ -105,8 +105,9 @@ ANSWERS = {
     ),
     "half an emoji in each delta": (
         b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"\\ud83d"},"finish_reason":null}]}\n\n'
-        b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"\\ude00"},"finish_reason":null}]}\n\n',
-        "\ud83d\ude00",
+        b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"\\ude00"},"finish_reason":null}]}\n\n'
+        b"data: [DONE]\n\n",
+        "\U0001f600",
     ),
     "no last newline": (
         b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null}]}\n\n'
@@ -164,5 +165,7 @@ async def answering(content: bytes) -> AsyncIterator[str]:
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-    await runner.cleanup()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    finally:
+        await runner.cleanup()

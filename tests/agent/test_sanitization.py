@@ -11,9 +11,9 @@ from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, Tool
 from langchain_core.tools import tool
 
 from agent.locales.en import ENGLISH
+from agent.locales.zh import CHINESE
 from agent.middleware.sanitization import (
     EMPTY_ANSWER_REMINDER,
-    SAFETY_REASONS,
     escape_reserved_tags,
 )
 from agent.paths import OUTPUTS, WORKSPACE
@@ -150,12 +150,11 @@ async def test_the_framework_s_own_words_reach_the_model(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("reason", ["content_filter", "refusal", "SAFETY"])
 async def test_calls_of_a_filtered_answer_are_not_made(tmp_path: Path, reason: str) -> None:
-    assert reason.lower() in SAFETY_REASONS
     model = ScriptedChatModel.playing(looking(text="I will", reason=reason), "Next.")
     async with open_agent(tmp_path, model) as harness:
         messages = await harness.say("go")
         assert [type(m) for m in messages] == [HumanMessage, AIMessage]
-        assert messages[-1].text == "I will"
+        assert messages[-1].text == f"I will\n\n{ENGLISH.answer_filtered}"
         assert (await harness.say("and now?"))[-1].text == "Next."
 
 
@@ -194,12 +193,44 @@ async def test_an_answer_that_stays_empty_is_left_out_of_later_requests(tmp_path
     assert all(m.content or getattr(m, "tool_calls", None) for m in model.prompts[3])
 
 
-async def test_an_empty_first_answer_and_a_question_are_not_asked_again(tmp_path: Path) -> None:
+async def test_an_empty_first_answer_is_asked_again_once_and_a_question_is_not(
+    tmp_path: Path,
+) -> None:
     question = ScriptedCall(name="ask_clarification", args={"question": "Which?"}, id="q")
     beside = ScriptedCall(name="ls", args={"path": OUTPUTS}, id="l")
-    model = ScriptedChatModel.playing("", ScriptedTurn(calls=(question, beside)))
+    model = ScriptedChatModel.playing("", "Hello.", ScriptedTurn(calls=(question, beside)))
     async with open_agent(tmp_path, model) as harness:
-        await harness.say("go")
-        assert len(model.prompts) == 1
-        await harness.say("go")
+        assert (await harness.say("go"))[-1].text == "Hello."
         assert len(model.prompts) == 2
+        await harness.say("go")
+        assert len(model.prompts) == 3
+
+
+# ---- how answers end ---------------------------------------------------------------------------
+
+CUT_OFF, STOPPED = ENGLISH.answer_cut_off, ENGLISH.answer_stopped
+
+
+@pytest.mark.parametrize(
+    ("reason", "line"),
+    [
+        *((reason, CUT_OFF) for reason in ("length", "MAX_TOKENS", "model_length", "max_output_tokens")),
+        *((reason, STOPPED) for reason in ("insufficient_system_resource", "abort", "network_error")),
+        *((reason, ENGLISH.answer_filtered) for reason in ("content_filter", "sensitive")),
+        ("moon phase\n", ENGLISH.answer_ended_oddly.format(reason="moon_phase_")),
+        *((reason, "") for reason in ("stop", "eos", "end_turn", "STOP")),
+    ],
+)
+async def test_a_line_says_why_an_answer_is_not_whole(
+    tmp_path: Path, reason: str, line: str
+) -> None:
+    model = ScriptedChatModel.playing(ScriptedTurn(text="Half of it", finish_reason=reason))
+    async with open_agent(tmp_path, model) as harness:
+        assert (await harness.say("go"))[-1].text == f"Half of it\n\n{line}".strip()
+
+
+async def test_the_line_is_in_the_language_of_the_chat(tmp_path: Path) -> None:
+    model = ScriptedChatModel.playing(ScriptedTurn(text="一半", finish_reason="length"))
+    async with open_agent(tmp_path, model) as harness:
+        messages = await harness.say("讲", language="zh")
+    assert messages[-1].text == f"一半\n\n{CHINESE.answer_cut_off}"

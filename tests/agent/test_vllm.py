@@ -8,7 +8,8 @@ from pydantic import SecretStr
 
 from agent.config import AgentConfig
 from agent.factory import open_agent_factory
-from agent.models.vllm import REASONING_FIELDS, VllmChatModel
+from agent.models.answers import REASONING_FIELDS
+from agent.models.vllm import VllmChatModel
 from agent.services import AgentSetup
 from tests.agent.plain_agent import CONFIG
 from tests.fakes.model import FakeModelServer, ModelReply, ToolCall

@@ -1,0 +1,174 @@
+"""Chat models of OpenAI's package for all servers that have its API.
+
+langchain-openai drops fields that are not OpenAI's. Some servers reject the next request of a conversation if they do
+not come back: thinking beside the text (DeepSeek), its signatures (Google), both in other forms (OpenRouter). They are
+kept in `additional_kwargs`, and sent with the message or call that they came with, to the server that they came from.
+
+Imports the `openai` package: import this module by name, and only for a model that needs it.
+"""
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from langchain_core.language_models import LanguageModelInput
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    BaseMessage,
+    InvalidToolCall,
+    ToolCall,
+)
+from langchain_core.outputs import ChatGenerationChunk, ChatResult
+from langchain_openai.chat_models.base import BaseChatOpenAI
+from openai.resources.chat.completions import AsyncCompletions
+from typing_extensions import override
+
+from agent.models.answers import PROVIDER_FIELDS, REASONING_FIELDS, TAGGED_THINKING
+from agent.models.openai_client import DirectCompletions
+
+_KEPT = (*REASONING_FIELDS, TAGGED_THINKING, PROVIDER_FIELDS)
+
+_Base = BaseChatOpenAI if TYPE_CHECKING else object
+
+
+class CompatibleServer(_Base):
+    """Mixin for classes of OpenAI's package: normalizes answers, keeps a server's fields, and sends them back.
+
+    Attributes:
+        returns_all_reasoning: Whether thinking goes back with all answers. Otherwise it goes back with those that call
+            tools: servers that need it need it there, and others may reject it elsewhere.
+    """
+
+    returns_all_reasoning: ClassVar[bool] = False
+
+    def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - the class's arguments
+        super().__init__(**settings)
+        if isinstance(self.async_client, AsyncCompletions):
+            url = self.root_async_client.base_url
+            self.async_client = DirectCompletions(
+                self.async_client,
+                base_url=str(url),
+                names_token_limit=_token_limit_name(settings, url.host),
+                thinks_first=getattr(self.http_async_client, "thinks_first", set()),
+            )
+
+    @override
+    def _convert_chunk_to_generation_chunk(
+        self,
+        chunk: dict[str, Any],
+        default_chunk_class: type,
+        base_generation_info: dict[str, Any] | None,
+    ) -> ChatGenerationChunk | None:
+        converted = super()._convert_chunk_to_generation_chunk(
+            chunk, default_chunk_class, base_generation_info
+        )
+        if converted is not None and isinstance(converted.message, AIMessageChunk):
+            for choice in chunk.get("choices") or ():
+                _keep_fields(converted.message, choice.get("delta") or {})
+        return converted
+
+    @override
+    def _create_chat_result(
+        self,
+        response: Any,
+        generation_info: dict[str, Any] | None = None,
+    ) -> ChatResult:
+        if not isinstance(response, dict):
+            return super()._create_chat_result(response, generation_info)
+        (choice,) = response["choices"]
+        message = {name: value for name, value in choice["message"].items() if name != "tool_calls"}
+        bare = {**response, "choices": [{**choice, "message": message}]}
+        result = super()._create_chat_result(bare, generation_info)
+        answer = result.generations[0].message
+        if isinstance(answer, AIMessage):
+            _keep_fields(answer, message)
+            _add_calls(answer, choice["message"].get("tool_calls") or ())
+        return result
+
+    @override
+    def _get_request_payload(
+        self,
+        input_: LanguageModelInput,
+        *,
+        stop: list[str] | None = None,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        payload: dict[str, Any] = super()._get_request_payload(input_, stop=stop, **kwargs)
+        messages = self._convert_input(input_).to_messages()
+        # The Responses API has no `messages`; it has its own form of reasoning.
+        for message, sent in zip(messages, payload.get("messages") or (), strict=False):
+            if message.additional_kwargs and isinstance(message, AIMessage):
+                self._return_fields(message.additional_kwargs, sent)
+        return payload
+
+    def _return_fields(self, kept: Mapping[str, Any], sent: dict[str, Any]) -> None:
+        """Add the fields that a message had to the form in which it is sent."""
+        fields = kept.get(PROVIDER_FIELDS)
+        is_marked = isinstance(fields, dict)
+        if is_marked and fields.get("server") != getattr(self.async_client, "server", ""):
+            return
+        if self.returns_all_reasoning or (is_marked and sent.get("tool_calls")):
+            sent.update({name: kept[name] for name in REASONING_FIELDS if kept.get(name)})
+        if is_marked:
+            for name, value in (fields.get("message") or {}).items():
+                sent.setdefault(name, value)
+            of_calls = fields.get("calls") or {}
+            sent_calls = sent.get("tool_calls") or []
+            if of_calls and sent_calls:
+                sent["tool_calls"] = [
+                    _with_fields(call, of_calls.get(call["id"])) for call in sent_calls
+                ]
+
+
+@cache
+def compatible_class(model_class: type[BaseChatOpenAI]) -> type[BaseChatOpenAI]:
+    """Return the class with `CompatibleServer`, under its own name; the class itself if it has them."""
+    if issubclass(model_class, CompatibleServer):
+        return model_class
+    names = {"__module__": model_class.__module__, "__doc__": model_class.__doc__}
+    return type(model_class)(model_class.__name__, (CompatibleServer, model_class), names)
+
+
+def _token_limit_name(settings: Mapping[str, Any], host: str) -> str:
+    """Return what a server calls the limit of an answer's tokens: only OpenAI's models refuse the older name."""
+    is_openai = host.endswith((".openai.com", ".openai.azure.com"))
+    return (
+        "max_completion_tokens"
+        if is_openai or "max_completion_tokens" in settings
+        else "max_tokens"
+    )
+
+
+def _keep_fields(message: BaseMessage, source: Mapping[str, Any]) -> None:
+    for name in _KEPT:
+        if source.get(name):
+            message.additional_kwargs[name] = source[name]
+
+
+def _with_fields(call: dict[str, Any], fields: Mapping[str, Any] | None) -> dict[str, Any]:
+    if not fields:
+        return call
+    return {**fields, **call, "function": {**(fields.get("function") or {}), **call["function"]}}
+
+
+def _add_calls(message: AIMessage, raw: Any) -> None:  # noqa: ANN401 - JSON
+    """Add calls to a whole answer. Their arguments may be anything."""
+    for call in raw:
+        name, arguments = call["function"]["name"], call["function"]["arguments"]
+        try:
+            args = json.loads(arguments or "{}", strict=False)
+            error = None if isinstance(args, dict) else "They are no JSON object."
+        except (ValueError, RecursionError) as problem:
+            args, error = None, str(problem)
+        if error is None:
+            message.tool_calls.append(
+                ToolCall(name=name, args=args, id=call["id"], type="tool_call")
+            )
+        else:
+            message.invalid_tool_calls.append(
+                InvalidToolCall(
+                    name=name, args=arguments, id=call["id"], error=error, type="invalid_tool_call"
+                )
+            )

@@ -1,0 +1,99 @@
+"""Arranges the messages of a request as strict chat templates take them. Pure.
+
+The templates of Mistral, Gemma and others, which vLLM and llama.cpp run, take one system message at the beginning, then
+users and assistants in turn, beginning and ending with a user or the results of tools; Mistral's API takes no user
+right after a tool. After `/stop`, empty answers, messages that arrive during a turn, and deletions, a thread is not
+like that. The thread stays as it is, and equal beginnings are arranged alike, so that servers find them in their
+caches.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+Message = dict[str, Any]
+
+NO_TEXT = "(no text)"
+"""What an empty message of a user says to the model."""
+
+BETWEEN = "OK."
+"""An assistant's words between the results of tools and a user."""
+
+_SYSTEM = ("system", "developer")
+_TAKE_TURNS = ("user", "assistant")
+_ACTS = ("tool_calls", "function_call", "audio")
+
+
+def arrange_messages(messages: Iterable[Message]) -> list[Message]:
+    r"""Return a request's messages in roles that every chat template takes; results follow their calls already.
+
+    >>> said = [{"role": "user", "content": text} for text in ("Hi", "Stop", "Go on")]
+    >>> arrange_messages([*said[:2], {"role": "assistant", "content": ""}, said[2]])
+    [{'role': 'user', 'content': 'Hi\n\nStop\n\nGo on'}]
+    """
+    arranged: list[Message] = []
+    for message in messages:
+        given = _with_text(message)
+        if given is None:
+            continue
+        last = arranged[-1] if arranged else {"role": "system"}
+        role, before = given["role"], last["role"]
+        if role in _SYSTEM and arranged:
+            _add_system(arranged, given)
+        elif role == before and role in _TAKE_TURNS and not last.get("tool_calls"):
+            arranged[-1] = _joined(last, given)
+        else:
+            if role == "user" and before == "tool":
+                arranged.append({"role": "assistant", "content": BETWEEN})
+            elif role == "assistant" and before in _SYSTEM:
+                arranged.append({"role": "user", "content": NO_TEXT})
+            arranged.append(given)
+    if arranged and arranged[-1]["role"] == "assistant":
+        arranged.append({"role": "user", "content": NO_TEXT})
+    return arranged
+
+
+def _with_text(message: Message) -> Message | None:
+    """Return a message that is not empty; None for an assistant's that says and calls nothing."""
+    if _has_content(message["content"]):
+        return message  # nearly all
+    if message["role"] == "user":
+        return {**message, "content": NO_TEXT}
+    is_nothing = message["role"] == "assistant" and not any(message.get(key) for key in _ACTS)
+    return None if is_nothing else message
+
+
+def _has_content(content: object) -> bool:
+    if isinstance(content, str):
+        return bool(content) and not content.isspace()
+    blocks = content if isinstance(content, list) else []
+    return any(
+        not isinstance(one, dict) or one.get("type") != "text" or one.get("text") for one in blocks
+    )
+
+
+def _joined(first: Message, second: Message) -> Message:
+    """Return one message for two of one role. Names stay if they are the same."""
+    joined = {**first, **second, "content": _joined_content(first["content"], second["content"])}
+    if first.get("name") != second.get("name"):
+        joined.pop("name", None)
+    return joined
+
+
+def _joined_content(first: Any, second: Any) -> Any:  # noqa: ANN401 - text or content blocks
+    if not (first and second):
+        return first or second
+    if isinstance(first, str) and isinstance(second, str):
+        return f"{first}\n\n{second}"
+    return [*_blocks(first), *_blocks(second)]
+
+
+def _blocks(content: Any) -> list[Any]:  # noqa: ANN401 - text or content blocks
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def _add_system(arranged: list[Message], message: Message) -> None:
+    """Add a system message to the one at the beginning."""
+    if arranged[0]["role"] in _SYSTEM:
+        arranged[0] = _joined(arranged[0], {**message, "role": arranged[0]["role"]})
+    else:
+        arranged.insert(0, message)

@@ -1,0 +1,70 @@
+"""Makes text and JSON values of others storable: surrogates, NUL, huge integers, NaN, deep nesting. Pure.
+
+UTF-8 has no lone surrogates, PostgreSQL no NUL, msgpack no integers beyond 64 bits and JSON no NaN. Servers can send
+all of them.
+"""
+
+import math
+from typing import Any
+
+MAX_DEPTH = 100
+"""Levels of lists and mappings within a value. orjson and msgpack give up at some 250, with a message around them."""
+
+TOO_DEEP = "[left out: nested too deep]"
+
+_MIN_INT, _MAX_INT = -(2**63), 2**64 - 1
+"""The integers that msgpack and orjson hold."""
+
+
+class NestedTooDeep(ValueError):
+    """A value has more than `MAX_DEPTH` levels."""
+
+
+def clean_text(text: str) -> str:
+    r"""Return a text that every store and protocol takes; surrogate pairs become the character they stand for.
+
+    >>> clean_text("a\ud83d\ude00 \ud83d b\0") == "a\U0001f600 \ufffd b\ufffd"
+    True
+    """
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text.replace("\0", "\ufffd") if "\0" in text else text
+
+
+def clean_json(value: Any, depth: int = MAX_DEPTH) -> Any:  # noqa: ANN401 - JSON
+    r"""Return a JSON value that can be stored; the same object if it can be. Other objects in it stay as they are.
+
+    What has no number in JSON becomes text, which pydantic reads as a number again.
+
+    >>> clean_json({"a": [2**70, float("nan"), "\ud800"], "b": 1})
+    {'a': ['1180591620717411303424', 'nan', '�'], 'b': 1}
+
+    Raises:
+        NestedTooDeep: It has more than `depth` levels.
+    """
+    kind = type(value)
+    if kind is str:
+        return clean_text(value)
+    if kind is int:
+        return value if _MIN_INT <= value <= _MAX_INT else str(value)
+    if kind is float:
+        return value if math.isfinite(value) else str(value)
+    if kind is dict or kind is list or kind is tuple:
+        return _clean_container(value, depth)
+    return value
+
+
+def _clean_container(value: Any, depth: int) -> Any:  # noqa: ANN401 - JSON
+    if not depth:
+        raise NestedTooDeep
+    if type(value) is dict:
+        pairs = [(clean_json(k, depth - 1), clean_json(v, depth - 1)) for k, v in value.items()]
+        same = all(k is a and v is b for (k, v), (a, b) in zip(pairs, value.items(), strict=True))
+        return value if same else dict(pairs)
+    items = [clean_json(one, depth - 1) for one in value]
+    if all(a is b for a, b in zip(items, value, strict=True)):
+        return value
+    return items if type(value) is list else tuple(items)

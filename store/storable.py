@@ -1,0 +1,80 @@
+"""Copies of values that can be saved: what msgpack does not take becomes text. Pure.
+
+A state holds whatever tools, graphs and clients put into it. One value that cannot be saved would end every further
+run of its thread.
+"""
+
+import dataclasses
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.types import Send
+from pydantic import BaseModel
+
+MAX_DEPTH = 200
+"""Levels of lists and mappings; msgpack gives up at 255, and a message around them has some of its own."""
+
+_MIN_INT, _MAX_INT = -(2**63), 2**64 - 1
+_PLAIN = (int, bool, float, bytes, bytearray)
+_SEQUENCES = (list, tuple, set, frozenset, deque)
+_SERDE = JsonPlusSerializer()
+
+
+def storable(value: Any, depth: int = MAX_DEPTH) -> Any:  # noqa: ANN401 - whatever a state holds
+    """Return a copy that can be saved; other types keep their form if they can be saved in it.
+
+    >>> storable({"a": [2**70, 1], "b": {1j}, 2**70: 0})
+    {'a': ['1180591620717411303424', 1], 'b': {'1j'}, '1180591620717411303424': 0}
+    """
+    kind = type(value)
+    if kind is str:
+        return _text(value)
+    if kind is int and not _MIN_INT <= value <= _MAX_INT:
+        return str(value)
+    if value is None or kind in _PLAIN:
+        return value
+    return _storable_container(value, depth - 1) if depth else _text(str(kind))
+
+
+def _storable_container(value: Any, depth: int) -> Any:  # noqa: ANN401
+    if type(value) is dict:
+        return {storable(k, depth): storable(v, depth) for k, v in value.items()}
+    if type(value) in _SEQUENCES:
+        return type(value)([storable(one, depth) for one in value])
+    if isinstance(value, Send):
+        return Send(value.node, storable(value.arg, depth))
+    return _storable_object(value, depth)
+
+
+def _storable_object(value: Any, depth: int) -> Any:  # noqa: ANN401
+    if isinstance(value, BaseModel):
+        changed = _changed(((n, getattr(value, n)) for n in type(value).model_fields), depth)
+        copy = value.model_copy(update=changed)
+        if value.__pydantic_extra__:
+            copy.__pydantic_extra__ = storable(value.__pydantic_extra__, depth)
+        return copy if _is_storable(copy) else _text(str(value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = (
+            (one.name, getattr(value, one.name)) for one in dataclasses.fields(value) if one.init
+        )
+        copy = dataclasses.replace(value, **_changed(fields, depth))
+        return copy if _is_storable(copy) else _text(str(value))
+    return value if _is_storable(value) else _text(repr(value))
+
+
+def _changed(fields: Iterable[tuple[str, Any]], depth: int) -> dict[str, Any]:
+    return {name: storable(value, depth) for name, value in fields}
+
+
+def _is_storable(value: Any) -> bool:  # noqa: ANN401
+    try:
+        _SERDE.dumps_typed(value)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def _text(text: str) -> str:
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
