@@ -238,6 +238,7 @@ class _Call:
     raw_index: object
     id: str
     name: str = ""
+    repeats_name: bool = False
     arguments: list[str] = field(default_factory=list)
     characters: _Characters = field(default_factory=_Characters)
     fields: JSON = field(default_factory=dict)
@@ -261,7 +262,7 @@ class _CallAssembler:
 
     def __init__(self) -> None:
         self._calls: list[_Call] = []
-        self._pieces: list[JSON] = []
+        self._pieces: dict[int, JSON] = {}
 
     def add(self, items: Sequence[JSON]) -> int:
         """Read the pieces of a chunk; return the number of characters of their arguments."""
@@ -287,9 +288,9 @@ class _CallAssembler:
         return length
 
     def take(self) -> list[JSON]:
-        """Return the pieces that were added since the last time."""
-        pieces, self._pieces = self._pieces, []
-        return pieces
+        """Return what was added since the last time, one piece for each call: LangChain joins no others of a chunk."""
+        pieces, self._pieces = self._pieces, {}
+        return list(pieces.values())
 
     def fields(self) -> JSON:
         """Return the unknown fields of each call, by the id of the call."""
@@ -329,22 +330,16 @@ class _CallAssembler:
     def _add_piece(self, call: _Call, piece: "_Piece", *, is_new: bool) -> int:
         name = "" if call.name == piece.name else clean_text(piece.name)
         arguments = _not_repeated(call, piece.arguments)
+        call.repeats_name |= not is_new and piece.name == call.name
         call.name += name
         call.raw_id = call.raw_id or piece.id
         if arguments:
             call.arguments.append(arguments)
         if is_new or name or arguments:
-            self._pieces.append(
-                {
-                    "index": call.position,
-                    "id": call.id if is_new else None,
-                    "type": "function",
-                    "function": {
-                        "name": name or None,
-                        "arguments": call.characters.feed(arguments),
-                    },
-                }
-            )
+            new = self._pieces.setdefault(call.position, _new_piece(call, is_new=is_new))
+            function = new["function"]
+            function["name"] = (function["name"] or "") + name or None
+            function["arguments"] += call.characters.feed(arguments)
         return len(arguments)
 
 
@@ -361,6 +356,12 @@ class _Piece:
         return self.arguments.lstrip().startswith("{")
 
 
+def _new_piece(call: _Call, *, is_new: bool) -> JSON:
+    function: JSON = {"name": None, "arguments": ""}
+    call_id = call.id if is_new else None
+    return {"index": call.position, "id": call_id, "type": "function", "function": function}
+
+
 def _continued(call: _Call, piece: _Piece) -> _Call | None:
     """Return the call that a piece with a name may belong to; None = it begins another one."""
     if not call.name:
@@ -375,8 +376,11 @@ def _continued(call: _Call, piece: _Piece) -> _Call | None:
 
 def _unless_complete(call: _Call, piece: _Piece) -> _Call | None:
     """Return the call, or None if the piece begins another one: it has a name, and the call's arguments are whole."""
-    begins = piece.name and piece.arguments.strip() and _is_object(call.text())
-    return None if begins and piece.arguments != call.text() else call
+    if not piece.name or piece.arguments == call.text():
+        return call
+    # A name alone may also be an echo at the end: of a call in one piece, or by a server that always names it.
+    begins = piece.arguments.strip() or (len(call.arguments) > 1 and not call.repeats_name)
+    return None if begins and _is_object(call.text()) else call
 
 
 def _is_rest_of_name(call: _Call, piece: _Piece) -> bool:

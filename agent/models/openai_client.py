@@ -158,6 +158,7 @@ class DirectCompletions:
 
     Attributes:
         server: A short name for the server: its fields in messages are sent to no other.
+        names_token_limit: As given.
     """
 
     def __init__(
@@ -170,7 +171,7 @@ class DirectCompletions:
     ) -> None:
         self.server = hashlib.blake2b(base_url.encode(), digest_size=6).hexdigest()
         self._completions = completions
-        self._names_token_limit = names_token_limit
+        self.names_token_limit = names_token_limit
         self._thinks_first = thinks_first
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever else the class has
@@ -188,7 +189,7 @@ class DirectCompletions:
     async def create_raw(self, *, extra_body: Any = None, **arguments: Any) -> "_RawAnswer":  # noqa: ANN401
         """Create a completion, whose headers have arrived."""
         if "max_completion_tokens" in arguments:
-            arguments[self._names_token_limit] = arguments.pop("max_completion_tokens")
+            arguments[self.names_token_limit] = arguments.pop("max_completion_tokens")
         body = {name: arguments.pop(name) for name in _WALKED if name in arguments}
         body["messages"] = arrange_messages(body["messages"])
         create = self._completions.with_raw_response.create

@@ -123,6 +123,9 @@ class ThinkingSplitter:
         return True
 
     def _find_end(self) -> bool:
+        if self._is_first and self._held.lstrip()[:_LONGEST].lower().startswith(_OPENING):
+            self._state, self._is_first = "start", False
+            return True
         found = _lone_end(self._held, is_whole=False)
         if found is None:
             return False

@@ -120,7 +120,7 @@ async def test_half_a_surrogate_pair_does_not_end_an_answer(tmp_path: Path) -> N
         server.reply("a\ud800b and c")
         async with agents_with(tmp_path, openai_at(server)) as agents:
             spoken, _ = await turn(agents, "hi")
-    assert spoken == "a\ud800b and c"
+    assert spoken == "a\ufffdb and c"
 
 
 async def test_a_model_that_sees_gets_the_picture(tmp_path: Path) -> None:

@@ -214,8 +214,14 @@ CUT_OFF, STOPPED = ENGLISH.answer_cut_off, ENGLISH.answer_stopped
 @pytest.mark.parametrize(
     ("reason", "line"),
     [
-        *((reason, CUT_OFF) for reason in ("length", "MAX_TOKENS", "model_length", "max_output_tokens")),
-        *((reason, STOPPED) for reason in ("insufficient_system_resource", "abort", "network_error")),
+        *(
+            (reason, CUT_OFF)
+            for reason in ("length", "MAX_TOKENS", "model_length", "max_output_tokens")
+        ),
+        *(
+            (reason, STOPPED)
+            for reason in ("insufficient_system_resource", "abort", "network_error")
+        ),
         *((reason, ENGLISH.answer_filtered) for reason in ("content_filter", "sensitive")),
         ("moon phase\n", ENGLISH.answer_ended_oddly.format(reason="moon_phase_")),
         *((reason, "") for reason in ("stop", "eos", "end_turn", "STOP")),

@@ -5,14 +5,16 @@
         ... ChatOpenAI(base_url=server.base_url, api_key="test", model="fake") ...
         assert server.requests[0].last_user_text == "hi"
 
-Without a script it echoes: "You said: ...". Answers are queued with `reply`, or made by `server.answer`.
+Without a script it echoes: "You said: ...". Answers are queued with `reply`, or made by `server.answer`. Servers that
+imitate OpenAI's have habits of their own: `ModelReply.body` is sent as it is, and `event_stream` and `whole_body` make
+it. A `strict` server refuses the requests that strict chat templates refuse.
 """
 
 import asyncio
 import json
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
@@ -23,6 +25,7 @@ from aiohttp import web
 from agent.models.scripted import split_words
 from tests.eventually import WITHIN_S
 from tests.fakes import responses
+from tests.fakes.chat_template import template_problem
 
 SPEAKER_LINE = re.compile(r"\A<speaker id=\"[^\"]*\">[^<]*</speaker>\n")
 
@@ -54,6 +57,7 @@ class ModelReply:
         error_text: The message in its body.
         headers: Of the answer, for example Retry-After.
         finish_reason: None = derived.
+        body: The bytes of the answer, instead of all that; of type `content_type`.
     """
 
     text: str = ""
@@ -69,6 +73,8 @@ class ModelReply:
     error_text: str = "scripted error"
     headers: dict[str, str] = field(default_factory=dict)
     finish_reason: str | None = None
+    body: bytes | None = None
+    content_type: str = "text/event-stream"
 
 
 @dataclass
@@ -118,9 +124,19 @@ Answer = Callable[[ModelRequest], ModelReply]
 
 
 class FakeModelServer:
-    """POST /v1/chat/completions (streamed or not), POST /v1/responses (likewise), GET /v1/models."""
+    """POST /v1/chat/completions (streamed or not), POST /v1/responses (likewise), GET /v1/models.
 
-    def __init__(self, *, token_delay_s: float = 0.0, answer: Answer | None = None) -> None:
+    Args:
+        token_delay_s: Pause before each chunk.
+        answer: Makes the answers that are not queued; None = an echo.
+        strict: Whether the chat template is strict (tests/fakes/chat_template.py); `refused` counts what it refused.
+    """
+
+    def __init__(
+        self, *, token_delay_s: float = 0.0, answer: Answer | None = None, strict: bool = False
+    ) -> None:
+        self.strict = strict
+        self.refused: list[str] = []
         self.token_delay_s = token_delay_s
         self.answer = answer or _echo
         self.requests: list[ModelRequest] = []
@@ -199,6 +215,10 @@ class FakeModelServer:
         request = ModelRequest(body=await http.json(), headers=dict(http.headers))
         self.requests.append(request)
         self._tell()
+        problem = template_problem(request.messages) if self.strict else ""
+        if problem:
+            self.refused.append(problem)
+            return _error(ModelReply(status=400, error_code="BadRequestError", error_text=problem))
         reply = self._queue.popleft() if self._queue else self.answer(request)
         try:
             response = await self._respond(http, request, reply)
@@ -218,6 +238,8 @@ class FakeModelServer:
     ) -> web.StreamResponse:
         if reply.status != 200:
             return _error(reply)
+        if reply.body is not None:
+            return web.Response(body=reply.body, content_type=reply.content_type)
         if request.body.get("stream"):
             return await self._stream(http, request, reply)
         await anyio.sleep(reply.first_token_delay_s)
@@ -266,6 +288,33 @@ class FakeModelServer:
         changed.set()
 
 
+def event_stream(
+    *deltas: Mapping[str, Any], done: bool = True, finish: str | None = "stop"
+) -> bytes:
+    """Return an answer of these deltas; a mapping with `choices`, `error`, `usage` or `object` is a whole event."""
+    events = [
+        delta
+        if delta.keys() & {"choices", "error", "usage", "object"}
+        else {
+            "id": "c",
+            "model": "fake",
+            "choices": [{"index": 0, "delta": delta, "finish_reason": None}],
+        }
+        for delta in deltas
+    ]
+    if finish is not None:
+        choice = {"index": 0, "delta": {}, "finish_reason": finish}
+        events.append({"id": "c", "model": "fake", "choices": [choice]})
+    return b"".join(map(_frame, events)) + (b"data: [DONE]\n\n" if done else b"")
+
+
+def whole_body(message: Mapping[str, Any], *, finish: str | None = "stop", **more: object) -> bytes:
+    """Return the body of an answer that is not streamed."""
+    choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}
+    head = {"id": "c", "object": "chat.completion", "created": 1, "model": "fake"}
+    return json.dumps({**head, "choices": [choice], **more}).encode()
+
+
 def _echo(request: ModelRequest) -> ModelReply:
     return ModelReply(text=f"You said: {request.last_user_text}")
 
@@ -282,7 +331,7 @@ def _drop(http: web.Request) -> None:
     raise ScriptedDisconnect
 
 
-def _frame(data: dict[str, Any]) -> bytes:
+def _frame(data: Mapping[str, Any]) -> bytes:
     return b"data: " + json.dumps(data).encode() + b"\n\n"
 
 
