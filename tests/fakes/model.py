@@ -150,6 +150,15 @@ class FakeModelServer:
         """Queue answers, one for each further request; a string is a reply with that text."""
         self._queue.extend(ModelReply(text=r) if isinstance(r, str) else r for r in replies)
 
+    @property
+    def replies_left(self) -> int:
+        """How many answers are queued."""
+        return len(self._queue)
+
+    def forget_replies(self) -> None:
+        """Drop the queued answers that nobody asked for."""
+        self._queue.clear()
+
     async def until(
         self, condition: Callable[["FakeModelServer"], bool], *, within_s: float = WITHIN_S
     ) -> None:
