@@ -4,6 +4,7 @@ UTF-8 has no lone surrogates, PostgreSQL no NUL, msgpack no integers beyond 64 b
 all of them.
 """
 
+import json
 import math
 from typing import Any
 
@@ -16,8 +17,31 @@ _MIN_INT, _MAX_INT = -(2**63), 2**64 - 1
 """The integers that msgpack and orjson hold."""
 
 
+_DIGITS = 20
+"""So many digits may be more than 64 bits; Python itself reads no more than 4,300."""
+
+
 class NestedTooDeep(ValueError):
     """A value has more than `MAX_DEPTH` levels."""
+
+
+def read_json(text: str) -> Any:  # noqa: ANN401 - JSON
+    """Parse JSON as careless programs write it: control characters in texts, NaN, integers of any size as text.
+
+    >>> read_json('{"a": 123456789012345678901234567890, "b": 1}')
+    {'a': '123456789012345678901234567890', 'b': 1}
+
+    Raises:
+        ValueError: It is no JSON, or nested too deep to be read.
+    """
+    try:
+        return json.loads(text, strict=False, parse_int=_integer)
+    except RecursionError:
+        raise NestedTooDeep("nested too deep") from None
+
+
+def _integer(digits: str) -> int | str:
+    return int(digits) if len(digits) < _DIGITS else digits
 
 
 def clean_text(text: str) -> str:

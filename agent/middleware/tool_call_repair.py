@@ -32,7 +32,7 @@ from agent.models.failures import is_fallback
 from agent.models.finish_reasons import finish_kind
 from agent.models.thinking_tags import split_thinking
 from agent.state import ThreadState
-from agent.values import MAX_DEPTH, NestedTooDeep, clean_json
+from agent.values import MAX_DEPTH, NestedTooDeep, clean_json, read_json
 
 UNREADABLE_CALLS_KEY = "unreadable_calls"
 """Key of a response's `additional_kwargs`: reasons why calls are not run, by call id."""
@@ -162,8 +162,8 @@ def _read_again(bad: InvalidToolCall, *, is_cut: bool) -> _ParsedCall:
 def _parsed(text: str | None) -> tuple[Any, str]:
     """Return a JSON value, and why it cannot be read."""
     try:
-        return json.loads(text or "null", strict=False), ""
-    except (ValueError, RecursionError) as error:
+        return read_json(text or "null"), ""
+    except ValueError as error:
         return None, str(error)
 
 

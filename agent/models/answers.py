@@ -18,7 +18,7 @@ from uuid import uuid4
 import orjson
 
 from agent.models.thinking_tags import ThinkingSplitter, ends_alone
-from agent.values import clean_text
+from agent.values import clean_text, read_json
 
 MAX_ANSWER_CHARS = 1_000_000
 """Longest answer, with thinking and arguments; no model writes as much. What follows is not read."""
@@ -624,7 +624,4 @@ def parse_json(data: bytes) -> Any:  # noqa: ANN401 - JSON
             return orjson.loads(data)
     except orjson.JSONDecodeError:
         pass
-    try:
-        return json.loads(data.decode("utf-8", "replace"), strict=False)
-    except RecursionError:
-        raise ValueError("nested too deep") from None
+    return read_json(data.decode("utf-8", "replace"))

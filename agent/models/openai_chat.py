@@ -7,7 +7,6 @@ kept in `additional_kwargs`, and sent with the message or call that they came wi
 Imports the `openai` package: import this module by name, and only for a model that needs it.
 """
 
-import json
 from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -27,6 +26,7 @@ from typing_extensions import override
 
 from agent.models.answers import PROVIDER_FIELDS, REASONING_FIELDS, TAGGED_THINKING
 from agent.models.openai_client import DirectCompletions
+from agent.values import read_json
 
 _KEPT = (*REASONING_FIELDS, TAGGED_THINKING, PROVIDER_FIELDS)
 
@@ -158,9 +158,9 @@ def _add_calls(message: AIMessage, raw: Any) -> None:  # noqa: ANN401 - JSON
     for call in raw:
         name, arguments = call["function"]["name"], call["function"]["arguments"]
         try:
-            args = json.loads(arguments or "{}", strict=False)
+            args = read_json(arguments or "{}")
             error = None if isinstance(args, dict) else "They are no JSON object."
-        except (ValueError, RecursionError) as problem:
+        except ValueError as problem:
             args, error = None, str(problem)
         if error is None:
             message.tool_calls.append(

@@ -1,0 +1,309 @@
+"""Values that no store or server takes, through every door of models and tools: this turn and the next are answered."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import tool
+from langgraph.graph import START, StateGraph
+from langgraph.types import Command
+from typing_extensions import TypedDict
+
+from agent.config import AgentConfig
+from agent.factory import AgentFactory, open_agent_factory
+from agent.middleware.clean_messages import clean_message
+from agent.middleware.tool_call_repair import MAX_ARGUMENT_CHARS, NESTED_TOO_DEEP, TOO_LONG
+from agent.models.failures import is_fallback
+from agent.services import AgentSetup
+from agent.values import clean_json, clean_text
+from gateway.runtime.serialization import dumps
+from store.checkpoints import open_checkpointer
+from tests.agent.plain_agent import THREAD
+from tests.agent.test_model_servers import openai_at
+from tests.fakes.model import FakeModelServer, ModelReply, event_stream, whole_body
+
+HERE = __name__
+
+
+def nested(levels: int) -> object:
+    value: object = 1
+    for _ in range(levels):
+        value = {"a": [value]}
+    return value
+
+
+VALUES: dict[str, Any] = {
+    "huge integer": 12345678901234567890123,
+    "large integer": 2**63,
+    "integer of 5,000 digits": "DIGITS",
+    "deep": nested(150),
+    "deeper": nested(300),
+    "lone surrogate": "a\ud800b",
+    "surrogate key": {"\udc00": 1},
+    "NUL": "a\0b",
+    "NaN": float("nan"),
+    "Infinity": [float("inf"), float("-inf")],
+    "huge text": "x" * 1_200_000,
+    "all": {"a": [2**80, "\ud83d", float("nan"), {"\0": "\ud83d\ude00"}]},
+}
+DIGITS = "1" * 5000
+
+
+def encoded(value: object) -> str:
+    """Return a value as JSON, as careless servers write it."""
+    return json.dumps(value).replace('"DIGITS"', DIGITS)
+
+
+@tool
+def keep(value: Any) -> str:  # noqa: ANN401 - a model can send anything
+    """Keep a value."""
+    return f"kept {type(value).__name__}"
+
+
+@tool
+def give(name: str) -> str:
+    """Return a value as text."""
+    value = VALUES[name]
+    return value if isinstance(value, str) else str(value)
+
+
+@tool(response_format="content_and_artifact")
+def attach(name: str) -> tuple[str, Any]:
+    """Return a value beside the text."""
+    return "attached", VALUES[name]
+
+
+@tool
+def fail(name: str) -> str:
+    """Raise an error with a value."""
+    raise RuntimeError(f"failed with {VALUES[name]}")
+
+
+@tool
+def update(name: str) -> Command[Any]:
+    """Put a value into the state."""
+    message = ToolMessage(
+        "updated",
+        tool_call_id="c",
+        artifact=VALUES[name],
+        additional_kwargs={"value": VALUES[name]},
+    )
+    return Command(update={"messages": [message], "title": VALUES[name]})
+
+
+TOOLS = (keep, give, attach, fail, update)
+
+
+@asynccontextmanager
+async def agents_at(
+    home: Path, server: FakeModelServer, *, is_streamed: bool
+) -> AsyncIterator[AgentFactory]:
+    tools = [{"name": one.name, "group": "g", "use": f"{HERE}:{one.name}"} for one in TOOLS]
+    entry = openai_at(server, disable_streaming=not is_streamed)
+    sections = {"models": [entry], "tools": tools, "memory": {"enabled": False}}
+    async with (
+        open_checkpointer(home) as checkpointer,
+        open_agent_factory(
+            AgentSetup(config=AgentConfig.model_validate(sections), home=home), checkpointer
+        ) as agents,
+    ):
+        yield agents
+
+
+async def say(agents: AgentFactory, said: str) -> list[AnyMessage]:
+    """Run a turn; what it streams and its state can be sent to clients."""
+    config: RunnableConfig = {"configurable": {"thread_id": THREAD}, "recursion_limit": 50}
+    graph = await agents.graph_for(config)
+    asked = {"messages": [HumanMessage(said)]}
+    async for part in graph.astream(asked, config, stream_mode=["messages", "values"]):
+        json.loads(dumps(part))
+    state = await graph.aget_state(config)
+    return list(state.values["messages"])
+
+
+async def converse(home: Path, server: FakeModelServer, *, is_streamed: bool) -> list[AnyMessage]:
+    """Run the turn of the queued answers and another one, each in a process of its own; return the messages."""
+    async with agents_at(home, server, is_streamed=is_streamed) as agents:
+        first = await say(agents, "go")
+    assert first[-1].text == "Done."
+    async with agents_at(home, server, is_streamed=is_streamed) as agents:
+        second = await say(agents, "and now?")
+    assert second[-1].text == "You said: and now?"
+    assert not any(is_fallback(one) for one in second)
+    for request in server.requests:
+        json.dumps(request.body, ensure_ascii=False, allow_nan=False).encode()
+    return second
+
+
+def calling(name: str, arguments: object, *, is_streamed: bool) -> ModelReply:
+    call = {
+        "index": 0,
+        "id": "c",
+        "type": "function",
+        "function": {"name": name, "arguments": arguments},
+    }
+    message = {"content": "", "tool_calls": [call]}
+    return body_of(message, is_streamed=is_streamed, finish="tool_calls")
+
+
+def body_of(message: dict[str, Any], *, is_streamed: bool, finish: str = "stop") -> ModelReply:
+    body = (
+        event_stream(message, finish=finish) if is_streamed else whole_body(message, finish=finish)
+    )
+    return ModelReply(body=body.replace(b'"DIGITS"', DIGITS.encode()))
+
+
+streamed = pytest.mark.parametrize("is_streamed", [True, False], ids=["streamed", "whole"])
+odd = pytest.mark.parametrize("name", VALUES)
+
+
+@streamed
+@odd
+@pytest.mark.parametrize("as_object", [True, False], ids=["object", "text"])
+async def test_in_arguments(
+    tmp_path: Path, name: str, *, is_streamed: bool, as_object: bool
+) -> None:
+    given_value = {"value": VALUES[name]}
+    arguments: Any = given_value if as_object else encoded(given_value)
+    async with FakeModelServer() as server:
+        server.reply(calling("keep", arguments, is_streamed=is_streamed), "Done.")
+        messages = await converse(tmp_path, server, is_streamed=is_streamed)
+    (result,) = (one for one in messages if isinstance(one, ToolMessage))
+    assert result.text.startswith(("kept", "[Tool call was not run"))
+
+
+@streamed
+@pytest.mark.parametrize(
+    "arguments",
+    ["[1]", "7", '"x"', "null", "", "{", "nonsense", [1], 7, None, '"{\\"value\\": 1}"', "\ud800"],
+)
+async def test_arguments_that_are_no_object(
+    tmp_path: Path, arguments: object, *, is_streamed: bool
+) -> None:
+    async with FakeModelServer() as server:
+        server.reply(calling("keep", arguments, is_streamed=is_streamed), "Done.")
+        messages = await converse(tmp_path, server, is_streamed=is_streamed)
+    assert any(isinstance(one, ToolMessage) for one in messages)
+
+
+@streamed
+@odd
+async def test_in_text(tmp_path: Path, name: str, *, is_streamed: bool) -> None:
+    text = VALUES[name] if isinstance(VALUES[name], str) else str(VALUES[name])
+    message = {"content": f"Look: {text}", "odd": VALUES[name], "reasoning_content": text[:99]}
+    async with FakeModelServer() as server:
+        server.reply(body_of(message, is_streamed=is_streamed))
+        async with agents_at(tmp_path, server, is_streamed=is_streamed) as agents:
+            first = (await say(agents, "go"))[-1].text
+            assert first.startswith("Look:")
+            assert clean_text(first) == first
+            assert (await say(agents, "and now?"))[-1].text == "You said: and now?"
+
+
+@streamed
+@odd
+@pytest.mark.parametrize("door", ["give", "attach", "fail", "update"])
+async def test_from_tools(tmp_path: Path, name: str, door: str, *, is_streamed: bool) -> None:
+    async with FakeModelServer() as server:
+        server.reply(calling(door, {"name": name}, is_streamed=is_streamed), "Done.")
+        messages = await converse(tmp_path, server, is_streamed=is_streamed)
+    (result,) = (one for one in messages if isinstance(one, ToolMessage))
+    assert clean_text(result.text) == result.text
+
+
+async def test_the_model_is_told_what_was_not_run(tmp_path: Path) -> None:
+    values = {NESTED_TOO_DEEP: nested(150), TOO_LONG: "x" * MAX_ARGUMENT_CHARS}
+    for at, (told, value) in enumerate(values.items()):
+        async with FakeModelServer() as server:
+            server.reply(calling("keep", {"value": value}, is_streamed=True), "Done.")
+            await converse(tmp_path / str(at), server, is_streamed=True)
+            (result,) = (one for one in server.requests[1].messages if one["role"] == "tool")
+            (asked,) = (one for one in server.requests[1].messages if one.get("tool_calls"))
+        assert result["content"] == told
+        assert asked["tool_calls"][0]["function"]["arguments"] == "{}"
+
+
+async def test_numbers_keep_their_digits(tmp_path: Path) -> None:
+    async with FakeModelServer() as server:
+        server.reply(
+            calling("keep", '{"value": 12345678901234567890123}', is_streamed=True), "Done."
+        )
+        messages = await converse(tmp_path, server, is_streamed=True)
+    (call,) = (call for one in messages if isinstance(one, AIMessage) for call in one.tool_calls)
+    assert call["args"] == {"value": "12345678901234567890123"}
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(st.characters(codec=None), max_size=9),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=9,
+)
+
+
+@given(JSON)
+def test_clean_values_can_be_stored_and_stay_as_they_are(value: object) -> None:
+    cleaned = clean_json(value)
+    assert json.loads(json.dumps(cleaned, allow_nan=False).encode()) == cleaned
+    assert clean_json(cleaned) is cleaned
+
+
+@given(JSON)
+def test_messages_with_any_value_become_clean(value: object) -> None:
+    message = clean_message(
+        ToolMessage("x", tool_call_id="c", artifact=value, additional_kwargs={"a": value})
+    )
+    json.dumps(message.model_dump(), allow_nan=False).encode()
+    assert clean_message(message) is message
+
+
+# ---- the store, for whatever comes through another door ------------------------------------------
+
+
+class AnyState(TypedDict):
+    """The state of a graph that keeps anything."""
+
+    value: Any
+    rounds: int
+
+
+ODD_OBJECTS: list[Any] = [
+    *VALUES.values(),
+    object(),
+    1j,
+    range(3),
+    lambda: None,
+    {2**70: "key"},
+    AIMessage("x", additional_kwargs={"deep": nested(300)}),
+    [HumanMessage("x", additional_kwargs={"n": 2**70, "o": object()})] * 20,
+    ({1j}, "tuple"),
+]
+
+
+@pytest.mark.parametrize("at", range(len(ODD_OBJECTS)))
+async def test_no_value_of_a_graph_makes_its_thread_unusable(tmp_path: Path, at: int) -> None:
+    def put(state: AnyState) -> AnyState:
+        return {"value": ODD_OBJECTS[at], "rounds": state.get("rounds", 0) + 1}
+
+    builder = StateGraph(AnyState)
+    builder.add_node("put", put)
+    builder.add_edge(START, "put")
+    config: RunnableConfig = {"configurable": {"thread_id": THREAD}}
+    for rounds in (1, 2):
+        async with open_checkpointer(tmp_path) as checkpointer:
+            graph = builder.compile(checkpointer=checkpointer)
+            state = await graph.ainvoke({"value": ODD_OBJECTS[at]}, config, durability="sync")
+            assert state["rounds"] == rounds
+            dumps((await graph.aget_state(config)).values)

@@ -1,0 +1,224 @@
+"""Whole turns with servers that imitate OpenAI's: what people see of their habits."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage
+
+from agent.locales.en import ENGLISH
+from agent.middleware.sanitization import EMPTY_ANSWER_REMINDER
+from agent.models.failures import classify_error
+from tests.agent.test_model_servers import agents_with, openai_at, turn
+from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, event_stream, whole_body
+
+PICTURE = "data:image/png;base64,iVBORw0KGgo="
+
+
+def bytes_of(*deltas: dict[str, Any], finish: str | None = "stop", done: bool = True) -> ModelReply:
+    return ModelReply(body=event_stream(*deltas, finish=finish, done=done))
+
+
+async def answer_to(
+    home: Path, server: FakeModelServer, said: str | list[Any] = "hi", **keys: object
+) -> tuple[str, AIMessage]:
+    async with agents_with(home, openai_at(server, **keys)) as agents:
+        spoken, messages = await turn(agents, said)
+    last = messages[-1]
+    assert isinstance(last, AIMessage)
+    return spoken, last
+
+
+# ---- thinking ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "cut", [("<think>Hm.</think>Yes.",), ("<th", "ink>Hm.</th", "ink>", "Ye", "s.")]
+)
+async def test_thinking_is_shown_to_nobody(tmp_path: Path, cut: tuple[str, ...]) -> None:
+    async with FakeModelServer() as server:
+        server.reply(bytes_of(*({"content": piece} for piece in cut)))
+        spoken, message = await answer_to(tmp_path, server)
+    assert (spoken, message.text) == ("Yes.", "Yes.")
+
+
+async def test_the_end_of_thinking_alone_is_no_part_of_the_answer(tmp_path: Path) -> None:
+    async with FakeModelServer() as server:
+        for said in ("One.", "Two."):
+            server.reply(
+                bytes_of({"content": "Hm, "}, {"content": "yes.</thi"}, {"content": f"nk>{said}"})
+            )
+        async with agents_with(tmp_path, openai_at(server)) as agents:
+            _, messages = await turn(agents, "one")
+            assert messages[-1].text == "One."
+            spoken, messages = await turn(agents, "two")
+    assert (spoken, messages[-1].text) == ("Two.", "Two.")
+    assert "Hm" not in str(
+        [m["content"] for m in server.requests[1].messages if m["role"] == "assistant"]
+    )
+
+
+async def test_an_answer_of_thinking_alone_says_so(tmp_path: Path) -> None:
+    for at, deltas in enumerate(
+        ([{"content": "<think>Hm, "}], [{"reasoning_content": "Hm, "}, {"content": ""}])
+    ):
+        async with FakeModelServer() as server:
+            server.reply(bytes_of(*deltas, finish="length"))
+            _, message = await answer_to(tmp_path / str(at), server)
+            assert len(server.requests) == 1
+        assert message.text == ENGLISH.only_thought
+
+
+async def test_hidden_thinking_alone_is_known_by_its_tokens(tmp_path: Path) -> None:
+    usage = {
+        "prompt_tokens": 9,
+        "completion_tokens": 50,
+        "completion_tokens_details": {"reasoning_tokens": 50},
+    }
+    async with FakeModelServer() as server:
+        server.reply(bytes_of({"content": ""}, {"choices": [], "usage": usage}, finish="length"))
+        _, message = await answer_to(tmp_path, server)
+    assert message.text == ENGLISH.only_thought
+
+
+# ---- empty answers, refusals and ends -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "empty", [[{"content": ""}], [{"content": "\n"}], [{"reasoning": "Hm."}], []]
+)
+async def test_an_empty_first_answer_is_asked_for_once_more(
+    tmp_path: Path, empty: list[dict[str, Any]]
+) -> None:
+    async with FakeModelServer(strict=True) as server:
+        server.reply(bytes_of(*empty), "Hello.")
+        _, message = await answer_to(tmp_path, server)
+    assert message.text == "Hello."
+    assert [request.last_user_text for request in server.requests] == [
+        "hi",
+        f"hi\n\n{EMPTY_ANSWER_REMINDER}",
+    ]
+    assert server.refused == []
+
+
+async def test_a_stream_of_nothing_but_its_end_is_an_empty_answer(tmp_path: Path) -> None:
+    async with FakeModelServer() as server:
+        server.reply(ModelReply(body=b"data: [DONE]\n\n"), "Hello.")
+        _, message = await answer_to(tmp_path, server)
+    assert message.text == "Hello."
+
+
+async def test_a_refusal_is_shown(tmp_path: Path) -> None:
+    async with FakeModelServer() as server:
+        server.reply(bytes_of({"refusal": "I cannot "}, {"refusal": "help with that."}))
+        spoken, message = await answer_to(tmp_path, server)
+    assert spoken == message.text == "I cannot help with that."
+
+
+@pytest.mark.parametrize(
+    ("finish", "line"),
+    [
+        ("length", ENGLISH.answer_cut_off),
+        ("model_length", ENGLISH.answer_cut_off),
+        ("insufficient_system_resource", ENGLISH.answer_stopped),
+        ("content_filter", ENGLISH.answer_filtered),
+        ("solar_flare", ENGLISH.answer_ended_oddly.format(reason="solar_flare")),
+    ],
+)
+@pytest.mark.parametrize("is_streamed", [True, False])
+async def test_unusual_ends_are_told_under_the_answer(
+    tmp_path: Path, finish: str, line: str, *, is_streamed: bool
+) -> None:
+    async with FakeModelServer() as server:
+        body = event_stream({"content": "Half"}, finish=finish)
+        server.reply(
+            ModelReply(body=body if is_streamed else whole_body({"content": "Half"}, finish=finish))
+        )
+        _, message = await answer_to(tmp_path, server, disable_streaming=not is_streamed)
+    assert message.text == f"Half\n\n{line}"
+
+
+# ---- errors ------------------------------------------------------------------------------------
+
+
+async def test_a_stream_without_an_end_is_repeated(tmp_path: Path) -> None:
+    async with FakeModelServer() as server:
+        server.reply(bytes_of({"content": "Half an "}, finish=None, done=False), "Whole.")
+        _, message = await answer_to(tmp_path, server)
+    assert message.text == "Whole."
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        ({"message": "no", "code": "insufficient_quota"}, ENGLISH.model_quota),
+        ({"message": "no", "code": "context_length_exceeded"}, ENGLISH.model_context),
+        ({"message": "no", "code": "invalid_api_key"}, ENGLISH.model_auth),
+    ],
+)
+async def test_errors_with_status_200_are_told_at_once(
+    tmp_path: Path, error: dict[str, str], told: str
+) -> None:
+    async with FakeModelServer() as server:
+        server.answer = lambda _: bytes_of({"error": error}, finish=None)
+        _, message = await answer_to(tmp_path, server)
+    assert message.text == told
+    # A conversation that is too long is summarized, and asked again.
+    assert len(server.requests) == 1 or told == ENGLISH.model_context
+
+
+# ---- pictures ----------------------------------------------------------------------------------
+
+
+def pictures_in(request: ModelRequest) -> list[str]:
+    blocks = [
+        one for m in request.messages if isinstance(m["content"], list) for one in m["content"]
+    ]
+    return [one["image_url"]["url"] for one in blocks if one["type"] == "image_url"]
+
+
+@pytest.mark.parametrize("most", [0, 1, 2])
+async def test_of_too_many_pictures_the_newest_stay(tmp_path: Path, most: int) -> None:
+    def answer(request: ModelRequest) -> ModelReply:
+        if len(pictures_in(request)) > most:
+            text = f"At most {most} image(s) may be provided in one prompt."
+            return ModelReply(status=400, error_code="BadRequestError", error_text=text)
+        return ModelReply(text=f"I see {len(pictures_in(request))}.")
+
+    said: list[Any] = [{"type": "text", "text": "look"}]
+    said += [{"type": "image_url", "image_url": {"url": f"{PICTURE}{n}"}} for n in range(4)]
+    async with FakeModelServer() as server:
+        server.answer = answer
+        async with agents_with(tmp_path, openai_at(server, supports_vision=True)) as agents:
+            assert (await turn(agents, said))[0] == f"I see {most}."
+            assert len(server.requests) == 2
+            assert (await turn(agents, "and now?"))[0] == f"I see {most}."
+            assert len(server.requests) == 3  # it is known now
+    expected = [f"{PICTURE}{n}" for n in range(4)][4 - most :]
+    assert [pictures_in(request) for request in server.requests[1:]] == [expected] * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        ("At most 1 image(s) may be provided in one request.", 1),
+        ("You set --limit-mm-per-prompt image=2, at most 2 image items are allowed", 2),
+        ("Too many images and documents: 101 + 0 > 100", 100),
+        ("This model supports up to 8 images per request", 8),
+        ("The maximum number of images is 20", 20),
+        ("Only one image is supported", 1),
+        ("Maximum of 5 images exceeded", 5),
+        ("Exceeds the limit of 10 images", 10),
+        ("Image is larger than the maximum of 5 MB", None),
+        ("Invalid image data", None),
+        ("at most 5 tools", None),
+    ],
+)
+def test_how_many_pictures_a_server_takes(text: str, limit: int | None) -> None:
+    class RejectedError(Exception):
+        status_code = 400
+
+    failure = classify_error(RejectedError(text))
+    assert failure is not None
+    assert failure.picture_limit == limit
