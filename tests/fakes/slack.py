@@ -11,8 +11,8 @@ acknowledged, tells the bot about its own messages, and refuses wrong tokens.
         await slack.wait_for(lambda: slack.replies(asked))
         assert slack.violations == []
 
-People: `person`, `dm`, `mention`, `say`, `bot_says`, `edit`, `delete`, `press`, `halt`, `open_chat`, `slash`,
-`send_event`. What they see: `messages`, `replies`,
+People: `person`, `group`, `name_channel`, `dm`, `mention`, `say`, `bot_says`, `edit`, `delete`, `press`, `halt`,
+`open_chat`, `slash`, `send_event`; `file`, `document`, `list_of_items`. What they see: `messages`, `replies`,
 `texts`, `reactions`. What was asked: `calls`. Trouble: `fail`, `disconnect_all`, `cut_all`, `go_offline`,
 `come_back`, `expire_callbacks`, `sockets.refuse | mute | deaf | disabled`, `server.scopes | bot_token | app_token`,
 `server.methods.page_size`. What Slack sent: `sockets.envelopes`. Over HTTP instead: `call_at`, `events`.
@@ -38,6 +38,7 @@ from tests.fakes.slack_payloads import (
     USER,
     callback,
     changed,
+    composed,
     deleted,
     escape,
     halted,
@@ -147,6 +148,19 @@ class FakeSlack:
         """Say what users.info tells of somebody; who is not described is a member of the team."""
         self.workspace.people[user] = described
 
+    def group(self, group: str, handle: str) -> None:
+        """Put a user group into the workspace."""
+        self.workspace.groups[group] = handle
+
+    def name_channel(
+        self, channel: str, name: str, *, kind: ChannelKind = "channel", joined: bool = True
+    ) -> None:
+        """Give a channel a name; `joined`: whether the bot is in it."""
+        found = self.workspace.channel(channel, kind=kind, members=set())
+        found.name = name
+        if not joined:
+            found.members.discard(BOT_USER)
+
     def mention(
         self,
         text: str,
@@ -176,7 +190,8 @@ class FakeSlack:
                 several. The author and the bot become members.
             user: Who.
             thread_ts: The thread's root; "" = none.
-            more: Further fields of the event (files=[...], subtype="file_share").
+            more: Further fields of the event (files=[...], subtype="file_share"); `blocks=[...]` instead of those that
+                the composer makes of the text.
         """
         marked = more.pop("marked", False)
         return self._write(text if marked else escape(text), channel, user, thread_ts, more)
@@ -201,7 +216,28 @@ class FakeSlack:
             "mimetype": mimetype,
             "mode": "hosted",
             "size": len(content),
+            **extra,
         }
+
+    def document(
+        self, mode: str, title: str, page: bytes, *, mimetype: str, **extra: object
+    ) -> dict[str, object]:
+        """Put something that is made in Slack into the workspace: it has a title, and is given away as a page.
+
+        `mode`: quip (a canvas), space (a post), email. The size that Slack tells of it is another one.
+        """
+        name = "-" if mode == "quip" else title
+        described = self.file(name, page, mimetype, mode=mode, title=title, size=871, **extra)
+        self.workspace.files[str(described["id"])].served_as = "text/html"
+        return described
+
+    def list_of_items(self, title: str, csv: bytes | None) -> dict[str, object]:
+        """Put a list into the workspace: its address gives a description, another one the items."""
+        about = b'{"ok":true,"list_metadata":{}}'
+        described = self.file("list", about, "application/vnd.slack-list", mode="list", title=title)
+        file = self.workspace.files[str(described["id"])]
+        file.served_as, file.csv = "application/json", csv
+        return described
 
     def bot_says(
         self,
@@ -210,12 +246,13 @@ class FakeSlack:
         channel: str = "C1",
         thread_ts: str = "",
         attachments: Sequence[dict[str, Any]] = (),
+        blocks: Sequence[dict[str, Any]] = (),
     ) -> SlackMessage:
         """Let another bot write something."""
         self.workspace.channel(channel, kind="channel", members={"U2OTHER"})
         said = SlackMessage(
             channel=channel, ts=self.workspace.ts(), user="U2OTHER", bot_id="B2OTHER",
-            text=text, thread_ts=thread_ts, attachments=[*attachments],
+            text=text, thread_ts=thread_ts, attachments=[*attachments], blocks=[*blocks],
         )  # fmt: skip
         self.workspace.posted.append(said)
         self._tell(said)
@@ -226,6 +263,7 @@ class FakeSlack:
         before = message.fields()
         message.earlier.append(message.text)
         message.text = text if marked else escape(text)
+        message.blocks = composed(message.text)
         return self._tell_change(message, before)
 
     def delete(self, message: SlackMessage) -> SlackEnvelope:
@@ -233,15 +271,18 @@ class FakeSlack:
         if len(self.workspace.thread(message.channel, message.ts)) > 1:
             before = message.fields()
             message.subtype, message.user = "tombstone", "USLACKBOT"
-            message.text = "This message was deleted."
+            message.text, message.blocks = "This message was deleted.", []
             return self._tell_change(message, before)
         self.workspace.posted.remove(message)
         return self.send_event(deleted(message, at=self.workspace.ts(), kind=self._kind(message)))
 
     def preview(self, message: SlackMessage) -> SlackEnvelope:
         """Let Slack add a preview of a link to a message: its text stays."""
-        attached = {"attachments": [{"id": 1, "title": "A page"}]}
-        return self._tell_change(message, message.fields(), **attached)
+        page = {
+            "id": 1, "title": "A page", "title_link": "https://x.test/", "text": "What the page says",
+            "fallback": "X: A page", "service_name": "X", "from_url": "https://x.test/", "original_url": "https://x.test/",
+        }  # fmt: skip
+        return self._tell_change(message, message.fields(), attachments=[page])
 
     def press(self, message: SlackMessage, label: str, *, user: str = USER) -> SlackEnvelope:
         """Press a button below a message."""
@@ -394,8 +435,10 @@ class FakeSlack:
         self.workspace.channel(channel, kind=_KINDS.get(channel[0], "channel"), members={user})
         ts = self.workspace.ts()
         said = SlackMessage(channel=channel, ts=ts, user=user, text=text, thread_ts=thread_ts)
-        files = more.get("files")
-        said.files += files if isinstance(files, list) else ()
+        said.blocks = composed(text)
+        for name in ("files", "attachments", "blocks"):
+            if isinstance(given := more.get(name), list):
+                setattr(said, name, [*given])
         self.workspace.posted.append(said)
         self._tell(said, **more)
         return said
@@ -426,7 +469,8 @@ class FakeSlack:
         channel = self.workspace.channels[message.channel]
         if message.only_for or BOT_USER not in channel.members:
             return
-        event = message.fields() | {"channel": channel.id, "event_ts": message.ts} | more
+        event = message.fields() | self.workspace.parent(message)
+        event |= {"channel": channel.id, "event_ts": message.ts} | more
         if f"<@{BOT_USER}>" in message.text and channel.kind != "im" and not message.bot_id:
             self.send_event(event | {"type": "app_mention"})
         self.send_event(event | {"channel_type": channel.kind})

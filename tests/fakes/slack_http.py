@@ -19,9 +19,16 @@ from tests.fakes.slack_state import ResponseUrl, SlackMessage, SlackWorkspace
 from tests.ports import free_port
 
 SCOPES = (
-    "app_mentions:read", "channels:history", "chat:write", "commands", "files:read", "files:write",
-    "groups:history", "im:history", "im:read", "im:write", "mpim:history", "reactions:write", "users:read",
+    "app_mentions:read", "channels:history", "channels:read", "chat:write", "commands", "files:read",
+    "files:write", "groups:history", "groups:read", "im:history", "im:read", "im:write", "mpim:history",
+    "reactions:write", "usergroups:read", "users:read",
 )  # fmt: skip
+
+
+SIGN_IN_PAGE = (
+    "<!DOCTYPE html><html><head><title>Sign in to Slack | Slack</title></head>"
+    "<body><h1>Sign in to your workspace</h1></body></html>"
+)
 
 
 class SlackFailureOptions(TypedDict, total=False):
@@ -135,6 +142,7 @@ class SlackHttpServer:
             web.post("/upload/{file}", self._upload),
             web.post("/response/{name}", self._respond),
             web.get("/files-pri/{file}", self._download),
+            web.get("/files-pri/{file}/{form}", self._download),
         ])  # fmt: skip
         self._runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
         await self._runner.setup()
@@ -204,6 +212,7 @@ class SlackHttpServer:
             return self._open_socket(token)
         if refusal := self._refusal(token, spec):
             return refusal
+        self.methods.scopes = self.scopes
         self.methods.team = self.oauth.tokens.get(token, self._workspace.team)
         return self.methods.answer(method, arguments)
 
@@ -283,8 +292,10 @@ class SlackHttpServer:
 
         def effect() -> web.Response:
             if token != self.bot_token or "files:read" not in self.scopes or file is None:
-                return web.Response(text="<html>Sign in to Slack</html>", content_type="text/html")
-            return web.Response(body=file.content, content_type=file.mimetype)
+                return web.Response(text=SIGN_IN_PAGE, content_type="text/html")
+            if request.match_info.get("form") == "csv":
+                return web.Response(body=file.csv, content_type="text/csv")
+            return web.Response(body=file.content, content_type=file.served_as or file.mimetype)
 
         return await self._answered(request, "download", effect)
 

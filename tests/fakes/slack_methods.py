@@ -10,6 +10,13 @@ from tests.fakes.slack_permissions import SlackApiError, SlackPermissions
 from tests.fakes.slack_state import SlackFile, SlackMessage, SlackWorkspace
 from tests.fakes.slack_streams import SlackStreamMethods
 
+_SCOPES_OF_KINDS = {
+    "channel": "channels:read",
+    "group": "groups:read",
+    "im": "im:read",
+    "mpim": "mpim:read",
+}
+
 Answer = dict[str, Any]
 Arguments = Mapping[str, Any]
 
@@ -40,6 +47,7 @@ class SlackMethods:
         self._permissions = SlackPermissions(workspace, violation=violation, posted=posted)
         self._edited = edited
         self.page_size = 1000
+        self.scopes: set[str] = set()
         self.token_of = ""
         self.team = workspace.team
         self._table: dict[str, Callable[[Arguments], Answer]] = {
@@ -52,11 +60,13 @@ class SlackMethods:
             "reactions.add": self._react,
             "reactions.remove": self._unreact,
             "conversations.history": self._history,
+            "conversations.info": self._channel,
             "conversations.open": self._open,
             "conversations.replies": self._replies,
             "files.getUploadURLExternal": self._announce,
             "files.completeUploadExternal": self._share,
             "files.info": self._file,
+            "usergroups.list": self._groups,
             **SlackAgentMethods(self._permissions).table,
             **SlackStreamMethods(self._permissions).table,
         }
@@ -109,6 +119,35 @@ class SlackMethods:
     def _described(self, user: str) -> dict[str, Any]:
         member = {"id": user, "team_id": self.team, "is_bot": False}
         return member | self._workspace.people.get(user, {})
+
+    def _channel(self, given: Arguments) -> Answer:
+        channel = self._workspace.channels.get(str(given["channel"]))
+        if channel is None:
+            raise SlackApiError("channel_not_found")
+        if _SCOPES_OF_KINDS[channel.kind] not in self.scopes:
+            raise SlackApiError("missing_scope")
+        is_member = self._workspace.bot_user in channel.members
+        if not is_member and channel.kind != "channel":
+            raise SlackApiError("channel_not_found")
+        name = {"im": "", "mpim": "mpdm-ann--bob-1"}.get(channel.kind, channel.name or "room")
+        return {
+            "channel": {
+                "id": channel.id,
+                **({"name": name} if name else {}),
+                "is_im": channel.kind == "im",
+                "is_mpim": channel.kind == "mpim",
+                "is_private": channel.kind != "channel",
+                "is_member": is_member,
+            }
+        }
+
+    def _groups(self, _: Arguments) -> Answer:
+        groups = self._workspace.groups.items()
+        return {
+            "usergroups": [
+                {"id": key, "handle": handle, "name": handle.title()} for key, handle in groups
+            ]
+        }
 
     def _post(self, given: Arguments) -> Answer:
         channel = self._permissions.writable(given["channel"])
@@ -196,7 +235,9 @@ class SlackMethods:
         told = str(given.get("include_all_metadata")).lower() in {"1", "true"}
         more = end < len(inside)
         return {
-            "messages": [m.fields(metadata=told) for m in inside[start:end]],
+            "messages": [
+                m.fields(metadata=told) | self._workspace.parent(m) for m in inside[start:end]
+            ],
             "has_more": more,
             "response_metadata": {"next_cursor": str(end) if more else ""},
         }
@@ -240,6 +281,7 @@ class SlackMethods:
         if file is None:
             raise SlackApiError("file_not_found")
         address = self._url(f"/files-pri/{file.id}")
+        csv = {"list_csv_download_url": f"{address}/csv"} if file.csv is not None else {}
         return {
             "file": {
                 "id": file.id,
@@ -248,6 +290,7 @@ class SlackMethods:
                 "mode": "hosted",
                 "size": file.length,
                 "url_private_download": address,
+                **csv,
                 **file.extra,
             }
         }

@@ -1,5 +1,6 @@
 """What Slack sends an app, as data. Pure."""
 
+import re
 import secrets
 import time
 from collections.abc import Mapping
@@ -13,6 +14,42 @@ USER, BOT_USER, BOT_ID, TEAM = "U1ANN", "U0PARLEY", "B0PARLEY", "T1TEAM"
 def escape(text: str) -> str:
     """Escape what a person typed, as Slack does before it tells anybody."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+_TOKEN = re.compile(r"<([^<>]+)>")
+
+
+def composed(text: str) -> list[dict[str, Any]]:
+    """Return the blocks that Slack's composer makes of what a person typed; `text` holds Slack's mark-up."""
+    parts: list[dict[str, Any]] = []
+    at = 0
+    for match in _TOKEN.finditer(text):
+        parts += _typed(text[at : match.start()])
+        parts.append(_composed_token(match[1]))
+        at = match.end()
+    parts += _typed(text[at:])
+    section = {"type": "rich_text_section", "elements": parts}
+    return [{"type": "rich_text", "block_id": "b1", "elements": [section]}] if parts else []
+
+
+def _typed(text: str) -> list[dict[str, Any]]:
+    words = text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+    return [{"type": "text", "text": words}] if words else []
+
+
+def _composed_token(token: str) -> dict[str, Any]:
+    target, _, label = token.partition("|")
+    match target[:1], target[1:].partition("^")[0]:
+        case "@", _:
+            return {"type": "user", "user_id": target[1:]}
+        case "#", _:
+            return {"type": "channel", "channel_id": target[1:]}
+        case "!", "subteam":
+            return {"type": "usergroup", "usergroup_id": target.partition("^")[2]}
+        case "!", kind:
+            return {"type": "broadcast", "range": kind}
+        case _:
+            return {"type": "link", "url": target, **({"text": label} if label else {})}
 
 
 def trigger() -> str:

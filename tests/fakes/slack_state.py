@@ -90,11 +90,18 @@ class SlackChannel:
     kind: ChannelKind
     members: set[str]
     archived: bool = False
+    name: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
 class SlackFile:
-    """A file: announced, then filled, then shared. `extra`: further fields of its description."""
+    """A file: announced, then filled, then shared.
+
+    Attributes:
+        served_as: The type that its address answers with, if not `mimetype`: canvases and e-mails are pages.
+        csv: What `list_csv_download_url` gives of a list.
+        extra: Further fields of its description.
+    """
 
     id: str
     name: str
@@ -102,6 +109,8 @@ class SlackFile:
     content: bytes | None = None
     shared: bool = False
     mimetype: str = "application/octet-stream"
+    served_as: str = ""
+    csv: bytes | None = None
     extra: dict[str, Any] = field(default_factory=dict)
 
 
@@ -129,6 +138,7 @@ class SlackWorkspace:
         self.files: dict[str, SlackFile] = {}
         self.callbacks: dict[str, ResponseUrl] = {}
         self.people: dict[str, dict[str, Any]] = {}
+        self.groups: dict[str, str] = {}
         self.statuses: dict[tuple[str, str], AgentStatus] = {}
         self.prompts: dict[tuple[str, str], list[str]] = {}
         self._last_ts = 0.0
@@ -145,6 +155,11 @@ class SlackWorkspace:
         )
         found.members |= members
         return found
+
+    def parent(self, message: SlackMessage) -> dict[str, str]:
+        """Return what Slack tells of the message that a reply answers."""
+        root = self.find(message.channel, message.thread_ts) if message.thread_ts else None
+        return {} if root is None or root is message else {"parent_user_id": root.user}
 
     def find(self, channel: str, ts: str) -> SlackMessage | None:
         """Return the message of a channel with that time stamp."""
