@@ -68,7 +68,7 @@ class Intake(Protocol):
         return nullcontext()
 
     async def has_conversation(self, key: ConversationKey) -> bool:
-        """Return whether anything was accepted in a conversation. Raises StoreError."""
+        """Return whether anything was said in a conversation since it began, or since /new. Raises StoreError."""
         ...
 
     async def receive(self, inbound: InboundMessage) -> Disposition:

@@ -91,6 +91,16 @@ VALUES (:channel, :workspace, :chat, :topic, :now, :now)
 ON CONFLICT (channel, workspace, chat, topic) DO UPDATE SET updated_at = conversation.updated_at
 RETURNING id
 """
+# Rows that ended without a thread were never answered. If none is left, they were too old to be kept.
+_HAS_MESSAGES = """
+SELECT 1 FROM conversation WHERE id = :id AND thread_id IS NOT NULL
+AND NOT EXISTS (SELECT 1 FROM inbox WHERE conversation_id = conversation.id)
+UNION ALL
+SELECT 1 FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id
+WHERE conversation.id = :id AND inbox.kind = 'chat'
+AND (inbox.thread_id = conversation.thread_id OR inbox.thread_id IS NULL AND inbox.state IN ('new', 'running'))
+LIMIT 1
+"""
 _BIND = """
 UPDATE conversation SET thread_id = :thread_id, updated_at = :now
 WHERE id = :id AND (thread_id IS NULL OR thread_id = :instead_of)
@@ -122,6 +132,13 @@ class ConversationStore:
             key = _migrated(key, migrated[0])
             rows = await self._database.read(_FIND, key_params(key))
         return _conversation(rows[0])
+
+    async def has_messages(self, key: ConversationKey) -> bool:
+        """Return whether anything was said in the present thread of `key`: nothing was, right after /new."""
+        found = await self.find(key)
+        return found is not None and bool(
+            await self._database.read(_HAS_MESSAGES, {"id": found.id})
+        )
 
     async def bind_thread(
         self, key: ConversationKey, thread_id: str, *, instead_of: str | None

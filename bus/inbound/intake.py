@@ -84,7 +84,7 @@ class BusIntake(Intake):
 
     @override
     async def has_conversation(self, key: ConversationKey) -> bool:
-        return await self._conversations.find(key) is not None
+        return await self._conversations.has_messages(key)
 
     @override
     async def receive(self, inbound: InboundMessage) -> Disposition:

@@ -2,6 +2,8 @@ import anyio
 
 from store.conversations import ConversationKey, ConversationStore
 from store.database import Database
+from store.inbox import InboxStore
+from tests.store.test_inbox import accept, new
 
 KEY = ConversationKey(channel="slack", workspace="T1", chat="C1", topic="171.5")
 
@@ -57,3 +59,35 @@ async def test_the_listing_starts_with_the_most_recently_used(database: Database
         await conversations.bind_thread(key, "t", instead_of=None)
     assert [row.key.chat for row in await conversations.list_recent()] == ["c", "b", "a"]
     assert [row.key.chat for row in await conversations.list_recent(limit=1, offset=1)] == ["b"]
+
+
+async def test_a_conversation_has_messages_until_it_gets_another_thread(database: Database) -> None:
+    conversations, inbox = ConversationStore(database), InboxStore(database)
+    key = new().key
+    assert not await conversations.has_messages(key)
+    status = await accept(inbox, new(1, kind="command"))
+    await inbox.finish_command(status.id, [])
+    assert not await conversations.has_messages(key)
+    first = await accept(inbox, new(2))
+    assert await conversations.has_messages(key)
+    await conversations.bind_thread(key, "a", instead_of=None)
+    await inbox.mark_running(first.id, thread_id="a")
+    await inbox.finish(first.id, [])
+    assert await conversations.has_messages(key)
+    await accept(inbox, new(3, kind="command"))
+    assert await conversations.has_messages(key)
+    await conversations.bind_thread(key, "b", instead_of="a")  # as /new does
+    assert not await conversations.has_messages(key)
+    second = await accept(inbox, new(4))
+    assert await conversations.has_messages(key)
+    await inbox.mark_running(second.id, thread_id="b")
+    await inbox.finish(second.id, [])
+    assert await conversations.has_messages(key)
+
+
+async def test_an_old_conversation_has_messages_although_its_rows_are_gone(
+    database: Database,
+) -> None:
+    conversations = ConversationStore(database)
+    await conversations.bind_thread(KEY, "a", instead_of=None)
+    assert await conversations.has_messages(KEY)
