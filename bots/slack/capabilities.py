@@ -29,16 +29,19 @@ STREAMING = replace(SLACK, streaming=True)
 BOT_SCOPES = (
     "app_mentions:read",
     "channels:history",
+    "channels:read",
     "chat:write",
     "commands",
     "files:read",
     "files:write",
     "groups:history",
+    "groups:read",
     "im:history",
     "im:read",
     "im:write",
     "mpim:history",
     "reactions:write",
+    "usergroups:read",
     "users:read",
 )
 """What the bot token must be allowed. The app-level token needs `connections:write`."""

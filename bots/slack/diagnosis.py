@@ -30,14 +30,18 @@ _ESSENTIAL: Final = frozenset({"app_mentions:read", "chat:write", "im:history"})
 WITHOUT: Final[Mapping[str, str]] = {
     "app_mentions:read": "it does not hear mentions",
     "channels:history": "it does not hear follow-ups in public channels",
+    "channels:read": "it does not know the names of public channels",
     "chat:write": "it cannot answer",
     "commands": "/parley does not exist",
     "files:read": "it cannot read files sent to it",
     "files:write": "it cannot send files",
     "groups:history": "it does not hear follow-ups in private channels",
+    "groups:read": "it does not know the names of private channels",
     "im:history": "it does not hear direct messages",
     "mpim:history": "it does not hear follow-ups in group messages",
     "reactions:write": "it does not show that it works",
+    "usergroups:read": "it does not know the names of user groups",
+    "users:read": "it does not know names, nor guests from members",
 }
 """What a missing scope means for people."""
 
